@@ -1,0 +1,16 @@
+# `make train` and `make test` each do all their own set-up. ARGS go to train.py: make train ARGS="--method dapo --seed 1"
+PYTHON ?= python3
+
+train: .venv/.installed
+	.venv/bin/python train.py $(ARGS)
+
+test: .venv/.installed
+	.venv/bin/python -m pytest -q tests
+
+.venv/.installed: requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+.PHONY: train test

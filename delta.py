@@ -1,0 +1,110 @@
+"""DelTA's token coefficients: how much each response token belongs to its own side of the update.
+
+Sec. 3.2 and Apps. F-H of the paper. From two advantage-weighted centroids of a token-gradient proxy, each token gets a
+margin (nearer to its own side's centroid or the other's), a sigmoid score, and so a weight around 1 in the DAPO loss.
+
+Departures: (1) margins are measured in units of max|v|², so that no finite input overflows: scores do not change, since the
+temperatures scale along; (2) statistics are those of the whole rollout batch, as in the text (the released code takes each
+rank's own shard).
+Shapes: N packed response tokens, H hidden.
+Symbols: v proxy, μ centroid, Δ margin, γ temperature, α score, λ coefficient, λ̄ = λ N / Z normalised coefficient.
+"""
+import torch
+
+from grpo import TokenBatch, method, row_blocks, side_centroids
+
+EPS_GAMMA = 1e-12  # floor of a margin variance, in units of max|v|⁴: below it float32 margins are rounding noise
+VARIANTS = ("full", "within_side", "hard", "no_norm", "no_range_map")  # Tables 2 and 3
+
+
+def token_gradient_proxy(hidden: torch.Tensor, logprob: torch.Tensor) -> torch.Tensor:
+    """v = (1 - p) h, the sampled token's row of the LM-head gradient (App. F). hidden [N, H], logprob [N] -> [N, H]."""
+    return -torch.expm1(logprob)[:, None].to(hidden.dtype) * hidden  # -expm1(log p) = 1 - p, exact also for p near 1
+
+
+def margins(v, advantage, mu_pos, mu_neg, scale, variant="full") -> torch.Tensor:
+    """Δ of every token [N], in units of scale²: ‖v-μ_other‖² - ‖v-μ_own‖² by App. G's linear form; 0 where A = 0.
+
+    The within-side variant has no opposite side: -‖v-μ_own‖² (Table 2).
+    """
+    mu_pos, mu_neg = mu_pos.double() / scale, mu_neg.double() / scale
+    direction, offset = 2 * (mu_pos - mu_neg) / scale, mu_neg.square().sum() - mu_pos.square().sum()
+    score = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=v.device)
+    for rows, block in row_blocks(v):
+        if variant == "within_side":
+            own = torch.where(advantage[rows, None] > 0, mu_pos, mu_neg).to(block.dtype)
+            score[rows] = -(block / scale - own).square().sum(dim=1)
+        else:
+            score[rows] = block @ direction.to(block.dtype) + offset.to(block.dtype)  # App. G: linear in v
+    return score * (advantage != 0) if variant == "within_side" else score * advantage.sign()
+
+
+def temperatures(delta: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """γ [N], each token's side's: the square root of the variance of Δ over that side's tokens (App. H)."""
+    gamma = torch.ones_like(delta)
+    for side in (advantage > 0, advantage < 0):
+        gamma[side] = delta[side].double().var(unbiased=False).clamp_min(EPS_GAMMA).sqrt().to(delta.dtype)
+    return gamma
+
+
+def scores(delta: torch.Tensor, gamma: torch.Tensor, variant="full") -> torch.Tensor:
+    """α = argmax α Δ + γ h(α) = σ(Δ/γ) (Eqs. 5-6), or its limit γ -> 0, the hard choice 1[Δ > 0]. [N] -> [N]."""
+    return (delta > 0).to(delta.dtype) if variant == "hard" else torch.sigmoid(delta / gamma)  # Eq. 6
+
+
+def delta_coefficients(v: torch.Tensor, advantage: torch.Tensor, K: int = 1, lam_min: float = 0.8, lam_max: float = 1.2,
+                       variant: str = "full") -> torch.Tensor:
+    """The normalised coefficients λ̄ [N] of mean 1, no gradient, float32 or better (Sec. 3.2).
+
+    v [N, H] token-gradient proxy, advantage [N] (A_i on each of its tokens), K refinements of the centroids, variant one
+    of VARIANTS: `full`; `within_side` α = σ(-‖v-μ_own‖²/γ); `hard` α = 1[Δ>0]; `no_norm` λ itself; `no_range_map` α
+    itself, normalised (Tables 2 and 3). All ones where either side is empty. Reads v in blocks, 2K + 3 times.
+    Raises ValueError on shapes that do not fit, a NaN or inf in v or advantage, K < 0, lam_min > lam_max, an unknown variant.
+    """
+    check(v, advantage, K, lam_min, lam_max, variant)
+    v, advantage = v.detach(), advantage.detach()
+    ones = torch.ones(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=v.device)
+    scale = float(torch.stack([block.abs().max() for _, block in row_blocks(v)]).max()) if v.numel() else 0.0
+    if not scale < float("inf"):  # torch's max passes a NaN on
+        raise ValueError("v holds a NaN or inf: the hidden states or log-probabilities it was made from are broken")
+    scale = max(scale, 1e-30)  # all of v is 0: any unit will do
+    if not ((advantage > 0).any() and (advantage < 0).any()):
+        return ones
+
+    mu_pos, mu_neg, _, _ = side_centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
+    delta = margins(v, advantage, mu_pos, mu_neg, scale, variant)  # Δ⁽⁰⁾
+    gamma = temperatures(delta, advantage)  # γ⁽⁰⁾ (App. H)
+    for _ in range(K):
+        alpha = scores(delta, gamma, variant)  # α⁽ᵏ⁾ (Eq. 6)
+        gamma = temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ is lagged: measured on Δ⁽ᵏ⁾ (App. H)
+        mu_pos, mu_neg, _, _ = side_centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
+        delta = margins(v, advantage, mu_pos, mu_neg, scale, variant)  # Δ⁽ᵏ⁺¹⁾
+    alpha = scores(delta, gamma, variant)  # α* from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
+
+    lam = alpha if variant == "no_range_map" else lam_min + (lam_max - lam_min) * alpha  # λ (Sec. 3.2)
+    lam = torch.where(advantage == 0, 0.0 if variant == "no_range_map" else lam_min, lam)
+    if variant == "no_norm":
+        return lam
+    Z = lam.double().sum()
+    return (lam.double() * len(lam) / Z).to(lam.dtype) if Z > 0 else ones  # λ̄ = λ N / Z (Eq. 8)
+
+
+def check(v, advantage, K, lam_min, lam_max, variant) -> None:
+    """Raise the ValueErrors of delta_coefficients that need no pass over v."""
+    if v.ndim != 2 or advantage.ndim != 1 or len(v) != len(advantage):
+        raise ValueError(f"v must be [N, H] and advantage [N], got {tuple(v.shape)} and {tuple(advantage.shape)}")
+    if not torch.isfinite(advantage).all():
+        raise ValueError("advantage holds a NaN or inf")
+    if K < 0 or K != int(K):
+        raise ValueError(f"K is {K}: the number of refinements is a whole number from 0 up")
+    if not 0 <= lam_min <= lam_max < float("inf"):
+        raise ValueError(f"lam_min = {lam_min} and lam_max = {lam_max}: coefficients need 0 <= lam_min <= lam_max")
+    if variant not in VARIANTS:
+        raise ValueError(f"variant is {variant!r}: choose one of {', '.join(VARIANTS)}")
+
+
+@method
+def delta(tokens: TokenBatch, *, K=1, lam_min=0.8, lam_max=1.2, delta_variant="full", **_) -> torch.Tensor:
+    """ρ = λ̄: the discriminative coefficients of the default proxy, from states the scoring pass already computed."""
+    return delta_coefficients(token_gradient_proxy(tokens.hidden, tokens.logprob), tokens.advantage, K, lam_min, lam_max,
+                              delta_variant)

@@ -1,0 +1,126 @@
+"""RLVR's update on packed tokens: group advantages, the clipped surrogate, and the linear discriminator inside it.
+
+Follows Secs. 2 and 3.1 and App. E of the paper: near θ_old every method is Δθ ∝ Σ ρ A v (Eq. 9), and a method only picks
+the token weights ρ. Departures: (1) dual clip for negative advantages, as in the released code; (2) the loss divides by
+the tokens of a whole mini-batch, as in the text (the released code averages micro-batches).
+
+Shapes: B responses, N packed response tokens (one row per token, no padding), H hidden, M candidate tokens, G group size.
+Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M± mass.
+"""
+from dataclasses import dataclass
+
+import torch
+
+EPS = 1e-6  # added to the group's standard deviation
+
+
+def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
+    """A_i = (R_i - mean(R)) / (std(R) + 1e-6) inside each group of G responses (Sec. 2), std unbiased.
+
+    rewards [B], groups contiguous -> [B]; exactly 0 throughout a group of equal rewards. Raises ValueError when
+    group_size < 2, B is not a multiple of it, or a reward is not finite.
+    """
+    if group_size < 2:
+        raise ValueError(f"group_size is {group_size}: an advantage compares at least 2 responses to the same prompt")
+    if rewards.ndim != 1 or len(rewards) % group_size:
+        raise ValueError(f"rewards of shape {tuple(rewards.shape)} do not split into groups of {group_size}")
+    if not torch.isfinite(rewards).all():
+        raise ValueError("rewards hold a NaN or inf")
+    groups = rewards.view(-1, group_size)
+    advantages = (groups - groups.mean(dim=1, keepdim=True)) / (groups.std(dim=1, keepdim=True) + EPS)
+    equal = (groups == groups[:, :1]).all(dim=1, keepdim=True)  # else rounding in the mean would make sides of nothing
+    return advantages.masked_fill(equal, 0.0).view(-1)
+
+
+def clipped_surrogate(logprob: torch.Tensor, old_logprob: torch.Tensor, advantage: torch.Tensor, clip_low: float = 0.2,
+                      clip_high: float = 0.28, dual_clip: float | None = 10.0) -> torch.Tensor:
+    """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2), the quantity to maximise; all tensors [N].
+
+    Where A < 0 it is bounded below by dual_clip * A (None: unbounded), so that one token whose ratio explodes cannot
+    take over the update.
+    """
+    ratio = (logprob - old_logprob).clamp(-20, 20).exp()
+    surrogate = torch.min(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
+    if dual_clip is None:
+        return surrogate
+    return torch.where(advantage < 0, torch.max(surrogate, dual_clip * advantage), surrogate)
+
+
+def clipped_tokens(logprob: torch.Tensor, old_logprob: torch.Tensor, advantage: torch.Tensor, clip_low: float = 0.2,
+                   clip_high: float = 0.28) -> torch.Tensor:
+    """Which tokens the clip silences: bool [N], true where the surrogate has no gradient because r left its interval."""
+    ratio = (logprob - old_logprob).exp()
+    return ((advantage > 0) & (ratio > 1 + clip_high)) | ((advantage < 0) & (ratio < 1 - clip_low))
+
+
+# ---- the linear discriminator (Sec. 3.1) ------------------------------------------------------------------------------
+
+
+def row_blocks(v: torch.Tensor, elements: int = 2**20):
+    """(slice, v[slice] in float32 or better) over blocks of rows, so that nothing of size [N, H] is ever allocated."""
+    rows = max(1, elements // max(1, v.shape[1]))
+    for start in range(0, len(v), rows):
+        block = slice(start, start + rows)
+        yield block, v[block].to(torch.promote_types(v.dtype, torch.float32))
+
+
+def side_centroids(v: torch.Tensor, advantage: torch.Tensor, weight: torch.Tensor | None = None):
+    """Centroids and masses of the two sides: Eq. 3, and Eqs. 10-11 with token weights ρ.
+
+    v [N, H] token gradients, advantage [N], weight [N] or None (ρ = 1) -> (mu_pos [H], mu_neg [H], mass_pos [], mass_neg []),
+    in float32 or better. An empty side has mass 0 and centroid 0.
+    Eq. 2 then reads Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg.
+    """
+    signed = advantage.double() if weight is None else advantage.double() * weight.double()  # ρ A
+    side = torch.stack([advantage > 0, advantage < 0])  # [2, N]
+    shares = torch.where(side, torch.stack([signed, -signed]), 0.0)  # [2, N] ρ|A|, each row on its own side
+    mass = shares.sum(dim=1)  # M± (Eqs. 3, 11)
+    shares = shares / torch.where(mass == 0, 1.0, mass)[:, None]
+    mu = torch.zeros(2, v.shape[1], dtype=torch.promote_types(v.dtype, torch.float32), device=v.device)
+    for rows, block in row_blocks(v):
+        mu += shares[:, rows].to(block.dtype) @ block  # μ± (Eqs. 3, 11)
+    return mu[0], mu[1], mass[0], mass[1]
+
+
+def discriminator_scores(u: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Tensor, mass_pos: torch.Tensor,
+                         mass_neg: torch.Tensor) -> torch.Tensor:
+    """Predicted Δ log π of M candidate tokens with gradients u [M, H], up to the learning rate -> [M] (Eq. 4).
+
+    Positive exactly where the token's score on the positive side exceeds that on the negative side: the token goes up.
+    """
+    u = u.to(mu_pos.dtype)
+    return mass_pos.to(u) * (u @ mu_pos) - mass_neg.to(u) * (u @ mu_neg)  # Eq. 4
+
+
+# ---- methods: a method is a weight per token (App. E, Eq. 9) ---------------------------------------------------------
+
+
+@dataclass
+class TokenBatch:
+    """A rollout batch as packed tokens, which is all that a method sees: N tokens of B responses."""
+    advantage: torch.Tensor  # [N] the response's A, repeated over its tokens
+    logprob: torch.Tensor    # [N] log π_old of the sampled token
+    entropy: torch.Tensor    # [N] entropy of π_old where it was sampled, nats
+    hidden: torch.Tensor     # [N, H] hidden state that entered the LM head
+    length: torch.Tensor     # [B] tokens per response, sum N: the rows are response 0's, then response 1's, ...
+
+
+METHODS = {}  # name -> function(TokenBatch, **flags) -> weights ρ [N] of mean 1
+
+
+def method(function):
+    """Register a method under its function's name; train.py offers it as --method and passes every flag by name."""
+    METHODS[function.__name__] = function
+    return function
+
+
+@method
+def dapo(tokens: TokenBatch, **_) -> torch.Tensor:
+    """ρ = 1: every token counts the same (Eq. 13)."""
+    return torch.ones_like(tokens.advantage)
+
+
+@method
+def grpo(tokens: TokenBatch, **_) -> torch.Tensor:
+    """ρ = 1/|o_i|, scaled to mean 1 by N/B: a mean inside each response, then over responses (Eq. 12)."""
+    return (tokens.length.sum() / len(tokens.length) / tokens.length).repeat_interleave(tokens.length)
