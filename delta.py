@@ -32,7 +32,7 @@ def margins(v, advantage, mu_pos, mu_neg, scale, variant="full") -> torch.Tensor
     score = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=v.device)
     for rows, block in row_blocks(v):
         if variant == "within_side":
-            own = torch.where(advantage[rows, None] > 0, mu_pos, mu_neg).to(block.dtype)
+            own = torch.where(advantage[rows, None] > 0, mu_pos.to(block.dtype), mu_neg.to(block.dtype))
             score[rows] = -(block / scale - own).square().sum(dim=1)
         else:
             score[rows] = block @ direction.to(block.dtype) + offset.to(block.dtype)  # App. G: linear in v
