@@ -73,7 +73,7 @@ MAY_CHANGE = {"steps", "eval_every", "save_every", "output_dir", "resume", "roll
 
 
 class Parser(HfArgumentParser):
-    def error(self, message):
+    def error(self, message):  # argparse would print the whole usage
         raise UserError(f"{message} (python train.py --help lists the flags)")
 
 
@@ -91,10 +91,10 @@ def parse_config(argv: list[str] | None = None) -> Config:
              cfg.eval_every, cfg.eval_samples, cfg.save_every, cfg.toy_k) < 1,
          "steps, prompts, mini-batch, token limits, rows, eval-every, eval-samples, save-every and toy-k must be at least 1"),
         (cfg.prompts % cfg.mini_batch, f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}"),
-        (cfg.K < 0, f"--K {cfg.K}: the number of refinements is 0 or more"),
-        (not 0 <= cfg.lam_min <= cfg.lam_max < float("inf"), 
-         f"--lam-min {cfg.lam_min} --lam-max {cfg.lam_max}: need 0 <= lam-min <= lam-max"),
+        (cfg.K < 0 or not 0 <= cfg.lam_min <= cfg.lam_max < float("inf"),
+         f"--K {cfg.K} --lam-min {cfg.lam_min} --lam-max {cfg.lam_max}: need K >= 0 and 0 <= lam-min <= lam-max"),
         (not (cfg.lr > 0 and cfg.temperature > 0), f"--lr {cfg.lr} --temperature {cfg.temperature}: both must be positive"),
+        (not (cfg.weight_decay >= 0 and cfg.max_grad_norm > 0), "need weight-decay >= 0 and max-grad-norm > 0"),
         (not 0 < cfg.eval_top_p <= 1, f"--eval-top-p {cfg.eval_top_p} must be in (0, 1]"),
         (not (0 <= cfg.clip_low <= 1 and cfg.clip_high >= 0), "need 0 <= clip-low <= 1 and clip-high >= 0"),
         (cfg.seed < 0 or cfg.toy_filler < 0 or not 0 <= cfg.toy_noise <= 1, "need seed >= 0, toy-filler >= 0, 0 <= toy-noise <= 1"),
@@ -106,12 +106,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
     return cfg
 
 
-# ---- what a run needs ------------------------------------------------------------------------------------------------
-
-
 def load_model(cfg: Config):
     """(model, tokenizer), float32, on the GPU if there is one."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     if cfg.model == "toy":
         model, tokenizer = toy.base_model(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
     else:
@@ -120,7 +116,7 @@ def load_model(cfg: Config):
             tokenizer = AutoTokenizer.from_pretrained(cfg.model)
         except (OSError, ValueError) as error:
             raise UserError(f"--model {cfg.model}: no model there ({str(error).splitlines()[0]}); pass a Hugging Face folder or hub id")
-    return model.to(device).eval(), tokenizer  # eval: dropout would make the ratio differ from 1
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer  # eval: no dropout, or the ratio is not 1
 
 
 def load_problems(source: str, cfg: Config, held_out: bool) -> list[dict]:
@@ -142,11 +138,11 @@ def open_run(cfg: Config) -> dict | None:
         (folder / "metrics.jsonl").open("a").close()
     except OSError as error:
         raise UserError(f"--output-dir {folder} cannot be written ({error.strerror}): choose another")
-    if cfg.resume == "never" and (folder / "config.json").exists():
-        raise UserError(f"--output-dir {folder} already holds a run: choose another, or --resume auto to continue it")
     if (folder / "config.json").exists():
         before, now = json.loads((folder / "config.json").read_text()), asdict(cfg)
         changed = [f"{k} {before.get(k)} there, {now[k]} here" for k in now if k not in MAY_CHANGE and before.get(k) != now[k]]
+        if cfg.resume == "never":
+            raise UserError(f"--output-dir {folder} already holds a run: choose another, or --resume auto to continue it")
         if changed:
             raise UserError(f"--output-dir {folder} holds a run with other settings ({'; '.join(changed)}): choose another")
     elif (folder / "metrics.jsonl").stat().st_size:
@@ -158,17 +154,15 @@ def open_run(cfg: Config) -> dict | None:
             raise UserError(f"{folder} is already at step {checkpoint['step']}: raise --steps, or choose another --output-dir")
     write_aside(folder / "config.json", lambda path: path.write_text(json.dumps(asdict(cfg), indent=1) + "\n"))
     for path in (folder / "metrics.jsonl", folder / "samples.jsonl"):  # lines after the checkpoint will be made again, the same
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        lines = [line for line in lines if line.endswith("\n")]  # a killed run may leave half a line
-        kept = [line for line in lines if checkpoint and json.loads(line)["step"] <= checkpoint["step"]]
+        lines = path.read_text().splitlines(keepends=True) if path.exists() and checkpoint else []
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= checkpoint["step"]]  # a kill halves one
         write_aside(path, lambda aside: aside.write_text("".join(kept)))
     return checkpoint
 
 
 def write_aside(path: Path, write) -> None:
     """write(temporary path), then rename: whoever reads `path` finds the old content or the new, never half of it."""
-    aside = path.with_name(path.name + ".tmp")
-    write(aside)
+    write(aside := path.with_name(path.name + ".tmp"))
     os.replace(aside, path)
 
 
@@ -310,7 +304,7 @@ def restore(checkpoint: dict, policy: Policy, optimizer, state: dict) -> None:
     optimizer.load_state_dict(checkpoint["optimizer"])
     torch.set_rng_state(checkpoint["random"][0])
     torch.cuda.set_rng_state_all(checkpoint["random"][1:])
-    state.update({k: checkpoint[k] for k in state})
+    state |= {k: checkpoint[k] for k in state}
 
 
 def finish(folder: Path, policy: Policy, tokenizer) -> Path:
@@ -320,8 +314,7 @@ def finish(folder: Path, policy: Policy, tokenizer) -> Path:
     rows = [json.loads(line) for line in open(folder / "metrics.jsonl")]
     plot_curves(rows, folder / "curves.png")
     accuracy = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row]
-    seconds = sum(row.get("seconds", 0) for row in rows)
-    print(f"done: {rows[-1]['step']} steps in {seconds:.0f} s, " +
+    print(f"done: {rows[-1]['step']} steps in {sum(row.get('seconds', 0) for row in rows):.0f} s, " +
           (f"accuracy {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, " if accuracy else "") +
           f"model/, curves.png, metrics.jsonl and samples.jsonl in {folder}")
     return folder
@@ -330,13 +323,11 @@ def finish(folder: Path, policy: Policy, tokenizer) -> Path:
 def plot_curves(rows: list[dict], path: Path) -> None:
     """Reward, response length and entropy against step, as in the paper's Fig. 2; held-out accuracy beside the reward."""
     from matplotlib.figure import Figure
-    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
     axes = figure.subplots(1, 3)
-    labels = {"reward": "reward", "response_length": "response length (tokens)", "entropy": "entropy (nats per token)"}
-    for axis, key in zip(axes, labels):
+    for axis, key, unit in zip(axes, ("reward", "response_length", "entropy"), ("share right", "tokens", "nats per token")):
         axis.plot(*zip(*[(row["step"], row[key]) for row in rows if key in row]), color="#0072B2", label="training batch")
-        axis.set(xlabel="step", ylabel=labels[key])
-        axis.grid(alpha=0.3)
+        axis.set(title=key.replace("_", " "), xlabel="step", ylabel=unit)
     if evals := [(row["step"], row["eval_accuracy"]) for row in rows if "eval_accuracy" in row]:
         axes[0].plot(*zip(*evals), "o-", color="#D55E00", label="held-out problems")
     axes[0].legend()
