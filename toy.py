@@ -14,6 +14,7 @@ the chain then goes on. It so knows the format and errs in the arithmetic: somet
 the answer (the results), many do not (connectives, copies, the frame), and here, as on no real data set, we know which:
 `decisive` marks them.
 """
+import hashlib
 import os
 import shutil
 import tempfile
@@ -127,7 +128,8 @@ def train_base(k: int, noise: float, filler: int, seed: int, steps: int = 400, b
 
 def base_model(k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, cache: Path = CACHE):
     """(model, tokenizer) of the noisy base model, from `cache` or built there: the same bytes for the same arguments."""
-    folder = Path(cache) / f"toy-k{k}-noise{noise}-filler{filler}-seed{seed}"
+    code = hashlib.sha256(Path(__file__).read_bytes() + torch.__version__.encode()).hexdigest()[:8]  # other code, other model
+    folder = Path(cache) / f"toy-k{k}-noise{noise}-filler{filler}-seed{seed}-{code}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(dir=folder.parent))

@@ -67,7 +67,7 @@ class Config:
     toy_filler: int = flag(1, "toy: connectives that open a step")
 
 
-TOY = dict(steps=120, prompts=16, group_size=8, mini_batch=4, micro_batch_tokens=4096, lr=1e-4, max_new_tokens=64,
+TOY = dict(steps=160, prompts=16, group_size=8, mini_batch=4, micro_batch_tokens=4096, lr=1e-4, max_new_tokens=64,
            max_prompt_tokens=64, eval_every=20, eval_samples=1, eval_top_p=1.0, save_every=20, data="toy")
 MAY_CHANGE = {"steps", "eval_every", "save_every", "output_dir", "resume", "rollout_rows"}  # between a run and its resumption
 
