@@ -45,7 +45,8 @@ def seeds(args: argparse.Namespace) -> None:
         after = mean_interval([rows[-1]["eval_accuracy"] for rows in runs])
         reward = mean_interval([np.mean([row["reward"] for row in rows if "reward" in row]) for rows in runs])
         print(f"| {method} | {after} | {reward} | {len(runs)} |")
-    print(f"before: {results[0][1][0]['eval_accuracy']:.3f} on seed 0 (the base model is the same for all)")
+    before = mean_interval([rows[0]["eval_accuracy"] for name, rows in results if name == "delta"])
+    print(f"held-out accuracy before: {before} (one base model, {args.seeds} sampling seeds)")
 
 
 def main() -> None:
