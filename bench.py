@@ -1,12 +1,17 @@
 """Small measurements behind the README's numbers: python bench.py NAME.
 
 seeds: trains the toy with grpo, dapo and delta on several seeds and prints mean and 95 % interval of what came out.
+verify: grades the labelled answers in tests/data/answers.jsonl with verify.py and, where it is installed, with math_verify
+    (pip install math-verify==0.9.0 in an environment of its own), alternating in one run; then the slowest hostile inputs.
 """
 import argparse
 import json
 import os
+import platform
+import statistics
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,6 +54,51 @@ def seeds(args: argparse.Namespace) -> None:
     print(f"held-out accuracy before: {before} (one base model, {args.seeds} sampling seeds)")
 
 
+def graders() -> dict:
+    """name -> function(response, gold) -> whether the answer is right."""
+    from verify import reward
+    found = {"verify.py": lambda response, gold: reward(response, gold) == 1.0}
+    try:
+        from math_verify import parse, verify
+    except ImportError:
+        print("math_verify is not installed here: our own figures only")
+        return found
+    return found | {"math_verify": lambda response, gold: verify(parse(f"${gold}$"), parse(response))}
+
+
+def verify(args: argparse.Namespace) -> None:
+    """Agreement with the labels, and time per pair: medians over alternating repetitions."""
+    rows = [json.loads(line) for line in open(Path(__file__).parent / "tests" / "data" / "answers.jsonl")]
+    names, milliseconds, verdicts = graders(), {}, {}
+    for _ in tqdm(range(args.repetitions), desc="repetitions", disable=None):
+        for name, grade in names.items():
+            start = time.perf_counter()
+            verdicts[name] = [grade(row["response"], row["gold"]) for row in rows]
+            milliseconds.setdefault(name, []).append((time.perf_counter() - start) / len(rows) * 1e3)
+    print(f"{len(rows)} pairs, {args.repetitions} repetitions, Python {platform.python_version()}, {platform.machine()}\n")
+    print("| grader | right | false credits | missed credits | ms a pair, median (min to max) |\n|---|---|---|---|---|")
+    for name, given in verdicts.items():
+        wrong = [row["truth"] for row, verdict in zip(rows, given) if bool(verdict) != row["truth"]]
+        t = milliseconds[name]
+        print(f"| {name} | {1 - len(wrong) / len(rows):.1%} | {wrong.count(False)} | {wrong.count(True)} | "
+              f"{statistics.median(t):.3f} ({min(t):.3f} to {max(t):.3f}) |")
+    if len(names) == 2:
+        ratio = statistics.median(b / a for a, b in zip(*milliseconds.values()))
+        print(f"\nverify.py is {ratio:.0f} times faster (median of the repetitions' ratios)")
+    print("\nmissed by verify.py:", "; ".join(f"{row['response']} for {row['gold']}" for row, verdict in zip(rows, verdicts["verify.py"])
+                                             if row["truth"] and not verdict) or "none")
+    sys.path.insert(0, str(Path(__file__).parent / "tests"))
+    from hostile import hostile
+    slowest = {}
+    for name, response in hostile().items():
+        start = time.perf_counter()
+        for gold in ("5", "x+1", "\\{1,2\\}"):
+            names["verify.py"](response, gold)
+        slowest[name] = (time.perf_counter() - start) / 3 * 1e3
+    worst = sorted(slowest, key=slowest.get)[-3:]
+    print(f"slowest of {len(slowest)} hostile inputs, ms: " + ", ".join(f"{name} {slowest[name]:.0f}" for name in reversed(worst)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = parser.add_subparsers(dest="name", required=True)
@@ -56,6 +106,9 @@ def main() -> None:
     seeds_parser.add_argument("--seeds", type=int, default=8, choices=range(2, 17), metavar="2..16")
     seeds_parser.add_argument("--output-dir", default="runs/seeds")
     seeds_parser.set_defaults(function=seeds)
+    verify_parser = names.add_parser("verify", help="verify.py against math_verify on labelled answers")
+    verify_parser.add_argument("--repetitions", type=int, default=3)
+    verify_parser.set_defaults(function=verify)
     args = parser.parse_args()
     args.function(args)
 
