@@ -81,7 +81,7 @@ coins?|sides?)(?:\s?\^?\s?\{?-?[23]\}?)?""".replace("\n", "")
 # ±, unions, braces; membership, vectors, matrices (2); units and percent (2); mixed numbers (2) and what spaces are left.
 REWRITES = [(re.compile(old.replace("#", "(?![a-zA-Z])").replace("UNIT", UNIT).replace("CALL", FUNCTION)), new.replace("~", " "))
             for old, new in re.findall("(.+?) +=>(?: (.*?))??(?: ;; |\n)", r"""[−–] => - ;; [×·]|\\(?:cdot|times)# => * ;; ÷|\\div# => / ;; \*\* => ^
-√ => \\sqrt~ ;; π => \\pi~ ;; ∞ => \\infty~ ;; ² => ^2 ;; ³ => ^3 ;; °|\^\s?\\circ#|\^\s?\{\s?\\circ\s?\} => \\degree~ ;; [€£‹›] => ;; [~\u00a0] => ~
+√ => \\sqrt~ ;; π => \\pi~ ;; ∞ => \\infty~ ;; ² => ^2 ;; ³ => ^3 ;; °|\^\s?\\circ#|\^\s?\{\s?\\circ\s?\} => \\degree~ ;; [€£¥₹‹›] => ;; [~\u00a0] => ~
 (?<=\d)(?:(?<!\\)\\[,;:! ]|\{,\}|,\\!)(?=\d{3}(?!\d)) => ;; \{,\} => .
 \\(?:left|right|[bB]igg?[lrm]?)#\s{0,3}\.? => ;; \\[dtc](frac|binom)# => \\\1
 \\(?:displaystyle|textstyle|limits|q?quad)#|(?<!\\)\\[,!;: ()\[\]]|\\\$|\$ => ~
@@ -93,7 +93,7 @@ REWRITES = [(re.compile(old.replace("#", "(?![a-zA-Z])").replace("UNIT", UNIT).r
 \\[lr]?vert# => | ;; \\pm# => ± ;; \\mp# => ∓ ;; \\cup# => ∪ ;; ∅|\\(?:emptyset|varnothing)# => ‹› ;; \\(?:lbrace#|\{) => ‹ ;; \\(?:rbrace#|\}) => ›
 ^\s?[a-z]\s?(?:\\in#|∈) => ;; & => , ;; \\langle# => ( ;; \\rangle# => ) ;; \\mathbb\{R\} => (-\\infty,\\infty) ;; \\begin\{(?:[a-zA-Z]?matrix|array)\}(?:\{[clr|]{1,20}\})? => ((
 (?:\\\\\s{0,3})?\\end\{(?:[a-zA-Z]?matrix|array)\} => )) ;; \\\\ => ),(
-(?<=[\w)}%])\s{0,3}\\text\{\s{0,3}UNIT(?:\s?(?:/|per|\*)\s?UNIT)?\s?\.?\}(?:\^\{?[23]\}?)?\s{0,3}$ => ;; \\?% => /100
+(?<=[\w)}%])\s{0,3}\\text\{\s{0,3}UNIT(?:\s?(?:/|per|\*)\s?UNIT)?\s?\.?\}(?:\^\{?[23]\}?)?\s{0,3}$ => ;; \\?%|\\text\{\s?percent\s?\}|(?<![a-zA-Z])percent# => /100
 (?<=[\d)}])\s{0,3}(?=[a-zA-Z. ]{2})UNIT(?:\s?(?:/|per)\s?UNIT)?\s{0,3}$ => ;; \\text\{\s?\(?([a-zA-Z])\)?\s?\} => ~\1~
 (?<![\w.}])(\d{1,99})\s{0,3}\\frac\s{0,3}(?:\{(\d{1,99})\}\{(\d{1,99})\}|(\d)(\d)) => (\1+\2\4/\3\5)
 (?<![\w.}])(\d{1,99})\s{1,3}(\d{1,99})/(\d{1,99})(?!\d) => (\1+\2/\3) ;; (?<!\w)\s+|\s+(?!\w) =>
