@@ -1,10 +1,12 @@
 """Small measurements behind the README's numbers: python bench.py NAME.
 
 seeds: trains the toy with grpo, dapo and delta on several seeds and prints mean and 95 % interval of what came out.
+methods: every row of the paper's tables on the toy, each at the best of three learning rates; resumes; results/methods.csv and .png.
 verify: grades the labelled answers in tests/data/answers.jsonl with verify.py and, where it is installed, with math_verify
     (pip install math-verify==0.9.0 in an environment of its own), alternating in one run; then the slowest hostile inputs.
 """
 import argparse
+import csv
 import json
 import os
 import platform
@@ -12,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,108 @@ def seeds(args: argparse.Namespace) -> None:
         print(f"| {method} | {after} | {reward} | {len(runs)} |")
     before = mean_interval([rows[0]["eval_accuracy"] for name, rows in results if name == "delta"])
     print(f"held-out accuracy before: {before} (one base model, {args.seeds} sampling seeds)")
+
+
+# Rows of the paper's tables: name -> (flags, the paper's 8B average; Tables 1-3 and the analysis runs, different benchmark sets).
+STUDY = {
+    "dapo": ({"method": "dapo"}, "22.95"), "grpo": ({"method": "grpo"}, "-"), "reinforce": ({"method": "reinforce"}, "-"),
+    "forking_tokens": ({"method": "forking_tokens"}, "24.80"), "sapo": ({"method": "sapo"}, "25.14"), "fipo": ({"method": "fipo"}, "23.89"),
+    "delta": ({}, "28.40"), "oracle": ({"method": "oracle"}, "-"),
+    "within_side": ({"delta_variant": "within_side"}, "17.94"), "fixed_gamma": ({"delta_variant": "fixed_gamma"}, "21.19"),
+    "hard": ({"delta_variant": "hard"}, "20.93"), "no_norm": ({"delta_variant": "no_norm"}, "21.39"),
+    "no_range_map": ({"delta_variant": "no_range_map"}, "20.78"), "K = 0": ({"K": 0}, "19.97"), "K = 2": ({"K": 2}, "22.15"),
+    "K = 3": ({"K": 3}, "22.20"), "lam_min 0.5": ({"lam_min": 0.5}, "23.22"), "lam_max 1.5": ({"lam_max": 1.5}, "22.77"),
+    "both": ({"lam_min": 0.5, "lam_max": 1.5}, "23.07"), "topk proxy": ({"proxy": "topk"}, "24.29"), "exact proxy": ({"proxy": "exact"}, "-"),
+    "random": ({"delta_variant": "random"}, "18.34"), "select top": ({"select": "top"}, "-"), "select random": ({"select": "random"}, "-"),
+    "select bottom": ({"select": "bottom"}, "-")}
+RATES, PILOT_SEEDS, STUDY_SEEDS = (1e-4, 2e-4, 4e-4), 2, 8
+TASK = ["--toy-k", "12", "--toy-noise", "0.06", "--max-prompt-tokens", "40", "--max-new-tokens", "112", "--prompts", "8", "--group-size", "8",
+        "--mini-batch", "4", "--steps", "24", "--save-every", "24", "--eval-data", ""]  # long chains with rare errors tell methods apart
+
+
+def study_run(job: tuple) -> dict:
+    """One run of the study in this process: (row, learning rate, seed) -> a line of results/methods.csv."""
+    import contextlib
+    import io
+    import tempfile
+
+    import torch
+    import toy
+    import train
+    from evaluate import sample_scores
+    from data import encode_prompts, load_problems
+    from grpo import METHODS
+    from policy import load_model
+
+    def oracle(tokens, problems, **_):
+        """ρ from what only the toy knows: 0.1, and 1.1 on the tokens that decided the reward."""
+        ids = tokens.token.split(tokens.length.tolist())
+        weights = 0.1 + torch.cat([toy.decisive(p["problem"], x) for p, x in zip(problems, ids)]).float()
+        return weights / weights.mean()
+
+    name, rate, seed = job
+    torch.set_num_threads(1)
+    METHODS["oracle"] = oracle
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        cfg = train.parse_config([*TASK, "--lr", str(rate), "--seed", str(seed), "--output-dir", folder])
+        for key, value in STUDY[name][0].items():
+            setattr(cfg, key, value)
+        start = time.perf_counter()
+        train.train(cfg)
+        rewards = [json.loads(line)["reward"] for line in open(Path(folder) / "metrics.jsonl")]
+        problems, prompts = encode_prompts(load_problems("toy-held-out", toy_k=cfg.toy_k)[:256], toy.build_tokenizer(), cfg.max_prompt_tokens)
+        scores = sample_scores(*load_model(f"{folder}/model"), problems, prompts, 1, cfg.max_new_tokens, 1.0, 1.0, 0, 256)
+    return {"row": name, "lr": rate, "seed": seed, "reward": round(float(np.mean(rewards)), 5), "last_reward": round(float(np.mean(rewards[-5:])), 5),
+            "accuracy": round(float(scores.mean()), 5), "seconds": round(time.perf_counter() - start, 1)}
+
+
+def methods(args: argparse.Namespace) -> None:
+    """A pilot picks each row's learning rate by mean training reward; the other seeds then run at it. Finished runs are read, not rerun."""
+    import toy
+    toy.base_model(k=12, noise=0.06)  # built once, before the runs share it
+    path = Path(args.csv)
+    path.parent.mkdir(exist_ok=True)
+    done = {}
+    if path.exists():
+        done = {(r["row"], float(r["lr"]), int(r["seed"])): r for r in csv.DictReader(open(path))}
+
+    def complete(jobs: list, label: str) -> None:
+        missing = [job for job in jobs if job not in done]
+        with ProcessPoolExecutor(2) as pool, open(path, "a", newline="") as file:
+            for row in tqdm(pool.map(study_run, missing), total=len(missing), desc=label):
+                writer = csv.DictWriter(file, list(row))
+                if file.tell() == 0:
+                    writer.writeheader()
+                writer.writerow(row)
+                file.flush()
+                done[row["row"], row["lr"], row["seed"]] = row
+
+    complete([(name, rate, seed) for seed in range(PILOT_SEEDS) for rate in RATES for name in STUDY], "pilot")
+    mean = lambda name, rate, column: np.mean([float(done[name, rate, seed][column]) for seed in range(PILOT_SEEDS)])
+    best = {name: max(RATES, key=lambda rate: mean(name, rate, "reward")) for name in STUDY}
+    complete([(name, best[name], seed) for seed in range(PILOT_SEEDS, STUDY_SEEDS) for name in STUDY], "seeds")
+    runs = {name: [done[name, best[name], seed] for seed in range(STUDY_SEEDS)] for name in STUDY}
+    column = lambda name, key: np.array([float(r[key]) for r in runs[name]])
+    print("| row | lr | mean training reward | minus dapo's | accuracy after | paper, 8B |\n|---|---|---|---|---|---|")
+    for name in STUDY:
+        print(f"| {name} | {best[name]:g} | {mean_interval(column(name, 'reward'))} | {mean_interval(column(name, 'reward') - column('dapo', 'reward'))} | "
+              f"{mean_interval(column(name, 'accuracy'))} | {STUDY[name][1]} |")
+    plot_methods({name: column(name, "reward") - column("dapo", "reward") for name in STUDY if name != "dapo"}, path.with_suffix(".png"))
+
+
+def plot_methods(differences: dict, path: Path) -> None:
+    """Each row's mean training reward minus DAPO's on the same seeds, with its 95 % interval."""
+    from matplotlib.figure import Figure
+    names = sorted(differences, key=lambda name: differences[name].mean())
+    means = [differences[name].mean() for name in names]
+    widths = [T975[len(x) - 2] * x.std(ddof=1) / len(x) ** 0.5 for x in map(differences.get, names)]
+    figure = Figure(figsize=(7, 6.5), layout="constrained")
+    axis = figure.subplots()
+    axis.errorbar(means, names, xerr=widths, fmt="o", color="#0072B2", capsize=3)
+    axis.axvline(0, color="#D55E00", label="DAPO")
+    axis.set(title="Toy, 12 operations: every row against DAPO", xlabel="difference in mean training reward, same seeds (95 % interval)")
+    axis.legend()
+    figure.savefig(path, dpi=120)
 
 
 def graders() -> dict:
@@ -109,6 +213,9 @@ def main() -> None:
     verify_parser = names.add_parser("verify", help="verify.py against math_verify on labelled answers")
     verify_parser.add_argument("--repetitions", type=int, default=3)
     verify_parser.set_defaults(function=verify)
+    methods_parser = names.add_parser("methods", help="every row of the paper's tables on the toy")
+    methods_parser.add_argument("--csv", default="results/methods.csv")
+    methods_parser.set_defaults(function=methods)
     args = parser.parse_args()
     args.function(args)
 

@@ -11,15 +11,31 @@ Symbols: v proxy, μ centroid, Δ margin, γ temperature, α score, λ coefficie
 """
 import torch
 
-from grpo import TokenBatch, method, row_blocks, side_centroids
+from grpo import TokenBatch, method, row_blocks, selected, side_centroids
 
 EPS_GAMMA = 1e-12  # floor of a margin variance, in units of max|v|⁴: below it float32 margins are rounding noise
-VARIANTS = ("full", "within_side", "hard", "no_norm", "no_range_map")  # Tables 2 and 3
+VARIANTS = ("full", "within_side", "hard", "no_norm", "no_range_map")  # Tables 2 and 3; `delta` below adds fixed_gamma and random
 
 
 def token_gradient_proxy(hidden: torch.Tensor, logprob: torch.Tensor) -> torch.Tensor:
     """v = (1 - p) h, the sampled token's row of the LM-head gradient (App. F). hidden [N, H], logprob [N] -> [N, H]."""
     return -torch.expm1(logprob)[:, None].to(hidden.dtype) * hidden  # -expm1(log p) = 1 - p, exact also for p near 1
+
+
+def hidden_gradient_proxy(hidden, token, head, k: int) -> torch.Tensor:
+    """v = W_y - Σ_j p̃_j W_j over the k likeliest tokens j, p̃ renormalised among them (App. F's top-K proxy): [N, H], in blocks."""
+    v = torch.empty_like(hidden)
+    for rows, h in row_blocks(hidden, elements=2**24 * hidden.shape[1] // max(len(head), k * hidden.shape[1])):
+        logits, likeliest = (h @ head.to(h.dtype).T).topk(min(k, len(head)), dim=1)
+        v[rows] = head[token[rows]] - (logits.softmax(1)[:, :, None] * head[likeliest]).sum(1)
+    return v
+
+
+def lm_head_gradient(hidden, token, head) -> torch.Tensor:
+    """The exact LM-head gradient (e_y - p) ⊗ h, flattened to [N, V H]; stored whole: raises ValueError where V H > 2^16."""
+    if head.numel() > 2**16: raise ValueError(f"the LM-head gradient has {head.numel()} entries a token, more than 65536")
+    residual = torch.nn.functional.one_hot(token, len(head)) - (hidden.float() @ head.float().T).softmax(1)  # e_y - p
+    return (residual[:, :, None] * hidden[:, None, :]).flatten(1)
 
 
 def margins(v, advantage, mu_pos, mu_neg, scale, variant="full") -> torch.Tensor:
@@ -53,12 +69,13 @@ def scores(delta: torch.Tensor, gamma: torch.Tensor, variant="full") -> torch.Te
 
 
 def delta_coefficients(v: torch.Tensor, advantage: torch.Tensor, K: int = 1, lam_min: float = 0.8, lam_max: float = 1.2,
-                       variant: str = "full") -> torch.Tensor:
+                       variant: str = "full", fixed_gamma: list | None = None) -> torch.Tensor:
     """The normalised coefficients λ̄ [N] of mean 1, no gradient, float32 or better (Sec. 3.2).
 
     v [N, H] token-gradient proxy, advantage [N] (A_i on each of its tokens), K refinements of the centroids, variant one
     of VARIANTS: `full`; `within_side` α = σ(-‖v-μ_own‖²/γ); `hard` α = 1[Δ>0]; `no_norm` λ itself; `no_range_map` α
-    itself, normalised (Tables 2 and 3). All ones where either side is empty. Reads v in blocks, 2K + 3 times.
+    itself, normalised (Tables 2 and 3). fixed_gamma: a list that an earlier call has filled, if empty filled with
+    (γ₊, γ₋) of Δ⁽⁰⁾, and used in place of every temperature (Table 3). All ones where either side is empty. Reads v in blocks, 2K + 3 times.
     Raises ValueError on shapes that do not fit, a NaN or inf in v or advantage, K < 0, lam_min > lam_max, an unknown variant.
     """
     check(v, advantage, K, lam_min, lam_max, variant)
@@ -74,9 +91,13 @@ def delta_coefficients(v: torch.Tensor, advantage: torch.Tensor, K: int = 1, lam
     mu_pos, mu_neg, _, _ = side_centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = margins(v, advantage, mu_pos, mu_neg, scale, variant)  # Δ⁽⁰⁾
     gamma = temperatures(delta, advantage)  # γ⁽⁰⁾ (App. H)
+    if fixed_gamma is not None:
+        fixed_gamma += [] if fixed_gamma else [float(gamma[side].max()) * scale**2 for side in (advantage > 0, advantage < 0)]
+        gamma = torch.where(advantage > 0, fixed_gamma[0] / scale**2, fixed_gamma[1] / scale**2).to(delta)
     for _ in range(K):
         alpha = scores(delta, gamma, variant)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ is lagged: measured on Δ⁽ᵏ⁾ (App. H)
+        if fixed_gamma is None:
+            gamma = temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ is lagged: measured on Δ⁽ᵏ⁾ (App. H)
         mu_pos, mu_neg, _, _ = side_centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = margins(v, advantage, mu_pos, mu_neg, scale, variant)  # Δ⁽ᵏ⁺¹⁾
     alpha = scores(delta, gamma, variant)  # α* from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
@@ -104,7 +125,24 @@ def check(v, advantage, K, lam_min, lam_max, variant) -> None:
 
 
 @method
-def delta(tokens: TokenBatch, *, K=1, lam_min=0.8, lam_max=1.2, delta_variant="full", **_) -> torch.Tensor:
-    """ρ = λ̄: the discriminative coefficients of the default proxy, from states the scoring pass already computed."""
-    return delta_coefficients(token_gradient_proxy(tokens.hidden, tokens.logprob), tokens.advantage, K, lam_min, lam_max,
-                              delta_variant)
+def delta(tokens: TokenBatch, *, K=1, lam_min=0.8, lam_max=1.2, delta_variant="full", proxy="lm_head", proxy_topk=20, select="none",
+          select_share=0.5, generator=None, memory=None, **_) -> torch.Tensor:
+    """ρ = λ̄: the discriminative coefficients, from states that the scoring pass already computed.
+
+    delta_variant also takes `random` (λ uniform in its range, App. F's control) and `fixed_gamma`, whose temperatures are those of
+    the run's first batch, kept in `memory`: frozen inside a batch they would change nothing, as with K = 1 the lagged γ⁽¹⁾ is γ⁽⁰⁾.
+    select: plain DAPO on a share of the tokens with an advantage: those of highest, lowest or random λ (Sec. 5.2).
+    """
+    if delta_variant == "random":
+        lam = lam_min + (lam_max - lam_min) * torch.rand(len(tokens.logprob), generator=generator).to(tokens.logprob)
+        lam = lam / lam.mean()
+    else:
+        v = {"lm_head": lambda: token_gradient_proxy(tokens.hidden, tokens.logprob),
+             "topk": lambda: hidden_gradient_proxy(tokens.hidden, tokens.token, tokens.head, proxy_topk),
+             "exact": lambda: lm_head_gradient(tokens.hidden, tokens.token, tokens.head)}[proxy]()
+        fixed = memory.setdefault("gamma", []) if delta_variant == "fixed_gamma" else None
+        lam = delta_coefficients(v, tokens.advantage, K, lam_min, lam_max, "full" if fixed is not None else delta_variant, fixed)
+    if select == "none":
+        return lam
+    score, sides = {"top": lam, "bottom": -lam, "random": torch.rand(len(lam), generator=generator).to(lam)}[select], tokens.advantage != 0
+    return torch.ones_like(lam).masked_scatter(sides, selected(score[sides], select_share))

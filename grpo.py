@@ -7,6 +7,7 @@ the tokens of a whole mini-batch, as in the text (the released code averages mic
 Shapes: B responses, N packed response tokens (one row per token, no padding), H hidden, M candidate tokens, G group size.
 Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M± mass.
 """
+import math
 from dataclasses import dataclass
 
 import torch
@@ -44,6 +45,17 @@ def clipped_surrogate(logprob: torch.Tensor, old_logprob: torch.Tensor, advantag
     if dual_clip is None:
         return surrogate
     return torch.where(advantage < 0, torch.max(surrogate, dual_clip * advantage), surrogate)
+
+
+def reinforce_surrogate(logprob: torch.Tensor, old_logprob: torch.Tensor, advantage: torch.Tensor, **_) -> torch.Tensor:
+    """A log π per token: no ratio and no clip."""
+    return advantage * logprob
+
+
+def sapo_surrogate(logprob: torch.Tensor, old_logprob: torch.Tensor, advantage: torch.Tensor, **_) -> torch.Tensor:
+    """A (4/τ) σ(τ (r - 1)), τ = 1.0 where A > 0, else 1.05: a soft gate whose slope is 1 at r = 1 (App. J)."""
+    tau = torch.where(advantage > 0, 1.0, 1.05)
+    return advantage * 4 / tau * torch.sigmoid(tau * ((logprob - old_logprob).clamp(-20, 20).exp() - 1))
 
 
 def clipped_tokens(logprob: torch.Tensor, old_logprob: torch.Tensor, advantage: torch.Tensor, clip_low: float = 0.2,
@@ -103,9 +115,19 @@ class TokenBatch:
     entropy: torch.Tensor    # [N] entropy of π_old where it was sampled, nats
     hidden: torch.Tensor     # [N, H] hidden state that entered the LM head
     length: torch.Tensor     # [B] tokens per response, sum N: the rows are response 0's, then response 1's, ...
+    token: torch.Tensor      # [N] id of the sampled token
+    head: torch.Tensor       # [V, H] LM-head weight W, over the temperature: the logits are W h
+    current: torch.Tensor | None = None  # [N] log π_θ; differs from logprob during the updates, which EVERY_UPDATE methods see
+
+    def part(self, rows: torch.Tensor, length: torch.Tensor, current: torch.Tensor) -> "TokenBatch":
+        """The rows of a micro-batch whose responses have `length` tokens, with their current log-probabilities."""
+        return TokenBatch(*(x[rows] for x in (self.advantage, self.logprob, self.entropy, self.hidden)), length, self.token[rows],
+                          self.head, current)
 
 
+SURROGATES = {"reinforce": reinforce_surrogate, "sapo": sapo_surrogate}  # all others: clipped_surrogate
 METHODS = {}  # name -> function(TokenBatch, **flags) -> weights ρ [N] of mean 1
+EVERY_UPDATE = {"fipo"}  # weights that follow the current policy; all others are computed once per rollout batch and frozen
 
 
 def method(function):
@@ -124,3 +146,44 @@ def dapo(tokens: TokenBatch, **_) -> torch.Tensor:
 def grpo(tokens: TokenBatch, **_) -> torch.Tensor:
     """ρ = 1/|o_i|, scaled to mean 1 by N/B: a mean inside each response, then over responses (Eq. 12)."""
     return (tokens.length.sum() / len(tokens.length) / tokens.length).repeat_interleave(tokens.length)
+
+
+@method
+def reinforce(tokens: TokenBatch, **_) -> torch.Tensor:
+    """ρ = 1 under the ratio-free surrogate. The baseline is the group's mean; A keeps the division by std, for equal scales."""
+    return torch.ones_like(tokens.advantage)
+
+
+@method
+def forking_tokens(tokens: TokenBatch, **_) -> torch.Tensor:
+    """ρ = 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14), over the share kept: mean 1, as for every method.
+
+    Sources differ on the normaliser: the official code divides by the kept tokens, as here, the paper's formula by all tokens.
+    """
+    return selected(tokens.entropy, 0.2)
+
+
+@method
+def sapo(tokens: TokenBatch, **_) -> torch.Tensor:
+    """ρ as GRPO's, under SAPO's own surrogate (App. J)."""
+    return grpo(tokens)
+
+
+@method
+def fipo(tokens: TokenBatch, **_) -> torch.Tensor:
+    """ρ = clip(exp F, 1, 1.2), F_t = Σ_{k>=t} γ^(k-t) log r_k the discounted future KL of the response, γ = 2^(-1/32) (Eq. 15).
+
+    log r counts as 0 where r > 10 (safety threshold). Not renormalised, as in the release; 1 wherever r = 1.
+    """
+    log_ratio = (tokens.current - tokens.logprob).clamp(-20, 20)
+    z = torch.nn.utils.rnn.pad_sequence(torch.where(log_ratio.exp() <= 10, log_ratio, 0.0).split(tokens.length.tolist()))  # [T, B]
+    for t in range(len(z) - 2, -1, -1):
+        z[t] += 2 ** (-1 / 32) * z[t + 1]  # F_t = z_t + γ F_{t+1}
+    future = torch.cat([column[:n] for column, n in zip(z.T, tokens.length.tolist())])
+    return future.exp().clamp(1.0, 1.2)
+
+
+def selected(score: torch.Tensor, share: float) -> torch.Tensor:
+    """N / n on the n = ceil(share N) rows of highest score, else 0: weights of mean 1. score [N] -> [N]."""
+    n = math.ceil(share * len(score))
+    return torch.zeros_like(score).index_fill(0, score.topk(n).indices, len(score) / max(n, 1))

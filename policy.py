@@ -8,11 +8,14 @@ Departures: none; App. L.1 notes that keeping the hidden states of the scoring p
 `score` keeps them.
 Shapes: B responses, T tokens of the longest sequence, N packed response tokens, H hidden, V vocabulary.
 """
+import os
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from data import UserError
 from grpo import TokenBatch
 from rollout import Rollouts
 
@@ -100,6 +103,20 @@ def score(policy: Policy, rollouts: Rollouts, advantages: torch.Tensor, plan: li
         rows, out = packed_rows(index, length), policy.rows(rollouts, index)
         if tokens is None:
             empty = [x.new_empty(int(length.sum()), *x.shape[1:]) for x in (out.logprob, out.entropy, out.hidden)]
-            tokens = TokenBatch(advantages.repeat_interleave(length), *empty, length)
+            ids = torch.cat([rollouts.response_ids(i) for i in range(len(length))])
+            head = policy.lm.get_output_embeddings().weight
+            tokens = TokenBatch(advantages.repeat_interleave(length), *empty, length, ids,
+                                head if policy.temperature == 1 else head / policy.temperature)
         tokens.logprob[rows], tokens.entropy[rows], tokens.hidden[rows] = out.logprob, out.entropy, out.hidden
+    tokens.current = tokens.logprob  # θ is θ_old
     return tokens
+
+
+def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
+    """(model, tokenizer) of a Hugging Face folder or hub id, on the GPU if there is one. Raises UserError where there is none."""
+    try:
+        model, tokenizer = AutoModelForCausalLM.from_pretrained(name, dtype=dtype), AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--model {name}: no model there ({str(error).splitlines()[0]}); pass a Hugging Face folder or hub id") from error
+    device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    return model.to(device).eval(), tokenizer  # eval: with dropout the ratio would not be 1

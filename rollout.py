@@ -15,13 +15,6 @@ import torch
 from tqdm import tqdm
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-
-
-class UserError(ValueError):
-    """A user's mistake, in one line that says what is wrong, where, and what to do; programs exit with code 2 on it."""
-
-
 @dataclass
 class Rollouts:
     """B responses, the G of a prompt next to each other; sequences start at column 0 and are padded on the right."""
@@ -36,6 +29,11 @@ class Rollouts:
         start = int(self.prompt_length[i])
         return self.ids[i, start:start + int(self.response_length[i])]
 
+    def pick(self, index: list[int]) -> "Rollouts":
+        """The responses `index`, in that order."""
+        return Rollouts(self.ids[index], self.prompt_length[index], self.response_length[index], self.truncated[index],
+                        [self.texts[i] for i in index])
+
 
 def token_distribution(logits: torch.Tensor, temperature: float = 1.0, top_p: float = 1.0) -> torch.Tensor:
     """Probabilities [B, V] (float64) after temperature and top-p: the smallest set of likeliest tokens of mass >= top_p."""
@@ -45,23 +43,6 @@ def token_distribution(logits: torch.Tensor, temperature: float = 1.0, top_p: fl
         ordered[ordered.cumsum(dim=-1) - ordered >= top_p] = 0.0  # the mass before a token already reaches top_p
         p = torch.zeros_like(p).scatter(-1, index, ordered)
     return p / p.sum(dim=-1, keepdim=True)
-
-
-def encode_prompts(problems: list[dict], tokenizer, limit: int) -> list[list[int]]:
-    """Token ids of each problem's prompt: with the instruction through the chat template, where the tokenizer has one.
-
-    Raises UserError for a prompt of no token or of more than `limit`.
-    """
-    if tokenizer.chat_template:
-        chats = [[{"role": "user", "content": f"{p['problem']}\n{INSTRUCTION}"}] for p in problems]
-        prompts = [tokenizer.apply_chat_template(c, add_generation_prompt=True, return_dict=True)["input_ids"] for c in chats]
-    else:
-        prompts = [tokenizer(p["problem"]).input_ids for p in problems]
-    for prompt, p in zip(prompts, problems):
-        if not 0 < len(prompt) <= limit:
-            raise UserError(f"the prompt of {p['problem'][:60]!r} has {len(prompt)} tokens, not 1 to {limit}: drop the problem, "
-                            "or raise --max-prompt-tokens")
-    return prompts
 
 
 class InverseCDF(LogitsProcessor):
@@ -144,3 +125,11 @@ def pack(prompts: list[list[int]], responses: list[list[int]], ends: list[int], 
         ids[i, :len(prompt) + len(response)] = torch.tensor(prompt + response, device=device)
     truncated = torch.tensor([response[-1] not in ends for response in responses], device=device)
     return Rollouts(ids, prompt_length, response_length, truncated, tokenizer.batch_decode(responses, skip_special_tokens=True))
+
+
+def join(parts: list[Rollouts]) -> Rollouts:
+    """Several Rollouts as one, in order."""
+    width = max(part.ids.shape[1] for part in parts)
+    ids = torch.cat([torch.nn.functional.pad(part.ids, (0, width - part.ids.shape[1])) for part in parts])
+    lengths = [torch.cat([getattr(part, name) for part in parts]) for name in ("prompt_length", "response_length", "truncated")]
+    return Rollouts(ids, *lengths, [text for part in parts for text in part.texts])

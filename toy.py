@@ -141,4 +141,4 @@ def base_model(k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, c
             shutil.rmtree(aside)
             if not folder.exists():
                 raise
-    return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
+    return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), AutoTokenizer.from_pretrained(folder)

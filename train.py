@@ -1,29 +1,32 @@
 """RLVR on one page: sample, verify, advantages, coefficients, update, log, save.
 
-`python train.py` trains the embedded toy with DelTA on a laptop; `python train.py --model FOLDER --data FILE` any Hugging
-Face causal LM, with the paper's settings (App. I) as defaults. Writes config.json, metrics.jsonl, samples.jsonl, curves.png,
-checkpoint.pt and model/ to --output-dir, and continues an interrupted run from its last checkpoint.
+`python train.py` trains the embedded toy with DelTA on a laptop; `python train.py --model ID` any Hugging Face causal LM, with
+the paper's settings (App. I) as defaults. Writes config.json, metrics.jsonl, samples.jsonl, curves.png, checkpoint.pt, model/
+and best/ to --output-dir, and continues an interrupted run from its last checkpoint.
 
 Departures from the paper: (1) dual clip for negative advantages, weight decay 0.1 and gradient clip 1.0 as in the released
 code; (2) a mini-batch in which no response has an advantage makes no optimiser step; (3) one epoch per rollout batch.
 """
 import json
 import os
+import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
+from transformers import HfArgumentParser
 from transformers.utils import logging as hf_logging
 
 import delta  # noqa: F401  registers --method delta
 import toy
-from grpo import METHODS, TokenBatch, clipped_surrogate, clipped_tokens, group_advantages
-from policy import Policy, packed_rows, plan_micro_batches, score
-from rollout import Rollouts, UserError, encode_prompts, rollout
-from verify import reward
+from data import SOURCES, UserError, collect, encode_prompts, load_problems
+from evaluate import sample_scores
+from grpo import EVERY_UPDATE, METHODS, SURROGATES, TokenBatch, clipped_surrogate, clipped_tokens, group_advantages
+from policy import Policy, load_model, packed_rows, plan_micro_batches, score
+from rollout import Rollouts
+from verify import overlong_penalty
 
 
 def flag(default, help, **more):
@@ -35,8 +38,11 @@ class Config:
     """Every knob of a run. Defaults are the paper's (App. I) unless the help says otherwise; TOY replaces some."""
     model: str = flag("toy", "`toy`, a local Hugging Face folder or a hub id")
     method: str = flag("delta", "token weights of the update (App. E)", choices=sorted(METHODS))
-    data: str = flag("", "training problems: `toy`, or a .jsonl file with the keys problem and answer; default: toy for the toy")
-    eval_data: str = flag("", "evaluation problems, as --data; default: held-out problems for the toy, else none")
+    data: str = flag("deepmath", f"training problems: toy, a .jsonl, .parquet or .csv file, {', '.join(SOURCES)}, or a hub id")
+    eval_data: str = flag("aime25", "evaluation problems, as --data; the best checkpoint is kept by them; empty: none")
+    problem_column: str = flag("problem", "column of the problem, for sets data.py does not know")
+    answer_column: str = flag("answer", "column of the answer")
+    prompt_template: str = flag("", "prompt with {problem} in it; default: chat template with the instruction")
     steps: int = flag(220, "rollout batches (the paper's 8B: 220, 14B: 300)")
     prompts: int = flag(128, "prompts per step")
     group_size: int = flag(16, "responses per prompt, G")
@@ -48,13 +54,19 @@ class Config:
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)")
     temperature: float = flag(1.0, "of sampling and of log-probabilities")
     max_new_tokens: int = flag(20480, "longest response, tokens")
-    max_prompt_tokens: int = flag(2048, "longer prompts are an error, tokens")
+    max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens")
     clip_low: float = flag(0.2, "ε_low of the ratio clip")
     clip_high: float = flag(0.28, "ε_high of the ratio clip (grpo: 0.2, its clip is symmetric)")
     K: int = flag(1, "DelTA: refinements of the centroids")
     lam_min: float = flag(0.8, "DelTA: λ_min, lower end of the coefficients' range")
     lam_max: float = flag(1.2, "DelTA: λ_max, upper end of the coefficients' range")
-    delta_variant: str = flag("full", "DelTA: ablation of Tables 2 and 3", choices=list(delta.VARIANTS))
+    delta_variant: str = flag("full", "DelTA: ablation of Tables 2 and 3", choices=[*delta.VARIANTS, "fixed_gamma", "random"])
+    proxy: str = flag("lm_head", "DelTA: what stands for a token's gradient (App. F)", choices=["lm_head", "topk", "exact"])
+    proxy_topk: int = flag(20, "DelTA: likeliest tokens of --proxy topk")
+    select: str = flag("none", "DelTA: plain DAPO on tokens chosen by λ (Sec. 5.2)", choices=["none", "top", "random", "bottom"])
+    select_share: float = flag(0.5, "DelTA: share of tokens that --select keeps")
+    overlong_buffer: int = flag(0, "tokens before the limit in which the reward falls by up to 1 (released code: 4096; 0: off)")
+    dynamic_sampling: bool = flag(False, "replace groups of equal rewards by further prompts (off in the paper)")
     seed: int = flag(0, "of data order and sampling")
     eval_every: int = flag(10, "steps between evaluations (ours); one before the first update, one after the last")
     eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n")
@@ -68,7 +80,7 @@ class Config:
 
 
 TOY = dict(steps=160, prompts=16, group_size=8, mini_batch=4, micro_batch_tokens=4096, lr=1e-4, max_new_tokens=64,
-           max_prompt_tokens=64, eval_every=20, eval_samples=1, eval_top_p=1.0, save_every=20, data="toy")
+           max_prompt_tokens=64, eval_every=20, eval_samples=1, eval_top_p=1.0, save_every=20, data="toy", eval_data="toy-held-out")
 MAY_CHANGE = {"steps", "eval_every", "save_every", "output_dir", "resume", "rollout_rows"}  # between a run and its resumption
 
 
@@ -85,6 +97,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
     parser.set_defaults(**(TOY if given.model == "toy" else {}), **({"clip_high": 0.2} if given.method == "grpo" else {}))
     cfg = Config(**vars(parser.parse_args(argv)))
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
+    deltas = ("K", "lam_min", "lam_max", "delta_variant", "proxy", "proxy_topk", "select", "select_share")
+    foreign = next((name.replace("_", "-") for name in deltas if getattr(cfg, name) != getattr(Config, name)), "")
     for wrong, message in [
         (cfg.group_size < 2, f"--group-size {cfg.group_size}: an advantage compares at least 2 responses to a prompt"),
         (min(cfg.steps, cfg.prompts, cfg.mini_batch, cfg.max_new_tokens, cfg.micro_batch_tokens, cfg.rollout_rows,
@@ -99,35 +113,14 @@ def parse_config(argv: list[str] | None = None) -> Config:
         (not (0 <= cfg.clip_low <= 1 and cfg.clip_high >= 0), "need 0 <= clip-low <= 1 and clip-high >= 0"),
         (cfg.seed < 0 or cfg.toy_filler < 0 or not 0 <= cfg.toy_noise <= 1, "need seed >= 0, toy-filler >= 0, 0 <= toy-noise <= 1"),
         (int(os.environ.get("WORLD_SIZE", 1)) > 1, "one process only so far: torchrun --nproc_per_node 1 train.py"),
-        (not cfg.data, f"--model {cfg.model} needs --data FILE.jsonl (keys problem and answer), or --data toy"),
+        (not (0 < cfg.select_share <= 1 and cfg.proxy_topk > 0 and cfg.overlong_buffer >= 0),
+         "need 0 < select-share <= 1, proxy-topk >= 1 and overlong-buffer >= 0"),
+        (cfg.method != "delta" and foreign, f"--{foreign} is DelTA's and does nothing with --method {cfg.method}: drop it, or take delta"),
+        (cfg.delta_variant == "random" and cfg.proxy != "lm_head", f"--delta-variant random uses no proxy: drop --proxy {cfg.proxy}"),
     ]:
         if wrong:
             raise UserError(message)
     return cfg
-
-
-def load_model(cfg: Config):
-    """(model, tokenizer), float32, on the GPU if there is one."""
-    if cfg.model == "toy":
-        model, tokenizer = toy.base_model(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
-    else:
-        try:
-            model = AutoModelForCausalLM.from_pretrained(cfg.model, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(cfg.model)
-        except (OSError, ValueError) as error:
-            raise UserError(f"--model {cfg.model}: no model there ({str(error).splitlines()[0]}); pass a Hugging Face folder or hub id")
-    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer  # eval: no dropout, or the ratio is not 1
-
-
-def load_problems(source: str, cfg: Config, held_out: bool) -> list[dict]:
-    """Problems as [{"problem": str, "answer": str}]; the toy's held-out problems are the same for every seed."""
-    if source == "toy":
-        return toy.problems(512, seed=1, k=cfg.toy_k) if held_out else toy.problems(8192, seed=2 * cfg.seed, k=cfg.toy_k)
-    try:
-        rows = [json.loads(line) for line in Path(source).read_text().splitlines() if line.strip()]
-        return [{"problem": str(row["problem"]), "answer": str(row["answer"])} for row in rows]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"cannot read problems from {source} ({error!r}): want .jsonl with the keys problem and answer") from error
 
 
 def open_run(cfg: Config) -> dict | None:
@@ -183,11 +176,15 @@ def update(policy: Policy, optimizer, rollouts: Rollouts, tokens: TokenBatch, we
         for index in (index for index, has_advantage in mini_batch if has_advantage):
             rows = packed_rows(index, length)
             logprob, old, A = policy.rows(rollouts, index).logprob, tokens.logprob[rows], tokens.advantage[rows]
-            surrogate = clipped_surrogate(logprob, old, A, cfg.clip_low, cfg.clip_high)
-            part = -(weights[rows] * surrogate).sum() / N  # Eq. 8
+            surrogate = SURROGATES.get(cfg.method, clipped_surrogate)(logprob, old, A, clip_low=cfg.clip_low, clip_high=cfg.clip_high)
+            weight = weights[rows]
+            if cfg.method in EVERY_UPDATE:
+                weight = METHODS[cfg.method](tokens.part(rows, length[index], logprob.detach()), **asdict(cfg))
+            part = -(weight * surrogate).sum() / N  # Eq. 8
             part.backward()
             loss += float(part.detach())
-            clipped += int(clipped_tokens(logprob.detach(), old, A, cfg.clip_low, cfg.clip_high).sum())
+            if cfg.method not in SURROGATES:
+                clipped += int(clipped_tokens(logprob.detach(), old, A, cfg.clip_low, cfg.clip_high).sum())
         losses.append(loss)
         if not any(has_advantage for _, has_advantage in mini_batch):
             continue  # no sides, no direction (App. C)
@@ -204,72 +201,61 @@ def update(policy: Policy, optimizer, rollouts: Rollouts, tokens: TokenBatch, we
             "clip_fraction": clipped / int(length.sum()), "skipped_updates": skipped}, streak
 
 
-def evaluate(policy: Policy, tokenizer, problems: list[dict], prompts: list[list[int]], cfg: Config) -> float:
-    """avg@n: the mean reward of n responses per problem. Random numbers are those of step 0, the same at every call."""
-    out = rollout(policy.lm, tokenizer, prompts, range(len(problems)), cfg.eval_samples, cfg.max_new_tokens, cfg.temperature,
-                  cfg.eval_top_p, cfg.seed, step=0, rows=cfg.rollout_rows)
-    return sum(reward(text, problems[i // cfg.eval_samples]["answer"]) for i, text in enumerate(out.texts)) / len(out.texts)
-
-
 # ---- the run ---------------------------------------------------------------------------------------------------------
 
 
 def train(cfg: Config) -> Path:
     """Run or continue the training described by cfg; returns the output folder."""
-    problems, held_out = load_problems(cfg.data, cfg, held_out=False), []
-    if cfg.eval_data or cfg.data == "toy":
-        held_out = load_problems(cfg.eval_data or "toy", cfg, held_out=True)
-    model, tokenizer = load_model(cfg)
-    prompts, held_out_prompts = (encode_prompts(some, tokenizer, cfg.max_prompt_tokens) for some in (problems, held_out))
+    columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
+    sets = [load_problems(name, *columns) if name else [] for name in (cfg.data, cfg.eval_data)]
+    model, tokenizer = toy.base_model(cfg.toy_k, cfg.toy_noise, cfg.toy_filler) if cfg.model == "toy" else load_model(cfg.model)
+    if cfg.proxy == "exact" and model.get_output_embeddings().weight.numel() > 2**16:
+        raise UserError("--proxy exact keeps vocabulary x hidden numbers a token: only for models as small as the toy, take topk")
+    (problems, prompts), held_out = [encode_prompts(some, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template) for some in sets]
+    evaluate = lambda: float(sample_scores(policy.lm, tokenizer, *held_out, cfg.eval_samples, cfg.max_new_tokens, cfg.temperature,
+                                           cfg.eval_top_p, cfg.seed, cfg.rollout_rows).mean())  # avg@n
     checkpoint, folder = open_run(cfg), Path(cfg.output_dir)  # all that can be wrong with the flags has been seen by now
     policy = Policy(model, cfg.temperature)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay)
-    state = {"step": 0, "position": 0, "streak": 0}  # position: prompts drawn so far
+    state = {"step": 0, "position": 0, "streak": 0, "best": -1.0, "memory": {}}  # position: prompts drawn; memory: the method's
     if checkpoint:
         restore(checkpoint, policy, optimizer, state)
         print(f"continuing {folder} after step {state['step']}")
-    elif held_out:
-        log(folder, {"step": 0, "eval_accuracy": evaluate(policy, tokenizer, held_out, held_out_prompts, cfg)})
+    elif cfg.eval_data:
+        log(folder, {"step": 0, "eval_accuracy": evaluate()})
 
     for step in range(state["step"] + 1, cfg.steps + 1):
         start = time.perf_counter()
-        chosen = draw(len(problems), state["position"], cfg.prompts, cfg.seed)
-        batch = [problems[i] for i in chosen for _ in range(cfg.group_size)]
-        # sample: G responses per prompt from θ_old
-        rollouts = rollout(policy.lm, tokenizer, [prompts[i] for i in chosen], chosen, cfg.group_size, cfg.max_new_tokens,
-                           cfg.temperature, seed=cfg.seed, step=step, rows=cfg.rollout_rows)
-        # verify: R_i = 1 if the final answer is right, else 0
-        rewards = torch.tensor([reward(text, p["answer"]) for text, p in zip(rollouts.texts, batch)], device=model.device)
+        # sample and verify: G responses per prompt from θ_old, R_i = 1 if the final answer is right, else 0
+        rollouts, batch, rewards = collect(policy.lm, tokenizer, problems, prompts, cfg, state, step)
         # advantages: A_i = (R_i - mean) / std within each group
-        advantages = group_advantages(rewards, cfg.group_size)
+        shaping = [overlong_penalty(int(n), cfg.max_new_tokens, cfg.overlong_buffer) for n in rollouts.response_length]
+        advantages = group_advantages(rewards + rewards.new_tensor(shaping), cfg.group_size)
         # score: log π_old, entropies and hidden states in one forward pass
         plan = plan_micro_batches(rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens)
         tokens = score(policy, rollouts, advantages, plan)
         # coefficients: the method's weight for every token, frozen over the updates below
-        weights = METHODS[cfg.method](tokens, **asdict(cfg))
+        generator = torch.Generator().manual_seed(1_000_003 * cfg.seed + step)
+        weights = METHODS[cfg.method](tokens, **asdict(cfg), generator=generator, memory=state["memory"], problems=batch)
         # update: one optimiser step per mini-batch
         metrics, state["streak"] = update(policy, optimizer, rollouts, tokens, weights, plan, cfg, state["streak"])
         # log and save
-        state.update(step=step, position=state["position"] + cfg.prompts)
+        state["step"] = step
         metrics = {"step": step, **metrics, "reward": float(rewards.mean()), "entropy": float(tokens.entropy.mean()),
                    "response_length": float(tokens.length.float().mean()), "truncated": float(rollouts.truncated.float().mean()),
                    "lambda_std": float(weights.std()), "lambda_above_one": float((weights > 1).float().mean()),
                    "seconds": time.perf_counter() - start}
-        if held_out and (step % cfg.eval_every == 0 or step == cfg.steps):
-            metrics["eval_accuracy"] = evaluate(policy, tokenizer, held_out, held_out_prompts, cfg)
+        if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
+            metrics["eval_accuracy"] = evaluate()
+            if metrics["eval_accuracy"] > state["best"]:
+                state["best"] = metrics["eval_accuracy"]
+                export(folder / "best", policy, tokenizer)
         if step == 1 or step % cfg.eval_every == 0:
             save_samples(folder, step, batch, rollouts, rewards, weights, tokenizer)
         log(folder, metrics)
         if (step % cfg.save_every == 0 or step == cfg.steps) and not state["streak"]:  # never over a good checkpoint
             save(folder, policy, optimizer, state)
     return finish(folder, policy, tokenizer)
-
-
-def draw(size: int, position: int, count: int, seed: int) -> list[int]:
-    """Indices of problems position .. position + count - 1 of an endless stream of epochs, each shuffled by (seed, epoch)."""
-    orders = {epoch: torch.randperm(size, generator=torch.Generator().manual_seed(1_000_003 * seed + epoch)).tolist()
-              for epoch in range(position // size, (position + count) // size + 1)}
-    return [orders[i // size][i % size] for i in range(position, position + count)]
 
 
 def log(folder: Path, metrics: dict) -> None:
@@ -307,10 +293,19 @@ def restore(checkpoint: dict, policy: Policy, optimizer, state: dict) -> None:
     state |= {k: checkpoint[k] for k in state}
 
 
+def export(folder: Path, policy: Policy, tokenizer) -> None:
+    """A Hugging Face folder, written aside and renamed."""
+    aside = folder.with_name(folder.name + ".tmp")
+    policy.lm.save_pretrained(aside)
+    tokenizer.save_pretrained(aside)
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.rename(aside, folder)
+
+
 def finish(folder: Path, policy: Policy, tokenizer) -> Path:
     """Write the model as a Hugging Face folder and the curves, and say where all is."""
-    policy.lm.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    export(folder / "model", policy, tokenizer)
     rows = [json.loads(line) for line in open(folder / "metrics.jsonl")]
     plot_curves(rows, folder / "curves.png")
     accuracy = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row]

@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from delta import VARIANTS, delta_coefficients, margins, scores, token_gradient_proxy
+from delta import VARIANTS, delta_coefficients, hidden_gradient_proxy, lm_head_gradient, margins, scores, token_gradient_proxy
+from delta import delta as delta_method
+from test_grpo import token_batch
 
 
 def problem(N=61, H=5, seed=0, dtype=torch.float32):
@@ -249,3 +251,80 @@ def test_delta_coefficients_allocate_nothing_of_the_size_of_v():
 def test_delta_coefficients_carry_no_gradient():
     v, advantage = problem()
     assert not delta_coefficients(v.requires_grad_(), advantage).requires_grad
+
+
+def test_hidden_gradient_proxy_is_the_gradient_for_all_tokens_and_its_top_k_restriction():
+    """App. F: with k = V it is ∇_h log p(y) by autograd; with k < V the softmax inside the k likeliest, one row at a time."""
+    g = torch.Generator().manual_seed(0)
+    W, h, y = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g, requires_grad=True), torch.tensor([0, 3, 8, 3, 1])
+    gradient, = torch.autograd.grad((h @ W.T).log_softmax(-1).gather(1, y[:, None]).sum(), h)
+    h = h.detach()
+    torch.testing.assert_close(hidden_gradient_proxy(h, y, W, 9), gradient)
+    torch.testing.assert_close(hidden_gradient_proxy(h, y, W, 100), gradient)
+    ours = hidden_gradient_proxy(h, y, W, 3)
+    for i in range(5):
+        logits = [float(W[j] @ h[i]) for j in range(9)]
+        top = sorted(range(9), key=lambda j: -logits[j])[:3]
+        total = sum(math.exp(logits[j]) for j in top)
+        torch.testing.assert_close(ours[i], W[y[i]] - sum(math.exp(logits[j]) / total * W[j] for j in top))
+
+
+def test_lm_head_gradient_is_autograds():
+    g = torch.Generator().manual_seed(1)
+    W, h, y = torch.randn(6, 3, generator=g, requires_grad=True), torch.randn(4, 3, generator=g), torch.tensor([5, 0, 2, 2])
+    logprob = (h @ W.T).log_softmax(-1).gather(1, y[:, None]).squeeze(1)
+    rows = torch.stack([torch.autograd.grad(x, W, retain_graph=True)[0].flatten() for x in logprob])
+    torch.testing.assert_close(lm_head_gradient(h, y, W.detach()), rows)
+    with pytest.raises(ValueError, match="65536"):
+        lm_head_gradient(torch.zeros(1, 300), torch.zeros(1, dtype=torch.long), torch.zeros(300, 300))
+
+
+def test_fixed_gamma_keeps_the_first_batchs_temperatures():
+    """The first batch gives what `full` gives; a second batch is scored with the first's γ, whatever its own and its unit."""
+    (v1, a1), (v2, a2) = problem(seed=1), problem(seed=2)
+    memory = []
+    torch.testing.assert_close(delta_coefficients(v1, a1, fixed_gamma=memory), delta_coefficients(v1, a1))
+    kept = list(memory)
+    frozen, own = delta_coefficients(3 * v2, a2, fixed_gamma=memory), delta_coefficients(3 * v2, a2)
+    assert memory == kept and (frozen - own).abs().max() > 1e-2
+    v, sides = 3 * v2.double(), [(a2 > 0), (a2 < 0)]
+    alpha = torch.ones(len(v), dtype=torch.float64)
+    for _ in range(2):  # Δ⁽⁰⁾, then Δ⁽¹⁾, both divided by the first batch's γ
+        mu = [((a2.abs() * alpha)[side, None] * v[side]).sum(0) / (a2.abs() * alpha)[side].sum() for side in sides]
+        delta = a2.sign() * ((v - mu[1]).square().sum(1) - (v - mu[0]).square().sum(1))
+        alpha = torch.sigmoid(delta / torch.where(a2 > 0, kept[0], kept[1]))
+    lam = torch.where(a2 == 0, 0.8, 0.8 + 0.4 * alpha)
+    torch.testing.assert_close(frozen.double(), lam / lam.mean(), rtol=1e-4, atol=1e-4)
+
+
+def test_random_coefficients_are_uniform_in_their_range_and_seeded():
+    tokens = token_batch(torch.tensor([400, 600]))
+    draw = lambda seed: delta_method(tokens, delta_variant="random", generator=torch.Generator().manual_seed(seed))
+    lam = draw(0)
+    assert torch.equal(lam, draw(0)) and not torch.equal(lam, draw(1)) and lam.mean() == pytest.approx(1, abs=1e-6)
+    assert 0.78 < lam.min() < 0.82 and 1.18 < lam.max() < 1.22 and abs(lam.median() - 1) < 0.02
+
+
+def test_select_keeps_the_tokens_of_highest_or_lowest_coefficient():
+    tokens = token_batch(torch.tensor([20, 30, 11]))
+    lam = delta_method(tokens)
+    top, bottom = (delta_method(tokens, select=which, select_share=0.3) > 0 for which in ("top", "bottom"))
+    assert top.sum() == bottom.sum() == math.ceil(0.3 * 61) and not (top & bottom).any()
+    assert lam[top].min() >= lam[~top].max() and lam[bottom].max() <= lam[~bottom].min()
+    chance = delta_method(tokens, select="random", select_share=0.3, generator=torch.Generator().manual_seed(0)) > 0
+    assert chance.sum() == top.sum() and not torch.equal(chance, top)
+
+
+def test_select_looks_only_at_tokens_with_an_advantage():
+    """Rows of zero advantage have the lowest λ of all and move nothing: they must not fill up the bottom share."""
+    tokens = token_batch(torch.tensor([20, 30, 11, 25]))  # the fourth response has no advantage
+    weights, sides = delta_method(tokens, select="bottom", select_share=0.3), tokens.advantage != 0
+    assert (weights[sides] > 0).sum() == math.ceil(0.3 * 61) and weights[sides].mean() == pytest.approx(1)
+    assert torch.all(weights[~sides] == 1)
+
+
+@pytest.mark.parametrize("proxy", ["topk", "exact"])
+def test_proxies_give_other_coefficients_of_mean_one(proxy):
+    tokens = token_batch(torch.tensor([20, 30, 11]))
+    lam = delta_method(tokens, proxy=proxy, proxy_topk=3)
+    assert lam.mean() == pytest.approx(1, abs=1e-6) and (lam - delta_method(tokens)).abs().max() > 1e-3

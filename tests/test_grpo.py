@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from grpo import (METHODS, TokenBatch, clipped_surrogate, clipped_tokens, discriminator_scores, group_advantages,
-                  side_centroids)
+from grpo import (METHODS, TokenBatch, clipped_surrogate, clipped_tokens, discriminator_scores, group_advantages, reinforce_surrogate,
+                  sapo_surrogate, selected, side_centroids)
 from policy import Policy
 
 
@@ -127,13 +127,76 @@ def test_discriminator_scores_predict_the_change_of_log_probability(gradients, b
     assert (actual - predicted).norm() / actual.norm() < 0.1  # the scale too, not only the direction
 
 
-def test_methods_have_mean_one_and_match_their_formulas():
-    length = torch.tensor([2, 5, 3])
-    tokens = TokenBatch(torch.tensor([1.0, -1, 0.5]).repeat_interleave(length), -torch.rand(10), torch.rand(10), torch.randn(10, 4),
-                        length)
-    for name in ("dapo", "grpo"):
-        assert METHODS[name](tokens).mean() == pytest.approx(1)
+def token_batch(length, seed=0, **changes):
+    """A TokenBatch of random numbers; advantages 1, -1, 0.5, 0 in turn."""
+    g, N = torch.Generator().manual_seed(seed), int(length.sum())
+    advantage = torch.tensor([1.0, -1, 0.5, 0])[torch.arange(len(length)) % 4].repeat_interleave(length)
+    batch = dict(advantage=advantage, logprob=-torch.rand(N, generator=g), entropy=torch.rand(N, generator=g), hidden=torch.randn(N, 4, generator=g),
+                 length=length, token=torch.randint(6, (N,), generator=g), head=torch.randn(6, 4, generator=g))
+    return TokenBatch(**(batch | {"current": batch["logprob"]} | changes))
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"delta"}))
+def test_methods_have_mean_one(name):
+    assert METHODS[name](token_batch(torch.tensor([2, 5, 3]))).mean() == pytest.approx(1)
+
+
+def test_grpo_and_dapo_weights_match_their_formulas():
+    tokens = token_batch(torch.tensor([2, 5, 3]))
     assert torch.equal(METHODS["dapo"](tokens), torch.ones(10))
     u = torch.arange(10.0)  # Eq. 12: the weighted token average is the mean over responses of the mean inside each
     expected = torch.stack([part.mean() for part in u.split([2, 5, 3])]).mean()
-    torch.testing.assert_close((METHODS["grpo"](tokens) * u).mean(), expected)
+    for name in ("grpo", "sapo"):
+        torch.testing.assert_close((METHODS[name](tokens) * u).mean(), expected)
+
+
+def test_forking_tokens_keep_the_top_fifth_by_entropy():
+    tokens = token_batch(torch.tensor([4, 6, 13]))
+    weights = METHODS["forking_tokens"](tokens)
+    kept = weights > 0
+    assert kept.sum() == 5 and tokens.entropy[kept].min() > tokens.entropy[~kept].max() and torch.all(weights[kept] == 23 / 5)
+
+
+def test_fipo_weights_match_an_explicit_double_sum():
+    """Eq. 15: F_t = Σ_{k>=t} γ^(k-t) z_k inside each response, z = log r but 0 where r > 10, then clip(exp F, 1, 1.2)."""
+    length = torch.tensor([3, 40, 7])
+    g = torch.Generator().manual_seed(3)
+    current = token_batch(length).logprob + 0.06 * torch.randn(50, generator=g)
+    current[5] += 4.0  # a ratio above 10
+    tokens = token_batch(length, current=current)
+    expected, start = [], 0
+    for n in length.tolist():
+        z = [float(x) if math.exp(float(x)) <= 10 else 0.0 for x in (current - tokens.logprob)[start:start + n]]
+        for t in range(n):
+            F = sum(2 ** (-(k - t) / 32) * z[k] for k in range(t, n))
+            expected.append(min(max(math.exp(F), 1.0), 1.2))
+        start += n
+    ours = METHODS["fipo"](tokens)
+    torch.testing.assert_close(ours, torch.tensor(expected), rtol=1e-5, atol=1e-5)
+    assert ((ours > 1) & (ours < 1.2)).any() and (ours == 1).any()
+
+
+def test_fipo_equals_dapo_where_the_ratio_is_one():
+    assert torch.equal(METHODS["fipo"](token_batch(torch.tensor([3, 4]))), torch.ones(7))
+
+
+def test_sapo_surrogate_slope_is_the_formulas_and_one_at_ratio_one():
+    """Its gradient weight is A r sech²(τ (r-1) / 2), τ = 1 or 1.05."""
+    log_ratio = torch.linspace(-1, 1, 21, requires_grad=True)
+    for A, tau in ((1.5, 1.0), (-0.5, 1.05)):
+        advantage = torch.full((21,), A)
+        gradient, = torch.autograd.grad(sapo_surrogate(log_ratio, torch.zeros(21), advantage).sum(), log_ratio)
+        r = log_ratio.detach().exp()
+        torch.testing.assert_close(gradient, A * r / torch.cosh(tau * (r - 1) / 2) ** 2)
+        assert gradient[10].item() == pytest.approx(A)
+
+
+def test_reinforce_surrogate_has_no_ratio_and_no_clip():
+    logprob = torch.tensor([-3.0, -0.1], requires_grad=True)
+    gradient, = torch.autograd.grad(reinforce_surrogate(logprob, torch.tensor([-9.0, -9.0]), torch.tensor([2.0, -1.0])).sum(), logprob)
+    assert gradient.tolist() == [2.0, -1.0]
+
+
+def test_selected_keeps_the_share_with_mean_one():
+    weights = selected(torch.tensor([0.1, 0.9, 0.5, 0.3, 0.7]), 0.5)
+    assert weights.tolist() == pytest.approx([0, 5 / 3, 5 / 3, 0, 5 / 3])

@@ -6,7 +6,7 @@ from transformers import GenerationConfig
 
 import toy
 from policy import Policy
-from rollout import InverseCDF, UserError, encode_prompts, end_tokens, rollout, token_distribution, uniforms
+from rollout import InverseCDF, end_tokens, join, rollout, token_distribution, uniforms
 
 
 def ids_of(out):
@@ -128,14 +128,10 @@ def test_rollout_reports_logits_that_are_not_finite(base):
         rollout(broken, tokenizer, [[3, 4]], [0], 2, 4)
 
 
-def test_encode_prompts_uses_the_chat_template_and_checks_the_length(base):
-    tokenizer = toy.build_tokenizer()
-    assert encode_prompts([{"problem": "1+2=?"}], tokenizer, 10) == [tokenizer("1+2=?").input_ids]
-    with pytest.raises(UserError, match="5 tokens, not 1 to 4"):
-        encode_prompts([{"problem": "1+2=?"}], tokenizer, 4)
-    with pytest.raises(UserError, match="0 tokens"):
-        encode_prompts([{"problem": ""}], tokenizer, 4)
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}7{% endif %}"
-    ids, = encode_prompts([{"problem": "1+2=?"}], tokenizer, 200)
-    text = tokenizer.decode(ids)
-    assert text.startswith("1+2=?") and text.endswith("7") and "\\boxed{" in text
+def test_join_and_pick_keep_the_responses(base):
+    model, tokenizer = base
+    prompts = tokenizer([p["problem"] for p in toy.problems(2, seed=1)] + ["1+2=?"]).input_ids
+    a, b = rollout(model, tokenizer, prompts[:2], [0, 1], 2, 48), rollout(model, tokenizer, prompts[2:], [2], 2, 48)
+    both = join([a, b]).pick([5, 0, 3])
+    assert ids_of(both) == [ids_of(b)[1], ids_of(a)[0], ids_of(a)[3]] and both.texts == [b.texts[1], a.texts[0], a.texts[3]]
+    assert both.ids[0, :int(both.prompt_length[0])].tolist() == prompts[2]

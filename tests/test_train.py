@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import data
 import grpo
 import train
 from conftest import ROOT
@@ -34,7 +35,8 @@ def test_train_writes_what_it_promises(method, tmp_path, base, capsys):
     for row in rows[1:]:
         assert {"loss", "reward", "response_length", "entropy", "grad_norm", "clip_fraction", "lambda_std", "lambda_above_one"} <= set(row)
         assert ("eval_accuracy" in row) == (row["step"] in (2, 3)) and row["grad_norm"] > 0
-    assert (rows[1]["lambda_std"] > 0.01) == (method == "delta")
+    assert (rows[1]["lambda_std"] > 0.01) == (method in ("delta", "forking_tokens"))
+    assert (tmp_path / "r" / "best" / "model.safetensors").exists()
     assert json.loads((tmp_path / "r" / "config.json").read_text())["method"] == method
     assert (tmp_path / "r" / "curves.png").read_bytes()[:4] == b"\x89PNG"
     for sample in read(tmp_path / "r" / "samples.jsonl"):
@@ -56,8 +58,8 @@ def test_train_same_seed_same_metrics_other_seed_others(tmp_path):
 def test_the_ratio_is_exactly_one_on_the_first_update(tmp_path, monkeypatch):
     """Log-probabilities of the first mini-batch equal the scoring pass's to the last bit; after an update they differ."""
     seen, original = [], train.clipped_surrogate
-    monkeypatch.setattr(train, "clipped_surrogate", lambda new, old, *rest: seen.append(float((new - old).detach().abs().max()))
-                        or original(new, old, *rest))
+    monkeypatch.setattr(train, "clipped_surrogate", lambda new, old, *rest, **clip: seen.append(float((new - old).detach().abs().max()))
+                        or original(new, old, *rest, **clip))
     run(tmp_path / "r", "--prompts", "16", "--mini-batch", "8", "--micro-batch-tokens", "100000", "--lr", "1e-3", steps=1)
     assert len(seen) == 2 and seen[0] == 0.0 and seen[1] > 1e-4
 
@@ -163,7 +165,8 @@ def test_any_model_folder_and_problem_file_train(tmp_path):
 
 
 def test_paper_defaults_and_toy_preset():
-    toy, real, grpo_ = (train.parse_config(a) for a in ([], ["--model", "x/y", "--data", "toy"], ["--method", "grpo"]))
+    toy, real, grpo_ = (train.parse_config(a) for a in ([], ["--model", "x/y"], ["--method", "grpo"]))
+    assert (real.data, real.eval_data, real.overlong_buffer, real.dynamic_sampling) == ("deepmath", "aime25", 0, False)
     assert (real.prompts, real.group_size, real.mini_batch, real.max_new_tokens, real.lr) == (128, 16, 32, 20480, 1e-6)
     assert (real.clip_low, real.clip_high, real.K, real.lam_min, real.lam_max, real.steps) == (0.2, 0.28, 1, 0.8, 1.2, 220)
     assert toy.prompts == train.TOY["prompts"] and toy.output_dir == "runs/toy-delta-0" and real.output_dir == "runs/y-delta-0"
@@ -174,7 +177,10 @@ def test_paper_defaults_and_toy_preset():
     (["--group-size", "1"], "at least 2"), (["--K", "-1"], "--K -1"), (["--lam-min", "1.3"], "lam-min <= lam-max"),
     (["--step", "3"], "--step"), (["--lr", "fast"], "--lr"), (["--method", "ppo"], "--method"), (["--prompts", "5"], "multiple"),
     (["--steps", "0"], "at least 1"), (["--temperature", "0"], "--temperature"), (["--delta-variant", "x"], "--delta-variant"),
-    (["--model", "/no/such/folder", "--data", "toy"], "/no/such/folder"), (["--model", "/no/such/folder"], "--data"),
+    (["--model", "/no/such/folder", "--data", "toy", "--eval-data", ""], "/no/such/folder"), (["--proxy", "topk", "--method", "grpo"], "--proxy is DelTA's"),
+    (["--K", "2", "--method", "dapo"], "--K is DelTA's"), (["--select", "top", "--method", "fipo"], "--select"), (["--select-share", "0"], "share"),
+    (["--delta-variant", "random", "--proxy", "topk"], "uses no proxy"), (["--prompt-template", "x"], "{problem}"),
+    (["--eval-data", "/no/such.csv"], "/no/such.csv"),
     (["--output-dir", "/dev/null/run"], "/dev/null/run"), (["--data", "/no/such.jsonl"], "/no/such.jsonl"),
     (["--max-prompt-tokens", "3"], "--max-prompt-tokens"), (["--lr", "nan"], "--lr")])
 def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monkeypatch, capsys):
@@ -205,9 +211,9 @@ def test_a_folder_with_other_metrics_is_left_alone(tmp_path, capsys):
 
 
 def test_draw_is_an_endless_stream_of_shuffled_epochs():
-    whole = train.draw(10, 0, 30, seed=1)
+    whole = data.draw(10, 0, 30, seed=1)
     assert [sorted(whole[i:i + 10]) for i in (0, 10, 20)] == [list(range(10))] * 3 and whole[:10] != whole[10:20]
-    assert sum((train.draw(10, i, 4, seed=1) for i in (0, 4, 8)), []) == whole[:12] and train.draw(10, 0, 30, seed=2) != whole
+    assert sum((data.draw(10, i, 4, seed=1) for i in (0, 4, 8)), []) == whole[:12] and data.draw(10, 0, 30, seed=2) != whole
 
 
 def test_torchrun_runs_one_process(tmp_path):
@@ -215,3 +221,43 @@ def test_torchrun_runs_one_process(tmp_path):
                "--output-dir", str(tmp_path / "r")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "2"})
     assert done.returncode == 0 and "done: 1 steps" in done.stdout, done.stderr
+
+
+FLAGS = [["--method", m] for m in ("reinforce", "grpo", "dapo", "forking_tokens", "sapo", "fipo")] + [
+    ["--K", "0"], ["--K", "3"], ["--lam-min", "0.5"], ["--lam-max", "1.5"], ["--proxy", "topk", "--proxy-topk", "5"], ["--proxy", "exact"],
+    *[["--delta-variant", v] for v in ("full", "within_side", "hard", "no_norm", "no_range_map", "fixed_gamma", "random")],
+    *[["--select", v, "--select-share", "0.3"] for v in ("top", "random", "bottom")], ["--overlong-buffer", "30"], ["--dynamic-sampling"]]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+def test_every_flag_value_trains_two_steps(flags, tmp_path):
+    rows = run(tmp_path / "r", "--eval-data", "", *flags, steps=2)
+    assert [row["step"] for row in rows] == [1, 2] and all(row["grad_norm"] > 0 and row["loss"] == row["loss"] for row in rows)
+
+
+def test_fipo_equals_dapo_on_the_first_mini_batch_and_not_after(tmp_path):
+    one = [run(tmp_path / f"{m}1", "--method", m, "--prompts", "16", "--mini-batch", "16", steps=1)[1] for m in ("fipo", "dapo")]
+    assert one[0]["loss"] == one[1]["loss"] and one[0]["grad_norm"] == one[1]["grad_norm"]
+    more = [run(tmp_path / f"{m}4", "--method", m, "--prompts", "16", "--mini-batch", "4", "--lr", "1e-3", steps=1)[1] for m in ("fipo", "dapo")]
+    assert more[0]["grad_norm"] != more[1]["grad_norm"]
+
+
+def test_overlong_shaping_reaches_the_advantages_not_the_reported_reward(tmp_path):
+    plain, shaped = (run(tmp_path / b, "--overlong-buffer", b, "--prompts", "16", steps=1)[1] for b in ("0", "40"))
+    assert plain["reward"] == shaped["reward"] and plain["loss"] != shaped["loss"]
+
+
+def test_dynamic_sampling_fills_the_batch_with_groups_that_differ(base):
+    model, tokenizer = base
+    problems = data.load_problems("toy")
+    problems, prompts = data.encode_prompts(problems, tokenizer, 64)
+    state, cfg = {"position": 0}, train.parse_config(["--dynamic-sampling", "--prompts", "6", "--mini-batch", "6", "--group-size", "2"])
+    rollouts, batch, rewards = data.collect(model, tokenizer, problems, prompts, cfg, state, step=1)
+    assert rewards.shape == (12,) and all(len(set(group.tolist())) == 2 for group in rewards.view(6, 2)) and state["position"] > 6
+    assert [data.grade(text, p) for text, p in zip(rollouts.texts, batch)] == rewards.tolist()
+
+
+def test_fixed_gamma_survives_a_resumption(tmp_path):
+    flags = ("--delta-variant", "fixed_gamma")
+    run(tmp_path / "r", *flags, steps=2)
+    assert run(tmp_path / "r", *flags, steps=4) == run(tmp_path / "whole", *flags, steps=4)

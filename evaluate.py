@@ -1,0 +1,212 @@
+"""The paper's evaluation protocol (App. I, App. K): n samples a problem, avg@n and pass@n, and whether one model beats another.
+
+    torchrun evaluate.py --model DIR --benchmarks aime24,aime25 --samples 16     sample, grade, save
+    python evaluate.py --model DIR --benchmarks aime24,aime25 --regrade          grade the saved responses again
+    python evaluate.py compare A B                                               A, B: two output folders; is A better?
+
+Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so an interrupted run continues; ranks share the
+problems, and a response depends on (seed, problem, sample) alone. scores.json holds what `compare` reads. The tests are the paper's one-sided
+Mann-Whitney U over repetitions (App. K), and a paired bootstrap over problems, which the paper lacks: repetitions of one model do not vary
+over which problems were asked.
+"""
+import json
+import math
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from transformers import HfArgumentParser
+
+from data import UserError, encode_prompts, grade, load_problems
+from policy import load_model
+from rollout import rollout
+
+PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
+
+
+def sample_scores(lm, tokenizer, problems: list[dict], prompts: list[list[int]], samples: int, max_new_tokens: int, temperature: float,
+                  top_p: float, seed: int, rows: int) -> np.ndarray:
+    """Grades [P, samples] of freshly sampled responses; train.py's evaluation. Random numbers are those of step 0, every time."""
+    out = rollout(lm, tokenizer, prompts, range(len(problems)), samples, max_new_tokens, temperature, top_p, seed, step=0, rows=rows)
+    return np.array([grade(text, problems[i // samples]) for i, text in enumerate(out.texts)]).reshape(len(problems), samples)
+
+
+def summary(scores: np.ndarray) -> dict:
+    """avg@n, pass@n (any sample right), the standard error of avg@n over problems, and the n repetitions, from grades [P, n]."""
+    by_problem = scores.mean(axis=1)
+    error = by_problem.std(ddof=1) / math.sqrt(len(by_problem)) if len(by_problem) > 1 else float("nan")
+    return {"problems": len(scores), "avg": float(by_problem.mean()), "pass": float(scores.max(axis=1).mean()), "stderr": float(error),
+            "repetitions": scores.mean(axis=0).tolist(), "by_problem": by_problem.tolist()}
+
+
+def weighted_average(values: list, problems: list[int]):
+    """The paper's average over benchmarks, weighted by their question counts (Table 1)."""
+    return sum(v * n for v, n in zip(values, problems)) / sum(problems)
+
+
+def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
+    """(U, p) of the one-sided test that a's scores exceed b's (App. K): U counts pairs a_i > b_j, ties one half; p is exact, the share of
+    all ways to deal the pooled scores (ties at their mid-ranks) that give a U as large; normal with tie correction above 60 scores."""
+    n, m = len(a), len(b)
+    U = sum((x > y) + 0.5 * (x == y) for x in a for y in b)
+    pooled = sorted([*a, *b])
+    twice_rank = [pooled.index(x) + 1 + len(pooled) - pooled[::-1].index(x) for x in pooled]  # twice the mid-rank, a whole number
+    if n + m > 60:
+        ties = sum(c**3 - c for c in (pooled.count(x) for x in set(pooled)))
+        deviation = math.sqrt(n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1))))
+        return U, 0.5 * math.erfc((U - n * m / 2 - 0.5) / deviation / math.sqrt(2)) if deviation else 1.0
+    ways = [{0: 1}] + [{} for _ in range(n)]  # ways[k][s]: how many k-subsets have twice the rank sum s
+    for rank in twice_rank:
+        for k in range(n, 0, -1):
+            for total, count in ways[k - 1].items():
+                ways[k][total + rank] = ways[k].get(total + rank, 0) + count
+    observed = 2 * U + n * (n + 1)  # twice a's rank sum
+    return U, sum(count for total, count in ways[n].items() if total >= observed) / math.comb(n + m, n)
+
+
+def paired_bootstrap(a: list[float], b: list[float], resamples: int = 10_000, seed: int = 0) -> tuple[float, float, float, float]:
+    """(mean difference, low, high, p) of a - b over problems drawn with replacement: 95 % interval, p the share of differences <= 0."""
+    difference = np.asarray(a) - np.asarray(b)
+    means = difference[np.random.default_rng(seed).integers(len(difference), size=(resamples, len(difference)))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(difference.mean()), float(low), float(high), float((means <= 0).mean())
+
+
+def compare(first: str, second: str) -> None:
+    """Print whether the model evaluated in folder `first` beats that in `second`, on the benchmarks both were evaluated on."""
+    one, two = (read_scores(Path(folder)) for folder in (first, second))
+    names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
+    for name in names:
+        if one["benchmarks"][name]["problems"] != two["benchmarks"][name]["problems"]:
+            raise UserError(f"{name} has {one['benchmarks'][name]['problems']} problems in {first} and "
+                            f"{two['benchmarks'][name]['problems']} in {second}: evaluate both on the same set")
+    if not names:
+        raise UserError(f"{first} and {second} have no benchmark in common")
+    sizes = [one["benchmarks"][name]["problems"] for name in names]
+    repetitions = [[weighted_average(rep, sizes) for rep in zip(*(run["benchmarks"][name]["repetitions"] for name in names))] for run in (one, two)]
+    problems = [[x for name in names for x in run["benchmarks"][name]["by_problem"]] for run in (one, two)]
+    U, p = mann_whitney(*repetitions)
+    mean, low, high, p_problems = paired_bootstrap(*problems)
+    print(f"{first} {np.mean(repetitions[0]):.4f}, {second} {np.mean(repetitions[1]):.4f} on {', '.join(names)}")
+    print(f"over repetitions: U = {U:g} of {len(repetitions[0]) * len(repetitions[1])}, one-sided p = {p:.3g} (Mann-Whitney, App. K)")
+    print(f"over problems: difference {mean:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, p = {p_problems:.3g} (paired bootstrap)")
+
+
+def read_scores(folder: Path) -> dict:
+    if not (folder / "scores.json").exists():
+        raise UserError(f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first")
+    return json.loads((folder / "scores.json").read_text())
+
+
+def flag(default, help):
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class Config:
+    """Defaults are the paper's (App. I)."""
+    model: str = flag("", "Hugging Face folder or hub id")
+    benchmarks: str = flag(PAPER, "comma-separated: names known to data.py, local files or hub ids")
+    samples: int = flag(16, "responses a problem, the n of avg@n")
+    max_new_tokens: int = flag(30000, "longest response, tokens")
+    max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens")
+    temperature: float = flag(1.0, "sampling temperature")
+    top_p: float = flag(0.7, "nucleus sampling")
+    seed: int = flag(0, "of sampling")
+    rollout_rows: int = flag(256, "responses sampled at a time (ours; memory only)")
+    prompt_template: str = flag("", "prompt with {problem} in it; default: chat template with the instruction")
+    problem_column: str = flag("problem", "column of the problem, for sets data.py does not know")
+    answer_column: str = flag("answer", "column of the answer")
+    output_dir: str = flag("", "default <model>/evaluation for a folder, else evaluation/<model>")
+    regrade: bool = flag(False, "grade the saved responses again; samples nothing")
+
+
+def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
+    """(problem, sample) -> response, from the files of all ranks of all runs; a line cut off by a kill is left out."""
+    lines = [line for path in sorted(folder.glob("responses-*.jsonl")) for line in path.read_text().splitlines(keepends=True)]
+    return {(row["problem"], row["sample"]): row["response"] for row in map(json.loads, (x for x in lines if x.endswith("\n")))}
+
+
+def sample_benchmark(lm, tokenizer, problems: list[dict], cfg: Config, folder: Path, rank: int, world: int) -> None:
+    """Append this rank's missing responses to its file, a few problems at a time."""
+    kept, prompts = encode_prompts(problems, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+    if len(kept) < len(problems):
+        raise UserError(f"{folder.name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+    done = saved_responses(folder)
+    mine = [i for i in range(rank, len(problems), world) if any((i, s) not in done for s in range(cfg.samples))]
+    path, at_once = folder / f"responses-{rank}.jsonl", max(1, cfg.rollout_rows // cfg.samples)
+    if path.exists() and not path.read_text().endswith("\n"):
+        path.write_text(path.read_text().rpartition("\n")[0] + "\n" if "\n" in path.read_text() else "")  # half a line after a kill
+    for start in range(0, len(mine), at_once):
+        chosen = mine[start:start + at_once]
+        out = rollout(lm, tokenizer, [prompts[i] for i in chosen], chosen, cfg.samples, cfg.max_new_tokens, cfg.temperature, cfg.top_p, cfg.seed,
+                      step=0, rows=cfg.rollout_rows)
+        with open(path, "a") as file:
+            for j, text in enumerate(out.texts):
+                file.write(json.dumps({"problem": chosen[j // cfg.samples], "sample": j % cfg.samples, "response": text,
+                                       "tokens": int(out.response_length[j]), "truncated": bool(out.truncated[j])}) + "\n")
+        print(f"{folder.name}: rank {rank} has {start + len(chosen)} of its {len(mine)} problems", flush=True)
+
+
+def run(cfg: Config) -> dict:
+    """Sample (unless --regrade), grade and summarise; rank 0 writes scores.json and prints the table."""
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if not cfg.model and not cfg.output_dir:
+        raise UserError("--model DIR is needed (or --output-dir with --regrade)")
+    if cfg.samples < 1 or cfg.max_new_tokens < 1 or cfg.rollout_rows < 1 or not cfg.temperature > 0 or not 0 < cfg.top_p <= 1 or cfg.seed < 0:
+        raise UserError("need samples, max-new-tokens and rollout-rows >= 1, temperature > 0, 0 < top-p <= 1, seed >= 0")
+    folder = Path(cfg.output_dir or (Path(cfg.model) / "evaluation" if Path(cfg.model).is_dir() else Path("evaluation") / Path(cfg.model).name))
+    sets = {name: load_problems(name, cfg.problem_column, cfg.answer_column) for name in cfg.benchmarks.split(",") if name}
+    if not cfg.regrade:
+        lm, tokenizer = load_model(cfg.model, torch.bfloat16 if torch.cuda.is_available() else torch.float32)
+        for name, problems in sets.items():
+            (folder / Path(name).stem).mkdir(parents=True, exist_ok=True)
+            sample_benchmark(lm, tokenizer, problems, cfg, folder / Path(name).stem, rank, world)
+    if world > 1:
+        dist.init_process_group("gloo")
+        dist.barrier()  # every rank's responses are on disk
+        dist.destroy_process_group()
+    if rank:
+        return {}
+    results = {}
+    for name, problems in sets.items():
+        saved = saved_responses(folder / Path(name).stem)
+        if missing := [i for i in range(len(problems)) if any((i, s) not in saved for s in range(cfg.samples))]:
+            raise UserError(f"{folder / Path(name).stem} lacks responses to {len(missing)} of {len(problems)} problems: run without --regrade")
+        grades = np.array([[grade(saved[i, s], p) for s in range(cfg.samples)] for i, p in enumerate(problems)])
+        results[Path(name).stem] = summary(grades)
+    sizes = [r["problems"] for r in results.values()]
+    scores = {"model": cfg.model, "samples": cfg.samples, "average": weighted_average([r["avg"] for r in results.values()], sizes), "benchmarks": results}
+    (folder / "scores.json.tmp").write_text(json.dumps(scores, indent=1) + "\n")
+    os.replace(folder / "scores.json.tmp", folder / "scores.json")
+    print(f"| benchmark | problems | avg@{cfg.samples} | pass@{cfg.samples} | standard error |\n|---|---|---|---|---|")
+    for name, r in results.items():
+        print(f"| {name} | {r['problems']} | {r['avg']:.2%} | {r['pass']:.2%} | {r['stderr']:.2%} |")
+    print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
+    return scores
+
+
+class Parser(HfArgumentParser):
+    def error(self, message):  # argparse would print the whole usage
+        raise UserError(f"{message} (python evaluate.py --help lists the flags)")
+
+
+def main(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        if argv[:1] == ["compare"]:
+            if len(argv) != 3:
+                raise UserError("compare takes two output folders: python evaluate.py compare A B")
+            return compare(*argv[1:])
+        run(Config(**vars(Parser(Config, prog="evaluate.py", allow_abbrev=False, description=__doc__.splitlines()[0]).parse_args(argv))))
+    except UserError as error:
+        print(f"evaluate.py: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
