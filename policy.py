@@ -104,7 +104,7 @@ def score(policy: Policy, rollouts: Rollouts, advantages: torch.Tensor, plan: li
         if tokens is None:
             empty = [x.new_empty(int(length.sum()), *x.shape[1:]) for x in (out.logprob, out.entropy, out.hidden)]
             ids = torch.cat([rollouts.response_ids(i) for i in range(len(length))])
-            head = policy.lm.get_output_embeddings().weight
+            head = policy.lm.get_output_embeddings().weight.detach()
             tokens = TokenBatch(advantages.repeat_interleave(length), *empty, length, ids,
                                 head if policy.temperature == 1 else head / policy.temperature)
         tokens.logprob[rows], tokens.entropy[rows], tokens.hidden[rows] = out.logprob, out.entropy, out.hidden
