@@ -14,6 +14,7 @@ import math
 import os
 import sys
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -167,7 +168,7 @@ def run(cfg: Config) -> dict:
             (folder / Path(name).stem).mkdir(parents=True, exist_ok=True)
             sample_benchmark(lm, tokenizer, problems, cfg, folder / Path(name).stem, rank, world)
     if world > 1:
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=timedelta(days=7))  # ranks may finish hours apart
         dist.barrier()  # every rank's responses are on disk
         dist.destroy_process_group()
     if rank:
