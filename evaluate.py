@@ -103,8 +103,9 @@ def read_scores(folder: Path) -> dict:
     return json.loads((folder / "scores.json").read_text())
 
 
-def flag(default, help):
-    return field(default=default, metadata={"help": help})
+def flag(default, help, **more):
+    """A field of a Config that is also a command-line flag; train.py's are made the same way."""
+    return field(default=default, metadata={"help": help, **more})
 
 
 @dataclass
@@ -193,7 +194,7 @@ def run(cfg: Config) -> dict:
 
 class Parser(HfArgumentParser):
     def error(self, message):  # argparse would print the whole usage
-        raise UserError(f"{message} (python evaluate.py --help lists the flags)")
+        raise UserError(f"{message} (python {self.prog} --help lists the flags)")
 
 
 def main(argv: list[str] | None = None) -> None:

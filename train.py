@@ -12,25 +12,20 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from transformers import HfArgumentParser
 from transformers.utils import logging as hf_logging
 
 import delta  # noqa: F401  registers --method delta
 import toy
 from data import SOURCES, UserError, collect, encode_prompts, load_problems
-from evaluate import sample_scores
+from evaluate import Parser, flag, sample_scores
 from grpo import EVERY_UPDATE, METHODS, SURROGATES, TokenBatch, clipped_surrogate, clipped_tokens, group_advantages
 from policy import Policy, load_model, packed_rows, plan_micro_batches, score
 from rollout import Rollouts
 from verify import overlong_penalty
-
-
-def flag(default, help, **more):
-    return field(default=default, metadata={"help": help, **more})
 
 
 @dataclass
@@ -82,11 +77,6 @@ class Config:
 TOY = dict(steps=160, prompts=16, group_size=8, mini_batch=4, micro_batch_tokens=4096, lr=1e-4, max_new_tokens=64,
            max_prompt_tokens=64, eval_every=20, eval_samples=1, eval_top_p=1.0, save_every=20, data="toy", eval_data="toy-held-out")
 MAY_CHANGE = {"steps", "eval_every", "save_every", "output_dir", "resume", "rollout_rows"}  # between a run and its resumption
-
-
-class Parser(HfArgumentParser):
-    def error(self, message):  # argparse would print the whole usage
-        raise UserError(f"{message} (python train.py --help lists the flags)")
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
