@@ -4,14 +4,15 @@ The table SOURCES names the paper's training set (Sec. 5), its benchmarks (Table
 --problem-column and --answer-column. Multiple-choice problems carry "choice": True and a letter as their answer.
 """
 import random
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from datasets import load_dataset
 from datasets.exceptions import DatasetsError
+from torch.nn.functional import pad
 
 import toy
-from rollout import join, rollout
 from verify import choice, reward
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -114,25 +115,79 @@ def draw(size: int, position: int, count: int, seed: int) -> list[int]:
     return [orders[i // size][i % size] for i in range(position, position + count)]
 
 
-def collect(lm, tokenizer, problems: list[dict], prompts: list[list[int]], cfg, state: dict, step: int) -> tuple:
-    """Sample and verify a batch: (rollouts, their problems, rewards [B] in {0, 1}). Advances the data position.
+@dataclass
+class Rollouts:
+    """B responses, the G of a prompt next to each other; sequences start at column 0 and are padded on the right."""
+    ids: torch.Tensor              # [B, T] prompt, response (its end token included), padding
+    prompt_length: torch.Tensor    # [B] tokens
+    response_length: torch.Tensor  # [B] tokens, the end token included
+    truncated: torch.Tensor        # [B] bool: stopped by max_new_tokens, not by an end token
+    texts: list[str]               # B decoded responses without special tokens
 
-    With dynamic sampling, groups of equal rewards make room for further prompts, in up to 10 rounds; what then still lacks is filled
-    up with such groups.
+    def response_ids(self, i: int) -> torch.Tensor:
+        """The tokens of response i, [response_length[i]]."""
+        start = int(self.prompt_length[i])
+        return self.ids[i, start:start + int(self.response_length[i])]
+
+    def pick(self, index: list[int]) -> "Rollouts":
+        """The responses `index`, in that order."""
+        return Rollouts(self.ids[index], self.prompt_length[index], self.response_length[index], self.truncated[index],
+                        [self.texts[i] for i in index])
+
+
+def pack(prompts: list[list[int]], responses: list[list[int]], texts: list[str], ends: list[int], device) -> Rollouts:
+    """Put prompts and responses side by side, from column 0 on; what is on the right of a response is never read."""
+    prompt_length, response_length = (torch.tensor([len(x) for x in xs], device=device) for xs in (prompts, responses))
+    ids = torch.full((len(prompts), int((prompt_length + response_length).max())), ends[0], device=device)
+    for i, (prompt, response) in enumerate(zip(prompts, responses)):
+        ids[i, :len(prompt) + len(response)] = torch.tensor(prompt + response, device=device)
+    truncated = torch.tensor([response[-1] not in ends for response in responses], device=device)
+    return Rollouts(ids, prompt_length, response_length, truncated, texts)
+
+
+def join(parts: list[Rollouts]) -> Rollouts:
+    """Several Rollouts as one, in order."""
+    width = max(part.ids.shape[1] for part in parts)
+    ids = torch.cat([pad(part.ids, (0, width - part.ids.shape[1])) for part in parts])
+    lengths = [torch.cat([getattr(part, name) for part in parts]) for name in ("prompt_length", "response_length", "truncated")]
+    return Rollouts(ids, *lengths, [text for part in parts for text in part.texts])
+
+
+def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    """Where the tokens of responses `index` stand among all packed rows, in that order; `length` [B] response tokens."""
+    start, size = (length.cumsum(0) - length)[index], length[index]
+    first = (size.cumsum(0) - size).repeat_interleave(size)
+    return start.repeat_interleave(size) + torch.arange(len(first), device=length.device) - first
+
+
+def micro_batches(length: torch.Tensor, budget: int) -> list[torch.Tensor]:
+    """Split B rows into groups that hold at most `budget` tokens after padding (a longer row stands alone).
+
+    Rows are sorted by length, so little is padded. `length` [B]: tokens of prompt and response. Returns index tensors.
     """
-    parts, batch, rewards, G = [], [], [], cfg.group_size
-    for _ in range(10 if cfg.dynamic_sampling else 1):
-        chosen = draw(len(problems), state["position"], cfg.prompts, cfg.seed)
-        state["position"] += cfg.prompts
-        # sample: G responses per prompt from θ_old
-        parts.append(rollout(lm, tokenizer, [prompts[i] for i in chosen], chosen, G, cfg.max_new_tokens, cfg.temperature,
-                             seed=cfg.seed, step=step, rows=cfg.rollout_rows))
-        batch += [problems[i] for i in chosen for _ in range(G)]
-        # verify: R_i = 1 if the final answer is right, else 0
-        rewards += [grade(text, p) for text, p in zip(parts[-1].texts, batch[len(rewards):])]
-        mixed = [len(set(rewards[i:i + G])) > 1 for i in range(0, len(rewards), G)]
-        if sum(mixed) >= cfg.prompts:
-            break
-    groups = sorted(range(len(mixed)), key=lambda g: cfg.dynamic_sampling and not mixed[g])[:cfg.prompts]  # a stable sort
-    index = [g * G + i for g in groups for i in range(G)]
-    return join(parts).pick(index), [batch[i] for i in index], torch.tensor([rewards[i] for i in index], device=parts[0].ids.device)
+    groups, current = [], []
+    for i in length.argsort(descending=True, stable=True).tolist():
+        if current and int(length[current[0]]) * (len(current) + 1) > budget:  # the first row of a group is its longest
+            groups.append(torch.tensor(current, device=length.device))
+            current = []
+        current.append(i)
+    return groups + ([torch.tensor(current, device=length.device)] if current else [])
+
+
+def plan_micro_batches(length: torch.Tensor, advantages: torch.Tensor, mini_batch: int, budget: int, rank: int = 0, world: int = 1) -> list:
+    """For each mini-batch of `mini_batch` responses this rank's micro-batches, as (response indices, whether these have an advantage).
+
+    Scoring and update go through the same micro-batches, so the ratio of a step's first update is 1 to the last bit; those of
+    zero-advantage responses are scored (their entropies count) but need no backward pass. Responses are dealt to the ranks by `length`
+    [B], for equal work; every rank has as many micro-batches as the others, the last perhaps empty.
+    """
+    plan = []
+    for part in torch.arange(len(advantages), device=advantages.device).split(mini_batch):
+        plan.append([])
+        for has_advantage in (True, False):
+            some = part[(advantages[part] != 0) == has_advantage]
+            some = some[length[some].argsort(descending=True, stable=True)]
+            dealt = [micro_batches(length[some[r::world]], budget) for r in range(world)]
+            mine = [some[rank::world][group] for group in dealt[rank]]
+            plan[-1] += [(index, has_advantage) for index in mine + [some[:0]] * (max(map(len, dealt)) - len(mine))]
+    return plan

@@ -9,21 +9,16 @@ problems, and a response depends on (seed, problem, sample) alone. scores.json h
 Mann-Whitney U over repetitions (App. K), and a paired bootstrap over problems, which the paper lacks: repetitions of one model do not vary
 over which problems were asked.
 """
-import json
-import math
-import os
-import sys
+import json, math, os, shutil, sys
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-import numpy as np
-import torch
-import torch.distributed as dist
+import numpy as np, torch, torch.distributed as dist
 from transformers import HfArgumentParser
 
-from data import UserError, encode_prompts, grade, load_problems
-from policy import load_model
+from data import Rollouts, UserError, draw, encode_prompts, grade, join, load_problems, packed_rows
+from policy import Policy, load_model
 from rollout import rollout
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -34,6 +29,31 @@ def sample_scores(lm, tokenizer, problems: list[dict], prompts: list[list[int]],
     """Grades [P, samples] of freshly sampled responses; train.py's evaluation. Random numbers are those of step 0, every time."""
     out = rollout(lm, tokenizer, prompts, range(len(problems)), samples, max_new_tokens, temperature, top_p, seed, step=0, rows=rows)
     return np.array([grade(text, problems[i // samples]) for i, text in enumerate(out.texts)]).reshape(len(problems), samples)
+
+
+def collect(lm, tokenizer, problems: list[dict], prompts: list[list[int]], cfg, state: dict, step: int,
+            stop=lambda: False) -> tuple:
+    """Sample and verify a batch: (rollouts, their problems, rewards [B] in {0, 1}). Advances the data position.
+
+    With dynamic sampling, groups of equal rewards make room for further prompts, in up to 10 rounds; what then still lacks is filled
+    up with such groups.
+    """
+    parts, batch, rewards, G = [], [], [], cfg.group_size
+    for _ in range(10 if cfg.dynamic_sampling else 1):
+        chosen = draw(len(problems), state["position"], cfg.prompts, cfg.seed)
+        state["position"] += cfg.prompts
+        # sample: G responses per prompt from θ_old
+        parts.append(rollout(lm, tokenizer, [prompts[i] for i in chosen], chosen, G, cfg.max_new_tokens, cfg.temperature,
+                             seed=cfg.seed, step=step, rows=cfg.rollout_rows, stop=stop))
+        batch += [problems[i] for i in chosen for _ in range(G)]
+        # verify: R_i = 1 if the final answer is right, else 0
+        rewards += [grade(text, p) for text, p in zip(parts[-1].texts, batch[len(rewards):])]
+        mixed = [len(set(rewards[i:i + G])) > 1 for i in range(0, len(rewards), G)]
+        if sum(mixed) >= cfg.prompts:
+            break
+    groups = sorted(range(len(mixed)), key=lambda g: cfg.dynamic_sampling and not mixed[g])[:cfg.prompts]  # a stable sort
+    index = [g * G + i for g in groups for i in range(G)]
+    return join(parts).pick(index), [batch[i] for i in index], torch.tensor([rewards[i] for i in index], device=parts[0].ids.device)
 
 
 def summary(scores: np.ndarray) -> dict:
@@ -127,6 +147,21 @@ class Config:
     regrade: bool = flag(False, "grade the saved responses again; samples nothing")
 
 
+LIMITS = [  # flags of train.py and evaluate.py, lowest and highest value
+    ("steps prompts mini_batch max_new_tokens max_prompt_tokens micro_batch_tokens rollout_rows samples eval_every eval_samples save_every", 1, math.inf),
+    ("group_size", 2, math.inf), ("proxy_topk toy_k world_size", 1, math.inf), ("lr temperature max_grad_norm gpu_gb", 1e-12, math.inf),
+    ("K lam_min lam_max weight_decay clip_high overlong_buffer proxy_budget_gb toy_filler seed", 0, math.inf),
+    ("clip_low toy_noise", 0, 1), ("top_p eval_top_p select_share", 1e-12, 1)]
+
+
+def check_limits(cfg) -> None:
+    """Raise UserError for a flag outside its LIMITS."""
+    for names, low, high in LIMITS:
+        for name in (name for name in names.split() if not low <= getattr(cfg, name, low) <= high or getattr(cfg, name, low) == math.inf):
+            allowed = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+            raise UserError(f"--{name.replace('_', '-')} is {getattr(cfg, name)}: it must be {allowed}")
+
+
 def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
     """(problem, sample) -> response, from the files of all ranks of all runs; a line cut off by a kill is left out."""
     lines = [line for path in sorted(folder.glob("responses-*.jsonl")) for line in path.read_text().splitlines(keepends=True)]
@@ -159,8 +194,7 @@ def run(cfg: Config) -> dict:
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if not cfg.model and not cfg.output_dir:
         raise UserError("--model DIR is needed (or --output-dir with --regrade)")
-    if cfg.samples < 1 or cfg.max_new_tokens < 1 or cfg.rollout_rows < 1 or not cfg.temperature > 0 or not 0 < cfg.top_p <= 1 or cfg.seed < 0:
-        raise UserError("need samples, max-new-tokens and rollout-rows >= 1, temperature > 0, 0 < top-p <= 1, seed >= 0")
+    check_limits(cfg)
     folder = Path(cfg.output_dir or (Path(cfg.model) / "evaluation" if Path(cfg.model).is_dir() else Path("evaluation") / Path(cfg.model).name))
     sets = {name: load_problems(name, cfg.problem_column, cfg.answer_column) for name in cfg.benchmarks.split(",") if name}
     if not cfg.regrade:
@@ -183,13 +217,77 @@ def run(cfg: Config) -> dict:
         results[Path(name).stem] = summary(grades)
     sizes = [r["problems"] for r in results.values()]
     scores = {"model": cfg.model, "samples": cfg.samples, "average": weighted_average([r["avg"] for r in results.values()], sizes), "benchmarks": results}
-    (folder / "scores.json.tmp").write_text(json.dumps(scores, indent=1) + "\n")
-    os.replace(folder / "scores.json.tmp", folder / "scores.json")
+    write_aside(folder / "scores.json", json.dumps(scores, indent=1) + "\n")
     print(f"| benchmark | problems | avg@{cfg.samples} | pass@{cfg.samples} | standard error |\n|---|---|---|---|---|")
     for name, r in results.items():
         print(f"| {name} | {r['problems']} | {r['avg']:.2%} | {r['pass']:.2%} | {r['stderr']:.2%} |")
     print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
     return scores
+
+
+# ---- what a run of train.py writes -----------------------------------------------------------------------------------
+
+
+def write_aside(path: Path, text: str) -> None:
+    """Write to a temporary name, then rename: whoever reads `path` finds the old content or the new, never half of it."""
+    (aside := path.with_name(path.name + ".tmp")).write_text(text)
+    os.replace(aside, path)
+
+
+def log(folder: Path, metrics: dict) -> None:
+    """Append one line to metrics.jsonl and print the gist of it; the first rank's job."""
+    if dist.is_initialized() and dist.get_rank(): return
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps(metrics) + "\n")
+    shown = {"reward": "reward", "response_length": "length", "entropy": "entropy", "grad_norm": "grad", "clip_fraction": "clip",
+             "lambda_std": "λ std", "seconds": "s", "eval_accuracy": "ACCURACY"}
+    print(f"step {metrics['step']:4d}  " + "  ".join(f"{shown[k]} {metrics[k]:.3g}" for k in shown if k in metrics), flush=True)
+
+
+def save_samples(folder: Path, step: int, batch, rollouts: Rollouts, rewards, weights, tokenizer, count: int = 4) -> None:
+    """Append `count` responses, spread over the batch, with their tokens' λ (or the method's weights) to samples.jsonl."""
+    if dist.get_rank(): return
+    with open(folder / "samples.jsonl", "a") as file:
+        for i in range(0, len(batch), max(1, len(batch) // count)):
+            rows = packed_rows(torch.tensor([i]), rollouts.response_length)
+            words = [tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
+            file.write(json.dumps({"step": step, **batch[i], "reward": float(rewards[i]), "response": rollouts.texts[i],
+                                   "tokens": words, "lambda": [round(w, 4) for w in weights[rows].tolist()]}) + "\n")
+
+
+def export(folder: Path, policy: Policy, tokenizer) -> None:
+    """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs; written aside and renamed. All ranks call it."""
+    aside = folder.with_name(folder.name + ".tmp")
+    with policy.plain() as lm:
+        if dist.get_rank(): return
+        lm.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+    if folder.exists(): shutil.rmtree(folder)
+    os.rename(aside, folder)
+
+
+def report(folder: Path) -> None:
+    """Draw the curves and say where all is."""
+    rows = [json.loads(line) for line in open(folder / "metrics.jsonl")]
+    plot_curves(rows, folder / "curves.png")
+    accuracy = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row]
+    print(f"done: {rows[-1]['step']} steps in {sum(row.get('seconds', 0) for row in rows):.0f} s, " +
+          (f"accuracy {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, " if accuracy else "") +
+          f"model/, curves.png, metrics.jsonl and samples.jsonl in {folder}")
+
+
+def plot_curves(rows: list[dict], path: Path) -> None:
+    """Reward, response length and entropy against step, as in the paper's Fig. 2; held-out accuracy beside the reward."""
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for axis, key, unit in zip(axes, ("reward", "response_length", "entropy"), ("share right", "tokens", "nats per token")):
+        axis.plot(*zip(*[(row["step"], row[key]) for row in rows if key in row]), color="#0072B2", label="training batch")
+        axis.set(title=key.replace("_", " "), xlabel="step", ylabel=unit)
+    if evals := [(row["step"], row["eval_accuracy"]) for row in rows if "eval_accuracy" in row]:
+        axes[0].plot(*zip(*evals), "o-", color="#D55E00", label="held-out problems")
+    axes[0].legend()
+    figure.savefig(path, dpi=120)
 
 
 class Parser(HfArgumentParser):

@@ -2,15 +2,17 @@
 
 Follows Secs. 2 and 3.1 and App. E of the paper: near θ_old every method is Δθ ∝ Σ ρ A v (Eq. 9), and a method only picks
 the token weights ρ. Departures: (1) dual clip for negative advantages, as in the released code; (2) the loss divides by
-the tokens of a whole mini-batch, as in the text (the released code averages micro-batches).
+the tokens of a whole mini-batch, as in the text (the released code averages micro-batches); (3) statistics are those of the
+whole rollout batch whatever the number of ranks (the released code takes each rank's shard).
 
 Shapes: B responses, N packed response tokens (one row per token, no padding), H hidden, M candidate tokens, G group size.
 Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M± mass.
 """
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
+import torch, torch.distributed as dist
 
 EPS = 1e-6  # added to the group's standard deviation
 
@@ -42,9 +44,7 @@ def clipped_surrogate(logprob: torch.Tensor, old_logprob: torch.Tensor, advantag
     """
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()
     surrogate = torch.min(ratio * advantage, ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
-    if dual_clip is None:
-        return surrogate
-    return torch.where(advantage < 0, torch.max(surrogate, dual_clip * advantage), surrogate)
+    return surrogate if dual_clip is None else torch.where(advantage < 0, torch.max(surrogate, dual_clip * advantage), surrogate)
 
 
 def reinforce_surrogate(logprob: torch.Tensor, old_logprob: torch.Tensor, advantage: torch.Tensor, **_) -> torch.Tensor:
@@ -68,30 +68,37 @@ def clipped_tokens(logprob: torch.Tensor, old_logprob: torch.Tensor, advantage: 
 # ---- the linear discriminator (Sec. 3.1) ------------------------------------------------------------------------------
 
 
-def row_blocks(v: torch.Tensor, elements: int = 2**20):
-    """(slice, v[slice] in float32 or better) over blocks of rows, so that nothing of size [N, H] is ever allocated."""
+def over_ranks(x: torch.Tensor, op=dist.ReduceOp.SUM) -> torch.Tensor:
+    """x reduced over all ranks, in place: each holds some rows, and a sum over (i, t) is over all. x itself in one process."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(x, op)
+    return x
+
+
+def row_blocks(v: torch.Tensor, device: torch.device, elements: int = 2**20):
+    """(slice, v[slice] on `device` in float32 or better) over blocks of rows: v may lie in host memory, and is never copied whole."""
     rows = max(1, elements // max(1, v.shape[1]))
     for start in range(0, len(v), rows):
         block = slice(start, start + rows)
-        yield block, v[block].to(torch.promote_types(v.dtype, torch.float32))
+        yield block, v[block].to(device, torch.promote_types(v.dtype, torch.float32), non_blocking=True)
 
 
 def side_centroids(v: torch.Tensor, advantage: torch.Tensor, weight: torch.Tensor | None = None):
     """Centroids and masses of the two sides: Eq. 3, and Eqs. 10-11 with token weights ρ.
 
     v [N, H] token gradients, advantage [N], weight [N] or None (ρ = 1) -> (mu_pos [H], mu_neg [H], mass_pos [], mass_neg []),
-    in float32 or better. An empty side has mass 0 and centroid 0.
+    in float32 or better. An empty side has mass 0 and centroid 0. Rows are this rank's, sums those over all ranks.
     Eq. 2 then reads Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg.
     """
     signed = advantage.double() if weight is None else advantage.double() * weight.double()  # ρ A
     side = torch.stack([advantage > 0, advantage < 0])  # [2, N]
     shares = torch.where(side, torch.stack([signed, -signed]), 0.0)  # [2, N] ρ|A|, each row on its own side
-    mass = shares.sum(dim=1)  # M± (Eqs. 3, 11)
+    mass = over_ranks(shares.sum(dim=1))  # M± (Eqs. 3, 11)
     shares = shares / torch.where(mass == 0, 1.0, mass)[:, None]
-    mu = torch.zeros(2, v.shape[1], dtype=torch.promote_types(v.dtype, torch.float32), device=v.device)
-    for rows, block in row_blocks(v):
+    mu = torch.zeros(2, v.shape[1], dtype=torch.promote_types(v.dtype, torch.float32), device=advantage.device)
+    for rows, block in row_blocks(v, advantage.device):
         mu += shares[:, rows].to(block.dtype) @ block  # μ± (Eqs. 3, 11)
-    return mu[0], mu[1], mass[0], mass[1]
+    return *over_ranks(mu), *mass
 
 
 def discriminator_scores(u: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Tensor, mass_pos: torch.Tensor,
@@ -109,20 +116,24 @@ def discriminator_scores(u: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Te
 
 @dataclass
 class TokenBatch:
-    """A rollout batch as packed tokens, which is all that a method sees: N tokens of B responses."""
+    """A rollout batch as packed tokens, which is all that a method sees: N tokens of B responses.
+
+    Every rank holds the whole batch but for the hidden states, so a method that does without them need not know of ranks.
+    """
     advantage: torch.Tensor  # [N] the response's A, repeated over its tokens
     logprob: torch.Tensor    # [N] log π_old of the sampled token
     entropy: torch.Tensor    # [N] entropy of π_old where it was sampled, nats
-    hidden: torch.Tensor     # [N, H] hidden state that entered the LM head
+    hidden: torch.Tensor     # [n, H] hidden state that entered the LM head, at the rows `mine`; perhaps in host memory
     length: torch.Tensor     # [B] tokens per response, sum N: the rows are response 0's, then response 1's, ...
     token: torch.Tensor      # [N] id of the sampled token
-    head: torch.Tensor       # [V, H] LM-head weight W, over the temperature: the logits are W h
+    mine: torch.Tensor       # [n] ascending, the rows this rank scored: all N in one process
+    head: Callable           # () -> [V, H], LM-head weight W over the temperature: the logits are W h; all ranks call it together
     current: torch.Tensor | None = None  # [N] log π_θ; differs from logprob during the updates, which EVERY_UPDATE methods see
 
     def part(self, rows: torch.Tensor, length: torch.Tensor, current: torch.Tensor) -> "TokenBatch":
-        """The rows of a micro-batch whose responses have `length` tokens, with their current log-probabilities."""
-        return TokenBatch(*(x[rows] for x in (self.advantage, self.logprob, self.entropy, self.hidden)), length, self.token[rows],
-                          self.head, current)
+        """The rows of a micro-batch whose responses have `length` tokens, with their current log-probabilities; no hidden states."""
+        return TokenBatch(*(x[rows] for x in (self.advantage, self.logprob, self.entropy)), None, length, self.token[rows],
+                          rows, self.head, current)
 
 
 SURROGATES = {"reinforce": reinforce_surrogate, "sapo": sapo_surrogate}  # all others: clipped_surrogate
@@ -172,7 +183,6 @@ def sapo(tokens: TokenBatch, **_) -> torch.Tensor:
 @method
 def fipo(tokens: TokenBatch, **_) -> torch.Tensor:
     """ρ = clip(exp F, 1, 1.2), F_t = Σ_{k>=t} γ^(k-t) log r_k the discounted future KL of the response, γ = 2^(-1/32) (Eq. 15).
-
     log r counts as 0 where r > 10 (safety threshold). Not renormalised, as in the release; 1 wherever r = 1.
     """
     log_ratio = (tokens.current - tokens.logprob).clamp(-20, 20)

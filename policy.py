@@ -1,31 +1,80 @@
-"""The model as RL sees it: packed rows, one per response token, and nothing else.
+"""The model as RL sees it: packed rows, one per response token, on weights sharded over all ranks.
 
 `Policy` wraps any causal language model. Its forward takes whole sequences and returns, for each response token, its
 log-probability, the entropy of the distribution it was drawn from and the hidden state that entered the LM head. No other
-file of the project touches a mask, a padded position or a part of the wrapped model.
+file of the project touches a mask, a padded position or a part of the wrapped model. `load_policy` shards it (FSDP2): float32
+weights, gradients and Adam moments over the ranks, bfloat16 compute on GPUs, float32 on the CPU.
 
 Departures: none; App. L.1 notes that keeping the hidden states of the scoring pass spares DelTA every further pass, and
 `score` keeps them.
-Shapes: B responses, T tokens of the longest sequence, N packed response tokens, H hidden, V vocabulary.
+Shapes: B responses, T tokens of the longest sequence, N packed response tokens, n of them on this rank, H hidden, V vocabulary.
 """
-import os
-from dataclasses import dataclass
+import copy, os
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
 
-import torch
+import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+from huggingface_hub import snapshot_download
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from data import UserError
-from grpo import TokenBatch
+from data import UserError, packed_rows
+from grpo import TokenBatch, over_ranks
 from rollout import Rollouts
 
 
-@dataclass
-class TokenRows:
+class TokenRows(NamedTuple):
     """Packed rows: the tokens of response 0, then those of response 1, ...; inside a response in reading order."""
     logprob: torch.Tensor  # [N] float32, log π_θ(o_t | q, o_<t) at the sampling temperature, nats
     entropy: torch.Tensor  # [N] float32, entropy of π_θ(. | q, o_<t) at the sampling temperature, nats; no gradient
     hidden: torch.Tensor   # [N, H] the hidden state h that enters the LM head; no gradient
+
+
+class TokenLogprobs(torch.autograd.Function):
+    """(log p of `token`, entropy) [N] under softmax(W h / temperature), float32, from hidden [N, H] and head W [V, H].
+
+    Goes through the rows in blocks, forward and again backward, so nothing of size [N, V] exists: at V = 151,936 one response of
+    20,000 tokens would take 12 GB. Logits are float32: in bfloat16 they cost up to 0.06 nats.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, head, token, temperature):
+        ctx.save_for_backward(hidden, head, token)
+        ctx.temperature = temperature
+        logprob, entropy = (torch.empty(len(token), device=hidden.device) for _ in range(2))
+        for rows, logp in TokenLogprobs.blocks(hidden, head, temperature):
+            logprob[rows] = logp.gather(1, token[rows, None]).squeeze(1)
+            entropy[rows] = -(logp.exp() * logp).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+        ctx.mark_non_differentiable(entropy)
+        return logprob, entropy
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        hidden, head, token = ctx.saved_tensors
+        grad_hidden, grad_head = torch.empty_like(hidden), torch.zeros_like(head, dtype=torch.float32)
+        for rows, logp in TokenLogprobs.blocks(hidden, head, ctx.temperature):
+            d = logp.exp_().mul_(-grad[rows, None] / ctx.temperature)  # (e_y - p) ∂L/∂log p / temperature
+            d.scatter_add_(1, token[rows, None], grad[rows, None] / ctx.temperature)
+            grad_hidden[rows] = d.to(head.dtype) @ head
+            grad_head += product(d.to(hidden.dtype).T, hidden[rows])
+        return grad_hidden, grad_head.to(head.dtype), None, None
+
+    @staticmethod
+    def blocks(hidden, head, temperature):
+        """(slice, log p [rows, V]) over blocks of 2^25 numbers."""
+        for start in range(0, len(hidden), size := max(1, 2**25 // len(head))):
+            rows = slice(start, start + size)
+            yield rows, (product(hidden[rows], head.T) / temperature).log_softmax(dim=-1)
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b accumulated and returned in float32."""
+    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda and a.dtype != torch.float32 else a.float() @ b.float()
 
 
 class Policy(nn.Module):
@@ -33,7 +82,7 @@ class Policy(nn.Module):
 
     def __init__(self, lm: nn.Module, temperature: float = 1.0):
         super().__init__()
-        self.lm, self.temperature = lm, temperature
+        self.lm, self.temperature, self.twin = lm, temperature, []  # twin: the same model without shards or hooks, see `plain`
 
     def forward(self, ids: torch.Tensor, prompt_length: torch.Tensor, response_length: torch.Tensor) -> TokenRows:
         """Packed rows of the response tokens.
@@ -47,76 +96,148 @@ class Policy(nn.Module):
         states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, H]
         hidden = states[:, :-1][response[:, 1:]]  # [N, H] the state at t-1 predicts the token at t
         head = self.lm.get_output_embeddings().weight
-        logits = hidden.float() @ head.float().T / self.temperature  # [N, V] float32: bf16 logits cost 0.06 nats
-        logprobs = logits.log_softmax(dim=-1)
-        with torch.no_grad():
-            entropy = -(logprobs.exp() * logprobs).nan_to_num().sum(dim=-1)  # 0 log 0 = 0
-        logprob = logprobs.gather(1, ids[response][:, None]).squeeze(1)
-        return TokenRows(logprob, entropy, hidden.detach())
-
+        return TokenRows(*TokenLogprobs.apply(hidden, head, ids[response], self.temperature), hidden.detach())
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
-        """Forward for responses `index` of a rollout batch, cut to the longest of them."""
+        """Forward for responses `index` of a rollout batch, cut to the longest of them.
+
+        For none of them a forward over two tokens that gives no rows: ranks gather each other's shards, so all must go along.
+        """
+        if not len(index):
+            return self(rollouts.ids[:1, :2], index.new_tensor([2]), index.new_tensor([0]))
         prompt, response = rollouts.prompt_length[index], rollouts.response_length[index]
         return self(rollouts.ids[index, :int((prompt + response).max())], prompt, response)
 
-
-def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
-    """Where the tokens of responses `index` stand among all packed rows, in that order; `length` [B] response tokens."""
-    start = length.cumsum(0) - length
-    return torch.cat([torch.arange(int(start[i]), int(start[i] + length[i]), device=length.device) for i in index])
-
-
-def micro_batches(length: torch.Tensor, budget: int) -> list[torch.Tensor]:
-    """Split B rows into groups that hold at most `budget` tokens after padding (a longer row stands alone).
-
-    Rows are sorted by length, so little is padded. `length` [B]: tokens of prompt and response. Returns index tensors.
-    """
-    groups, current = [], []
-    for i in length.argsort(descending=True, stable=True).tolist():
-        if current and int(length[current[0]]) * (len(current) + 1) > budget:  # the first row of a group is its longest
-            groups.append(torch.tensor(current, device=length.device))
-            current = []
-        current.append(i)
-    return groups + ([torch.tensor(current, device=length.device)] if current else [])
+    @contextmanager
+    def plain(self):
+        """The model for `generate`: a twin without hooks whose weights are the gathered ones, uncopied. All ranks enter together."""
+        shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
+        for module in shards:
+            module.unshard()
+        for twin in self.twin:
+            for plain, sharded in zip(twin.modules(), self.lm.modules(), strict=True):
+                plain._parameters, plain._buffers = dict(sharded._parameters), dict(sharded._buffers)
+        try:
+            yield self.twin[0] if self.twin else self.lm
+        finally:
+            for module in shards:
+                module.reshard()
 
 
-def plan_micro_batches(rollouts: Rollouts, advantages: torch.Tensor, mini_batch: int, budget: int) -> list[list]:
-    """For each mini-batch of `mini_batch` responses its micro-batches, as (response indices, whether these have an advantage).
-
-    Scoring and update go through the same micro-batches, so the ratio of a step's first update is 1 to the last bit; those of
-    zero-advantage responses are scored (their entropies count) but need no backward pass.
-    """
-    length, plan = rollouts.prompt_length + rollouts.response_length, []
-    for part in torch.arange(len(advantages), device=advantages.device).split(mini_batch):
-        sides = advantages[part] != 0
-        plan.append([(part[some][group], has_advantage) for some, has_advantage in ((sides, True), (~sides, False))
-                     for group in micro_batches(length[part[some]], budget)])
-    return plan
+def whole(x: torch.Tensor) -> torch.Tensor:
+    """The full tensor of a sharded one; all ranks call together."""
+    return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 @torch.no_grad()
-def score(policy: Policy, rollouts: Rollouts, advantages: torch.Tensor, plan: list[list]) -> TokenBatch:
-    """One forward pass over all responses: old log-probabilities, entropies and the hidden states DelTA uses, packed."""
-    length, tokens = rollouts.response_length, None
+def score(policy: Policy, rollouts: Rollouts, advantages: torch.Tensor, plan: list[list], budget_gb: float = 8.0) -> TokenBatch:
+    """One forward pass over all responses: old log-probabilities, entropies and the hidden states DelTA uses, packed.
+
+    Each rank scores the responses of its `plan`. Hidden states stay with it, in the dtype of the forward pass: on its device if
+    they take at most budget_gb, else in pinned host memory.
+    """
+    length, hidden, device = rollouts.response_length, None, rollouts.ids.device
+    mine = packed_rows(torch.cat([index for mini_batch in plan for index, _ in mini_batch]).sort().values, length)
+    logprob, entropy = torch.zeros(2, int(length.sum()), device=device)
     for index, _ in (group for mini_batch in plan for group in mini_batch):
         rows, out = packed_rows(index, length), policy.rows(rollouts, index)
-        if tokens is None:
-            empty = [x.new_empty(int(length.sum()), *x.shape[1:]) for x in (out.logprob, out.entropy, out.hidden)]
-            ids = torch.cat([rollouts.response_ids(i) for i in range(len(length))])
-            head = policy.lm.get_output_embeddings().weight.detach()
-            tokens = TokenBatch(advantages.repeat_interleave(length), *empty, length, ids,
-                                head if policy.temperature == 1 else head / policy.temperature)
-        tokens.logprob[rows], tokens.entropy[rows], tokens.hidden[rows] = out.logprob, out.entropy, out.hidden
-    tokens.current = tokens.logprob  # θ is θ_old
-    return tokens
+        if hidden is None:
+            fits = len(mine) * out.hidden[:1].nbytes <= budget_gb * 1e9 if len(out.hidden) else True
+            hidden = torch.empty(len(mine), out.hidden.shape[1], dtype=out.hidden.dtype, device=device if fits else "cpu",
+                                 pin_memory=not fits and device.type == "cuda")
+        logprob[rows], entropy[rows] = out.logprob, out.entropy
+        hidden[torch.searchsorted(mine, rows).to(hidden.device)] = out.hidden.to(hidden.device)
+    head = lambda: whole(policy.lm.get_output_embeddings().weight.detach()) / policy.temperature
+    ids = torch.cat([rollouts.response_ids(i) for i in range(len(length))])
+    logprob, entropy = over_ranks(logprob), over_ranks(entropy)  # 0 where another rank's, so a sum puts them together
+    return TokenBatch(advantages.repeat_interleave(length), logprob, entropy, hidden, length, ids, mine, head, current=logprob)  # θ is θ_old
+
+
+# ---- loading and sharding --------------------------------------------------------------------------------------------
+
+
+def this_device() -> torch.device:
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def start_ranks() -> tuple[int, int]:
+    """(rank, world size); without torchrun a world of one rank, so that one path serves all."""
+    if not dist.is_initialized():
+        alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        if torch.cuda.is_available(): torch.cuda.set_device(this_device())
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(hours=12), **alone)
+    return dist.get_rank(), dist.get_world_size()
+
+
+@contextmanager
+def rank0_first():
+    """What only one rank of a node should do: the others enter when it has left, and find it done."""
+    first = not dist.is_initialized() or int(os.environ.get("LOCAL_RANK", 0)) == 0
+    if not first: dist.barrier()
+    yield
+    if first and dist.is_initialized(): dist.barrier()
+
+
+def locate(name: str | Path) -> tuple:
+    """(folder, config, tokenizer) of a Hugging Face folder, or of a hub id that each node downloads once. Raises UserError."""
+    try:
+        with rank0_first():
+            folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(
+                str(name), allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]))
+        return folder, AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--model {name}: no model in such a folder, nor on the hub as far as it can be reached ({str(error).splitlines()[0]}); "
+                        "with no network, pass a folder (elsewhere: hf download ID --local-dir FOLDER)") from error
 
 
 def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
-    """(model, tokenizer) of a Hugging Face folder or hub id, on the GPU if there is one. Raises UserError where there is none."""
+    """(model, tokenizer), whole, on the GPU if there is one: for evaluation. Raises UserError."""
+    folder, _, tokenizer = locate(name)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(this_device()).eval(), tokenizer
+
+
+def shard(policy: Policy) -> None:
+    """FSDP2: a unit per decoder layer, the rest (embedding, norm, LM head) with the root. Gradients are averaged over ranks."""
+    world, local = dist.get_world_size(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    kind, nodes = this_device().type, world // local
+    mesh = (dist.init_device_mesh(kind, (nodes, local), mesh_dim_names=("replicate", "shard")) if nodes > 1  # HSDP
+            else dist.init_device_mesh(kind, (world,)))
+    low = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if kind == "cuda" else MixedPrecisionPolicy()
+    for module in (*policy.lm.base_model.layers, policy):
+        fully_shard(module, mesh=mesh, mp_policy=low)
+
+
+def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> tuple:
+    """(sharded Policy, tokenizer): built on meta, then every rank reads its slices of the safetensors and nothing else.
+
+    recompute: activation checkpointing per layer. Dropout is off, for the ratio would not be 1 with it. Raises UserError.
+    """
+    folder, config, tokenizer = locate(name)
+    config.attention_dropout = 0.0
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    if (folder / "generation_config.json").exists():
+        lm.generation_config = GenerationConfig.from_pretrained(folder)
+    policy = Policy(lm, temperature)
+    policy.twin = [copy.deepcopy(lm)]
+    if recompute:
+        lm.activation_checkpointing_enable({"use_reentrant": False})
+        lm.base_model.layers.train()  # transformers checkpoints layers in training mode only
+    shard(policy)
+    policy.to_empty(device=this_device())
+    lm.tie_weights()
+    for module in lm.modules():
+        if hasattr(module, "inv_freq"):  # rotary buffers are in no file
+            module._buffers |= type(module)(config).to(this_device())._buffers
+    weights = {name.removeprefix("lm."): x for name, x in get_model_state_dict(policy).items()}
+    if config.tie_word_embeddings:
+        del weights["lm_head.weight"]
     try:
-        model, tokenizer = AutoModelForCausalLM.from_pretrained(name, dtype=dtype), AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--model {name}: no model there ({str(error).splitlines()[0]}); pass a Hugging Face folder or hub id") from error
-    device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
-    return model.to(device).eval(), tokenizer  # eval: with dropout the ratio would not be 1
+        dcp.load(weights, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
+    except (dcp.api.CheckpointException, OSError, ValueError) as error:
+        raise UserError(f"--model {folder}: its safetensors do not fit its config.json ({str(error).splitlines()[-1]})") from error
+    ids = torch.zeros(1, 2, dtype=torch.long, device=this_device())
+    with torch.no_grad():
+        policy(ids, ids[0, :1] + 1, ids[0, :1] + 1)  # FSDP finds its root in the first forward; `plain` must not come before
+    policy.reshard()  # else an optimiser made now would hold the gathered parameters, and training would do nothing
+    return policy, tokenizer

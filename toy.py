@@ -14,14 +14,10 @@ the chain then goes on. It so knows the format and errs in the arithmetic: somet
 the answer (the results), many do not (connectives, copies, the frame), and here, as on no real data set, we know which:
 `decisive` marks them.
 """
-import hashlib
-import os
-import shutil
-import tempfile
+import hashlib, os, shutil, tempfile
 from pathlib import Path
 
-import numpy as np
-import torch
+import numpy as np, torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn.functional import pad
 from tqdm import tqdm
@@ -126,8 +122,8 @@ def train_base(k: int, noise: float, filler: int, seed: int, steps: int = 400, b
     return model.eval()
 
 
-def base_model(k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, cache: Path = CACHE):
-    """(model, tokenizer) of the noisy base model, from `cache` or built there: the same bytes for the same arguments."""
+def base_folder(k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, cache: Path = CACHE) -> Path:
+    """The Hugging Face folder of the noisy base model in `cache`, built at need: the same bytes for the same arguments."""
     code = hashlib.sha256(Path(__file__).read_bytes() + torch.__version__.encode()).hexdigest()[:8]  # other code, other model
     folder = Path(cache) / f"toy-k{k}-noise{noise}-filler{filler}-seed{seed}-{code}"
     if not folder.exists():
@@ -141,4 +137,10 @@ def base_model(k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, c
             shutil.rmtree(aside)
             if not folder.exists():
                 raise
+    return folder
+
+
+def base_model(*args, **options):
+    """(model, tokenizer) of the noisy base model; arguments as base_folder."""
+    folder = base_folder(*args, **options)
     return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), AutoTokenizer.from_pretrained(folder)

@@ -1,30 +1,27 @@
 """RLVR on one page: sample, verify, advantages, coefficients, update, log, save.
 
-`python train.py` trains the embedded toy with DelTA on a laptop; `python train.py --model ID` any Hugging Face causal LM, with
-the paper's settings (App. I) as defaults. Writes config.json, metrics.jsonl, samples.jsonl, curves.png, checkpoint.pt, model/
-and best/ to --output-dir, and continues an interrupted run from its last checkpoint.
+`python train.py` trains the embedded toy with DelTA on a laptop; `torchrun --nproc_per_node 8 train.py --model ID` any Hugging
+Face causal LM on any number of GPUs, with the paper's settings (App. I) as defaults. Writes config.json, metrics.jsonl,
+samples.jsonl, curves.png, checkpoint-STEP/, model/ and best/ to --output-dir, and continues from the newest checkpoint there.
 
 Departures from the paper: (1) dual clip for negative advantages, weight decay 0.1 and gradient clip 1.0 as in the released
 code; (2) a mini-batch in which no response has an advantage makes no optimiser step; (3) one epoch per rollout batch.
 """
-import json
-import os
-import shutil
-import sys
-import time
+import json, os, shutil, signal, sys, time, traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
+import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from transformers.utils import logging as hf_logging
 
 import delta  # noqa: F401  registers --method delta
 import toy
-from data import SOURCES, UserError, collect, encode_prompts, load_problems
-from evaluate import Parser, flag, sample_scores
-from grpo import EVERY_UPDATE, METHODS, SURROGATES, TokenBatch, clipped_surrogate, clipped_tokens, group_advantages
-from policy import Policy, load_model, packed_rows, plan_micro_batches, score
-from rollout import Rollouts
+from data import SOURCES, Rollouts, UserError, encode_prompts, load_problems, packed_rows, plan_micro_batches
+from evaluate import Parser, check_limits, collect, export, flag, log, report, sample_scores, save_samples, write_aside
+from grpo import EVERY_UPDATE, METHODS, SURROGATES, TokenBatch, clipped_surrogate, clipped_tokens, group_advantages, over_ranks
+from policy import Policy, load_policy, rank0_first, score, start_ranks, whole
+from rollout import Interrupted
 from verify import overlong_penalty
 
 
@@ -42,8 +39,10 @@ class Config:
     prompts: int = flag(128, "prompts per step")
     group_size: int = flag(16, "responses per prompt, G")
     mini_batch: int = flag(32, "prompts per update; prompts / mini-batch updates per step")
-    micro_batch_tokens: int = flag(24576, "tokens, padding included, in one forward pass (ours; memory only)")
-    rollout_rows: int = flag(256, "responses sampled at a time (ours; memory only)")
+    micro_batch_tokens: int = flag(24576, "tokens, padding included, in one forward pass of a rank (ours; memory only)")
+    recompute: bool = flag(True, "recompute activations in the backward pass (ours; less memory, a third more compute)")
+    proxy_budget_gb: float = flag(8.0, "DelTA: hidden states up to this size stay on the GPU, else in host memory (ours)")
+    rollout_rows: int = flag(256, "responses a rank samples at a time at most; fewer where memory is short (ours; memory only)")
     lr: float = flag(1e-6, "AdamW learning rate, constant")
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)")
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)")
@@ -72,11 +71,15 @@ class Config:
     toy_k: int = flag(5, "toy: operations in a problem")
     toy_noise: float = flag(0.2, "toy: share of wrong results in the base model's demonstrations")
     toy_filler: int = flag(1, "toy: connectives that open a step")
+    dry_run: bool = flag(False, "print what the run would need of every GPU, from the model's config alone, and stop")
+    world_size: int = flag(8, "dry run: GPUs, in nodes of up to 8")
+    gpu_gb: float = flag(80.0, "dry run: memory of a GPU, GB")
 
 
-TOY = dict(steps=160, prompts=16, group_size=8, mini_batch=4, micro_batch_tokens=4096, lr=1e-4, max_new_tokens=64,
+TOY = dict(recompute=False, steps=160, prompts=16, group_size=8, mini_batch=4, micro_batch_tokens=4096, lr=1e-4, max_new_tokens=64,
            max_prompt_tokens=64, eval_every=20, eval_samples=1, eval_top_p=1.0, save_every=20, data="toy", eval_data="toy-held-out")
-MAY_CHANGE = {"steps", "eval_every", "save_every", "output_dir", "resume", "rollout_rows"}  # between a run and its resumption
+MAY_CHANGE = {"steps", "eval_every", "save_every", "output_dir", "resume", "rollout_rows", "recompute", "proxy_budget_gb", "dry_run",
+              "world_size", "gpu_gb"}  # between a run and its resumption
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -89,32 +92,20 @@ def parse_config(argv: list[str] | None = None) -> Config:
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
     deltas = ("K", "lam_min", "lam_max", "delta_variant", "proxy", "proxy_topk", "select", "select_share")
     foreign = next((name.replace("_", "-") for name in deltas if getattr(cfg, name) != getattr(Config, name)), "")
+    check_limits(cfg)
     for wrong, message in [
-        (cfg.group_size < 2, f"--group-size {cfg.group_size}: an advantage compares at least 2 responses to a prompt"),
-        (min(cfg.steps, cfg.prompts, cfg.mini_batch, cfg.max_new_tokens, cfg.micro_batch_tokens, cfg.rollout_rows,
-             cfg.eval_every, cfg.eval_samples, cfg.save_every, cfg.toy_k) < 1,
-         "steps, prompts, mini-batch, token limits, rows, eval-every, eval-samples, save-every and toy-k must be at least 1"),
         (cfg.prompts % cfg.mini_batch, f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}"),
-        (cfg.K < 0 or not 0 <= cfg.lam_min <= cfg.lam_max < float("inf"),
-         f"--K {cfg.K} --lam-min {cfg.lam_min} --lam-max {cfg.lam_max}: need K >= 0 and 0 <= lam-min <= lam-max"),
-        (not (cfg.lr > 0 and cfg.temperature > 0), f"--lr {cfg.lr} --temperature {cfg.temperature}: both must be positive"),
-        (not (cfg.weight_decay >= 0 and cfg.max_grad_norm > 0), "need weight-decay >= 0 and max-grad-norm > 0"),
-        (not 0 < cfg.eval_top_p <= 1, f"--eval-top-p {cfg.eval_top_p} must be in (0, 1]"),
-        (not (0 <= cfg.clip_low <= 1 and cfg.clip_high >= 0), "need 0 <= clip-low <= 1 and clip-high >= 0"),
-        (cfg.seed < 0 or cfg.toy_filler < 0 or not 0 <= cfg.toy_noise <= 1, "need seed >= 0, toy-filler >= 0, 0 <= toy-noise <= 1"),
-        (int(os.environ.get("WORLD_SIZE", 1)) > 1, "one process only so far: torchrun --nproc_per_node 1 train.py"),
-        (not (0 < cfg.select_share <= 1 and cfg.proxy_topk > 0 and cfg.overlong_buffer >= 0),
-         "need 0 < select-share <= 1, proxy-topk >= 1 and overlong-buffer >= 0"),
+        (cfg.lam_min > cfg.lam_max, f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}"),
+        (cfg.world_size > 8 and cfg.world_size % 8, f"--world-size {cfg.world_size} is neither up to 8 nor a multiple of 8"),
         (cfg.method != "delta" and foreign, f"--{foreign} is DelTA's and does nothing with --method {cfg.method}: drop it, or take delta"),
         (cfg.delta_variant == "random" and cfg.proxy != "lm_head", f"--delta-variant random uses no proxy: drop --proxy {cfg.proxy}"),
     ]:
-        if wrong:
-            raise UserError(message)
+        if wrong: raise UserError(message)
     return cfg
 
 
-def open_run(cfg: Config) -> dict | None:
-    """Make --output-dir and return the checkpoint to continue from, or None for a new run. Never loses a finished line."""
+def open_run(cfg: Config) -> None:
+    """Make --output-dir, or check that the run in it is the one cfg describes. Raises UserError."""
     folder = Path(cfg.output_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,27 +117,21 @@ def open_run(cfg: Config) -> dict | None:
         changed = [f"{k} {before.get(k)} there, {now[k]} here" for k in now if k not in MAY_CHANGE and before.get(k) != now[k]]
         if cfg.resume == "never":
             raise UserError(f"--output-dir {folder} already holds a run: choose another, or --resume auto to continue it")
-        if changed:
-            raise UserError(f"--output-dir {folder} holds a run with other settings ({'; '.join(changed)}): choose another")
+        if changed: raise UserError(f"--output-dir {folder} holds a run with other settings ({'; '.join(changed)}): choose another")
     elif (folder / "metrics.jsonl").stat().st_size:
         raise UserError(f"--output-dir {folder} holds metrics of something else (no config.json): choose another")
-    checkpoint = None
-    if (folder / "checkpoint.pt").exists():
-        checkpoint = torch.load(folder / "checkpoint.pt", map_location="cpu", weights_only=True)
-        if checkpoint["step"] > cfg.steps:
-            raise UserError(f"{folder} is already at step {checkpoint['step']}: raise --steps, or choose another --output-dir")
-    write_aside(folder / "config.json", lambda path: path.write_text(json.dumps(asdict(cfg), indent=1) + "\n"))
-    for path in (folder / "metrics.jsonl", folder / "samples.jsonl"):  # lines after the checkpoint will be made again, the same
-        lines = path.read_text().splitlines(keepends=True) if path.exists() and checkpoint else []
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= checkpoint["step"]]  # a kill halves one
-        write_aside(path, lambda aside: aside.write_text("".join(kept)))
-    return checkpoint
+    for cut_off in folder.glob("checkpoint-*.tmp"):
+        print(f"skipping {cut_off}: it was cut off while being written")
+        shutil.rmtree(cut_off)
 
 
-def write_aside(path: Path, write) -> None:
-    """write(temporary path), then rename: whoever reads `path` finds the old content or the new, never half of it."""
-    write(aside := path.with_name(path.name + ".tmp"))
-    os.replace(aside, path)
+def trim(cfg: Config, step: int) -> None:
+    """Write config.json and drop the lines after the checkpoint, which will be made again, the same."""
+    folder = Path(cfg.output_dir)
+    write_aside(folder / "config.json", json.dumps(asdict(cfg), indent=1) + "\n")
+    for path in (folder / "metrics.jsonl", folder / "samples.jsonl"):
+        lines = path.read_text().splitlines(keepends=True) if path.exists() and step else []
+        write_aside(path, "".join(x for x in lines if x.endswith("\n") and json.loads(x)["step"] <= step))  # a kill leaves half a line
 
 
 # ---- the stages of a step --------------------------------------------------------------------------------------------
@@ -159,10 +144,9 @@ def update(policy: Policy, optimizer, rollouts: Rollouts, tokens: TokenBatch, we
     A gradient norm that is not finite skips its update; `streak` counts these in a row, over steps too, and three raise
     FloatingPointError. Returns (metrics, streak).
     """
-    length, losses, norms, clipped, skipped = rollouts.response_length, [], [], 0, 0
-    for mini_batch in plan:
-        optimizer.zero_grad()
-        N, loss = sum(int(length[index].sum()) for index, _ in mini_batch), 0.0
+    length, loss, norms, clipped, skipped = rollouts.response_length, 0.0, [], 0, 0
+    for part, mini_batch in zip(length.split(cfg.mini_batch * cfg.group_size), plan, strict=True):
+        N = int(part.sum())  # of all ranks
         for index in (index for index, has_advantage in mini_batch if has_advantage):
             rows = packed_rows(index, length)
             logprob, old, A = policy.rows(rollouts, index).logprob, tokens.logprob[rows], tokens.advantage[rows]
@@ -170,24 +154,25 @@ def update(policy: Policy, optimizer, rollouts: Rollouts, tokens: TokenBatch, we
             weight = weights[rows]
             if cfg.method in EVERY_UPDATE:
                 weight = METHODS[cfg.method](tokens.part(rows, length[index], logprob.detach()), **asdict(cfg))
-            part = -(weight * surrogate).sum() / N  # Eq. 8
-            part.backward()
-            loss += float(part.detach())
+            objective = (weight * surrogate).sum() / N  # Eq. 8
+            (-objective * dist.get_world_size()).backward()  # FSDP averages over ranks, Eq. 8 sums
+            loss -= float(objective.detach())
             if cfg.method not in SURROGATES:
                 clipped += int(clipped_tokens(logprob.detach(), old, A, cfg.clip_low, cfg.clip_high).sum())
-        losses.append(loss)
         if not any(has_advantage for _, has_advantage in mini_batch):
             continue  # no sides, no direction (App. C)
-        norms.append(float(torch.nn.utils.clip_grad_norm_(policy.parameters(), cfg.max_grad_norm)))
+        norms.append(float(whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), cfg.max_grad_norm))))
         if norms[-1] < float("inf"):  # false for a NaN too
             optimizer.step()
             streak = 0
         else:
             norms.pop()
             skipped, streak = skipped + 1, streak + 1
+        optimizer.zero_grad()
         if streak == 3:
             raise FloatingPointError("the gradient norm was not finite in 3 updates in a row")
-    return {"loss": sum(losses) / len(losses), "grad_norm": sum(norms) / max(1, len(norms)),
+    loss, clipped = over_ranks(torch.tensor([loss, clipped], dtype=torch.float64, device=length.device)).tolist()
+    return {"loss": loss / len(plan), "grad_norm": sum(norms) / max(1, len(norms)),
             "clip_fraction": clipped / int(length.sum()), "skipped_updates": skipped}, streak
 
 
@@ -195,38 +180,51 @@ def update(policy: Policy, optimizer, rollouts: Rollouts, tokens: TokenBatch, we
 
 
 def train(cfg: Config) -> Path:
-    """Run or continue the training described by cfg; returns the output folder."""
+    """Run or continue the training described by cfg; returns the output folder. Every rank of a torchrun calls it."""
+    rank, world, folder, stopping = *start_ranks(), Path(cfg.output_dir), []
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
-    sets = [load_problems(name, *columns) if name else [] for name in (cfg.data, cfg.eval_data)]
-    model, tokenizer = toy.base_model(cfg.toy_k, cfg.toy_noise, cfg.toy_filler) if cfg.model == "toy" else load_model(cfg.model)
-    if cfg.proxy == "exact" and model.get_output_embeddings().weight.numel() > 2**16:
+    with rank0_first():
+        sets = [load_problems(name, *columns) if name else [] for name in (cfg.data, cfg.eval_data)]
+        name = toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler) if cfg.model == "toy" else cfg.model
+    policy, tokenizer = load_policy(name, cfg.temperature, cfg.recompute)
+    if cfg.proxy == "exact" and policy.lm.config.vocab_size * policy.lm.config.hidden_size > 2**16:
         raise UserError("--proxy exact keeps vocabulary x hidden numbers a token: only for models as small as the toy, take topk")
     (problems, prompts), held_out = [encode_prompts(some, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template) for some in sets]
-    evaluate = lambda: float(sample_scores(policy.lm, tokenizer, *held_out, cfg.eval_samples, cfg.max_new_tokens, cfg.temperature,
-                                           cfg.eval_top_p, cfg.seed, cfg.rollout_rows).mean())  # avg@n
-    checkpoint, folder = open_run(cfg), Path(cfg.output_dir)  # all that can be wrong with the flags has been seen by now
-    policy = Policy(model, cfg.temperature)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay)
+
+    def evaluate() -> float:  # avg@n
+        with policy.plain() as lm:
+            return float(sample_scores(lm, tokenizer, *held_out, cfg.eval_samples, cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p,
+                                       cfg.seed, cfg.rollout_rows).mean())
+
+    with rank0_first():
+        open_run(cfg)  # all that can be wrong with the flags has been seen by now
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True)
     state = {"step": 0, "position": 0, "streak": 0, "best": -1.0, "memory": {}}  # position: prompts drawn; memory: the method's
-    if checkpoint:
-        restore(checkpoint, policy, optimizer, state)
-        print(f"continuing {folder} after step {state['step']}")
-    elif cfg.eval_data:
-        log(folder, {"step": 0, "eval_accuracy": evaluate()})
+    restore(cfg, policy, optimizer, state)
+    if rank == 0: trim(cfg, state["step"])
+    signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
+    if cfg.eval_data and not state["step"]: log(folder, {"step": 0, "eval_accuracy": evaluate()})
 
     for step in range(state["step"] + 1, cfg.steps + 1):
-        start = time.perf_counter()
+        start, before = time.perf_counter(), dict(state)
         # sample and verify: G responses per prompt from θ_old, R_i = 1 if the final answer is right, else 0
-        rollouts, batch, rewards = collect(policy.lm, tokenizer, problems, prompts, cfg, state, step)
+        try:
+            with policy.plain() as lm:
+                rollouts, batch, rewards = collect(lm, tokenizer, problems, prompts, cfg, state, step, lambda: bool(stopping))
+        except Interrupted:
+            save(folder, policy, optimizer, before)
+            raise Stop(f"stopped by SIGTERM after step {step - 1}, with a checkpoint: the same command continues", 143)
         # advantages: A_i = (R_i - mean) / std within each group
         shaping = [overlong_penalty(int(n), cfg.max_new_tokens, cfg.overlong_buffer) for n in rollouts.response_length]
         advantages = group_advantages(rewards + rewards.new_tensor(shaping), cfg.group_size)
         # score: log π_old, entropies and hidden states in one forward pass
-        plan = plan_micro_batches(rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens)
-        tokens = score(policy, rollouts, advantages, plan)
+        plan = plan_micro_batches(rollouts.prompt_length + rollouts.response_length, advantages, cfg.mini_batch * cfg.group_size,
+                                  cfg.micro_batch_tokens, rank, world)
+        tokens = score(policy, rollouts, advantages, plan, cfg.proxy_budget_gb)
         # coefficients: the method's weight for every token, frozen over the updates below
         generator = torch.Generator().manual_seed(1_000_003 * cfg.seed + step)
         weights = METHODS[cfg.method](tokens, **asdict(cfg), generator=generator, memory=state["memory"], problems=batch)
+        tokens.hidden = None  # no one needs them any more: room for the update
         # update: one optimiser step per mini-batch
         metrics, state["streak"] = update(policy, optimizer, rollouts, tokens, weights, plan, cfg, state["streak"])
         # log and save
@@ -240,95 +238,80 @@ def train(cfg: Config) -> Path:
             if metrics["eval_accuracy"] > state["best"]:
                 state["best"] = metrics["eval_accuracy"]
                 export(folder / "best", policy, tokenizer)
-        if step == 1 or step % cfg.eval_every == 0:
-            save_samples(folder, step, batch, rollouts, rewards, weights, tokenizer)
+        if step == 1 or step % cfg.eval_every == 0: save_samples(folder, step, batch, rollouts, rewards, weights, tokenizer)
         log(folder, metrics)
         if (step % cfg.save_every == 0 or step == cfg.steps) and not state["streak"]:  # never over a good checkpoint
             save(folder, policy, optimizer, state)
-    return finish(folder, policy, tokenizer)
-
-
-def log(folder: Path, metrics: dict) -> None:
-    """Append one line to metrics.jsonl and print the gist of it."""
-    with open(folder / "metrics.jsonl", "a") as file:
-        file.write(json.dumps(metrics) + "\n")
-    shown = {"reward": "reward", "response_length": "length", "entropy": "entropy", "grad_norm": "grad", "clip_fraction": "clip",
-             "lambda_std": "λ std", "seconds": "s", "eval_accuracy": "ACCURACY"}
-    print(f"step {metrics['step']:4d}  " + "  ".join(f"{shown[k]} {metrics[k]:.3g}" for k in shown if k in metrics), flush=True)
-
-
-def save_samples(folder: Path, step: int, batch, rollouts: Rollouts, rewards, weights, tokenizer, count: int = 4) -> None:
-    """Append `count` responses, spread over the batch, with their tokens' λ (or the method's weights) to samples.jsonl."""
-    with open(folder / "samples.jsonl", "a") as file:
-        for i in range(0, len(batch), max(1, len(batch) // count)):
-            rows = packed_rows(torch.tensor([i]), rollouts.response_length)
-            words = [tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
-            file.write(json.dumps({"step": step, **batch[i], "reward": float(rewards[i]), "response": rollouts.texts[i],
-                                   "tokens": words, "lambda": [round(w, 4) for w in weights[rows].tolist()]}) + "\n")
-
-
-def save(folder: Path, policy: Policy, optimizer, state: dict) -> None:
-    """checkpoint.pt: model, optimiser, step, data position and random states, by way of a temporary name."""
-    random = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
-    content = {**state, "model": policy.lm.state_dict(), "optimizer": optimizer.state_dict(), "random": random}
-    write_aside(folder / "checkpoint.pt", lambda path: torch.save(content, path))
-
-
-def restore(checkpoint: dict, policy: Policy, optimizer, state: dict) -> None:
-    """Put back everything that `save` wrote."""
-    policy.lm.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    torch.set_rng_state(checkpoint["random"][0])
-    torch.cuda.set_rng_state_all(checkpoint["random"][1:])
-    state |= {k: checkpoint[k] for k in state}
-
-
-def export(folder: Path, policy: Policy, tokenizer) -> None:
-    """A Hugging Face folder, written aside and renamed."""
-    aside = folder.with_name(folder.name + ".tmp")
-    policy.lm.save_pretrained(aside)
-    tokenizer.save_pretrained(aside)
-    if folder.exists():
-        shutil.rmtree(folder)
-    os.rename(aside, folder)
-
-
-def finish(folder: Path, policy: Policy, tokenizer) -> Path:
-    """Write the model as a Hugging Face folder and the curves, and say where all is."""
     export(folder / "model", policy, tokenizer)
-    rows = [json.loads(line) for line in open(folder / "metrics.jsonl")]
-    plot_curves(rows, folder / "curves.png")
-    accuracy = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row]
-    print(f"done: {rows[-1]['step']} steps in {sum(row.get('seconds', 0) for row in rows):.0f} s, " +
-          (f"accuracy {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, " if accuracy else "") +
-          f"model/, curves.png, metrics.jsonl and samples.jsonl in {folder}")
+    if rank == 0: report(folder)
     return folder
 
 
-def plot_curves(rows: list[dict], path: Path) -> None:
-    """Reward, response length and entropy against step, as in the paper's Fig. 2; held-out accuracy beside the reward."""
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    axes = figure.subplots(1, 3)
-    for axis, key, unit in zip(axes, ("reward", "response_length", "entropy"), ("share right", "tokens", "nats per token")):
-        axis.plot(*zip(*[(row["step"], row[key]) for row in rows if key in row]), color="#0072B2", label="training batch")
-        axis.set(title=key.replace("_", " "), xlabel="step", ylabel=unit)
-    if evals := [(row["step"], row["eval_accuracy"]) for row in rows if "eval_accuracy" in row]:
-        axes[0].plot(*zip(*evals), "o-", color="#D55E00", label="held-out problems")
-    axes[0].legend()
-    figure.savefig(path, dpi=120)
+class Stop(Exception): """The run ends early but in good order: (message, exit code)."""
 
 
-def main(argv: list[str] | None = None) -> None:
+def save(folder: Path, policy: Policy, optimizer, state: dict) -> None:
+    """checkpoint-STEP/: every rank's shards of weights and Adam moments, and state.pt; written aside, then renamed. The newest two stay."""
+    aside = (final := folder / f"checkpoint-{state['step']:06d}").with_suffix(".tmp")
+    if final.exists(): return
+    try:
+        dcp.save(dict(zip(("weights", "optimizer"), get_state_dict(policy, optimizer))), checkpoint_id=aside)
+        if dist.get_rank() == 0:
+            torch.save(state | {"random": torch.get_rng_state()}, aside / "state.pt")
+            os.replace(aside, final)
+            for old in sorted(folder.glob("checkpoint-*[0-9]"))[:-2]: shutil.rmtree(old)
+    except (dcp.api.CheckpointException, OSError, RuntimeError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise Stop(f"{aside} could not be written ({str(error).splitlines()[-1]}); earlier checkpoints are untouched: make room, then "
+                   "run the same command to continue", 1) from error
+    dist.barrier()
+
+
+def restore(cfg: Config, policy: Policy, optimizer, state: dict) -> None:
+    """Put back what `save` wrote last, on any number of ranks; a damaged checkpoint is passed over with a message. Raises UserError."""
+    folder = Path(cfg.output_dir)
+    for path in (paths := sorted(folder.glob("checkpoint-*[0-9]"), reverse=True)):
+        weights, moments = get_state_dict(policy, optimizer)
+        try:
+            saved = torch.load(path / "state.pt", weights_only=True)
+            dcp.load({"weights": weights, "optimizer": moments}, checkpoint_id=path)
+        except (dcp.api.CheckpointException, OSError, RuntimeError, EOFError) as error:
+            print(f"skipping {path}: it is damaged ({str(error).splitlines()[-1]})")
+            continue
+        if saved["step"] > cfg.steps:
+            raise UserError(f"{folder} is already at step {saved['step']}: raise --steps, or choose another --output-dir")
+        set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
+        torch.set_rng_state(saved["random"])
+        state |= {k: saved[k] for k in state}
+        if dist.get_rank() == 0: print(f"continuing {folder} after step {state['step']}")
+        return
+    if paths: raise UserError(f"every checkpoint in {folder} is damaged: delete it to start anew, or choose another --output-dir")
+
+
+KNOBS = {"collect": "--rollout-rows", "score": "--micro-batch-tokens", "delta": "--proxy-budget-gb", "update": "--micro-batch-tokens"}
+
+
+def main(argv: list[str] | None = None) -> Path | None:
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
+    first = int(os.environ.get("RANK", 0)) == 0  # what all ranks would say is said once
     try:
-        train(parse_config(argv))
+        cfg = parse_config(argv)
+        if not cfg.dry_run: return train(cfg)
+        import bench
+        bench.memory(cfg)
     except UserError as error:
-        print(f"train.py: {error}", file=sys.stderr)
+        if first: print(f"train.py: {error}", file=sys.stderr)
         sys.exit(2)
     except FloatingPointError as error:  # the run diverged: neither a bug nor a wrong flag
         sys.exit(f"train.py: stopped, {error}. The last checkpoint is untouched; try a lower --lr.")
+    except torch.OutOfMemoryError as error:
+        stage = next((frame.name for frame in traceback.extract_tb(error.__traceback__) if frame.name in KNOBS), "update")
+        sys.exit(f"train.py: out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over more GPUs "
+                 f"(--dry-run says what it needs). {str(error).splitlines()[0]}")
+    except Stop as stop:
+        if first: print(f"train.py: {stop.args[0]}", file=sys.stderr)
+        sys.exit(stop.args[1])
 
 
 if __name__ == "__main__":

@@ -132,8 +132,9 @@ def token_batch(length, seed=0, **changes):
     g, N = torch.Generator().manual_seed(seed), int(length.sum())
     advantage = torch.tensor([1.0, -1, 0.5, 0])[torch.arange(len(length)) % 4].repeat_interleave(length)
     batch = dict(advantage=advantage, logprob=-torch.rand(N, generator=g), entropy=torch.rand(N, generator=g), hidden=torch.randn(N, 4, generator=g),
-                 length=length, token=torch.randint(6, (N,), generator=g), head=torch.randn(6, 4, generator=g))
-    return TokenBatch(**(batch | {"current": batch["logprob"]} | changes))
+                 length=length, token=torch.randint(6, (N,), generator=g), mine=torch.arange(N))
+    head = torch.randn(6, 4, generator=g)
+    return TokenBatch(**(batch | {"head": lambda: head, "current": batch["logprob"]} | changes))
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"delta"}))

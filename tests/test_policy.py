@@ -3,7 +3,8 @@ import pytest
 import torch
 
 import toy
-from policy import Policy, micro_batches, packed_rows, plan_micro_batches, score
+from data import micro_batches, packed_rows, plan_micro_batches
+from policy import Policy, score
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -79,7 +80,7 @@ def test_score_is_in_packed_order_whatever_the_micro_batches(base, batch):
     with torch.no_grad():
         whole = policy(batch.ids, batch.prompt_length, batch.response_length)
     for budget in (1, 150, 10_000):
-        tokens = score(policy, batch, advantages, plan_micro_batches(batch, advantages, 8, budget))
+        tokens = score(policy, batch, advantages, plan_micro_batches(batch.prompt_length + batch.response_length, advantages, 8, budget))
         torch.testing.assert_close(tokens.logprob, whole.logprob, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(tokens.hidden, whole.hidden, rtol=1e-4, atol=1e-4)
         assert torch.equal(tokens.advantage, advantages.repeat_interleave(batch.response_length))
@@ -88,7 +89,7 @@ def test_score_is_in_packed_order_whatever_the_micro_batches(base, batch):
 def test_plan_separates_what_needs_no_backward_pass(batch):
     advantages = torch.tensor([1.0, 0, -1, 0.5] * 6)
     advantages[8:12] = 0
-    for mini_batch, start in zip(plan_micro_batches(batch, advantages, 8, 200), (0, 8, 16)):
+    for mini_batch, start in zip(plan_micro_batches(batch.prompt_length + batch.response_length, advantages, 8, 200), (0, 8, 16)):
         assert sorted(torch.cat([index for index, _ in mini_batch]).tolist()) == list(range(start, start + 8))
         for index, has_advantage in mini_batch:
             assert torch.all((advantages[index] != 0) == has_advantage)

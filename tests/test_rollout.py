@@ -6,7 +6,8 @@ from transformers import GenerationConfig
 
 import toy
 from policy import Policy
-from rollout import InverseCDF, end_tokens, join, rollout, token_distribution, uniforms
+from data import join
+from rollout import InverseCDF, end_tokens, rollout, token_distribution, uniforms
 
 
 def ids_of(out):
