@@ -19,6 +19,7 @@ import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 from huggingface_hub import snapshot_download
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
@@ -74,7 +75,7 @@ class TokenLogprobs(torch.autograd.Function):
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b accumulated and returned in float32."""
-    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda and a.dtype != torch.float32 else a.float() @ b.float()
+    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda and a.dtype != torch.float32 else (a @ b).float()
 
 
 class Policy(nn.Module):
@@ -163,9 +164,11 @@ def this_device() -> torch.device:
 def start_ranks() -> tuple[int, int]:
     """(rank, world size); without torchrun a world of one rank, so that one path serves all."""
     if not dist.is_initialized():
-        alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        store, rank, world = next(dist.rendezvous("env://")) if "RANK" in os.environ else (dist.HashStore(), 0, 1)
+        store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)  # a restart must not meet dead ranks' addresses
         if torch.cuda.is_available(): torch.cuda.set_device(this_device())
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(hours=12), **alone)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", store=store, rank=rank, world_size=world,
+                                timeout=timedelta(hours=12))
     return dist.get_rank(), dist.get_world_size()
 
 
@@ -196,15 +199,17 @@ def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(this_device()).eval(), tokenizer
 
 
-def shard(policy: Policy) -> None:
+def device_mesh() -> DeviceMesh:
+    """All ranks in one row; with several nodes a row each: shards lie inside a node and are replicated across (HSDP)."""
+    world, local = dist.get_world_size(), int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
+    if world == local: return init_device_mesh(this_device().type, (world,))
+    return init_device_mesh(this_device().type, (world // local, local), mesh_dim_names=("replicate", "shard"))
+
+
+def shard(policy: Policy, mesh: DeviceMesh, bf16: bool) -> None:
     """FSDP2: a unit per decoder layer, the rest (embedding, norm, LM head) with the root. Gradients are averaged over ranks."""
-    world, local = dist.get_world_size(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    kind, nodes = this_device().type, world // local
-    mesh = (dist.init_device_mesh(kind, (nodes, local), mesh_dim_names=("replicate", "shard")) if nodes > 1  # HSDP
-            else dist.init_device_mesh(kind, (world,)))
-    low = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if kind == "cuda" else MixedPrecisionPolicy()
-    for module in (*policy.lm.base_model.layers, policy):
-        fully_shard(module, mesh=mesh, mp_policy=low)
+    precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bf16 else MixedPrecisionPolicy()
+    for module in (*policy.lm.base_model.layers, policy): fully_shard(module, mesh=mesh, mp_policy=precision)
 
 
 def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> tuple:
@@ -223,7 +228,7 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
     if recompute:
         lm.activation_checkpointing_enable({"use_reentrant": False})
         lm.base_model.layers.train()  # transformers checkpoints layers in training mode only
-    shard(policy)
+    shard(policy, device_mesh(), bf16=this_device().type == "cuda")
     policy.to_empty(device=this_device())
     lm.tie_weights()
     for module in lm.modules():

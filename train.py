@@ -298,8 +298,8 @@ def main(argv: list[str] | None = None) -> Path | None:
     try:
         cfg = parse_config(argv)
         if not cfg.dry_run: return train(cfg)
-        import bench
-        bench.memory(cfg)
+        from benchmarks.memory import dry_run
+        dry_run(cfg)
     except UserError as error:
         if first: print(f"train.py: {error}", file=sys.stderr)
         sys.exit(2)
