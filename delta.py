@@ -99,11 +99,9 @@ def delta_coefficients(v: torch.Tensor, advantage: torch.Tensor, K: int = 1, lam
     ones = torch.ones(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=advantage.device)
     scale = torch.stack([ones.new_tensor(1e-30), *(block.abs().max() for _, block in row_blocks(v, advantage.device) if block.numel())]).max()
     scale = float(over_ranks(scale.nan_to_num(torch.inf, torch.inf), ReduceOp.MAX))
-    if not scale < torch.inf:
-        raise ValueError("v holds a NaN or inf: the hidden states or log-probabilities it was made from are broken")
+    if not scale < torch.inf: raise ValueError("v holds a NaN or inf: the hidden states or log-probabilities it was made from are broken")
     mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
-    if mass_pos == 0 or mass_neg == 0:
-        return ones
+    if mass_pos == 0 or mass_neg == 0: return ones
     delta = margins(v, advantage, mu_pos, mu_neg, scale, variant)  # Δ⁽⁰⁾
     gamma = temperatures(delta, advantage)  # γ⁽⁰⁾ (App. H)
     if fixed_gamma is not None:
@@ -119,8 +117,7 @@ def delta_coefficients(v: torch.Tensor, advantage: torch.Tensor, K: int = 1, lam
     alpha = scores(delta, gamma, variant)  # α* from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
     lam = alpha if variant == "no_range_map" else lam_min + (lam_max - lam_min) * alpha  # λ (Sec. 3.2)
     lam = torch.where(advantage == 0, 0.0 if variant == "no_range_map" else lam_min, lam)
-    if variant == "no_norm":
-        return lam
+    if variant == "no_norm": return lam
     Z, N = over_ranks(torch.stack([lam.double().sum(), ones.double().sum()]))
     return (lam.double() * N / Z).to(lam.dtype) if Z > 0 else ones  # λ̄ = λ N / Z (Eq. 8)
 

@@ -5,20 +5,18 @@
     python evaluate.py compare A B                                               A, B: two output folders; is A better?
 
 Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so an interrupted run continues; ranks share the
-problems, and a response depends on (seed, problem, sample) alone. scores.json holds what `compare` reads. The tests are the paper's one-sided
-Mann-Whitney U over repetitions (App. K), and a paired bootstrap over problems, which the paper lacks: repetitions of one model do not vary
-over which problems were asked.
+problems, and a response depends on (seed, problem, sample) alone. scores.json holds what `compare` reads (benchmarks/compare.py).
+What a run of train.py writes is written here too: metrics, samples, the exported model.
 """
 import json, math, os, shutil, sys
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np, torch, torch.distributed as dist
 from transformers import HfArgumentParser
 
 from data import Rollouts, UserError, draw, encode_prompts, grade, join, load_problems, packed_rows
-from policy import Policy, load_model
+from policy import Policy, load_model, start_ranks
 from rollout import rollout
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -49,8 +47,7 @@ def collect(lm, tokenizer, problems: list[dict], prompts: list[list[int]], cfg, 
         # verify: R_i = 1 if the final answer is right, else 0
         rewards += [grade(text, p) for text, p in zip(parts[-1].texts, batch[len(rewards):])]
         mixed = [len(set(rewards[i:i + G])) > 1 for i in range(0, len(rewards), G)]
-        if sum(mixed) >= cfg.prompts:
-            break
+        if sum(mixed) >= cfg.prompts: break
     groups = sorted(range(len(mixed)), key=lambda g: cfg.dynamic_sampling and not mixed[g])[:cfg.prompts]  # a stable sort
     index = [g * G + i for g in groups for i in range(G)]
     return join(parts).pick(index), [batch[i] for i in index], torch.tensor([rewards[i] for i in index], device=parts[0].ids.device)
@@ -69,97 +66,47 @@ def weighted_average(values: list, problems: list[int]):
     return sum(v * n for v, n in zip(values, problems)) / sum(problems)
 
 
-def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
-    """(U, p) of the one-sided test that a's scores exceed b's (App. K): U counts pairs a_i > b_j, ties one half; p is exact, the share of
-    all ways to deal the pooled scores (ties at their mid-ranks) that give a U as large; normal with tie correction above 60 scores."""
-    n, m = len(a), len(b)
-    U = sum((x > y) + 0.5 * (x == y) for x in a for y in b)
-    pooled = sorted([*a, *b])
-    twice_rank = [pooled.index(x) + 1 + len(pooled) - pooled[::-1].index(x) for x in pooled]  # twice the mid-rank, a whole number
-    if n + m > 60:
-        ties = sum(c**3 - c for c in (pooled.count(x) for x in set(pooled)))
-        deviation = math.sqrt(n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1))))
-        return U, 0.5 * math.erfc((U - n * m / 2 - 0.5) / deviation / math.sqrt(2)) if deviation else 1.0
-    ways = [{0: 1}] + [{} for _ in range(n)]  # ways[k][s]: how many k-subsets have twice the rank sum s
-    for rank in twice_rank:
-        for k in range(n, 0, -1):
-            for total, count in ways[k - 1].items():
-                ways[k][total + rank] = ways[k].get(total + rank, 0) + count
-    observed = 2 * U + n * (n + 1)  # twice a's rank sum
-    return U, sum(count for total, count in ways[n].items() if total >= observed) / math.comb(n + m, n)
-
-
-def paired_bootstrap(a: list[float], b: list[float], resamples: int = 10_000, seed: int = 0) -> tuple[float, float, float, float]:
-    """(mean difference, low, high, p) of a - b over problems drawn with replacement: 95 % interval, p the share of differences <= 0."""
-    difference = np.asarray(a) - np.asarray(b)
-    means = difference[np.random.default_rng(seed).integers(len(difference), size=(resamples, len(difference)))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(difference.mean()), float(low), float(high), float((means <= 0).mean())
-
-
-def compare(first: str, second: str) -> None:
-    """Print whether the model evaluated in folder `first` beats that in `second`, on the benchmarks both were evaluated on."""
-    one, two = (read_scores(Path(folder)) for folder in (first, second))
-    names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
-    for name in names:
-        if one["benchmarks"][name]["problems"] != two["benchmarks"][name]["problems"]:
-            raise UserError(f"{name} has {one['benchmarks'][name]['problems']} problems in {first} and "
-                            f"{two['benchmarks'][name]['problems']} in {second}: evaluate both on the same set")
-    if not names:
-        raise UserError(f"{first} and {second} have no benchmark in common")
-    sizes = [one["benchmarks"][name]["problems"] for name in names]
-    repetitions = [[weighted_average(rep, sizes) for rep in zip(*(run["benchmarks"][name]["repetitions"] for name in names))] for run in (one, two)]
-    problems = [[x for name in names for x in run["benchmarks"][name]["by_problem"]] for run in (one, two)]
-    U, p = mann_whitney(*repetitions)
-    mean, low, high, p_problems = paired_bootstrap(*problems)
-    print(f"{first} {np.mean(repetitions[0]):.4f}, {second} {np.mean(repetitions[1]):.4f} on {', '.join(names)}")
-    print(f"over repetitions: U = {U:g} of {len(repetitions[0]) * len(repetitions[1])}, one-sided p = {p:.3g} (Mann-Whitney, App. K)")
-    print(f"over problems: difference {mean:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, p = {p_problems:.3g} (paired bootstrap)")
-
-
-def read_scores(folder: Path) -> dict:
-    if not (folder / "scores.json").exists():
-        raise UserError(f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first")
-    return json.loads((folder / "scores.json").read_text())
-
-
 def flag(default, help, **more):
     """A field of a Config that is also a command-line flag; train.py's are made the same way."""
     return field(default=default, metadata={"help": help, **more})
 
 
 @dataclass
-class Config:
-    """Defaults are the paper's (App. I)."""
+class Common:
+    """What train.py and evaluate.py both take."""
     model: str = flag("", "Hugging Face folder or hub id")
+    problem_column: str = flag("problem", "column of the problem, for sets data.py does not know")
+    answer_column: str = flag("answer", "column of the answer")
+    prompt_template: str = flag("", "prompt with {problem} in it; default: chat template with the instruction")
+    temperature: float = flag(1.0, "of sampling, and in training of log-probabilities")
+    max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens")
+    rollout_rows: int = flag(256, "responses a process samples at a time at most; fewer where memory is short (ours; memory only)")
+    seed: int = flag(0, "of sampling and data order")
+    output_dir: str = flag("", "default runs/<model>-<method>-<seed>; evaluate.py: <model>/evaluation")
+
+
+@dataclass
+class Config(Common):
+    """Defaults are the paper's (App. I)."""
     benchmarks: str = flag(PAPER, "comma-separated: names known to data.py, local files or hub ids")
     samples: int = flag(16, "responses a problem, the n of avg@n")
     max_new_tokens: int = flag(30000, "longest response, tokens")
-    max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens")
-    temperature: float = flag(1.0, "sampling temperature")
     top_p: float = flag(0.7, "nucleus sampling")
-    seed: int = flag(0, "of sampling")
-    rollout_rows: int = flag(256, "responses sampled at a time (ours; memory only)")
-    prompt_template: str = flag("", "prompt with {problem} in it; default: chat template with the instruction")
-    problem_column: str = flag("problem", "column of the problem, for sets data.py does not know")
-    answer_column: str = flag("answer", "column of the answer")
-    output_dir: str = flag("", "default <model>/evaluation for a folder, else evaluation/<model>")
     regrade: bool = flag(False, "grade the saved responses again; samples nothing")
 
 
 LIMITS = [  # flags of train.py and evaluate.py, lowest and highest value
-    ("steps prompts mini_batch max_new_tokens max_prompt_tokens micro_batch_tokens rollout_rows samples eval_every eval_samples save_every", 1, math.inf),
-    ("group_size", 2, math.inf), ("proxy_topk toy_k world_size", 1, math.inf), ("lr temperature max_grad_norm gpu_gb", 1e-12, math.inf),
-    ("K lam_min lam_max weight_decay clip_high overlong_buffer proxy_budget_gb toy_filler seed", 0, math.inf),
+    ("steps prompts mini_batch max_new_tokens max_prompt_tokens micro_batch_tokens rollout_rows samples eval_every eval_samples save_every "
+     "proxy_topk toy_k world_size", 1, 2**62), ("group_size", 2, 2**62), ("lr temperature max_grad_norm gpu_gb", 1e-12, 1e99),
+    ("K lam_min lam_max weight_decay clip_high overlong_buffer proxy_budget_gb toy_filler seed", 0, 1e99),
     ("clip_low toy_noise", 0, 1), ("top_p eval_top_p select_share", 1e-12, 1)]
 
 
 def check_limits(cfg) -> None:
     """Raise UserError for a flag outside its LIMITS."""
     for names, low, high in LIMITS:
-        for name in (name for name in names.split() if not low <= getattr(cfg, name, low) <= high or getattr(cfg, name, low) == math.inf):
-            allowed = f"at least {low}" if high == math.inf else f"from {low} to {high}"
-            raise UserError(f"--{name.replace('_', '-')} is {getattr(cfg, name)}: it must be {allowed}")
+        for name in (name for name in names.split() if not low <= getattr(cfg, name, low) <= high):
+            raise UserError(f"--{name.replace('_', '-')} is {getattr(cfg, name)}: it must be at least {low}" + f" and at most {high}" * (high == 1))
 
 
 def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
@@ -171,8 +118,8 @@ def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
 def sample_benchmark(lm, tokenizer, problems: list[dict], cfg: Config, folder: Path, rank: int, world: int) -> None:
     """Append this rank's missing responses to its file, a few problems at a time."""
     kept, prompts = encode_prompts(problems, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
-    if len(kept) < len(problems):
-        raise UserError(f"{folder.name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+    if len(kept) < len(problems): raise UserError(f"{folder.name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+    folder.mkdir(parents=True, exist_ok=True)
     done = saved_responses(folder)
     mine = [i for i in range(rank, len(problems), world) if any((i, s) not in done for s in range(cfg.samples))]
     path, at_once = folder / f"responses-{rank}.jsonl", max(1, cfg.rollout_rows // cfg.samples)
@@ -192,36 +139,30 @@ def sample_benchmark(lm, tokenizer, problems: list[dict], cfg: Config, folder: P
 def run(cfg: Config) -> dict:
     """Sample (unless --regrade), grade and summarise; rank 0 writes scores.json and prints the table."""
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if not cfg.model and not cfg.output_dir:
-        raise UserError("--model DIR is needed (or --output-dir with --regrade)")
+    if not cfg.model and not cfg.output_dir: raise UserError("--model DIR is needed (or --output-dir with --regrade)")
     check_limits(cfg)
     folder = Path(cfg.output_dir or (Path(cfg.model) / "evaluation" if Path(cfg.model).is_dir() else Path("evaluation") / Path(cfg.model).name))
     sets = {name: load_problems(name, cfg.problem_column, cfg.answer_column) for name in cfg.benchmarks.split(",") if name}
     if not cfg.regrade:
         lm, tokenizer = load_model(cfg.model, torch.bfloat16 if torch.cuda.is_available() else torch.float32)
-        for name, problems in sets.items():
-            (folder / Path(name).stem).mkdir(parents=True, exist_ok=True)
-            sample_benchmark(lm, tokenizer, problems, cfg, folder / Path(name).stem, rank, world)
+        for name, problems in sets.items(): sample_benchmark(lm, tokenizer, problems, cfg, folder / Path(name).stem, rank, world)
     if world > 1:
-        dist.init_process_group("gloo", timeout=timedelta(days=7))  # ranks may finish hours apart
+        start_ranks()
         dist.barrier()  # every rank's responses are on disk
         dist.destroy_process_group()
-    if rank:
-        return {}
+    if rank: return {}
     results = {}
     for name, problems in sets.items():
         saved = saved_responses(folder / Path(name).stem)
         if missing := [i for i in range(len(problems)) if any((i, s) not in saved for s in range(cfg.samples))]:
             raise UserError(f"{folder / Path(name).stem} lacks responses to {len(missing)} of {len(problems)} problems: run without --regrade")
-        grades = np.array([[grade(saved[i, s], p) for s in range(cfg.samples)] for i, p in enumerate(problems)])
-        results[Path(name).stem] = summary(grades)
-    sizes = [r["problems"] for r in results.values()]
-    scores = {"model": cfg.model, "samples": cfg.samples, "average": weighted_average([r["avg"] for r in results.values()], sizes), "benchmarks": results}
+        results[Path(name).stem] = summary(np.array([[grade(saved[i, s], p) for s in range(cfg.samples)] for i, p in enumerate(problems)]))
+    average = weighted_average([r["avg"] for r in results.values()], [r["problems"] for r in results.values()])
+    scores = {"model": cfg.model, "samples": cfg.samples, "average": average, "benchmarks": results}
     write_aside(folder / "scores.json", json.dumps(scores, indent=1) + "\n")
     print(f"| benchmark | problems | avg@{cfg.samples} | pass@{cfg.samples} | standard error |\n|---|---|---|---|---|")
-    for name, r in results.items():
-        print(f"| {name} | {r['problems']} | {r['avg']:.2%} | {r['pass']:.2%} | {r['stderr']:.2%} |")
-    print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
+    for name, r in results.items(): print(f"| {name} | {r['problems']} | {r['avg']:.2%} | {r['pass']:.2%} | {r['stderr']:.2%} |")
+    print(f"question-weighted average: {average:.2%} ({folder / 'scores.json'})")
     return scores
 
 
@@ -237,11 +178,9 @@ def write_aside(path: Path, text: str) -> None:
 def log(folder: Path, metrics: dict) -> None:
     """Append one line to metrics.jsonl and print the gist of it; the first rank's job."""
     if dist.is_initialized() and dist.get_rank(): return
-    with open(folder / "metrics.jsonl", "a") as file:
-        file.write(json.dumps(metrics) + "\n")
-    shown = {"reward": "reward", "response_length": "length", "entropy": "entropy", "grad_norm": "grad", "clip_fraction": "clip",
-             "lambda_std": "λ std", "seconds": "s", "eval_accuracy": "ACCURACY"}
-    print(f"step {metrics['step']:4d}  " + "  ".join(f"{shown[k]} {metrics[k]:.3g}" for k in shown if k in metrics), flush=True)
+    with open(folder / "metrics.jsonl", "a") as file: file.write(json.dumps(metrics) + "\n")
+    shown = [k for k in "reward response_length entropy grad_norm clip_fraction lambda_std seconds eval_accuracy".split() if k in metrics]
+    print(f"step {metrics['step']:4d}  " + "  ".join(f"{k} {metrics[k]:.3g}" for k in shown), flush=True)
 
 
 def save_samples(folder: Path, step: int, batch, rollouts: Rollouts, rewards, weights, tokenizer, count: int = 4) -> None:
@@ -269,25 +208,12 @@ def export(folder: Path, policy: Policy, tokenizer) -> None:
 def report(folder: Path) -> None:
     """Draw the curves and say where all is."""
     rows = [json.loads(line) for line in open(folder / "metrics.jsonl")]
+    from benchmarks.curves import plot_curves
     plot_curves(rows, folder / "curves.png")
     accuracy = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row]
     print(f"done: {rows[-1]['step']} steps in {sum(row.get('seconds', 0) for row in rows):.0f} s, " +
           (f"accuracy {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, " if accuracy else "") +
           f"model/, curves.png, metrics.jsonl and samples.jsonl in {folder}")
-
-
-def plot_curves(rows: list[dict], path: Path) -> None:
-    """Reward, response length and entropy against step, as in the paper's Fig. 2; held-out accuracy beside the reward."""
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    axes = figure.subplots(1, 3)
-    for axis, key, unit in zip(axes, ("reward", "response_length", "entropy"), ("share right", "tokens", "nats per token")):
-        axis.plot(*zip(*[(row["step"], row[key]) for row in rows if key in row]), color="#0072B2", label="training batch")
-        axis.set(title=key.replace("_", " "), xlabel="step", ylabel=unit)
-    if evals := [(row["step"], row["eval_accuracy"]) for row in rows if "eval_accuracy" in row]:
-        axes[0].plot(*zip(*evals), "o-", color="#D55E00", label="held-out problems")
-    axes[0].legend()
-    figure.savefig(path, dpi=120)
 
 
 class Parser(HfArgumentParser):
@@ -299,8 +225,7 @@ def main(argv: list[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv[:1] == ["compare"]:
-            if len(argv) != 3:
-                raise UserError("compare takes two output folders: python evaluate.py compare A B")
+            from benchmarks.compare import compare
             return compare(*argv[1:])
         run(Config(**vars(Parser(Config, prog="evaluate.py", allow_abbrev=False, description=__doc__.splitlines()[0]).parse_args(argv))))
     except UserError as error:
@@ -308,5 +233,4 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(2)
 
 
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__": main()

@@ -23,12 +23,10 @@ def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     rewards [B], groups contiguous -> [B]; exactly 0 throughout a group of equal rewards. Raises ValueError when
     group_size < 2, B is not a multiple of it, or a reward is not finite.
     """
-    if group_size < 2:
-        raise ValueError(f"group_size is {group_size}: an advantage compares at least 2 responses to the same prompt")
+    if group_size < 2: raise ValueError(f"group_size is {group_size}: an advantage compares at least 2 responses to the same prompt")
     if rewards.ndim != 1 or len(rewards) % group_size:
         raise ValueError(f"rewards of shape {tuple(rewards.shape)} do not split into groups of {group_size}")
-    if not torch.isfinite(rewards).all():
-        raise ValueError("rewards hold a NaN or inf")
+    if not torch.isfinite(rewards).all(): raise ValueError("rewards hold a NaN or inf")
     groups = rewards.view(-1, group_size)
     advantages = (groups - groups.mean(dim=1, keepdim=True)) / (groups.std(dim=1, keepdim=True) + EPS)
     equal = (groups == groups[:, :1]).all(dim=1, keepdim=True)  # else rounding in the mean would make sides of nothing

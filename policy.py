@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 from huggingface_hub import snapshot_download
-from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -78,10 +77,10 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda and a.dtype != torch.float32 else (a @ b).float()
 
 
-class Policy(nn.Module):
+class Policy(torch.nn.Module):
     """A causal language model `lm` with the temperature that serves both sampling and log-probabilities."""
 
-    def __init__(self, lm: nn.Module, temperature: float = 1.0):
+    def __init__(self, lm: torch.nn.Module, temperature: float = 1.0):
         super().__init__()
         self.lm, self.temperature, self.twin = lm, temperature, []  # twin: the same model without shards or hooks, see `plain`
 
@@ -104,8 +103,7 @@ class Policy(nn.Module):
 
         For none of them a forward over two tokens that gives no rows: ranks gather each other's shards, so all must go along.
         """
-        if not len(index):
-            return self(rollouts.ids[:1, :2], index.new_tensor([2]), index.new_tensor([0]))
+        if not len(index): return self(rollouts.ids[:1, :2], index.new_tensor([2]), index.new_tensor([0]))
         prompt, response = rollouts.prompt_length[index], rollouts.response_length[index]
         return self(rollouts.ids[index, :int((prompt + response).max())], prompt, response)
 
@@ -113,16 +111,14 @@ class Policy(nn.Module):
     def plain(self):
         """The model for `generate`: a twin without hooks whose weights are the gathered ones, uncopied. All ranks enter together."""
         shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
-        for module in shards:
-            module.unshard()
+        for module in shards: module.unshard()
         for twin in self.twin:
             for plain, sharded in zip(twin.modules(), self.lm.modules(), strict=True):
                 plain._parameters, plain._buffers = dict(sharded._parameters), dict(sharded._buffers)
         try:
             yield self.twin[0] if self.twin else self.lm
         finally:
-            for module in shards:
-                module.reshard()
+            for module in shards: module.reshard()
 
 
 def whole(x: torch.Tensor) -> torch.Tensor:
@@ -168,25 +164,15 @@ def start_ranks() -> tuple[int, int]:
         store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)  # a restart must not meet dead ranks' addresses
         if torch.cuda.is_available(): torch.cuda.set_device(this_device())
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", store=store, rank=rank, world_size=world,
-                                timeout=timedelta(hours=12))
+                                timeout=timedelta(days=7))  # ranks may finish hours apart
     return dist.get_rank(), dist.get_world_size()
 
 
-@contextmanager
-def rank0_first():
-    """What only one rank of a node should do: the others enter when it has left, and find it done."""
-    first = not dist.is_initialized() or int(os.environ.get("LOCAL_RANK", 0)) == 0
-    if not first: dist.barrier()
-    yield
-    if first and dist.is_initialized(): dist.barrier()
-
-
 def locate(name: str | Path) -> tuple:
-    """(folder, config, tokenizer) of a Hugging Face folder, or of a hub id that each node downloads once. Raises UserError."""
+    """(folder, config, tokenizer) of a Hugging Face folder, or of a hub id. Raises UserError."""
     try:
-        with rank0_first():
-            folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(
-                str(name), allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]))
+        wanted = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # downloaded by one rank of a node while the others wait
+        folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(str(name), allow_patterns=wanted))
         return folder, AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
         raise UserError(f"--model {name}: no model in such a folder, nor on the hub as far as it can be reached ({str(error).splitlines()[0]}); "
@@ -219,10 +205,8 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
     """
     folder, config, tokenizer = locate(name)
     config.attention_dropout = 0.0
-    with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    if (folder / "generation_config.json").exists():
-        lm.generation_config = GenerationConfig.from_pretrained(folder)
+    with torch.device("meta"): lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    if (folder / "generation_config.json").exists(): lm.generation_config = GenerationConfig.from_pretrained(folder)
     policy = Policy(lm, temperature)
     policy.twin = [copy.deepcopy(lm)]
     if recompute:

@@ -84,8 +84,7 @@ def rollout(lm, tokenizer, prompts: list[list[int]], problem_ids: list[int], gro
         part = error
     parts = [part] * world
     if world > 1: dist.all_gather_object(parts, part)
-    for error in (part for part in parts if isinstance(part, Exception)):
-        raise error
+    for error in (part for part in parts if isinstance(part, Exception)): raise error
     dealt = [iter(part) for part in parts]
     responses, texts = zip(*(next(dealt[i // group_size % world]) for i in range(len(jobs))))
     return pack([prompt for prompt, _ in jobs], responses, list(texts), ends, lm.device)

@@ -14,7 +14,7 @@ the chain then goes on. It so knows the format and errs in the arithmetic: somet
 the answer (the results), many do not (connectives, copies, the frame), and here, as on no real data set, we know which:
 `decisive` marks them.
 """
-import hashlib, os, shutil, tempfile
+import hashlib, os, tempfile
 from pathlib import Path
 
 import numpy as np, torch
@@ -35,8 +35,7 @@ CACHE = Path(__file__).parent / ".cache"
 def chain(problem: str) -> list[int]:
     """The k correct intermediate results of a problem such as `7*6+1=?`, left to right, mod 10; the last is the answer."""
     results = [int(problem[0])]
-    for operation, digit in zip(problem[1:-2:2], problem[2:-2:2]):
-        results.append(OPERATIONS[operation](results[-1], int(digit)))
+    for operation, digit in zip(problem[1:-2:2], problem[2:-2:2]): results.append(OPERATIONS[operation](results[-1], int(digit)))
     return results[1:]
 
 
@@ -105,8 +104,7 @@ def train_base(k: int, noise: float, filler: int, seed: int, steps: int = 400, b
         torch.manual_seed(seed)
         model = build_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, steps, pct_start=0.1, anneal_strategy="linear",
-                                                   cycle_momentum=False)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, steps, pct_start=0.1, anneal_strategy="linear", cycle_momentum=False)
     for step in tqdm(range(steps), desc="building the toy base model", leave=False):
         texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)), k=k)]
         prompts = tokenizer(texts).input_ids
@@ -128,15 +126,9 @@ def base_folder(k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, 
     folder = Path(cache) / f"toy-k{k}-noise{noise}-filler{filler}-seed{seed}-{code}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=folder.parent))
-        train_base(k, noise, filler, seed).save_pretrained(aside)
-        build_tokenizer().save_pretrained(aside)
-        try:
-            os.rename(aside, folder)  # a half-written folder never bears the final name
-        except OSError:  # another process finished the same bytes first: keep its folder
-            shutil.rmtree(aside)
-            if not folder.exists():
-                raise
+        with tempfile.TemporaryDirectory(dir=folder.parent) as aside:  # a half-written folder never bears the final name
+            for part in (train_base(k, noise, filler, seed), build_tokenizer()): part.save_pretrained(f"{aside}/model")
+            if not folder.exists(): os.rename(f"{aside}/model", folder)  # else another process has made the same bytes meanwhile
     return folder
 
 

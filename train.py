@@ -18,23 +18,21 @@ from transformers.utils import logging as hf_logging
 import delta  # noqa: F401  registers --method delta
 import toy
 from data import SOURCES, Rollouts, UserError, encode_prompts, load_problems, packed_rows, plan_micro_batches
-from evaluate import Parser, check_limits, collect, export, flag, log, report, sample_scores, save_samples, write_aside
+from evaluate import Common, Parser, check_limits, collect, export, flag, log, report, sample_scores, save_samples, write_aside
 from grpo import EVERY_UPDATE, METHODS, SURROGATES, TokenBatch, clipped_surrogate, clipped_tokens, group_advantages, over_ranks
-from policy import Policy, load_policy, rank0_first, score, start_ranks, whole
+from policy import Policy, load_policy, score, start_ranks, whole
 from rollout import Interrupted
 from verify import overlong_penalty
 
 
 @dataclass
-class Config:
-    """Every knob of a run. Defaults are the paper's (App. I) unless the help says otherwise; TOY replaces some."""
+class Config(Common):
+    """Every knob of a run. Defaults are the paper's (App. I) unless the help says otherwise; TOY replaces some. Common
+    has the flags that evaluate.py takes too."""
     model: str = flag("toy", "`toy`, a local Hugging Face folder or a hub id")
     method: str = flag("delta", "token weights of the update (App. E)", choices=sorted(METHODS))
     data: str = flag("deepmath", f"training problems: toy, a .jsonl, .parquet or .csv file, {', '.join(SOURCES)}, or a hub id")
     eval_data: str = flag("aime25", "evaluation problems, as --data; the best checkpoint is kept by them; empty: none")
-    problem_column: str = flag("problem", "column of the problem, for sets data.py does not know")
-    answer_column: str = flag("answer", "column of the answer")
-    prompt_template: str = flag("", "prompt with {problem} in it; default: chat template with the instruction")
     steps: int = flag(220, "rollout batches (the paper's 8B: 220, 14B: 300)")
     prompts: int = flag(128, "prompts per step")
     group_size: int = flag(16, "responses per prompt, G")
@@ -42,13 +40,10 @@ class Config:
     micro_batch_tokens: int = flag(24576, "tokens, padding included, in one forward pass of a rank (ours; memory only)")
     recompute: bool = flag(True, "recompute activations in the backward pass (ours; less memory, a third more compute)")
     proxy_budget_gb: float = flag(8.0, "DelTA: hidden states up to this size stay on the GPU, else in host memory (ours)")
-    rollout_rows: int = flag(256, "responses a rank samples at a time at most; fewer where memory is short (ours; memory only)")
     lr: float = flag(1e-6, "AdamW learning rate, constant")
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)")
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)")
-    temperature: float = flag(1.0, "of sampling and of log-probabilities")
     max_new_tokens: int = flag(20480, "longest response, tokens")
-    max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens")
     clip_low: float = flag(0.2, "ε_low of the ratio clip")
     clip_high: float = flag(0.28, "ε_high of the ratio clip (grpo: 0.2, its clip is symmetric)")
     K: int = flag(1, "DelTA: refinements of the centroids")
@@ -61,12 +56,10 @@ class Config:
     select_share: float = flag(0.5, "DelTA: share of tokens that --select keeps")
     overlong_buffer: int = flag(0, "tokens before the limit in which the reward falls by up to 1 (released code: 4096; 0: off)")
     dynamic_sampling: bool = flag(False, "replace groups of equal rewards by further prompts (off in the paper)")
-    seed: int = flag(0, "of data order and sampling")
     eval_every: int = flag(10, "steps between evaluations (ours); one before the first update, one after the last")
     eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n")
     eval_top_p: float = flag(0.7, "top-p of evaluation")
     save_every: int = flag(10, "steps between checkpoints (ours)")
-    output_dir: str = flag("", "default runs/<model>-<method>-<seed>")
     resume: str = flag("auto", "auto: continue the run in --output-dir; never: it must not hold one", choices=["auto", "never"])
     toy_k: int = flag(5, "toy: operations in a problem")
     toy_noise: float = flag(0.2, "toy: share of wrong results in the base model's demonstrations")
@@ -78,8 +71,7 @@ class Config:
 
 TOY = dict(recompute=False, steps=160, prompts=16, group_size=8, mini_batch=4, micro_batch_tokens=4096, lr=1e-4, max_new_tokens=64,
            max_prompt_tokens=64, eval_every=20, eval_samples=1, eval_top_p=1.0, save_every=20, data="toy", eval_data="toy-held-out")
-MAY_CHANGE = {"steps", "eval_every", "save_every", "output_dir", "resume", "rollout_rows", "recompute", "proxy_budget_gb", "dry_run",
-              "world_size", "gpu_gb"}  # between a run and its resumption
+MAY_CHANGE = "steps eval_every save_every output_dir resume rollout_rows recompute proxy_budget_gb dry_run world_size gpu_gb".split()  # on resuming
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -151,26 +143,19 @@ def update(policy: Policy, optimizer, rollouts: Rollouts, tokens: TokenBatch, we
             rows = packed_rows(index, length)
             logprob, old, A = policy.rows(rollouts, index).logprob, tokens.logprob[rows], tokens.advantage[rows]
             surrogate = SURROGATES.get(cfg.method, clipped_surrogate)(logprob, old, A, clip_low=cfg.clip_low, clip_high=cfg.clip_high)
-            weight = weights[rows]
-            if cfg.method in EVERY_UPDATE:
-                weight = METHODS[cfg.method](tokens.part(rows, length[index], logprob.detach()), **asdict(cfg))
+            follows = cfg.method in EVERY_UPDATE
+            weight = METHODS[cfg.method](tokens.part(rows, length[index], logprob.detach()), **asdict(cfg)) if follows else weights[rows]
             objective = (weight * surrogate).sum() / N  # Eq. 8
             (-objective * dist.get_world_size()).backward()  # FSDP averages over ranks, Eq. 8 sums
             loss -= float(objective.detach())
-            if cfg.method not in SURROGATES:
-                clipped += int(clipped_tokens(logprob.detach(), old, A, cfg.clip_low, cfg.clip_high).sum())
-        if not any(has_advantage for _, has_advantage in mini_batch):
-            continue  # no sides, no direction (App. C)
-        norms.append(float(whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), cfg.max_grad_norm))))
-        if norms[-1] < float("inf"):  # false for a NaN too
-            optimizer.step()
-            streak = 0
-        else:
-            norms.pop()
-            skipped, streak = skipped + 1, streak + 1
+            if cfg.method not in SURROGATES: clipped += int(clipped_tokens(logprob.detach(), old, A, cfg.clip_low, cfg.clip_high).sum())
+        if not any(has_advantage for _, has_advantage in mini_batch): continue  # no sides, no direction (App. C)
+        norm = float(whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), cfg.max_grad_norm)))
+        finite = norm < float("inf")  # false for a NaN too
+        if finite: optimizer.step()
+        norms, skipped, streak = norms + [norm] * finite, skipped + (not finite), 0 if finite else streak + 1
         optimizer.zero_grad()
-        if streak == 3:
-            raise FloatingPointError("the gradient norm was not finite in 3 updates in a row")
+        if streak == 3: raise FloatingPointError("the gradient norm was not finite in 3 updates in a row")
     loss, clipped = over_ranks(torch.tensor([loss, clipped], dtype=torch.float64, device=length.device)).tolist()
     return {"loss": loss / len(plan), "grad_norm": sum(norms) / max(1, len(norms)),
             "clip_fraction": clipped / int(length.sum()), "skipped_updates": skipped}, streak
@@ -183,9 +168,8 @@ def train(cfg: Config) -> Path:
     """Run or continue the training described by cfg; returns the output folder. Every rank of a torchrun calls it."""
     rank, world, folder, stopping = *start_ranks(), Path(cfg.output_dir), []
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
-    with rank0_first():
-        sets = [load_problems(name, *columns) if name else [] for name in (cfg.data, cfg.eval_data)]
-        name = toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler) if cfg.model == "toy" else cfg.model
+    sets = [load_problems(name, *columns) if name else [] for name in (cfg.data, cfg.eval_data)]
+    name = toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler) if cfg.model == "toy" else cfg.model
     policy, tokenizer = load_policy(name, cfg.temperature, cfg.recompute)
     if cfg.proxy == "exact" and policy.lm.config.vocab_size * policy.lm.config.hidden_size > 2**16:
         raise UserError("--proxy exact keeps vocabulary x hidden numbers a token: only for models as small as the toy, take topk")
@@ -196,8 +180,8 @@ def train(cfg: Config) -> Path:
             return float(sample_scores(lm, tokenizer, *held_out, cfg.eval_samples, cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p,
                                        cfg.seed, cfg.rollout_rows).mean())
 
-    with rank0_first():
-        open_run(cfg)  # all that can be wrong with the flags has been seen by now
+    if rank == 0: open_run(cfg)  # all that can be wrong with the flags has been seen by now
+    dist.barrier()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True)
     state = {"step": 0, "position": 0, "streak": 0, "best": -1.0, "memory": {}}  # position: prompts drawn; memory: the method's
     restore(cfg, policy, optimizer, state)

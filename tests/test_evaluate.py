@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import evaluate
+from benchmarks.compare import mann_whitney, paired_bootstrap
 from conftest import ROOT
-from evaluate import mann_whitney, paired_bootstrap, summary, weighted_average
+from evaluate import summary, weighted_average
 
 TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
 36.67 23.96 26.46 15.62 15.42 17.05 39.17 24.80
