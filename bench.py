@@ -1,218 +1,40 @@
-"""Small measurements behind the README's numbers: python bench.py NAME.
+"""The measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE]; each is a function of benchmarks/.
 
-seeds: trains the toy with grpo, dapo and delta on several seeds and prints mean and 95 % interval of what came out.
-methods: every row of the paper's tables on the toy, each at the best of three learning rates; resumes; results/methods.csv and .png.
-verify: grades the labelled answers in tests/data/answers.jsonl with verify.py and, where it is installed, with math_verify
-    (pip install math-verify==0.9.0 in an environment of its own), alternating in one run; then the slowest hostile inputs.
+seeds      grpo, dapo and delta on the toy over several seeds (20 minutes)
+methods    every row of the paper's tables on the toy, each at the best of three learning rates (45 minutes; resumes results/methods.csv)
+credit     which tokens the methods' weights single out on the toy, and how near their update is to the true policy gradient
+verify     verify.py against math_verify on labelled answers
+memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
+overhead   DelTA's coefficients as a share of a training step, and against the released code's extra forward passes
+rollouts   chunked sampling against one plain generate call, on even, mild and heavy mixes of lengths
+logprobs   blockwise log-probabilities against a full log-softmax at a vocabulary of 151,936
+scaling    how a step grows with responses, their length, the group size and the ranks
+trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside requirements.txt, in an environment of its own)
+
+Speed is measured as a ratio in one run, by alternating repetitions: medians, with the smallest and largest.
 """
-import argparse
-import csv
-import json
-import os
-import platform
-import statistics
-import subprocess
-import sys
-import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from pathlib import Path
+import argparse, importlib, json, platform
 
-import numpy as np
-from tqdm import tqdm
-
-T975 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131]  # Student's t
-
-
-def mean_interval(values) -> str:
-    """`mean ± half-width` of the 95 % t-interval over independent runs (2 to 16 of them)."""
-    values = np.asarray(values, dtype=float)
-    return f"{values.mean():.3f} ± {T975[len(values) - 2] * values.std(ddof=1) / len(values) ** 0.5:.3f}"
-
-
-def seeds(args: argparse.Namespace) -> None:
-    """Runs of `train.py` for each method and seed, two at a time, one thread each; a finished run is not run again."""
-    import toy
-    toy.base_model()  # built once, before the runs share it
-
-    def run(job):
-        method, seed = job
-        folder = Path(args.output_dir) / f"{method}-{seed}"
-        command = [sys.executable, "train.py", "--method", method, "--seed", str(seed), "--output-dir", str(folder)]
-        done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-        return method, [json.loads(line) for line in open(folder / "metrics.jsonl")]
-
-    jobs = [(method, seed) for seed in range(args.seeds) for method in ("grpo", "dapo", "delta")]
-    with ThreadPoolExecutor(2) as pool:
-        results = list(tqdm(pool.map(run, jobs), total=len(jobs), desc="runs"))
-    print(f"| method | held-out accuracy after | mean training reward over all {results[0][1][-1]['step']} steps | seeds |\n|---|---|---|---|")
-    for method in ("grpo", "dapo", "delta"):
-        runs = [rows for name, rows in results if name == method]
-        after = mean_interval([rows[-1]["eval_accuracy"] for rows in runs])
-        reward = mean_interval([np.mean([row["reward"] for row in rows if "reward" in row]) for rows in runs])
-        print(f"| {method} | {after} | {reward} | {len(runs)} |")
-    before = mean_interval([rows[0]["eval_accuracy"] for name, rows in results if name == "delta"])
-    print(f"held-out accuracy before: {before} (one base model, {args.seeds} sampling seeds)")
-
-
-# Rows of the paper's tables: name -> (flags, the paper's 8B average; Tables 1-3 and the analysis runs, different benchmark sets).
-STUDY = {
-    "dapo": ({"method": "dapo"}, "22.95"), "grpo": ({"method": "grpo"}, "-"), "reinforce": ({"method": "reinforce"}, "-"),
-    "forking_tokens": ({"method": "forking_tokens"}, "24.80"), "sapo": ({"method": "sapo"}, "25.14"), "fipo": ({"method": "fipo"}, "23.89"),
-    "delta": ({}, "28.40"), "oracle": ({"method": "oracle"}, "-"),
-    "within_side": ({"delta_variant": "within_side"}, "17.94"), "fixed_gamma": ({"delta_variant": "fixed_gamma"}, "21.19"),
-    "hard": ({"delta_variant": "hard"}, "20.93"), "no_norm": ({"delta_variant": "no_norm"}, "21.39"),
-    "no_range_map": ({"delta_variant": "no_range_map"}, "20.78"), "K = 0": ({"K": 0}, "19.97"), "K = 2": ({"K": 2}, "22.15"),
-    "K = 3": ({"K": 3}, "22.20"), "lam_min 0.5": ({"lam_min": 0.5}, "23.22"), "lam_max 1.5": ({"lam_max": 1.5}, "22.77"),
-    "both": ({"lam_min": 0.5, "lam_max": 1.5}, "23.07"), "topk proxy": ({"proxy": "topk"}, "24.29"), "exact proxy": ({"proxy": "exact"}, "-"),
-    "random": ({"delta_variant": "random"}, "18.34"), "select top": ({"select": "top"}, "-"), "select random": ({"select": "random"}, "-"),
-    "select bottom": ({"select": "bottom"}, "-")}
-RATES, PILOT_SEEDS, STUDY_SEEDS = (2.5e-5, 5e-5, 1e-4), 1, 8
-TASK = ["--toy-k", "12", "--toy-noise", "0.06", "--max-prompt-tokens", "40", "--max-new-tokens", "112", "--prompts", "8", "--group-size", "8",
-        "--mini-batch", "4", "--eval-every", "24", "--steps", "24", "--save-every", "24", "--eval-data", ""]  # long chains with rare errors tell methods apart
-
-
-def study_run(job: tuple) -> dict:
-    """One run of the study in this process: (row, learning rate, seed) -> a line of results/methods.csv."""
-    import contextlib
-    import io
-    import tempfile
-
-    import torch
-    import toy
-    import train
-    from grpo import METHODS
-
-    def oracle(tokens, problems, **_):
-        """ρ from what only the toy knows: 0.1, and 1.1 on the tokens that decided the reward."""
-        ids = tokens.token.split(tokens.length.tolist())
-        weights = 0.1 + torch.cat([toy.decisive(p["problem"], x) for p, x in zip(problems, ids)]).float()
-        return weights / weights.mean()
-
-    name, rate, seed = job
-    torch.set_num_threads(1)
-    METHODS["oracle"] = oracle
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        cfg = train.parse_config([*TASK, "--lr", str(rate), "--seed", str(seed), "--output-dir", folder])
-        for key, value in STUDY[name][0].items():
-            setattr(cfg, key, value)
-        start = time.perf_counter()
-        train.train(cfg)
-        rewards = [json.loads(line)["reward"] for line in open(Path(folder) / "metrics.jsonl")]
-    return {"row": name, "lr": rate, "seed": seed, "reward": round(float(np.mean(rewards)), 5), "last_reward": round(float(np.mean(rewards[-8:])), 5),
-            "seconds": round(time.perf_counter() - start, 1)}
-
-
-def methods(args: argparse.Namespace) -> None:
-    """A pilot picks each row's learning rate by mean training reward; the other seeds then run at it. Finished runs are read, not rerun."""
-    import toy
-    toy.base_model(k=12, noise=0.06)  # built once, before the runs share it
-    path = Path(args.csv)
-    path.parent.mkdir(exist_ok=True)
-    done = {}
-    if path.exists():
-        done = {(r["row"], float(r["lr"]), int(r["seed"])): r for r in csv.DictReader(open(path))}
-
-    def complete(jobs: list, label: str) -> None:
-        missing = [job for job in jobs if job not in done]
-        with ProcessPoolExecutor(2) as pool, open(path, "a", newline="") as file:
-            for row in tqdm(pool.map(study_run, missing), total=len(missing), desc=label):
-                writer = csv.DictWriter(file, list(row))
-                if file.tell() == 0:
-                    writer.writeheader()
-                writer.writerow(row)
-                file.flush()
-                done[row["row"], row["lr"], row["seed"]] = row
-
-    complete([(name, rate, seed) for seed in range(PILOT_SEEDS) for rate in RATES for name in STUDY], "pilot")
-    mean = lambda name, rate, column: np.mean([float(done[name, rate, seed][column]) for seed in range(PILOT_SEEDS)])
-    best = {name: max(RATES, key=lambda rate: mean(name, rate, "reward")) for name in STUDY}
-    complete([(name, best[name], seed) for seed in range(PILOT_SEEDS, STUDY_SEEDS) for name in STUDY], "seeds")
-    runs = {name: [done[name, best[name], seed] for seed in range(STUDY_SEEDS)] for name in STUDY}
-    column = lambda name, key: np.array([float(r[key]) for r in runs[name]])
-    print("| row | lr | mean training reward | minus dapo's | reward, last 8 steps | paper, 8B |\n|---|---|---|---|---|---|")
-    for name in STUDY:
-        print(f"| {name} | {best[name]:g} | {mean_interval(column(name, 'reward'))} | {mean_interval(column(name, 'reward') - column('dapo', 'reward'))} | "
-              f"{mean_interval(column(name, 'last_reward'))} | {STUDY[name][1]} |")
-    plot_methods({name: column(name, "reward") - column("dapo", "reward") for name in STUDY if name != "dapo"}, path.with_suffix(".png"))
-
-
-def plot_methods(differences: dict, path: Path) -> None:
-    """Each row's mean training reward minus DAPO's on the same seeds, with its 95 % interval."""
-    from matplotlib.figure import Figure
-    names = sorted(differences, key=lambda name: differences[name].mean())
-    means = [differences[name].mean() for name in names]
-    widths = [T975[len(x) - 2] * x.std(ddof=1) / len(x) ** 0.5 for x in map(differences.get, names)]
-    figure = Figure(figsize=(7, 6.5), layout="constrained")
-    axis = figure.subplots()
-    axis.errorbar(means, names, xerr=widths, fmt="o", color="#0072B2", capsize=3)
-    axis.axvline(0, color="#D55E00", label="DAPO")
-    axis.set(title="Toy, 12 operations: every row against DAPO", xlabel="difference in mean training reward, same seeds (95 % interval)")
-    axis.legend()
-    figure.savefig(path, dpi=120)
-
-
-def graders() -> dict:
-    """name -> function(response, gold) -> whether the answer is right."""
-    from verify import reward
-    found = {"verify.py": lambda response, gold: reward(response, gold) == 1.0}
-    try:
-        from math_verify import parse, verify
-    except ImportError:
-        print("math_verify is not installed here: our own figures only")
-        return found
-    return found | {"math_verify": lambda response, gold: verify(parse(f"${gold}$"), parse(response))}
-
-
-def verify(args: argparse.Namespace) -> None:
-    """Agreement with the labels, and time per pair: medians over alternating repetitions."""
-    rows = [json.loads(line) for line in open(Path(__file__).parent / "tests" / "data" / "answers.jsonl")]
-    names, milliseconds, verdicts = graders(), {}, {}
-    for _ in tqdm(range(args.repetitions), desc="repetitions", disable=None):
-        for name, grade in names.items():
-            start = time.perf_counter()
-            verdicts[name] = [grade(row["response"], row["gold"]) for row in rows]
-            milliseconds.setdefault(name, []).append((time.perf_counter() - start) / len(rows) * 1e3)
-    print(f"{len(rows)} pairs, {args.repetitions} repetitions, Python {platform.python_version()}, {platform.machine()}\n")
-    print("| grader | right | false credits | missed credits | ms a pair, median (min to max) |\n|---|---|---|---|---|")
-    for name, given in verdicts.items():
-        wrong = [row["truth"] for row, verdict in zip(rows, given) if bool(verdict) != row["truth"]]
-        t = milliseconds[name]
-        print(f"| {name} | {1 - len(wrong) / len(rows):.1%} | {wrong.count(False)} | {wrong.count(True)} | "
-              f"{statistics.median(t):.3f} ({min(t):.3f} to {max(t):.3f}) |")
-    if len(names) == 2:
-        ratio = statistics.median(b / a for a, b in zip(*milliseconds.values()))
-        print(f"\nverify.py is {ratio:.0f} times faster (median of the repetitions' ratios)")
-    print("\nmissed by verify.py:", "; ".join(f"{row['response']} for {row['gold']}" for row, verdict in zip(rows, verdicts["verify.py"])
-                                             if row["truth"] and not verdict) or "none")
-    sys.path.insert(0, str(Path(__file__).parent / "tests"))
-    from hostile import hostile
-    slowest = {}
-    for name, response in hostile().items():
-        start = time.perf_counter()
-        for gold in ("5", "x+1", "\\{1,2\\}"):
-            names["verify.py"](response, gold)
-        slowest[name] = (time.perf_counter() - start) / 3 * 1e3
-    worst = sorted(slowest, key=slowest.get)[-3:]
-    print(f"slowest of {len(slowest)} hostile inputs, ms: " + ", ".join(f"{name} {slowest[name]:.0f}" for name in reversed(worst)))
+WHERE = {"seeds": "studies", "methods": "studies", "credit": "credit", "verify": "graders", "memory": "memory", "overhead": "speed",
+         "rollouts": "speed", "logprobs": "speed", "scaling": "speed", "trl": "trl_step"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = parser.add_subparsers(dest="name", required=True)
-    seeds_parser = names.add_parser("seeds", help="grpo, dapo and delta on the toy over several seeds")
-    seeds_parser.add_argument("--seeds", type=int, default=8, choices=range(2, 17), metavar="2..16")
-    seeds_parser.add_argument("--output-dir", default="runs/seeds")
-    seeds_parser.set_defaults(function=seeds)
-    verify_parser = names.add_parser("verify", help="verify.py against math_verify on labelled answers")
-    verify_parser.add_argument("--repetitions", type=int, default=3)
-    verify_parser.set_defaults(function=verify)
-    methods_parser = names.add_parser("methods", help="every row of the paper's tables on the toy")
-    methods_parser.add_argument("--csv", default="results/methods.csv")
-    methods_parser.set_defaults(function=methods)
+    parser = argparse.ArgumentParser(prog="bench.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=WHERE)
+    parser.add_argument("--repetitions", type=int, default=3, help="of each timing")
+    parser.add_argument("--seeds", type=int, default=8, choices=range(2, 17), metavar="2..16", help="runs of `seeds`")
+    parser.add_argument("--output-dir", default="runs/seeds", help="where `seeds` keeps its runs")
+    parser.add_argument("--csv", default="", help="where a study keeps its rows; default results/NAME.csv")
+    parser.add_argument("--json", default="", help="also write what was measured to this file")
     args = parser.parse_args()
-    args.function(args)
+    args.csv = args.csv or f"results/{args.name}.csv"
+    measured = getattr(importlib.import_module(f"benchmarks.{WHERE[args.name]}"), args.name)(args)
+    if args.json:
+        from importlib.metadata import version
+        about = {"machine": platform.machine(), "python": platform.python_version(), **{p: version(p) for p in ("torch", "transformers", "numpy")}}
+        with open(args.json, "w") as file:
+            json.dump({"name": args.name, **about, "measured": measured}, file, indent=1)
 
 
 if __name__ == "__main__":

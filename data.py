@@ -48,12 +48,13 @@ def load_problems(name: str, problem_column: str = "problem", answer_column: str
         raise UserError(f"cannot load {name} ({type(error).__name__}: {str(error).splitlines()[0]}): pass one of {', '.join(SOURCES)}, "
                         "a local .jsonl, .parquet or .csv file, or a hub id you can reach") from error
     if missing := {problem_column, answer_column} - set(table.column_names):
-        raise UserError(f"{name} lacks {', '.join(sorted(missing))} (it has {', '.join(table.column_names)}): see --problem-column, --answer-column")
+        raise UserError(f"{name} has no column {', '.join(sorted(missing))} (it has {', '.join(table.column_names)}): see --problem-column, --answer-column")
     if name == "mmlu_pro": table = table.select(random.Random(0).sample(range(len(table)), min(MMLU_PRO_SAMPLE, len(table))))
     rows = [multiple_choice(name, row, i) if name in ("gpqa_diamond", "mmlu_pro") else
             {"problem": text(row[problem_column]), "answer": text(row[answer_column])} for i, row in enumerate(table)]
-    kept = {row["problem"]: row for row in rows[::-1] if row["problem"] and row["answer"]}  # of repeated problems the first
-    problems = list(kept.values())[::-1]
+    good = [row for row in rows if row["problem"] and row["answer"]]
+    first = {row["problem"]: row for row in good[::-1]}
+    problems = [row for row in good if first[row["problem"]] is row]
     if len(problems) < len(rows):
         print(f"{name}: {len(rows) - len(problems)} of {len(rows)} problems dropped: empty, without an answer, or repeated")
     if not problems: raise UserError(f"{name} holds no problem with an answer")

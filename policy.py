@@ -130,20 +130,18 @@ def whole(x: torch.Tensor) -> torch.Tensor:
 def score(policy: Policy, rollouts: Rollouts, advantages: torch.Tensor, plan: list[list], budget_gb: float = 8.0) -> TokenBatch:
     """One forward pass over all responses: old log-probabilities, entropies and the hidden states DelTA uses, packed.
 
-    Each rank scores the responses of its `plan`. Hidden states stay with it, in the dtype of the forward pass: on its device if
-    they take at most budget_gb, else in pinned host memory.
+    Each rank scores the responses of its `plan`. Hidden states stay with it, on GPUs in bfloat16: in its memory if they take
+    at most budget_gb, else in pinned host memory.
     """
-    length, hidden, device = rollouts.response_length, None, rollouts.ids.device
+    length, device, H = rollouts.response_length, rollouts.ids.device, policy.lm.config.hidden_size
     mine = packed_rows(torch.cat([index for mini_batch in plan for index, _ in mini_batch]).sort().values, length)
     logprob, entropy = torch.zeros(2, int(length.sum()), device=device)
+    dtype, pinned = (torch.bfloat16, 2 * H * len(mine) > budget_gb * 1e9) if device.type == "cuda" else (torch.float32, False)
+    hidden = torch.empty(len(mine), H, dtype=dtype, device="cpu" if pinned else device, pin_memory=pinned)
     for index, _ in (group for mini_batch in plan for group in mini_batch):
         rows, out = packed_rows(index, length), policy.rows(rollouts, index)
-        if hidden is None:
-            fits = len(mine) * out.hidden[:1].nbytes <= budget_gb * 1e9 if len(out.hidden) else True
-            hidden = torch.empty(len(mine), out.hidden.shape[1], dtype=out.hidden.dtype, device=device if fits else "cpu",
-                                 pin_memory=not fits and device.type == "cuda")
         logprob[rows], entropy[rows] = out.logprob, out.entropy
-        hidden[torch.searchsorted(mine, rows).to(hidden.device)] = out.hidden.to(hidden.device)
+        hidden[torch.searchsorted(mine, rows).to(hidden.device)] = out.hidden.to(hidden)
     head = lambda: whole(policy.lm.get_output_embeddings().weight.detach()) / policy.temperature
     ids = torch.cat([rollouts.response_ids(i) for i in range(len(length))])
     logprob, entropy = over_ranks(logprob), over_ranks(entropy)  # 0 where another rank's, so a sum puts them together

@@ -76,7 +76,7 @@ def dry_run(cfg) -> None:
           f"does not fit: {gb(peak)} of {cfg.gpu_gb:g} GB and {p['rows']} responses in flight; more GPUs, or lower --micro-batch-tokens or --max-new-tokens")
 
 
-def run(args) -> None:
+def memory(args) -> None:
     """README's table: the paper's settings on GPUs of 80 GB."""
     import train
     cfg = train.parse_config(["--model", "Qwen/Qwen3"])

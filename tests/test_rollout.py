@@ -7,7 +7,9 @@ from transformers import GenerationConfig
 import toy
 from policy import Policy
 from data import join
-from rollout import InverseCDF, end_tokens, rollout, token_distribution, uniforms
+import rollout as rollout_module
+from benchmarks.memory import qwen3
+from rollout import Interrupted, InverseCDF, cache_bytes, end_tokens, generate, rollout, token_distribution, uniforms
 
 
 def ids_of(out):
@@ -136,3 +138,57 @@ def test_join_and_pick_keep_the_responses(base):
     both = join([a, b]).pick([5, 0, 3])
     assert ids_of(both) == [ids_of(b)[1], ids_of(a)[0], ids_of(a)[3]] and both.texts == [b.texts[1], a.texts[0], a.texts[3]]
     assert both.ids[0, :int(both.prompt_length[0])].tolist() == prompts[2]
+
+
+def jobs_of(prompts, group, seed=0, limit=200):
+    return [(prompt, lambda i=i, s=s: uniforms(seed, 0, i, s, limit)) for i, prompt in enumerate(prompts) for s in range(group)]
+
+
+def test_chunked_greedy_output_is_that_of_one_plain_generate_call():
+    """Random model, prompts of unequal lengths (one of a single token), responses over several chunks."""
+    torch.manual_seed(0)
+    model, (end, limit) = toy.build_model().eval(), (3, 150)
+    prompts = [[7], [8, 9, 10, 11, 12, 13], [20, 21, 5], [6, 7, 8, 9], [14, 15]]
+    greedy = [(prompt, lambda: np.full(limit, 0.5)) for prompt in prompts]
+    chunked = generate(model, greedy, limit, [end], temperature=1e-5, rows=2)
+    for prompt, new in zip(prompts, chunked):
+        whole = model.generate(torch.tensor([prompt]), generation_config=GenerationConfig(do_sample=False, max_new_tokens=limit, eos_token_id=end,
+                                                                                         pad_token_id=0))
+        assert whole[0, len(prompt):].tolist() == new
+    assert max(map(len, chunked)) > 2 * rollout_module.CHUNK
+
+
+@pytest.mark.parametrize("chunk, rows, cache_tokens", [(8, 256, 2**40), (16, 3, 2**40), (64, 5, 2**40), (8, 256, 300), (8, 7, 120)])
+def test_chunks_rows_in_flight_and_cache_limits_change_no_token(base, monkeypatch, chunk, rows, cache_tokens):
+    """Rows leave and enter between chunks, and step back when the caches grow too large; the texts stay the same."""
+    model, tokenizer = base
+    prompts = tokenizer([p["problem"] for p in toy.problems(3, seed=1)] + [p["problem"] for p in toy.problems(3, seed=2, k=2)]).input_ids
+    with torch.no_grad():
+        whole = generate(model, jobs_of(prompts, 3), 45, [toy.TOKEN_ID["<eos>"]])
+        widest, original = [], rollout_module.left_padded
+        monkeypatch.setattr(rollout_module, "CHUNK", chunk)
+        monkeypatch.setattr(rollout_module, "left_padded", lambda *a: widest.append(original(*a)[0].shape) or original(*a))
+        assert generate(model, jobs_of(prompts, 3), 45, [toy.TOKEN_ID["<eos>"]], rows=rows, cache_tokens=cache_tokens) == whole
+    assert all(R <= rows and (R == 1 or R * L <= cache_tokens) for R, L in widest)
+    assert len({len(new) for new in whole}) > 1
+
+
+def test_prompts_are_prefilled_once(base, monkeypatch):
+    model, tokenizer = base
+    prompts, seen = tokenizer([p["problem"] for p in toy.problems(4, seed=1)]).input_ids, []
+    forward = model.base_model.forward
+    monkeypatch.setattr(model.base_model, "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k))
+    rollout(model, tokenizer, prompts, [0, 1, 2, 3], 8, 40)
+    assert seen[0] == (4, len(prompts[0]) - 1) and set(seen[1:]) == {(32, 1)}
+
+
+def test_stop_abandons_the_batch(base):
+    model, tokenizer = base
+    own = model.generation_config
+    with pytest.raises(Interrupted):
+        rollout(model, tokenizer, tokenizer(["1+2=?"]).input_ids, [0], 2, 40, stop=lambda: True)
+    assert model.generation_config is own
+
+
+def test_cache_bytes_of_qwen3_8b():
+    assert cache_bytes(qwen3("8B"), 2) == 147_456 and cache_bytes(qwen3("14B"), 2) == 163_840
