@@ -2,6 +2,7 @@
 
 seeds      grpo, dapo and delta on the toy over several seeds (20 minutes)
 methods    every row of the paper's tables on the toy, each at the best of three learning rates (45 minutes; resumes results/methods.csv)
+curves     step by step, three of these rows (5 minutes)
 credit     which tokens the methods' weights single out on the toy, and how near their update is to the true policy gradient
 verify     verify.py against math_verify on labelled answers
 memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
@@ -15,7 +16,7 @@ Speed is measured as a ratio in one run, by alternating repetitions: medians, wi
 """
 import argparse, importlib, json, platform
 
-WHERE = {"seeds": "studies", "methods": "studies", "credit": "credit", "verify": "graders", "memory": "memory", "overhead": "speed",
+WHERE = {"seeds": "studies", "methods": "studies", "curves": "studies", "credit": "credit", "verify": "graders", "memory": "memory", "overhead": "speed",
          "rollouts": "speed", "logprobs": "speed", "scaling": "speed", "trl": "trl_step"}
 
 

@@ -62,14 +62,14 @@ TASK = ["--toy-k", "12", "--toy-noise", "0.06", "--max-prompt-tokens", "40", "--
 
 
 def study_run(job: tuple) -> dict:
-    """One run of the study in this process: (row, learning rate, seed) -> a line of results/methods.csv."""
+    """One run of the study in this process: (row, learning rate, seed) -> a line of results/methods.csv; with a fourth entry, its curves."""
     def oracle(tokens, problems, **_):
         """ρ from what only the toy knows: 0.1, and 1.1 on the tokens that decided the reward."""
         ids = tokens.token.split(tokens.length.tolist())
         weights = 0.1 + torch.cat([toy.decisive(p["problem"], x) for p, x in zip(problems, ids)]).float()
         return weights / weights.mean()
 
-    name, rate, seed = job
+    name, rate, seed, *curve = job
     torch.set_num_threads(1)
     METHODS["oracle"] = oracle
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -78,7 +78,10 @@ def study_run(job: tuple) -> dict:
             setattr(cfg, key, value)
         start = time.perf_counter()
         train.train(cfg)
-        rewards = [json.loads(line)["reward"] for line in open(Path(folder) / "metrics.jsonl")]
+        rows = [json.loads(line) for line in open(Path(folder) / "metrics.jsonl")]
+    rewards = [row["reward"] for row in rows]
+    if curve:
+        return [{"row": name, "lr": rate, "seed": seed, "step": row["step"], **{k: round(row[k], 4) for k in CURVES}} for row in rows]
     return {"row": name, "lr": rate, "seed": seed, "reward": round(float(np.mean(rewards)), 5), "last_reward": round(float(np.mean(rewards[-8:])), 5),
             "seconds": round(time.perf_counter() - start, 1)}
 
@@ -114,6 +117,24 @@ def methods(args) -> None:
         print(f"| {name} | {best[name]:g} | {mean_interval(column(name, 'reward'))} | {mean_interval(column(name, 'reward') - column('dapo', 'reward'))} | "
               f"{mean_interval(column(name, 'last_reward'))} | {STUDY[name][1]} |")
     plot_methods({name: column(name, "reward") - column("dapo", "reward") for name in STUDY if name != "dapo"}, path.with_suffix(".png"))
+
+
+CURVES = ("reward", "response_length", "entropy", "lambda_std")
+
+
+def curves(args) -> list[dict]:
+    """Step by step, dapo, delta and the oracle of `methods` over the same eight seeds, at the learning rates found there."""
+    toy.base_folder(k=12, noise=0.06)
+    best = {"dapo": 2.5e-5, "delta": 2.5e-5, "oracle": 5e-5}
+    with ProcessPoolExecutor(2) as pool:
+        runs = list(tqdm(pool.map(study_run, [(name, best[name], seed, True) for seed in range(STUDY_SEEDS) for name in best]), total=8 * len(best)))
+    with open(args.csv, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(runs[0][0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row for rows in runs for row in rows)
+    for name in best:
+        print(name, mean_interval([np.mean([row["reward"] for row in rows]) for rows in runs if rows[0]["row"] == name]))
+    return [row for rows in runs for row in rows]
 
 
 def plot_methods(differences: dict, path: Path) -> None:

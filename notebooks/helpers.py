@@ -16,7 +16,6 @@ from policy import Policy  # noqa: E402
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F"  # Okabe and Ito: told apart by all
 plt.rcParams.update({"figure.dpi": 80, "font.size": 12, "axes.titlesize": 13, "figure.constrained_layout.use": True, "axes.grid": True, "grid.alpha": 0.3})
-torch.set_num_threads(2)
 
 
 def source(function) -> Code:
