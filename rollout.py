@@ -161,16 +161,17 @@ def generate(lm, jobs: list[tuple], max_new_tokens: int, ends: list[int], temper
     text, start = [torch.tensor(prompt) for prompt, _ in jobs], [len(prompt) for prompt, _ in jobs]
     waiting, active, finished, cache = deque(range(len(jobs))), [], set(), None
     width = lambda some: max([2, *(len(text[i]) for i in some)])
-    fits = lambda some: len(some) < 2 or len(some) <= rows and len(some) * (width(some) + CHUNK) <= cache_tokens
+    fits = lambda count, widest: count < 2 or count <= rows and count * (widest + CHUNK) <= cache_tokens
     own, lm.generation_config = lm.generation_config, GenerationConfig()  # a hub config would change the sampling law
     bar = tqdm(total=len(jobs), desc="sampling", delay=5, leave=False, disable=None)
     try:
         while len(finished) < len(jobs):
             staying, arriving = [i for i in active if i not in finished], []
-            while not fits(staying):
+            while not fits(len(staying), width(staying)):
                 waiting.append(shortest := min(staying, key=lambda i: len(text[i]) - start[i]))
                 staying.remove(shortest)
-            while waiting and fits([*staying, *arriving, waiting[0]]):
+            widest = width(staying)
+            while waiting and fits(len(staying) + len(arriving) + 1, widest := max(widest, len(text[waiting[0]]))):
                 arriving.append(waiting.popleft())
             if staying and staying != active:
                 cache = keep(cache, [active.index(i) for i in staying], width(staying) - 1)

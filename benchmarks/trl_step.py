@@ -13,25 +13,25 @@ import toy, train
 from benchmarks.speed import spread
 from data import grade
 
-STEPS = 6  # timed steps of each, alternating in pieces of one
+STEPS, K, NOISE = 6, 10, 0.06  # steps a round; chains of 10 operations: responses of 75 tokens
 
 
 def ours(folder: str, steps: int):
-    """A function that makes one more step of train.train by continuing the same run; it returns (seconds, mean reward)."""
+    """Seconds and mean rewards of a fresh run of train.train."""
     flags = ["--prompts", "16", "--group-size", "16", "--mini-batch", "4", "--max-new-tokens", "80", "--micro-batch-tokens", "8192", "--eval-data", "",
-             "--lr", "1e-4", "--save-every", "1000000", "--steps", str(steps), "--output-dir", folder]
+             "--toy-k", str(K), "--toy-noise", str(NOISE), "--lr", "1e-4", "--save-every", "1000000", "--steps", str(steps), "--output-dir", folder]
     train.train(train.parse_config(flags))
     rows = [json.loads(line) for line in open(Path(folder) / "metrics.jsonl")]
     return [row["seconds"] for row in rows], [row["reward"] for row in rows]
 
 
 def theirs(folder: str, steps: int):
-    """The same number of steps of GRPOTrainer: (seconds, mean rewards)."""
+    """The same of GRPOTrainer."""
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
-    lm, tokenizer = toy.base_model()
-    problems, rewards, seconds = toy.problems(8192, seed=0), [], []
+    lm, tokenizer = toy.base_model(K, NOISE)
+    problems, rewards, seconds = toy.problems(8192, seed=0, k=K), [], []
 
     def reward(completions, answer, problem, **_):
         rewards.append([grade(text, {"answer": a}) for text, a in zip(completions, answer)])
@@ -59,7 +59,7 @@ def theirs(folder: str, steps: int):
 
 def trl(args) -> dict:
     """Rounds of STEPS steps each, ours and theirs in turn; the first step of every round does not count."""
-    toy.base_folder()
+    toy.base_folder(K, NOISE)
     times, first, last = {"ours": [], "TRL": []}, {"ours": [], "TRL": []}, {"ours": [], "TRL": []}
     for _ in tqdm(range(args.repetitions), desc="rounds", disable=None):
         for name, function in (("ours", ours), ("TRL", theirs)):
