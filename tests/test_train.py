@@ -261,3 +261,20 @@ def test_fixed_gamma_survives_a_resumption(tmp_path):
     flags = ("--delta-variant", "fixed_gamma")
     run(tmp_path / "r", *flags, steps=2)
     assert run(tmp_path / "r", *flags, steps=4) == run(tmp_path / "whole", *flags, steps=4)
+
+
+@pytest.mark.parametrize("stage, knob", [("collect", "--rollout-rows"), ("score", "--micro-batch-tokens"), ("update", "--micro-batch-tokens")])
+def test_out_of_memory_says_which_knob_to_turn(stage, knob, tmp_path, monkeypatch):
+    code = f"def {stage}(*_, **__): raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB')"
+    exec(code, names := {"torch": torch})
+    monkeypatch.setattr(train, stage, names[stage])
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path / "r", steps=1)
+    assert f"out of GPU memory in {stage}" in stopped.value.code and knob in stopped.value.code
+
+
+def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(capsys, monkeypatch):
+    monkeypatch.setattr("policy.snapshot_download", lambda *_, **__: (_ for _ in ()).throw(OSError("no network")))
+    with pytest.raises(SystemExit) as stopped:
+        train.main(["--model", "some/where", "--data", "toy", "--eval-data", ""])
+    assert stopped.value.code == 2 and "hf download" in capsys.readouterr().err
