@@ -31,7 +31,7 @@ from rollout import Rollouts
 class TokenRows(NamedTuple):
     """Packed rows: the tokens of response 0, then those of response 1, ...; inside a response in reading order."""
     logprob: torch.Tensor  # [N] float32, log π_θ(o_t | q, o_<t) at the sampling temperature, nats
-    entropy: torch.Tensor  # [N] float32, entropy of π_θ(. | q, o_<t) at the sampling temperature, nats; no gradient
+    entropy: torch.Tensor  # [N] float32, entropy of π_θ(. | q, o_<t) at the sampling temperature, nats; NaN where gradients are on
     hidden: torch.Tensor   # [N, H] the hidden state h that enters the LM head; no gradient
 
 
@@ -43,13 +43,14 @@ class TokenLogprobs(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden, head, token, temperature):
+    def forward(ctx, hidden, head, token, temperature, entropies):
         ctx.save_for_backward(hidden, head, token)
         ctx.temperature = temperature
-        logprob, entropy = (torch.empty(len(token), device=hidden.device) for _ in range(2))
+        logprob, entropy = torch.full((2, len(token)), torch.nan, device=hidden.device)
         for rows, logp in TokenLogprobs.blocks(hidden, head, temperature):
             logprob[rows] = logp.gather(1, token[rows, None]).squeeze(1)
-            entropy[rows] = -(logp.exp() * logp).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+            if entropies: entropy[rows] = -(logp.exp() * logp).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+            del logp  # before the next block is made
         ctx.mark_non_differentiable(entropy)
         return logprob, entropy
 
@@ -57,19 +58,20 @@ class TokenLogprobs(torch.autograd.Function):
     def backward(ctx, grad, _):
         hidden, head, token = ctx.saved_tensors
         grad_hidden, grad_head = torch.empty_like(hidden), torch.zeros_like(head, dtype=torch.float32)
-        for rows, logp in TokenLogprobs.blocks(hidden, head, ctx.temperature):
-            d = logp.exp_().mul_(-grad[rows, None] / ctx.temperature)  # (e_y - p) ∂L/∂log p / temperature
+        for rows, d in TokenLogprobs.blocks(hidden, head, ctx.temperature):
+            d.exp_().mul_(-grad[rows, None] / ctx.temperature)  # (e_y - p) ∂L/∂log p / temperature
             d.scatter_add_(1, token[rows, None], grad[rows, None] / ctx.temperature)
             grad_hidden[rows] = d.to(head.dtype) @ head
             grad_head += product(d.to(hidden.dtype).T, hidden[rows])
-        return grad_hidden, grad_head.to(head.dtype), None, None
+            del d
+        return grad_hidden, grad_head.to(head.dtype), None, None, None
 
     @staticmethod
     def blocks(hidden, head, temperature):
-        """(slice, log p [rows, V]) over blocks of 2^25 numbers."""
-        for start in range(0, len(hidden), size := max(1, 2**25 // len(head))):
+        """(slice, log p [rows, V]) over blocks of 2^26 numbers."""
+        for start in range(0, len(hidden), size := max(1, 2**26 // len(head))):
             rows = slice(start, start + size)
-            yield rows, (product(hidden[rows], head.T) / temperature).log_softmax(dim=-1)
+            yield rows, product(hidden[rows], head.T).div_(temperature).log_softmax(dim=-1)
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -96,7 +98,8 @@ class Policy(torch.nn.Module):
         states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, H]
         hidden = states[:, :-1][response[:, 1:]]  # [N, H] the state at t-1 predicts the token at t
         head = self.lm.get_output_embeddings().weight
-        return TokenRows(*TokenLogprobs.apply(hidden, head, ids[response], self.temperature), hidden.detach())
+        # entropies cost a tenth of an update at a large vocabulary, and nothing there reads them
+        return TokenRows(*TokenLogprobs.apply(hidden, head, ids[response], self.temperature, not torch.is_grad_enabled()), hidden.detach())
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
         """Forward for responses `index` of a rollout batch, cut to the longest of them.
@@ -217,8 +220,7 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
         if hasattr(module, "inv_freq"):  # rotary buffers are in no file
             module._buffers |= type(module)(config).to(this_device())._buffers
     weights = {name.removeprefix("lm."): x for name, x in get_model_state_dict(policy).items()}
-    if config.tie_word_embeddings:
-        del weights["lm_head.weight"]
+    if config.tie_word_embeddings: del weights["lm_head.weight"]
     try:
         dcp.load(weights, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
     except (dcp.api.CheckpointException, OSError, ValueError) as error:

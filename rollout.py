@@ -159,7 +159,7 @@ def generate(lm, jobs: list[tuple], max_new_tokens: int, ends: list[int], temper
     places, so one long response does not hold up hundreds; those that outgrow cache_tokens step back, the shortest first.
     """
     text, start = [torch.tensor(prompt) for prompt, _ in jobs], [len(prompt) for prompt, _ in jobs]
-    waiting, active, finished, cache = deque(range(len(jobs))), [], set(), None
+    waiting, active, finished, uniform, cache = deque(range(len(jobs))), [], set(), {}, None
     width = lambda some: max([2, *(len(text[i]) for i in some)])
     fits = lambda count, widest: count < 2 or count <= rows and count * (widest + CHUNK) <= cache_tokens
     own, lm.generation_config = lm.generation_config, GenerationConfig()  # a hub config would change the sampling law
@@ -172,25 +172,24 @@ def generate(lm, jobs: list[tuple], max_new_tokens: int, ends: list[int], temper
                 staying.remove(shortest)
             widest = width(staying)
             while waiting and fits(len(staying) + len(arriving) + 1, widest := max(widest, len(text[waiting[0]]))):
-                arriving.append(waiting.popleft())
-            if staying and staying != active:
-                cache = keep(cache, [active.index(i) for i in staying], width(staying) - 1)
+                arriving.append(i := waiting.popleft())
+                uniform[i] = np.append(jobs[i][1](), np.zeros(CHUNK))  # zeros: others may go on past this row's limit
+            if staying and staying != active: cache = keep(cache, [active.index(i) for i in staying], width(staying) - 1)
             if arriving:
                 cache = merged(cache, prefill(lm, [text[i] for i in arriving])) if staying else prefill(lm, [text[i] for i in arriving])
             active = staying + arriving
             ids, mask = left_padded([text[i] for i in active], lm.device)
             count = min(CHUNK, max(start[i] + max_new_tokens - len(text[i]) for i in active))
-            u = [np.pad(jobs[i][1]()[len(text[i]) - start[i]:][:count], (0, count))[:count] for i in active]  # a row may be near its limit
+            u = [uniform[i][len(text[i]) - start[i]:][:count] for i in active]
             choose = InverseCDF(torch.from_numpy(np.stack(u)).to(lm.device), ids.shape[1], temperature, top_p)
             out = lm.generate(ids, attention_mask=mask, past_key_values=cache, logits_processor=LogitsProcessorList([choose]),
                               generation_config=GenerationConfig(do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=ends[0]))
             if not choose.finite: raise FloatingPointError("the model's logits are not finite")
-            for i, new in zip(active, out[:, ids.shape[1]:].cpu()):
-                new = new[:start[i] + max_new_tokens - len(text[i])]
-                end = torch.isin(new, torch.tensor(ends)).nonzero()
-                text[i] = torch.cat([text[i], new[:int(end[0]) + 1] if len(end) else new])
-                if len(end) or len(text[i]) == start[i] + max_new_tokens:
-                    finished.add(i)
+            ended = torch.isin(new := out[:, ids.shape[1]:].cpu(), torch.tensor(ends))
+            size = torch.where(ended.any(1), ended.int().argmax(1) + 1, new.shape[1]).tolist()
+            for i, tokens, n in zip(active, new, size):
+                text[i] = torch.cat([text[i], tokens[:min(n, start[i] + max_new_tokens - len(text[i]))]])
+                if text[i][-1] in ends or len(text[i]) == start[i] + max_new_tokens: finished.add(i)
             bar.update(len(finished) - bar.n)
             if stop(): raise Interrupted
     finally:

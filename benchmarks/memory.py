@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from rollout import cache_bytes
 
-GB, RESERVE, NODE, BLOCK = 1e9, 3e9, 8, 4 * 2**25  # a block of logits: policy.TokenLogprobs.blocks
+GB, RESERVE, NODE, BLOCK = 1e9, 3e9, 8, 4 * 2**26  # a block of logits: policy.TokenLogprobs.blocks
 QWEN3 = {  # hidden, MLP, layers, heads, tied embeddings; 8 KV heads of 128 and 151,936 words each (the models' config.json)
     "0.6B": (1024, 3072, 28, 16, True), "1.7B": (2048, 6144, 28, 16, True), "4B": (2560, 9728, 36, 32, True),
     "8B": (4096, 12288, 36, 32, False), "14B": (5120, 17408, 40, 40, False)}

@@ -183,7 +183,7 @@ def logprob_case(kind: str, tokens: int, hidden: int = 512, vocabulary: int = 15
 
     def run():
         h.grad = W.grad = None
-        logprob = TokenLogprobs.apply(h, W, y, 1.0)[0] if kind == "blocks" else (h @ W.T).log_softmax(-1).gather(1, y[:, None]).squeeze(1)
+        logprob = TokenLogprobs.apply(h, W, y, 1.0, False)[0] if kind == "blocks" else (h @ W.T).log_softmax(-1).gather(1, y[:, None]).squeeze(1)
         logprob.sum().backward()
         return logprob.detach(), h.grad, W.grad
 

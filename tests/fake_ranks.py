@@ -23,7 +23,7 @@ class EveryTokenAResponse(Policy):
 
     def forward(self, ids):
         hidden = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
-        return TokenRows(*TokenLogprobs.apply(hidden, self.lm.get_output_embeddings().weight, ids.flatten(), 1.0), hidden.detach())
+        return TokenRows(*TokenLogprobs.apply(hidden, self.lm.get_output_embeddings().weight, ids.flatten(), 1.0, False), hidden.detach())
 
 
 size, world, rows, width = sys.argv[1], *map(int, sys.argv[2:])
