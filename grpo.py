@@ -73,9 +73,9 @@ def over_ranks(x: torch.Tensor, op=dist.ReduceOp.SUM) -> torch.Tensor:
     return x
 
 
-def row_blocks(v: torch.Tensor, device: torch.device, elements: int = 2**20):
+def row_blocks(v: torch.Tensor, device: torch.device, elements: int = 0):
     """(slice, v[slice] on `device` in float32 or better) over blocks of rows: v may lie in host memory, and is never copied whole."""
-    rows = max(1, elements // max(1, v.shape[1]))
+    rows = max(1, (elements or 2**(20 if device.type == "cpu" else 24)) // max(1, v.shape[1]))  # fits a CPU's cache; outlasts a GPU's launch
     for start in range(0, len(v), rows):
         block = slice(start, start + rows)
         yield block, v[block].to(device, torch.promote_types(v.dtype, torch.float32), non_blocking=True)

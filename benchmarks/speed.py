@@ -153,15 +153,16 @@ def peak_memory(function, *arguments) -> float:
     return answer
 
 
-MIXES = {"even": [128] * 128, "mild": [64 + i % 129 for i in range(128)], "heavy": [640 if i % 10 == 0 else 64 for i in range(128)]}
+MIXES = {"even": [128] * 256, "mild": [64 + i % 129 for i in range(256)], "heavy": [640 if i % 10 == 0 else 64 for i in range(256)]}
 
 
 def rollouts(args) -> list[dict]:
     """Tokens per second of chunked sampling and of one plain generate call, a toy model and a wider one; memory by peak_memory."""
     print("| model | lengths | plain, tokens/s | chunked, tokens/s | chunked / plain time | plain, GB | chunked, GB |\n|---|---|---|---|---|---|---|")
     rows = []
-    for name, hidden, repetitions in (("hidden 64", 64, args.repetitions), ("hidden 256", 256, 1)):
+    for hidden, count, repetitions in ((64, 256, args.repetitions), (256, 128, 1)):
         for mix, lengths in MIXES.items():
+            name, lengths = f"hidden {hidden}, {count} responses", lengths[:count]
             memory = [peak_memory(lambda f=f: (lambda lm=random_model(hidden, 4096): f(lm, lengths))) for f in (plain_generate, sampled)]
             lm = random_model(hidden, 4096)
             t = alternate({"plain": lambda: plain_generate(lm, lengths), "chunked": lambda: sampled(lm, lengths)}, repetitions)
@@ -225,7 +226,7 @@ def scaling(args) -> list[dict]:
         print(f"| {what} | {', '.join(map(str, sizes))} | " + " | ".join(f"exponent {x:.2f}" for x in fitted) + " | " +
               ", ".join(f"{x:.2f}" for x in memory) + " |", flush=True)
         rows.append({"what": what, "sizes": sizes, "seconds": t, "exponents": fitted, "memory_gb": memory})
-    sizes = [2**k for k in range(13, 19)]
+    sizes = [2**k for k in range(15, 21)]
     seconds = []
     for n in sizes:
         v, advantage = RowProxy(torch.randn(n, 256), -torch.rand(n)), torch.randn(n)
