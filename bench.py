@@ -1,6 +1,6 @@
 """The measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE]; each is a function of benchmarks/.
 
-seeds      grpo, dapo and delta on the toy over several seeds (20 minutes)
+seeds      grpo, dapo and delta on the toy over several seeds (20 minutes; resumes results/seeds.csv)
 methods    every row of the paper's tables on the toy, each at the best of three learning rates (45 minutes; resumes results/methods.csv)
 curves     step by step, three of these rows (5 minutes)
 credit     which tokens the methods' weights single out on the toy, and how near their update is to the true policy gradient

@@ -13,34 +13,38 @@ from grpo import METHODS
 
 
 def seeds(args) -> None:
-    """Runs of `train.py` for each method and seed, two at a time, one thread each; a finished run is not run again. Curves go to --csv."""
-    toy.base_model()  # built once, before the runs share it
+    """Runs of `train.py` for each method and seed, two at a time, one thread each. Curves go to --csv; a run that it holds is not run again."""
+    path, done = Path(args.csv), {}
+    for row in csv.DictReader(open(path)) if path.exists() else ():
+        numbers = {k: json.loads(v) for k, v in row.items() if v and k != "method"}
+        done.setdefault((row["method"], numbers["seed"]), []).append(numbers)
 
     def run(job):
         method, seed = job
         folder = Path(args.output_dir) / f"{method}-{seed}"
         command = [sys.executable, "train.py", "--method", method, "--seed", str(seed), "--output-dir", str(folder)]
-        done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-        return method, seed, [json.loads(line) for line in open(folder / "metrics.jsonl")]
+        process = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{process.stderr}")
+        return [json.loads(line) for line in open(folder / "metrics.jsonl")]
 
     jobs = [(method, seed) for seed in range(args.seeds) for method in ("grpo", "dapo", "delta")]
+    if missing := [job for job in jobs if job not in done]: toy.base_folder()  # built once, before the runs share it
     with ThreadPoolExecutor(2) as pool:
-        results = list(tqdm(pool.map(run, jobs), total=len(jobs), desc="runs"))
+        done |= zip(missing, tqdm(pool.map(run, missing), total=len(missing), desc="runs"))
     columns = ["step", "reward", "entropy", "response_length", "lambda_std", "eval_accuracy"]
-    Path(args.csv).parent.mkdir(exist_ok=True)
-    with open(args.csv, "w", newline="") as file:
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["method", "seed", *columns])
-        writer.writerows([method, seed, *(round(row[k], 4) if k in row else "" for k in columns)] for method, seed, rows in results for row in rows)
-    print(f"| method | held-out accuracy after | mean training reward over all {results[0][2][-1]['step']} steps | seeds |\n|---|---|---|---|")
+        writer.writerows([*job, *(round(row[k], 4) if k in row else "" for k in columns)] for job, rows in done.items() for row in rows)
+    print(f"| method | held-out accuracy after | mean training reward over all {done[jobs[0]][-1]['step']} steps | seeds |\n|---|---|---|---|")
     for method in ("grpo", "dapo", "delta"):
-        runs = [rows for name, _, rows in results if name == method]
+        runs = [done[method, seed] for seed in range(args.seeds)]
         after = mean_interval([rows[-1]["eval_accuracy"] for rows in runs])
         reward = mean_interval([np.mean([row["reward"] for row in rows if "reward" in row]) for rows in runs])
         print(f"| {method} | {after} | {reward} | {len(runs)} |")
-    before = mean_interval([rows[0]["eval_accuracy"] for name, _, rows in results if name == "delta"])
+    before = mean_interval([done["delta", seed][0]["eval_accuracy"] for seed in range(args.seeds)])
     print(f"held-out accuracy before: {before} (one base model, {args.seeds} sampling seeds)")
 
 

@@ -4,7 +4,7 @@ import torch
 
 import toy
 from data import micro_batches, packed_rows, plan_micro_batches
-from policy import Policy, score
+from policy import Policy, TokenLogprobs, score
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -33,6 +33,26 @@ def test_hidden_states_are_those_that_enter_the_lm_head(base, batch):
         tokens = torch.cat([batch.response_ids(i) for i in range(len(batch.texts))])
         logprob = model.lm_head(rows.hidden).log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
     torch.testing.assert_close(logprob, rows.logprob, rtol=1e-4, atol=1e-5)
+
+
+def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax():
+    """70 tokens at a vocabulary of 2^20 are two blocks; values, entropies and both gradients, at a temperature that is not 1."""
+    g, V, T = torch.Generator().manual_seed(0), 2**20, 0.7
+    hidden, head, upstream = torch.randn(70, 3, generator=g), torch.randn(V, 3, generator=g), torch.randn(70, generator=g)
+    token = torch.randint(V, (70,), generator=g)
+    assert len(list(TokenLogprobs.blocks(hidden, head, T))) == 2
+    h, W = hidden.clone().requires_grad_(), head.clone().requires_grad_()
+    full = (h @ W.T / T).log_softmax(-1)
+    logprob = full.gather(1, token[:, None]).squeeze(1)
+    wanted = torch.autograd.grad(logprob, (h, W), upstream)
+    entropy = -(full.detach().exp() * full.detach()).sum(1)
+    h, W = hidden.clone().requires_grad_(), head.clone().requires_grad_()
+    ours, no_entropy = TokenLogprobs.apply(h, W, token, T, False)
+    torch.testing.assert_close(ours, logprob)
+    for a, b in zip(torch.autograd.grad(ours, (h, W), upstream), wanted):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(TokenLogprobs.apply(hidden, head, token, T, True)[1], entropy, rtol=1e-4, atol=1e-5)
+    assert no_entropy.isnan().all()
 
 
 def test_padding_never_changes_a_number(base, batch):
