@@ -10,6 +10,7 @@ overhead   DelTA's coefficients as a share of a training step, and against the r
 rollouts   chunked sampling against one plain generate call, on even, mild and heavy mixes of lengths
 logprobs   blockwise log-probabilities against a full log-softmax at a vocabulary of 151,936
 scaling    how a step grows with responses, their length, the group size and the ranks
+gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
 trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside requirements.txt, in an environment of its own)
 
 Speed is measured as a ratio in one run, by alternating repetitions: medians, with the smallest and largest.
@@ -17,7 +18,7 @@ Speed is measured as a ratio in one run, by alternating repetitions: medians, wi
 import argparse, importlib, json, platform
 
 WHERE = {"seeds": "studies", "methods": "studies", "curves": "studies", "credit": "credit", "verify": "graders", "memory": "memory", "overhead": "speed",
-         "rollouts": "speed", "logprobs": "speed", "scaling": "speed", "trl": "trl_step"}
+         "rollouts": "speed", "logprobs": "speed", "scaling": "speed", "gpu": "gpu", "trl": "trl_step"}
 
 
 def main() -> None:

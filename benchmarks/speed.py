@@ -33,6 +33,7 @@ def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
         for name, function in functions.items():
             start = time.perf_counter()
             function()
+            if torch.cuda.is_available(): torch.cuda.synchronize()
             if repetition:
                 seconds[name].append(time.perf_counter() - start)
     return seconds
@@ -53,7 +54,7 @@ class Scripted(InverseCDF):
         scores[:, 1] = -torch.inf
         out = super().__call__(input_ids, scores)
         end = self.uniforms[:, input_ids.shape[1] - self.prompt_width] > 1
-        out[end] = torch.full_like(out[0], -torch.inf).index_fill_(0, torch.tensor(1), 0.0)
+        out[end] = torch.full_like(out[0], -torch.inf).index_fill_(0, torch.tensor(1, device=out.device), 0.0)
         return out
 
 
@@ -93,20 +94,24 @@ def plain_generate(lm, lengths) -> None:
 # ---- overhead ----------------------------------------------------------------------------------------------------------
 
 
-def stages(lm, length: int, responses: int, mini_batches: int, micro_batch_tokens: int) -> dict:
-    """name -> function for the stages of one step on scripted responses: sampling, scoring, coefficients, update."""
+def stages(policy: Policy, length: int, responses: int, mini_batches: int, micro_batch_tokens: int, trains: bool = True) -> dict:
+    """name -> function for the stages of one step on scripted responses: sampling, scoring, coefficients and, if it trains, update."""
     start_ranks()
-    policy, lengths = Policy(lm), [length] * responses
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, fused=True)
+    lengths, device = [length] * responses, policy.lm.device
+
+    def sampling():
+        with policy.plain() as lm: return sampled(lm, lengths)
+
     prompts = [prompt for prompt, _ in scripted_jobs(lengths)]
-    batch = pack(prompts, sampled(lm, lengths), [""] * responses, [1], lm.device)
-    advantages = group_advantages(torch.arange(responses).remainder(2).float(), 4)
+    batch = pack(prompts, sampling(), [""] * responses, [1], device)
+    advantages = group_advantages(torch.arange(responses, device=device).remainder(2).float(), 4)
     cfg = train.parse_config(["--group-size", "4", "--mini-batch", str(responses // 4 // mini_batches), "--prompts", str(responses // 4)])
     plan = plan_micro_batches(batch.prompt_length + batch.response_length, advantages, responses // mini_batches, micro_batch_tokens)
     tokens = score(policy, batch, advantages, plan)
     weights = METHODS["delta"](tokens)
-    return {"sampling": lambda: sampled(lm, lengths), "scoring": lambda: score(policy, batch, advantages, plan),
-            "coefficients": lambda: METHODS["delta"](tokens), "update": lambda: train.update(policy, optimizer, batch, tokens, weights, plan, cfg, 0)}
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-6, fused=True) if trains else None
+    update = {"update": lambda: train.update(policy, optimizer, batch, tokens, weights, plan, cfg, 0)} if trains else {}
+    return {"sampling": sampling, "scoring": lambda: score(policy, batch, advantages, plan), "coefficients": lambda: METHODS["delta"](tokens), **update}
 
 
 def overhead(args) -> list[dict]:
@@ -118,7 +123,7 @@ def overhead(args) -> list[dict]:
         (f"hidden {h}, V 151,936", h, 64, 16, 1, 1024) for h in (256, 512, 1024)]
     for name, lm, length, responses, mini_batches, budget in cases:
         lm = random_model(lm) if isinstance(lm, int) else lm
-        t = alternate(stages(lm, length, responses, mini_batches, budget), args.repetitions)
+        t = alternate(stages(Policy(lm), length, responses, mini_batches, budget), args.repetitions)
         share = [100 * c / (a + b + c + d) for a, b, c, d in zip(*t.values())]
         times = [3 * s / c for s, c in zip(t["scoring"], t["coefficients"])]
         print(f"| {name} | {length * responses} | {spread(t['sampling'])} | {spread(t['scoring'])} | {spread(t['update'])} | "
@@ -218,8 +223,8 @@ def scaling(args) -> list[dict]:
     """Seconds of the stages as one size doubles and the others stay (toy model, 4 updates), with the fitted exponents; then ranks."""
     print("| what grows | sizes | sampling | scoring | update | coefficients | growth of the peak, GB |\n|---|---|---|---|---|---|---|")
     rows = []
-    for what, sizes, case in [("responses", (64, 128, 256, 512), lambda n: (toy.build_model(), 40, n, 4, 4096)),
-                              ("response length", (40, 80, 160, 320), lambda n: (toy.build_model(), n, 64, 4, 4096))]:
+    for what, sizes, case in [("responses", (64, 128, 256, 512), lambda n: (Policy(toy.build_model()), 40, n, 4, 4096)),
+                              ("response length", (40, 80, 160, 320), lambda n: (Policy(toy.build_model()), n, 64, 4, 4096))]:
         t = {n: {k: statistics.median(v) for k, v in alternate(stages(*case(n)), args.repetitions).items()} for n in sizes}
         memory = [peak_memory(lambda n=n: (lambda s=stages(*case(n)): [f() for f in s.values()])) for n in sizes]
         fitted = [exponent(sizes, [t[n][k] for n in sizes]) for k in ("sampling", "scoring", "update", "coefficients")]

@@ -12,6 +12,7 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 import evaluate
 import toy
 import train
+from benchmarks.gpu import stage_costs, table_row
 from benchmarks.memory import RESERVE, plan, qwen3
 from conftest import ROOT
 
@@ -33,6 +34,17 @@ def test_8b_needs_four_gpus_of_80_gb():
     one = plan(qwen3("8B"), 1, **PAPER)
     assert one["parameters"] == pytest.approx(8.19e9, rel=1e-3)
     assert one["static"] + one["gradients"] == pytest.approx(16 * one["parameters"])
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_the_bench_for_gpus_runs_every_stage(trains):
+    """On the CPU and a small model: what a table row needs is there."""
+    config = Qwen3Config(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                         intermediate_size=192, tie_word_embeddings=True, eos_token_id=1, pad_token_id=0, bos_token_id=None)
+    costs = stage_costs(config, trains, length=12, responses=8, micro_batch_tokens=200, repetitions=1)
+    assert list(costs["seconds"]) == ["sampling", "scoring", "coefficients"] + ["update"] * trains and len(costs["mfu"]) == trains
+    row = table_row("small", costs, plan(config, 1, **(PAPER | dict(micro_batch_tokens=200))))
+    assert row.count("|") == 9 and ("no update" in row) == (not trains)
 
 
 def test_dry_run_reads_the_config_alone(tmp_path):
