@@ -1,19 +1,25 @@
-# `make train`, `make test` and `make notebooks` each do all their own set-up. ARGS go to train.py: make train ARGS="--method dapo --seed 1"
+# Each target does all its own set-up. ARGS go to train.py: make train ARGS="--method dapo --seed 1"
 PYTHON ?= python3
+BIN = .venv/bin
 
 train: .venv/.installed
-	.venv/bin/python train.py $(ARGS)
+	$(BIN)/python train.py $(ARGS)
 
 test: .venv/.installed
-	.venv/bin/python -m pytest -q tests
+	$(BIN)/python -m pytest -q
+
+lint: .venv/.installed
+	test -x $(BIN)/ruff || $(BIN)/python -m pip install --quiet --disable-pip-version-check ruff==0.17.6
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
 
 notebooks: .venv/.installed
-	cd notebooks && for n in *.ipynb; do ../.venv/bin/jupyter nbconvert --to notebook --execute --inplace $$n || exit 1; done
+	cd notebooks && for n in *.ipynb; do ../$(BIN)/jupyter nbconvert --to notebook --execute --inplace $$n || exit 1; done
 
 .venv/.installed: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
 
-.PHONY: train test notebooks
+.PHONY: train test lint notebooks

@@ -1,349 +1,427 @@
-r"""The reward of RLVR (App. I): find the final answer in a response, and decide whether it equals the gold answer.
+r"""The reward of RLVR (App. I): find the final answer of a response, and decide if it is right.
 
-Four stages: *extract* the answer; *normalise* its LaTeX; split it into a *structure* (lists, intervals, equations ...) whose
-leaves are expressions; *evaluate* these, at random points where they have free variables, and compare member by member.
-Rules. (1) Rational values agree exactly, others to a relative 1e-9; what cancels down to rounding noise is 0. (2) A decimal stands
-for an irrational (never a rational) number from six significant digits on, if right within one unit of the last. (3) What
-cannot be read agrees with the same text only; what is undefined (0/0), or a question restated (\sum, \int, \lim, \max), with
-nothing. (4) Nothing of a text is executed; length, tokens, depth, members, bits and operations are all bounded.
-Departures: the paper grades with math-verify (sympy); the released code's overlong shaping is a function of its own.
+The answer is *extracted*, *normalised* to one spelling, and *compared* with the gold answer:
+structures (lists, intervals, equations ...) member by member, expressions by their values, which
+are taken at random points where there are free variables. infra/latex.py holds the rewritings and
+structures, infra/expressions.py the evaluation.
+
+Departures from the paper:
+1. It grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so no
+   answer can hang the grader; README.md has both on the same labelled answers.
+2. Its run script adds a penalty for long responses to the reward: `train.overlong_penalty`.
+
+Rules of the comparison:
+1. Rational values agree exactly, others to a relative 1e-9. What cancels down to rounding noise
+   is 0.
+2. A decimal stands for an irrational (never a rational) number from six significant digits on,
+   if it is right within one unit of the last: 3.14159 for \pi, but not 0.333333 for 1/3.
+3. What cannot be read agrees with the same text only. What is undefined (0/0), or restates a
+   question (\sum, \int, \lim, \max), agrees with nothing.
+4. Nothing of a text is executed; length, tokens, depth, members, bits and operations are bounded.
 """
-import cmath, itertools, math, operator, random, re
-from fractions import Fraction
 
-# Bounds of an answer; operations of a comparison; characters at the end of a response where an answer without a box is looked for.
-MAX_CHARS, MAX_DEPTH, MAX_MEMBERS, MAX_BITS, FUEL, TAIL = 4000, 40, 64, 1 << 16, 3000, 2000
-BOX, BRACE = re.compile(r"\\boxed\s{0,3}\{"), re.compile(r"\\.|[{}]", re.S)
-BETWEEN = re.compile(r"[\s,;$&.]{0,8}(?:(?:\\text\{)?\s?(?:and|or)\s?\}?|\\q?quad|\\[,;]|\\\)\s?,?\s?\\\()?[\s,;$&]{0,8}")
-STATED = re.compile(r"(?i:answer)[\s*]{0,4}(?i:is|:|=)[\s*:]{0,4}([^\n]{1,300})")
-MATH = re.compile(r"\$\$([^$]{1,300})\$\$|\$([^$]{1,300})\$|\\\(([^$]{1,300}?)\\\)|\\\[([^$]{1,300}?)\\\]")
-NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3}){1,50}(?![\d,])|\d{1,300})(?:\.\d{1,300})?(?:/\d{1,300})?%?")
+import itertools
+import re
+from collections.abc import Iterator
 
-
-def boxes(response: str):
-    """(content, text between it and the next box) of the balanced boxes, from the last one back; 32 openings are looked at."""
-    text = response.replace("\\fbox", "\\boxed")
-    start = following = len(text)
-    for _ in range(32):
-        start, depth = text.rfind("\\boxed", 0, start), 1
-        if start < 0: return
-        for brace in BRACE.finditer(text, box.end(), box.end() + MAX_CHARS) if (box := BOX.match(text, start)) else ():
-            depth += {"{": 1, "}": -1}.get(brace[0], 0)
-            if depth == 0:
-                yield text[box.end():brace.start()].strip(), text[brace.end():following] if brace.end() <= following else "nested"
-                following = start
-                break
+from infra import latex
+from infra.arithmetic import Unreadable
+from infra.expressions import Evaluator
+from infra.latex import NAME, Structure
 
 
-def extract_answer(response: str) -> str | None:
-    """The last \\boxed{} or \\fbox{} (inner before outer, neighbours as one list), else what follows the last `answer is` or
-    `answer:`, else the last formula or number of the text; None if there is none of these."""
-    found, tail = [], response[-TAIL:]
-    for content, gap in boxes(response):
-        if found and not BETWEEN.fullmatch(gap): break
-        found = [content] * (content not in found) + found
-    if found: return ", ".join(found)
-    stated = (STATED.findall(tail) or [""])[-1]
-    if stated and not MATH.search(stated): return re.split(r"\.(?:\s|$)", stated)[0].strip(" *.")
-    found = [*MATH.finditer(stated)][:1] or sorted([*MATH.finditer(tail), *NUMBER.finditer(tail)], key=lambda m: m.end())
-    return found[-1][found[-1].lastindex or 0].strip() if found else None
-
-
-def choice(response: str) -> str | None:
-    """The letter A-J of a multiple-choice response: the boxed one, else the last stated one, else None."""
-    for content, _ in boxes(response):
-        return (letter := re.match(r"(?:\s|\$|\\(?:text|mathrm|mathbf|textbf)\b|[{(]){0,9}([A-J])(?![\w'])", content)) and letter[1]
-    for pattern in (r"(?i:answer|choice|option)[\s*]{0,4}(?i:is|:)?[\s*:($]{0,5}([A-J])(?![\w'])", r"\(([A-J])\)",
-                    r"(?m)^[\s*]{0,5}([A-J])[*.)]{0,3}\s{0,5}$"):
-        if stated := re.findall(pattern, response[-TAIL:]): return stated[-1]
+def grade(response: str, problem: dict) -> float:
+    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter."""
+    if problem.get("choice"):
+        return float(choice(response) == problem["answer"])
+    return reward(response, problem["answer"])
 
 
 def reward(response: str, gold: str) -> float:
     """1.0 if the response's final answer is equivalent to `gold`, else 0.0 (App. I)."""
-    return float((answer := extract_answer(response)) is not None and is_equivalent(answer, gold))
+    answer = extract_answer(response)
+    if answer is None:
+        return 0.0
+    return float(is_equivalent(answer, gold))
 
 
-def overlong_penalty(length: int, max_length: int, buffer: int = 4096) -> float:
-    """DAPO's soft length penalty: 0 up to `buffer` tokens before `max_length`, then linearly down to -1 at it. Lengths in tokens. The
-    paper's text has a binary reward; its run script adds this."""
-    return min(0.0, -(length - (max_length - buffer)) / buffer) if buffer > 0 else 0.0
+# ---- extract: the final answer of a response -----------------------------------------------------
+
+MAX_CHARS = 4000  # of an answer
+MAX_BOXES = 32  # that are looked at, from the last one back
+TAIL = 2000  # characters at the end of a response, where an answer without a box is looked for
+
+BOX = re.compile(r"\\boxed\s{0,3}\{")
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is no brace
+
+# What may stand between two boxes that are one list: "$\boxed{1}$ and $\boxed{2}$".
+BETWEEN_BOXES = re.compile(
+    r"[\s,;$&.]{0,8}"
+    r"(?:(?:\\text\{)?\s?(?:and|or)\s?\}?|\\q?quad|\\[,;]|\\\)\s?,?\s?\\\()?"
+    r"[\s,;$&]{0,8}"
+)
+STATED = re.compile(r"(?i:answer)[\s*]{0,4}(?i:is|:|=)[\s*:]{0,4}([^\n]{1,300})")
+FORMULA = re.compile(
+    r"\$\$([^$]{1,300})\$\$|\$([^$]{1,300})\$|\\\(([^$]{1,300}?)\\\)|\\\[([^$]{1,300}?)\\\]"
+)
+NUMBER = re.compile(
+    r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3}){1,50}(?![\d,])|\d{1,300})(?:\.\d{1,300})?"
+    r"(?:/\d{1,300})?%?"
+)
+
+LETTER_IN_BOX = re.compile(r"(?:\s|\$|\\(?:text|mathrm|mathbf|textbf)\b|[{(]){0,9}([A-J])(?![\w'])")
+STATED_LETTERS = (
+    # "The answer is (A)", "Option B"
+    re.compile(r"(?i:answer|choice|option)[\s*]{0,4}(?i:is|:)?[\s*:($]{0,5}([A-J])(?![\w'])"),
+    # "(A)"
+    re.compile(r"\(([A-J])\)"),
+    # a line of its own
+    re.compile(r"(?m)^[\s*]{0,5}([A-J])[*.)]{0,3}\s{0,5}$"),
+)
 
 
-# ---- normalise: one spelling for what LaTeX spells in many ways ------------------------------------------------------
+def extract_answer(response: str) -> str | None:
+    r"""The final answer as the response spells it, or None. The first of these that there is:
 
-FUNCTION = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|lg|log|exp"
-UNIT = r"""(?:(?:square|cubic|sq\.?|cu\.?)\s?)?(?:units?|[kcmdn]?m|[km]?g|[kmn]?s|[km]?[lLJWNVA]|k?Hz|Pa|mol|K|C|F|h|hr|in|ft|yd|mi|lb|oz|mph|
-(?:kilo|centi|milli)?(?:met(?:er|re)s?|grams?)|inch(?:es)?|foot|feet|yards?|miles?|pounds?|ounces?|lit(?:er|re)s?|gallons?|degrees?|sec(?:ond)?s?|
-min(?:ute)?s?|hours?|hrs|days?|weeks?|months?|years?|dollars?|cents?|euros?|USD|rad(?:ian)?s?|people|persons?|students?|ways?|points?|times|items?|
-coins?|sides?)(?:\s?\^?\s?\{?-?[23]\}?)?""".replace("\n", "")
-# `pattern => replacement`, in this order; # stands for the end of a command's name, ~ in a replacement for a space. Line by line: signs;
-# symbols; thousands and decimal commas; brackets' sizes and fractions; spaces and delimiters; fonts (4 lines); relations; absolute value,
-# ±, unions, braces; membership, vectors, matrices (2); units and percent (2); mixed numbers (2) and what spaces are left.
-REWRITES = [(re.compile(old.replace("#", "(?![a-zA-Z])").replace("UNIT", UNIT).replace("CALL", FUNCTION)), new.replace("~", " "))
-            for old, new in re.findall("(.+?) +=>(?: (.*?))??(?: ;; |\n)", r"""[−–] => - ;; [×·]|\\(?:cdot|times)# => * ;; ÷|\\div# => / ;; \*\* => ^
-√ => \\sqrt~ ;; π => \\pi~ ;; ∞ => \\infty~ ;; ² => ^2 ;; ³ => ^3 ;; °|\^\s?\\circ#|\^\s?\{\s?\\circ\s?\} => \\degree~ ;; [€£¥₹‹›] => ;; [~\u00a0] => ~
-(?<=\d)(?:(?<!\\)\\[,;:! ]|\{,\}|,\\!)(?=\d{3}(?!\d)) => ;; \{,\} => .
-\\(?:left|right|[bB]igg?[lrm]?)#\s{0,3}\.? => ;; \\[dtc](frac|binom)# => \\\1
-\\(?:displaystyle|textstyle|limits|q?quad)#|(?<!\\)\\[,!;: ()\[\]]|\\\$|\$ => ~
-\\(?:mathrm|mathbf|mathit|boldsymbol|bm|rm|operatorname)\*?\s?\{\s?([a-zA-Z])\s?\} => ~\1~
-\\(?:mathrm|operatorname)\*?\s?\{\s?(CALL)\s?\}|(?<![a-zA-Z\\])(CALL|sqrt|pi|infty)# => \\\1\2~
-\\(?:mathrm|mathbf|mathit|operatorname|textbf|textit|textrm|mbox)\*?\s?\{ => \\text{
-\\text\{\s{0,3}(?:or|and)\s{0,3}\}|(?<![a-zA-Z\\])(?:or|and)# => , ;; ^\s{0,3}(?:\\text\{\s?)?(?:USD|Rs\.?)\s?\}?\s?(?=\d) => ;; \\text\{\s?([-\d.,]{1,50})\s?(?:UNIT)?\s?\} => \1
-<=|\\le(?:q|qslant)?# => ≤ ;; >=|\\ge(?:q|qslant)?# => ≥ ;; !=|\\neq?# => ≠ ;; \\lt# => < ;; \\gt# => >
-\\[lr]?vert# => | ;; \\pm# => ± ;; \\mp# => ∓ ;; \\cup# => ∪ ;; ∅|\\(?:emptyset|varnothing)# => ‹› ;; \\(?:lbrace#|\{) => ‹ ;; \\(?:rbrace#|\}) => ›
-^\s?[a-z]\s?(?:\\in#|∈) => ;; & => , ;; \\langle# => ( ;; \\rangle# => ) ;; \\mathbb\{R\} => (-\\infty,\\infty) ;; \\begin\{(?:[a-zA-Z]?matrix|array)\}(?:\{[clr|]{1,20}\})? => ((
-(?:\\\\\s{0,3})?\\end\{(?:[a-zA-Z]?matrix|array)\} => )) ;; \\\\ => ),(
-(?<=[\w)}%])\s{0,3}\\text\{\s{0,3}UNIT(?:\s?(?:/|per|\*)\s?UNIT)?\s?\.?\}(?:\^\{?[23]\}?)?\s{0,3}$ => ;; \\?%|\\text\{\s?percent\s?\}|(?<![a-zA-Z])percent# => /100
-(?<=[\d)}])\s{0,3}(?=[a-zA-Z. ]{2})UNIT(?:\s?(?:/|per)\s?UNIT)?\s{0,3}$ => ;; \\text\{\s?\(?([a-zA-Z])\)?\s?\} => ~\1~
-(?<![\w.}])(\d{1,99})\s{0,3}\\frac\s{0,3}(?:\{(\d{1,99})\}\{(\d{1,99})\}|(\d)(\d)) => (\1+\2\4/\3\5)
-(?<![\w.}])(\d{1,99})\s{1,3}(\d{1,99})/(\d{1,99})(?!\d) => (\1+\2/\3) ;; (?<!\w)\s+|\s+(?!\w) =>
-""")]
+    1. the last \boxed{} or \fbox{}: the inner one of two nested, and neighbours as one list, so
+       that "$\boxed{1}$ and $\boxed{2}$" gives "1, 2";
+    2. what follows the last "answer is" or "answer:", or the first formula in it;
+    3. the last formula or number.
+    """
+    boxed = []
+    for content, gap in boxes(response):
+        if boxed and not BETWEEN_BOXES.fullmatch(gap):
+            break
+        if content not in boxed:
+            boxed.insert(0, content)
+    if boxed:
+        return ", ".join(boxed)
+
+    tail = response[-TAIL:]
+    stated = STATED.findall(tail)
+    if stated:
+        return stated_answer(stated[-1])
+
+    found = [*FORMULA.finditer(tail), *NUMBER.finditer(tail)]
+    if found:
+        return content_of(max(found, key=re.Match.end))
+    return None
+
+
+def boxes(response: str) -> Iterator[tuple[str, str]]:
+    """(content, text between this box and the next) of every closed box, from the last one back.
+
+    Of a box that holds the one yielded before, the text between is "nested".
+    """
+    text = response.replace("\\fbox", "\\boxed")
+    start = len(text)
+    following = len(text)  # where the box yielded before starts
+    for _ in range(MAX_BOXES):
+        start = text.rfind("\\boxed", 0, start)
+        if start < 0:
+            return
+
+        opening = BOX.match(text, start)
+        if not opening:
+            continue
+        closing = closing_brace(text, opening.end())
+        if not closing:
+            continue
+
+        content = text[opening.end() : closing.start()].strip()
+        if closing.end() <= following:
+            yield content, text[closing.end() : following]
+        else:
+            yield content, "nested"
+        following = start
+
+
+def closing_brace(text: str, start: int) -> re.Match | None:
+    """The brace that closes the group whose content begins at `start`."""
+    depth = 1
+    for brace in BRACE.finditer(text, start, start + MAX_CHARS):
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+        if depth == 0:
+            return brace
+    return None
+
+
+def stated_answer(statement: str) -> str:
+    """The first formula of what follows "answer is", else its first sentence."""
+    formula = FORMULA.search(statement)
+    if formula:
+        return content_of(formula)
+    sentence = re.split(r"\.(?:\s|$)", statement)[0]
+    return sentence.strip(" *.")
+
+
+def content_of(found: re.Match) -> str:
+    """What a formula's delimiters hold; a number is its own content."""
+    return found[found.lastindex or 0].strip()
+
+
+def choice(response: str) -> str | None:
+    """The letter A-J of a multiple-choice response: the boxed, else the last stated one."""
+    last_box = next(boxes(response), None)
+    if last_box:
+        letter = LETTER_IN_BOX.match(last_box[0])
+        return letter[1] if letter else None
+
+    for pattern in STATED_LETTERS:
+        stated = pattern.findall(response[-TAIL:])
+        if stated:
+            return stated[-1]
+    return None
+
+
+# ---- normalise: one spelling for what LaTeX spells in many ways ----------------------------------
+
+# In this order: a group counts on what the groups before it have rewritten.
+REWRITINGS = (
+    latex.SIGNS,  # −3 × 2: -3 * 2
+    latex.SYMBOLS,  # 2π: 2\pi
+    latex.THOUSANDS,  # 1{,}234: 1234
+    latex.SIZES,  # \left(\dfrac{1}{2}\right): (\frac{1}{2})
+    latex.SPACES,  # $5$: 5
+    latex.FONTS,  # \mathbf{v}: v
+    latex.WORDS,  # 1 or 2: 1, 2
+    latex.RELATIONS,  # x \leq 5: x ≤ 5
+    latex.OPERATORS,  # \{1, 2\}: ‹1, 2›
+    latex.COLLECTIONS,  # x \in [0, 1]: [0, 1]
+    latex.UNITS,  # 5 \text{ cm}: 5
+    latex.MIXED_NUMBERS,  # 1\frac{2}{3}: (1+2/3)
+    latex.LEFT_OVER_SPACES,  # 1, 2: 1,2
+)
+COMMAS_OF_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3}){1,50}(?![\d,])")
+DECIMAL_COMMA = re.compile(r"^(-?\d{1,99}),(\d{1,99})$")
 
 
 def normalise(answer: str) -> str:
-    """Plain symbols, one name for each command, structure in brackets; units, currency and math delimiters dropped."""
-    answer = re.sub(r"(\d{0,50}\.(\d{0,50}))\\overline\s?\{(\d{1,50})\}",  # 0.1\overline{6} = 0.1 + 6/90
-                    lambda m: f"({m[1]}0+{m[3]}/({10 ** len(m[2])}*{10 ** len(m[3]) - 1}))", answer)
-    for pattern, new in REWRITES:
-        answer = pattern.sub(new, answer)
+    """Plain symbols, one name for each command, structure in brackets; no units or delimiters."""
+    answer = latex.REPEATING.sub(latex.repeating_decimal, answer)
+    for group in REWRITINGS:
+        for pattern, replacement in group:
+            answer = pattern.sub(replacement, answer)
     return answer.lstrip(" \t\n=").rstrip(" \t\n.,;")
 
 
-# ---- structure: lists, sets, tuples, intervals, unions, ratios, relations and words; the leaves are expressions ------
+def readings(text: str) -> list[str]:
+    """What a comma can mean: "1,234" is the number 1234, the list 1, 234, or the decimal 1.234.
 
-NAME = re.compile(r"\s*(?:(?:\\angle )?\\?[a-zA-Z]{1,9}(?:_\{?\w\}?)?|[fghpqFGHPQST](?:\^\{-1\})?\(\w{1,9}\)|\((?:[a-z],){1,9}[a-z]\)|\\text\{[^{}]{1,50}\})\s*")
-DECIMAL, WORD = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*"), re.compile(r"\\text\{([^{}]{1,200})\}|([a-zA-Z]{2}[a-zA-Z' -]{1,200}|[nN]o)")
-
-
-class Unreadable(Exception):
-    """Not in the grammar, or beyond a bound."""
-
-
-def refuse(*_):
-    raise Unreadable
+    An answer is right if any of its readings is; most have one only.
+    """
+    thousands = COMMAS_OF_THOUSANDS.sub(without_commas, text)
+    decimal = DECIMAL_COMMA.sub(r"\1.\2", text)
+    return list(dict.fromkeys([thousands, text, decimal]))
 
 
-def split(text: str, separators: str) -> list[str]:
-    """The pieces of `text` between separators outside all brackets; none if the brackets do not match."""
-    depth, start, pieces = 0, 0, []
-    for mark in re.finditer(rf"[\[\](){{}}‹›{separators}]", text):
-        depth += (mark[0] in "([{‹") - (mark[0] in ")]}›")
-        if not 0 <= depth <= MAX_DEPTH or len(pieces) > MAX_MEMBERS: return []
-        if depth == 0 and mark[0] in separators:
-            pieces, start = pieces + [text[start:mark.start()]], mark.end()
-    return pieces + [text[start:]] if depth == 0 else []
+def without_commas(number: re.Match) -> str:
+    return number[0].replace(",", "")
 
 
-def shape(text: str) -> tuple[str, list[str]]:
-    """(kind, members), kind one of: word, list, set, ∪, =, ≠, <, ≤ (lhs - rhs), the two brackets of a tuple, :, value (a leaf)."""
-    text = text.strip()
-    if word := WORD.fullmatch(text): return "word", (word[1] or word[2]).casefold().replace(".", "").split()
-    members = [x for item in split(text, ",;") for x in dict.fromkeys(item.translate(str.maketrans("±∓", pm)) for pm in ("+-", "-+"))]
-    if len(members) != 1: return "list", members or refuse()
-    for kind in "=∪:":
-        if len(members := split(text, kind)) > 1: return kind, members
-    if (sides := re.split("([<>≤≥≠])", text))[1:]: return inequality(sides[::2], sides[1::2])
-    ends, inner = text[:1] + text[-1:], split(text[1:-1], ",;")
-    if ends in ("()", "[]", "(]", "[)", "‹›", "{}") and inner:
-        if ends == "‹›": return "set", inner if inner != [""] else []
-        return (ends, inner) if len(inner) > 1 and ends != "{}" else shape(text[1:-1])
-    return "value", [text]
+# ---- compare: member by member, and by value -----------------------------------------------------
 
+# A prediction with one of these restates a question, hides a part of itself, or is not a number.
+NEVER_RIGHT = re.compile(
+    r"\\(?:sum|prod|i*o?int|lim|limsup|liminf|min|max|sup|inf|phantom|[hv]phantom"
+    r"|(?:text)?color(?:box)?|def)(?![a-zA-Z])|(?i:\bnan\b)"
+)
+DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
 
-def inequality(sides: list[str], signs: list[str]) -> tuple[str, list[str]]:
-    """x < 5 or 0 < x ≤ 1 as an interval, where x is a name and the bounds hold none; others as lhs - rhs against 0."""
-    if signs[0] in ">≥":
-        sides, signs = sides[::-1], [{">": "<", "≥": "≤"}.get(sign, "") for sign in signs[::-1]]
-    bound = [not re.search(r"(?<![\\a-zA-Z])(?![ei](?![a-zA-Z]))[a-zA-Z]", side) for side in sides]
-    if len(sides) == 2 and signs != ["≠"] and (bound[0] and NAME.fullmatch(sides[1]) or bound[1] and NAME.fullmatch(sides[0])):
-        sides, signs = (sides + [r"\infty"], signs + ["<"]) if bound[0] else ([r"-\infty"] + sides, ["<"] + signs)
-    if len(sides) == 3 and NAME.fullmatch(sides[1]) and {*signs} <= {"<", "≤"}: return "[("[signs[0] == "<"] + "])"[signs[1] == "<"], sides[::2]
-    return (signs[0], [f"({sides[0]})-({sides[1]})"]) if len(sides) == 2 else refuse()
-
-
-# ---- evaluate: recursive descent over an expression, computing as it reads -------------------------------------------
-
-TOKEN = re.compile(r"\s*(\d+\.\d+[eE][-+]?\d{1,4}|1[eE]-\d{1,4}|\d+[eE]\+?\d{1,4}|\d+\.?\d*|\.\d+|!!|\\[a-zA-Z]+|\S)")
-LEVEL = {"+": 1, "-": 1, "*": 2, "/": 2, "^": 5, "!": 5, "!!": 5}  # how tight an operator binds; 3: a product without a sign
-RIGHT = {"+": 1, "-": 1, "*": 3, "/": 3, "^": 4}  # what its right side is read with
-CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
-CONSTANTS = {"e": complex(math.e), "i": 1j, r"\pi": complex(math.pi), r"\infty": math.inf}
-GREEK = {"\\" + name for name in "alpha beta gamma delta epsilon varepsilon zeta eta theta lambda mu nu rho sigma tau phi varphi psi omega".split()}
-LOGS = {r"\log": CONSTANTS["e"], r"\ln": CONSTANTS["e"], r"\lg": Fraction(10)}
-CALLS = {"\\" + name: getattr(cmath, name.replace("arc", "a")) for name in FUNCTION.split("|") if name not in ("cot", "sec", "csc", "ln", "lg")}
-CALLS |= {new: lambda z, f=CALLS[old]: 1 / f(z) for new, old in ((r"\cot", r"\tan"), (r"\sec", r"\cos"), (r"\csc", r"\sin"))}
-
-
-def whole(x, most: int) -> int:
-    """x as an int; undefined (for factorials and the like) unless a whole number >= 0, refused above `most`."""
-    if not isinstance(x, Fraction) or x.denominator > 1 or x < 0: raise ZeroDivisionError
-    return int(x) if x <= most else refuse()
-
-
-class Judge:
-    """Compares two answers, with one budget of work for both. A value is a Fraction where exact, else complex; infinity is a float. A
-    free variable is a random small Fraction (a whole number for n, k, m), fixed by its name, `seed` and the number of the point."""
-
-    def __init__(self, seed: str):
-        self.seed, self.fuel, self.known, self.shapes = ascii(seed), FUEL, {}, {}
-
-    def read(self, level: int = 0):
-        """Operators that bind tighter than `level`; factors side by side are a product. Tokens are a stack, "" its bottom."""
-        self.depth, token = self.depth + 1, (self.tokens.pop() or refuse()) if self.depth < MAX_DEPTH else refuse()
-        value = self.read(3) if token in "+-" else self.atom(token)
-        value, last = -value if token == "-" else value, ""
-        while token := self.tokens[-1]:
-            beside = token.isalpha() or token in "([{" or (token[0] == "\\" and token[1:2] != "r") or (token[0].isdecimal() and last == "!")
-            if LEVEL.get(token, beside * (2 if token in CALLS or token in LOGS else 3)) <= level: break
-            sign, last = self.tokens.pop() if token in LEVEL else "*", token
-            if token[0] == "!":
-                value = self.spend(Fraction(math.prod(range(whole(value, 3000), 0, -len(token)))))
-            else:
-                value = self.compute(sign, value, self.argument() if sign == "^" and self.tokens[-1] == "{" else self.read(RIGHT[sign]))
-        self.depth -= 1
-        return value
-
-    def argument(self):
-        """A LaTeX argument: a group, or the next digit or atom, as in \\frac12."""
-        token = self.tokens.pop() or refuse()
-        self.tokens += [token[1:], token[0]] if token.isdigit() and token[1:] else [token]
-        return self.read(9)
-
-    def option(self, mark: str, otherwise):
-        """The argument after `mark`, as in \\log_2 or \\sin^2, if there is one."""
-        return self.argument() if self.tokens[-1] == mark and (mark == "[" or self.tokens.pop()) else otherwise
-
-    def operand(self, degree=Fraction(1)):
-        """What a function applies to: a bracket, or the product that follows, as in sin 2x; `degree` is the worth of 1° in it."""
-        self.degree = degree
-        value, self.degree = self.argument() if self.tokens[-1] in CLOSING else self.read(2), Fraction(1)
-        return value
-
-    def atom(self, token: str):
-        if token[0].isdecimal() or token[0] == ".":
-            if self.tokens[-1] == "_": return Fraction(int(token, whole(self.option("_", 0), 36)))  # 204_5
-            return self.spend(Fraction(token))
-        if token in CLOSING:
-            value = self.read()
-            if self.tokens.pop() != CLOSING[token]: raise Unreadable
-            if token in "([{": return value
-            if token == "|": return complex(abs(value)) if isinstance(value, complex) else abs(value)
-            return Fraction((math.floor if token == r"\lfloor" else math.ceil)(round(value.real, 9) if isinstance(value, complex) else value))
-        if token == r"\frac": return self.compute("/", self.argument(), self.argument())
-        if token == r"\binom":
-            n, k = whole(self.argument(), 10**12), whole(self.argument(), 10**12)
-            return self.spend(Fraction(math.comb(n, k))) if min(k, abs(n - k)) * n.bit_length() <= MAX_BITS else refuse()
-        if token == r"\sqrt":
-            degree = self.compute("/", Fraction(1), self.option("[", Fraction(2)))
-            return self.compute("^", self.argument(), degree)
-        if token in LOGS:
-            base, x = self.option("_", LOGS[token]), self.operand()
-            if x == 0 or (self.free and not x.real > 0): raise ZeroDivisionError  # with free variables, only where all is real
-            return self.compute("/", *(complex(math.log(y.numerator) - math.log(y.denominator)) if isinstance(y, Fraction) and y > 0
-                                       else cmath.log(y) for y in (x, base)))  # math.log takes whole numbers of any size
-        if token in CALLS:
-            power = self.option("^", Fraction(1))
-            token, power = (r"\arc" + token[1:], Fraction(1)) if power == -1 else (token, power)
-            value = CALLS.get(token, refuse)(self.operand(Fraction(math.pi) / 180))
-            return self.compute("^", value if abs(value) > 1e-14 else Fraction(0), power)  # sin π is 0
-        if token in CONSTANTS or token == r"\degree": return CONSTANTS.get(token, self.degree)
-        name, self.free = (token if token.isalpha() or token in GREEK else refuse()) + str(self.option("_", "")), True
-        if (key := (name, self.point)) not in self.known:
-            draw = random.Random(f"{key}{self.seed}")
-            value = Fraction((-1) ** (self.point > 1) * draw.randint(5, 60), draw.randint(7, 13))
-            self.known[key] = Fraction(draw.randint(2, 13) + 20 * (name == "n")) if name in "nkm" else value
-        return self.spend(self.known[key])
-
-    def spend(self, value):
-        """Charge for an operation with this result; numbers that are too long or not finite are refused."""
-        bits = value.numerator.bit_length() + value.denominator.bit_length() if isinstance(value, Fraction) else 0
-        self.fuel -= 1 + (bits // 1024) ** 2
-        return value if bits <= MAX_BITS and self.fuel > 0 and (bits or cmath.isfinite(value)) else refuse()
-
-    def compute(self, sign: str, a, b):
-        if float in (type(a), type(b)) or (sign == "^" and a == 0 and not b.real > 0): raise ZeroDivisionError  # ∞ - ∞, 0^0 and the like
-        if sign == "^" and isinstance(a, Fraction) and isinstance(b, Fraction):
-            if abs(b) * (a.numerator.bit_length() + a.denominator.bit_length()) > 2 * MAX_BITS: raise Unreadable
-            if a < 0 and b.denominator % 2 and b.denominator > 1:  # odd roots of negative numbers are the real ones
-                return self.spend(-complex(-a) ** complex(b) * (-1) ** (b.numerator + 1))
-            if a < 0 and b.denominator > 1 and self.free: raise ZeroDivisionError  # with free variables, only where all is real
-        value = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "^": operator.pow}[sign](a, b)
-        value = complex(value) if isinstance(value, float) else value
-        if isinstance(value, complex) and sign in "+-" and abs(value) < 1e-12 * abs(a):
-            value = Fraction(0) if abs(a) < 1e6 else refuse()  # cancelled down to rounding noise
-        return self.spend(value) if value != 0 or a == 0 or isinstance(value, Fraction) else refuse()  # underflow
-
-    def values(self, text: str) -> list:
-        """The expression at each of four points, None where it is undefined; the same four times if it has no free variable."""
-        results = self.known.setdefault(text, [])
-        while len(results) < 4:
-            self.tokens, self.depth, self.degree = ["", *TOKEN.findall(text)[::-1]], 0, Fraction(1)
-            self.free, self.point = False, len(results)
-            try:
-                value = self.read()
-            except (ZeroDivisionError, ValueError):
-                value, self.tokens = None, [""]
-            results += [value] * (1 if self.free else 4) if self.tokens == [""] else refuse()
-        return results
-
-    # ---- compare -----------------------------------------------------------------------------------------------------
-
-    def same(self, p: str, g: str) -> bool:
-        """Whether two texts are the same answer: structures member by member, leaves by value."""
-        (p_kind, ps), (g_kind, gs) = [self.shapes.get(text) or self.shapes.setdefault(text, shape(text)) for text in (p, g) if self.spend(1)]
-        if p_kind == "()" and g_kind == "list": return self.same(g, p)
-        if p_kind == "list" and g_kind == "()" and all(shape(x)[0] == "=" for x in ps):  # x = 3, y = 2 against (3, 2)
-            return self.same(f"({','.join(x.split('=')[-1] for x in ps)})", g)
-        if "=" in (p_kind, g_kind): return self.same_equation(ps if p_kind == "=" else [p], gs if g_kind == "=" else [g])
-        if p_kind == g_kind == ":" and len(ps) == len(gs) == 2 and not all(len(x.strip()) == 2 for x in (ps[1], gs[1])):  # no clock
-            return self.close(*(self.values(f"({a})/({b})") for a, b in (ps, gs)))
-        if {p_kind, g_kind} in ({"list", "set"}, {"list", "∪"}) or p_kind == g_kind in ("list", "set", "∪"):
-            left = list(gs)
-            return len(ps) == len(gs) and all(any(self.same(x, y) and not left.remove(y) for y in list(left)) for x in ps)
-        if p_kind == g_kind in ("<", "≤", "≠"): return self.proportional(ps[0], gs[0], positive=p_kind != "≠")
-        if p_kind == g_kind == "value":
-            unit = max(10.0 ** -len(m[2]) if m and len((m[1] + m[2]).lstrip("0")) >= 6 else 0.0 for m in map(DECIMAL.fullmatch, ps + gs))
-            return self.close(self.values(ps[0]), self.values(gs[0]), unit)
-        return p_kind == g_kind and (ps == gs if p_kind == "word" else len(ps) == len(gs) and all(map(self.same, ps, gs)))
-
-    def same_equation(self, ps: list[str], gs: list[str]) -> bool:
-        """Two equations: the same name on the left and equal on the right, or one a multiple of the other. One: what it states."""
-        names = [len(side) > 1 and NAME.fullmatch(side[0].replace("+", "")) is not None for side in (ps, gs)]
-        if len(ps) == len(gs) == 2 and not (names[0] and ps[0].split() == gs[0].split()):
-            return self.proportional(*(f"({a})-({b})" for a, b in (ps, gs)))
-        rests = [side[1:] if name else side for side, name in zip((ps, gs), names)]
-        return all(self.same(x, rest[-1]) for rest in rests for x in rest[:-1]) and self.same(rests[0][-1], rests[1][-1])
-
-    def proportional(self, p: str, g: str, positive: bool = False) -> bool:
-        """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
-        ratios = [a / b for a, b in zip(self.values(p), self.values(g)) if a and b]
-        return len(ratios) > 1 and self.close(ratios, ratios[:1] * len(ratios)) and not (positive and ratios[0].real < 0)
-
-    def close(self, ps: list, gs: list, unit: float = 0.0) -> bool:
-        """Equal at every point where both are defined, at two at least (rules 1 and 2)."""
-        pairs = [(p, g) for p, g in zip(ps, gs) if p is not None and g is not None]
-        return len(pairs) > 1 and all(p == g or complex in (type(p), type(g)) and float not in (type(p), type(g)) and
-                                      abs(complex(p) - complex(g)) <= max(1e-9 * max(abs(p), abs(g)), unit) for p, g in pairs)
-
-
-NEVER = re.compile(r"\\(?:sum|prod|i*o?int|lim|limsup|liminf|min|max|sup|inf|phantom|[hv]phantom|(?:text)?color(?:box)?|def)(?![a-zA-Z])|(?i:\bnan\b)")
+# Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
+UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
 
 
 def is_equivalent(prediction: str, gold: str) -> bool:
-    """Whether two answers are the same, by the rules above. Never raises, and does a bounded amount of work."""
-    if max(len(prediction), len(gold)) > MAX_CHARS or NEVER.search(prediction): return False
-    p, g = normalise(prediction), normalise(gold)
-    judge, unread = Judge(p + g), bool(p and g)
-    for a, b in itertools.product(readings(p), readings(g)) if unread else ():
+    """Whether two answers are the same, by the rules above. Never raises."""
+    if max(len(prediction), len(gold)) > MAX_CHARS:
+        return False
+    if NEVER_RIGHT.search(prediction):
+        return False
+
+    p = normalise(prediction)
+    g = normalise(gold)
+    if not p or not g:
+        return False
+
+    judge = Judge(p + g)
+    was_read = False
+    for p_reading, g_reading in itertools.product(readings(p), readings(g)):
         try:
-            if judge.same(a, b): return True
-            unread = False
-        except (Unreadable, OverflowError):
+            if judge.same(p_reading, g_reading):
+                return True
+            was_read = True
+        except (Unreadable, ArithmeticError):  # beyond what floats can hold
             continue
-    return unread and p.split() == g.split()
+    return not was_read and p.split() == g.split()  # rule 3
 
 
-def readings(text: str) -> dict:
-    """What a comma can mean: it separates thousands, members, or decimals."""
-    return dict.fromkeys([re.sub(r"(?<![\d.,])\d{1,3}(?:,\d{3}){1,50}(?![\d,])", lambda number: number[0].replace(",", ""), text), text,
-                          re.sub(r"^(-?\d{1,99}),(\d{1,99})$", r"\1.\2", text)])
+class Judge:
+    """Compares two answers, with one budget of work for both (rule 4).
+
+    The points at which free variables are evaluated are drawn from `seed`, the texts of both:
+    nobody can write a polynomial that vanishes on points known beforehand.
+    """
+
+    def __init__(self, seed: str):
+        self.evaluator = Evaluator(seed)
+        self.structures = {}  # text -> its structure
+
+    def structure(self, text: str) -> Structure:
+        self.evaluator.pay(1)
+        if text not in self.structures:
+            self.structures[text] = latex.structure(text)
+        return self.structures[text]
+
+    def same(self, a: str, b: str) -> bool:
+        """Whether two texts are the same answer: structures by members, expressions by value."""
+        p = self.structure(a)
+        g = self.structure(b)
+        kinds = {p.kind, g.kind}
+
+        if p.kind == "()" and g.kind == "list":
+            return self.same(b, a)
+        if p.kind == "list" and g.kind == "()" and are_equations(p.members):
+            return self.same(right_sides(p.members), b)  # x = 3, y = 2 against (3, 2)
+        if "=" in kinds:
+            return self.same_equation(sides_of(p, a), sides_of(g, b))
+
+        if kinds in UNORDERED:
+            return self.same_members(p.members, g.members)
+        if p.kind != g.kind:
+            return False
+
+        if p.kind == "value":
+            return self.same_value(p.members[0], g.members[0])
+        if p.kind == "word":
+            return p.members == g.members
+        if p.kind in ("<", "≤"):
+            return self.proportional(p.members[0], g.members[0], positive=True)
+        if p.kind == "≠":
+            return self.proportional(p.members[0], g.members[0])
+        if p.kind == ":" and are_ratios(p.members, g.members):
+            return self.same_ratio(p.members, g.members)
+
+        if len(p.members) != len(g.members):
+            return False
+        return all(map(self.same, p.members, g.members))
+
+    def same_members(self, ps: list[str], gs: list[str]) -> bool:
+        """The same members in any order."""
+        if len(ps) != len(gs):
+            return False
+        left = list(gs)
+        for member in ps:
+            partner = next((other for other in left if self.same(member, other)), None)
+            if partner is None:
+                return False
+            left.remove(partner)
+        return True
+
+    def same_equation(self, ps: list[str], gs: list[str]) -> bool:
+        """Two answers as the sides of equations; one of the two may be no equation, a single side.
+
+        2y = 4x is y - 2x = 0, as one is a multiple of the other. In S = 5 and S = 2 + 3 the left
+        side is a name: the right sides are compared, also if one has no name, as in x = 5 and 5.
+        Of a chain such as 2 + 3 = 5 all sides have to be the same.
+        """
+        p_name = has_name(ps)
+        g_name = has_name(gs)
+        same_name = p_name and ps[0].split() == gs[0].split()
+        if len(ps) == len(gs) == 2 and not same_name:
+            return self.proportional(f"({ps[0]})-({ps[1]})", f"({gs[0]})-({gs[1]})")
+
+        p_chain = ps[1:] if p_name else ps
+        g_chain = gs[1:] if g_name else gs
+        for chain in (p_chain, g_chain):
+            if not all(self.same(side, chain[-1]) for side in chain[:-1]):
+                return False
+        return self.same(p_chain[-1], g_chain[-1])
+
+    def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
+        """2:4 is 1:2."""
+        p_values = self.evaluator.values(f"({ps[0]})/({ps[1]})")
+        g_values = self.evaluator.values(f"({gs[0]})/({gs[1]})")
+        return close(p_values, g_values)
+
+    def same_value(self, p: str, g: str) -> bool:
+        tolerance = max(decimal_tolerance(p), decimal_tolerance(g))
+        return close(self.evaluator.values(p), self.evaluator.values(g), tolerance)
+
+    def proportional(self, p: str, g: str, positive: bool = False) -> bool:
+        """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
+        values = zip(self.evaluator.values(p), self.evaluator.values(g), strict=True)
+        ratios = [a / b for a, b in values if a and b]
+        if len(ratios) < 2 or not close(ratios, ratios[:1] * len(ratios)):
+            return False
+        return not (positive and ratios[0].real < 0)
+
+
+def close(ps: list, gs: list, tolerance: float = 0.0) -> bool:
+    r"""Equal at every point where both are defined, of which there have to be two.
+
+    \sqrt{x}^2 and x are compared at two of the four points, as x < 0 at the others. If one point
+    were enough, expressions could agree by chance; and what is undefined everywhere agrees with
+    nothing (rule 3).
+    """
+    pairs = [(p, g) for p, g in zip(ps, gs, strict=True) if p is not None and g is not None]
+    return len(pairs) > 1 and all(agree(p, g, tolerance) for p, g in pairs)
+
+
+def agree(p, g, tolerance: float) -> bool:
+    """Whether two values are the same (rules 1 and 2).
+
+    A value is a Fraction (rational), a float (infinity) or, all others, complex.
+    """
+    if p == g:
+        return True
+    if isinstance(p, float) or isinstance(g, float):
+        return False
+    if not isinstance(p, complex) and not isinstance(g, complex):
+        return False
+    distance = abs(complex(p) - complex(g))
+    return distance <= max(1e-9 * max(abs(p), abs(g)), tolerance)
+
+
+def decimal_tolerance(text: str) -> float:
+    """One unit of the last of six significant digits or more, else 0 (rule 2)."""
+    decimal = DECIMAL.fullmatch(text)
+    if not decimal:
+        return 0.0
+    digits = decimal[1] + decimal[2]
+    if len(digits.lstrip("0")) < 6:
+        return 0.0
+    return 10.0 ** -len(decimal[2])
+
+
+def are_equations(texts: list[str]) -> bool:
+    return all(latex.structure(text).kind == "=" for text in texts)
+
+
+def right_sides(equations: list[str]) -> str:
+    """The tuple (3,2) of x=3 and y=2."""
+    sides = [equation.split("=")[-1] for equation in equations]
+    return f"({','.join(sides)})"
+
+
+def sides_of(structure: Structure, text: str) -> list[str]:
+    """The sides of an equation; of anything else the one side that it is."""
+    return structure.members if structure.kind == "=" else [text]
+
+
+def has_name(sides: list[str]) -> bool:
+    """Whether the left side only names what the equation states, as in x = 5."""
+    if len(sides) < 2:
+        return False
+    return NAME.fullmatch(sides[0].replace("+", "")) is not None
+
+
+def are_ratios(ps: list[str], gs: list[str]) -> bool:
+    """Whether both are like 2:3, and not times of the day like 2:30."""
+    if len(ps) != 2 or len(gs) != 2:
+        return False
+    two_digits = len(ps[1].strip()) == 2 and len(gs[1].strip()) == 2
+    return not two_digits

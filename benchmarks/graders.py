@@ -1,55 +1,132 @@
-"""verify.py against math_verify on the labelled answers in tests/data/answers.jsonl, alternating in one run; then the slowest hostile inputs.
+"""verify.py against math_verify on the labelled answers in tests/data/answers.jsonl.
 
-math_verify needs an environment of its own: pip install math-verify==0.9.0 numpy tqdm
+The two alternate in one run; then come verify.py's slowest hostile inputs. math_verify needs an
+environment of its own: pip install math-verify==0.9.0 numpy tqdm
 """
-import json, platform, statistics, sys, time
+
+import importlib.util
+import json
+import platform
+import runpy
+import statistics
+import time
 from pathlib import Path
 
 from tqdm import tqdm
 
+from verify import reward
+
 TESTS = Path(__file__).parent.parent / "tests"
 
 
-def graders() -> dict:
-    """name -> function(response, gold) -> whether the answer is right."""
-    from verify import reward
-    found = {"verify.py": lambda response, gold: reward(response, gold) == 1.0}
-    try:
-        from math_verify import parse, verify
-    except ImportError:
-        print("math_verify is not installed here: our own figures only")
-        return found
-    return found | {"math_verify": lambda response, gold: verify(parse(f"${gold}$"), parse(response))}
-
-
 def verify(args) -> None:
-    """Agreement with the labels, and time per pair: medians over alternating repetitions."""
-    rows = [json.loads(line) for line in open(TESTS / "data" / "answers.jsonl")]
-    names, milliseconds, verdicts = graders(), {}, {}
-    for _ in tqdm(range(args.repetitions), desc="repetitions", disable=None):
-        for name, grade in names.items():
-            start = time.perf_counter()
-            verdicts[name] = [grade(row["response"], row["gold"]) for row in rows]
-            milliseconds.setdefault(name, []).append((time.perf_counter() - start) / len(rows) * 1e3)
-    print(f"{len(rows)} pairs, {args.repetitions} repetitions, Python {platform.python_version()}, {platform.machine()}\n")
-    print("| grader | right | false credits | missed credits | ms a pair, median (min to max) |\n|---|---|---|---|---|")
-    for name, given in verdicts.items():
-        wrong = [row["truth"] for row, verdict in zip(rows, given) if bool(verdict) != row["truth"]]
-        t = milliseconds[name]
-        print(f"| {name} | {1 - len(wrong) / len(rows):.1%} | {wrong.count(False)} | {wrong.count(True)} | "
-              f"{statistics.median(t):.3f} ({min(t):.3f} to {max(t):.3f}) |")
-    if len(names) == 2:
-        ratio = statistics.median(b / a for a, b in zip(*milliseconds.values()))
+    """Print the graders' agreement with the labels, and the time of a pair of answer and gold."""
+    lines = (TESTS / "data" / "answers.jsonl").read_text().splitlines()
+    pairs = [json.loads(line) for line in lines]
+    print(
+        f"{len(pairs)} pairs, {args.repetitions} repetitions, "
+        f"Python {platform.python_version()}, {platform.machine()}\n"
+    )
+
+    graders = installed_graders()
+    verdicts, milliseconds = measure(graders, pairs, args.repetitions)
+    print_table(pairs, verdicts, milliseconds)
+    if len(graders) == 2:
+        our_times, their_times = milliseconds.values()
+        ratios = [b / a for a, b in zip(our_times, their_times, strict=True)]
+        ratio = statistics.median(ratios)
         print(f"\nverify.py is {ratio:.0f} times faster (median of the repetitions' ratios)")
-    print("\nmissed by verify.py:", "; ".join(f"{row['response']} for {row['gold']}" for row, verdict in zip(rows, verdicts["verify.py"])
-                                             if row["truth"] and not verdict) or "none")
-    sys.path.insert(0, str(TESTS))
-    from hostile import hostile
-    slowest = {}
-    for name, response in hostile().items():
+
+    print_missed(pairs, verdicts["verify.py"])
+    print_slowest_hostile_inputs()
+
+
+# ---- the graders ---------------------------------------------------------------------------------
+
+
+def ours(response: str, gold: str) -> bool:
+    return reward(response, gold) == 1.0
+
+
+def theirs(response: str, gold: str) -> bool:
+    import math_verify
+
+    parsed_gold = math_verify.parse(f"${gold}$")
+    parsed_response = math_verify.parse(response)
+    return math_verify.verify(parsed_gold, parsed_response)
+
+
+def installed_graders() -> dict:
+    """name -> function(response, gold) -> whether the answer is right."""
+    if importlib.util.find_spec("math_verify") is None:
+        print("math_verify is not installed here: our own figures only")
+        return {"verify.py": ours}
+    return {"verify.py": ours, "math_verify": theirs}
+
+
+# ---- measuring -----------------------------------------------------------------------------------
+
+
+def measure(graders: dict, pairs: list[dict], repetitions: int) -> tuple[dict, dict]:
+    """name -> its verdict on each pair, and name -> milliseconds a pair in each repetition."""
+    verdicts = {}
+    milliseconds = {name: [] for name in graders}
+    for _ in tqdm(range(repetitions), desc="repetitions", disable=None):
+        for name, grader in graders.items():
+            start = time.perf_counter()
+            verdicts[name] = [grader(pair["response"], pair["gold"]) for pair in pairs]
+            seconds = time.perf_counter() - start
+            milliseconds[name].append(seconds / len(pairs) * 1e3)
+    return verdicts, milliseconds
+
+
+def slowest_hostile_inputs(count: int) -> list[tuple[float, str]]:
+    """(milliseconds a gold answer, name) of the hostile inputs that take longest."""
+    timed = []
+    for name, response in hostile_inputs().items():
+        golds = ("5", "x+1", "\\{1,2\\}")
         start = time.perf_counter()
-        for gold in ("5", "x+1", "\\{1,2\\}"):
-            names["verify.py"](response, gold)
-        slowest[name] = (time.perf_counter() - start) / 3 * 1e3
-    worst = sorted(slowest, key=slowest.get)[-3:]
-    print(f"slowest of {len(slowest)} hostile inputs, ms: " + ", ".join(f"{name} {slowest[name]:.0f}" for name in reversed(worst)))
+        for gold in golds:
+            reward(response, gold)
+        seconds = time.perf_counter() - start
+        timed.append((seconds / len(golds) * 1e3, name))
+    return sorted(timed, reverse=True)[:count]
+
+
+def hostile_inputs() -> dict[str, str]:
+    """What tests/hostile.py makes; the tests are no package that could be imported from here."""
+    return runpy.run_path(str(TESTS / "hostile.py"))["hostile"]()
+
+
+# ---- printing ------------------------------------------------------------------------------------
+
+
+def print_table(pairs: list[dict], verdicts: dict, milliseconds: dict) -> None:
+    print("| grader | right | false credits | missed credits | ms a pair, median (min to max) |")
+    print("|---|---|---|---|---|")
+    for name, given in verdicts.items():
+        false_credits = 0
+        missed_credits = 0
+        for pair, verdict in zip(pairs, given, strict=True):
+            false_credits += bool(verdict) and not pair["truth"]
+            missed_credits += pair["truth"] and not verdict
+        right = 1 - (false_credits + missed_credits) / len(pairs)
+
+        times = milliseconds[name]
+        print(
+            f"| {name} | {right:.1%} | {false_credits} | {missed_credits} | "
+            f"{statistics.median(times):.3f} ({min(times):.3f} to {max(times):.3f}) |"
+        )
+
+
+def print_missed(pairs: list[dict], verdicts: list[bool]) -> None:
+    missed = []
+    for pair, verdict in zip(pairs, verdicts, strict=True):
+        if pair["truth"] and not verdict:
+            missed.append(f"{pair['response']} for {pair['gold']}")
+    print("\nmissed by verify.py:", "; ".join(missed) or "none")
+
+
+def print_slowest_hostile_inputs() -> None:
+    slowest = [f"{name} {ms:.0f}" for ms, name in slowest_hostile_inputs(3)]
+    print(f"slowest of {len(hostile_inputs())} hostile inputs, ms: {', '.join(slowest)}")
