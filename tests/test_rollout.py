@@ -1,126 +1,202 @@
-"""rollout.py: what is sampled is the model's distribution, and depends on (seed, step, problem, sample) alone."""
+"""rollout.py: samples follow the model, and depend on (seed, step, problem, sample) alone."""
+
+import threading
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LogitsProcessorList
 
-import toy
-from policy import Policy
-from data import join
 import rollout as rollout_module
-from benchmarks.memory import qwen3
-from rollout import Interrupted, InverseCDF, cache_bytes, end_tokens, generate, rollout, token_distribution, uniforms
+import toy
+from infra.errors import Interrupted
+from rollout import InverseCDF, end_tokens, generate, rollout, token_distribution, uniforms
+
+END = toy.TOKEN_ID["<eos>"]
+
+
+def prompts_of(tokenizer, *sets):
+    """Token ids of toy problems; a set is (count, seed, k)."""
+    problems = []
+    for count, seed, k in sets:
+        problems += toy.problems(count, seed=seed, k=k)
+    return tokenizer([problem["problem"] for problem in problems]).input_ids
 
 
 def ids_of(out):
-    return [out.response_ids(i).tolist() for i in range(len(out.texts))]
+    return [out.response_ids(i).tolist() for i in range(len(out))]
 
 
-def test_rollout_rows_do_not_depend_on_who_shares_the_batch(base):
-    model, tokenizer = base
-    texts = [p["problem"] for p in toy.problems(4, seed=1)] + [p["problem"] for p in toy.problems(4, seed=2, k=2)]
-    prompts = tokenizer(texts).input_ids
-    args = dict(max_new_tokens=48, seed=5, step=2)
-    together = ids_of(rollout(model, tokenizer, prompts, list(range(8)), 3, **args))
-    for rows in (5, 24):
-        assert ids_of(rollout(model, tokenizer, prompts, list(range(8)), 3, rows=rows, **args)) == together
-    alone = [ids_of(rollout(model, tokenizer, [prompts[i]], [i], 3, **args)) for i in reversed(range(8))]
-    assert [x for group in reversed(alone) for x in group] == together
-    torch.manual_seed(123)  # nor on torch's global random state
-    assert ids_of(rollout(model, tokenizer, prompts[:2], [0, 1], 3, **args)) == together[:6]
+# ---- the distribution -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [dict(seed=6), dict(step=3), dict(problem_ids=[9, 1])])
-def test_rollout_depends_on_seed_step_and_problem(base, change):
-    model, tokenizer = base
-    prompts = tokenizer([p["problem"] for p in toy.problems(2, seed=1)]).input_ids
-    args = dict(problem_ids=[0, 1], group_size=2, max_new_tokens=48, seed=5, step=2)
-    one, other = (ids_of(rollout(model, tokenizer, prompts, **a)) for a in (args, args | change))
-    assert one[0] != other[0] and one[0] != one[1]
+def test_token_distribution_top_p_keeps_the_smallest_sufficient_set():
+    logits = torch.tensor([[0.1, 0.5, 0.25, 0.15]]).log()
+    cases = [
+        (0.4, [0, 1, 0, 0]),
+        (0.5, [0, 1, 0, 0]),
+        (0.6, [0, 2 / 3, 1 / 3, 0]),
+        (0.8, [0, 5 / 9, 2.5 / 9, 1.5 / 9]),
+        (1.0, [0.1, 0.5, 0.25, 0.15]),
+    ]
+    for top_p, expected in cases:
+        p = token_distribution(logits, 1.0, top_p)
+        expected = torch.tensor([expected], dtype=torch.float64)
+        torch.testing.assert_close(p, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_inverse_cdf_frequencies_match_the_distribution():
-    """A chi-square test of 40,000 draws from 12 tokens, one of them impossible, at temperature 0.8."""
+    """A chi-square test of 40,000 draws from 12 tokens, one of them impossible, at T = 0.8."""
     logits = torch.randn(12, generator=torch.Generator().manual_seed(0)) * 1.5
     logits[4] = -torch.inf
-    n = 40_000
-    choose = InverseCDF(torch.from_numpy(np.stack([uniforms(0, 0, 0, i, 1) for i in range(n)])), 3, 0.8, 1.0)
-    drawn = choose(torch.zeros(n, 3, dtype=torch.long), logits.expand(n, -1)).argmax(1)
+    draws = 40_000
+    u = torch.from_numpy(np.stack([uniforms(0, 0, 0, i, 1) for i in range(draws)]))
+
+    choose = InverseCDF(u, 3, 0.8, 1.0)
+    drawn = choose(torch.zeros(draws, 3, dtype=torch.long), logits.expand(draws, -1)).argmax(1)
+
     p = (logits.double() / 0.8).softmax(0)
     count = torch.bincount(drawn, minlength=12).double()
     assert count[4] == 0
-    alive = p > 0
-    assert ((count - n * p)[alive] ** 2 / (n * p[alive])).sum() < 29.6  # 99.9 % point for 10 degrees of freedom
+    possible = p > 0
+    chi_square = ((count - draws * p)[possible] ** 2 / (draws * p[possible])).sum()
+    assert chi_square < 29.6  # the 99.9 % point for 10 degrees of freedom
 
 
 def test_inverse_cdf_never_draws_an_impossible_token():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]])
     for u in (0.0, 0.2689, 0.2690, 0.5, 1 - 2**-53):
         choose = InverseCDF(torch.tensor([[u]], dtype=torch.float64), 1, 1.0, 1.0)
-        assert choose(torch.zeros(1, 1, dtype=torch.long), logits).argmax().item() == (1 if u < 0.26894 else 3)  # σ(-1)
+        token = choose(torch.zeros(1, 1, dtype=torch.long), logits).argmax().item()
+        assert token == (1 if u < 0.26894 else 3)  # σ(-1) = 0.26894
 
 
-def test_token_distribution_top_p_keeps_the_smallest_sufficient_set():
-    p = torch.tensor([[0.1, 0.5, 0.25, 0.15]])
-    for top_p, expected in [(0.4, [0, 1, 0, 0]), (0.5, [0, 1, 0, 0]), (0.6, [0, 2 / 3, 1 / 3, 0]),
-                            (0.8, [0, 5 / 9, 2.5 / 9, 1.5 / 9]), (1.0, [0.1, 0.5, 0.25, 0.15])]:
-        torch.testing.assert_close(token_distribution(p.log(), 1.0, top_p), torch.tensor([expected], dtype=torch.float64),
-                                   rtol=1e-6, atol=1e-6)
+def test_rollout_samples_have_the_models_log_probabilities(base):
+    """The mean of -log p over many sampled tokens is the mean entropy, within the sampling error.
+
+    log p is that of one forward over whole sequences, with neither cache nor chunks.
+    """
+    model, tokenizer = base
+    prompts = prompts_of(tokenizer, (64, 8, 5))
+    for temperature in (1.0, 1.5):
+        out = rollout(model, tokenizer, prompts, list(range(64)), 8, 64, temperature=temperature)
+        with torch.no_grad():
+            logprob = (model(out.ids).logits / temperature).log_softmax(-1)  # [B, T, V]
+        entropy = -(logprob.exp() * logprob).sum(-1)
+
+        surprise = []
+        for i in range(len(out)):
+            first = int(out.prompt_length[i])
+            last = first + int(out.response_length[i])
+            sampled = logprob[i, first - 1 : last - 1].gather(1, out.ids[i, first:last, None])
+            surprise.append(-sampled.squeeze(1) - entropy[i, first - 1 : last - 1])
+        surprise = torch.cat(surprise)  # of mean zero: a martingale difference
+        assert surprise.mean().abs() < 4 * surprise.std() / len(surprise) ** 0.5
 
 
 def test_low_temperature_is_greedy(base):
     model, tokenizer = base
-    prompts = tokenizer([p["problem"] for p in toy.problems(4, seed=3)]).input_ids
+    prompts = prompts_of(tokenizer, (4, 3, 5))
     out = rollout(model, tokenizer, prompts, [0, 1, 2, 3], 1, 48, temperature=1e-4)
-    greedy = model.generate(torch.tensor(prompts), generation_config=GenerationConfig(
-        do_sample=False, max_new_tokens=48, eos_token_id=toy.TOKEN_ID["<eos>"], pad_token_id=0))
-    assert [tokenizer.decode(row[len(prompts[0]):], skip_special_tokens=True) for row in greedy] == out.texts
+
+    config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
+    greedy = model.generate(torch.tensor(prompts), generation_config=config)
+    new = greedy[:, len(prompts[0]) :]
+    assert tokenizer.batch_decode(new, skip_special_tokens=True) == out.texts
+
+
+# ---- what a response depends on ---------------------------------------------------------------
+
+
+def test_rollout_does_not_depend_on_who_shares_the_batch(base):
+    model, tokenizer = base
+    prompts = prompts_of(tokenizer, (4, 1, 5), (4, 2, 2))
+    sample = partial(rollout, model, tokenizer, max_new_tokens=48, seed=5, step=2)
+    together = ids_of(sample(prompts, list(range(8)), 3))
+
+    for in_flight in (5, 24):
+        assert ids_of(sample(prompts, list(range(8)), 3, in_flight=in_flight)) == together
+
+    alone = []
+    for i in range(8):
+        alone += ids_of(sample([prompts[i]], [i], 3))
+    assert alone == together
+
+    backwards = ids_of(sample(prompts[::-1], list(range(8))[::-1], 3))
+    assert backwards[-3:] == together[:3]
+
+    torch.manual_seed(123)  # nor on torch's global random state
+    assert ids_of(sample(prompts[:2], [0, 1], 3)) == together[:6]
+
+
+@pytest.mark.parametrize("change", [{"seed": 6}, {"step": 3}, {"problem_ids": [9, 8]}])
+def test_rollout_depends_on_seed_step_and_problem(base, change):
+    model, tokenizer = base
+    prompts = prompts_of(tokenizer, (2, 1, 5))
+    arguments = {"problem_ids": [0, 1], "group_size": 4, "max_new_tokens": 48, "seed": 5, "step": 2}
+    one = ids_of(rollout(model, tokenizer, prompts, **arguments))
+    other = ids_of(rollout(model, tokenizer, prompts, **(arguments | change)))
+    assert one != other
+    assert any(one[0] != response for response in one[1:4])  # nor are a group's samples the same
+
+
+def test_uniforms_are_fixed_by_their_names_and_in_range():
+    names = [(0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
+    numbers = [uniforms(*name, 50) for name in names]
+    assert len({tuple(some) for some in numbers}) == len(names)
+    assert all(((some >= 0) & (some < 1)).all() for some in numbers)
+    assert np.array_equal(uniforms(0, 1, 2, 3, 50)[:20], uniforms(0, 1, 2, 3, 20))
+
+
+def test_rollout_ignores_a_generation_config_that_changes_the_law(base, monkeypatch):
+    model, tokenizer = base
+    prompts = prompts_of(tokenizer, (2, 4, 5))
+    plain = rollout(model, tokenizer, prompts, [0, 1], 2, 48)
+
+    config = GenerationConfig(
+        do_sample=True,
+        temperature=0.1,
+        top_k=1,
+        repetition_penalty=5.0,
+        no_repeat_ngram_size=2,
+        min_new_tokens=60,
+        suppress_tokens=[5],
+        eos_token_id=END,
+    )
+    monkeypatch.setattr(model, "generation_config", config)
+    assert rollout(model, tokenizer, prompts, [0, 1], 2, 48).texts == plain.texts
+    assert model.generation_config is config
+
+
+# ---- where responses end ----------------------------------------------------------------------
 
 
 def test_rollout_ends_with_the_end_token_or_is_truncated(base):
     model, tokenizer = base
-    prompts, end = tokenizer([p["problem"] for p in toy.problems(8, seed=4)]).input_ids, toy.TOKEN_ID["<eos>"]
-    whole = rollout(model, tokenizer, prompts, list(range(8)), 2, 80)
-    assert not whole.truncated.any() and all(ids[-1] == end and end not in ids[:-1] for ids in ids_of(whole))
-    cut = rollout(model, tokenizer, prompts, list(range(8)), 2, 20)
-    assert cut.truncated.all() and torch.all(cut.response_length == 20)
-    assert [ids[:20] for ids in ids_of(whole)] == ids_of(cut)
+    prompts = prompts_of(tokenizer, (8, 4, 5), (2, 4, 2))
+    whole = rollout(model, tokenizer, prompts, list(range(10)), 2, 80)
+    lengths = sorted(whole.response_length.tolist())
+    assert lengths[0] < lengths[-1]  # k = 2 makes shorter responses than k = 5
     assert all("<eos>" not in text for text in whole.texts)
 
+    for limit in (lengths[0] - 1, lengths[len(lengths) // 2], lengths[-1] - 1, 80):
+        cut = rollout(model, tokenizer, prompts, list(range(10)), 2, limit)
+        assert ids_of(cut) == [ids[:limit] for ids in ids_of(whole)]
+        for ids, truncated in zip(ids_of(cut), cut.truncated.tolist(), strict=True):
+            assert truncated == (END not in ids)
+            if truncated:
+                assert len(ids) == limit
+            else:
+                assert ids.index(END) == len(ids) - 1
 
-def test_rollout_ignores_a_generation_config_that_changes_the_law(base):
+
+def test_end_tokens_unite_tokenizer_and_model(base, monkeypatch):
     model, tokenizer = base
-    prompts = tokenizer([p["problem"] for p in toy.problems(2, seed=4)]).input_ids
-    plain, own = rollout(model, tokenizer, prompts, [0, 1], 2, 48), model.generation_config
-    model.generation_config = GenerationConfig(do_sample=True, temperature=0.1, top_k=1, repetition_penalty=5.0, no_repeat_ngram_size=2,
-                                               min_new_tokens=60, suppress_tokens=[5], eos_token_id=toy.TOKEN_ID["<eos>"])
-    try:
-        assert rollout(model, tokenizer, prompts, [0, 1], 2, 48).texts == plain.texts
-        assert model.generation_config.repetition_penalty == 5.0
-    finally:
-        model.generation_config = own
-
-
-def test_rollout_samples_have_the_policys_log_probabilities(base):
-    """The mean of -log p over many sampled tokens is the mean entropy, within the sampling error: sampler and policy agree."""
-    model, tokenizer = base
-    prompts = tokenizer([p["problem"] for p in toy.problems(64, seed=8)]).input_ids
-    for temperature in (1.0, 1.5):
-        out = rollout(model, tokenizer, prompts, list(range(64)), 8, 64, temperature=temperature)
-        with torch.no_grad():
-            rows = Policy(model, temperature)(out.ids, out.prompt_length, out.response_length)
-        surprise = -rows.logprob - rows.entropy  # zero-mean, a martingale difference
-        assert abs(surprise.mean()) < 4 * surprise.std() / len(surprise) ** 0.5
-
-
-def test_end_tokens_unite_tokenizer_and_model(base):
-    model, tokenizer = base
-    own = model.generation_config
-    model.generation_config = GenerationConfig(eos_token_id=[5, 6])
-    try:
-        assert end_tokens(model, tokenizer) == sorted({toy.TOKEN_ID["<eos>"], 5, 6})
-    finally:
-        model.generation_config = own
+    for configured, ends in [([5, 6], {END, 5, 6}), (7, {END, 7}), (None, {END})]:
+        config = GenerationConfig(eos_token_id=configured)
+        monkeypatch.setattr(model, "generation_config", config)
+        assert end_tokens(model, tokenizer) == sorted(ends)
 
 
 def test_rollout_reports_logits_that_are_not_finite(base):
@@ -131,64 +207,205 @@ def test_rollout_reports_logits_that_are_not_finite(base):
         rollout(broken, tokenizer, [[3, 4]], [0], 2, 4)
 
 
-def test_join_and_pick_keep_the_responses(base):
+def test_stop_abandons_the_batch(base):
     model, tokenizer = base
-    prompts = tokenizer([p["problem"] for p in toy.problems(2, seed=1)] + ["1+2=?"]).input_ids
-    a, b = rollout(model, tokenizer, prompts[:2], [0, 1], 2, 48), rollout(model, tokenizer, prompts[2:], [2], 2, 48)
-    both = join([a, b]).pick([5, 0, 3])
-    assert ids_of(both) == [ids_of(b)[1], ids_of(a)[0], ids_of(a)[3]] and both.texts == [b.texts[1], a.texts[0], a.texts[3]]
-    assert both.ids[0, :int(both.prompt_length[0])].tolist() == prompts[2]
+    own = model.generation_config
+    prompts = tokenizer(["1+2=?"]).input_ids
+    with pytest.raises(Interrupted):
+        rollout(model, tokenizer, prompts, [0], 2, 40, stop=lambda: True)
+    assert model.generation_config is own
 
 
-def jobs_of(prompts, group, seed=0, limit=200):
-    return [(prompt, lambda i=i, s=s: uniforms(seed, 0, i, s, limit)) for i, prompt in enumerate(prompts) for s in range(group)]
+# ---- chunks -----------------------------------------------------------------------------------
+#
+# A random model gives each of the 30 tokens about 1/30. Uniform numbers below 0.5 then never choose
+# the last token, and one just below 1 does: lengths are set, whatever the CPU makes of the rest.
+
+LAST = len(toy.VOCABULARY) - 1
+PROMPTS = [[7], [8, 9, 10, 11, 12, 13], [20, 21, 5], [6, 7, 8, 9], [14, 15]]
 
 
-def test_chunked_greedy_output_is_that_of_one_plain_generate_call():
-    """Random model, prompts of unequal lengths (one of a single token), responses over several chunks."""
-    torch.manual_seed(0)
-    model, (end, limit) = toy.build_model().eval(), (3, 150)
-    prompts = [[7], [8, 9, 10, 11, 12, 13], [20, 21, 5], [6, 7, 8, 9], [14, 15]]
-    greedy = [(prompt, lambda: np.full(limit, 0.5)) for prompt in prompts]
-    chunked = generate(model, greedy, limit, [end], temperature=1e-5, rows=2)
-    for prompt, new in zip(prompts, chunked):
-        whole = model.generate(torch.tensor([prompt]), generation_config=GenerationConfig(do_sample=False, max_new_tokens=limit, eos_token_id=end,
-                                                                                         pad_token_id=0))
-        assert whole[0, len(prompt):].tolist() == new
-    assert max(map(len, chunked)) > 2 * rollout_module.CHUNK
+def random_model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return toy.build_model().eval()
 
 
-@pytest.mark.parametrize("chunk, rows, cache_tokens", [(8, 256, 2**40), (16, 3, 2**40), (64, 5, 2**40), (8, 256, 300), (8, 7, 120)])
-def test_chunks_rows_in_flight_and_cache_limits_change_no_token(base, monkeypatch, chunk, rows, cache_tokens):
-    """Rows leave and enter between chunks, and step back when the caches grow too large; the texts stay the same."""
-    model, tokenizer = base
-    prompts = tokenizer([p["problem"] for p in toy.problems(3, seed=1)] + [p["problem"] for p in toy.problems(3, seed=2, k=2)]).input_ids
-    with torch.no_grad():
-        whole = generate(model, jobs_of(prompts, 3), 45, [toy.TOKEN_ID["<eos>"]])
-        widest, original = [], rollout_module.left_padded
-        monkeypatch.setattr(rollout_module, "CHUNK", chunk)
-        monkeypatch.setattr(rollout_module, "left_padded", lambda *a: widest.append(original(*a)[0].shape) or original(*a))
-        assert generate(model, jobs_of(prompts, 3), 45, [toy.TOKEN_ID["<eos>"]], rows=rows, cache_tokens=cache_tokens) == whole
-    assert all(R <= rows and (R == 1 or R * L <= cache_tokens) for R, L in widest)
-    assert len({len(new) for new in whole}) > 1
+def numbers_that_end(length, limit, name):
+    """[limit] uniform numbers of a response of `length` tokens, the last of them LAST."""
+    u = uniforms(0, 0, name, 0, limit) * 0.5
+    if length <= limit:
+        u[length - 1] = 1 - 2**-53
+    return u
+
+
+def scripted_jobs(lengths, limit):
+    jobs = []
+    for name, length in enumerate(lengths):
+        numbers = partial(numbers_that_end, length, limit, name)
+        jobs.append((PROMPTS[name % len(PROMPTS)], numbers))
+    return jobs
+
+
+def test_chunked_output_is_that_of_one_plain_generate_call():
+    """Prompts of unequal lengths, one of a single token; responses of one to three chunks."""
+    model = random_model()
+    limit = 150
+    lengths = [140, 64, 1, 65, 999]  # a chunk and one more; the last is truncated
+    jobs = scripted_jobs(lengths, limit)
+    chunked = generate(model, jobs, limit, [LAST], temperature=0.8, in_flight=2)
+    assert [len(new) for new in chunked] == [140, 64, 1, 65, limit]
+
+    config = GenerationConfig(
+        do_sample=False, max_new_tokens=limit, eos_token_id=LAST, pad_token_id=0
+    )
+    for (prompt, numbers), new in zip(jobs, chunked, strict=True):
+        choose = InverseCDF(torch.from_numpy(numbers()[None]), len(prompt), 0.8, 1.0)
+        whole = model.generate(
+            torch.tensor([prompt]),
+            logits_processor=LogitsProcessorList([choose]),
+            generation_config=config,
+        )
+        assert whole[0, len(prompt) :].tolist() == new
+
+
+def counting(calls, numbers):
+    calls.append(1)
+    return numbers()
+
+
+SETTINGS = [
+    (8, 256, 2**40),
+    (16, 3, 2**40),
+    (64, 5, 2**40),
+    (8, 256, 200),
+    (8, 7, 120),
+]
+
+
+@pytest.mark.parametrize("chunk, in_flight, cache_tokens", SETTINGS)
+def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_tokens):
+    """Responses leave and arrive between chunks, and step back when the caches grow too large."""
+    model = random_model()
+    limit = 45
+    lengths = [3, 45, 8, 9, 999, 16, 17, 40, 1, 33, 24, 999]
+    jobs = scripted_jobs(lengths, limit)
+    whole = generate(model, jobs, limit, [LAST])
+    assert [len(new) for new in whole] == [min(length, limit) for length in lengths]
+
+    shapes = []
+    original = model.generate
+
+    def spy(ids, **options):
+        shapes.append(ids.shape)
+        return original(ids, **options)
+
+    monkeypatch.setattr(model, "generate", spy)
+    monkeypatch.setattr(rollout_module, "CHUNK", chunk)
+    arrivals = []
+    counted = [(prompt, partial(counting, arrivals, numbers)) for prompt, numbers in jobs]
+    chunked = generate(
+        model, counted, limit, [LAST], in_flight=in_flight, cache_tokens=cache_tokens
+    )
+    assert chunked == whole
+    for count, columns in shapes:
+        assert count == 1 or count <= in_flight
+        assert count == 1 or count * (columns + chunk) <= cache_tokens
+    if cache_tokens < 2**40:
+        assert len(arrivals) > len(jobs)  # some stepped back, and arrived again
+    else:
+        assert len(arrivals) == len(jobs)
+
+
+def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
+    """Of three places one is taken by a long response; eight short ones pass through the others."""
+    model = random_model()
+    counts = []
+    original = model.generate
+
+    def spy(ids, **options):
+        counts.append(len(ids))
+        return original(ids, **options)
+
+    monkeypatch.setattr(model, "generate", spy)
+    monkeypatch.setattr(rollout_module, "CHUNK", 8)
+    generate(model, scripted_jobs([48, *[8] * 8], 48), 48, [LAST], in_flight=3)
+    assert counts == [3, 3, 3, 3, 1, 1]
 
 
 def test_prompts_are_prefilled_once(base, monkeypatch):
     model, tokenizer = base
-    prompts, seen = tokenizer([p["problem"] for p in toy.problems(4, seed=1)]).input_ids, []
+    prompts = prompts_of(tokenizer, (4, 1, 5))
+    seen = []
     forward = model.base_model.forward
-    monkeypatch.setattr(model.base_model, "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k))
+
+    def spy(*arguments, **options):
+        seen.append(options["input_ids"].shape)
+        return forward(*arguments, **options)
+
+    monkeypatch.setattr(model.base_model, "forward", spy)
     rollout(model, tokenizer, prompts, [0, 1, 2, 3], 8, 40)
-    assert seen[0] == (4, len(prompts[0]) - 1) and set(seen[1:]) == {(32, 1)}
+    assert seen[0] == (4, len(prompts[0]) - 1)
+    assert set(seen[1:]) == {(32, 1)}
 
 
-def test_stop_abandons_the_batch(base):
-    model, tokenizer = base
-    own = model.generation_config
-    with pytest.raises(Interrupted):
-        rollout(model, tokenizer, tokenizer(["1+2=?"]).input_ids, [0], 2, 40, stop=lambda: True)
-    assert model.generation_config is own
+# ---- ranks ------------------------------------------------------------------------------------
 
 
-def test_cache_bytes_of_qwen3_8b():
-    assert cache_bytes(qwen3("8B"), 2) == 147_456 and cache_bytes(qwen3("14B"), 2) == 163_840
+def on_threads(monkeypatch, world, function):
+    """function() on `world` threads that believe to be ranks: what each returned or raised."""
+    here = threading.local()
+    gathered = [None] * world
+    answers = [None] * world
+    barrier = threading.Barrier(world, timeout=60)
+
+    def all_gather(results, mine):
+        gathered[here.rank] = mine
+        barrier.wait()
+        results[:] = gathered
+
+    def run(rank):
+        here.rank = rank
+        try:
+            answers[rank] = function(rank)
+        except Exception as error:
+            answers[rank] = error
+
+    monkeypatch.setattr(rollout_module, "rank_and_world", lambda: (here.rank, world))
+    monkeypatch.setattr(rollout_module.dist, "all_gather_object", all_gather)
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def test_dealt_to_ranks_shares_whole_groups_and_keeps_the_order(monkeypatch):
+    jobs = [(prompt, sample) for prompt in "abcde" for sample in range(3)]
+    shares = [None] * 2
+
+    def work(rank):
+        def sampled(mine):
+            shares[rank] = mine
+            return [f"{prompt}{sample}" for prompt, sample in mine]
+
+        return rollout_module.dealt_to_ranks(jobs, 3, sampled)
+
+    answers = on_threads(monkeypatch, 2, work)
+    assert answers == [[f"{prompt}{sample}" for prompt, sample in jobs]] * 2
+    assert [{prompt for prompt, _ in share} for share in shares] == [set("ace"), set("bd")]
+
+
+@pytest.mark.parametrize("error", [Interrupted, FloatingPointError])
+def test_dealt_to_ranks_ends_all_ranks_when_one_fails(monkeypatch, error):
+    def work(rank):
+        def sampled(mine):
+            if rank == 1:
+                raise error("here")
+            return mine
+
+        return rollout_module.dealt_to_ranks(list(range(4)), 2, sampled)
+
+    answers = on_threads(monkeypatch, 2, work)
+    assert [type(answer) for answer in answers] == [error, error]

@@ -1,0 +1,114 @@
+"""Which responses are sampled together: between two chunks some leave, others take their places.
+
+Sampling waits for the longest response in flight. So finished ones make room at once, as many come
+in as the cache may hold, and where the caches grow too large some step back and wait again: they
+keep their tokens, and only their cache has to be computed anew.
+
+    in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 arrives
+    in flight 0 2 3, waiting 4        the caches grow too large: 3, the shortest, steps back
+    in flight 0 2,   waiting 4 3
+
+Shapes: R responses in flight, L columns of their longest sequence.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from infra.cache import keep, merged, prefill
+
+
+@dataclass(eq=False)  # a response equals itself only
+class Response:
+    """A response as it grows."""
+
+    tokens: torch.Tensor  # [prompt and new tokens so far]
+    prompt_length: int
+    limit: int  # most tokens of prompt and response
+    numbers: Callable[[], np.ndarray]  # gives its uniform numbers, one for each new token
+    uniforms: np.ndarray | None = None  # these, and zeros for a chunk, once it is in flight
+    finished: bool = False
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def new(self) -> int:
+        """Tokens sampled so far."""
+        return len(self) - self.prompt_length
+
+    def append(self, tokens: torch.Tensor, ends: list[int]) -> None:
+        """Add `tokens`, as many as its limit allows; the last may be one of `ends`."""
+        self.tokens = torch.cat([self.tokens, tokens[: self.limit - len(self)]])
+        at_end = int(self.tokens[-1]) in ends
+        self.finished = at_end or len(self) == self.limit
+
+
+@dataclass
+class Flight:
+    """The responses that are sampled together, their cache, and those that wait."""
+
+    waiting: deque[Response]
+    most: int  # responses in flight at once
+    cache_tokens: int  # tokens that their caches may hold
+    chunk: int  # tokens by which responses grow between two changes
+    responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
+    cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but their last tokens
+
+    def change(self, lm) -> None:
+        """Finished responses leave, some step back where they must, waiting ones arrive."""
+        staying = self.those_who_stay()
+        arriving = self.those_who_arrive(staying)
+
+        if staying and staying != self.responses:
+            index = [self.responses.index(response) for response in staying]
+            self.cache = keep(self.cache, index, width(staying) - 1)
+        if arriving:
+            new = prefill(lm, [response.tokens for response in arriving])
+            self.cache = merged(self.cache, new) if staying else new
+        self.responses = staying + arriving
+
+    def those_who_stay(self) -> list[Response]:
+        """The unfinished ones that still fit.
+
+        The shortest step back: their caches are the cheapest to compute again.
+        """
+        staying = [response for response in self.responses if not response.finished]
+        while not self.fits(len(staying), width(staying)):
+            shortest = min(staying, key=lambda response: response.new)
+            staying.remove(shortest)
+            self.waiting.append(shortest)
+        return staying
+
+    def those_who_arrive(self, staying: list[Response]) -> list[Response]:
+        """The waiting ones, first come first served, that fit in beside those `staying`."""
+        arriving = []
+        widest = width(staying)
+        while self.waiting:
+            first = self.waiting[0]
+            widest = max(widest, len(first))
+            if not self.fits(len(staying) + len(arriving) + 1, widest):
+                break
+            arriving.append(self.waiting.popleft())
+
+            # Zeros, because others may go on past this response's limit.
+            first.uniforms = np.append(first.numbers(), np.zeros(self.chunk))
+        return arriving
+
+    def fits(self, count: int, widest: int) -> bool:
+        """Whether `count` responses, the longest of `widest` tokens, may grow by a chunk.
+
+        One alone always may: it has to be finished some day.
+        """
+        if count < 2:
+            return True
+        return count <= self.most and count * (widest + self.chunk) <= self.cache_tokens
+
+
+def width(responses: list[Response]) -> int:
+    """Columns of the longest sequence, at least 2: the cache holds one column less."""
+    return max([2, *(len(response) for response in responses)])

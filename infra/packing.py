@@ -1,0 +1,219 @@
+"""Responses side by side, their tokens as packed rows, and the micro-batches of a model.
+
+A rollout batch is stored as whole sequences (`Rollouts`), because a model reads sequences. The
+maths sees *packed* tokens (`TokenBatch`): one row per response token, no padding, so that a sum
+over (i, t) in the paper is a sum over rows. With two responses of 3 and 2 tokens,
+
+    Rollouts.ids      [ q q a b c ]      packed rows   0 1 2 3 4
+                      [ q d e . . ]      tokens        a b c d e
+                                         of response   0 0 0 1 1
+
+Shapes: B responses, T tokens of the longest sequence, N packed response tokens.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn.functional import pad
+
+from infra.rows import Rows
+
+
+@dataclass
+class Rollouts:
+    """B sampled responses, the G of a prompt next to each other.
+
+    Sequences start at column 0 and are padded on the right: causal attention alone then keeps the
+    padding out of every real token.
+    """
+
+    ids: torch.Tensor  # [B, T] prompt, response (its end token included), padding
+    prompt_length: torch.Tensor  # [B] tokens
+    response_length: torch.Tensor  # [B] tokens, the end token included
+    truncated: torch.Tensor  # [B] bool: stopped by max_new_tokens, not by an end token
+    texts: list[str]  # B decoded responses without special tokens
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def response_ids(self, i: int) -> torch.Tensor:
+        """The tokens of response i, [response_length[i]]."""
+        start = int(self.prompt_length[i])
+        return self.ids[i, start : start + int(self.response_length[i])]
+
+    def pick(self, index: list[int]) -> "Rollouts":
+        """The responses `index`, in that order."""
+        return Rollouts(
+            self.ids[index],
+            self.prompt_length[index],
+            self.response_length[index],
+            self.truncated[index],
+            [self.texts[i] for i in index],
+        )
+
+
+def pack(
+    prompts: list[list[int]],
+    responses: list[list[int]],
+    texts: list[str],
+    end_tokens: list[int],
+    device: torch.device,
+) -> Rollouts:
+    """Put each prompt and its response side by side, from column 0 on.
+
+    What stands to the right of a response is never read.
+    """
+    prompt_length = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    response_length = torch.tensor([len(response) for response in responses], device=device)
+    width = int((prompt_length + response_length).max())
+
+    ids = torch.full((len(prompts), width), end_tokens[0], device=device)
+    for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        sequence = prompt + response
+        ids[i, : len(sequence)] = torch.tensor(sequence, device=device)
+
+    truncated = [response[-1] not in end_tokens for response in responses]
+    return Rollouts(
+        ids, prompt_length, response_length, torch.tensor(truncated, device=device), texts
+    )
+
+
+def join(parts: list[Rollouts]) -> Rollouts:
+    """Several Rollouts as one, in order."""
+    width = max(part.ids.shape[1] for part in parts)
+    return Rollouts(
+        torch.cat([pad(part.ids, (0, width - part.ids.shape[1])) for part in parts]),
+        torch.cat([part.prompt_length for part in parts]),
+        torch.cat([part.response_length for part in parts]),
+        torch.cat([part.truncated for part in parts]),
+        [text for part in parts for text in part.texts],
+    )
+
+
+@dataclass
+class TokenBatch:
+    """A rollout batch as packed tokens: all that a method sees.
+
+    Every rank holds the whole batch, except for `kept`, of which it holds the rows it computed; a
+    method that does without `kept` need not know of ranks. The last group of fields is attached by
+    the training loop.
+    """
+
+    logprob: torch.Tensor  # [N] log π_old of the sampled token, nats
+    entropy: torch.Tensor  # [N] entropy of π_old where it was sampled, nats
+    token: torch.Tensor  # [N] id of the sampled token
+    length: torch.Tensor  # [B] tokens of each response; they sum to N
+    kept: Rows | None = None  # [N, ...] what the method's record keeps of the hidden states
+
+    advantage: torch.Tensor | None = None  # [N] the response's A, repeated over its tokens
+    current: torch.Tensor | None = None  # [N] log π_θ: `logprob`, until an update moves θ
+    problems: list[dict] = field(default_factory=list)  # B, as the data set gives them
+    generator: torch.Generator | None = None  # for methods that draw; fixed by seed and step
+    memory: dict = field(default_factory=dict)  # what a method keeps over steps and checkpoints
+
+    def part(self, index: torch.Tensor, current: torch.Tensor) -> "TokenBatch":
+        """The responses `index` with their current log-probabilities; without `kept`."""
+        rows = packed_rows(index, self.length)
+        return TokenBatch(
+            logprob=self.logprob[rows],
+            entropy=self.entropy[rows],
+            token=self.token[rows],
+            length=self.length[index],
+            advantage=self.advantage[rows],
+            current=current,
+            problems=[self.problems[i] for i in index.tolist()] if self.problems else [],
+            generator=self.generator,
+            memory=self.memory,
+        )
+
+
+def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    """Where the tokens of responses `index` stand among all packed rows, in that order.
+
+    With `length` [2, 3, 1], responses [2, 0] own rows [5, 0, 1].
+    """
+    start = (length.cumsum(0) - length)[index]
+    size = length[index]
+    first = (size.cumsum(0) - size).repeat_interleave(size)
+    within = torch.arange(len(first), device=length.device) - first
+    return start.repeat_interleave(size) + within
+
+
+def micro_batches(length: torch.Tensor, budget: int) -> list[torch.Tensor]:
+    """Split B sequences into groups of at most `budget` tokens after padding.
+
+    Sequences are sorted by `length` [B], so little is padded; a longer one stands alone. With
+    lengths [5, 40, 7] and a budget of 45 the groups are [1] and [2, 0].
+    """
+    groups = []
+    group = []
+    for i in length.argsort(descending=True, stable=True).tolist():
+        longest = int(length[group[0]]) if group else 0
+        if group and longest * (len(group) + 1) > budget:
+            groups.append(group)
+            group = []
+        group.append(i)
+    if group:
+        groups.append(group)
+    return [torch.tensor(group, device=length.device) for group in groups]
+
+
+@dataclass
+class MiniBatch:
+    """The responses of one optimiser step, as this rank's micro-batches of response indices.
+
+    `silent` holds the responses without an advantage: Eq. 8 gives them no gradient, so the update
+    does not run them. **A term of the loss that acts on every token, such as a KL penalty, must go
+    through both lists.** Each list is as long on every rank, its last micro-batches perhaps empty,
+    because ranks gather each other's shards and must take as many steps.
+    """
+
+    tokens: int  # N, the response tokens of all its responses, on all ranks
+    trained: list[torch.Tensor]
+    silent: list[torch.Tensor]
+
+    @property
+    def micro_batches(self) -> list[torch.Tensor]:
+        return self.trained + self.silent
+
+
+def plan_mini_batches(
+    rollouts: Rollouts,
+    advantages: torch.Tensor,
+    mini_batch: int,
+    budget: int,
+    rank: int = 0,
+    world: int = 1,
+) -> list[MiniBatch]:
+    """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
+
+    Old log-probabilities and updates go through the same micro-batches of at most `budget` padded
+    tokens, so the ratio of the first update is 1 to the last bit. Responses are dealt to the ranks
+    by their length, for equal work.
+    """
+    length = rollouts.prompt_length + rollouts.response_length
+    plan = []
+    for part in torch.arange(len(rollouts), device=length.device).split(mini_batch):
+        has_advantage = advantages[part] != 0
+        plan.append(
+            MiniBatch(
+                tokens=int(rollouts.response_length[part].sum()),
+                trained=deal(part[has_advantage], length, budget, rank, world),
+                silent=deal(part[~has_advantage], length, budget, rank, world),
+            )
+        )
+    return plan
+
+
+def deal(
+    index: torch.Tensor, length: torch.Tensor, budget: int, rank: int, world: int
+) -> list[torch.Tensor]:
+    """This rank's micro-batches of responses `index`, as many as every other rank has."""
+    index = index[length[index].argsort(descending=True, stable=True)]
+    shares = [index[r::world] for r in range(world)]
+    groups = [micro_batches(length[share], budget) for share in shares]
+
+    mine = [shares[rank][group] for group in groups[rank]]
+    empty = index[:0]
+    missing = max(len(some) for some in groups) - len(mine)
+    return mine + [empty] * missing

@@ -1,0 +1,240 @@
+"""Problems as {"problem": str, "answer": str}, from the toy, a local file or the hub; prompts.
+
+SOURCES names the paper's training set (Sec. 5), its benchmarks (Table 1) and its sets of other
+domains; any other set works with --problem-column and --answer-column. Multiple-choice problems
+carry "choice": True, and their answer is a letter.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from datasets import Dataset, load_dataset
+from datasets.exceptions import DatasetsError
+
+import toy
+from infra.errors import UserError
+
+INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+FILE_KINDS = {".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}  # as load_dataset calls them
+
+
+def cell_text(value) -> str:
+    """A cell as text; an integer that a column with gaps made a float is an integer again."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def multiple_choice(question: str, options: list, right: str) -> dict:
+    """A question with its options listed below it; `right` is the letter of the right one."""
+    lettered = zip("ABCDEFGHIJ", options, strict=False)
+    listed = "\n".join(f"({letter}) {cell_text(option)}" for letter, option in lettered)
+    problem = f"{cell_text(question)}\n{listed}\nAnswer with the letter."
+    return {"problem": problem, "answer": right, "choice": True}
+
+
+def gpqa_problem(cells: dict, index: int) -> dict:
+    """GPQA names the right answer and three wrong ones: shuffled here, by the row's number."""
+    right = cells["Correct Answer"]
+    options = [right, *(cells[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
+    random.Random(index).shuffle(options)
+    return multiple_choice(cells["Question"], options, "ABCD"[options.index(right)])
+
+
+def mmlu_pro_problem(cells: dict, index: int) -> dict:
+    """MMLU-Pro lists up to ten options and names the right one's letter."""
+    return multiple_choice(cells["question"], cells["options"], cells["answer"])
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set on the hub, and where in it the problems are."""
+
+    hub: str
+    options: dict = field(default_factory=lambda: {"split": "train"})  # more for load_dataset
+    problem_column: str = "problem"
+    answer_column: str = "answer"
+    sample: int | None = None  # only so many of its problems, drawn once and for all
+    read: Callable[[dict, int], dict] | None = None  # (cells, row number) -> multiple choice
+
+
+SOURCES = {
+    "deepmath": Source(
+        hub="zwhe99/DeepMath-103K",
+        options={"split": "train", "columns": ["question", "final_answer"]},  # not its solutions
+        problem_column="question",
+        answer_column="final_answer",
+    ),
+    "aime24": Source("HuggingFaceH4/aime_2024"),
+    "aime25": Source("MathArena/aime_2025"),
+    "aime26": Source("MathArena/aime_2026"),
+    "hmmt25_feb": Source("MathArena/hmmt_feb_2025"),
+    "hmmt25_nov": Source("MathArena/hmmt_nov_2025"),
+    "hmmt26_feb": Source("MathArena/hmmt_feb_2026"),
+    "brumo25": Source("MathArena/brumo_2025"),
+    "gpqa_diamond": Source(
+        hub="Idavidrein/gpqa",
+        options={"name": "gpqa_diamond", "split": "train"},
+        problem_column="Question",
+        answer_column="Correct Answer",
+        read=gpqa_problem,
+    ),
+    "mmlu_pro": Source(
+        hub="TIGER-Lab/MMLU-Pro",
+        options={"split": "test"},
+        problem_column="question",
+        sample=600,  # of 12,032, as in the paper
+        read=mmlu_pro_problem,
+    ),
+}
+
+
+def load_problems(
+    name: str,
+    problem_column: str = "problem",
+    answer_column: str = "answer",
+    toy_k: int = 5,
+    seed: int = 0,
+) -> list[dict]:
+    """Problems of a name in SOURCES, a local .jsonl, .parquet or .csv file, a hub id, or the toy.
+
+    The toy's sets are `toy`, which depends on the seed, and `toy-held-out`, which does not. Empty
+    and repeated problems are dropped, and counted in a printed line.
+
+    Raises UserError for a set that is not there or cannot be read, a missing column, or no problem
+    left.
+    """
+    if name == "toy":
+        return toy.problems(8192, seed=2 * seed, k=toy_k)
+    if name == "toy-held-out":
+        return toy.problems(512, seed=1, k=toy_k)  # odd: no seed of a training set
+
+    source = SOURCES.get(name)
+    if source is None:
+        source = Source(name, problem_column=problem_column, answer_column=answer_column)
+
+    table = load_table(name, source)
+    if source.sample:
+        size = min(source.sample, len(table))
+        table = table.select(random.Random(0).sample(range(len(table)), size))
+
+    found = [read_problem(source, cells, index) for index, cells in enumerate(table)]
+    problems = without_gaps_and_repeats(found)
+    if len(problems) < len(found):
+        print(
+            f"{name}: {len(found) - len(problems)} of {len(found)} problems dropped: "
+            "empty, without an answer, or repeated"
+        )
+    if not problems:
+        raise UserError(f"{name} holds no problem with an answer")
+    return problems
+
+
+def load_table(name: str, source: Source) -> Dataset:
+    """The table `name`, a local file or on the hub, with the columns that its source says."""
+    kind = FILE_KINDS.get(Path(name).suffix)
+    try:
+        if kind:
+            table = load_dataset(kind, data_files=name, split="train")
+        else:
+            table = load_dataset(source.hub, **source.options)
+    except (OSError, ValueError, DatasetsError) as error:
+        # Not there, no network, gated, an unknown split, or not a table.
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        raise UserError(
+            f"cannot load {name} ({reason}): pass one of {', '.join(SOURCES)}, "
+            "a local .jsonl, .parquet or .csv file, or a hub id you can reach"
+        ) from error
+
+    missing = {source.problem_column, source.answer_column} - set(table.column_names)
+    if missing:
+        raise UserError(
+            f"{name} has no column {', '.join(sorted(missing))} "
+            f"(it has {', '.join(table.column_names)}): see --problem-column, --answer-column"
+        )
+    return table
+
+
+def read_problem(source: Source, cells: dict, index: int) -> dict:
+    """The problem in row `index` of a source's table."""
+    if source.read:
+        return source.read(cells, index)
+    return {
+        "problem": cell_text(cells[source.problem_column]),
+        "answer": cell_text(cells[source.answer_column]),
+    }
+
+
+def without_gaps_and_repeats(found: list[dict]) -> list[dict]:
+    """The problems that have a text and an answer; of those with the same text the first."""
+    problems = []
+    seen = set()
+    for each in found:
+        complete = each["problem"] and each["answer"]
+        if complete and each["problem"] not in seen:
+            seen.add(each["problem"])
+            problems.append(each)
+    return problems
+
+
+def encode_prompts(
+    problems: list[dict], tokenizer, limit: int, template: str = ""
+) -> tuple[list[dict], list[list[int]]]:
+    """(problems, prompts): the token ids of each problem's prompt.
+
+    Problems whose prompts exceed `limit` tokens are dropped, and counted in a printed line. Raises
+    UserError if nothing is left, or the template has no {problem}.
+    """
+    if template and "{problem}" not in template:
+        raise UserError(
+            f"--prompt-template {template!r} has no {{problem}} in it: write where the problem goes"
+        )
+    prompts = [encode_prompt(each["problem"], tokenizer, template) for each in problems]
+
+    fits = [0 < len(prompt) <= limit for prompt in prompts]
+    kept = [each for each, fit in zip(problems, fits, strict=True) if fit]
+    kept_prompts = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+    if len(kept) < len(problems):
+        print(
+            f"{len(problems) - len(kept)} of {len(problems)} problems dropped: "
+            f"their prompts exceed --max-prompt-tokens {limit}"
+        )
+    if problems and not kept:
+        shortest = min(len(prompt) for prompt in prompts)
+        raise UserError(
+            f"every prompt exceeds --max-prompt-tokens {limit} "
+            f"(the shortest has {shortest} tokens): raise it"
+        )
+    return kept, kept_prompts
+
+
+def encode_prompt(problem: str, tokenizer, template: str) -> list[int]:
+    """The template with {problem} filled in, else the chat template, else the problem itself."""
+    if template:
+        return tokenizer(template.replace("{problem}", problem)).input_ids
+    if not tokenizer.chat_template:
+        return tokenizer(problem).input_ids
+    chat = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
+    encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
+    return encoded["input_ids"]
+
+
+def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
+    """`count` indices of problems, from `position` on in an endless stream of epochs.
+
+    Each epoch holds all `size` problems, in an order fixed by (seed, epoch).
+    """
+    first_epoch = position // size
+    last_epoch = (position + count) // size
+    stream = []
+    for epoch in range(first_epoch, last_epoch + 1):
+        generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
+        stream += torch.randperm(size, generator=generator).tolist()
+
+    start = position - first_epoch * size
+    return stream[start : start + count]

@@ -1,0 +1,102 @@
+"""Sums and products over the rows of a tensor [N, H] that may be too large to touch at once.
+
+A row belongs to a response token. The tensor may lie in host memory or in half precision, and
+several ranks may each hold some of its rows (`Rows`). The functions here go through it in blocks,
+in float32, and answer with whole results on every rank, so that whoever calls them writes plain
+maths on [N] tensors. A plain tensor means that all N rows are here, and nothing is communicated.
+
+Shapes: N rows in all, n of them on this rank, H numbers a row, M weightings.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import distributed as dist
+
+BLOCK_CPU = 2**20  # numbers in a block: it fits a processor's cache ...
+BLOCK_GPU = 2**24  # ... and outlasts the launch of a kernel
+
+
+@dataclass
+class Rows:
+    """The part of a tensor [N, H] that this rank holds; the other ranks hold the rest."""
+
+    values: torch.Tensor  # [n, H], perhaps in host memory
+    mine: torch.Tensor  # [n] ascending: which of the N rows these are
+    count: int  # N
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((self.count, *self.values.shape[1:]))
+
+
+def over_ranks(x: torch.Tensor) -> torch.Tensor:
+    """The sum of x over all ranks, in place; x itself in one process."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(x)
+    return x
+
+
+def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch.Tensor]]:
+    """(slice, those rows on `device` in float32 or better) over all of v, never copied whole."""
+    numbers = BLOCK_CPU if device.type == "cpu" else BLOCK_GPU
+    size = max(1, numbers // max(1, v.shape[1]))
+    dtype = torch.promote_types(v.dtype, torch.float32)
+    for start in range(0, len(v), size):
+        block = slice(start, start + size)
+        yield block, v[block].to(device, dtype, non_blocking=True)
+
+
+def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor:
+    """Σ_n weights[m, n] v[n] for M weightings, in one pass over v: weights [M, N] -> [M, H]."""
+    if isinstance(v, Rows):
+        return over_ranks(weighted_sums(v.values, weights[:, v.mine]))
+
+    dtype = torch.promote_types(v.dtype, torch.float32)
+    total = torch.zeros(len(weights), v.shape[1], dtype=dtype, device=weights.device)
+    for block, x in blocks(v, weights.device):
+        total += weights[:, block].to(dtype) @ x
+    return total
+
+
+def products(v: torch.Tensor | Rows, direction: torch.Tensor) -> torch.Tensor:
+    """v[n] · direction for every row: direction [H] -> [N], all of them on every rank."""
+    if isinstance(v, Rows):
+        return gathered(v, products(v.values, direction))
+
+    dtype = torch.promote_types(v.dtype, torch.float32)
+    result = torch.empty(len(v), dtype=dtype, device=direction.device)
+    for block, x in blocks(v, direction.device):
+        result[block] = x @ direction.to(dtype)
+    return result
+
+
+def squared_distances(v: torch.Tensor | Rows, point: torch.Tensor) -> torch.Tensor:
+    """‖v[n] - point‖² for every row: point [H] -> [N], all of them on every rank."""
+    if isinstance(v, Rows):
+        return gathered(v, squared_distances(v.values, point))
+
+    dtype = torch.promote_types(v.dtype, torch.float32)
+    result = torch.empty(len(v), dtype=dtype, device=point.device)
+    for block, x in blocks(v, point.device):
+        result[block] = (x - point.to(dtype)).square().sum(dim=1)
+    return result
+
+
+def all_finite(v: torch.Tensor | Rows, device: torch.device) -> bool:
+    """Whether no row, on any rank, holds a NaN or inf."""
+    if isinstance(v, Rows):
+        broken = torch.tensor(float(not all_finite(v.values, device)), device=device)
+        return over_ranks(broken).item() == 0
+    return all(bool(x.isfinite().all()) for _, x in blocks(v, device))
+
+
+def gathered(v: Rows, mine: torch.Tensor) -> torch.Tensor:
+    """One number per row, from those of this rank's rows [n] to those of all [N]."""
+    result = torch.zeros(v.count, dtype=mine.dtype, device=mine.device)
+    result[v.mine] = mine
+    return over_ranks(result)  # 0 where another rank's row is, so the sum puts them together
