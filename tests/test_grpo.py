@@ -1,13 +1,19 @@
-"""grpo.py against loops over the paper's formulas, and Eqs. 2-4 against autograd on the toy model."""
+"""grpo.py against loops over the formulas, and Eqs. 2-4 against autograd on the toy model."""
+
 import copy
 import math
 
 import pytest
 import torch
 
-from grpo import (METHODS, TokenBatch, clipped_surrogate, clipped_tokens, discriminator_scores, group_advantages, reinforce_surrogate,
-                  sapo_surrogate, selected, side_centroids)
-from policy import Policy
+import toy
+from grpo import (
+    clipped_surrogate,
+    clipped_tokens,
+    discriminator_scores,
+    group_advantages,
+    side_centroids,
+)
 
 
 def test_group_advantages_match_formula():
@@ -21,183 +27,182 @@ def test_group_advantages_match_formula():
 
 
 def test_group_advantages_equal_rewards_give_exact_zeros():
-    assert torch.equal(group_advantages(torch.tensor([0.1, 0.1, 0.1, 0.7, 0.7, 0.7]), 3), torch.zeros(6))
+    rewards = torch.tensor([0.1, 0.1, 0.1, 0.7, 0.7, 0.7])
+    assert torch.equal(group_advantages(rewards, 3), torch.zeros(6))
 
 
-@pytest.mark.parametrize("rewards, size, match", [([1.0, 0.0], 1, "at least 2"), ([1.0, 0, 1], 2, "groups of 2"),
-                                                  ([1.0, float("nan")], 2, "NaN")])
+@pytest.mark.parametrize(
+    "rewards, size, match",
+    [
+        ([1.0, 0.0], 1, "at least 2"),
+        ([1.0, 0, 1], 2, "groups of 2"),
+        ([1.0, float("nan")], 2, "NaN"),
+    ],
+)
 def test_group_advantages_reject(rewards, size, match):
     with pytest.raises(ValueError, match=match):
         group_advantages(torch.tensor(rewards), size)
 
 
-def test_clipped_surrogate_both_sides_and_dual_clip():
+@pytest.mark.parametrize("A", [1.5, -0.5])
+def test_clipped_surrogate_both_sides_and_dual_clip(A):
     ratios = [0.3, 0.79, 0.81, 1.0, 1.27, 1.29, 3.0, 12.0]
-    for A in (1.5, -0.5):
-        expected = []
-        for r in ratios:
-            u = min(r * A, min(max(r, 0.8), 1.28) * A)
-            expected.append(max(u, 10 * A) if A < 0 else u)
-        ours = clipped_surrogate(torch.tensor(ratios).log(), torch.zeros(8), torch.full((8,), A))
-        torch.testing.assert_close(ours, torch.tensor(expected))
-    assert clipped_surrogate(torch.tensor([12.0]).log(), torch.zeros(1), -torch.ones(1), dual_clip=None).item() == pytest.approx(-12)
+    expected = []
+    for r in ratios:
+        u = min(r * A, min(max(r, 0.8), 1.28) * A)
+        expected.append(max(u, 10 * A) if A < 0 else u)
+    log_ratio = torch.tensor(ratios).log()
+    ours = clipped_surrogate(log_ratio, torch.zeros(8), torch.full((8,), A))
+    torch.testing.assert_close(ours, torch.tensor(expected))
 
 
-def test_clipped_tokens_are_those_without_gradient():
+def test_clipped_surrogate_without_dual_clip_is_unbounded():
+    log_ratio = torch.tensor([12.0]).log()
+    ours = clipped_surrogate(log_ratio, torch.zeros(1), -torch.ones(1), dual_clip=None)
+    assert ours.item() == pytest.approx(-12)
+
+
+@pytest.mark.parametrize("A", [1.0, -1.0])
+def test_clipped_tokens_are_those_without_gradient(A):
     logprob = torch.linspace(-1, 1, 41, requires_grad=True)
-    for A in (1.0, -1.0):
-        advantage = torch.full((41,), A)
-        gradient, = torch.autograd.grad(clipped_surrogate(logprob, torch.zeros(41), advantage).sum(), logprob)
-        assert torch.equal(clipped_tokens(logprob.detach(), torch.zeros(41), advantage), gradient == 0)
+    advantage = torch.full((41,), A)
+    surrogate = clipped_surrogate(logprob, torch.zeros(41), advantage)
+    (gradient,) = torch.autograd.grad(surrogate.sum(), logprob)
+    silenced = clipped_tokens(logprob.detach(), torch.zeros(41), advantage)
+    assert torch.equal(silenced, gradient == 0)
+    assert silenced.any()
 
 
 def test_clipped_surrogate_survives_extreme_ratios():
     logprob = torch.tensor([-1e4, 1e4], requires_grad=True)
-    clipped_surrogate(logprob, torch.zeros(2), torch.tensor([1.0, -1.0])).sum().backward()
+    surrogate = clipped_surrogate(logprob, torch.zeros(2), torch.tensor([1.0, -1.0]))
+    surrogate.sum().backward()
     assert logprob.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_side_centroids_match_loops(weighted):
     g = torch.Generator().manual_seed(0)
-    v, advantage = torch.randn(50, 4, generator=g), torch.randn(50, generator=g)
+    v = torch.randn(50, 4, generator=g)
+    advantage = torch.randn(50, generator=g)
     advantage[::7] = 0
     weight = torch.rand(50, generator=g) if weighted else None
-    mass, total = [0.0, 0.0], [[0.0] * 4, [0.0] * 4]
+
+    mass = [0.0, 0.0]
+    total = [torch.zeros(4), torch.zeros(4)]
     for i in range(50):
-        side, share = int(advantage[i] < 0), abs(float(advantage[i])) * (float(weight[i]) if weighted else 1.0)
+        side = int(advantage[i] < 0)
+        share = abs(float(advantage[i]))
+        if weighted:
+            share *= float(weight[i])
         mass[side] += share
-        total[side] = [t + share * float(x) for t, x in zip(total[side], v[i])]
+        total[side] = total[side] + share * v[i]
+
     mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage, weight)
-    torch.testing.assert_close(mu_pos, torch.tensor(total[0]) / mass[0])
-    torch.testing.assert_close(mu_neg, torch.tensor(total[1]) / mass[1])
+    torch.testing.assert_close(mu_pos, total[0] / mass[0])
+    torch.testing.assert_close(mu_neg, total[1] / mass[1])
     assert (float(mass_pos), float(mass_neg)) == pytest.approx(mass)
 
 
 def test_side_centroids_empty_side_is_zero():
     mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(torch.ones(3, 2), torch.ones(3))
-    assert mass_neg == 0 and torch.equal(mu_neg, torch.zeros(2)) and torch.equal(mu_pos, torch.ones(2)) and mass_pos == 3
+    assert mass_neg == 0
+    assert torch.equal(mu_neg, torch.zeros(2))
+    assert torch.equal(mu_pos, torch.ones(2))
+    assert mass_pos == 3
 
 
-def token_gradients(policy, batch, index):
-    """[N, P] v_{i,t} = ∇_θ log π(o_{i,t} | ...) over all parameters, one backward pass per token."""
-    logprob = policy.rows(batch, index).logprob
-    parameters = list(policy.parameters())
-    rows = [torch.autograd.grad(x, parameters, retain_graph=True) for x in logprob]
-    return torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
+# ---- Eqs. 2-4, on all parameters of the toy's base model, in float64 -----------------------------
+
+RESPONSES = [
+    ("7*6+1-4=?", "So 7*6=2\nThen 2+1=3\nNow 3-4=9\nanswer \\boxed{9}<eos>", 1.2),
+    ("7*6+1-4=?", "Thus 7*6=2\nSo 2+1=5\nHere 5-4=1\nanswer \\boxed{1}<eos>", -0.7),
+    ("3+4*2-9=?", "Next 3+4=7\nSo 7*2=1\nAlso 1-9=2\nanswer \\boxed{2}<eos>", -0.3),
+    ("3+4*2-9=?", "Now 3+4=7\nSo 7*2=4\nHence 4-9=5\nanswer \\boxed{5}<eos>", 0.5),
+]
+OTHERS = [
+    ("5-8*3+6=?", "So 5-8=7\nThen 7*3=1\nAlso 1+6=7\nanswer \\boxed{7}<eos>", 0.0),
+    ("2*2+9-1=?", "Hence 2*2=4\nNow 4+9=0\nSo 0-1=9\nanswer \\boxed{9}<eos>", 0.0),
+]
+
+
+class Float64Model:
+    """The toy's base model in float64: log π of written responses, and their gradients."""
+
+    def __init__(self):
+        model, self.tokenizer = toy.base_model()
+        self.model = copy.deepcopy(model).double()
+        self.parameters = list(self.model.parameters())
+
+    def logprobs(self, responses) -> torch.Tensor:
+        """[N] of the packed tokens of several responses."""
+        rows = []
+        for problem, response, _ in responses:
+            prompt = self.tokenizer(problem).input_ids
+            ids = torch.tensor([prompt + self.tokenizer(response).input_ids])
+            logp = self.model(ids).logits[0].log_softmax(-1)
+            token = ids[0, len(prompt) :, None]
+            rows.append(logp[len(prompt) - 1 : -1].gather(1, token).squeeze(1))
+        return torch.cat(rows)
+
+    def gradients(self, responses) -> torch.Tensor:
+        """v [N, P]: ∇_θ log π of every token, one backward pass each."""
+        rows = []
+        for logprob in self.logprobs(responses):
+            gradient = torch.autograd.grad(logprob, self.parameters, retain_graph=True)
+            rows.append(torch.cat([g.flatten() for g in gradient]))
+        return torch.stack(rows)
+
+    def advantages(self, responses) -> torch.Tensor:
+        """[N]."""
+        tokens = [len(self.tokenizer(response).input_ids) for _, response, _ in responses]
+        advantage = torch.tensor([A for _, _, A in responses], dtype=torch.float64)
+        return advantage.repeat_interleave(torch.tensor(tokens))
 
 
 @pytest.fixture(scope="module")
-def gradients(base, batch):
-    policy = Policy(copy.deepcopy(base[0]))  # a test below moves its parameters
-    index = torch.tensor([0, 1, 12, 13])
-    length = batch.response_length[index]
-    advantage = torch.tensor([1.2, -0.7, -0.3, 0.5]).repeat_interleave(length)
-    return policy, index, advantage, token_gradients(policy, batch, index)
+def float64_model():
+    return Float64Model()
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_surrogate_gradient_is_the_mass_weighted_centroid_difference(gradients, batch, weighted):
-    """Eqs. 2-3 (and Eqs. 9-11 with weights): ∇ of Σ ρ min(rA, clip(r)A) at θ_old is M₊μ̄₊ - M₋μ̄₋, exactly."""
-    policy, index, advantage, v = gradients
-    weight = torch.rand(len(v), generator=torch.Generator().manual_seed(1)) if weighted else None
-    logprob = policy.rows(batch, index).logprob
+def test_surrogate_gradient_is_the_mass_weighted_centroid_difference(float64_model, weighted):
+    """Eqs. 2-3, and Eqs. 9-11 with weights: ∇ of Σ ρ min(rA, clip(r)A) at θ_old, exactly."""
+    v = float64_model.gradients(RESPONSES)
+    advantage = float64_model.advantages(RESPONSES)
+    weight = None
+    if weighted:
+        weight = torch.rand(len(v), generator=torch.Generator().manual_seed(1)).double()
+
+    logprob = float64_model.logprobs(RESPONSES)
     surrogate = clipped_surrogate(logprob, logprob.detach(), advantage)
-    gradient = torch.autograd.grad((surrogate if weight is None else weight * surrogate).sum(), list(policy.parameters()))
+    objective = surrogate.sum() if weight is None else (weight * surrogate).sum()
+    gradient = torch.autograd.grad(objective, float64_model.parameters)
     gradient = torch.cat([g.flatten() for g in gradient])
+
     mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage, weight)
-    predicted = (mass_pos * mu_pos - mass_neg * mu_neg).float()
+    predicted = mass_pos * mu_pos - mass_neg * mu_neg  # Eq. 2
     assert (gradient - predicted).norm() / gradient.norm() < 1e-5
 
 
-def test_discriminator_scores_predict_the_change_of_log_probability(gradients, base, batch):
-    """Eq. 4: after a small plain-SGD step, Δ log π of tokens in other contexts follows the linear score."""
-    policy, index, advantage, v = gradients
-    others = torch.tensor([5, 18])
-    u, before = token_gradients(policy, batch, others), policy.rows(batch, others).logprob.detach()
-    centroids = side_centroids(v, advantage)
+def test_discriminator_scores_predict_the_change_of_log_probability(float64_model):
+    """Eq. 4: a small step moves log π in other contexts at the rate of the linear score."""
+    v = float64_model.gradients(RESPONSES)
+    u = float64_model.gradients(OTHERS)
+    centroids = side_centroids(v, float64_model.advantages(RESPONSES))
     predicted = discriminator_scores(u, *centroids)
-    step = centroids[2] * centroids[0] - centroids[3] * centroids[1]
+
+    mu_pos, mu_neg, mass_pos, mass_neg = centroids
+    step = mass_pos * mu_pos - mass_neg * mu_neg
+    step = step.split([p.numel() for p in float64_model.parameters])
+    size = 5e-7  # float32 inside the norms blurs a smaller step, curvature a larger one
+    after = []
     with torch.no_grad():
-        for p, change in zip(policy.parameters(), step.split([p.numel() for p in policy.parameters()])):
-            p += 1e-5 * change.view_as(p)
-        after = policy.rows(batch, others).logprob
-    actual = (after - before).double() / 1e-5
-    assert torch.corrcoef(torch.stack([actual, predicted.double()]))[0, 1] > 0.99
-    assert (actual - predicted).norm() / actual.norm() < 0.1  # the scale too, not only the direction
-
-
-def token_batch(length, seed=0, **changes):
-    """A TokenBatch of random numbers; advantages 1, -1, 0.5, 0 in turn."""
-    g, N = torch.Generator().manual_seed(seed), int(length.sum())
-    advantage = torch.tensor([1.0, -1, 0.5, 0])[torch.arange(len(length)) % 4].repeat_interleave(length)
-    batch = dict(advantage=advantage, logprob=-torch.rand(N, generator=g), entropy=torch.rand(N, generator=g), hidden=torch.randn(N, 4, generator=g),
-                 length=length, token=torch.randint(6, (N,), generator=g), mine=torch.arange(N))
-    head = torch.randn(6, 4, generator=g)
-    return TokenBatch(**(batch | {"head": lambda: head, "current": batch["logprob"]} | changes))
-
-
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"delta"}))
-def test_methods_have_mean_one(name):
-    assert METHODS[name](token_batch(torch.tensor([2, 5, 3]))).mean() == pytest.approx(1)
-
-
-def test_grpo_and_dapo_weights_match_their_formulas():
-    tokens = token_batch(torch.tensor([2, 5, 3]))
-    assert torch.equal(METHODS["dapo"](tokens), torch.ones(10))
-    u = torch.arange(10.0)  # Eq. 12: the weighted token average is the mean over responses of the mean inside each
-    expected = torch.stack([part.mean() for part in u.split([2, 5, 3])]).mean()
-    for name in ("grpo", "sapo"):
-        torch.testing.assert_close((METHODS[name](tokens) * u).mean(), expected)
-
-
-def test_forking_tokens_keep_the_top_fifth_by_entropy():
-    tokens = token_batch(torch.tensor([4, 6, 13]))
-    weights = METHODS["forking_tokens"](tokens)
-    kept = weights > 0
-    assert kept.sum() == 5 and tokens.entropy[kept].min() > tokens.entropy[~kept].max() and torch.all(weights[kept] == 23 / 5)
-
-
-def test_fipo_weights_match_an_explicit_double_sum():
-    """Eq. 15: F_t = Σ_{k>=t} γ^(k-t) z_k inside each response, z = log r but 0 where r > 10, then clip(exp F, 1, 1.2)."""
-    length = torch.tensor([3, 40, 7])
-    g = torch.Generator().manual_seed(3)
-    current = token_batch(length).logprob + 0.06 * torch.randn(50, generator=g)
-    current[5] += 4.0  # a ratio above 10
-    tokens = token_batch(length, current=current)
-    expected, start = [], 0
-    for n in length.tolist():
-        z = [float(x) if math.exp(float(x)) <= 10 else 0.0 for x in (current - tokens.logprob)[start:start + n]]
-        for t in range(n):
-            F = sum(2 ** (-(k - t) / 32) * z[k] for k in range(t, n))
-            expected.append(min(max(math.exp(F), 1.0), 1.2))
-        start += n
-    ours = METHODS["fipo"](tokens)
-    torch.testing.assert_close(ours, torch.tensor(expected), rtol=1e-5, atol=1e-5)
-    assert ((ours > 1) & (ours < 1.2)).any() and (ours == 1).any()
-
-
-def test_fipo_equals_dapo_where_the_ratio_is_one():
-    assert torch.equal(METHODS["fipo"](token_batch(torch.tensor([3, 4]))), torch.ones(7))
-
-
-def test_sapo_surrogate_slope_is_the_formulas_and_one_at_ratio_one():
-    """Its gradient weight is A r sech²(τ (r-1) / 2), τ = 1 or 1.05."""
-    log_ratio = torch.linspace(-1, 1, 21, requires_grad=True)
-    for A, tau in ((1.5, 1.0), (-0.5, 1.05)):
-        advantage = torch.full((21,), A)
-        gradient, = torch.autograd.grad(sapo_surrogate(log_ratio, torch.zeros(21), advantage).sum(), log_ratio)
-        r = log_ratio.detach().exp()
-        torch.testing.assert_close(gradient, A * r / torch.cosh(tau * (r - 1) / 2) ** 2)
-        assert gradient[10].item() == pytest.approx(A)
-
-
-def test_reinforce_surrogate_has_no_ratio_and_no_clip():
-    logprob = torch.tensor([-3.0, -0.1], requires_grad=True)
-    gradient, = torch.autograd.grad(reinforce_surrogate(logprob, torch.tensor([-9.0, -9.0]), torch.tensor([2.0, -1.0])).sum(), logprob)
-    assert gradient.tolist() == [2.0, -1.0]
-
-
-def test_selected_keeps_the_share_with_mean_one():
-    weights = selected(torch.tensor([0.1, 0.9, 0.5, 0.3, 0.7]), 0.5)
-    assert weights.tolist() == pytest.approx([0, 5 / 3, 5 / 3, 0, 5 / 3])
+        for sign in (1, -1):
+            for p, change in zip(float64_model.parameters, step, strict=True):
+                p += sign * size * change.view_as(p)
+            after.append(float64_model.logprobs(OTHERS))
+            for p, change in zip(float64_model.parameters, step, strict=True):
+                p -= sign * size * change.view_as(p)
+    rate = (after[0] - after[1]) / (2 * size)
+    assert (rate - predicted).norm() / rate.norm() < 0.01

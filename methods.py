@@ -1,0 +1,171 @@
+"""Every method as token weights: near θ_old each update is Δθ ∝ Σ ρ A v, and a method picks ρ.
+
+App. E (Eqs. 9-15) and App. J of the paper. A method is one record, `Method`, that says all that is
+special about it; train.py offers every entry of METHODS as `--method NAME`.
+
+Departures: (1) forking tokens divide by the tokens they keep, as their official code does; the
+paper's formula divides by all, which makes the loss five times smaller. (2) FIPO's release drops a
+response in which more than one token is dual-clipped; the paper's objective does not, nor do we.
+(3) REINFORCE keeps the division by the group's standard deviation, for equal scales.
+
+Shapes: B responses, N packed response tokens, H hidden size, V vocabulary.
+Symbols: A advantage, r ratio, ρ token weight, λ coefficient.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from delta import delta_coefficients, token_gradient_proxy
+from grpo import clipped_surrogate
+from infra.flags import NonNegative, Share, WholeNumber, flag, refuse_foreign
+from infra.packing import TokenBatch
+
+
+@dataclass
+class MethodFlags:
+    """What the methods of this file can be told on the command line."""
+
+    _argument_group_name = "method"
+
+    method: str = flag("delta", "token weights (App. E)")
+    clip_low: Share = flag(0.2, "ε_low of the ratio clip")
+    clip_high: NonNegative = flag(0.28, "ε_high of the ratio clip (grpo: 0.2)")
+    K: WholeNumber = flag(1, "delta: refinements of the centroids")
+    lam_min: NonNegative = flag(0.8, "delta: λ_min, lower end of the coefficients' range")
+    lam_max: NonNegative = flag(1.2, "delta: λ_max, upper end of the coefficients' range")
+
+
+def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
+    """The surrogate of DAPO and most others, with the flags' clip (Sec. 2): [N]."""
+    return clipped_surrogate(logprob, old_logprob, advantage, flags.clip_low, flags.clip_high)
+
+
+@dataclass(frozen=True)
+class Method:
+    """All that is special about a method."""
+
+    # (tokens, flags) -> ρ [N], of mean 1. Once per rollout batch, then frozen over its updates ...
+    weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
+    # ... or anew at every update, from tokens.current.
+    follows_policy: bool = False
+
+    # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise
+    surrogate: Callable[..., torch.Tensor] = clipped
+    # (ε_low, ε_high) unless the flags say otherwise; None where the surrogate has no hard clip
+    clip: tuple[float, float] | None = (0.2, 0.28)
+
+    # (rows, head) -> [n, ...], what scoring keeps of the hidden states for `weights`, as
+    # tokens.kept. rows: hidden [n, H], logprob [n], token [n]; head(): LM head [V, H]
+    keep: Callable[..., torch.Tensor] | None = None
+
+    # its own flags: with another method they are refused
+    flags: tuple[str, ...] = ()
+
+
+# ---- DAPO and its relatives ----------------------------------------------------------------------
+
+
+def ones(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """ρ = 1: every token counts the same (Eq. 13)."""
+    return torch.ones_like(tokens.advantage)
+
+
+def by_response(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """ρ = 1/|o_i|: a mean inside each response, then over responses (Eq. 12)."""
+    mean_length = tokens.length.sum() / len(tokens.length)
+    weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
+    return weight.repeat_interleave(tokens.length)
+
+
+def reinforce_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
+    """A log π per token: no ratio and no clip."""
+    return advantage * logprob
+
+
+# ---- forking tokens ------------------------------------------------------------------------------
+
+
+def forking_tokens(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """ρ = 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14)."""
+    return top_share(tokens.entropy, 0.2)
+
+
+def top_share(values: torch.Tensor, share: float) -> torch.Tensor:
+    """N / n on the n = ceil(share N) tokens of highest value, else 0: [N], of mean 1."""
+    n = math.ceil(share * len(values))
+    weights = torch.zeros_like(values)
+    weights[values.topk(n).indices] = len(values) / max(n, 1)
+    return weights
+
+
+# ---- SAPO ----------------------------------------------------------------------------------------
+
+
+def sapo_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
+    """A (4/τ) σ(τ (r - 1)), τ = 1.0 where A > 0, else 1.05 (App. J).
+
+    A soft gate in the place of the clip: its slope in log π is A at r = 1, and fades on both sides.
+    """
+    ratio = (logprob - old_logprob).clamp(-20, 20).exp()  # r
+    tau = torch.where(advantage > 0, 1.0, 1.05)
+    return advantage * 4 / tau * torch.sigmoid(tau * (ratio - 1))
+
+
+# ---- FIPO ----------------------------------------------------------------------------------------
+
+FIPO_DECAY = 2 ** (-1 / 32)  # a half-life of 32 tokens
+FIPO_SAFETY = 10  # the log-ratio counts as 0 where r is above this
+FIPO_CLIP = (1.0, 1.2)  # of the weights
+
+
+def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """ρ_t = clip(exp F_t, 1, 1.2), F_t = Σ_{k>=t} γ^(k-t) log r_k inside a response (Eq. 15).
+
+    F is the discounted future KL, the current token included. Not renormalised, as in the release,
+    and 1 wherever r = 1.
+    """
+    log_ratio = (tokens.current - tokens.logprob).clamp(-20, 20)
+    z = torch.where(log_ratio.exp() <= FIPO_SAFETY, log_ratio, 0.0)
+
+    lengths = tokens.length.tolist()
+    future = pad_sequence(z.split(lengths))  # [T, B], 0 after a response's end
+    for t in range(len(future) - 2, -1, -1):
+        future[t] += FIPO_DECAY * future[t + 1]  # F_t = z_t + γ F_{t+1}
+
+    packed = [future[:n, i] for i, n in enumerate(lengths)]
+    return torch.cat(packed).exp().clamp(*FIPO_CLIP)
+
+
+# ---- DelTA ---------------------------------------------------------------------------------------
+
+
+def row_proxy(rows, head) -> torch.Tensor:
+    """v = (1 - p) h of each token (App. F): what scoring keeps for DelTA."""
+    return token_gradient_proxy(rows.hidden, rows.logprob)
+
+
+def delta(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """ρ = λ̄, the discriminative coefficients (Sec. 3.2)."""
+    return delta_coefficients(tokens.kept, tokens.advantage, flags.K, flags.lam_min, flags.lam_max)
+
+
+METHODS = {
+    "dapo": Method(weights=ones),
+    "grpo": Method(weights=by_response, clip=(0.2, 0.2)),
+    "reinforce": Method(weights=ones, surrogate=reinforce_surrogate, clip=None),
+    "forking_tokens": Method(weights=forking_tokens),
+    "sapo": Method(weights=by_response, surrogate=sapo_surrogate, clip=None),
+    "fipo": Method(weights=fipo, follows_policy=True),
+    "delta": Method(weights=delta, keep=row_proxy, flags=("K", "lam_min", "lam_max")),
+}
+
+
+def check_flags(flags: MethodFlags) -> None:
+    """Raise UserError for a flag of another method than --method."""
+    for name, method in METHODS.items():
+        if name != flags.method:
+            refuse_foreign(flags, method.flags, owner=name)

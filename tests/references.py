@@ -1,0 +1,113 @@
+"""What several tests hold the maths against: small batches, and DelTA token by token in floats."""
+
+import math
+from types import SimpleNamespace
+
+import torch
+
+from infra.packing import TokenBatch
+from infra.rows import Rows
+
+
+def two_sides(N=61, H=5, seed=0, dtype=torch.float32):
+    """(v [N, H], advantage [N]): three advantages above 0, two below, some rows of 0."""
+    g = torch.Generator().manual_seed(seed)
+    values = torch.tensor([1.7, -0.4, 0.0, 0.3, -2.1, 0.9])
+    advantage = values[torch.randint(6, (N,), generator=g)]
+    v = torch.randn(N, H, generator=g) * torch.rand(N, 1, generator=g) * 3 + 1.0
+    v[advantage > 0, 0] += 0.7
+    v[advantage < 0, 1] -= 0.4
+    return v.to(dtype), advantage
+
+
+def token_batch(lengths, seed=0, **changes) -> TokenBatch:
+    """A TokenBatch of random numbers, v of 4 numbers a token; advantages 1, -1, 0.5, 0 in turn."""
+    g = torch.Generator().manual_seed(seed)
+    length = torch.tensor(lengths)
+    N = int(length.sum())
+    of_response = torch.tensor([1.0, -1, 0.5, 0])[torch.arange(len(length)) % 4]
+    logprob = -torch.rand(N, generator=g)
+    batch = {
+        "logprob": logprob,
+        "entropy": torch.rand(N, generator=g),
+        "token": torch.randint(6, (N,), generator=g),
+        "length": length,
+        "kept": Rows(torch.randn(N, 4, generator=g), torch.arange(N), N),
+        "advantage": of_response.repeat_interleave(length),
+        "current": logprob,
+        "generator": torch.Generator().manual_seed(seed),
+    }
+    return TokenBatch(**(batch | changes))
+
+
+def token_rows(hidden, token, logprob=None):
+    """What a method's `keep` is handed."""
+    return SimpleNamespace(hidden=hidden, token=token, logprob=logprob)
+
+
+def squared_distance(x, y):
+    return sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
+
+
+class SlowDelta:
+    """Sec. 3.2 and Apps. F-H token by token, by explicit squared distances, in Python floats."""
+
+    def __init__(self, v, advantage, variant="full"):
+        self.v = v.double().tolist()
+        self.A = advantage.double().tolist()
+        self.variant = variant
+        self.plus = [i for i, a in enumerate(self.A) if a > 0]
+        self.minus = [i for i, a in enumerate(self.A) if a < 0]
+
+    def centroid(self, side, alpha):
+        total = sum(abs(self.A[i]) * alpha[i] for i in side)
+        if total == 0:
+            return [0.0] * len(self.v[0])
+        return [
+            sum(abs(self.A[i]) * alpha[i] * self.v[i][j] for i in side) / total
+            for j in range(len(self.v[0]))
+        ]
+
+    def margins(self, alpha):
+        mu_plus = self.centroid(self.plus, alpha)
+        mu_minus = self.centroid(self.minus, alpha)
+        out = [0.0] * len(self.v)
+        for side, own, other in [(self.plus, mu_plus, mu_minus), (self.minus, mu_minus, mu_plus)]:
+            for i in side:
+                out[i] = -squared_distance(self.v[i], own)
+                if self.variant != "within_side":
+                    out[i] += squared_distance(self.v[i], other)
+        return out
+
+    def temperatures(self, delta):
+        out = []
+        for side in (self.plus, self.minus):
+            mean = sum(delta[i] for i in side) / len(side)
+            variance = sum((delta[i] - mean) ** 2 for i in side) / len(side)
+            out.append(math.sqrt(max(variance, 1e-12)))
+        return out
+
+    def scores(self, delta, gamma):
+        if self.variant == "hard":
+            return [float(d > 0) for d in delta]
+        own = [gamma[0] if a > 0 else gamma[1] for a in self.A]
+        return [1 / (1 + math.exp(-d / g)) for d, g in zip(delta, own, strict=True)]
+
+    def coefficients(self, K, lam_min, lam_max):
+        delta = self.margins([1.0] * len(self.v))
+        gamma = self.temperatures(delta)
+        for _ in range(K):
+            alpha = self.scores(delta, gamma)
+            next_gamma = self.temperatures(delta)
+            delta = self.margins(alpha)
+            gamma = next_gamma
+        alpha = self.scores(delta, gamma)
+
+        if self.variant == "no_range_map":
+            lam = [x if a else 0.0 for x, a in zip(alpha, self.A, strict=True)]
+        else:
+            mapped = [lam_min + (lam_max - lam_min) * x for x in alpha]
+            lam = [x if a else lam_min for x, a in zip(mapped, self.A, strict=True)]
+        if self.variant == "no_norm":
+            return torch.tensor(lam, dtype=torch.float64)
+        return torch.tensor([x * len(lam) / sum(lam) for x in lam], dtype=torch.float64)

@@ -1,0 +1,186 @@
+"""ablations.py: each variant against the slow reference, the proxies against autograd."""
+
+import math
+
+import pytest
+import torch
+from references import SlowDelta, token_batch, token_rows, two_sides
+
+import train
+from ablations import (
+    VARIANTS,
+    configured,
+    delta_coefficients,
+    fixed_temperatures,
+    lm_head_gradient,
+    top_k_hidden_gradient,
+)
+from delta import Pieces
+from delta import delta_coefficients as paper_coefficients
+from methods import METHODS
+
+
+def delta_weights(tokens, *flags):
+    """The weights of --method delta with these flags."""
+    cfg = train.parse_config([str(flag) for flag in flags])
+    return configured(METHODS["delta"], cfg).weights(tokens, cfg)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("K", [0, 1, 2, 3])
+def test_delta_coefficients_match_reference(K, variant):
+    v, advantage = two_sides(seed=K)
+    expected = SlowDelta(v, advantage, variant).coefficients(K, 0.7, 1.3)
+    ours = delta_coefficients(v, advantage, K, 0.7, 1.3, variant)
+    torch.testing.assert_close(ours, expected.float(), rtol=2e-5, atol=2e-5)
+    in_float64 = delta_coefficients(v.double(), advantage.double(), K, 0.7, 1.3, variant)
+    torch.testing.assert_close(in_float64, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_full_is_the_paper():
+    v, advantage = two_sides(seed=4)
+    assert torch.equal(delta_coefficients(v, advantage), paper_coefficients(v, advantage))
+
+
+def test_variants_all_differ():
+    v, advantage = two_sides(seed=4)
+    results = [delta_coefficients(v, advantage, variant=variant) for variant in VARIANTS]
+    for i, one in enumerate(results):
+        for other in results[:i]:
+            assert (one - other).abs().max() > 1e-3
+
+
+def test_an_unknown_variant_is_refused():
+    with pytest.raises(ValueError, match="variant is 'x'"):
+        delta_coefficients(*two_sides(), variant="x")
+
+
+def test_zero_advantage_rows_get_lam_min_or_no_weight():
+    v, advantage = two_sides(seed=6)
+    lam = delta_coefficients(v, advantage, lam_min=0.6, variant="no_norm")
+    assert torch.all(lam[advantage == 0] == 0.6)
+    assert torch.all(lam[advantage != 0] > 0.6)
+    raw = delta_coefficients(v, advantage, variant="no_range_map")
+    assert torch.all(raw[advantage == 0] == 0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("K", [0, 1, 3])
+@pytest.mark.parametrize("v", [torch.zeros(4, 3), torch.ones(4, 3), torch.full((4, 3), 1e15)])
+def test_variants_are_finite_for_finite_input(v, K, variant):
+    for lam_min, lam_max in ((0.0, 0.0), (0.0, 1.0), (0.8, 1.2)):
+        advantage = torch.tensor([1.0, 2.0, -1.0, 0.0])
+        lam = delta_coefficients(v, advantage, K, lam_min, lam_max, variant)
+        assert lam.isfinite().all()
+
+
+def test_fixed_temperatures_keep_the_first_batchs():
+    """The first batch gives what `full` gives; a second one is scored with the first's γ."""
+    v1, advantage1 = two_sides(seed=1)
+    v2, advantage2 = two_sides(seed=2)
+    memory = {}
+    pieces = Pieces(temperatures=fixed_temperatures(memory))
+    first = paper_coefficients(v1, advantage1, pieces=pieces)
+    torch.testing.assert_close(first, paper_coefficients(v1, advantage1))
+    kept = list(memory["gamma"])
+
+    pieces = Pieces(temperatures=fixed_temperatures(memory))  # as in the next step of a run
+    second = paper_coefficients(3 * v2, advantage2, pieces=pieces)
+    assert memory["gamma"] == kept
+    assert (second - paper_coefficients(3 * v2, advantage2)).abs().max() > 1e-2
+
+    slow = SlowDelta(3 * v2, advantage2)
+    alpha = slow.scores(slow.margins([1.0] * len(v2)), kept)
+    alpha = torch.tensor(slow.scores(slow.margins(alpha), kept))
+    lam = torch.where(advantage2 == 0, 0.8, 0.8 + 0.4 * alpha)
+    torch.testing.assert_close(second.double(), (lam / lam.mean()).double(), rtol=1e-4, atol=1e-4)
+
+
+def test_top_k_hidden_gradient_is_the_gradient_for_all_tokens():
+    """App. F: with k = V it is ∇_h log p(y), by autograd."""
+    g = torch.Generator().manual_seed(0)
+    W = torch.randn(9, 4, generator=g)
+    h = torch.randn(5, 4, generator=g, requires_grad=True)
+    y = torch.tensor([0, 3, 8, 3, 1])
+    logprob = (h @ W.T).log_softmax(-1).gather(1, y[:, None])
+    (gradient,) = torch.autograd.grad(logprob.sum(), h)
+    rows = token_rows(h.detach(), y)
+    for k in (9, 100):
+        torch.testing.assert_close(top_k_hidden_gradient(rows, lambda: W, k), gradient)
+
+
+def test_top_k_hidden_gradient_restricts_the_softmax_to_the_likeliest():
+    g = torch.Generator().manual_seed(0)
+    W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
+    y = torch.tensor([0, 3, 8, 3, 1])
+    ours = top_k_hidden_gradient(token_rows(h, y), lambda: W, k=3)
+    for i in range(5):
+        logits = [float(W[j] @ h[i]) for j in range(9)]
+        top = sorted(range(9), key=lambda j: -logits[j])[:3]
+        total = sum(math.exp(logits[j]) for j in top)
+        expected = sum(math.exp(logits[j]) / total * W[j] for j in top)
+        torch.testing.assert_close(ours[i], W[y[i]] - expected)
+
+
+def test_lm_head_gradient_is_autograds():
+    g = torch.Generator().manual_seed(1)
+    W = torch.randn(6, 3, generator=g, requires_grad=True)
+    h, y = torch.randn(4, 3, generator=g), torch.tensor([5, 0, 2, 2])
+    logprob = (h @ W.T).log_softmax(-1).gather(1, y[:, None]).squeeze(1)
+    rows = [torch.autograd.grad(x, W, retain_graph=True)[0].flatten() for x in logprob]
+    ours = lm_head_gradient(token_rows(h, y), lambda: W.detach())
+    torch.testing.assert_close(ours, torch.stack(rows))
+
+
+def test_random_coefficients_are_uniform_in_their_range_and_seeded():
+    def draw(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return delta_weights(
+            token_batch([400, 600], generator=generator), "--delta-variant", "random"
+        )
+
+    lam = draw(0)
+    assert torch.equal(lam, draw(0))
+    assert not torch.equal(lam, draw(1))
+    assert lam.mean() == pytest.approx(1, abs=1e-6)
+    assert 0.78 < lam.min() < 0.82
+    assert 1.18 < lam.max() < 1.22
+    assert abs(lam.median() - 1) < 0.02
+
+
+def test_select_keeps_the_tokens_of_highest_or_lowest_coefficient():
+    tokens = token_batch([20, 30, 11])
+    share = ("--select-share", 0.3)
+    lam = delta_weights(tokens)
+    top = delta_weights(tokens, "--select", "top", *share) > 0
+    bottom = delta_weights(tokens, "--select", "bottom", *share) > 0
+    assert top.sum() == bottom.sum() == math.ceil(0.3 * 61)
+    assert not (top & bottom).any()
+    assert lam[top].min() >= lam[~top].max()
+    assert lam[bottom].max() <= lam[~bottom].min()
+    chance = delta_weights(tokens, "--select", "random", *share) > 0
+    assert chance.sum() == top.sum()
+    assert not torch.equal(chance, top)
+
+
+def test_select_looks_only_at_tokens_with_an_advantage():
+    """Rows of zero advantage have the lowest λ of all and must not fill up the bottom share."""
+    tokens = token_batch([20, 30, 11, 25])  # the fourth response has no advantage
+    weights = delta_weights(tokens, "--select", "bottom", "--select-share", 0.3)
+    sides = tokens.advantage != 0
+    assert (weights[sides] > 0).sum() == math.ceil(0.3 * 61)
+    assert weights[sides].mean() == pytest.approx(1)
+    assert torch.all(weights[~sides] == 1)
+
+
+def test_configured_keeps_what_the_proxy_needs():
+    """The record's `keep` follows --proxy; the random control keeps no hidden states at all."""
+    rows = token_rows(torch.randn(3, 4), torch.tensor([1, 0, 5]), -torch.rand(3))
+    head = torch.randn(6, 4)
+    shapes = {}
+    for proxy in ("lm_head", "topk", "exact"):
+        cfg = train.parse_config(["--proxy", proxy, "--proxy-topk", "2"])
+        shapes[proxy] = configured(METHODS["delta"], cfg).keep(rows, lambda: head).shape
+    assert shapes == {"lm_head": (3, 4), "topk": (3, 4), "exact": (3, 24)}
+    cfg = train.parse_config(["--delta-variant", "random"])
+    assert configured(METHODS["delta"], cfg).keep is None

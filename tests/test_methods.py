@@ -1,0 +1,119 @@
+"""methods.py: each method's weights and surrogate against the formula it cites."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from references import token_batch
+
+from methods import METHODS, clipped, reinforce_surrogate, sapo_surrogate, top_share
+
+FLAGS = SimpleNamespace(clip_low=0.2, clip_high=0.28, K=1, lam_min=0.8, lam_max=1.2)
+
+
+def weights(name, tokens):
+    return METHODS[name].weights(tokens, FLAGS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_have_mean_one(name):
+    assert weights(name, token_batch([2, 5, 3])).mean() == pytest.approx(1)
+
+
+def test_dapo_weighs_every_token_the_same():
+    assert torch.equal(weights("dapo", token_batch([2, 5, 3])), torch.ones(10))
+
+
+@pytest.mark.parametrize("name", ["grpo", "sapo"])
+def test_grpo_weights_average_inside_each_response_first(name):
+    """Eq. 12: the weighted token average is the mean over responses of the mean inside each."""
+    u = torch.arange(10.0)
+    expected = torch.stack([part.mean() for part in u.split([2, 5, 3])]).mean()
+    torch.testing.assert_close((weights(name, token_batch([2, 5, 3])) * u).mean(), expected)
+
+
+def test_forking_tokens_keep_the_top_fifth_by_entropy():
+    tokens = token_batch([4, 6, 13])
+    rho = weights("forking_tokens", tokens)
+    kept = rho > 0
+    assert kept.sum() == 5
+    assert tokens.entropy[kept].min() > tokens.entropy[~kept].max()
+    assert torch.all(rho[kept] == 23 / 5)
+
+
+def test_top_share_keeps_the_share_with_mean_one():
+    rho = top_share(torch.tensor([0.1, 0.9, 0.5, 0.3, 0.7]), 0.5)
+    assert rho.tolist() == pytest.approx([0, 5 / 3, 5 / 3, 0, 5 / 3])
+
+
+def fipo_by_double_sum(log_ratio, lengths):
+    """Eq. 15 term by term."""
+    expected = []
+    start = 0
+    for n in lengths:
+        z = [x if math.exp(x) <= 10 else 0.0 for x in log_ratio[start : start + n]]
+        for t in range(n):
+            future = sum(2 ** (-(k - t) / 32) * z[k] for k in range(t, n))
+            expected.append(min(max(math.exp(future), 1.0), 1.2))
+        start += n
+    return torch.tensor(expected)
+
+
+def test_fipo_weights_match_an_explicit_double_sum():
+    lengths = [3, 40, 7]
+    g = torch.Generator().manual_seed(3)
+    current = token_batch(lengths).logprob + 0.06 * torch.randn(50, generator=g)
+    current[5] += 4.0  # a ratio above the safety threshold
+    tokens = token_batch(lengths, current=current)
+    expected = fipo_by_double_sum((current - tokens.logprob).tolist(), lengths)
+
+    ours = weights("fipo", tokens)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+    assert ((ours > 1) & (ours < 1.2)).any()
+    assert (ours == 1).any()
+
+
+def test_fipo_equals_dapo_where_the_ratio_is_one():
+    assert torch.equal(weights("fipo", token_batch([3, 4])), torch.ones(7))
+
+
+def test_only_fipo_follows_the_policy():
+    assert [name for name in METHODS if METHODS[name].follows_policy] == ["fipo"]
+
+
+@pytest.mark.parametrize("A, tau", [(1.5, 1.0), (-0.5, 1.05)])
+def test_sapo_surrogate_slope_is_the_formulas_and_one_at_ratio_one(A, tau):
+    """Its gradient weight is A r sech²(τ (r-1) / 2), τ = 1 or 1.05 by the sign of A."""
+    log_ratio = torch.linspace(-1, 1, 21, requires_grad=True)
+    advantage = torch.full((21,), A)
+    surrogate = sapo_surrogate(log_ratio, torch.zeros(21), advantage, FLAGS)
+    (gradient,) = torch.autograd.grad(surrogate.sum(), log_ratio)
+    r = log_ratio.detach().exp()
+    torch.testing.assert_close(gradient, A * r / torch.cosh(tau * (r - 1) / 2) ** 2)
+    assert gradient[10].item() == pytest.approx(A)
+
+
+def test_reinforce_surrogate_has_no_ratio_and_no_clip():
+    logprob = torch.tensor([-3.0, -0.1], requires_grad=True)
+    advantage = torch.tensor([2.0, -1.0])
+    surrogate = reinforce_surrogate(logprob, torch.tensor([-9.0, -9.0]), advantage, FLAGS)
+    (gradient,) = torch.autograd.grad(surrogate.sum(), logprob)
+    assert gradient.tolist() == [2.0, -1.0]
+
+
+def test_clipped_surrogate_takes_the_flags_clip():
+    narrow = SimpleNamespace(clip_low=0.1, clip_high=0.05)
+    ratios = torch.tensor([0.5, 2.0]).log()
+    out = clipped(ratios, torch.zeros(2), torch.tensor([-1.0, 1.0]), narrow)
+    assert out.tolist() == pytest.approx([-0.9, 1.05])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_slope_of_every_surrogate_at_ratio_one_is_the_advantage(name):
+    """Eq. 9: near θ_old every method is Σ ρ A v, so the surrogate itself has slope A."""
+    logprob = torch.tensor([-0.3, -1.0, -2.0], requires_grad=True)
+    advantage = torch.tensor([1.3, -0.7, 0.0])
+    surrogate = METHODS[name].surrogate(logprob, logprob.detach(), advantage, FLAGS)
+    (gradient,) = torch.autograd.grad(surrogate.sum(), logprob)
+    torch.testing.assert_close(gradient, advantage)
