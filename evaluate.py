@@ -1,236 +1,494 @@
-"""The paper's evaluation protocol (App. I, App. K): n samples a problem, avg@n and pass@n, and whether one model beats another.
+"""The paper's evaluation (App. I), and its test of whether one model beats another (App. K).
 
-    torchrun evaluate.py --model DIR --benchmarks aime24,aime25 --samples 16     sample, grade, save
-    python evaluate.py --model DIR --benchmarks aime24,aime25 --regrade          grade the saved responses again
-    python evaluate.py compare A B                                               A, B: two output folders; is A better?
+    python evaluate.py --model DIR --benchmarks aime24,aime25            sample, grade, summarise
+    torchrun --nproc_per_node 8 evaluate.py --model DIR                  the same, on eight GPUs
+    python evaluate.py --model DIR --benchmarks aime24,aime25 --regrade  grade saved responses again
+    python evaluate.py compare A B         two output folders: does A's model beat B's?
 
-Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so an interrupted run continues; ranks share the
-problems, and a response depends on (seed, problem, sample) alone. scores.json holds what `compare` reads (benchmarks/compare.py).
-What a run of train.py writes is written here too: metrics, samples, the exported model.
+Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so the
+same command continues an interrupted run. Ranks share the problems, and a response depends on
+(seed, problem, sample) alone. scores.json holds the averages, and what `compare` reads.
+
+Departures from the paper: (1) a paired bootstrap over problems stands beside App. K's test, whose
+repetitions do not tell how much depends on which problems were asked.
+
+Shapes: P problems of a benchmark, n samples a problem, which are n repetitions of the benchmark.
 """
-import json, math, os, shutil, sys
-from dataclasses import dataclass, field
+
+import json
+import math
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np, torch, torch.distributed as dist
-from transformers import HfArgumentParser
+import numpy as np
+import torch
+from torch import distributed as dist
 
-from data import Rollouts, UserError, draw, encode_prompts, grade, join, load_problems, packed_rows
-from policy import Policy, load_model, start_ranks
+from infra.errors import UserError
+from infra.files import append_line, complete_lines, write_aside
+from infra.flags import (
+    AtLeastOne,
+    Parser,
+    PositiveShare,
+    SamplingFlags,
+    TaskFlags,
+    check_limits,
+    flag,
+)
+from infra.loading import load_model
+from infra.packing import Rollouts
+from infra.problems import encode_prompts, load_problems
+from infra.ranks import start_ranks
 from rollout import rollout
+from verify import grade
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
 
-def sample_scores(lm, tokenizer, problems: list[dict], prompts: list[list[int]], samples: int, max_new_tokens: int, temperature: float,
-                  top_p: float, seed: int, rows: int) -> np.ndarray:
-    """Grades [P, samples] of freshly sampled responses; train.py's evaluation. Random numbers are those of step 0, every time."""
-    out = rollout(lm, tokenizer, prompts, range(len(problems)), samples, max_new_tokens, temperature, top_p, seed, step=0, rows=rows)
-    return np.array([grade(text, problems[i // samples]) for i, text in enumerate(out.texts)]).reshape(len(problems), samples)
-
-
-def collect(lm, tokenizer, problems: list[dict], prompts: list[list[int]], cfg, state: dict, step: int,
-            stop=lambda: False) -> tuple:
-    """Sample and verify a batch: (rollouts, their problems, rewards [B] in {0, 1}). Advances the data position.
-
-    With dynamic sampling, groups of equal rewards make room for further prompts, in up to 10 rounds; what then still lacks is filled
-    up with such groups.
-    """
-    parts, batch, rewards, G = [], [], [], cfg.group_size
-    for _ in range(10 if cfg.dynamic_sampling else 1):
-        chosen = draw(len(problems), state["position"], cfg.prompts, cfg.seed)
-        state["position"] += cfg.prompts
-        # sample: G responses per prompt from θ_old
-        parts.append(rollout(lm, tokenizer, [prompts[i] for i in chosen], chosen, G, cfg.max_new_tokens, cfg.temperature,
-                             seed=cfg.seed, step=step, rows=cfg.rollout_rows, stop=stop))
-        batch += [problems[i] for i in chosen for _ in range(G)]
-        # verify: R_i = 1 if the final answer is right, else 0
-        rewards += [grade(text, p) for text, p in zip(parts[-1].texts, batch[len(rewards):])]
-        mixed = [len(set(rewards[i:i + G])) > 1 for i in range(0, len(rewards), G)]
-        if sum(mixed) >= cfg.prompts: break
-    groups = sorted(range(len(mixed)), key=lambda g: cfg.dynamic_sampling and not mixed[g])[:cfg.prompts]  # a stable sort
-    index = [g * G + i for g in groups for i in range(G)]
-    return join(parts).pick(index), [batch[i] for i in index], torch.tensor([rewards[i] for i in index], device=parts[0].ids.device)
-
-
-def summary(scores: np.ndarray) -> dict:
-    """avg@n, pass@n (any sample right), the standard error of avg@n over problems, and the n repetitions, from grades [P, n]."""
-    by_problem = scores.mean(axis=1)
-    error = by_problem.std(ddof=1) / math.sqrt(len(by_problem)) if len(by_problem) > 1 else float("nan")
-    return {"problems": len(scores), "avg": float(by_problem.mean()), "pass": float(scores.max(axis=1).mean()), "stderr": float(error),
-            "repetitions": scores.mean(axis=0).tolist(), "by_problem": by_problem.tolist()}
-
-
-def weighted_average(values: list, problems: list[int]):
-    """The paper's average over benchmarks, weighted by their question counts (Table 1)."""
-    return sum(v * n for v, n in zip(values, problems)) / sum(problems)
-
-
-def flag(default, help, **more):
-    """A field of a Config that is also a command-line flag; train.py's are made the same way."""
-    return field(default=default, metadata={"help": help, **more})
+# ---- flags: the defaults are the paper's (App. I) ------------------------------------------------
 
 
 @dataclass
-class Common:
-    """What train.py and evaluate.py both take."""
-    model: str = flag("", "Hugging Face folder or hub id")
-    problem_column: str = flag("problem", "column of the problem, for sets data.py does not know")
-    answer_column: str = flag("answer", "column of the answer")
-    prompt_template: str = flag("", "prompt with {problem} in it; default: chat template with the instruction")
-    temperature: float = flag(1.0, "of sampling, and in training of log-probabilities")
-    max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens")
-    rollout_rows: int = flag(256, "responses a process samples at a time at most; fewer where memory is short (ours; memory only)")
-    seed: int = flag(0, "of sampling and data order")
-    output_dir: str = flag("", "default runs/<model>-<method>-<seed>; evaluate.py: <model>/evaluation")
+class BenchmarkFlags:
+    """What is asked and how often, and from which part of the model's distribution answers come."""
 
+    _argument_group_name = "evaluation"
 
-@dataclass
-class Config(Common):
-    """Defaults are the paper's (App. I)."""
-    benchmarks: str = flag(PAPER, "comma-separated: names known to data.py, local files or hub ids")
-    samples: int = flag(16, "responses a problem, the n of avg@n")
-    max_new_tokens: int = flag(30000, "longest response, tokens")
-    top_p: float = flag(0.7, "nucleus sampling")
+    benchmarks: str = flag(PAPER, "comma-separated: known sets, local files or hub ids")
+    samples: AtLeastOne = flag(16, "responses a problem, the n of avg@n")
+    top_p: PositiveShare = flag(0.7, "nucleus sampling")
     regrade: bool = flag(False, "grade the saved responses again; samples nothing")
 
 
-LIMITS = [  # flags of train.py and evaluate.py, lowest and highest value
-    ("steps prompts mini_batch max_new_tokens max_prompt_tokens micro_batch_tokens rollout_rows samples eval_every eval_samples save_every "
-     "proxy_topk toy_k world_size", 1, 2**62), ("group_size", 2, 2**62), ("lr temperature max_grad_norm gpu_gb", 1e-12, 1e99),
-    ("K lam_min lam_max weight_decay clip_high overlong_buffer proxy_budget_gb toy_filler seed", 0, 1e99),
-    ("clip_low toy_noise", 0, 1), ("top_p eval_top_p select_share", 1e-12, 1)]
+@dataclass
+class BenchmarkSamplingFlags(SamplingFlags):
+    """As in training, but for longer responses."""
+
+    max_new_tokens: AtLeastOne = flag(30000, "longest response, tokens")
 
 
-def check_limits(cfg) -> None:
-    """Raise UserError for a flag outside its LIMITS."""
-    for names, low, high in LIMITS:
-        for name in (name for name in names.split() if not low <= getattr(cfg, name, low) <= high):
-            raise UserError(f"--{name.replace('_', '-')} is {getattr(cfg, name)}: it must be at least {low}" + f" and at most {high}" * (high == 1))
+@dataclass
+class BenchmarkMemoryFlags:
+    """What is computed does not depend on it."""
+
+    _argument_group_name = "memory"
+
+    rollout_rows: AtLeastOne = flag(256, "responses a rank samples at a time at most (ours)")
+
+
+@dataclass
+class BenchmarkRunFlags:
+    """Where the responses and the averages go."""
+
+    _argument_group_name = "run"
+
+    output_dir: str = flag("", "default: <model>/evaluation")
+
+
+@dataclass
+class Config(
+    BenchmarkRunFlags, TaskFlags, BenchmarkFlags, BenchmarkSamplingFlags, BenchmarkMemoryFlags
+):
+    """All flags of an evaluation."""
+
+
+GROUPS = list(Config.__bases__)  # each under its heading in --help
+
+
+# ---- averages ------------------------------------------------------------------------------------
+
+
+def sample_grades(
+    lm,
+    tokenizer,
+    problems: list[dict],
+    prompts: list[list[int]],
+    samples: int,
+    max_new_tokens: int,
+    temperature: float,
+    top_p: float,
+    seed: int,
+    in_flight: int,
+) -> np.ndarray:
+    """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
+
+    prompts: token ids of the P problems; in_flight: responses sampled at a time at most. All
+    ranks call it together. Every call draws the same random numbers, those of step 0, so that two
+    evaluations differ by the model alone.
+    """
+    rollouts = rollout(
+        lm,
+        tokenizer,
+        prompts,
+        range(len(problems)),
+        samples,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        step=0,
+        in_flight=in_flight,
+    )
+    grades = [grade(text, problems[i // samples]) for i, text in enumerate(rollouts.texts)]
+    return np.array(grades).reshape(len(problems), samples)  # [P, n]
+
+
+def summary(grades: np.ndarray) -> dict:
+    """A benchmark's averages from its grades [P, n], as they stand in scores.json.
+
+    avg and pass are avg@n and pass@n (a problem passes if any of its n responses is right),
+    stderr the standard error of avg@n over problems, repetitions the accuracy of each of the n
+    repetitions (App. K), by_problem that of each problem.
+    """
+    by_problem = grades.mean(axis=1)  # [P]
+    standard_error = float("nan")
+    if len(grades) > 1:
+        standard_error = by_problem.std(ddof=1) / math.sqrt(len(grades))
+
+    return {
+        "problems": len(grades),
+        "avg": float(by_problem.mean()),
+        "pass": float(grades.max(axis=1).mean()),
+        "stderr": float(standard_error),
+        "repetitions": grades.mean(axis=0).tolist(),  # [n]
+        "by_problem": by_problem.tolist(),
+    }
+
+
+def weighted_average(values: list[float], problems: list[int]) -> float:
+    """The average over benchmarks, weighted by how many problems each has (Table 1)."""
+    total = sum(value * count for value, count in zip(values, problems, strict=True))
+    return total / sum(problems)
+
+
+# ---- responses on disk ---------------------------------------------------------------------------
 
 
 def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
-    """(problem, sample) -> response, from the files of all ranks of all runs; a line cut off by a kill is left out."""
-    lines = [line for path in sorted(folder.glob("responses-*.jsonl")) for line in path.read_text().splitlines(keepends=True)]
-    return {(row["problem"], row["sample"]): row["response"] for row in map(json.loads, (x for x in lines if x.endswith("\n")))}
+    """(problem, sample) -> response, from the files of all ranks of all runs in `folder`."""
+    saved = {}
+    for path in sorted(folder.glob("responses-*.jsonl")):
+        for line in complete_lines(path):
+            row = json.loads(line)
+            saved[row["problem"], row["sample"]] = row["response"]
+    return saved
 
 
-def sample_benchmark(lm, tokenizer, problems: list[dict], cfg: Config, folder: Path, rank: int, world: int) -> None:
-    """Append this rank's missing responses to its file, a few problems at a time."""
-    kept, prompts = encode_prompts(problems, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
-    if len(kept) < len(problems): raise UserError(f"{folder.name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+def unfinished(saved: dict[tuple[int, int], str], count: int, samples: int) -> list[int]:
+    """Which of `count` problems lack some of their `samples` responses."""
+    wanted = range(samples)
+    return [i for i in range(count) if any((i, sample) not in saved for sample in wanted)]
+
+
+def append_responses(path: Path, rollouts: Rollouts, chosen: list[int], samples: int) -> None:
+    """Append `samples` responses to each of the problems `chosen`, one line a response."""
+    for i, text in enumerate(rollouts.texts):
+        row = {
+            "problem": chosen[i // samples],
+            "sample": i % samples,
+            "response": text,
+            "tokens": int(rollouts.response_length[i]),
+            "truncated": bool(rollouts.truncated[i]),
+        }
+        append_line(path, row)
+
+
+def sample_benchmark(
+    lm, tokenizer, problems: list[dict], config: Config, folder: Path, rank: int, world: int
+) -> None:
+    """Append this rank's missing responses to its file in `folder`, a few problems at a time.
+
+    Raises UserError if a prompt is longer than --max-prompt-tokens.
+    """
+    kept, prompts = encode_prompts(
+        problems, tokenizer, config.max_prompt_tokens, config.prompt_template
+    )
+    if len(kept) < len(problems):
+        raise UserError(f"{folder.name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+
     folder.mkdir(parents=True, exist_ok=True)
-    done = saved_responses(folder)
-    mine = [i for i in range(rank, len(problems), world) if any((i, s) not in done for s in range(cfg.samples))]
-    path, at_once = folder / f"responses-{rank}.jsonl", max(1, cfg.rollout_rows // cfg.samples)
-    if path.exists() and not path.read_text().endswith("\n"):
-        path.write_text(path.read_text().rpartition("\n")[0] + "\n" if "\n" in path.read_text() else "")  # half a line after a kill
+    saved = saved_responses(folder)
+    mine = [i for i in unfinished(saved, len(problems), config.samples) if i % world == rank]
+
+    # A kill may have left half a line, and the next response must not be glued to it.
+    path = folder / f"responses-{rank}.jsonl"
+    if path.exists():
+        write_aside(path, "".join(complete_lines(path)))
+
+    at_once = max(1, config.rollout_rows // config.samples)
     for start in range(0, len(mine), at_once):
-        chosen = mine[start:start + at_once]
-        out = rollout(lm, tokenizer, [prompts[i] for i in chosen], chosen, cfg.samples, cfg.max_new_tokens, cfg.temperature, cfg.top_p, cfg.seed,
-                      step=0, rows=cfg.rollout_rows)
-        with open(path, "a") as file:
-            for j, text in enumerate(out.texts):
-                file.write(json.dumps({"problem": chosen[j // cfg.samples], "sample": j % cfg.samples, "response": text,
-                                       "tokens": int(out.response_length[j]), "truncated": bool(out.truncated[j])}) + "\n")
-        print(f"{folder.name}: rank {rank} has {start + len(chosen)} of its {len(mine)} problems", flush=True)
+        chosen = mine[start : start + at_once]
+        rollouts = rollout(
+            lm,
+            tokenizer,
+            [prompts[i] for i in chosen],
+            chosen,
+            config.samples,
+            max_new_tokens=config.max_new_tokens,
+            temperature=config.temperature,
+            top_p=config.top_p,
+            seed=config.seed,
+            step=0,
+            in_flight=config.rollout_rows,
+        )
+        append_responses(path, rollouts, chosen, config.samples)
+        done = start + len(chosen)
+        print(f"{folder.name}: rank {rank} has {done} of its {len(mine)} problems", flush=True)
 
 
-def run(cfg: Config) -> dict:
-    """Sample (unless --regrade), grade and summarise; rank 0 writes scores.json and prints the table."""
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if not cfg.model and not cfg.output_dir: raise UserError("--model DIR is needed (or --output-dir with --regrade)")
-    check_limits(cfg)
-    folder = Path(cfg.output_dir or (Path(cfg.model) / "evaluation" if Path(cfg.model).is_dir() else Path("evaluation") / Path(cfg.model).name))
-    sets = {name: load_problems(name, cfg.problem_column, cfg.answer_column) for name in cfg.benchmarks.split(",") if name}
-    if not cfg.regrade:
-        lm, tokenizer = load_model(cfg.model, torch.bfloat16 if torch.cuda.is_available() else torch.float32)
-        for name, problems in sets.items(): sample_benchmark(lm, tokenizer, problems, cfg, folder / Path(name).stem, rank, world)
+def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
+    """Grades [P, n] of the responses saved in `folder`. Raises UserError if some are missing."""
+    saved = saved_responses(folder)
+    missing = unfinished(saved, len(problems), samples)
+    if missing:
+        raise UserError(
+            f"{folder} lacks responses to {len(missing)} of {len(problems)} problems: "
+            "run without --regrade"
+        )
+
+    grades = np.empty((len(problems), samples))
+    for i, problem in enumerate(problems):
+        for sample in range(samples):
+            grades[i, sample] = grade(saved[i, sample], problem)
+    return grades
+
+
+# ---- an evaluation -------------------------------------------------------------------------------
+
+
+def output_folder(config: Config) -> Path:
+    """--output-dir, else beside the model's weights, else (a hub id) evaluation/<its name>."""
+    if config.output_dir:
+        return Path(config.output_dir)
+    model = Path(config.model)
+    return model / "evaluation" if model.is_dir() else Path("evaluation") / model.name
+
+
+def load_benchmarks(config: Config) -> dict[str, list[dict]]:
+    """The problems of each of --benchmarks, by the name of its folder in the output."""
+    benchmarks = {}
+    for name in config.benchmarks.split(","):
+        if name:
+            problems = load_problems(name, config.problem_column, config.answer_column)
+            benchmarks[Path(name).stem] = problems
+    return benchmarks
+
+
+def run(config: Config) -> dict:
+    """Sample (not with --regrade), grade and summarise; rank 0 writes scores.json and prints it.
+
+    Returns what scores.json holds, and {} on all other ranks. Raises UserError for wrong flags, a
+    model or a benchmark that is not there, and responses that --regrade misses.
+    """
+    if not config.model and not config.output_dir:
+        raise UserError("--model DIR is needed (or --output-dir with --regrade)")
+    check_limits(config)
+    folder = output_folder(config)
+
+    # No process group yet: with one, ranks would sample in step, and the slowest hold up all.
+    rank = int(os.environ.get("RANK", 0))
+    world = int(os.environ.get("WORLD_SIZE", 1))
+
+    benchmarks = load_benchmarks(config)
+    if not config.regrade:
+        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+        lm, tokenizer = load_model(config.model, dtype)
+        for name, problems in benchmarks.items():
+            sample_benchmark(lm, tokenizer, problems, config, folder / name, rank, world)
+
     if world > 1:
         start_ranks()
-        dist.barrier()  # every rank's responses are on disk
+        dist.barrier()  # from here on the responses of every rank are on disk
         dist.destroy_process_group()
-    if rank: return {}
+    if rank != 0:
+        return {}
+
     results = {}
-    for name, problems in sets.items():
-        saved = saved_responses(folder / Path(name).stem)
-        if missing := [i for i in range(len(problems)) if any((i, s) not in saved for s in range(cfg.samples))]:
-            raise UserError(f"{folder / Path(name).stem} lacks responses to {len(missing)} of {len(problems)} problems: run without --regrade")
-        results[Path(name).stem] = summary(np.array([[grade(saved[i, s], p) for s in range(cfg.samples)] for i, p in enumerate(problems)]))
-    average = weighted_average([r["avg"] for r in results.values()], [r["problems"] for r in results.values()])
-    scores = {"model": cfg.model, "samples": cfg.samples, "average": average, "benchmarks": results}
+    for name, problems in benchmarks.items():
+        results[name] = summary(grade_benchmark(problems, config.samples, folder / name))
+
+    averages = [result["avg"] for result in results.values()]
+    sizes = [result["problems"] for result in results.values()]
+    scores = {
+        "model": config.model,
+        "samples": config.samples,
+        "average": weighted_average(averages, sizes),
+        "benchmarks": results,
+    }
     write_aside(folder / "scores.json", json.dumps(scores, indent=1) + "\n")
-    print(f"| benchmark | problems | avg@{cfg.samples} | pass@{cfg.samples} | standard error |\n|---|---|---|---|---|")
-    for name, r in results.items(): print(f"| {name} | {r['problems']} | {r['avg']:.2%} | {r['pass']:.2%} | {r['stderr']:.2%} |")
-    print(f"question-weighted average: {average:.2%} ({folder / 'scores.json'})")
+    print_table(scores, folder)
     return scores
 
 
-# ---- what a run of train.py writes -----------------------------------------------------------------------------------
+def print_table(scores: dict, folder: Path) -> None:
+    """The averages of scores.json as a Markdown table."""
+    n = scores["samples"]
+    print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
+    for name, result in scores["benchmarks"].items():
+        shares = [f"{result[key]:.2%}" for key in ("avg", "pass", "stderr")]
+        print("| " + " | ".join([name, str(result["problems"]), *shares]) + " |")
+    print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
 
 
-def write_aside(path: Path, text: str) -> None:
-    """Write to a temporary name, then rename: whoever reads `path` finds the old content or the new, never half of it."""
-    (aside := path.with_name(path.name + ".tmp")).write_text(text)
-    os.replace(aside, path)
+# ---- is A better than B? -------------------------------------------------------------------------
 
 
-def log(folder: Path, metrics: dict) -> None:
-    """Append one line to metrics.jsonl and print the gist of it; the first rank's job."""
-    if dist.is_initialized() and dist.get_rank(): return
-    with open(folder / "metrics.jsonl", "a") as file: file.write(json.dumps(metrics) + "\n")
-    shown = [k for k in "reward response_length entropy grad_norm clip_fraction lambda_std seconds eval_accuracy".split() if k in metrics]
-    print(f"step {metrics['step']:4d}  " + "  ".join(f"{k} {metrics[k]:.3g}" for k in shown), flush=True)
+def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
+    """(U, p) of the one-sided test that the values a exceed the values b (App. K).
+
+    U counts the pairs a_i > b_j, ties as one half. p is the share of all ways to deal the pooled
+    values to the two sides that give a U as large. Up to 60 values they are counted, above that
+    the normal distribution stands in.
+    """
+    pairs = [(x, y) for x in a for y in b]
+    u = sum((x > y) + 0.5 * (x == y) for x, y in pairs)
+
+    pooled = sorted([*a, *b])
+    if len(pooled) > 60:
+        return u, mann_whitney_normal(u, len(a), pooled)
+    return u, mann_whitney_exact(u, len(a), pooled)
 
 
-def save_samples(folder: Path, step: int, batch, rollouts: Rollouts, rewards, weights, tokenizer, count: int = 4) -> None:
-    """Append `count` responses, spread over the batch, with their tokens' λ (or the method's weights) to samples.jsonl."""
-    if dist.get_rank(): return
-    with open(folder / "samples.jsonl", "a") as file:
-        for i in range(0, len(batch), max(1, len(batch) // count)):
-            rows = packed_rows(torch.tensor([i]), rollouts.response_length)
-            words = [tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
-            file.write(json.dumps({"step": step, **batch[i], "reward": float(rewards[i]), "response": rollouts.texts[i],
-                                   "tokens": words, "lambda": [round(w, 4) for w in weights[rows].tolist()]}) + "\n")
+def mann_whitney_exact(u: float, n: int, pooled: list[float]) -> float:
+    """The share of the subsets of n of the sorted values `pooled` whose U is at least u.
+
+    A subset's U is its sum of ranks less n (n + 1) / 2. Ties have the mean of the ranks they take,
+    so the sums are of twice the ranks, which are whole numbers.
+    """
+    backward = pooled[::-1]
+    first_rank = [pooled.index(x) + 1 for x in pooled]
+    last_rank = [len(pooled) - backward.index(x) for x in pooled]
+
+    # ways[k][total]: how many subsets of k values have this total of twice their ranks
+    ways = [{0: 1}] + [{} for _ in range(n)]
+    for first, last in zip(first_rank, last_rank, strict=True):
+        for k in range(n, 0, -1):  # downwards, so that a value joins a subset once
+            for total, count in ways[k - 1].items():
+                larger = total + first + last
+                ways[k][larger] = ways[k].get(larger, 0) + count
+
+    observed = 2 * u + n * (n + 1)
+    as_large = sum(count for total, count in ways[n].items() if total >= observed)
+    return as_large / math.comb(len(pooled), n)
 
 
-def export(folder: Path, policy: Policy, tokenizer) -> None:
-    """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs; written aside and renamed. All ranks call it."""
-    aside = folder.with_name(folder.name + ".tmp")
-    with policy.plain() as lm:
-        if dist.get_rank(): return
-        lm.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-    if folder.exists(): shutil.rmtree(folder)
-    os.rename(aside, folder)
+def mann_whitney_normal(u: float, n: int, pooled: list[float]) -> float:
+    """The same share by the normal distribution, corrected for ties and for U's steps of one."""
+    size = len(pooled)
+    m = size - n
+    ties = sum(count**3 - count for count in Counter(pooled).values())
+    variance = n * m / 12 * (size + 1 - ties / (size * (size - 1)))
+    if variance == 0:
+        return 1.0  # all values are equal
+    z = (u - n * m / 2 - 0.5) / math.sqrt(variance)
+    return 0.5 * math.erfc(z / math.sqrt(2))
 
 
-def report(folder: Path) -> None:
-    """Draw the curves and say where all is."""
-    rows = [json.loads(line) for line in open(folder / "metrics.jsonl")]
-    from benchmarks.curves import plot_curves
-    plot_curves(rows, folder / "curves.png")
-    accuracy = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row]
-    print(f"done: {rows[-1]['step']} steps in {sum(row.get('seconds', 0) for row in rows):.0f} s, " +
-          (f"accuracy {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, " if accuracy else "") +
-          f"model/, curves.png, metrics.jsonl and samples.jsonl in {folder}")
+def paired_bootstrap(
+    a: list[float], b: list[float], resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float, float, float]:
+    """(mean of a - b, low, high, p) over problems drawn anew with replacement.
+
+    a and b are the accuracies [P] of two models on the same problems. low to high holds 95 % of
+    the resampled means; p is the share of them that is not above 0.
+    """
+    difference = np.asarray(a) - np.asarray(b)  # [P]
+    count = len(difference)
+    drawn = np.random.default_rng(seed).integers(count, size=(resamples, count))
+    means = difference[drawn].mean(axis=1)  # [resamples]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(difference.mean()), float(low), float(high), float((means <= 0).mean())
 
 
-class Parser(HfArgumentParser):
-    def error(self, message):  # argparse would print the whole usage
-        raise UserError(f"{message} (python {self.prog} --help lists the flags)")
+def read_scores(folder: str) -> dict:
+    """What `run` wrote to an output folder. Raises UserError if it wrote nothing there."""
+    path = Path(folder) / "scores.json"
+    if not path.exists():
+        raise UserError(
+            f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first"
+        )
+    return json.loads(path.read_text())
+
+
+def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:
+    """The benchmarks in both scores; `first` and `second` name their folders in a UserError."""
+    names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
+    if not names:
+        raise UserError(f"{first} and {second} have no benchmark in common")
+    for name in names:
+        here = one["benchmarks"][name]["problems"]
+        there = two["benchmarks"][name]["problems"]
+        if here != there:
+            raise UserError(
+                f"{name} has {here} problems in {first} and {there} in {second}: "
+                "evaluate both on the same set"
+            )
+    return names
+
+
+def whole_repetitions(scores: dict, names: list[str]) -> list[float]:
+    """The question-weighted average of each of the n repetitions of all benchmarks (App. K)."""
+    benchmarks = [scores["benchmarks"][name] for name in names]
+    sizes = [benchmark["problems"] for benchmark in benchmarks]
+    repetitions = zip(*(benchmark["repetitions"] for benchmark in benchmarks), strict=True)
+    return [weighted_average(repetition, sizes) for repetition in repetitions]
+
+
+def accuracy_by_problem(scores: dict, names: list[str]) -> list[float]:
+    """The accuracy on each problem, one benchmark after the other."""
+    return [x for name in names for x in scores["benchmarks"][name]["by_problem"]]
+
+
+def compare(*folders: str) -> None:
+    """Print whether the model evaluated in the first folder beats that in the second.
+
+    Counted are the benchmarks on which both were evaluated. Raises UserError if there is none.
+    """
+    if len(folders) != 2:
+        raise UserError("compare takes two output folders: python evaluate.py compare A B")
+    first, second = folders
+    one = read_scores(first)
+    two = read_scores(second)
+    names = common_benchmarks(first, second, one, two)
+
+    a = whole_repetitions(one, names)
+    b = whole_repetitions(two, names)
+    u, p = mann_whitney(a, b)  # App. K
+    mean, low, high, p_problems = paired_bootstrap(
+        accuracy_by_problem(one, names), accuracy_by_problem(two, names)
+    )
+
+    print(f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}")
+    print(
+        f"over repetitions: U = {u:g} of {len(a) * len(b)}, "
+        f"one-sided p = {p:.3g} (Mann-Whitney, App. K)"
+    )
+    print(
+        f"over problems: difference {mean:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, "
+        f"p = {p_problems:.3g} (paired bootstrap)"
+    )
+
+
+# ---- the program ---------------------------------------------------------------------------------
 
 
 def main(argv: list[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
+    """`evaluate.py compare A B`, or an evaluation; a UserError is one line and exit code 2."""
+    if argv is None:
+        argv = sys.argv[1:]
     try:
         if argv[:1] == ["compare"]:
-            from benchmarks.compare import compare
-            return compare(*argv[1:])
-        run(Config(**vars(Parser(Config, prog="evaluate.py", allow_abbrev=False, description=__doc__.splitlines()[0]).parse_args(argv))))
+            compare(*argv[1:])
+            return
+        parser = Parser(GROUPS, prog="evaluate.py", description=__doc__.splitlines()[0])
+        run(Config(**vars(parser.parse_args(argv))))
     except UserError as error:
         print(f"evaluate.py: {error}", file=sys.stderr)
         sys.exit(2)
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

@@ -1,49 +1,93 @@
-"""Run by test_memory.py: peak bytes of an update of a Qwen3 size under FSDP2, on fake tensors and a fake process group (no memory needed).
+"""Peak bytes of an update of a Qwen3 size under FSDP2; run by test_memory.py.
 
-    python tests/fake_ranks.py SIZE RANKS ROWS TOKENS_A_ROW
+    python -m tests.fake_ranks SIZE RANKS SEQUENCES TOKENS
+
+prints the peak of one GPU of RANKS, for two micro-batches of SEQUENCES x TOKENS each. Tensors and
+process group are fake, so any computer can do it.
 """
+
 import sys
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
+from torch import distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from benchmarks.memory import qwen3  # noqa: E402
-from policy import Policy, TokenLogprobs, TokenRows, device_mesh, shard  # noqa: E402
+from infra import ranks
+from infra.memory import qwen3
+from infra.policy import Policy, TokenLogprobs, TokenRows
 
 
 class EveryTokenAResponse(Policy):
-    """Policy.forward without the selection of response tokens, whose number fake tensors cannot know."""
+    """A policy that takes every token for a response token.
 
-    def forward(self, ids):
-        hidden = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
-        return TokenRows(*TokenLogprobs.apply(hidden, self.lm.get_output_embeddings().weight, ids.flatten(), 1.0, False), hidden.detach())
+    Policy.forward selects the response tokens, whose number fake tensors cannot know.
+    """
+
+    def forward(self, ids: torch.Tensor) -> TokenRows:
+        states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, H]
+        hidden = states.flatten(0, 1)  # [N, H]
+        token = ids.flatten()  # [N]
+        head = self.lm.get_output_embeddings().weight  # [V, H]
+        logprob, entropy = TokenLogprobs.apply(hidden, head, token, self.temperature, False)
+        return TokenRows(logprob, entropy, hidden.detach().clone(), token)
 
 
-size, world, rows, width = sys.argv[1], *map(int, sys.argv[2:])
-dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
-mesh = device_mesh()
-with FakeTensorMode():
+def precision_of_gpus() -> MixedPrecisionPolicy:
+    """What `shard` takes on GPUs."""
+    return MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+
+
+def sharded_policy(size: str, mesh: DeviceMesh) -> Policy:
+    """The policy as load_policy makes it on GPUs, of fake tensors."""
     lm = AutoModelForCausalLM.from_config(qwen3(size), dtype=torch.float32).eval()
     lm.activation_checkpointing_enable({"use_reentrant": False})
     lm.base_model.layers.train()
     policy = EveryTokenAResponse(lm)
-    shard(policy, mesh, bf16=True)
+    ranks.MixedPrecisionPolicy = precision_of_gpus  # the mesh is one of CPUs
+    ranks.shard(policy, lm.base_model.layers, mesh)
+    return policy
+
+
+def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
+    """AdamW as after its first step; a step that the tracker sees is counted wrongly."""
     optimizer = torch.optim.AdamW(policy.parameters(), fused=True)
-    for p in policy.parameters():  # what its first step would make; a step inside the tracker is counted wrongly
-        optimizer.state[p] = {"step": torch.zeros(()), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-    ids = torch.zeros(rows, width, dtype=torch.long)
-    tracker = FSDPMemTracker(policy, optimizer)
-    tracker.track_inputs((ids,))
-    with tracker:
-        for _ in range(2):  # the second micro-batch meets the first one's gradients
-            policy(ids).logprob.sum().backward()
-            tracker.reset_mod_stats()
-(snapshot,) = tracker.get_tracker_snapshot("peak").values()
-print(snapshot["Total"])
+    for p in policy.parameters():
+        optimizer.state[p] = {
+            "step": torch.zeros(()),
+            "exp_avg": torch.zeros_like(p),
+            "exp_avg_sq": torch.zeros_like(p),
+        }
+    return optimizer
+
+
+def peak_bytes(size: str, sequences: int, tokens: int) -> int:
+    """The most that one rank holds at once."""
+    mesh = ranks.device_mesh()  # made of real tensors
+    with FakeTensorMode():
+        policy = sharded_policy(size, mesh)
+        ids = torch.zeros(sequences, tokens, dtype=torch.long)
+        tracker = FSDPMemTracker(policy, adam_with_moments(policy))
+        tracker.track_inputs((ids,))
+        with tracker:
+            for _ in range(2):  # the second micro-batch meets the first one's gradients
+                policy(ids).logprob.sum().backward()
+                tracker.reset_mod_stats()
+
+    (snapshot,) = tracker.get_tracker_snapshot("peak").values()  # of one device
+    return snapshot["Total"]
+
+
+def main() -> None:
+    size = sys.argv[1]
+    world, sequences, tokens = (int(argument) for argument in sys.argv[2:])
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    print(peak_bytes(size, sequences, tokens))
+
+
+if __name__ == "__main__":
+    main()

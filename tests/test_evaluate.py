@@ -1,18 +1,40 @@
-"""evaluate.py: the paper's averages and its test, by hand-computed cases; a whole evaluation on the toy, interrupted and regraded."""
+"""evaluate.py: averages and tests by hand-computed cases, and whole evaluations of the toy.
+
+What is right or wrong stands in responses written here; whole evaluations only ask whether what
+was drawn, whatever it was, is saved, continued and graded as it should be.
+"""
+
 import itertools
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import evaluate
-from benchmarks.compare import mann_whitney, paired_bootstrap
-from conftest import ROOT
-from evaluate import summary, weighted_average
+import toy
+from evaluate import (
+    grade_benchmark,
+    mann_whitney,
+    mann_whitney_exact,
+    mann_whitney_normal,
+    paired_bootstrap,
+    sample_grades,
+    saved_responses,
+    summary,
+    unfinished,
+    weighted_average,
+    whole_repetitions,
+)
+from infra.errors import UserError
 
+ROOT = Path(__file__).parent.parent
+
+# Table 1: the seven benchmarks, and their average
 TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
 36.67 23.96 26.46 15.62 15.42 17.05 39.17 24.80
 38.75 24.37 26.25 14.58 16.04 17.42 39.37 25.14
@@ -27,17 +49,62 @@ TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
 30.83 24.79 27.08 16.67 13.96 16.29 30.63 22.80"""
 
 
+# ---- averages ------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("row", TABLE_1.splitlines())
 def test_weighted_average_reproduces_table_1(row):
-    *columns, average = map(float, row.split())
-    assert weighted_average(columns, [30, 30, 30, 30, 30, 33, 30]) == pytest.approx(average, abs=0.0101)
+    *benchmarks, average = (float(cell) for cell in row.split())
+    sizes = [30, 30, 30, 30, 30, 33, 30]
+    assert weighted_average(benchmarks, sizes) == pytest.approx(average, abs=0.0101)
 
 
 def test_summary_by_hand():
     s = summary(np.array([[1.0, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 0]]))
-    assert s["problems"] == 3 and s["avg"] == pytest.approx(5 / 12) and s["pass"] == pytest.approx(2 / 3)
-    assert s["repetitions"] == pytest.approx([2 / 3, 1 / 3, 2 / 3, 0]) and s["by_problem"] == [0.5, 0, 0.75]
-    assert s["stderr"] == pytest.approx(np.std([0.5, 0, 0.75], ddof=1) / 3 ** 0.5)
+    assert s["problems"] == 3
+    assert s["avg"] == pytest.approx(5 / 12)
+    assert s["pass"] == pytest.approx(2 / 3)
+    assert s["repetitions"] == pytest.approx([2 / 3, 1 / 3, 2 / 3, 0])
+    assert s["by_problem"] == [0.5, 0, 0.75]
+    # deviations from 5/12, in twelfths: 1, -5, 4
+    assert s["stderr"] == pytest.approx((42 / 144 / 2 / 3) ** 0.5)
+
+
+def test_summary_of_one_problem_has_no_standard_error():
+    s = summary(np.array([[1.0, 0]]))
+    assert s["avg"] == 0.5
+    assert np.isnan(s["stderr"])
+
+
+def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
+    asked = {}
+
+    def rollout(lm, tokenizer, prompts, problem_ids, group_size, **options):
+        asked.update(options, problem_ids=list(problem_ids), group_size=group_size)
+        return SimpleNamespace(texts=["a", "b", "a", "b", "b", "b"])
+
+    def grade(response, problem):
+        return float(response == problem["answer"])
+
+    monkeypatch.setattr(evaluate, "rollout", rollout)
+    monkeypatch.setattr(evaluate, "grade", grade)
+    problems = [{"answer": "a"}, {"answer": "b"}]
+    grades = sample_grades(None, None, problems, [[1], [2]], 3, 48, 0.5, 0.7, seed=4, in_flight=5)
+
+    assert grades.tolist() == [[1, 0, 1], [1, 1, 1]]
+    assert asked == {
+        "problem_ids": [0, 1],
+        "group_size": 3,
+        "max_new_tokens": 48,
+        "temperature": 0.5,
+        "top_p": 0.7,
+        "seed": 4,
+        "step": 0,
+        "in_flight": 5,
+    }
+
+
+# ---- the two tests -------------------------------------------------------------------------------
 
 
 def test_mann_whitney_hand_computed():
@@ -47,90 +114,303 @@ def test_mann_whitney_hand_computed():
     assert mann_whitney([1, 1], [1, 1]) == (2, pytest.approx(1.0))
 
 
+def slow_u(a, b):
+    """U, pair by pair."""
+    u = 0.0
+    for x in a:
+        for y in b:
+            if x > y:
+                u += 1
+            if x == y:
+                u += 0.5
+    return u
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_mann_whitney_is_exact_with_ties(seed):
-    """Against all ways to deal the pooled scores, one by one."""
+    """Against all ways to deal the pooled values, one by one."""
     rng = np.random.default_rng(seed)
-    a, b = rng.integers(0, 5, 5).tolist(), rng.integers(0, 4, 4).tolist()
-    U = lambda x, y: sum((i > j) + 0.5 * (i == j) for i in x for j in y)
-    pooled, observed, as_large = a + b, U(a, b), []
+    a = rng.integers(0, 5, 5).tolist()
+    b = rng.integers(0, 4, 4).tolist()
+    pooled = a + b
+    observed = slow_u(a, b)
+
+    as_large = []
     for chosen in itertools.combinations(range(9), 5):
-        as_large.append(U([pooled[i] for i in chosen], [pooled[i] for i in range(9) if i not in chosen]) >= observed)
+        one = [pooled[i] for i in chosen]
+        other = [pooled[i] for i in range(9) if i not in chosen]
+        as_large.append(slow_u(one, other) >= observed)
+
     assert mann_whitney(a, b) == (observed, pytest.approx(np.mean(as_large)))
 
 
-def test_mann_whitney_normal_approximation_continues_the_exact_one():
+def test_mann_whitney_normal_is_near_the_exact_one():
+    """30 against 30, with ties: the most that is counted, and what stands in above it."""
     rng = np.random.default_rng(0)
-    a, b = rng.normal(0.4, 1, 30).round(1).tolist(), rng.normal(0, 1, 30).round(1).tolist()
-    exact = mann_whitney(a, b)[1]
-    assert mann_whitney(a + [10.0], b)[1] < exact and abs(mann_whitney(a + [0.2], b)[1] - exact) < 0.02
+    for shift in (-0.3, 0.0, 0.4):
+        a = rng.normal(shift, 1, 30).round(1).tolist()
+        b = rng.normal(0, 1, 30).round(1).tolist()
+        u, p = mann_whitney(a, b)
+        pooled = sorted(a + b)
+        assert p == mann_whitney_exact(u, 30, pooled)
+        assert mann_whitney_normal(u, 30, pooled) == pytest.approx(p, abs=0.003)
+
+
+def test_mann_whitney_above_sixty_values_is_the_normal_one():
+    # a: 31 ones; b: 20 zeros, 10 ones. U = 31 x (20 + 10 / 2) = 775 around 465, and tie groups of
+    # 20 and 41: variance 31 x 30 / 12 x (62 - (7980 + 68880) / (61 x 60)) = 3177.5.
+    u, p = mann_whitney([1.0] * 31, [0.0] * 20 + [1.0] * 10)
+    assert u == 775
+    z = (775 - 465 - 0.5) / 3177.5**0.5
+    tail = np.exp(-(np.linspace(z, z + 10, 100_001) ** 2) / 2).mean() * 10 / (2 * np.pi) ** 0.5
+    assert p == pytest.approx(tail, rel=1e-3)
+
+
+def test_mann_whitney_of_many_equal_values_is_one():
+    assert mann_whitney([1.0] * 40, [1.0] * 40) == (800, 1.0)
 
 
 def test_paired_bootstrap_sees_pairs():
     rng = np.random.default_rng(0)
     b = rng.random(40)
-    mean, low, high, p = paired_bootstrap(b + 0.02 + 0.01 * rng.normal(size=40), b)
-    assert low < mean < high and mean == pytest.approx(0.02, abs=0.005) and p < 0.001  # though the spread of b is ten times larger
+    a = b + 0.02 + 0.01 * rng.normal(size=40)  # b spreads thirty times as far as a - b
+    mean, low, high, p = paired_bootstrap(a, b)
+    assert mean == pytest.approx((a - b).mean())
+    # the standard error of a mean of 40, by the deviation of the pairs
+    error = (a - b).std() / 40**0.5
+    assert low == pytest.approx(mean - 1.96 * error, abs=0.2 * error)
+    assert high == pytest.approx(mean + 1.96 * error, abs=0.2 * error)
+    assert p < 0.001
+
+
+def test_paired_bootstrap_of_no_difference():
+    b = np.random.default_rng(0).random(40)
     assert paired_bootstrap(b, b) == (0.0, 0.0, 0.0, 1.0)
+
+
+# ---- compare -------------------------------------------------------------------------------------
+
+
+def write_scores(folder, grades_by_benchmark):
+    """A scores.json as `run` writes it, of the grades [P, n] of each benchmark."""
+    folder.mkdir()
+    benchmarks = {name: summary(np.array(g)) for name, g in grades_by_benchmark.items()}
+    (folder / "scores.json").write_text(json.dumps({"benchmarks": benchmarks}))
+    return str(folder)
+
+
+def test_whole_repetitions_weighs_by_problems():
+    long = summary(np.array([[1.0, 0], [1, 0], [0, 1]]))
+    short = summary(np.array([[1.0, 0]]))
+    scores = {"benchmarks": {"long": long, "short": short, "other": short}}
+    assert whole_repetitions(scores, ["long", "short"]) == pytest.approx([3 / 4, 1 / 4])
+    assert whole_repetitions(scores, ["long"]) == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_compare_prints_both_tests(tmp_path, capsys):
+    # repetitions of A: 4/4, 3/4, 3/4, of B: 2/4, 2/4, 2/4; "only" is not in both
+    a = write_scores(tmp_path / "A", {"x": [[1.0, 1, 1], [1, 1, 1], [1, 0, 0]], "y": [[1.0, 1, 1]]})
+    b = write_scores(
+        tmp_path / "B",
+        {"only": [[0.0]], "x": [[1.0, 1, 1], [0, 0, 0], [0, 0, 0]], "y": [[1, 1, 1]]},
+    )
+    evaluate.main(["compare", a, b])
+    averages, repetitions, problems = capsys.readouterr().out.splitlines()
+
+    assert averages == f"{a} 0.8333, {b} 0.5000 on x, y"
+    # 1 / C(6, 3): every repetition of A is above all of B
+    assert repetitions == (
+        "over repetitions: U = 9 of 9, one-sided p = 0.05 (Mann-Whitney, App. K)"
+    )
+    # differences by problem 0, 1, 1/3, 0: their mean is 1/3, and 0 where only zeros are drawn
+    assert problems.startswith("over problems: difference +0.3333, 95 % interval +0.0000 to +")
+    assert problems.endswith("(paired bootstrap)")
+    p = float(problems.split("p = ")[1].split()[0])
+    assert p == pytest.approx(1 / 16, abs=0.01)
+
+
+def test_compare_refuses_different_problems(tmp_path, capsys):
+    a = write_scores(tmp_path / "A", {"x": [[1.0], [1.0]]})
+    b = write_scores(tmp_path / "B", {"x": [[1.0]]})
+    c = write_scores(tmp_path / "C", {"y": [[1.0]]})
+    with pytest.raises(UserError, match="x has 2 problems in .*A and 1 in .*B"):
+        evaluate.compare(a, b)
+    with pytest.raises(UserError, match="no benchmark in common"):
+        evaluate.compare(b, c)
+
+
+# ---- responses on disk ---------------------------------------------------------------------------
+
+
+def write_responses(folder, rank, responses, end=""):
+    """responses-<rank>.jsonl of (problem, sample, response), and perhaps half a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ""
+    for problem, sample, response in responses:
+        row = {"problem": problem, "sample": sample, "response": response}
+        lines += json.dumps(row) + "\n"
+    (folder / f"responses-{rank}.jsonl").write_text(lines + end)
+
+
+def test_saved_responses_are_those_of_all_ranks_and_whole_lines(tmp_path):
+    write_responses(tmp_path, 0, [(0, 0, "a"), (0, 1, "b")], end='{"problem": 1, "sa')
+    write_responses(tmp_path, 1, [(2, 0, "c")])
+    saved = saved_responses(tmp_path)
+    assert saved == {(0, 0): "a", (0, 1): "b", (2, 0): "c"}
+    assert unfinished(saved, 3, samples=1) == [1]
+    assert unfinished(saved, 3, samples=2) == [1, 2]
+
+
+def test_grade_benchmark_grades_each_response_by_its_problem(tmp_path):
+    problems = [{"problem": "?", "answer": "3"}, {"problem": "?", "answer": "4"}]
+    three = r"\boxed{3}"
+    four = r"\boxed{4}"
+    write_responses(tmp_path, 0, [(0, 0, three), (0, 1, four), (1, 1, four), (1, 0, four)])
+    assert grade_benchmark(problems, 2, tmp_path).tolist() == [[1, 0], [1, 1]]
+    with pytest.raises(UserError, match="lacks responses to 2 of 2 problems"):
+        grade_benchmark(problems, 3, tmp_path)
+
+
+# ---- whole evaluations ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def saved(base, tmp_path_factory):
-    """A folder with the base model and a benchmark of 6 toy problems."""
-    import toy
+    """A folder with the base model in model/ and a benchmark of 6 toy problems, bench.jsonl."""
+    model, tokenizer = base
     folder = tmp_path_factory.mktemp("evaluate")
-    base[0].save_pretrained(folder / "model")
-    base[1].save_pretrained(folder / "model")
-    (folder / "bench.jsonl").write_text("".join(json.dumps(p) + "\n" for p in toy.problems(6, seed=9)))
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    lines = [json.dumps(problem) + "\n" for problem in toy.problems(6, seed=9)]
+    (folder / "bench.jsonl").write_text("".join(lines))
     return folder
 
 
-def flags(saved, out, *more):
-    return ["--model", str(saved / "model"), "--benchmarks", str(saved / "bench.jsonl"), "--samples", "3", "--max-new-tokens", "48", "--top-p", "1.0",
-            "--output-dir", str(out), *more]
+def flags(saved, output, *more):
+    """Three samples of each problem, into `output`."""
+    named = {
+        "--model": saved / "model",
+        "--benchmarks": saved / "bench.jsonl",
+        "--samples": 3,
+        "--max-new-tokens": 48,
+        "--top-p": 1.0,
+        "--output-dir": output,
+    }
+    return [str(word) for pair in named.items() for word in pair] + list(more)
 
 
-def test_evaluation_runs_continues_and_regrades(saved, tmp_path, capsys):
-    evaluate.main(flags(saved, tmp_path / "a", "--rollout-rows", "6"))
-    scores = json.loads((tmp_path / "a" / "scores.json").read_text())
-    assert 0 < scores["average"] < 1 and len(scores["benchmarks"]["bench"]["repetitions"]) == 3
-    assert "avg@3" in capsys.readouterr().out
-    path = tmp_path / "a" / "bench" / "responses-0.jsonl"
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
+    evaluate.main(flags(saved, tmp_path, "--rollout-rows", "6"))
+    printed = capsys.readouterr().out
+    assert "bench: rank 0 has 2 of its 6 problems" in printed
+    assert "| benchmark | problems | avg@3 | pass@3 | standard error |" in printed
+    assert "| bench | 6 | " in printed
+
+    lines = (tmp_path / "bench" / "responses-0.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [(row["problem"], row["sample"]) for row in rows] == [
+        (problem, sample) for problem in range(6) for sample in range(3)
+    ]
+    assert all(0 < row["tokens"] <= 48 for row in rows)
+
+    scores = read(tmp_path / "scores.json")
+    expected = summary(grade_benchmark(toy.problems(6, seed=9), 3, tmp_path / "bench"))
+    assert scores["benchmarks"] == {"bench": expected}
+    assert scores["average"] == expected["avg"]
+    assert scores["samples"] == 3
+
+
+def test_evaluation_continues_after_a_kill(saved, tmp_path):
+    evaluate.main(flags(saved, tmp_path))
+    path = tmp_path / "bench" / "responses-0.jsonl"
     whole = path.read_text()
-    path.write_text(whole[:len(whole) // 2])  # interrupted in the middle of a line
-    evaluate.main(flags(saved, tmp_path / "a"))
+    scores = read(tmp_path / "scores.json")
+
+    path.write_text(whole[: len(whole) // 2])  # in the middle of a line
+    evaluate.main(flags(saved, tmp_path))
     assert sorted(set(path.read_text().splitlines())) == sorted(whole.splitlines())
-    assert json.loads((tmp_path / "a" / "scores.json").read_text()) == scores
-    broken = whole.replace("boxed{", "boxed{1")
-    path.write_text(broken)
-    evaluate.main(flags(saved, tmp_path / "a", "--regrade"))
-    assert path.read_text() == broken and json.loads((tmp_path / "a" / "scores.json").read_text())["average"] != scores["average"]
+    assert read(tmp_path / "scores.json") == scores
+
+
+def test_regrade_grades_what_is_saved(saved, tmp_path):
+    answers = [problem["answer"] for problem in toy.problems(6, seed=9)]
+    responses = []
+    for i, answer in enumerate(answers):
+        right = rf"\boxed{{{answer}}}"
+        wrong = rf"\boxed{{1{answer}}}"
+        responses += [(i, 0, right), (i, 1, wrong), (i, 2, right if i < 2 else wrong)]
+    write_responses(tmp_path / "bench", 0, responses)
+    before = (tmp_path / "bench" / "responses-0.jsonl").read_text()
+
+    evaluate.main(flags(saved, tmp_path, "--regrade"))
+    result = read(tmp_path / "scores.json")["benchmarks"]["bench"]
+    assert result["repetitions"] == pytest.approx([1, 0, 1 / 3])
+    assert result["pass"] == 1
+    assert (tmp_path / "bench" / "responses-0.jsonl").read_text() == before
 
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path / "one"))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "evaluate.py", *flags(saved, tmp_path / "two")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
+    done = subprocess.run(
+        [*launch, "evaluate.py", *flags(saved, tmp_path / "two")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
-    one, two = (json.loads((tmp_path / name / "scores.json").read_text()) for name in ("one", "two"))
-    assert one == two and (tmp_path / "two" / "bench" / "responses-1.jsonl").exists()
+    assert (tmp_path / "two" / "bench" / "responses-1.jsonl").exists()
+
+    one = saved_responses(tmp_path / "one" / "bench")
+    assert saved_responses(tmp_path / "two" / "bench") == one
+    assert read(tmp_path / "one" / "scores.json") == read(tmp_path / "two" / "scores.json")
 
 
-def test_compare_prints_both_tests(saved, tmp_path, capsys):
-    evaluate.main(flags(saved, tmp_path / "a"))
-    evaluate.main(flags(saved, tmp_path / "b", "--temperature", "0.01"))
-    evaluate.main(["compare", str(tmp_path / "b"), str(tmp_path / "a")])
-    out = capsys.readouterr().out
-    assert "Mann-Whitney" in out and "p = 0.05 " in out and "paired bootstrap" in out  # 1 / C(6, 3): every greedy repetition is better
+# ---- a user's mistakes ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("argv, message", [
-    ([], "--model"), (["--model", "/no/such"], "/no/such"), (["compare", "a"], "two output folders"), (["compare", "/no/a", "/no/b"], "no scores.json"),
-    (["--sample", "3"], "--sample"), (["--model", "x", "--samples", "0"], "samples"), (["--model", "x", "--benchmarks", "/no/such.jsonl"], "/no/such.jsonl")])
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        ([], "--model"),
+        (["--model", "/no/such"], "/no/such"),
+        (["compare", "a"], "two output folders"),
+        (["compare", "/no/a", "/no/b"], "no scores.json"),
+        (["--sample", "3"], "--sample"),
+        (["--model", "x", "--samples", "0"], "samples"),
+        (["--model", "x", "--benchmarks", "/no/such.jsonl"], "/no/such.jsonl"),
+    ],
+)
 def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):
     if argv == ["--model", "/no/such"]:
         argv = [*argv, "--benchmarks", str(saved / "bench.jsonl")]
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(argv)
     error = capsys.readouterr().err
-    assert stopped.value.code == 2 and message in error and error.count("\n") == 1
+    assert stopped.value.code == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
+    """One of two prompts, of 8 and 12 tokens, is longer than the limit."""
+    short, long = toy.problems(1, k=3) + toy.problems(1, k=5)
+    path = tmp_path / "mixed.jsonl"
+    path.write_text(json.dumps(short) + "\n" + json.dumps(long) + "\n")
+    with pytest.raises(SystemExit):
+        evaluate.main(
+            flags(saved, tmp_path, "--benchmarks", str(path), "--max-prompt-tokens", "10")
+        )
+    assert "mixed: raise --max-prompt-tokens" in capsys.readouterr().err

@@ -1,81 +1,198 @@
-"""Memory: the plan of benchmarks/memory.py against FSDP2 on fake tensors and against real ranks, and what must not grow."""
+"""Memory: the plan of infra/memory.py against FSDP2 on fake tensors and on real ranks.
+
+And what must not grow: nothing here may hold a number for every token and word.
+"""
+
 import itertools
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
-import evaluate
 import toy
 import train
 from benchmarks.gpu import stage_costs, table_row
-from benchmarks.memory import RESERVE, plan, qwen3
-from conftest import ROOT
+from infra.memory import GB, plan, qwen3
 
-PAPER = dict(gpu_gb=80, micro_batch_tokens=24576, max_prompt_tokens=2048, max_new_tokens=20480, responses=2048, rollout_rows=256, proxy_budget_gb=8)
+ROOT = Path(__file__).parent.parent
+
+PAPER = {  # App. I
+    "gpu_gb": 80,
+    "micro_batch_tokens": 24576,
+    "max_prompt_tokens": 2048,
+    "max_new_tokens": 20480,
+    "responses": 2048,
+    "rollout_rows": 256,
+    "proxy_budget_gb": 8,
+}
 
 
-@pytest.mark.parametrize("size, world, rows, width", [("0.6B", 8, 6, 4096), ("8B", 4, 1, 22528)])
-def test_plan_is_what_fsdp_takes_on_fake_tensors(size, world, rows, width):
-    done = subprocess.run([sys.executable, "tests/fake_ranks.py", size, str(world), str(rows), str(width)], cwd=ROOT, capture_output=True, text=True)
+def run_python(*arguments):
+    """What a Python process in the repository's folder prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    peak = int(done.stdout.split()[-1])
-    assert plan(qwen3(size), world, **(PAPER | dict(micro_batch_tokens=rows * width)))["update"] == pytest.approx(peak, rel=0.1)
+    return done.stdout
+
+
+# ---- the plan ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "size, world, sequences, tokens", [("0.6B", 8, 6, 4096), ("8B", 4, 1, 22528)]
+)
+def test_plan_is_what_fsdp_takes_on_fake_tensors(size, world, sequences, tokens):
+    printed = run_python("-m", "tests.fake_ranks", size, str(world), str(sequences), str(tokens))
+    settings = PAPER | {"micro_batch_tokens": sequences * tokens}
+    assert plan(qwen3(size), world, **settings).update == pytest.approx(int(printed), rel=0.1)
 
 
 def test_8b_needs_four_gpus_of_80_gb():
-    peak = {world: max(p[phase] for phase in ("rollout", "scoring", "update")) + RESERVE
-            for world in (1, 4, 8) for p in [plan(qwen3("8B"), world, **PAPER)]}
-    assert peak[1] > 80e9 > peak[4] > peak[8]
     one = plan(qwen3("8B"), 1, **PAPER)
-    assert one["parameters"] == pytest.approx(8.19e9, rel=1e-3)
-    assert one["static"] + one["gradients"] == pytest.approx(16 * one["parameters"])
+    four = plan(qwen3("8B"), 4, **PAPER)
+    eight = plan(qwen3("8B"), 8, **PAPER)
+    assert one.peak > 80 * GB > four.peak > eight.peak
+    assert not one.fits(80)
+    assert four.fits(80)
+    assert one.parameters == pytest.approx(8.19e9, rel=1e-3)
+    # weights, gradients and two moments, 4 bytes each
+    assert one.static + one.gradients == pytest.approx(16 * one.parameters)
 
 
-@pytest.mark.parametrize("trains", [True, False])
-def test_the_bench_for_gpus_runs_every_stage(trains):
-    """On the CPU and a small model: what a table row needs is there."""
-    config = Qwen3Config(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
-                         intermediate_size=192, tie_word_embeddings=True, eos_token_id=1, pad_token_id=0, bos_token_id=None)
-    costs = stage_costs(config, trains, length=12, responses=8, micro_batch_tokens=200, repetitions=1)
-    assert list(costs["seconds"]) == ["sampling", "scoring", "coefficients"] + ["update"] * trains and len(costs["mfu"]) == trains
-    row = table_row("small", costs, plan(config, 1, **(PAPER | dict(micro_batch_tokens=200))))
-    assert row.count("|") == 9 and ("no update" in row) == (not trains)
+def test_cache_of_the_plan_is_that_of_the_longest_responses():
+    p = plan(qwen3("8B"), 8, **PAPER)
+    assert p.cache_per_token == 2 * 36 * 8 * 128 * 2  # keys and values, layers, heads, size, bytes
+    assert p.cache == p.in_flight * p.cache_per_token * 22528
+    few = plan(qwen3("8B"), 8, **(PAPER | {"rollout_rows": 3}))
+    assert few.in_flight == 3
+
+
+def test_hidden_states_beyond_the_budget_lie_in_host_memory():
+    hidden = 2048 / 8 * 20480 * 4096 * 2  # a rank's responses, tokens, H, bytes
+    small = plan(qwen3("8B"), 8, **PAPER)
+    large = plan(qwen3("8B"), 8, **(PAPER | {"proxy_budget_gb": 50}))
+    assert small.hidden == large.hidden == hidden
+    assert small.hidden_on_host
+    assert not large.hidden_on_host
+    assert large.old_logprobs - small.old_logprobs == pytest.approx(hidden - 8 * GB)
+
+
+def test_updates_cost_more_without_recomputation():
+    recomputed = plan(qwen3("0.6B"), 8, **PAPER)
+    kept = plan(qwen3("0.6B"), 8, **PAPER, recompute=False)
+    assert kept.update > recomputed.update
+    assert kept.rollout == recomputed.rollout
+
+
+def test_the_bench_for_gpus_prints_the_plan_beside_what_it_measured():
+    """On the CPU and a small model, with and without updates: what a table row needs is there."""
+    config = Qwen3Config(
+        vocab_size=1000,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=192,
+        tie_word_embeddings=True,
+        eos_token_id=1,
+        pad_token_id=0,
+        bos_token_id=None,
+    )
+    planned = plan(config, 1, **(PAPER | {"micro_batch_tokens": 200}))
+    for trains in (True, False):
+        costs = stage_costs(
+            config, trains, length=12, responses=8, micro_batch_tokens=200, repetitions=1
+        )
+        stages = ["sampling", "old_logprobs", "coefficients"]
+        if trains:
+            stages.append("update")
+        assert list(costs["seconds"]) == stages
+        assert len(costs["mfu"]) == trains
+        row = table_row("small", costs, planned)
+        assert row.count("|") == 9
+        assert ("no update" in row) == (not trains)
+
+
+# ---- train.py --dry-run --------------------------------------------------------------------------
+
+DRY_RUN = """
+import resource, sys
+import train
+train.main(sys.argv[1:])
+unit = 1 if sys.platform == "darwin" else 1024
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+"""
 
 
 def test_dry_run_reads_the_config_alone(tmp_path):
-    """Qwen3-8B's config and no weights: an answer in seconds, under 1 GB."""
-    qwen3("8B").save_pretrained(tmp_path)
+    """Qwen3-8B's config and no weights: an answer in seconds, in less than 1 GB."""
+    config = qwen3("8B")
+    config.architectures = ["Qwen3ForCausalLM"]
+    config.save_pretrained(tmp_path)
     toy.build_tokenizer().save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text().replace('"architectures": null', '"architectures": ["Qwen3ForCausalLM"]'))
-    code = ("import resource, sys, train; train.main(sys.argv[1:]); "
-            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024))")
-    done = subprocess.run([sys.executable, "-c", code, "--model", str(tmp_path), "--dry-run", "--world-size", "1"], cwd=ROOT, capture_output=True, text=True)
-    assert "8.19 billion parameters on 1 GPUs" in done.stdout and "does not fit" in done.stdout, done.stderr
-    assert int(done.stdout.split()[-1]) < 1e9
+
+    flags = ["--model", str(tmp_path), "--dry-run", "--world-size", "1"]
+    *printed, peak = run_python("-c", DRY_RUN, *flags).splitlines()
+    text = "\n".join(printed)
+    assert "8.19 billion parameters on 1 GPUs of 80 GB" in text
+    assert "\n  log-probs " in text
+    assert "does not fit" in text
+    assert int(peak) < 1 * GB
+
+
+def test_dry_run_of_the_toy_fits(capsys):
+    train.main(["--dry-run", "--world-size", "1"])
+    assert "\nfits: 3." in capsys.readouterr().out  # 3 GB are set aside, the toy is small
+
+
+# ---- what processes take -------------------------------------------------------------------------
 
 
 def save_random_qwen3(folder, hidden, layers):
+    """A randomly initialised model of the true vocabulary with the toy's tokenizer."""
     torch.manual_seed(0)
-    Qwen3ForCausalLM(Qwen3Config(vocab_size=151936, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
-                                 head_dim=64, intermediate_size=3 * hidden, tie_word_embeddings=True, eos_token_id=1, pad_token_id=0,
-                                 bos_token_id=None, max_position_embeddings=4096)).save_pretrained(folder)
+    config = Qwen3Config(
+        vocab_size=151936,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        intermediate_size=3 * hidden,
+        tie_word_embeddings=True,
+        eos_token_id=1,
+        pad_token_id=0,
+        bos_token_id=None,
+        max_position_embeddings=4096,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
     toy.build_tokenizer().save_pretrained(folder)
-    return AutoTokenizer.from_pretrained(folder)
 
 
 MEASURE = """
-import json, resource, sys
-import torch, torch.distributed as dist
+import resource, sys
+import torch
+from infra.loading import load_policy
+from infra.ranks import start_ranks
+
+def resident():
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
 torch.set_num_threads(1)
-from policy import load_policy, start_ranks
-rank, world = start_ranks()
-unit = 1 if sys.platform == "darwin" else 1024
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start_ranks()
+before = resident()
 policy, _ = load_policy(sys.argv[1])
 tokens, steps = int(sys.argv[2]), int(sys.argv[3])
 optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, fused=True)
@@ -84,39 +201,68 @@ for _ in range(steps):
     logprob = policy(ids, torch.tensor([8]), torch.tensor([tokens])).logprob
     logprob.sum().backward()
     optimizer.step()
-print(json.dumps((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit), flush=True)
+print(resident() - before, flush=True)
 """
 
 
 def peak(folder, tokens, steps=1, ranks=1):
-    (script := folder / "measure.py").write_text(MEASURE)
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)] if ranks > 1 else []
-    done = subprocess.run([sys.executable, *launch, str(script), str(folder), str(tokens), str(steps)], cwd=ROOT, capture_output=True, text=True,
-                          env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr[-2000:]
-    return max(float(line) for line in done.stdout.split())
+    """Resident bytes that updates on one response of `tokens` add, the most of any rank."""
+    script = folder / "measure.py"
+    script.write_text(MEASURE)
+    launch = []
+    if ranks > 1:
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
+    printed = run_python(*launch, str(script), str(folder), str(tokens), str(steps))
+    return max(int(line) for line in printed.split())
 
 
 def test_peak_memory_hardly_grows_with_the_response_at_the_true_vocabulary(tmp_path):
-    """V = 151,936, hidden 256, two layers, forward, backward and step: a full log-softmax would add 2 GB from 512 to 1,024 tokens."""
+    """Forward, backward and step at V = 151,936, hidden size 256, two layers.
+
+    A full log-softmax would add 2 GB from 512 to 1,024 tokens.
+    """
     save_random_qwen3(tmp_path, 256, 2)
     assert peak(tmp_path, 1024) < 1.2 * peak(tmp_path, 512)
 
 
 def test_plan_is_what_two_real_ranks_take(tmp_path):
-    """Resident memory of two gloo ranks in float32 (c = 4), where weights, gradients and moments dominate."""
+    """Resident memory of two ranks in float32, where weights, gradients and moments dominate."""
     save_random_qwen3(tmp_path, 512, 4)
     config = Qwen3Config.from_pretrained(tmp_path)
-    p = plan(config, 2, **(PAPER | dict(micro_batch_tokens=64, max_prompt_tokens=8, max_new_tokens=56)), c=4)
-    assert p["update"] == pytest.approx(peak(tmp_path, 56, steps=2, ranks=2), rel=0.35)
+    settings = PAPER | {"micro_batch_tokens": 64, "max_prompt_tokens": 8, "max_new_tokens": 56}
+    planned = plan(config, 2, **settings, c=4)
+    assert planned.update == pytest.approx(peak(tmp_path, 56, steps=2, ranks=2), rel=0.35)
 
 
 def test_three_steps_at_the_true_vocabulary(tmp_path, monkeypatch):
-    """A random Qwen3 with 151,936 words and responses of 512 tokens, end to end; every other response is called right."""
-    monkeypatch.setattr(evaluate, "grade", lambda text, problem, turn=itertools.cycle([1.0, 0.0]): next(turn))
+    """A random Qwen3 and responses of 512 tokens, end to end; every other one is called right."""
+    turns = itertools.cycle([1.0, 0.0])
+
+    def every_other_is_right(response, problem):
+        return next(turns)
+
+    monkeypatch.setattr(train, "grade", every_other_is_right)
     save_random_qwen3(tmp_path / "model", 256, 2)
-    (tmp_path / "data.jsonl").write_text('{"problem": "1+2=?", "answer": "3"}\n{"problem": "4+5=?", "answer": "9"}\n')
-    train.main(["--model", str(tmp_path / "model"), "--data", str(tmp_path / "data.jsonl"), "--eval-data", "", "--steps", "3", "--prompts", "1",
-                "--mini-batch", "1", "--group-size", "2", "--max-new-tokens", "512", "--output-dir", str(tmp_path / "run")])
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert len(rows) == 3 and all(row["grad_norm"] > 0 and row["response_length"] == 512 for row in rows)
+    problems = [{"problem": "1+2=?", "answer": "3"}, {"problem": "4+5=?", "answer": "9"}]
+    lines = [json.dumps(problem) + "\n" for problem in problems]
+    (tmp_path / "data.jsonl").write_text("".join(lines))
+
+    flags = {
+        "--model": tmp_path / "model",
+        "--data": tmp_path / "data.jsonl",
+        "--eval-data": "",
+        "--steps": 3,
+        "--prompts": 1,
+        "--mini-batch": 1,
+        "--group-size": 2,
+        "--max-new-tokens": 512,
+        "--output-dir": tmp_path / "run",
+    }
+    train.main([str(word) for pair in flags.items() for word in pair])
+
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    metrics = [json.loads(line) for line in lines]
+    assert len(metrics) == 3
+    for row in metrics:
+        assert row["grad_norm"] > 0
+        assert row["response_length"] > 256  # though two may end by chance
