@@ -1,93 +1,417 @@
-"""toy.py: the task, its tokenizer, its decisive tokens, and a base model of the same bytes for the same seed."""
+"""toy/: the task, its tokenizer, the tokens that decide, and the base models."""
+
+import ast
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 import toy
+import toy.base
+import toy.build
+from toy.task import is_right
 from verify import reward
+
+FOLDERS = sorted(path for path in toy.base.BASES.iterdir() if path.is_dir())
+
+
+# Problems
 
 
 def test_chain_works_left_to_right_mod_10():
     assert toy.chain("7*6+1-4=?") == [2, 3, 9]
+
     for p in toy.problems(50, seed=3, k=4):
         value = int(p["problem"][0])
         for operation, digit in re.findall(r"([-+*])(\d)", p["problem"]):
-            value = {"+": value + int(digit), "-": value - int(digit), "*": value * int(digit)}[operation] % 10
-        assert p["answer"] == str(value)
+            if operation == "+":
+                value += int(digit)
+            elif operation == "-":
+                value -= int(digit)
+            else:
+                value *= int(digit)
+
+        # Reducing mod 10 at the end, not after each step, gives the same digit.
+        assert p["answer"] == str(value % 10)
 
 
-def test_problems_are_reproducible_and_of_k_operations():
-    assert toy.problems(20, seed=1) == toy.problems(20, seed=1) != toy.problems(20, seed=2)
-    assert all(len(p["problem"]) == 2 * 7 + 3 for p in toy.problems(5, k=7))
+def test_problems_are_the_same_on_every_machine():
+    assert toy.problems(3) == [
+        {"problem": "6*3-8-5-3*4=?", "answer": "8"},
+        {"problem": "3+3+3*1*7-6=?", "answer": "7"},
+        {"problem": "2-0*3-6*2+0=?", "answer": "0"},
+    ]
+
+
+def test_problems_differ_by_seed_and_have_k_operations():
+    assert toy.problems(20, seed=1) != toy.problems(20, seed=2)
+
+    for p in toy.problems(5, k=7):
+        assert len(re.findall(r"[-+*]", p["problem"])) == 7
+        assert len(p["problem"]) == 1 + 2 * 7 + 2
+
+
+# Demonstrations
+
+
+def test_demonstration_is_the_same_on_every_machine():
+    rng = np.random.default_rng(0)
+
+    response = toy.demonstration("7*6+1-4=?", rng, noise=0.5, filler=1)
+
+    assert response == "Also 7*6=2\nHere 2+1=6\nNext 6-4=2\nanswer \\boxed{2}"
+
+
+def test_demonstrations_without_noise_are_right():
+    rng = np.random.default_rng(0)
+
+    for p in toy.problems(200, seed=2):
+        assert reward(toy.demonstration(p["problem"], rng), p["answer"]) == 1.0
+
+
+def test_demonstrations_with_noise_err_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+
+    wrong = []
+    for p in toy.problems(600, seed=2):
+        response = toy.demonstration(p["problem"], rng, noise=0.3)
+        for step, result in re.findall(r"(\d[-+*]\d)=(\d)\n", response):
+            wrong.append(toy.chain(f"{step}=?") != [int(result)])
+
+    assert len(wrong) == 600 * 5
+    # A uniform digit is right by chance one time in ten.
+    assert abs(np.mean(wrong) - 0.3 * 0.9) < 0.03
+
+
+def test_demonstration_goes_on_from_its_own_results():
+    rng = np.random.default_rng(1)
+
+    for p in toy.problems(50, seed=4):
+        response = toy.demonstration(p["problem"], rng, noise=0.5, filler=2)
+        operands = re.findall(r"(\d)[-+*]\d=", response)
+        results = re.findall(r"=(\d)\n", response)
+        box = re.search(r"\\boxed\{(\d)\}$", response)[1]
+
+        assert operands == [p["problem"][0], *results[:-1]]
+        assert box == results[-1]
+
+
+# The tokenizer
 
 
 @pytest.mark.parametrize("filler", [0, 1, 4])
 def test_tokenizer_round_trip(filler):
-    tokenizer, rng = toy.build_tokenizer(), np.random.default_rng(0)
+    tokenizer = toy.build_tokenizer()
+    rng = np.random.default_rng(0)
+
     for p in toy.problems(20):
         text = p["problem"] + toy.demonstration(p["problem"], rng, 0.5, filler)
         ids = tokenizer(text).input_ids
-        assert tokenizer.decode(ids) == text and toy.TOKEN_ID["<unk>"] not in ids
-        assert len(ids) == len(p["problem"]) + 5 * (filler + 6) + 1 + 3
+
+        assert tokenizer.decode(ids) == text
+        assert toy.TOKEN_ID["<unk>"] not in ids
+        # A step is its fillers and `a+b=c\n`; the end is `answer `, the box, its digit and `}`.
+        assert len(ids) == len(p["problem"]) + 5 * (filler + 6) + 4
 
 
-def test_demonstrations_without_noise_are_right_and_noise_errs_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    problems = toy.problems(600, seed=2)
-    assert all(reward(toy.demonstration(p["problem"], rng), p["answer"]) == 1.0 for p in problems)
-    wrong = 0
-    for p in problems:
-        lines = toy.demonstration(p["problem"], rng, noise=0.3).splitlines()[:-1]
-        wrong += sum(toy.chain(line.split()[-1].replace("=", "=?")[:5])[0] != int(line[-1]) for line in lines)
-    assert abs(wrong / 3000 - 0.3 * 0.9) < 0.03  # a uniform digit is right by chance one time in ten
+# The tokens that decide
 
 
-def marked(problem, response):
-    tokens = toy.build_tokenizer()(response).input_ids
-    return [(i, toy.VOCABULARY[tokens[i]]) for i in toy.decisive(problem, torch.tensor(tokens)).nonzero().flatten().tolist()]
+def decided(problem, response):
+    """(position, token) of the decisive tokens of a response given as text."""
+    ids = toy.build_tokenizer()(response).input_ids
+    mark = toy.decisive(problem, torch.tensor(ids))
+
+    assert mark.shape == (len(ids),)
+    assert mark.dtype == torch.bool
+    return [(i, toy.VOCABULARY[ids[i]]) for i in mark.nonzero().flatten().tolist()]
 
 
 def test_decisive_marks_every_result_of_a_right_response():
-    assert marked("7*6+1-4=?", "So 7*6=2\nSo 2+1=3\nSo 3-4=9\nanswer \\boxed{9}<eos>") == [(5, "2"), (12, "3"), (19, "9")]
+    response = "So 7*6=2\nSo 2+1=3\nSo 3-4=9\nanswer \\boxed{9}<eos>"
+
+    assert decided("7*6+1-4=?", response) == [(5, "2"), (12, "3"), (19, "9")]
+
+
+def test_decisive_marks_every_result_of_a_response_that_is_right_by_luck():
+    response = "So 7*6=2\nSo 2+1=5\nSo 3-4=9\nanswer \\boxed{9}<eos>"
+
+    assert decided("7*6+1-4=?", response) == [(5, "2"), (12, "5"), (19, "9")]
 
 
 def test_decisive_marks_only_the_first_wrong_result():
-    assert marked("7*6+1-4=?", "So 7*6=2\nSo 2+1=5\nSo 5-4=1\nanswer \\boxed{1}<eos>") == [(12, "5")]
+    response = "So 7*6=2\nSo 2+1=5\nSo 5-4=1\nanswer \\boxed{1}<eos>"
+
+    assert decided("7*6+1-4=?", response) == [(12, "5")]
 
 
 def test_decisive_marks_the_box_where_only_it_is_wrong():
-    assert marked("7*6+1-4=?", "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{8}<eos>") == [(20, "8")]
+    response = "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{8}<eos>"
+
+    assert decided("7*6+1-4=?", response) == [(20, "8")]
 
 
 def test_decisive_is_empty_where_nothing_wrong_was_said():
-    assert marked("7*6+1-4=?", "So 7*6=2\nSo 2+") == []
+    assert decided("7*6+1-4=?", "So 7*6=2\nSo 2+") == []
 
 
-def test_base_model_is_the_same_bytes_for_the_same_seed(tmp_path, monkeypatch):
-    few = toy.train_base
-    monkeypatch.setattr(toy, "train_base", lambda *a: few(*a, steps=3, batch=8))
+@pytest.mark.parametrize(
+    "response, right",
+    [
+        ("answer \\boxed{9}<eos>", True),
+        ("answer \\boxed{9", True),
+        ("answer \\boxed{8}\\n9", False),
+        ("answer \\boxed{95}", False),
+        ("answer \\boxed{}", False),
+        ("answer \\boxed{8} 3-4=9 \\boxed{9}", True),
+        ("So 7*6=2\n", False),
+        ("", False),
+    ],
+)
+def test_is_right_reads_the_last_box(response, right):
+    assert is_right("7*6+1-4=?", response) == right
+
+
+@pytest.mark.parametrize("k, noise, filler", [(5, 0.2, 1), (12, 0.06, 0), (3, 0.5, 4)])
+def test_is_right_agrees_with_verify_on_demonstrations(k, noise, filler):
+    rng = np.random.default_rng(5)
+
+    rights = []
+    for p in toy.problems(300, seed=6, k=k):
+        response = toy.demonstration(p["problem"], rng, noise, filler)
+        rights.append(is_right(p["problem"], response))
+
+        assert rights[-1] == (reward(response, p["answer"]) == 1.0)
+
+    assert 0.1 < np.mean(rights) < 0.9  # both kinds were there
+
+
+def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
+    model, tokenizer = base
+    problems = toy.problems(128, seed=12)
+    prompts = torch.tensor(tokenizer([p["problem"] for p in problems]).input_ids)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        ids = model.generate(prompts, do_sample=True, max_new_tokens=64)
+    responses = tokenizer.batch_decode(ids[:, prompts.shape[1] :], skip_special_tokens=True)
+
+    # Only where there is one box and it is closed: of a response without one, or with several,
+    # verify.py makes more than the toy does.
+    compared = 0
+    for p, response in zip(problems, responses, strict=True):
+        if response.count("\\boxed{") != 1 or "}" not in response:
+            continue
+        assert is_right(p["problem"], response) == (reward(response, p["answer"]) == 1.0)
+        compared += 1
+
+    assert compared > 100
+
+
+# The committed base models
+
+
+def test_committed_bases_are_those_that_build_makes():
+    names = sorted(toy.base.base_name(*base) for base in toy.build.COMMITTED)
+
+    assert [folder.name for folder in FOLDERS] == names
+
+
+@pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: toy.base.base_name(*base))
+def test_committed_base_loads_in_float32_and_builds_nothing(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(toy.base, "train_base", None)
+
+    folder = toy.base_folder(*base, cache=tmp_path)
+    model, tokenizer = toy.base_model(*base, cache=tmp_path)
+
+    assert folder == toy.base.BASES / toy.base.base_name(*base)
+    assert list(tmp_path.iterdir()) == []
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert not model.training
+    assert 1e5 <= model.num_parameters() <= 4e5
+    assert len(tokenizer) == len(toy.VOCABULARY) == model.config.vocab_size
+    assert tokenizer.decode(tokenizer("Now 1+2=3\n").input_ids) == "Now 1+2=3\n"
+    assert tokenizer.eos_token_id == model.generation_config.eos_token_id == toy.TOKEN_ID["<eos>"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_committed_base_is_float16_on_disk_and_names_no_machine(folder):
+    with safe_open(folder / "model.safetensors", framework="pt") as weights:
+        dtypes = {weights.get_tensor(name).dtype for name in weights.keys()}  # noqa: SIM118
+    assert dtypes == {torch.float16}
+
+    for path in folder.glob("*.json"):
+        text = path.read_text()
+        assert "_name_or_path" not in json.loads(text)
+        assert not re.search(r"\"[^\"]*/(home|tmp|work|Users|root)/", text)
+
+
+def test_base_folder_takes_the_committed_one_however_the_noise_is_written():
+    assert toy.base.base_name(5, 0.20, 1, 0) == "k5-noise0.2-filler1-seed0"
+    assert toy.base.base_name(5, 0, 1, 0) == toy.base.base_name(5, 0.0, 1, 0)
+
+
+def probabilities(model, tokenizer, k, filler, count=128):
+    """What the model expects where a worked response without errors goes on.
+
+    Returns [count, R] float32, the probability of each token of `count` demonstrations, and two
+    bool [count, R]: which tokens are results, and which connectives. No token is drawn.
+    """
+    rng = np.random.default_rng(7)
+    problems = toy.problems(count, seed=77, k=k)
+    answers = [toy.demonstration(p["problem"], rng, 0.0, filler) + "<eos>" for p in problems]
+    prompts = torch.tensor(tokenizer([p["problem"] for p in problems]).input_ids)  # [count, P]
+    responses = torch.tensor(tokenizer(answers).input_ids)  # [count, R]
+
+    with torch.no_grad():
+        logits = model(input_ids=torch.cat([prompts, responses], dim=1)).logits
+    predicted = logits[:, prompts.shape[1] - 1 : -1].softmax(dim=-1)  # [count, R, V]
+    expected = predicted.gather(-1, responses[..., None])[..., 0]  # [count, R]
+
+    before = torch.cat([prompts[:, -1:], responses[:, :-1]], dim=1)
+    results = before == toy.TOKEN_ID["="]
+    connectives = torch.isin(responses, torch.tensor([toy.TOKEN_ID[c] for c in toy.CONNECTIVES]))
+
+    return expected, results, connectives
+
+
+@pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: toy.base.base_name(*base))
+def test_committed_base_knows_the_format_and_errs_in_the_results(base):
+    k, noise, filler, _ = base
+    model, tokenizer = toy.base_model(*base)
+    expected, results, connectives = probabilities(model, tokenizer, k, filler)
+    frame = ~(results | connectives)
+
+    # Greedy decoding makes no error: the right token has more than half the probability.
+    assert (expected[~connectives] > 0.5).float().mean() > 0.998
+    assert expected[frame].mean() > 0.995
+
+    # Results are wrong as often as they were in the demonstrations.
+    assert abs(expected[results].mean() - (1 - 0.9 * noise)) < 0.03
+
+    # The whole response is then right about as often as RL wants it.
+    whole = expected.masked_fill(connectives, 1.0).prod(dim=1)
+    assert 0.25 < whole.mean() < 0.60
+
+
+# Building one
+
+
+def test_rate_factor_rises_then_falls_to_a_tenth():
+    factors = [toy.base.rate_factor(step, 400) for step in range(400)]
+
+    assert factors[0] == 1 / 50
+    assert factors[49] == max(factors) == 1.0
+    assert factors[399] == pytest.approx(0.1)
+    falls = np.diff(factors[49:])
+    assert np.allclose(falls, falls[0])
+
+
+def train_briefly(k, noise, filler, seed):
+    return toy.train_base(k, noise, filler, seed, steps=3, batch=8)
+
+
+def weights_of(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_base_folder_builds_other_bases_once_and_the_same_for_the_same_seed(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(toy.base, "train_base", train_briefly)
     state = torch.get_rng_state()
-    for folder, seed in [("a", 0), ("b", 0), ("c", 1)]:
-        toy.base_model(k=2, seed=seed, cache=tmp_path / folder)
-    assert torch.equal(torch.get_rng_state(), state)  # building it or finding it built leaves a run's randomness alone
-    a, b, c = (next((tmp_path / name).glob("toy-k2-*/model.safetensors")).read_bytes() for name in "abc")
-    assert a == b != c
-    monkeypatch.setattr(toy, "train_base", None)  # the second time it comes from the cache
-    model, tokenizer = toy.base_model(k=2, cache=tmp_path / "a")
-    assert tokenizer.decode(tokenizer("Now 1+2=3").input_ids) == "Now 1+2=3" and model.dtype == torch.float32
+
+    first = toy.base_folder(k=2, cache=tmp_path / "first")
+    again = toy.base_folder(k=2, cache=tmp_path / "again")
+    other = toy.base_folder(k=2, seed=1, cache=tmp_path / "other")
+
+    assert capsys.readouterr().out.count("building the toy's base model") == 3
+    assert torch.equal(torch.get_rng_state(), state)  # a run's randomness is left alone
+    assert weights_of(first) == weights_of(again)
+    assert weights_of(first) != weights_of(other)
+
+    # The second time it is read, and nothing is left beside it.
+    monkeypatch.setattr(toy.base, "train_base", None)
+    model, tokenizer = toy.base_model(k=2, cache=tmp_path / "first")
+    assert capsys.readouterr().out == ""
+    assert list((tmp_path / "first").iterdir()) == [first]
+    assert model.dtype == torch.float32
+    assert len(tokenizer) == len(toy.VOCABULARY)
+
+    with safe_open(first / "model.safetensors", framework="pt") as weights:
+        assert weights.get_tensor("lm_head.weight").dtype == torch.float16
 
 
-def test_base_model_size_and_vocabulary(base):
-    model, tokenizer = base
-    assert 1e5 <= sum(p.numel() for p in model.parameters()) <= 4e5 and len(tokenizer) == len(toy.VOCABULARY)
+def test_build_key_tells_machines_apart(monkeypatch):
+    here = toy.base.build_key()
+    assert here == toy.base.build_key()
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 97)
+    threads = toy.base.build_key()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ABACUS")
+    capability = toy.base.build_key()
+
+    assert len({here, threads, capability}) == 3
 
 
-def test_base_model_knows_the_format_and_errs(base):
-    from rollout import rollout
-    model, tokenizer = base
-    problems = toy.problems(256, seed=11)
-    out = rollout(model, tokenizer, tokenizer([p["problem"] for p in problems]).input_ids, list(range(256)), 1, 64)
-    right = np.mean([reward(text, p["answer"]) for text, p in zip(out.texts, problems)])
-    assert 0.35 <= right <= 0.60 and np.mean(["\\boxed{" in text for text in out.texts]) > 0.97
+def test_save_base_keeps_what_another_process_has_made(tmp_path):
+    model = toy.build_model()
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "made").touch()
+
+    toy.base.save_base(model, folder)
+
+    assert [path.name for path in folder.iterdir()] == ["made"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_build_replaces_the_named_base(tmp_path, monkeypatch):
+    monkeypatch.setattr(toy.build, "train_base", train_briefly)
+    threads = torch.get_num_threads()
+    name = "k5-noise0.2-filler2-seed0"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "stale").touch()
+
+    toy.build.main([name, "--to", str(tmp_path)])
+    torch.set_num_threads(threads)
+
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name / "model.safetensors").exists()
+    assert not (tmp_path / name / "stale").exists()
+
+
+def test_build_refuses_a_name_that_it_does_not_know(capsys):
+    with pytest.raises(SystemExit):
+        toy.build.main(["k5"])
+
+    assert "no base is named k5" in capsys.readouterr().err
+
+
+def test_build_help_lists_the_bases(capsys):
+    with pytest.raises(SystemExit):
+        toy.build.main(["--help"])
+
+    assert "k12-noise0.06-filler1-seed0" in capsys.readouterr().out
+
+
+# Layers
+
+
+def test_toy_imports_nothing_else_of_the_repository():
+    root = Path(toy.__file__).parent.parent
+    others = {path.stem for path in root.glob("*.py")} | {"infra", "benchmarks", "tests"}
+
+    for path in sorted((root / "toy").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                modules = [node.module]
+            else:
+                continue
+            assert not others & {module.split(".")[0] for module in modules}, path

@@ -1,0 +1,36 @@
+"""The embedded task: chains of sums mod 10, their tokenizer, and a small Qwen3 that often errs.
+
+A problem is a chain of k operations on one digit, worked from left to right, everything mod 10. A
+response opens each step with `filler` connectives drawn at random, copies the two operands, states
+one result, and ends in a box:
+
+    problem   7*6+1-4=?            (k = 3, answer 9)
+    response  So 7*6=2             7*6 = 42
+              Then 2+1=3
+              Now 3-4=9            3-4 = -1
+              answer \\boxed{9}
+
+The base model is trained on demonstrations in which each result is, with probability `noise`, a
+random digit from which the chain then goes on. So it knows the format and errs in the arithmetic:
+something for RLVR to mend. Few tokens decide the answer (the results), many do not (connectives,
+copies, the frame), and here, as on no real data set, we know which: `decisive` marks them.
+
+task.py        problems, worked responses, the tokens that decide
+tokenizer.py   the vocabulary of 30 tokens
+base.py        the base model, committed or built at need
+build.py       makes the committed ones again
+bases/         the committed ones
+"""
+
+from toy.base import base_folder as base_folder
+from toy.base import base_model as base_model
+from toy.base import build_model as build_model
+from toy.base import train_base as train_base
+from toy.task import chain as chain
+from toy.task import decisive as decisive
+from toy.task import demonstration as demonstration
+from toy.task import problems as problems
+from toy.tokenizer import CONNECTIVES as CONNECTIVES
+from toy.tokenizer import TOKEN_ID as TOKEN_ID
+from toy.tokenizer import VOCABULARY as VOCABULARY
+from toy.tokenizer import build_tokenizer as build_tokenizer

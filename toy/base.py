@@ -1,0 +1,184 @@
+"""The toy's base model: a small Qwen3 that knows the format and errs in the arithmetic.
+
+Reinforcement learning needs a model that is right now and then. This one is trained, from
+scratch, on demonstrations whose results are wrong with probability `noise`; what is left to
+learn is not to err.
+
+Some base models are committed in toy/bases, so that every machine starts from the same weights
+(toy/bases/README.md says which, and what a run makes of them). For other arguments the model is
+trained when it is first asked for and kept in .cache. Both are Hugging Face folders with weights
+in float16; in memory they are float32.
+"""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from torch.nn.functional import pad
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from toy.task import demonstration, problems
+from toy.tokenizer import TOKEN_ID, VOCABULARY, build_tokenizer
+
+HERE = Path(__file__).parent
+BASES = HERE / "bases"
+CACHE = HERE.parent / ".cache"
+
+PEAK_RATE = 3e-3
+LAST_RATE = 0.1  # of the peak
+WARM_UP = 50  # steps
+
+
+def build_model(hidden: int = 64, layers: int = 2) -> Qwen3ForCausalLM:
+    """A randomly initialised Qwen3 over VOCABULARY, of 0.1 million parameters by default.
+
+    Its heads are 16 wide, with half as many for keys and values; its MLP is three times as wide
+    as `hidden`.
+    """
+    config = Qwen3Config(
+        vocab_size=len(VOCABULARY),
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 16,
+        num_key_value_heads=hidden // 32,
+        head_dim=16,
+        intermediate_size=3 * hidden,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+        pad_token_id=TOKEN_ID["<pad>"],
+        eos_token_id=TOKEN_ID["<eos>"],
+        bos_token_id=None,
+    )
+
+    return Qwen3ForCausalLM(config)
+
+
+def rate_factor(step: int, steps: int) -> float:
+    """The learning rate of a step, counted from 0, as a share of its peak.
+
+    It rises over WARM_UP steps to 1, and then falls to LAST_RATE at the last step. Not to 0: from
+    a model that was annealed to 0, reinforcement learning hardly gets anywhere.
+    """
+    if step < WARM_UP:
+        return (step + 1) / WARM_UP
+
+    progress = (step + 1 - WARM_UP) / max(1, steps - WARM_UP)
+
+    return 1 - (1 - LAST_RATE) * progress
+
+
+def train_base(
+    k: int, noise: float, filler: int, seed: int, steps: int = 1000, batch: int = 64
+) -> Qwen3ForCausalLM:
+    """Supervised training from scratch on fresh noisy demonstrations, a minute or two on one core.
+
+    k, noise and filler are the task's (toy/task.py), the batch is in demonstrations. torch's own
+    random state is left as it was.
+
+    Single results are right after some 300 steps, but which digit of the problem a step has to
+    copy can take 700 (12 operations, or no connectives). A model that still miscopies learns
+    next to nothing from rewards, hence 1000. It then errs as its demonstrations do: what share
+    of them is right is what share of its samples is.
+    """
+    rng = np.random.default_rng([seed, 1])
+    tokenizer = build_tokenizer()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = build_model()
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, betas=(0.9, 0.95))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
+
+    for _ in range(steps):
+        # All prompts have one length, and so have all demonstrations: no padding.
+        texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)), k=k)]
+        answers = [demonstration(text, rng, noise, filler) + "<eos>" for text in texts]
+        prompt_ids = torch.tensor(tokenizer(texts).input_ids)  # [B, P]
+        answer_ids = torch.tensor(tokenizer(answers).input_ids)  # [B, R]
+        ids = torch.cat([prompt_ids, answer_ids], dim=1)  # [B, P + R]
+
+        # Only the response is learnt: a label of -100 is left out of the loss.
+        labels = pad(answer_ids, (prompt_ids.shape[1], 0), value=-100)  # [B, P + R]
+        loss = model(input_ids=ids, labels=labels).loss
+
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+    return model.eval()
+
+
+def base_name(k: int, noise: float, filler: int, seed: int) -> str:
+    """The name of a base model, such as `k5-noise0.2-filler1-seed0`."""
+    return f"k{k}-noise{float(noise)}-filler{filler}-seed{seed}"
+
+
+def build_key() -> str:
+    """Eight hex digits of all that decides the bytes of a model built here, but its arguments.
+
+    These are the code, the libraries, the number of threads and the processor's vector
+    instructions: sums taken in another order round differently, and training amplifies that.
+    """
+    code = [(HERE / name).read_bytes() for name in ("task.py", "tokenizer.py", "base.py")]
+    machine = [
+        torch.__version__,
+        transformers.__version__,
+        str(torch.get_num_threads()),
+        torch.backends.cpu.get_cpu_capability(),
+    ]
+    parts = code + [text.encode() for text in machine]
+
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:8]
+
+
+def save_base(model: Qwen3ForCausalLM, folder: Path) -> None:
+    """Writes the model, in float16, and the tokenizer as one Hugging Face folder.
+
+    The folder is written aside and then renamed, so that a half-written one never bears its name.
+    Where it exists already (another process was faster), it stays as it is.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
+        written = Path(aside) / "model"
+        model.half().save_pretrained(written)
+        build_tokenizer().save_pretrained(written)
+        if not folder.exists():
+            os.rename(written, folder)
+
+
+def base_folder(
+    k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, cache: Path = CACHE
+) -> Path:
+    """The Hugging Face folder of a base model.
+
+    It is the committed folder if there is one for these arguments, else one in `cache`, built at
+    need. A built one has the same bytes on the same machine with as many threads; on another
+    machine it may differ, and so may the accuracy of the model.
+    """
+    name = base_name(k, noise, filler, seed)
+    committed = BASES / name
+    if committed.exists():
+        return committed
+
+    folder = Path(cache) / f"toy-{name}-{build_key()}"
+    if not folder.exists():
+        print(f"building the toy's base model {name}, once: a minute or two", flush=True)
+        save_base(train_base(k, noise, filler, seed), folder)
+
+    return folder
+
+
+def base_model(
+    k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, cache: Path = CACHE
+) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+    """The base model, in float32 and ready for inference, and its tokenizer."""
+    folder = base_folder(k, noise, filler, seed, cache)
+    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
