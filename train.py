@@ -1,278 +1,464 @@
-"""RLVR on one page: sample, verify, advantages, coefficients, update, log, save.
+"""RLVR on one page: sample, grade, advantages, log-probabilities, weights, update, log, save.
 
-`python train.py` trains the embedded toy with DelTA on a laptop; `torchrun --nproc_per_node 8 train.py --model ID` any Hugging
-Face causal LM on any number of GPUs, with the paper's settings (App. I) as defaults. Writes config.json, metrics.jsonl,
-samples.jsonl, curves.png, checkpoint-STEP/, model/ and best/ to --output-dir, and continues from the newest checkpoint there.
+`python train.py` trains the embedded toy with DelTA on a laptop; `torchrun --nproc_per_node 8
+train.py --model ID` any Hugging Face causal LM on any number of GPUs, with the paper's settings
+(App. I) as defaults. A run continues from the newest checkpoint in its --output-dir.
 
-Departures from the paper: (1) dual clip for negative advantages, weight decay 0.1 and gradient clip 1.0 as in the released
-code; (2) a mini-batch in which no response has an advantage makes no optimiser step; (3) one epoch per rollout batch.
+Departures from the paper: (1) dual clip for negative advantages, weight decay 0.1 and gradient clip
+1.0, as in the released code; (2) the loss divides by the tokens of a whole mini-batch on all ranks,
+as in the text (the released code averages micro-batches); (3) a mini-batch in which no response has
+an advantage makes no optimiser step; (4) one epoch per rollout batch.
 """
-import json, os, shutil, signal, sys, time, traceback
-from dataclasses import asdict, dataclass
+
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
 from pathlib import Path
 
-import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+import torch
+from torch import distributed as dist
 from transformers.utils import logging as hf_logging
 
-import delta  # noqa: F401  registers --method delta
+import ablations
+import methods
 import toy
-from data import SOURCES, Rollouts, UserError, encode_prompts, load_problems, packed_rows, plan_micro_batches
-from evaluate import Common, Parser, check_limits, collect, export, flag, log, report, sample_scores, save_samples, write_aside
-from grpo import EVERY_UPDATE, METHODS, SURROGATES, TokenBatch, clipped_surrogate, clipped_tokens, group_advantages, over_ranks
-from policy import Policy, load_policy, score, start_ranks, whole
-from rollout import Interrupted
-from verify import overlong_penalty
+from ablations import AblationFlags
+from evaluate import sample_grades
+from grpo import clipped_tokens, group_advantages
+from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.errors import Interrupted, Stop, UserError
+from infra.flags import (
+    EvaluationFlags,
+    MemoryFlags,
+    OptimisationFlags,
+    Parser,
+    RunFlags,
+    ToyFlags,
+    TrainingSamplingFlags,
+    TrainingTaskFlags,
+    check_limits,
+    flag,
+)
+from infra.loading import load_policy
+from infra.log import log, report, save_samples
+from infra.memory import dry_run
+from infra.optimise import clip_and_step
+from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
+from infra.policy import Policy, old_log_probabilities
+from infra.problems import SOURCES, draw_indices, encode_prompts, load_problems
+from infra.ranks import start_ranks
+from infra.rows import over_ranks
+from methods import METHODS, Method
+from rollout import rollout
+from verify import grade
+
+# ---- the loop ------------------------------------------------------------------------------------
+
+
+def train(cfg: "Config") -> Path:
+    """Run or continue the training described by cfg; returns the output folder. All ranks call."""
+    run = prepare(cfg)
+    if cfg.eval_data and run.state.step == 0:
+        log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)})
+    try:
+        for step in range(run.state.step + 1, cfg.steps + 1):
+            train_step(run, step)
+    except Interrupted:  # while sampling, when neither θ nor the run's state has moved
+        save(run.folder, run.policy, run.optimizer, run.state)
+        raise Stop(
+            f"stopped by SIGTERM after step {run.state.step}, with a checkpoint: "
+            "the same command continues",
+            128 + signal.SIGTERM,
+        ) from None
+
+    export(run.folder / "model", run.policy, run.tokenizer)
+    if run.rank == 0:
+        report(run.folder)
+    return run.folder
+
+
+def train_step(run: "Run", step: int) -> None:
+    """One rollout batch, and one optimiser step for each of its mini-batches."""
+    cfg = run.cfg
+    started = time.perf_counter()
+
+    # o_i ~ π_old, G responses to each prompt, and R_i = 1 if the final answer is right, else 0
+    rollouts, problems, rewards, position = sample(run, step)
+
+    # A_i = (R_i - mean) / std within each group
+    penalty = overlong_penalty(rollouts.response_length, cfg.max_new_tokens, cfg.overlong_buffer)
+    advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
+
+    # log π_old of every token; what the method needs of the hidden states is kept on the way
+    plan = plan_mini_batches(
+        rollouts,
+        advantages,
+        cfg.mini_batch * cfg.group_size,
+        cfg.micro_batch_tokens,
+        run.rank,
+        run.world,
+    )
+    tokens = old_log_probabilities(run.policy, rollouts, plan, run.method.keep, cfg.proxy_budget_gb)
+    tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
+    tokens.current = tokens.logprob  # θ is θ_old
+    tokens.problems = problems
+    tokens.generator = torch.Generator().manual_seed(1_000_003 * cfg.seed + step)
+    tokens.memory = run.state.memory
+
+    # ρ, the method's weight of every token, frozen over the updates below
+    weights = run.method.weights(tokens, cfg)  # [N]
+    tokens.kept = None  # room for the update
+
+    metrics = {"step": step, **update(run, rollouts, tokens, weights, plan)}
+
+    run.state.step = step
+    run.state.position = position
+    metrics |= {
+        "reward": float(rewards.mean()),
+        "entropy": float(tokens.entropy.mean()),
+        "response_length": float(tokens.length.float().mean()),
+        "truncated": float(rollouts.truncated.float().mean()),
+        "lambda_std": float(weights.std()),
+        "lambda_above_one": float((weights > 1).float().mean()),
+        "seconds": time.perf_counter() - started,
+    }
+    if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
+        metrics["eval_accuracy"] = evaluate(run)
+        keep_best(run, metrics["eval_accuracy"])
+    if step == 1 or step % cfg.eval_every == 0:
+        save_samples(run.folder, step, problems, rollouts, rewards, weights, run.tokenizer)
+    log(run.folder, metrics)
+    due = step % cfg.save_every == 0 or step == cfg.steps
+    if due and run.state.streak == 0:  # a run that diverges must not push out a good checkpoint
+        save(run.folder, run.policy, run.optimizer, run.state)
+
+
+def update(
+    run: "Run",
+    rollouts: Rollouts,
+    tokens: TokenBatch,
+    weights: torch.Tensor,
+    plan: list[MiniBatch],
+) -> dict:
+    """One optimiser step per mini-batch on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
+
+    N is the mini-batch's token count on all ranks. Returns the metrics of the step's updates.
+    """
+    cfg, method = run.cfg, run.method
+    loss = 0.0
+    clipped = 0
+    norms = []
+    for mini_batch in plan:
+        if not mini_batch.trained:
+            continue  # no response has an advantage: no sides, no direction (App. C)
+
+        for index in mini_batch.trained:  # a loss of all tokens needs mini_batch.silent, too
+            rows = packed_rows(index, tokens.length)
+            logprob = run.policy.rows(rollouts, index).logprob  # log π_θ, with its gradient
+            old_logprob = tokens.logprob[rows]
+            advantage = tokens.advantage[rows]
+            weight = weights[rows]  # λ̄ with DelTA
+            if method.follows_policy:
+                weight = method.weights(tokens.part(index, logprob.detach()), cfg)
+
+            surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
+            objective = (weight * surrogate).sum() / mini_batch.tokens  # Eq. 8
+            (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
+
+            loss -= float(objective.detach())
+            if method.clip:
+                silenced = clipped_tokens(
+                    logprob.detach(), old_logprob, advantage, cfg.clip_low, cfg.clip_high
+                )
+                clipped += int(silenced.sum())
+
+        norms.append(clip_and_step(run.policy, run.optimizer, cfg.max_grad_norm, run.state))
+
+    totals = torch.tensor([loss, clipped], dtype=torch.float64, device=tokens.logprob.device)
+    loss, clipped = over_ranks(totals).tolist()
+    finite = [norm for norm in norms if norm < float("inf")]  # false for a NaN, too
+    return {
+        "loss": loss / len(plan),
+        "grad_norm": sum(finite) / max(1, len(finite)),
+        "clip_fraction": clipped / len(tokens.logprob),
+        "skipped_updates": len(norms) - len(finite),
+    }
+
+
+# ---- what the loop calls -------------------------------------------------------------------------
 
 
 @dataclass
-class Config(Common):
-    """Every knob of a run. Defaults are the paper's (App. I) unless the help says otherwise; TOY replaces some. Common
-    has the flags that evaluate.py takes too."""
-    model: str = flag("toy", "`toy`, a local Hugging Face folder or a hub id")
-    method: str = flag("delta", "token weights of the update (App. E)", choices=sorted(METHODS))
-    data: str = flag("deepmath", f"training problems: toy, a .jsonl, .parquet or .csv file, {', '.join(SOURCES)}, or a hub id")
-    eval_data: str = flag("aime25", "evaluation problems, as --data; the best checkpoint is kept by them; empty: none")
-    steps: int = flag(220, "rollout batches (the paper's 8B: 220, 14B: 300)")
-    prompts: int = flag(128, "prompts per step")
-    group_size: int = flag(16, "responses per prompt, G")
-    mini_batch: int = flag(32, "prompts per update; prompts / mini-batch updates per step")
-    micro_batch_tokens: int = flag(24576, "tokens, padding included, in one forward pass of a rank (ours; memory only)")
-    recompute: bool = flag(True, "recompute activations in the backward pass (ours; less memory, a third more compute)")
-    proxy_budget_gb: float = flag(8.0, "DelTA: hidden states up to this size stay on the GPU, else in host memory (ours)")
-    lr: float = flag(1e-6, "AdamW learning rate, constant")
-    weight_decay: float = flag(0.1, "AdamW weight decay (released code)")
-    max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)")
-    max_new_tokens: int = flag(20480, "longest response, tokens")
-    clip_low: float = flag(0.2, "ε_low of the ratio clip")
-    clip_high: float = flag(0.28, "ε_high of the ratio clip (grpo: 0.2, its clip is symmetric)")
-    K: int = flag(1, "DelTA: refinements of the centroids")
-    lam_min: float = flag(0.8, "DelTA: λ_min, lower end of the coefficients' range")
-    lam_max: float = flag(1.2, "DelTA: λ_max, upper end of the coefficients' range")
-    delta_variant: str = flag("full", "DelTA: ablation of Tables 2 and 3", choices=[*delta.VARIANTS, "fixed_gamma", "random"])
-    proxy: str = flag("lm_head", "DelTA: what stands for a token's gradient (App. F)", choices=["lm_head", "topk", "exact"])
-    proxy_topk: int = flag(20, "DelTA: likeliest tokens of --proxy topk")
-    select: str = flag("none", "DelTA: plain DAPO on tokens chosen by λ (Sec. 5.2)", choices=["none", "top", "random", "bottom"])
-    select_share: float = flag(0.5, "DelTA: share of tokens that --select keeps")
-    overlong_buffer: int = flag(0, "tokens before the limit in which the reward falls by up to 1 (released code: 4096; 0: off)")
-    dynamic_sampling: bool = flag(False, "replace groups of equal rewards by further prompts (off in the paper)")
-    eval_every: int = flag(10, "steps between evaluations (ours); one before the first update, one after the last")
-    eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n")
-    eval_top_p: float = flag(0.7, "top-p of evaluation")
-    save_every: int = flag(10, "steps between checkpoints (ours)")
-    resume: str = flag("auto", "auto: continue the run in --output-dir; never: it must not hold one", choices=["auto", "never"])
-    toy_k: int = flag(5, "toy: operations in a problem")
-    toy_noise: float = flag(0.2, "toy: share of wrong results in the base model's demonstrations")
-    toy_filler: int = flag(1, "toy: connectives that open a step")
-    dry_run: bool = flag(False, "print what the run would need of every GPU, from the model's config alone, and stop")
-    world_size: int = flag(8, "dry run: GPUs, in nodes of up to 8")
-    gpu_gb: float = flag(80.0, "dry run: memory of a GPU, GB")
+class Run:
+    """All that a run holds."""
+
+    cfg: "Config"
+    method: Method
+    folder: Path
+    rank: int
+    world: int
+    policy: Policy
+    tokenizer: object
+    optimizer: torch.optim.Optimizer
+    state: RunState
+    problems: list[dict]
+    prompts: list[list[int]]  # token ids, one list for each problem
+    held_out: list[dict]
+    held_out_prompts: list[list[int]]
+    told_to_stop: bool = False  # by SIGTERM
+
+    def stop(self, *_) -> None:
+        self.told_to_stop = True
 
 
-TOY = dict(recompute=False, steps=160, prompts=16, group_size=8, mini_batch=4, micro_batch_tokens=4096, lr=1e-4, max_new_tokens=64,
-           max_prompt_tokens=64, eval_every=20, eval_samples=1, eval_top_p=1.0, save_every=20, data="toy", eval_data="toy-held-out")
-MAY_CHANGE = "steps eval_every save_every output_dir resume rollout_rows recompute proxy_budget_gb dry_run world_size gpu_gb".split()  # on resuming
+def prepare(cfg: "Config") -> Run:
+    """Load data and model, open the output folder, continue from a checkpoint. Raises UserError."""
+    rank, world = start_ranks()
+    columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
+    problems = load_problems(cfg.data, *columns)
+    held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
+
+    policy, tokenizer = load_policy(model_folder(cfg), cfg.temperature, cfg.recompute)
+    ablations.check_model(cfg, policy.lm.config)
+    encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+    problems, prompts = encode_prompts(problems, *encoding)
+    held_out, held_out_prompts = encode_prompts(held_out, *encoding)
+
+    if rank == 0:
+        open_run(cfg)  # all that can be wrong with the flags has been seen by now
+    dist.barrier()
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
+    )
+    state = restore(cfg, policy, optimizer)
+    if rank == 0:
+        begin_writing(cfg, state.step)
+
+    run = Run(
+        cfg=cfg,
+        method=ablations.configured(METHODS[cfg.method], cfg),
+        folder=Path(cfg.output_dir),
+        rank=rank,
+        world=world,
+        policy=policy,
+        tokenizer=tokenizer,
+        optimizer=optimizer,
+        state=state,
+        problems=problems,
+        prompts=prompts,
+        held_out=held_out,
+        held_out_prompts=held_out_prompts,
+    )
+    signal.signal(signal.SIGTERM, run.stop)
+    return run
+
+
+def model_folder(cfg: "Config") -> str | Path:
+    """Where the model of --model is: the toy's base, or what the flag says."""
+    if cfg.model == "toy":
+        return toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+    return cfg.model
+
+
+def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int]:
+    """Sample and grade a rollout batch.
+
+    Returns (rollouts of B responses, their B problems, rewards [B] in {0, 1}, where the stream of
+    prompts then stands). With --dynamic-sampling, groups of equal rewards make room for further
+    prompts, in up to 10 rounds; what is then missing is filled up with such groups. Raises
+    Interrupted.
+    """
+    cfg, G = run.cfg, run.cfg.group_size
+    parts, problems, rewards = [], [], []
+    position = run.state.position
+    for _ in range(10 if cfg.dynamic_sampling else 1):
+        chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
+        position += cfg.prompts
+        with run.policy.plain() as lm:
+            part = rollout(
+                lm,
+                run.tokenizer,
+                [run.prompts[i] for i in chosen],
+                chosen,
+                G,
+                cfg.max_new_tokens,
+                cfg.temperature,
+                seed=cfg.seed,
+                step=step,
+                in_flight=cfg.rollout_rows,
+                stop=lambda: run.told_to_stop,
+            )
+        parts.append(part)
+        asked = [run.problems[i] for i in chosen for _ in range(G)]
+        problems += asked
+        rewards += [grade(text, p) for text, p in zip(part.texts, asked, strict=True)]
+
+        groups = [rewards[i : i + G] for i in range(0, len(rewards), G)]
+        mixed = [len(set(group)) > 1 for group in groups]
+        if sum(mixed) >= cfg.prompts:
+            break
+
+    order = list(range(len(groups)))
+    if cfg.dynamic_sampling:
+        order.sort(key=lambda g: not mixed[g])  # groups whose rewards differ first; stable
+    index = [g * G + i for g in order[: cfg.prompts] for i in range(G)]
+    rollouts = join(parts).pick(index)
+    rewards = torch.tensor([rewards[i] for i in index], device=rollouts.ids.device)
+    return rollouts, [problems[i] for i in index], rewards, position
+
+
+def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torch.Tensor:
+    """DAPO's soft length penalty, added to the rewards: [B], between -1 and 0.
+
+    0 up to `buffer` tokens before `max_length`, then falling linearly to -1 at it; 0 throughout
+    where buffer is 0. length: [B] tokens of each response. The paper's text has a binary reward;
+    its run script adds this with a buffer of 4096 (--overlong-buffer).
+    """
+    if buffer == 0:
+        return torch.zeros_like(length, dtype=torch.float32)
+    beyond = length - (max_length - buffer)
+    return (-beyond / buffer).clamp(max=0.0)
+
+
+def evaluate(run: Run) -> float:
+    """avg@n on the held-out problems: the mean grade of --eval-samples responses to each."""
+    cfg = run.cfg
+    with run.policy.plain() as lm:
+        grades = sample_grades(
+            lm,
+            run.tokenizer,
+            run.held_out,
+            run.held_out_prompts,
+            cfg.eval_samples,
+            cfg.max_new_tokens,
+            cfg.temperature,
+            cfg.eval_top_p,
+            cfg.seed,
+            cfg.rollout_rows,
+        )
+    return float(grades.mean())
+
+
+def keep_best(run: Run, accuracy: float) -> None:
+    """Export the model to best/ if no evaluation of this run was better."""
+    if accuracy <= run.state.best:
+        return
+    run.state.best = accuracy
+    export(run.folder / "best", run.policy, run.tokenizer)
+
+
+# ---- flags: the groups that stand in infra/flags.py, and the methods' ----------------------------
+
+
+@dataclass
+class TrainingMethodFlags(AblationFlags):
+    _argument_group_name = "method"
+
+    method: str = flag("delta", "token weights (App. E)", choices=sorted(METHODS))
+
+
+GROUPS = [
+    RunFlags,
+    TrainingTaskFlags,
+    TrainingMethodFlags,
+    TrainingSamplingFlags,
+    OptimisationFlags,
+    MemoryFlags,
+    EvaluationFlags,
+    ToyFlags,
+]
+
+
+@dataclass
+class Config(
+    RunFlags,
+    TrainingTaskFlags,
+    TrainingMethodFlags,
+    TrainingSamplingFlags,
+    OptimisationFlags,
+    MemoryFlags,
+    EvaluationFlags,
+    ToyFlags,
+):
+    """Every knob of a run."""
+
+
+TOY = {  # the defaults under --model toy
+    "recompute": False,
+    "steps": 160,
+    "prompts": 16,
+    "group_size": 8,
+    "mini_batch": 4,
+    "micro_batch_tokens": 4096,
+    "lr": 1e-4,
+    "max_new_tokens": 64,
+    "max_prompt_tokens": 64,
+    "eval_every": 20,
+    "eval_samples": 1,
+    "eval_top_p": 1.0,
+    "save_every": 20,
+    "data": "toy",
+    "eval_data": "toy-held-out",
+}
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
-    """The command line as a Config: flags, over the toy's or the method's preset, over the paper's defaults."""
-    parser = Parser(Config, prog="train.py", allow_abbrev=False, description=__doc__.splitlines()[0],
-                    epilog="With --model toy the defaults are: " + ", ".join(f"{k} {v}" for k, v in TOY.items()))
+    """The command line over the toy's and the method's defaults, over the paper's.
+
+    Raises UserError for flags that are unknown, out of their limits or contradict each other.
+    """
+    parser = Parser(
+        GROUPS,
+        prog="train.py",
+        description=__doc__.splitlines()[0],
+        epilog=f"Known names for --data: {', '.join(SOURCES)}. With --model toy the defaults are: "
+        + ", ".join(f"{name} {value}" for name, value in TOY.items()),
+    )
     given, _ = parser.parse_known_args(argv)
-    parser.set_defaults(**(TOY if given.model == "toy" else {}), **({"clip_high": 0.2} if given.method == "grpo" else {}))
+    if given.model == "toy":
+        parser.set_defaults(**TOY)
+    if METHODS[given.method].clip:
+        clip_low, clip_high = METHODS[given.method].clip
+        parser.set_defaults(clip_low=clip_low, clip_high=clip_high)
+
     cfg = Config(**vars(parser.parse_args(argv)))
-    cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
-    deltas = ("K", "lam_min", "lam_max", "delta_variant", "proxy", "proxy_topk", "select", "select_share")
-    foreign = next((name.replace("_", "-") for name in deltas if getattr(cfg, name) != getattr(Config, name)), "")
+    if not cfg.output_dir:
+        cfg.output_dir = f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
+
     check_limits(cfg)
-    for wrong, message in [
-        (cfg.prompts % cfg.mini_batch, f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}"),
-        (cfg.lam_min > cfg.lam_max, f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}"),
-        (cfg.world_size > 8 and cfg.world_size % 8, f"--world-size {cfg.world_size} is neither up to 8 nor a multiple of 8"),
-        (cfg.method != "delta" and foreign, f"--{foreign} is DelTA's and does nothing with --method {cfg.method}: drop it, or take delta"),
-        (cfg.delta_variant == "random" and cfg.proxy != "lm_head", f"--delta-variant random uses no proxy: drop --proxy {cfg.proxy}"),
-    ]:
-        if wrong: raise UserError(message)
+    methods.check_flags(cfg)
+    ablations.check_flags(cfg)
+    if cfg.prompts % cfg.mini_batch:
+        raise UserError(
+            f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}"
+        )
+    if cfg.world_size > 8 and cfg.world_size % 8:
+        raise UserError(f"--world-size {cfg.world_size} is neither up to 8 nor a multiple of 8")
     return cfg
 
 
-def open_run(cfg: Config) -> None:
-    """Make --output-dir, or check that the run in it is the one cfg describes. Raises UserError."""
-    folder = Path(cfg.output_dir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "metrics.jsonl").open("a").close()
-    except OSError as error:
-        raise UserError(f"--output-dir {folder} cannot be written ({error.strerror}): choose another")
-    if (folder / "config.json").exists():
-        before, now = json.loads((folder / "config.json").read_text()), asdict(cfg)
-        changed = [f"{k} {before.get(k)} there, {now[k]} here" for k in now if k not in MAY_CHANGE and before.get(k) != now[k]]
-        if cfg.resume == "never":
-            raise UserError(f"--output-dir {folder} already holds a run: choose another, or --resume auto to continue it")
-        if changed: raise UserError(f"--output-dir {folder} holds a run with other settings ({'; '.join(changed)}): choose another")
-    elif (folder / "metrics.jsonl").stat().st_size:
-        raise UserError(f"--output-dir {folder} holds metrics of something else (no config.json): choose another")
-    for cut_off in folder.glob("checkpoint-*.tmp"):
-        print(f"skipping {cut_off}: it was cut off while being written")
-        shutil.rmtree(cut_off)
+# ---- main ----------------------------------------------------------------------------------------
+
+KNOBS = {  # function in whose call the memory ran out -> the flag to lower
+    "sample": "--rollout-rows",
+    "evaluate": "--rollout-rows",
+    "old_log_probabilities": "--micro-batch-tokens",
+    "delta_coefficients": "--proxy-budget-gb",
+    "update": "--micro-batch-tokens",
+}
 
 
-def trim(cfg: Config, step: int) -> None:
-    """Write config.json and drop the lines after the checkpoint, which will be made again, the same."""
-    folder = Path(cfg.output_dir)
-    write_aside(folder / "config.json", json.dumps(asdict(cfg), indent=1) + "\n")
-    for path in (folder / "metrics.jsonl", folder / "samples.jsonl"):
-        lines = path.read_text().splitlines(keepends=True) if path.exists() and step else []
-        write_aside(path, "".join(x for x in lines if x.endswith("\n") and json.loads(x)["step"] <= step))  # a kill leaves half a line
-
-
-# ---- the stages of a step --------------------------------------------------------------------------------------------
-
-
-def update(policy: Policy, optimizer, rollouts: Rollouts, tokens: TokenBatch, weights: torch.Tensor, plan: list[list],
-           cfg: Config, streak: int) -> tuple[dict, int]:
-    """One optimiser step per mini-batch on -Σ λ̄ min(r A, clip(r) A) / N (Eq. 8), N the tokens of the whole mini-batch.
-
-    A gradient norm that is not finite skips its update; `streak` counts these in a row, over steps too, and three raise
-    FloatingPointError. Returns (metrics, streak).
-    """
-    length, loss, norms, clipped, skipped = rollouts.response_length, 0.0, [], 0, 0
-    for part, mini_batch in zip(length.split(cfg.mini_batch * cfg.group_size), plan, strict=True):
-        N = int(part.sum())  # of all ranks
-        for index in (index for index, has_advantage in mini_batch if has_advantage):
-            rows = packed_rows(index, length)
-            logprob, old, A = policy.rows(rollouts, index).logprob, tokens.logprob[rows], tokens.advantage[rows]
-            surrogate = SURROGATES.get(cfg.method, clipped_surrogate)(logprob, old, A, clip_low=cfg.clip_low, clip_high=cfg.clip_high)
-            follows = cfg.method in EVERY_UPDATE
-            weight = METHODS[cfg.method](tokens.part(rows, length[index], logprob.detach()), **asdict(cfg)) if follows else weights[rows]
-            objective = (weight * surrogate).sum() / N  # Eq. 8
-            (-objective * dist.get_world_size()).backward()  # FSDP averages over ranks, Eq. 8 sums
-            loss -= float(objective.detach())
-            if cfg.method not in SURROGATES: clipped += int(clipped_tokens(logprob.detach(), old, A, cfg.clip_low, cfg.clip_high).sum())
-        if not any(has_advantage for _, has_advantage in mini_batch): continue  # no sides, no direction (App. C)
-        norm = float(whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), cfg.max_grad_norm)))
-        finite = norm < float("inf")  # false for a NaN too
-        if finite: optimizer.step()
-        norms, skipped, streak = norms + [norm] * finite, skipped + (not finite), 0 if finite else streak + 1
-        optimizer.zero_grad()
-        if streak == 3: raise FloatingPointError("the gradient norm was not finite in 3 updates in a row")
-    loss, clipped = over_ranks(torch.tensor([loss, clipped], dtype=torch.float64, device=length.device)).tolist()
-    return {"loss": loss / len(plan), "grad_norm": sum(norms) / max(1, len(norms)),
-            "clip_fraction": clipped / int(length.sum()), "skipped_updates": skipped}, streak
-
-
-# ---- the run ---------------------------------------------------------------------------------------------------------
-
-
-def train(cfg: Config) -> Path:
-    """Run or continue the training described by cfg; returns the output folder. Every rank of a torchrun calls it."""
-    rank, world, folder, stopping = *start_ranks(), Path(cfg.output_dir), []
-    columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
-    sets = [load_problems(name, *columns) if name else [] for name in (cfg.data, cfg.eval_data)]
-    name = toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler) if cfg.model == "toy" else cfg.model
-    policy, tokenizer = load_policy(name, cfg.temperature, cfg.recompute)
-    if cfg.proxy == "exact" and policy.lm.config.vocab_size * policy.lm.config.hidden_size > 2**16:
-        raise UserError("--proxy exact keeps vocabulary x hidden numbers a token: only for models as small as the toy, take topk")
-    (problems, prompts), held_out = [encode_prompts(some, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template) for some in sets]
-
-    def evaluate() -> float:  # avg@n
-        with policy.plain() as lm:
-            return float(sample_scores(lm, tokenizer, *held_out, cfg.eval_samples, cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p,
-                                       cfg.seed, cfg.rollout_rows).mean())
-
-    if rank == 0: open_run(cfg)  # all that can be wrong with the flags has been seen by now
-    dist.barrier()
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True)
-    state = {"step": 0, "position": 0, "streak": 0, "best": -1.0, "memory": {}}  # position: prompts drawn; memory: the method's
-    restore(cfg, policy, optimizer, state)
-    if rank == 0: trim(cfg, state["step"])
-    signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
-    if cfg.eval_data and not state["step"]: log(folder, {"step": 0, "eval_accuracy": evaluate()})
-
-    for step in range(state["step"] + 1, cfg.steps + 1):
-        start, before = time.perf_counter(), dict(state)
-        # sample and verify: G responses per prompt from θ_old, R_i = 1 if the final answer is right, else 0
-        try:
-            with policy.plain() as lm:
-                rollouts, batch, rewards = collect(lm, tokenizer, problems, prompts, cfg, state, step, lambda: bool(stopping))
-        except Interrupted:
-            save(folder, policy, optimizer, before)
-            raise Stop(f"stopped by SIGTERM after step {step - 1}, with a checkpoint: the same command continues", 143)
-        # advantages: A_i = (R_i - mean) / std within each group
-        shaping = [overlong_penalty(int(n), cfg.max_new_tokens, cfg.overlong_buffer) for n in rollouts.response_length]
-        advantages = group_advantages(rewards + rewards.new_tensor(shaping), cfg.group_size)
-        # score: log π_old, entropies and hidden states in one forward pass
-        plan = plan_micro_batches(rollouts.prompt_length + rollouts.response_length, advantages, cfg.mini_batch * cfg.group_size,
-                                  cfg.micro_batch_tokens, rank, world)
-        tokens = score(policy, rollouts, advantages, plan, cfg.proxy_budget_gb)
-        # coefficients: the method's weight for every token, frozen over the updates below
-        generator = torch.Generator().manual_seed(1_000_003 * cfg.seed + step)
-        weights = METHODS[cfg.method](tokens, **asdict(cfg), generator=generator, memory=state["memory"], problems=batch)
-        tokens.hidden = None  # no one needs them any more: room for the update
-        # update: one optimiser step per mini-batch
-        metrics, state["streak"] = update(policy, optimizer, rollouts, tokens, weights, plan, cfg, state["streak"])
-        # log and save
-        state["step"] = step
-        metrics = {"step": step, **metrics, "reward": float(rewards.mean()), "entropy": float(tokens.entropy.mean()),
-                   "response_length": float(tokens.length.float().mean()), "truncated": float(rollouts.truncated.float().mean()),
-                   "lambda_std": float(weights.std()), "lambda_above_one": float((weights > 1).float().mean()),
-                   "seconds": time.perf_counter() - start}
-        if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
-            metrics["eval_accuracy"] = evaluate()
-            if metrics["eval_accuracy"] > state["best"]:
-                state["best"] = metrics["eval_accuracy"]
-                export(folder / "best", policy, tokenizer)
-        if step == 1 or step % cfg.eval_every == 0: save_samples(folder, step, batch, rollouts, rewards, weights, tokenizer)
-        log(folder, metrics)
-        if (step % cfg.save_every == 0 or step == cfg.steps) and not state["streak"]:  # never over a good checkpoint
-            save(folder, policy, optimizer, state)
-    export(folder / "model", policy, tokenizer)
-    if rank == 0: report(folder)
-    return folder
-
-
-class Stop(Exception): """The run ends early but in good order: (message, exit code)."""
-
-
-def save(folder: Path, policy: Policy, optimizer, state: dict) -> None:
-    """checkpoint-STEP/: every rank's shards of weights and Adam moments, and state.pt; written aside, then renamed. The newest two stay."""
-    aside = (final := folder / f"checkpoint-{state['step']:06d}").with_suffix(".tmp")
-    if final.exists(): return
-    try:
-        dcp.save(dict(zip(("weights", "optimizer"), get_state_dict(policy, optimizer))), checkpoint_id=aside)
-        if dist.get_rank() == 0:
-            torch.save(state | {"random": torch.get_rng_state()}, aside / "state.pt")
-            os.replace(aside, final)
-            for old in sorted(folder.glob("checkpoint-*[0-9]"))[:-2]: shutil.rmtree(old)
-    except (dcp.api.CheckpointException, OSError, RuntimeError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise Stop(f"{aside} could not be written ({str(error).splitlines()[-1]}); earlier checkpoints are untouched: make room, then "
-                   "run the same command to continue", 1) from error
-    dist.barrier()
-
-
-def restore(cfg: Config, policy: Policy, optimizer, state: dict) -> None:
-    """Put back what `save` wrote last, on any number of ranks; a damaged checkpoint is passed over with a message. Raises UserError."""
-    folder = Path(cfg.output_dir)
-    for path in (paths := sorted(folder.glob("checkpoint-*[0-9]"), reverse=True)):
-        weights, moments = get_state_dict(policy, optimizer)
-        try:
-            saved = torch.load(path / "state.pt", weights_only=True)
-            dcp.load({"weights": weights, "optimizer": moments}, checkpoint_id=path)
-        except (dcp.api.CheckpointException, OSError, RuntimeError, EOFError) as error:
-            print(f"skipping {path}: it is damaged ({str(error).splitlines()[-1]})")
-            continue
-        if saved["step"] > cfg.steps:
-            raise UserError(f"{folder} is already at step {saved['step']}: raise --steps, or choose another --output-dir")
-        set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
-        torch.set_rng_state(saved["random"])
-        state |= {k: saved[k] for k in state}
-        if dist.get_rank() == 0: print(f"continuing {folder} after step {state['step']}")
-        return
-    if paths: raise UserError(f"every checkpoint in {folder} is damaged: delete it to start anew, or choose another --output-dir")
-
-
-KNOBS = {"collect": "--rollout-rows", "score": "--micro-batch-tokens", "delta": "--proxy-budget-gb", "update": "--micro-batch-tokens"}
+def out_of_memory(error: torch.OutOfMemoryError) -> str:
+    """One line on which flag to lower."""
+    frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    stage = next((name for name in frames if name in KNOBS), "update")
+    return (
+        f"train.py: out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over "
+        f"more GPUs (--dry-run says what it needs). {str(error).splitlines()[0]}"
+    )
 
 
 def main(argv: list[str] | None = None) -> Path | None:
@@ -281,21 +467,22 @@ def main(argv: list[str] | None = None) -> Path | None:
     first = int(os.environ.get("RANK", 0)) == 0  # what all ranks would say is said once
     try:
         cfg = parse_config(argv)
-        if not cfg.dry_run: return train(cfg)
-        from benchmarks.memory import dry_run
-        dry_run(cfg)
+        if cfg.dry_run:
+            dry_run(cfg)
+            return None
+        return train(cfg)
     except UserError as error:
-        if first: print(f"train.py: {error}", file=sys.stderr)
+        if first:
+            print(f"train.py: {error}", file=sys.stderr)
         sys.exit(2)
+    except Stop as stop:
+        if first:
+            print(f"train.py: {stop}", file=sys.stderr)
+        sys.exit(stop.code)
     except FloatingPointError as error:  # the run diverged: neither a bug nor a wrong flag
         sys.exit(f"train.py: stopped, {error}. The last checkpoint is untouched; try a lower --lr.")
     except torch.OutOfMemoryError as error:
-        stage = next((frame.name for frame in traceback.extract_tb(error.__traceback__) if frame.name in KNOBS), "update")
-        sys.exit(f"train.py: out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over more GPUs "
-                 f"(--dry-run says what it needs). {str(error).splitlines()[0]}")
-    except Stop as stop:
-        if first: print(f"train.py: {stop.args[0]}", file=sys.stderr)
-        sys.exit(stop.args[1])
+        sys.exit(out_of_memory(error))
 
 
 if __name__ == "__main__":

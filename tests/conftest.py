@@ -1,32 +1,28 @@
-"""Shared fixtures: the repository on the path, and the toy's base model, built once and cached in .cache/."""
-import sys
+"""Shared fixtures: the toy's committed base model, and rollouts of it."""
+
 from pathlib import Path
 
 import pytest
-import torch
+from transformers.utils import logging as hf_logging
+
+import toy
+from rollout import rollout
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
 
-import toy  # noqa: E402
-from rollout import rollout  # noqa: E402
+hf_logging.disable_progress_bar()
 
 
 @pytest.fixture(scope="session")
 def base():
     """(model, tokenizer) of the toy's base model; read-only: tests that train copy it."""
-    model, tokenizer = toy.base_model()
-    return model.eval(), tokenizer
+    return toy.base_model()
 
 
 @pytest.fixture(scope="session")
 def batch(base):
-    """Rollouts of 6 problems x 4 responses of unequal lengths (the base model, three of the prompts shorter)."""
+    """Rollouts of 6 problems x 4 responses, three of the problems with 3 operations, not 5."""
     model, tokenizer = base
-    texts = [p["problem"] for p in toy.problems(3, seed=5)] + [p["problem"] for p in toy.problems(3, seed=6, k=3)]
-    return rollout(model, tokenizer, tokenizer(texts).input_ids, list(range(6)), 4, 48, seed=3, step=1)
-
-
-@pytest.fixture(scope="session")
-def generator():
-    return torch.Generator().manual_seed(0)
+    problems = toy.problems(3, seed=5) + toy.problems(3, seed=6, k=3)
+    prompts = tokenizer([problem["problem"] for problem in problems]).input_ids
+    return rollout(model, tokenizer, prompts, list(range(6)), 4, 48, seed=3, step=1)

@@ -1,0 +1,197 @@
+"""What a run leaves on disk to be continued or used: its folder, its checkpoints, its models.
+
+A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments, and
+`state.pt`. It is written under another name and renamed, so that a folder of that name is whole.
+"""
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import distributed as dist
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from infra.errors import Stop, UserError
+from infra.files import complete_lines, write_aside
+from infra.policy import Policy
+
+# Its debug lines say nothing that the errors raised do not say.
+logging.getLogger("torch.distributed.checkpoint").setLevel(logging.WARNING)
+
+DAMAGED = (dcp.api.CheckpointException, OSError, RuntimeError, EOFError)
+
+# Flags in which a continued run may differ from its beginning.
+MAY_CHANGE = {
+    "steps",
+    "eval_every",
+    "save_every",
+    "output_dir",
+    "resume",
+    "rollout_rows",
+    "recompute",
+    "proxy_budget_gb",
+    "dry_run",
+    "world_size",
+    "gpu_gb",
+}
+
+
+@dataclass
+class RunState:
+    """Where a run stands, beside its weights and moments."""
+
+    step: int = 0  # rollout batches so far
+    position: int = 0  # prompts drawn from the stream of problems
+    streak: int = 0  # updates skipped in a row, their gradients not finite
+    best: float = -1.0  # best evaluation accuracy
+    memory: dict = field(default_factory=dict)  # what the method keeps over steps
+
+
+# ---- the folder of a run -------------------------------------------------------------------------
+
+
+def open_run(cfg) -> None:
+    """Make --output-dir, or check that the run in it is the one that cfg describes.
+
+    Raises UserError where it cannot be written or holds something else.
+    """
+    folder = Path(cfg.output_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.jsonl").open("a").close()
+    except OSError as error:
+        raise UserError(
+            f"--output-dir {folder} cannot be written ({error.strerror}): choose another"
+        ) from error
+
+    if (folder / "config.json").exists():
+        check_same_run(cfg, folder)
+    elif (folder / "metrics.jsonl").stat().st_size:
+        raise UserError(
+            f"--output-dir {folder} holds metrics of something else (no config.json): "
+            "choose another"
+        )
+
+    for cut_off in folder.glob("checkpoint-*.tmp"):
+        print(f"skipping {cut_off}: it was cut off while being written")
+        shutil.rmtree(cut_off)
+
+
+def check_same_run(cfg, folder: Path) -> None:
+    """Raise UserError where the run in `folder` may not be continued by cfg."""
+    if cfg.resume == "never":
+        raise UserError(
+            f"--output-dir {folder} already holds a run: "
+            "choose another, or --resume auto to continue it"
+        )
+    before = json.loads((folder / "config.json").read_text())
+    changed = []
+    for name, now in asdict(cfg).items():
+        if name not in MAY_CHANGE and before.get(name) != now:
+            changed.append(f"{name} {before.get(name)} there, {now} here")
+    if changed:
+        raise UserError(
+            f"--output-dir {folder} holds a run with other settings ({'; '.join(changed)}): "
+            "choose another"
+        )
+
+
+def begin_writing(cfg, step: int) -> None:
+    """Write config.json, and drop the lines after the checkpoint: they will be made again."""
+    folder = Path(cfg.output_dir)
+    write_aside(folder / "config.json", json.dumps(asdict(cfg), indent=1) + "\n")
+    for path in (folder / "metrics.jsonl", folder / "samples.jsonl"):
+        kept = []
+        if step > 0:
+            kept = [line for line in complete_lines(path) if json.loads(line)["step"] <= step]
+        write_aside(path, "".join(kept))
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------
+
+
+def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
+    """Write checkpoint-STEP/; the newest two stay. All ranks call it.
+
+    Raises Stop where it cannot be written; the earlier checkpoints are then untouched.
+    """
+    final = folder / f"checkpoint-{state.step:06d}"
+    if final.exists():
+        return
+    aside = final.with_suffix(".tmp")
+    try:
+        weights, moments = get_state_dict(policy, optimizer)
+        dcp.save({"weights": weights, "optimizer": moments}, checkpoint_id=aside)
+        if dist.get_rank() == 0:
+            torch.save(asdict(state) | {"random": torch.get_rng_state()}, aside / "state.pt")
+            os.replace(aside, final)
+            for old in sorted(folder.glob("checkpoint-*[0-9]"))[:-2]:
+                shutil.rmtree(old)
+    except (dcp.api.CheckpointException, OSError, RuntimeError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise Stop(
+            f"{aside} could not be written ({str(error).splitlines()[-1]}); earlier checkpoints "
+            "are untouched: make room, then run the same command to continue",
+            1,
+        ) from error
+    dist.barrier()
+
+
+def restore(cfg, policy: Policy, optimizer) -> RunState:
+    """Put back what `save` wrote last, on any number of ranks; a fresh RunState without one.
+
+    A damaged checkpoint is passed over with a message. Raises UserError when all are damaged or
+    the run is already past --steps.
+    """
+    folder = Path(cfg.output_dir)
+    paths = sorted(folder.glob("checkpoint-*[0-9]"), reverse=True)
+    for path in paths:
+        weights, moments = get_state_dict(policy, optimizer)
+        try:
+            saved = torch.load(path / "state.pt", weights_only=True)
+            dcp.load({"weights": weights, "optimizer": moments}, checkpoint_id=path)
+        except DAMAGED as error:
+            print(f"skipping {path}: it is damaged ({str(error).splitlines()[-1]})")
+            continue
+
+        if saved["step"] > cfg.steps:
+            raise UserError(
+                f"{folder} is already at step {saved['step']}: "
+                "raise --steps, or choose another --output-dir"
+            )
+        set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
+        torch.set_rng_state(saved.pop("random"))
+        if dist.get_rank() == 0:
+            print(f"continuing {folder} after step {saved['step']}")
+        return RunState(**saved)
+
+    if paths:
+        raise UserError(
+            f"every checkpoint in {folder} is damaged: "
+            "delete it to start anew, or choose another --output-dir"
+        )
+    return RunState()
+
+
+# ---- the model for others ------------------------------------------------------------------------
+
+
+def export(folder: Path, policy: Policy, tokenizer) -> None:
+    """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
+
+    Written aside and renamed. All ranks call it.
+    """
+    aside = folder.with_name(folder.name + ".tmp")
+    with policy.plain() as lm:
+        if dist.get_rank() > 0:
+            return
+        lm.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.rename(aside, folder)

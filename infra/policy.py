@@ -1,0 +1,213 @@
+"""The model as RL sees it: packed rows, one per response token.
+
+`Policy` wraps a causal language model. Its forward takes whole sequences and returns, for each
+response token, its log-probability, the entropy of the distribution it was drawn from and the
+hidden state that entered the LM head. No other file touches a mask, a padded position or a part of
+the wrapped model.
+
+Shapes: B responses, T tokens of the longest sequence, N packed response tokens, n of them on this
+rank, H hidden size, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+
+from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows
+from infra.ranks import full_tensor
+from infra.rows import Rows, over_ranks
+
+LOGIT_BLOCK = 2**26  # numbers in a block of logits
+
+
+class TokenRows(NamedTuple):
+    """Packed rows: the tokens of response 0, then those of response 1, each in reading order."""
+
+    logprob: torch.Tensor  # [N] float32, log π_θ(o_t | q, o_<t) at the sampling temperature, nats
+    entropy: torch.Tensor  # [N] float32, of π_θ(. | q, o_<t), nats; NaN where gradients are on
+    hidden: torch.Tensor  # [N, H] the state h that enters the LM head; no gradient
+    token: torch.Tensor  # [N] ids
+
+
+class TokenLogprobs(torch.autograd.Function):
+    """(log p of `token`, entropy), both [N] float32, of softmax(W h / temperature).
+
+    hidden: [N, H]; head: W [V, H]; token: [N].
+    Works in blocks of rows, forward and again backward, so that nothing of size [N, V] exists: at
+    V = 151,936 one response of 20,000 tokens would take 12 GB. Logits are float32: in bfloat16
+    they cost up to 0.06 nats.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, head, token, temperature, with_entropy):
+        ctx.save_for_backward(hidden, head, token)
+        ctx.temperature = temperature
+        logprob = torch.empty(len(token), device=hidden.device)
+        entropy = torch.full_like(logprob, torch.nan)
+        for block, logp in TokenLogprobs.blocks(hidden, head, temperature):
+            logprob[block] = logp.gather(1, token[block, None]).squeeze(1)
+            if with_entropy:
+                entropy[block] = -(logp.exp() * logp).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+            del logp  # before the next block is made
+        ctx.mark_non_differentiable(entropy)
+        return logprob, entropy
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        hidden, head, token = ctx.saved_tensors
+        grad_hidden = torch.empty_like(hidden)
+        grad_head = torch.zeros_like(head, dtype=torch.float32)
+        for block, logp in TokenLogprobs.blocks(hidden, head, ctx.temperature):
+            upstream = grad[block, None] / ctx.temperature
+            grad_logits = logp.exp_().mul_(-upstream)  # (e_y - p) ∂L/∂log p / temperature, in place
+            grad_logits.scatter_add_(1, token[block, None], upstream)
+            grad_hidden[block] = grad_logits.to(head.dtype) @ head
+            grad_head += product(grad_logits.to(hidden.dtype).T, hidden[block])
+            del logp, grad_logits
+        return grad_hidden, grad_head.to(head.dtype), None, None, None
+
+    @staticmethod
+    def blocks(hidden, head, temperature) -> Iterator[tuple[slice, torch.Tensor]]:
+        """(slice, log p [rows, V]) over blocks of LOGIT_BLOCK numbers."""
+        size = max(1, LOGIT_BLOCK // len(head))
+        for start in range(0, len(hidden), size):
+            block = slice(start, start + size)
+            logits = product(hidden[block], head.T).div_(temperature)
+            yield block, logits.log_softmax(dim=-1)
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b, accumulated and returned in float32."""
+    if a.is_cuda and a.dtype != torch.float32:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return (a @ b).float()
+
+
+class Policy(torch.nn.Module):
+    """A causal language model `lm`, and the temperature that serves sampling and log-probabilities.
+
+    twin: the same model without shards or hooks, for `plain`; empty where `lm` is not sharded.
+    """
+
+    def __init__(self, lm: torch.nn.Module, temperature: float = 1.0):
+        super().__init__()
+        self.lm = lm
+        self.temperature = temperature
+        self.twin = []  # in a list, so that its parameters are not taken for the policy's
+
+    def forward(
+        self, ids: torch.Tensor, prompt_length: torch.Tensor, response_length: torch.Tensor
+    ) -> TokenRows:
+        """Packed rows of the response tokens.
+
+        ids: [B, T] prompt, then response, then anything up to T. Sequences start at column 0, so
+        causal attention alone keeps the padding on the right out of every real token.
+        prompt_length, response_length: [B] tokens.
+        """
+        columns = torch.arange(ids.shape[1], device=ids.device)
+        end = prompt_length + response_length
+        is_response = (columns >= prompt_length[:, None]) & (columns < end[:, None])  # [B, T]
+
+        states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, H]
+        hidden = states[:, :-1][is_response[:, 1:]]  # [N, H]: the state at t-1 predicts token t
+        token = ids[is_response]  # [N]
+
+        head = self.lm.get_output_embeddings().weight  # [V, H]
+        # Entropies cost a tenth of an update at a large vocabulary, and nothing there reads them.
+        with_entropy = not torch.is_grad_enabled()
+        logprob, entropy = TokenLogprobs.apply(hidden, head, token, self.temperature, with_entropy)
+        # A module of FSDP may return no view: its hooks would warn of it.
+        return TokenRows(logprob, entropy, hidden.detach().clone(), token)
+
+    def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
+        """The packed rows of responses `index` of a rollout batch, cut to the longest of them.
+
+        For none of them a forward over two tokens that gives no rows: ranks gather each other's
+        shards, so all must go along.
+        """
+        if len(index) == 0:
+            return self(rollouts.ids[:1, :2], index.new_tensor([2]), index.new_tensor([0]))
+        prompt = rollouts.prompt_length[index]
+        response = rollouts.response_length[index]
+        longest = int((prompt + response).max())
+        return self(rollouts.ids[index, :longest], prompt, response)
+
+    def head(self) -> torch.Tensor:
+        """W / temperature [V, H], whole: the logits are W h. All ranks call together."""
+        return full_tensor(self.lm.get_output_embeddings().weight.detach()) / self.temperature
+
+    @contextmanager
+    def plain(self) -> Iterator[torch.nn.Module]:
+        """The model for `generate`: without hooks, on the gathered weights. All ranks enter."""
+        shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
+        for module in shards:
+            module.unshard()
+        for twin in self.twin:
+            for plain, sharded in zip(twin.modules(), self.lm.modules(), strict=True):
+                plain._parameters = dict(sharded._parameters)  # shared, not copied
+                plain._buffers = dict(sharded._buffers)
+        try:
+            yield self.twin[0] if self.twin else self.lm
+        finally:
+            for module in shards:
+                module.reshard()
+
+
+@torch.no_grad()
+def old_log_probabilities(
+    policy: Policy,
+    rollouts: Rollouts,
+    plan: list[MiniBatch],
+    keep: Callable | None = None,
+    budget_gb: float = 8.0,
+) -> TokenBatch:
+    """One forward pass of θ_old over all responses: log π_old and entropies, packed.
+
+    plan: this rank runs the responses of its micro-batches; the results are gathered.
+    keep: (rows, head) -> [n, ...], what to keep of the hidden states (App. L.1: keeping them here
+        spares DelTA every further pass), computed in float32; None: nothing is kept.
+    budget_gb: what is kept stays on the GPU up to this size, else in pinned host memory.
+    """
+    micro_batches = [index for mini_batch in plan for index in mini_batch.micro_batches]
+    length = rollouts.response_length
+    N = int(length.sum())
+    mine = packed_rows(torch.cat(micro_batches).sort().values, length)  # [n]
+
+    logprob = torch.zeros(N, device=length.device)
+    entropy = torch.zeros(N, device=length.device)
+    kept = None
+    head = cache(policy.head)  # gathered at most once, if `keep` asks for it
+    for index in micro_batches:
+        out = policy.rows(rollouts, index)
+        rows = packed_rows(index, length)
+        logprob[rows] = out.logprob
+        entropy[rows] = out.entropy
+        if keep is None:
+            continue
+        values = keep(out._replace(hidden=out.hidden.float()), head)
+        if kept is None:
+            kept = Rows(room_for(len(mine), values, budget_gb), mine, N)
+        place = torch.searchsorted(mine, rows).to(kept.values.device)
+        kept.values[place] = values.to(kept.values)
+
+    return TokenBatch(
+        logprob=over_ranks(logprob),  # 0 where another rank's, so the sum puts them together
+        entropy=over_ranks(entropy),
+        token=torch.cat([rollouts.response_ids(i) for i in range(len(rollouts))]),
+        length=length,
+        kept=kept,
+    )
+
+
+def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
+    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16."""
+    shape = (count, *values.shape[1:])
+    if values.device.type == "cpu":
+        return torch.empty(shape)
+    if 2 * count * values[:1].numel() <= budget_gb * 1e9:  # bfloat16 takes 2 bytes
+        return torch.empty(shape, dtype=torch.bfloat16, device=values.device)
+    return torch.empty(shape, dtype=torch.bfloat16, pin_memory=True)
