@@ -1,42 +1,110 @@
-"""The measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE]; each is a function of benchmarks/.
+"""The measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE].
 
-seeds      grpo, dapo and delta on the toy over several seeds (20 minutes; resumes results/seeds.csv)
-methods    every row of the paper's tables on the toy, each at the best of three learning rates (45 minutes; resumes results/methods.csv)
+seeds      grpo, dapo and delta on the toy over several seeds (20 minutes; resumes
+           results/seeds.csv)
+methods    every row of the paper's tables on the toy, each at the best of three learning rates
+           (45 minutes; resumes results/methods.csv)
 curves     step by step, three of these rows (5 minutes)
-credit     which tokens the methods' weights single out on the toy, and how near their update is to the true policy gradient
+credit     which tokens the methods' weights single out on the toy, and how near their update is to
+           the true policy gradient
 verify     verify.py against math_verify on labelled answers
 memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
-overhead   DelTA's coefficients as a share of a training step, and against the released code's extra forward passes
-rollouts   chunked sampling against one plain generate call, on even, mild and heavy mixes of lengths
+overhead   DelTA's coefficients as a share of a training step, and against the released code's extra
+           forward passes
+rollouts   chunked sampling against one plain generate call, on even, mild and heavy mixes of
+           lengths
 logprobs   blockwise log-probabilities against a full log-softmax at a vocabulary of 151,936
 scaling    how a step grows with responses, their length, the group size and the ranks
 gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
-trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside requirements.txt, in an environment of its own)
+trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside
+           requirements.txt, in an environment of its own)
 
-Speed is measured as a ratio in one run, by alternating repetitions: medians, with the smallest and largest.
+Speed is measured as a ratio in one run, by alternating repetitions: medians, with the smallest and
+largest. Each NAME is a function in benchmarks/.
 """
-import argparse, importlib, json, platform
 
-WHERE = {"seeds": "studies", "methods": "studies", "curves": "studies", "credit": "credit", "verify": "graders", "memory": "memory", "overhead": "speed",
-         "rollouts": "speed", "logprobs": "speed", "scaling": "speed", "gpu": "gpu", "trl": "trl_step"}
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+from importlib.metadata import version
+
+from infra.errors import UserError
+
+WHERE = {  # a bench, and the file of benchmarks/ in which its function is
+    "seeds": "seed_study",
+    "methods": "method_study",
+    "curves": "curve_study",
+    "credit": "credit_study",
+    "verify": "graders",
+    "memory": "memory",
+    "overhead": "overhead",
+    "rollouts": "rollouts",
+    "logprobs": "logprobs",
+    "scaling": "scaling",
+    "gpu": "gpu",
+    "trl": "trl_step",
+}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="bench.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=WHERE)
     parser.add_argument("--repetitions", type=int, default=3, help="of each timing")
-    parser.add_argument("--seeds", type=int, default=8, choices=range(2, 17), metavar="2..16", help="runs of `seeds`")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=8,
+        choices=range(2, 17),
+        metavar="2..16",
+        help="runs of `seeds`",
+    )
     parser.add_argument("--output-dir", default="runs/seeds", help="where `seeds` keeps its runs")
-    parser.add_argument("--csv", default="", help="where a study keeps its rows; default results/NAME.csv")
+    parser.add_argument(
+        "--csv", default="", help="where a study keeps its rows; default results/NAME.csv"
+    )
     parser.add_argument("--json", default="", help="also write what was measured to this file")
-    args = parser.parse_args()
-    args.csv = args.csv or f"results/{args.name}.csv"
-    measured = getattr(importlib.import_module(f"benchmarks.{WHERE[args.name]}"), args.name)(args)
+    args = parser.parse_args(argv)
+    if not args.csv:
+        args.csv = f"results/{args.name}.csv"
+    return args
+
+
+def write_json(path: str, name: str, measured) -> None:
+    """What was measured, and on what."""
+    about = {
+        "name": name,
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+        "numpy": version("numpy"),
+    }
+    with open(path, "w") as file:
+        json.dump({**about, "measured": measured}, file, indent=1)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_arguments(argv)
+    # Hugging Face libraries read it once; their bars over weights would stand between our lines.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+    # Only the file that is asked for: some need packages that the others do without.
+    module = importlib.import_module(f"benchmarks.{WHERE[args.name]}")
+    bench = getattr(module, args.name)
+    try:
+        measured = bench(args)
+    except UserError as error:
+        print(f"bench.py {args.name}: {error}", file=sys.stderr)
+        sys.exit(2)
+
     if args.json:
-        from importlib.metadata import version
-        about = {"machine": platform.machine(), "python": platform.python_version(), **{p: version(p) for p in ("torch", "transformers", "numpy")}}
-        with open(args.json, "w") as file:
-            json.dump({"name": args.name, **about, "measured": measured}, file, indent=1)
+        write_json(args.json, args.name, measured)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,18 @@
-"""The measurements behind README.md and RESULTS.md, one file each; `python bench.py NAME` runs them."""
+"""The measurements behind README.md and RESULTS.md; `python bench.py NAME` runs them.
+
+What train.py or evaluate.py needs is not here.
+
+seed_study.py, method_study.py, curve_study.py      training on the toy, over seeds
+study_runs.py       the rows of the paper's tables, and a run of one
+credit.py           which tokens a method singles out, on one batch; credit_study.py over many
+overhead.py, rollouts.py, logprobs.py, scaling.py   speed and memory of the parts, on a CPU
+gpu.py              speed and memory of the parts, on a GPU
+trl_step.py         a step of ours against one of TRL's
+stages.py           the stages of a step, each to be called alone
+scripted.py         responses whose lengths are known before
+timing.py           seconds, alternating, and the growth of a process's peak
+graders.py          verify.py against another grader
+memory.py           what Qwen3-0.6B to 14B need, by counting
+statistics.py       means with intervals
+tables.py           lines of a table, and CSV files
+"""

@@ -1,116 +1,182 @@
-"""Does the credit land where it should? On the toy, which knows the tokens that decided each reward (toy.decisive).
+"""Where a method puts the credit, on the toy, which knows the tokens that decided each reward.
 
-For every method, proxy and K, over batches of 16 prompts x 8 responses from the base model: the AUC with which its weights rank decisive
-above other tokens, on each side; and the cosine between the batch's update, the gradient of Σ ρ A log π, and the policy gradient,
-estimated from 32,768 other responses with the group's mean as the baseline. Then other fillers, and rewards flipped at random.
-Rows go to results/credit.csv; about six minutes on two cores.
+Graded batches, the weights that each method gives them, how well weights rank decisive above other
+tokens, and the direction in which they move the parameters. benchmarks/credit_study.py measures
+them over many batches; the notebooks look at single ones.
+
+Shapes: B responses, N packed response tokens, D parameters.
 """
-import csv
-from pathlib import Path
 
-import numpy as np, torch
-from tqdm import tqdm
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
 
-import delta, toy  # noqa: F401
-from benchmarks.compare import mean_interval
-from data import grade, plan_micro_batches
-from grpo import METHODS, group_advantages
-from policy import Policy, score
+import torch
+
+import ablations
+import toy
+import train
+from grpo import group_advantages
+from infra.packing import Rollouts, TokenBatch, packed_rows, plan_mini_batches
+from infra.policy import Policy, old_log_probabilities
+from methods import METHODS, Method
 from rollout import rollout
+from verify import grade
 
-BATCHES = 16
-ROWS = {  # name -> flags of the method
-    "dapo": ("dapo", {}), "grpo": ("grpo", {}), "forking_tokens": ("forking_tokens", {}), "random": ("delta", {"delta_variant": "random"}),
-    **{f"{proxy}, K = {K}": ("delta", {"proxy": proxy, "K": K}) for proxy in ("lm_head", "topk", "exact") for K in (0, 1, 2, 3)},
-    "lm_head, no range map": ("delta", {"delta_variant": "no_range_map"}), "exact, no range map": ("delta", {"delta_variant": "no_range_map", "proxy": "exact"}),
-    "oracle": (None, {})}
+MICRO_BATCH = 8192  # tokens
 
-
-def auc(score: torch.Tensor, positive: torch.Tensor) -> float:
-    """The chance that a positive has the higher score than a negative, ties one half; NaN where there is no pair."""
-    ranks = torch.empty(len(score), dtype=torch.float64)
-    values, place, count = score.unique(return_inverse=True, return_counts=True)
-    ranks = (count.cumsum(0) - (count - 1) / 2)[place].double()  # mid-ranks
-    n, m = int(positive.sum()), int((~positive).sum())
-    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m)) if n and m else float("nan")
-
-
-def batch(lm, tokenizer, problems: list[dict], group: int, seed: int, limit: int = 96, flip: float = 0.0):
-    """(rollouts, tokens, advantages, decisive [N]) of `group` responses to each problem; a share `flip` of the rewards is turned over."""
-    prompts = tokenizer([p["problem"] for p in problems]).input_ids
-    rollouts = rollout(lm, tokenizer, prompts, list(range(len(problems))), group, limit, seed=seed)
-    rewards = torch.tensor([grade(text, problems[i // group]) for i, text in enumerate(rollouts.texts)])
-    noise = torch.rand(len(rewards), generator=torch.Generator().manual_seed(seed)) < flip
-    advantages = group_advantages(torch.where(noise, 1 - rewards, rewards), group)
-    length = rollouts.prompt_length + rollouts.response_length
-    tokens = score(Policy(lm), rollouts, advantages, plan_micro_batches(length, advantages, len(length), 8192))
-    decisive = torch.cat([toy.decisive(problems[i // group]["problem"], rollouts.response_ids(i)) for i in range(len(length))])
-    return rollouts, tokens, rewards, decisive
+ORACLE = "oracle"
+ROWS = {  # name -> flags of train.py
+    "dapo": "--method dapo",
+    "grpo": "--method grpo",
+    "forking_tokens": "--method forking_tokens",
+    "random": "--delta-variant random",
+    "lm_head, K = 0": "--proxy lm_head --K 0",
+    "lm_head, K = 1": "--proxy lm_head --K 1",
+    "lm_head, K = 2": "--proxy lm_head --K 2",
+    "lm_head, K = 3": "--proxy lm_head --K 3",
+    "topk, K = 0": "--proxy topk --K 0",
+    "topk, K = 1": "--proxy topk --K 1",
+    "topk, K = 2": "--proxy topk --K 2",
+    "topk, K = 3": "--proxy topk --K 3",
+    "exact, K = 0": "--proxy exact --K 0",
+    "exact, K = 1": "--proxy exact --K 1",
+    "exact, K = 2": "--proxy exact --K 2",
+    "exact, K = 3": "--proxy exact --K 3",
+    "lm_head, no range map": "--proxy lm_head --delta-variant no_range_map",
+    "exact, no range map": "--proxy exact --delta-variant no_range_map",
+    ORACLE: "",  # no method: 1.1 on decisive tokens, 0.1 on others
+}
 
 
-def weights_of(name: str, tokens, decisive: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """ρ [N] of a row: its method's weights, or the oracle's, 1.1 on decisive tokens and 0.1 on others, scaled to mean 1."""
-    function, flags = ROWS[name]
-    weights = METHODS[function](tokens, **flags, generator=torch.Generator().manual_seed(seed), memory={}) if function else 0.1 + decisive.float()
+@dataclass
+class GradedBatch:
+    """Responses with all that is known of them."""
+
+    rollouts: Rollouts
+    tokens: TokenBatch
+    rewards: torch.Tensor  # [B] as graded, before any are flipped
+    advantages: torch.Tensor  # [B] of the flipped ones
+    decisive: torch.Tensor  # [N] bool: which tokens decided the reward
+
+
+def batch(
+    lm,
+    tokenizer,
+    problems: list[dict],
+    group: int,
+    seed: int,
+    limit: int = 96,
+    flip: float = 0.0,
+    keep: Callable | None = None,
+) -> GradedBatch:
+    """Sample and grade `group` responses to each problem of the toy.
+
+    limit: longest response, tokens.
+    flip: share of the rewards that are turned over before the advantages are taken, at random.
+    keep: (rows, head) -> [n, ...], what is kept of the hidden states as tokens.kept, for example
+        methods.row_proxy; none of them without it.
+    """
+    prompts = tokenizer([each["problem"] for each in problems]).input_ids
+    numbers = list(range(len(problems)))
+    rollouts = rollout(lm, tokenizer, prompts, numbers, group, limit, seed=seed)
+    asked = [problem for problem in problems for _ in range(group)]  # B
+
+    grades = [grade(text, problem) for text, problem in zip(rollouts.texts, asked, strict=True)]
+    rewards = torch.tensor(grades)
+    uniform = torch.rand(len(rewards), generator=torch.Generator().manual_seed(seed))
+    flipped = torch.where(uniform < flip, 1 - rewards, rewards)
+    advantages = group_advantages(flipped, group)  # [B]
+
+    tokens = packed_tokens(lm, rollouts, advantages, keep)
+    tokens.problems = asked
+    marks = []
+    for i, problem in enumerate(asked):
+        marks.append(toy.decisive(problem["problem"], rollouts.response_ids(i)))
+    return GradedBatch(rollouts, tokens, rewards, advantages, torch.cat(marks))
+
+
+def packed_tokens(
+    lm, rollouts: Rollouts, advantages: torch.Tensor, keep: Callable | None = None
+) -> TokenBatch:
+    """The tokens of `rollouts` with their log-probabilities and advantages, and what is kept."""
+    plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
+    tokens = old_log_probabilities(Policy(lm), rollouts, plan, keep)
+    tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
+    tokens.current = tokens.logprob
+    return tokens
+
+
+@cache
+def configured(name: str) -> tuple[Method, train.Config]:
+    """The method of a row, with its variant and proxy, and its flags."""
+    cfg = train.parse_config(ROWS[name].split())
+    return ablations.configured(METHODS[cfg.method], cfg), cfg
+
+
+def weights_of(name: str, lm, graded: GradedBatch, seed: int = 0) -> torch.Tensor:
+    """ρ [N] of a row of ROWS on a batch from `lm`, scaled to mean 1.
+
+    What the row's method wants of the hidden states is computed here. The oracle's weights are 1.1
+    on decisive tokens and 0.1 on others, before they are scaled. seed: of a row that draws.
+    """
+    if name == ORACLE:
+        weights = 0.1 + graded.decisive.float()
+        return weights / weights.mean()
+
+    method, cfg = configured(name)
+    tokens = graded.tokens
+    if method.keep:
+        tokens = packed_tokens(lm, graded.rollouts, graded.advantages, method.keep)
+    tokens = replace(tokens, generator=torch.Generator().manual_seed(seed), memory={})
+    weights = method.weights(tokens, cfg)
     return weights / weights.mean()
 
 
-def direction(lm, rollouts, coefficient: torch.Tensor) -> torch.Tensor:
-    """The gradient of Σ coefficient log π over all parameters, flat; `coefficient` [N] over packed tokens."""
-    policy, length = Policy(lm), rollouts.response_length
+def direction(lm, rollouts: Rollouts, coefficient: torch.Tensor) -> torch.Tensor:
+    """The gradient of Σ coefficient log π over all parameters, flat: coefficient [N] -> [D]."""
+    policy = Policy(lm)
     lm.zero_grad()
-    first = length.cumsum(0) - length
-    for part in torch.arange(len(length)).split(256):
-        inside = slice(int(first[part[0]]), int(first[part[-1]] + length[part[-1]]))
-        (coefficient[inside] * policy.rows(rollouts, part).logprob).sum().backward()
+    for index in torch.arange(len(rollouts)).split(256):
+        rows = packed_rows(index, rollouts.response_length)
+        logprob = policy.rows(rollouts, index).logprob
+        (coefficient[rows] * logprob).sum().backward()
     flat = torch.cat([p.grad.flatten() for p in lm.parameters()])
     lm.zero_grad()
     return flat
 
 
-def policy_gradient(lm, tokenizer, prompts: int = 256, group: int = 64, halves: int = 2) -> list[torch.Tensor]:
-    """Independent estimates of ∇ E[R] from prompts x group responses each: Σ (R - its group's mean) ∇ log π."""
+def policy_gradient(
+    lm, tokenizer, prompts: int = 256, group: int = 64, halves: int = 2
+) -> list[torch.Tensor]:
+    """Independent estimates of ∇ E[R], each [D]: Σ (R - its group's mean) ∇ log π.
+
+    halves: how many estimates, each from `group` responses to each of `prompts` problems.
+    """
     estimates = []
     for half in range(halves):
         problems = toy.problems(prompts, seed=1000 + half)
-        rollouts, tokens, rewards, _ = batch(lm, tokenizer, problems, group, seed=500 + half)
-        centred = (rewards.view(-1, group) - rewards.view(-1, group).mean(1, keepdim=True)).flatten()
-        estimates.append(direction(lm, rollouts, centred.repeat_interleave(tokens.length)))
+        graded = batch(lm, tokenizer, problems, group, seed=500 + half)
+        by_group = graded.rewards.view(-1, group)
+        centred = (by_group - by_group.mean(dim=1, keepdim=True)).flatten()  # [B]
+        length = graded.rollouts.response_length
+        estimates.append(direction(lm, graded.rollouts, centred.repeat_interleave(length)))
     return estimates
 
 
-def credit(args) -> list[dict]:
-    """Fill --csv and print its means with 95 % intervals over batches."""
-    rows = []
-    cases = [(1, 0.0, list(ROWS))] + [(filler, 0.0, ["dapo", "lm_head, K = 1", "exact, K = 1", "oracle"]) for filler in (0, 2, 4)] + [
-        (1, flip, ["dapo", "lm_head, K = 1", "exact, K = 1", "oracle"]) for flip in (0.1, 0.2, 0.4)]
-    truth = None
-    for filler, flip, names in tqdm(cases, desc="cases", disable=None):
-        lm, tokenizer = toy.base_model(filler=filler)
-        if truth is None:
-            first, second = policy_gradient(lm, tokenizer)
-            truth, agreement = first + second, float(torch.cosine_similarity(first, second, dim=0))
-        for seed in range(BATCHES):
-            rollouts, tokens, _, decisive = batch(lm, tokenizer, toy.problems(16, seed=2000 + seed), 8, seed, flip=flip)
-            clean = batch(lm, tokenizer, toy.problems(16, seed=2000 + seed), 8, seed)[1] if flip else tokens
-            for name in names:
-                w = weights_of(name, tokens, decisive, seed)
-                pos, neg, both = tokens.advantage > 0, tokens.advantage < 0, (tokens.advantage != 0) & (clean.advantage != 0)
-                cosine = torch.cosine_similarity(direction(lm, rollouts, w * tokens.advantage), truth, dim=0) if filler == 1 else torch.nan
-                rank = lambda x: x.unique(return_inverse=True)[1].double()
-                pair = torch.stack([rank(w[both]), rank(weights_of(name, clean, decisive, seed)[both])])
-                rows.append({"row": name, "filler": filler, "flip": flip, "batch": seed, "tokens": len(w), "auc_pos": auc(w[pos], decisive[pos]),
-                             "auc_neg": auc(w[neg], decisive[neg]), "cosine": float(cosine), "rank_correlation": float(torch.corrcoef(pair)[0, 1])})
-    Path(args.csv).parent.mkdir(exist_ok=True)
-    with open(args.csv, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    print(f"cosine between the two halves of the policy gradient's estimate: {agreement:.3f}\n")
-    print("| row | filler | flipped rewards | AUC, positive side | AUC, negative side | cosine with the policy gradient |\n|---|---|---|---|---|---|")
-    for filler, flip, names in cases:
-        for name in names:
-            some = [r for r in rows if (r["row"], r["filler"], r["flip"]) == (name, filler, flip)]
-            cells = [mean_interval([r[k] for r in some]) for k in ("auc_pos", "auc_neg", "cosine")]
-            print(f"| {name} | {filler} | {flip:.0%} | {' | '.join(cells).replace('nan ± nan', '-')} |")
-    return rows
+def auc(values: torch.Tensor, positive: torch.Tensor) -> float:
+    """The chance that a positive has the higher value than a negative, ties one half.
+
+    values: [N]; positive: bool [N]. NaN where there is no such pair.
+    """
+    n = int(positive.sum())
+    m = len(positive) - n
+    if n == 0 or m == 0:
+        return float("nan")
+
+    # Mann and Whitney: the positives' ranks, less what they would be among themselves.
+    _, place, count = values.unique(return_inverse=True, return_counts=True)
+    count = count.double()
+    mid_rank = count.cumsum(0) - (count - 1) / 2  # of each distinct value; ties share theirs
+    ranks = mid_rank[place]  # [N]
+    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))

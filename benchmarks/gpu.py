@@ -1,74 +1,163 @@
-"""The stages of a step of Qwen3-0.6B, 1.7B, 4B and, without update, 8B on one GPU, from random weights of the real shapes (`gpu`).
+"""The stages of a step of Qwen3-0.6B to 8B on one GPU, random weights of the real shapes (`gpu`).
 
-64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens; bf16 compute, recomputed activations. Tokens per second are response
-tokens. MFU of the update: 6 FLOP for each parameter that multiplies and token, and 6 q for each layer, token and token before it (forward and
-backward, half the square; recomputation not counted), over PEAK. Peak memory beside what benchmarks/memory.py plans for the same run.
+64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens; bfloat16 computation,
+recomputed activations; 8B without update. Tokens per second are response tokens.
+
+MFU of the update: 6 FLOP for each parameter that multiplies and each token, and 6 q (q = heads x
+head size) for each layer, token and token before it, forward and backward together, half the
+square; recomputation is not counted; over PEAK_FLOP. Peak memory stands beside what infra/memory.py
+plans for the same run.
 """
-import gc, statistics, sys, tempfile
+
+import gc
+import statistics
+import tempfile
+from dataclasses import asdict
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 import toy
-from benchmarks.memory import GB, plan, qwen3
-from benchmarks.speed import alternate, stages
-from policy import load_policy, start_ranks, this_device
+from benchmarks.scripted import PROMPT_WIDTH
+from benchmarks.stages import prepared_step, stages
+from benchmarks.tables import table_line
+from benchmarks.timing import alternate
+from infra.errors import UserError
+from infra.loading import load_policy
+from infra.memory import GB, Plan, plan, qwen3
+from infra.ranks import start_ranks, this_device
 
-PEAK = 989e12  # dense bf16 FLOP per second of an H100 or H200
-LENGTH, RESPONSES, MICRO_BATCH, WIDTH = 512, 64, 24576, 16  # WIDTH: tokens of a prompt
-PHASES = {"sampling": "rollout", "scoring": "scoring", "update": "update"}  # stage -> its phase in benchmarks/memory.plan
+PEAK_FLOP = 989e12  # dense bfloat16 FLOP per second of an H100 or H200
+LENGTH = 512  # of a response, tokens
+RESPONSES = 64
+MINI_BATCHES = 2
+MICRO_BATCH = 24576  # tokens
+PROXY_BUDGET_GB = 8
+
+MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, whether it trains
+PHASES = {"sampling": "rollout", "old_logprobs": "old_logprobs", "update": "update"}  # -> of a Plan
+
+HEADER = """\
+| Qwen3 | sampling, tokens/s | log-probabilities, tokens/s | update, tokens/s \
+| MFU of the update | coefficients, share of the step \
+| peak, GB: sampling, log-probabilities, update | planned, GB |
+|---|---|---|---|---|---|---|---|"""
 
 
-def save_random(config, folder: str) -> None:
-    """A Hugging Face folder of this architecture: random bfloat16 weights and the toy's tokenizer."""
-    torch.manual_seed(0)
-    with this_device(): AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
-    toy.build_tokenizer().save_pretrained(folder)
+def gpu(args) -> list[dict]:
+    """Print the table of RESULTS.md. Raises UserError where there is no GPU."""
+    if not torch.cuda.is_available():
+        raise UserError(
+            "torch sees no GPU here: run it where there is one "
+            "(python bench.py memory plans without)"
+        )
+    name = torch.cuda.get_device_name()
+    print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")
+    print(HEADER)
+
+    rows = []
+    for size, trains in MODELS:
+        costs = stage_costs(qwen3(size), trains, LENGTH, RESPONSES, MICRO_BATCH, args.repetitions)
+        planned = planned_here(qwen3(size))
+        print(table_row(size, costs, planned), flush=True)
+        about = {"size": size, "gpu": name, "cuda": torch.version.cuda}
+        rows.append({**about, **costs, "planned": asdict(planned)})
+
+        gc.collect()  # this model goes before the next one comes
+        torch.cuda.empty_cache()
+    return rows
 
 
-def stage_costs(config, trains: bool, length: int, responses: int, micro_batch_tokens: int, repetitions: int) -> dict:
-    """Seconds of every stage, peak bytes of the GPU in it (0 on a CPU), and MFU of the update, of a randomly initialised model."""
+def stage_costs(
+    config: PreTrainedConfig,
+    trains: bool,
+    length: int,
+    responses: int,
+    micro_batch_tokens: int,
+    repetitions: int,
+) -> dict:
+    """Seconds of every stage, its peak bytes on the GPU, and the MFU of the update.
+
+    config: of a model that is given random weights; trains: whether there is an update.
+    length: of a response, tokens. The peaks are 0 where there is no GPU.
+    """
     start_ranks()
     with tempfile.TemporaryDirectory() as folder:
         save_random(config, folder)
         policy, _ = load_policy(folder)
-    functions, peak = stages(policy, length, responses, 2, micro_batch_tokens, trains), {}
+
+    step = prepared_step(policy, length, responses, MINI_BATCHES, micro_batch_tokens)
+    functions = stages(step, trains)
     seconds = alternate(functions, repetitions)
-    for name, function in functions.items():
-        if torch.cuda.is_available(): torch.cuda.reset_peak_memory_stats()
-        function()
-        peak[name] = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    multiplying = sum(p.numel() for p in policy.parameters()) - (0 if config.tie_word_embeddings else config.vocab_size * config.hidden_size)
-    tokens, q = responses * (WIDTH + length), config.num_attention_heads * config.head_dim
-    flop = 6 * multiplying * tokens + 6 * config.num_hidden_layers * q * tokens * (WIDTH + length)
-    return {"seconds": seconds, "peak": peak, "mfu": [flop / s / PEAK for s in seconds.get("update", [])]}
+    peak = {name: peak_on_gpu(function) for name, function in functions.items()}
+
+    flop = update_flop(config, policy, responses, PROMPT_WIDTH + length)
+    mfu = [flop / s / PEAK_FLOP for s in seconds.get("update", [])]
+    return {"seconds": seconds, "peak": peak, "mfu": mfu}
 
 
-def table_row(size: str, costs: dict, planned: dict) -> str:
-    """A line of the table from what `stage_costs` measured and benchmarks/memory.plan planned."""
-    median = {name: statistics.median(seconds) for name, seconds in costs["seconds"].items()}
-    speeds = [f"{RESPONSES * LENGTH / median[stage]:.0f}" if stage in median else "-" for stage in ("sampling", "scoring", "update")]
-    mfu = f"{statistics.median(costs['mfu']):.1%}" if costs["mfu"] else "-"
-    share = f"{median['coefficients'] / sum(median.values()):.2%}" + (" (no update)" if "update" not in median else "")
-    peaks = [(costs["peak"][stage], planned[phase]) for stage, phase in PHASES.items() if stage in median]
-    gb = [", ".join(f"{x / GB:.1f}" for x in column) for column in zip(*peaks)]
-    return "| " + " | ".join([size, *speeds, mfu, share, *gb]) + " |"
+def save_random(config: PreTrainedConfig, folder: str) -> None:
+    """A Hugging Face folder of this architecture: random bfloat16 weights, the toy's tokenizer."""
+    torch.manual_seed(0)
+    with this_device():
+        lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    lm.save_pretrained(folder)
+    toy.build_tokenizer().save_pretrained(folder)
 
 
-def gpu(args) -> list[dict]:
-    """The table of RESULTS.md; exits with a message where there is no GPU."""
+def peak_on_gpu(function) -> int:
+    """The most bytes that torch held on the GPU during one call; 0 without a GPU."""
     if not torch.cuda.is_available():
-        print("bench.py gpu: torch sees no GPU here: run it where there is one (python bench.py memory plans without)", file=sys.stderr)
-        sys.exit(2)
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n\n"
-          "| Qwen3 | sampling, tokens/s | scoring, tokens/s | update, tokens/s | MFU of the update | coefficients, share of the step | "
-          "peak, GB: sampling, scoring, update | planned, GB |\n|---|---|---|---|---|---|---|---|")
-    rows = []
-    for size, trains in (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False)):
-        costs = stage_costs(qwen3(size), trains, LENGTH, RESPONSES, MICRO_BATCH, args.repetitions)
-        planned = plan(qwen3(size), 1, torch.cuda.get_device_properties(0).total_memory / GB, MICRO_BATCH, WIDTH, LENGTH, RESPONSES, RESPONSES, 8)
-        print(table_row(size, costs, planned), flush=True)
-        rows.append({"size": size, "gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, **costs, "planned": planned})
-        gc.collect()
-        torch.cuda.empty_cache()
-    return rows
+        return 0
+    torch.cuda.reset_peak_memory_stats()
+    function()
+    return torch.cuda.max_memory_allocated()
+
+
+def update_flop(config: PreTrainedConfig, policy, sequences: int, width: int) -> int:
+    """FLOP of an update, forward and backward, over `sequences` of `width` tokens each."""
+    multiplying = sum(p.numel() for p in policy.parameters())
+    if not config.tie_word_embeddings:
+        multiplying -= config.vocab_size * config.hidden_size  # the embedding is looked up
+    tokens = sequences * width
+    q = config.num_attention_heads * config.head_dim
+    return 6 * multiplying * tokens + 6 * config.num_hidden_layers * q * tokens * width
+
+
+def planned_here(config: PreTrainedConfig) -> Plan:
+    """What infra/memory.py plans for the run measured here, on this GPU."""
+    return plan(
+        config,
+        world=1,
+        gpu_gb=torch.cuda.get_device_properties(0).total_memory / GB,
+        micro_batch_tokens=MICRO_BATCH,
+        max_prompt_tokens=PROMPT_WIDTH,
+        max_new_tokens=LENGTH,
+        responses=RESPONSES,
+        rollout_rows=RESPONSES,
+        proxy_budget_gb=PROXY_BUDGET_GB,
+    )
+
+
+def table_row(size: str, costs: dict, planned: Plan) -> str:
+    """A line of the table from what `stage_costs` measured and infra.memory.plan planned."""
+    median = {name: statistics.median(values) for name, values in costs["seconds"].items()}
+    speeds = []
+    for stage in PHASES:
+        speeds.append(f"{RESPONSES * LENGTH / median[stage]:.0f}" if stage in median else "-")
+
+    mfu = "-"
+    share = f"{median['coefficients'] / sum(median.values()):.2%}"
+    if "update" in median:
+        mfu = f"{statistics.median(costs['mfu']):.1%}"
+    else:
+        share += " (no update)"
+
+    peaks, plans = [], []
+    for stage, phase in PHASES.items():
+        if stage in median:
+            peaks.append(f"{costs['peak'][stage] / GB:.1f}")
+            plans.append(f"{getattr(planned, phase) / GB:.1f}")
+
+    cells = [size, *speeds, mfu, share, ", ".join(peaks), ", ".join(plans)]
+    return table_line(cells)

@@ -1,0 +1,80 @@
+"""Chunked sampling against one plain call of Hugging Face `generate` (`rollouts`).
+
+On randomly initialised models of 4,096 words and responses of scripted lengths: all equal, mildly
+mixed, and one in ten ten times longer than the others.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks.scripted import plain_generate, random_model, sampled
+from benchmarks.tables import table_line
+from benchmarks.timing import alternate, peak_memory, ratios, spread
+
+VOCABULARY = 4096
+WIDE = 256
+MODELS = ((64, 256), (WIDE, 128))  # hidden size, responses
+
+MIXES = {  # lengths of 256 responses, tokens
+    "even": [128] * 256,
+    "mild": [64 + i % 129 for i in range(256)],
+    "heavy": [640 if i % 10 == 0 else 64 for i in range(256)],
+}
+
+HEADER = """\
+| model | lengths | plain, tokens/s | chunked, tokens/s | chunked / plain time \
+| plain, GB | chunked, GB |
+|---|---|---|---|---|---|---|"""
+
+
+def rollouts(args) -> list[dict]:
+    """Print tokens per second of both, and by how much each lets the peak of a process grow."""
+    print(HEADER)
+    rows = []
+    for hidden, count in MODELS:
+        repetitions = 1 if hidden == WIDE else args.repetitions  # the wide one takes minutes
+        for mix, all_lengths in MIXES.items():
+            row = measured(hidden, mix, all_lengths[:count], repetitions)
+            print(table_row(row), flush=True)
+            rows.append(row)
+    return rows
+
+
+def measured(hidden: int, mix: str, lengths: list[int], repetitions: int) -> dict:
+    """Seconds and growth of the peak, plain and chunked, of one model on one mix of lengths."""
+    memory = [
+        peak_memory(prepared, plain_generate, hidden, lengths),
+        peak_memory(prepared, sampled, hidden, lengths),
+    ]
+
+    functions = {
+        "plain": prepared(plain_generate, hidden, lengths),
+        "chunked": prepared(sampled, hidden, lengths),
+    }
+    return {
+        "model": f"hidden {hidden}, {len(lengths)} responses",
+        "mix": mix,
+        "tokens": sum(lengths),
+        **alternate(functions, repetitions),
+        "memory_gb": memory,
+    }
+
+
+def prepared(function: Callable, hidden: int, lengths: list[int]) -> Callable[[], object]:
+    """function(lm, lengths) of a random model, to be called without arguments."""
+    return partial(function, random_model(hidden, VOCABULARY), lengths)
+
+
+def table_row(row: dict) -> str:
+    """A line of the table from what `measured` returns."""
+    plain_speed = [row["tokens"] / x for x in row["plain"]]
+    chunked_speed = [row["tokens"] / x for x in row["chunked"]]
+    cells = [
+        row["model"],
+        row["mix"],
+        spread(plain_speed, 0),
+        spread(chunked_speed, 0),
+        spread(ratios(row["chunked"], row["plain"]), 2),
+        *(f"{gb:.2f}" for gb in row["memory_gb"]),
+    ]
+    return table_line(cells)

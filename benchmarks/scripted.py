@@ -1,0 +1,105 @@
+"""Responses whose lengths are known before, from models of random weights.
+
+A random model ends its responses anywhere, and how long sampling takes depends on their lengths.
+Here the uniform numbers carry the script: a number above 1, which no draw gives, ends the response,
+and nothing else does. The model does all the work that it would do otherwise.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from transformers import GenerationConfig, LogitsProcessorList, Qwen3Config, Qwen3ForCausalLM
+
+import rollout
+from infra.cache import left_padded
+
+END_TOKEN = 1
+END_HERE = 2.0  # in the place of a uniform number
+PROMPT_WIDTH = 16  # tokens
+GROUP = 4  # responses to a prompt
+
+
+def random_model(hidden: int, vocabulary: int = 151936, layers: int = 2) -> Qwen3ForCausalLM:
+    """A randomly initialised Qwen3 with heads of 64; END_TOKEN ends a response."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        num_key_value_heads=max(1, hidden // 128),
+        head_dim=64,
+        intermediate_size=3 * hidden,
+        tie_word_embeddings=True,
+        eos_token_id=END_TOKEN,
+        pad_token_id=0,
+        bos_token_id=None,
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+class Scripted(rollout.InverseCDF):
+    """Draws as ever, but a response ends where its uniform number says so, and only there."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores[:, END_TOKEN] = -torch.inf  # in place: a copy would take time that is measured
+        chosen = super().__call__(input_ids, scores)  # [R, V], 0 at the token drawn, else -inf
+
+        new = input_ids.shape[1] - self.prompt_width
+        ends = self.uniforms[:, new] > 1  # [R]
+        chosen[ends] = -torch.inf
+        chosen[ends, END_TOKEN] = 0.0
+        return chosen
+
+
+def script(sample: int, length: int, longest: int) -> np.ndarray:
+    """The uniform numbers of a response that has `length` tokens: [longest]."""
+    numbers = np.random.default_rng(sample).random(longest)
+    numbers[length - 1] = END_HERE
+    return numbers
+
+
+def scripted_jobs(lengths: list[int]) -> list[tuple[list[int], Callable[[], np.ndarray]]]:
+    """Jobs for rollout.generate whose responses have these lengths in tokens; GROUP a prompt."""
+    rng = np.random.default_rng(0)
+    count = len(lengths) // GROUP + 1
+    prompts = [rng.integers(2, 30, size=PROMPT_WIDTH).tolist() for _ in range(count)]
+
+    jobs = []
+    for i, length in enumerate(lengths):
+        numbers = partial(script, i, length, max(lengths))
+        jobs.append((prompts[i // GROUP], numbers))
+    return jobs
+
+
+def sampled(lm, lengths: list[int]) -> list[list[int]]:
+    """Responses of these lengths by rollout.generate, all of them in flight at once."""
+    with patch.object(rollout, "InverseCDF", Scripted):
+        return rollout.generate(
+            lm, scripted_jobs(lengths), max(lengths), [END_TOKEN], in_flight=len(lengths)
+        )
+
+
+@torch.no_grad()
+def plain_generate(lm, lengths: list[int]) -> list[list[int]]:
+    """The same responses by one call of Hugging Face `generate`.
+
+    It holds every response until the last one has ended.
+    """
+    jobs = scripted_jobs(lengths)
+    ids, mask = left_padded([torch.tensor(prompt) for prompt, _ in jobs], lm.device)
+    uniforms = torch.from_numpy(np.stack([numbers() for _, numbers in jobs]))  # [B, longest]
+    choose = Scripted(uniforms.to(lm.device), ids.shape[1], temperature=1.0, top_p=1.0)
+    out = lm.generate(
+        ids,
+        attention_mask=mask,
+        logits_processor=LogitsProcessorList([choose]),
+        generation_config=GenerationConfig(
+            do_sample=False, max_new_tokens=max(lengths), eos_token_id=END_TOKEN, pad_token_id=0
+        ),
+    )
+    new = out[:, ids.shape[1] :].tolist()
+    return [tokens[:length] for tokens, length in zip(new, lengths, strict=True)]

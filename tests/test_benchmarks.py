@@ -1,0 +1,323 @@
+"""bench.py and the benches of speed: small sizes, and what can be known of them beforehand.
+
+benchmarks/credit.py is tested in test_credit.py, the studies in test_studies.py, statistics.py in
+test_statistics.py, and a run of every stage of benchmarks/gpu.py in test_memory.py.
+"""
+
+import importlib
+import os
+import time
+from dataclasses import fields, replace
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+import bench
+import toy
+import train
+from benchmarks import gpu, logprobs, overhead, rollouts, scaling, trl_step
+from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
+from benchmarks.stages import prepared_step, stages
+from benchmarks.tables import table_line, write_csv
+from benchmarks.timing import alternate, peak_memory, ratios, spread
+from infra.memory import Plan
+from infra.policy import Policy
+
+ARGS = SimpleNamespace(repetitions=1)
+
+# ---- bench.py ------------------------------------------------------------------------------------
+
+
+def test_every_bench_is_a_function_and_in_the_help():
+    for name, module in bench.WHERE.items():
+        assert callable(getattr(importlib.import_module(f"benchmarks.{module}"), name))
+        assert f"\n{name} " in bench.__doc__
+
+
+def test_arguments_default_to_the_csv_of_the_name():
+    assert bench.parse_arguments(["seeds"]).csv == "results/seeds.csv"
+    args = bench.parse_arguments(["credit", "--csv", "x.csv", "--repetitions", "7"])
+    assert (args.csv, args.repetitions) == ("x.csv", 7)
+
+
+@pytest.mark.parametrize("argv", [["unknown"], ["seeds", "--seeds", "1"]])
+def test_arguments_that_cannot_be_are_refused(argv, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        bench.parse_arguments(argv)
+    assert stopped.value.code == 2
+    assert "bench.py: error" in capsys.readouterr().err
+
+
+def test_json_says_what_was_measured_on_what(tmp_path):
+    path = tmp_path / "out.json"
+    bench.main(["memory", "--json", str(path)])
+    written = path.read_text()
+    assert '"name": "memory"' in written
+    assert f'"torch": "{torch.__version__}' in written
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="only where there is no GPU")
+def test_gpu_without_a_gpu_is_one_line(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        bench.main(["gpu"])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("bench.py gpu: torch sees no GPU") and error.count("\n") == 1
+
+
+# ---- timing and tables ---------------------------------------------------------------------------
+
+
+def test_spread_and_ratios_by_hand():
+    assert spread([3.0, 1.0, 2.5]) == "2.500 (1.000 to 3.000)"
+    assert spread([10.4], 0) == "10 (10 to 10)"
+    assert ratios([1.0, 6.0], [2.0, 3.0], 10) == [5.0, 20.0]
+
+
+def test_alternate_calls_in_turn_and_does_not_count_the_first():
+    calls = []
+    slow_first = [0.2, 0.0, 0.0]
+
+    def a():
+        calls.append("a")
+        time.sleep(slow_first.pop(0))
+
+    seconds = alternate({"a": a, "b": partial(calls.append, "b")}, 2)
+    assert calls == ["a", "b"] * 3
+    assert [len(values) for values in seconds.values()] == [2, 2]
+    assert max(seconds["a"]) < 0.2
+
+
+def fill(megabytes):
+    """A block of memory that is really taken."""
+    return np.ones(megabytes * 2**17).sum()
+
+
+def prepare_filling(before, megabytes):
+    fill(before)
+    return partial(fill, megabytes)
+
+
+def test_peak_memory_is_that_of_the_run_and_not_of_its_preparation():
+    assert peak_memory(prepare_filling, 1, 300) == pytest.approx(0.31, abs=0.03)
+    assert peak_memory(prepare_filling, 300, 100) < 0.03
+
+
+def test_peak_memory_does_not_wait_for_a_process_that_died():
+    with pytest.raises(EOFError):
+        peak_memory(os._exit, 1)
+
+
+def test_tables(tmp_path):
+    assert table_line(["a", 1, "0.5"]) == "| a | 1 | 0.5 |"
+    write_csv(tmp_path / "new" / "x.csv", [{"a": 1, "b": ""}, {"a": "x, y", "b": 2.5}])
+    assert (tmp_path / "new" / "x.csv").read_bytes() == b'a,b\n1,\n"x, y",2.5\n'
+
+
+# ---- scripted responses and the stages of a step -------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [sampled, plain_generate])
+def test_scripted_lengths_are_kept(function):
+    lengths = [3, 70, 1, 9, 66]  # chunks have 64 tokens, and four responses share a prompt
+    responses = function(random_model(64, vocabulary=40), lengths)
+    assert [len(tokens) for tokens in responses] == lengths
+    for tokens in responses:
+        assert [i for i, token in enumerate(tokens) if token == END_TOKEN] == [len(tokens) - 1]
+
+
+def test_stages_of_a_step_leave_what_the_next_needs():
+    step = prepared_step(Policy(toy.build_model()), 6, 16, 2, 100)
+    assert list(stages(step)) == ["sampling", "old_logprobs", "coefficients", "update"]
+    assert list(stages(step, trains=False)) == ["sampling", "old_logprobs", "coefficients"]
+
+    assert [len(tokens) for tokens in step.sampling()] == [6] * 16
+    assert len(step.plan) == 2
+    assert (step.tokens.advantage != 0).all()  # no micro-batch is spared the backward pass
+    assert torch.equal(step.old_logprobs().logprob, step.tokens.logprob)
+    assert torch.equal(step.coefficients(), step.weights)
+    assert float(step.weights.mean()) == pytest.approx(1)
+
+    before = [p.detach().clone() for p in step.run.policy.parameters()]
+    metrics = step.update()
+    assert metrics["skipped_updates"] == 0 and metrics["grad_norm"] > 0
+    moved = zip(before, step.run.policy.parameters(), strict=True)
+    assert all(not torch.equal(a, b) for a, b in moved)
+
+
+# ---- the benches ---------------------------------------------------------------------------------
+
+
+def columns(header):
+    """How many columns the table under a header has, from its second line."""
+    first, second = header.splitlines()
+    assert first.count("|") == second.count("|")
+    return second.count("|") - 1
+
+
+def test_overhead_shares_are_of_the_whole_step():
+    row = overhead.measured(overhead.Case("small", 64, 4, 8, 1, 200), repetitions=2)
+    assert row["tokens"] == 32
+    names = ("sampling", "old_logprobs", "coefficients", "update")
+    for i in range(2):
+        whole = sum(row[name][i] for name in names)
+        assert row["share_percent"][i] == pytest.approx(100 * row["coefficients"][i] / whole)
+        passes = 3 * row["old_logprobs"][i] / row["coefficients"][i]
+        assert row["released_over_ours"][i] == pytest.approx(passes)
+    assert overhead.table_row(row).count("|") - 1 == columns(overhead.HEADER)
+
+
+def test_overhead_against_a_sum(monkeypatch, capsys):
+    monkeypatch.setattr(overhead, "N", 500)
+    monkeypatch.setattr(overhead, "H", 8)
+    result = overhead.against_a_sum(2)
+    assert result["floor"] == ratios(result["sum"], result["coefficients"], 5)
+    assert "at N = 500, H = 8" in capsys.readouterr().out
+
+
+def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
+    monkeypatch.setattr(rollouts, "MODELS", ((64, 6),))
+    monkeypatch.setattr(rollouts, "MIXES", {"even": [5] * 8, "heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
+    rows = rollouts.rollouts(ARGS)
+    assert [(row["mix"], row["tokens"]) for row in rows] == [("even", 30), ("heavy", 40)]
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 4
+    assert all(line.count("|") - 1 == columns(rollouts.HEADER) for line in printed)
+
+
+def test_mixes_of_lengths_are_what_results_md_says():
+    even, mild, heavy = (rollouts.MIXES[mix] for mix in ("even", "mild", "heavy"))
+    assert (min(even), max(even)) == (128, 128)
+    assert (min(mild), max(mild)) == (64, 192)
+    assert heavy.count(640) == 26 and heavy.count(64) == 230
+
+
+def test_logprobs_compares_the_same_numbers():
+    full = logprobs.forward_and_backward(logprobs.in_one_piece, 9, 8, 50)()
+    blocks = logprobs.forward_and_backward(logprobs.in_blocks, 9, 8, 50)()
+    assert [tuple(x.shape) for x in full] == [(9,), (9, 8), (50, 8)]
+    for a, b in zip(full, blocks, strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_logprobs_table(monkeypatch, capsys):
+    monkeypatch.setattr(logprobs, "SIZES", (2, 3))
+    monkeypatch.setattr(logprobs, "forward_and_backward", small_forward_and_backward)
+    rows = logprobs.logprobs(ARGS)
+    assert [row["tokens"] for row in rows] == [2, 3]
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.count("|") - 1 == columns(logprobs.HEADER)
+
+
+def small_forward_and_backward(function, tokens, original=logprobs.forward_and_backward):
+    return original(function, tokens, 8, 50)
+
+
+def test_exponent_of_a_power_law():
+    sizes = (2.0, 4.0, 16.0)
+    assert scaling.exponent(sizes, [7 * size**0.7 for size in sizes]) == pytest.approx(0.7)
+
+
+def test_scaling_of_the_stages(monkeypatch, capsys):
+    monkeypatch.setattr(scaling, "TOKENS", (64, 128))
+    row = scaling.growth_of_a_step("responses", (16, 32), scaling.step_of_responses, 1)
+    assert len(row["exponents"]) == 4 and len(row["memory_gb"]) == 2
+    assert capsys.readouterr().out.count("|") - 1 == columns(scaling.HEADER)
+    assert len(scaling.growth_of_coefficients(1)["seconds"]) == 2
+
+
+def test_scaling_by_group_size_keeps_responses_and_updates(monkeypatch, capsys):
+    seen = []
+
+    def seconds_a_step(flags, ranks=1):
+        seen.append(train.parse_config(flags))
+        return 0.5
+
+    monkeypatch.setattr(scaling, "seconds_a_step", seconds_a_step)
+    scaling.steps_by_group_size()
+    for cfg in seen:
+        assert cfg.prompts * cfg.group_size == 128
+        assert cfg.prompts // cfg.mini_batch == 4
+    assert "--group-size 4: 0.50, --group-size 8: 0.50" in capsys.readouterr().out
+
+
+# ---- gpu -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_update_flop_counts_what_multiplies(tied):
+    config = Qwen3Config(
+        vocab_size=100,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        intermediate_size=48,
+        tie_word_embeddings=tied,
+    )
+    layer = 32 * (32 + 16 + 16 + 32) + 3 * 32 * 48 + 2 * 32 + 2 * 16  # attention, MLP, norms
+    multiplying = 3 * layer + 32 + 32 * 100  # final norm, LM head
+    tokens = 5 * 20
+    attention = 3 * 32 * 5 * 20**2  # layers, q, sequences, tokens squared
+
+    with torch.device("meta"):
+        lm = Qwen3ForCausalLM(config)
+    flop = gpu.update_flop(config, Policy(lm), sequences=5, width=20)
+    assert flop == 6 * multiplying * tokens + 6 * attention
+
+
+def test_gpu_table_row_by_hand():
+    nothing = Plan(**{field.name: 0 for field in fields(Plan)})
+    planned = replace(nothing, rollout=3e9, old_logprobs=2e9, update=9e9)
+    tokens = gpu.RESPONSES * gpu.LENGTH
+    costs = {
+        "seconds": {
+            "sampling": [4.0, 2.0, 3.0],
+            "old_logprobs": [0.5, 0.5, 0.5],
+            "coefficients": [0.5, 0.5, 0.5],
+            "update": [1.0, 1.0, 1.0],
+        },
+        "peak": {"sampling": 1.5e9, "old_logprobs": 1e9, "coefficients": 5e9, "update": 8e9},
+        "mfu": [0.3, 0.5, 0.4],
+    }
+    speeds = f"{tokens / 3:.0f} | {tokens / 0.5:.0f} | {tokens:.0f}"
+    expected = f"| 4B | {speeds} | 40.0% | 10.00% | 1.5, 1.0, 8.0 | 3.0, 2.0, 9.0 |"
+    assert gpu.table_row("4B", costs, planned) == expected
+
+    del costs["seconds"]["update"]
+    costs["mfu"] = []
+    row = gpu.table_row("8B", costs, planned)
+    assert "| - | - | 12.50% (no update) | 1.5, 1.0 | 3.0, 2.0 |" in row
+    assert row.count("|") - 1 == columns(gpu.HEADER)
+
+
+# ---- trl -----------------------------------------------------------------------------------------
+
+
+def test_trl_ours_has_the_steps_of_the_comparison(tmp_path):
+    seconds, rewards = trl_step.ours(str(tmp_path), 1)
+    assert len(seconds) == len(rewards) == 1
+    assert 0 <= rewards[0] <= 1
+
+
+def test_trl_takes_turns_and_drops_the_first_step(monkeypatch, capsys):
+    turns = []
+
+    def side(name, seconds):
+        def run(folder, steps):
+            turns.append(name)
+            return seconds, [0.25, 0.5, 0.75]
+
+        return run
+
+    sides = {"ours": side("ours", [9.0, 1.0, 2.0]), "TRL": side("TRL", [9.0, 3.0, 3.0])}
+    monkeypatch.setattr(trl_step, "SIDES", sides)
+    result = trl_step.trl(SimpleNamespace(repetitions=2))
+    assert turns == ["ours", "TRL"] * 2
+    assert result["ratio"] == [0.5, 0.5]
+    assert "| TRL | 3.000 (3.000 to 3.000) | 0.250, 0.750 |" in capsys.readouterr().out
