@@ -108,6 +108,13 @@ def refuse_foreign(config, names: tuple[str, ...], owner: str) -> None:
             )
 
 
+def refuse_changed(config, names: tuple[str, ...], reason: str) -> None:
+    """Raise UserError for the first of these flags that was changed, to no effect."""
+    for name in names:
+        if getattr(config, name) != getattr(type(config), name):
+            raise UserError(f"{spelled(name)} does nothing, for {reason}: drop it")
+
+
 @dataclass
 class TaskFlags:
     """The model and the problems, as train.py and evaluate.py both take them."""

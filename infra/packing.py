@@ -168,7 +168,7 @@ class MiniBatch:
     because ranks gather each other's shards and must take as many steps.
     """
 
-    tokens: int  # N, the response tokens of all its responses, on all ranks
+    token_count: int  # N of all its responses, on all ranks
     trained: list[torch.Tensor]
     silent: list[torch.Tensor]
 
@@ -197,7 +197,7 @@ def plan_mini_batches(
         has_advantage = advantages[part] != 0
         plan.append(
             MiniBatch(
-                tokens=int(rollouts.response_length[part].sum()),
+                token_count=int(rollouts.response_length[part].sum()),
                 trained=deal(part[has_advantage], length, budget, rank, world),
                 silent=deal(part[~has_advantage], length, budget, rank, world),
             )
