@@ -57,7 +57,9 @@ def no_range_map(
     return torch.where(advantage == 0, 0.0, alpha)
 
 
-VARIANTS = {  # of delta_coefficients; --delta-variant also knows fixed_gamma and random, below
+# Of delta_coefficients; --delta-variant also knows fixed_gamma and random, below. A new one comes
+# with its slow counterpart in tests/references.py.
+VARIANTS = {
     "full": Pieces(),
     "within_side": Pieces(margins=within_side_margins),
     "hard": Pieces(scores=hard_scores),

@@ -84,7 +84,11 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The steps of delta_coefficients; the defaults are the paper's, ablations.py has others."""
+    """The steps of delta_coefficients; the defaults are the paper's, ablations.py has others.
+
+    A piece has the arguments of the one it replaces. Their order is fixed; what wants temperatures
+    of the present margins, say, is a `scores` that measures its own.
+    """
 
     margins: Callable = margins
     temperatures: Callable = temperatures
@@ -107,8 +111,9 @@ def delta_coefficients(
 ) -> torch.Tensor:
     """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], mean 1, no gradient.
 
-    v: [N, H] token-gradient proxy; a plain tensor holds all N rows, `Rows` this rank's.
-    advantage: [N], A_i on each token of response i.
+    v: [N, H] token-gradient proxy of all tokens of the batch: a plain tensor of N rows, or `Rows`
+        of which this rank holds some. A rank's shard alone would give that shard's statistics.
+    advantage: [N], A_i on each token of response i, of all N on every rank. No padding.
     K: refinements of the centroids.
     lam_min, lam_max: range of the coefficients before they are normalised.
     pieces: the steps, each replaceable.
@@ -116,7 +121,8 @@ def delta_coefficients(
     """
     check(v, advantage, K, lam_min, lam_max)
     if not (advantage > 0).any() or not (advantage < 0).any():
-        return torch.ones_like(advantage)  # nothing to tell apart, with whatever pieces
+        dtype = torch.promote_types(advantage.dtype, torch.float32)
+        return torch.ones_like(advantage, dtype=dtype)  # nothing to tell apart
 
     mu_pos, mu_neg, _, _ = side_centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)

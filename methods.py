@@ -50,15 +50,16 @@ def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor
 class Method:
     """All that is special about a method."""
 
-    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch. Of mean 1 over the N tokens, so
-    # that methods compare at one learning rate.
+    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch. Of mean 1 over the N tokens
+    # (but for FIPO's), so that methods compare at one learning rate.
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
     # True: ρ is computed anew in every update, from tokens.current. It then sees the responses of
-    # one micro-batch of one rank, without `kept`: it must not pool over the batch.
+    # one micro-batch of one rank, without `kept`: no mean or rank over the batch can be taken.
     follows_policy: bool = False
 
-    # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise.
+    # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise. It is
+    # multiplied by ρ, and not asked where A = 0: another term of a loss goes into train.update.
     surrogate: Callable[..., torch.Tensor] = clipped
 
     # Defaults of --clip-low and --clip-high; None: there is no clip, and the flags are refused.
@@ -67,7 +68,7 @@ class Method:
     # (rows, head) -> [n, F], what the pass over θ_old keeps of its hidden states: `weights` finds
     # it as tokens.kept. rows has hidden [n, H] in float32, logprob [n] and token [n]; head() is the
     # LM head over the temperature [V, H]. Of several ranks each keeps its own rows: read them by
-    # the functions of infra/rows.py, which answer for all N.
+    # the functions of infra/rows.py (per_row, say), which answer for all N.
     keep: Callable[..., torch.Tensor] | None = None
 
     # Its own flags: with another method they are refused.
@@ -174,8 +175,9 @@ METHODS = {
 
 def check_flags(flags: MethodFlags) -> None:
     """Raise UserError for a flag that does nothing with --method."""
+    chosen = METHODS[flags.method]
     for name, method in METHODS.items():
-        if name != flags.method:
-            refuse_foreign(flags, method.flags, owner=name)
-    if METHODS[flags.method].default_clip is None:
+        foreign = [each for each in method.flags if each not in chosen.flags]
+        refuse_foreign(flags, foreign, owner=name)
+    if chosen.default_clip is None:
         refuse_changed(flags, ("clip_low", "clip_high"), f"--method {flags.method} has no clip")

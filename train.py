@@ -62,9 +62,10 @@ from verify import grade
 def train(cfg: "Config") -> Path:
     """Run or continue the training described by cfg; returns the output folder. All ranks call."""
     run = prepare(cfg)
-    if cfg.eval_data and run.state.step == 0:
-        log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)})
+    before = signal.signal(signal.SIGTERM, run.stop)
     try:
+        if cfg.eval_data and run.state.step == 0:
+            log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)})
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
     except Interrupted:  # while sampling, when neither θ nor the run's state has moved
@@ -74,6 +75,8 @@ def train(cfg: "Config") -> Path:
             "the same command continues",
             128 + signal.SIGTERM,
         ) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
     export(run.folder / "model", run.policy, run.tokenizer)
     if run.rank == 0:
@@ -161,12 +164,13 @@ def update(
     clipped = 0
     norms = []
     for mini_batch in plan:
-        if not mini_batch.trained:
+        # Responses without an advantage are left out: Eq. 8 gives them no gradient. A term on every
+        # token, such as a KL penalty, needs mini_batch.micro_batches here, and would lose theirs.
+        batches = mini_batch.trained
+        if not batches:
             continue  # no response has an advantage: no sides, no direction (App. C)
 
-        # Responses without an advantage are left out, here and above: Eq. 8 gives them no gradient.
-        # A term on every token (a KL penalty) needs mini_batch.micro_batches, and no `continue`.
-        for index in mini_batch.trained:
+        for index in batches:
             rows = packed_rows(index, tokens.length)  # where these responses' tokens are
             logprob = run.policy.rows(rollouts, index).logprob  # log π_θ, with its gradient
             old_logprob = tokens.logprob[rows]
@@ -242,14 +246,14 @@ def prepare(cfg: "Config") -> Run:
     if rank == 0:
         open_run(cfg)  # all that can be wrong with the flags has been seen by now
     dist.barrier()
-    optimizer = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(  # of others `fused` cannot do with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     state = restore(cfg, policy, optimizer)
     if rank == 0:
         begin_writing(cfg, state.step)
 
-    run = Run(
+    return Run(
         cfg=cfg,
         method=ablations.configured(METHODS[cfg.method], cfg),
         folder=Path(cfg.output_dir),
@@ -264,8 +268,6 @@ def prepare(cfg: "Config") -> Run:
         held_out=held_out,
         held_out_prompts=held_out_prompts,
     )
-    signal.signal(signal.SIGTERM, run.stop)
-    return run
 
 
 def model_folder(cfg: "Config") -> str | Path:
@@ -306,7 +308,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
-        rewards += [grade(text, p) for text, p in zip(part.texts, asked, strict=True)]
+        rewards += [training_reward(*pair) for pair in zip(part.texts, asked, strict=True)]
 
         groups = [rewards[i : i + G] for i in range(0, len(rewards), G)]
         mixed = [len(set(group)) > 1 for group in groups]
@@ -320,6 +322,11 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     rollouts = join(parts).pick(index)
     rewards = torch.tensor([rewards[i] for i in index], device=rollouts.ids.device)
     return rollouts, [problems[i] for i in index], rewards, position
+
+
+def training_reward(response: str, problem: dict) -> float:
+    """R of a response: its grade. Another reward for training goes here; evaluation stays."""
+    return grade(response, problem)
 
 
 def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torch.Tensor:

@@ -57,6 +57,8 @@ class OneLineEach(ArgumentDefaultsHelpFormatter):
         return action.option_strings[-1]
 
     def _get_help_string(self, action):
+        if action.option_strings[-1].startswith("--no-"):
+            return f"turns {action.option_strings[-1].replace('--no-', '--')} off"
         if action.choices:
             return f"{action.help}: {', '.join(action.choices)} (default: %(default)s)"
         if action.default == "" or isinstance(action.default, bool):

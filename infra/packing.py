@@ -112,7 +112,10 @@ class TokenBatch:
     memory: dict = field(default_factory=dict)  # what a method keeps over steps and checkpoints
 
     def part(self, index: torch.Tensor, current: torch.Tensor) -> "TokenBatch":
-        """The responses `index` with their current log-probabilities; without `kept`."""
+        """The responses `index` with their current log-probabilities; without `kept`.
+
+        A field that is added above has to be handed on here.
+        """
         rows = packed_rows(index, self.length)
         return TokenBatch(
             logprob=self.logprob[rows],
