@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import ROOT
-from references import token_batch
+from references import token_batch, token_rows
 
 import methods
 import train
+from infra.rows import Rows, per_row
 from methods import Method
 
 README = (ROOT / "README.md").read_text()
@@ -62,13 +63,33 @@ def test_every_metric_that_a_run_logs_is_explained():
     assert logged <= explained
 
 
+def executed(code: str) -> dict:
+    """The names that a piece of the README defines, as if it stood in methods.py."""
+    namespace = dict(vars(methods)) | {"per_row": per_row}
+    exec(compile(code, "README.md", "exec"), namespace)
+    return namespace
+
+
+def test_the_example_with_hidden_states_runs():
+    section = README.split("## Your own method")[1]
+    code = section.split("```python\n")[3].split("```")[0]
+    definitions, record = code.split('\n    "long_states": ')
+    namespace = executed(definitions)
+    record = eval(record.split("),  ")[0] + ")", namespace)
+
+    hidden = torch.randn(13, 4, generator=torch.Generator().manual_seed(0))
+    kept = record.keep(token_rows(hidden, None), None)
+    tokens = token_batch([4, 6, 3], kept=Rows(kept, torch.arange(13), 13))
+    weights = record.weights(tokens, None)
+    torch.testing.assert_close(weights, hidden.norm(dim=1) / hidden.norm(dim=1).mean())
+
+
 @pytest.mark.parametrize("power", [0.5, 2.0])
 def test_the_example_method_runs(power):
     """The README's `surprise`, as it stands there, in the names of methods.py."""
     section = README.split("## Your own method")[1]
     code = section.split("```python\n")[1].split("```")[0]
-    namespace = dict(vars(methods))
-    exec(compile(code, "README.md", "exec"), namespace)
+    namespace = executed(code)
     record = Method(weights=namespace["surprise"], flags=("power",))
 
     tokens = token_batch([4, 6, 3])
