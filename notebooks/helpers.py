@@ -19,8 +19,6 @@ import transformers
 from IPython.display import HTML, Code
 
 import toy
-from benchmarks.credit import auc as auc
-from benchmarks.credit import batch as batch
 from infra.packing import Rollouts
 from infra.policy import Policy
 
@@ -41,6 +39,7 @@ plt.rcParams.update(
         "grid.alpha": 0.3,
     }
 )
+torch.set_num_threads(1)  # the toy is too small to gain by more: they would wait for each other
 transformers.utils.logging.disable_progress_bar()  # a bar of loaded weights is no result
 
 
