@@ -165,7 +165,7 @@ def update(
     norms = []
     for mini_batch in plan:
         # Responses without an advantage are left out: Eq. 8 gives them no gradient. A term on every
-        # token, such as a KL penalty, needs mini_batch.micro_batches here, and would lose theirs.
+        # token, such as a KL penalty, would lose theirs: it needs mini_batch.micro_batches here.
         batches = mini_batch.trained
         if not batches:
             continue  # no response has an advantage: no sides, no direction (App. C)
