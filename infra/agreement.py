@@ -34,7 +34,7 @@ from infra.ranks import rank_and_world, this_device
 LENGTHS = (24, 17, 9)  # of three sequences: those shorter than the first are padded
 LED = 6  # last tokens of each, on which the sampler is led
 
-# Up to what a difference is rounding: in nats, mean over the tokens' log-probabilities and entropies.
+# Up to what a difference is rounding: nats, mean over the tokens' log-probabilities and entropies.
 # Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.012.
 BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 REPEATED = 1e-4  # of the same pass done twice, in any dtype

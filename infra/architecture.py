@@ -45,8 +45,16 @@ def refuse_model(name: str | Path, lm: torch.nn.Module) -> None:
             f"--model {name}: {kind} has no body of its own that takes a cache of keys and values, "
             "and the sampler needs one: pass a plain transformer"
         )
-    if not isinstance(lm.get_output_embeddings(), torch.nn.Linear):
+    head = lm.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear):
         raise UserError(f"--model {name}: {kind} has no matrix as its head: pass another model")
+    known = {id(p) for part in (lm.base_model, head) for p in part.parameters()}
+    for parameter_name, parameter in lm.named_parameters():
+        if id(parameter) not in known:
+            raise UserError(
+                f"--model {name}: {kind} has {parameter_name} between its body and its head, or "
+                "beside them, and that is not known here: pass a plain transformer"
+            )
     if decoder_layers(lm) is None:
         raise UserError(
             f"--model {name}: {kind} has no list of layers to shard: pass another model"
@@ -55,7 +63,7 @@ def refuse_model(name: str | Path, lm: torch.nn.Module) -> None:
 
 def takes(module: torch.nn.Module, argument: str) -> bool:
     """Whether the module's forward has an argument of that name."""
-    return argument in inspect.signature(module.forward).parameters
+    return argument in inspect.signature(type(module).forward).parameters
 
 
 def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList | None:
@@ -83,8 +91,10 @@ def without_dropout(config):
 def recompute_in_backward(lm: torch.nn.Module, layers: torch.nn.ModuleList) -> None:
     """Activation checkpointing: each layer keeps its input only, and is run again in backward.
 
-    Raises ValueError where the architecture has none.
+    Raises UserError where the architecture has none.
     """
+    if not lm.supports_gradient_checkpointing:
+        raise UserError(f"{type(lm).__name__} cannot recompute its layers: pass --no-recompute")
     lm.activation_checkpointing_enable({"use_reentrant": False})
     for layer in layers:
         layer.training = True  # transformers asks for it; the parts of the layer stay in eval mode

@@ -8,7 +8,8 @@ sampling those of finished responses are dropped (`keep`), and those of arriving
     e f g h i     4 columns        . . j k     a new one       . . j k
     . . . j k                                                  . x y z
 
-The last token of a sequence is not in its cache: `generate` feeds it, and samples the next.
+The last token of a sequence is not in its cache: `generate` feeds it, and samples the next. Layers
+with a sliding window keep all columns, too: the mask that transformers makes hides the old ones.
 
 Shapes: R responses in flight, L columns of the longest.
 """

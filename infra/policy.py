@@ -113,7 +113,7 @@ class TokenLogprobs(torch.autograd.Function):
         for block, logits in TokenLogprobs.blocks(hidden, head):
             upstream = grad[block, None]
             slope = head.slope(logits)
-            grad_z = logits.softmax(dim=-1).mul_(-upstream)  # (e_y - p) ∂L/∂log p, in place
+            grad_z = logits.log_softmax(dim=-1).exp_().mul_(-upstream)  # (e_y - p) ∂L/∂log p
             grad_z.scatter_add_(1, token[block, None], upstream)
             grad_z *= slope  # by z = W h + b
             grad_hidden[block] = grad_z.to(weight.dtype) @ weight

@@ -65,13 +65,17 @@ EXACT = {
     "gpt2": {},
     "bloom": {"n_layer": 2, "n_head": 4, "hidden_dropout": 0.1},
 }
-REFUSED = {  # architecture -> its configuration; in WHY a part of the line that refuses it
+REFUSED = {
+    "bert": {"is_decoder": True},
+    "gpt_neox_japanese": {},
     "gpt_neox": {},
     "mamba": {},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
 }
-WHY = {
+WHY = {  # a part of the line that refuses it
+    "bert": "cls.predictions.transform.dense.weight between its body and its head",
+    "gpt_neox_japanese": "pass --no-recompute",
     "gpt_neox": "no lm_head.weight",
     "mamba": "LinearAttentionLayer",
     "qwen3_moe": "no model.layers.0.mlp.experts.down_proj",

@@ -13,6 +13,7 @@ from architectures import EXACT, WHY, random_ids, save_random_model, small_confi
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import ablations
 import evaluate
 import rollout as rollout_module
 import toy
@@ -276,6 +277,24 @@ def test_most_tokens_of_longrope_are_those_of_its_pretraining():
 
 
 # ---- the check at load, on models that are wrong without a word ----------------------------------
+
+
+@pytest.mark.parametrize("proxy", ["topk", "exact"])
+@pytest.mark.parametrize("name", ["phi", "gemma2"])
+def test_proxies_that_take_the_head_for_a_matrix_are_refused(name, proxy, policies):
+    flags = ablations.AblationFlags(proxy=proxy)
+    assert "has a bias or a soft cap" in refusal(ablations.check_model, flags, policies(name))
+    with pytest.raises(ValueError, match="no matrix times h"):
+        policies(name).head()
+
+
+def test_head_of_a_scaled_model_makes_its_logits(folder, policies):
+    plain = plain_model(folder("granite"))
+    ids = RESPONSES[0][None]
+    with torch.no_grad():
+        states = plain.base_model(ids).last_hidden_state
+        logits = states @ policies("granite").head().T
+        torch.testing.assert_close(logits, plain(ids).logits / TEMPERATURE, rtol=1e-4, atol=1e-4)
 
 
 def test_a_head_that_is_not_known_is_refused(folder, monkeypatch):
