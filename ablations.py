@@ -3,10 +3,10 @@
 Tables 2 and 3, the other proxies and the random control of App. F, and token selection by λ
 (Sec. 5.2). All are flags of `--method delta`; `configured` turns the flags into a method.
 
-Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch; frozen inside a
-batch they would change nothing, for with K = 1 the lagged γ⁽¹⁾ is γ⁽⁰⁾. (2) Selection looks only
-at tokens with an advantage: the others have the lowest λ of all and would fill the bottom share.
-(3) The `exact` proxy is not in the paper.
+Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with two sides; frozen
+inside a batch they would change nothing, for with K = 1 the lagged γ⁽¹⁾ is γ⁽⁰⁾. (2) Selection
+looks only at tokens with an advantage: the others have the lowest λ of all and would fill the
+bottom share. (3) The `exact` proxy is not in the paper.
 
 Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary.
 """
@@ -20,7 +20,7 @@ import torch
 from delta import Pieces, normalise, require_finite, temperatures
 from delta import delta_coefficients as paper_coefficients
 from infra.errors import UserError
-from infra.flags import AtLeastOne, PositiveShare, flag, refuse_foreign
+from infra.flags import AtLeastOne, PositiveShare, flag, refuse_changed, refuse_foreign
 from infra.packing import TokenBatch
 from infra.rows import Rows, squared_distances
 from methods import Method, MethodFlags, top_share
@@ -57,6 +57,8 @@ def no_range_map(
     return torch.where(advantage == 0, 0.0, alpha)
 
 
+# Of delta_coefficients; --delta-variant also knows fixed_gamma and random, below. A new one comes
+# with its slow counterpart in tests/references.py.
 VARIANTS = {
     "full": Pieces(),
     "within_side": Pieces(margins=within_side_margins),
@@ -76,7 +78,8 @@ def delta_coefficients(
 ) -> torch.Tensor:
     """delta.delta_coefficients with the pieces of a variant of Tables 2 and 3: [N].
 
-    Raises ValueError as that does, and for an unknown variant.
+    For use outside; training calls `variant_coefficients`, which has the same VARIANTS. Raises
+    ValueError as delta.delta_coefficients does, and for an unknown variant.
     """
     if variant not in VARIANTS:
         raise ValueError(f"variant is {variant!r}: choose one of {', '.join(VARIANTS)}")
@@ -93,7 +96,8 @@ def fixed_temperatures(memory: dict) -> Callable:
         if "gamma" not in memory:
             gamma_pos, gamma_neg = temperatures(delta, advantage)
             memory["gamma"] = [float(gamma_pos), float(gamma_neg)]
-        return torch.tensor(memory["gamma"], dtype=torch.float64, device=delta.device)
+        gamma = torch.tensor(memory["gamma"], dtype=torch.float64, device=delta.device)
+        return gamma[0], gamma[1]
 
     return first_temperatures
 
@@ -110,7 +114,8 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     W = head().to(rows.hidden.dtype)
     k = min(k, len(W))
     result = torch.empty_like(rows.hidden)
-    size = max(1, 2**24 // max(len(W), k * W.shape[1]))  # the block's largest tensor: 2^24 numbers
+    numbers_a_row = max(len(W), k * W.shape[1])  # of the logits, and of W[likeliest]
+    size = max(1, 2**24 // numbers_a_row)  # rows in a block
     for start in range(0, len(rows.hidden), size):
         block = slice(start, start + size)
         logits, likeliest = (rows.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
@@ -144,7 +149,10 @@ def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
 
 
 def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tensor:
-    """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2)."""
+    """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2).
+
+    Tokens without an advantage, which move nothing, get 1, so that the mean is 1.
+    """
     lam = coefficients(tokens, flags)
     if flags.select == "top":
         rank = lam
@@ -192,6 +200,14 @@ def check_flags(flags: AblationFlags) -> None:
     """Raise UserError for flags that contradict each other."""
     if flags.method != "delta":
         refuse_foreign(flags, FLAGS, owner="delta")
+    if flags.proxy != "topk":
+        refuse_changed(flags, ("proxy_topk",), "there is no --proxy topk")
+    if flags.select == "none":
+        refuse_changed(flags, ("select_share",), "there is no --select")
+    if flags.delta_variant == "no_range_map":
+        refuse_changed(flags, ("lam_min", "lam_max"), "no_range_map has no range")
+    if flags.delta_variant == "random":
+        refuse_changed(flags, ("K",), "random λ are not refined")
     if flags.lam_min > flags.lam_max:
         raise UserError(f"--lam-min {flags.lam_min} is above --lam-max {flags.lam_max}")
     if flags.delta_variant == "random" and flags.proxy != "lm_head":
@@ -213,6 +229,17 @@ def check_model(flags: AblationFlags, policy) -> None:
         )
 
 
+def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
+    """ρ = λ̄ by the pieces of --delta-variant."""
+    if flags.delta_variant == "fixed_gamma":
+        pieces = Pieces(temperatures=fixed_temperatures(tokens.memory))
+    else:
+        pieces = VARIANTS[flags.delta_variant]
+    return paper_coefficients(
+        tokens.kept, tokens.advantage, flags.K, flags.lam_min, flags.lam_max, pieces
+    )
+
+
 def configured(method: Method, flags: AblationFlags) -> Method:
     """`method` with the pieces, the proxy and the selection that the flags name."""
     if flags.delta_variant == "random":
@@ -228,14 +255,3 @@ def configured(method: Method, flags: AblationFlags) -> Method:
     if flags.select != "none":
         method = replace(method, weights=partial(selected_by, method.weights))
     return method
-
-
-def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
-    """ρ = λ̄ by the pieces of --delta-variant."""
-    if flags.delta_variant == "fixed_gamma":
-        pieces = Pieces(temperatures=fixed_temperatures(tokens.memory))
-    else:
-        pieces = VARIANTS[flags.delta_variant]
-    return paper_coefficients(
-        tokens.kept, tokens.advantage, flags.K, flags.lam_min, flags.lam_max, pieces
-    )

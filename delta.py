@@ -10,6 +10,7 @@ coefficient is 1.
 
 Shapes: N packed response tokens (one row per token, no padding), H hidden size.
 Symbols: v proxy, A advantage, μ centroid, Δ margin, γ temperature, α score, λ coefficient.
+`Rows` is a tensor [N, H] whose rows lie on several ranks; `products(v, d)` is v @ d for either.
 """
 
 from collections.abc import Callable
@@ -41,9 +42,10 @@ def margins(
 
     ‖v‖² cancels (App. G), so that a margin is linear in v.
     """
+    # In float64, because the two norms are nearly equal where the centroids are.
     offset = mu_neg.double().square().sum() - mu_pos.double().square().sum()
-    nearer_to_pos = products(v, 2 * (mu_pos - mu_neg)) + offset  # ‖v-μ₋‖² - ‖v-μ₊‖² (App. G)
-    return require_finite(nearer_to_pos * advantage.sign())
+    margin_pos = products(v, 2 * (mu_pos - mu_neg)) + offset  # ‖v-μ₋‖² - ‖v-μ₊‖² (App. G)
+    return require_finite(margin_pos * advantage.sign())  # swapped on the negative side
 
 
 def temperatures(delta: torch.Tensor, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,7 +58,10 @@ def temperatures(delta: torch.Tensor, advantage: torch.Tensor) -> tuple[torch.Te
 def scores(
     delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
 ) -> torch.Tensor:
-    """α [N] = argmax over [0, 1] of α Δ + γ h(α), h the binary entropy (Eq. 5), each with its γ."""
+    """α [N] = argmax over [0, 1] of α Δ + γ h(α), h the binary entropy (Eq. 5), each with its γ.
+
+    Where A = 0 the score is of no effect: it has no weight in a centroid, and λ is λ_min.
+    """
     gamma = torch.where(advantage > 0, gamma_pos, gamma_neg).to(delta.dtype)
     return torch.sigmoid(delta / gamma)  # σ(Δ/γ) (Eq. 6)
 
@@ -79,7 +84,11 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The steps of delta_coefficients; the defaults are the paper's, ablations.py has others."""
+    """The steps of delta_coefficients; the defaults are the paper's, ablations.py has others.
+
+    A piece has the arguments of the one it replaces. Their order is fixed; what wants temperatures
+    of the present margins, say, is a `scores` that measures its own.
+    """
 
     margins: Callable = margins
     temperatures: Callable = temperatures
@@ -102,8 +111,9 @@ def delta_coefficients(
 ) -> torch.Tensor:
     """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], mean 1, no gradient.
 
-    v: [N, H] token-gradient proxy; a plain tensor holds all N rows, `Rows` this rank's.
-    advantage: [N], A_i on each token of response i.
+    v: [N, H] token-gradient proxy of all tokens of the batch: a plain tensor of N rows, or `Rows`
+        of which this rank holds some. A rank's shard alone would give that shard's statistics.
+    advantage: [N], A_i on each token of response i, of all N on every rank. No padding.
     K: refinements of the centroids.
     lam_min, lam_max: range of the coefficients before they are normalised.
     pieces: the steps, each replaceable.
@@ -111,7 +121,8 @@ def delta_coefficients(
     """
     check(v, advantage, K, lam_min, lam_max)
     if not (advantage > 0).any() or not (advantage < 0).any():
-        return torch.ones_like(advantage)
+        dtype = torch.promote_types(advantage.dtype, torch.float32)
+        return torch.ones_like(advantage, dtype=dtype)  # nothing to tell apart
 
     mu_pos, mu_neg, _, _ = side_centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
@@ -119,7 +130,7 @@ def delta_coefficients(
 
     for _ in range(K):
         alpha = pieces.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ is lagged: of Δ⁽ᵏ⁾ (App. H)
+        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, lagged: of Δ⁽ᵏ⁾, used with Δ⁽ᵏ⁺¹⁾
         mu_pos, mu_neg, _, _ = side_centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 

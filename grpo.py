@@ -1,15 +1,16 @@
 """RLVR's update: group advantages, the clipped surrogate, and the linear discriminator inside it.
 
-Secs. 2 and 3.1 and Apps. C and D of the paper: near θ_old an update moves the parameters along the
-difference of two centroids of token gradients, and so raises exactly those tokens whose gradients
-lie nearer to the positive one.
+Secs. 2 and 3.1 and Apps. C and D of the paper: near θ_old an update moves the parameters along
+M₊μ₊ - M₋μ₋, two centroids of token gradients times their masses, and so raises exactly those tokens
+whose gradients have a positive inner product with that direction.
 
 Departures: (1) a dual clip for negative advantages, as in the released code; (2) the group's
-standard deviation is the unbiased one, with 1e-6 added.
+standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is clamped: the centroid
+of an empty side is 0.
 
 Shapes: B responses, G of them to a prompt, N packed response tokens (one row per token, no
-padding), H numbers of a token gradient, M candidate tokens.
-Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M± mass.
+padding), H numbers of a token gradient, C candidate tokens.
+Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M₊ and M₋ masses.
 """
 
 import torch
@@ -76,8 +77,11 @@ def clipped_tokens(
     clip_low: float = 0.2,
     clip_high: float = 0.28,
 ) -> torch.Tensor:
-    """Which tokens have no gradient because their ratio left its interval: bool [N]."""
-    ratio = (logprob - old_logprob).exp()
+    """Which tokens have no gradient because their ratio left [1-ε_low, 1+ε_high]: bool [N].
+
+    Not those that the dual clip bounds.
+    """
+    ratio = (logprob - old_logprob).clamp(-20, 20).exp()
     risen_enough = (advantage > 0) & (ratio > 1 + clip_high)
     fallen_enough = (advantage < 0) & (ratio < 1 - clip_low)
     return risen_enough | fallen_enough
@@ -89,21 +93,22 @@ def clipped_tokens(
 def side_centroids(
     v: torch.Tensor | Rows, advantage: torch.Tensor, weight: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Centroids and masses of the two sides: Eq. 3, and Eqs. 10-11 with token weights ρ.
+    """Centroids and masses of the two sides: Eq. 3, and Eq. 11 with token weights ρ.
 
+    A centroid is its side's best summary: it minimises Σ ρ|A| ‖v - μ‖² (App. D).
     v: [N, H] token gradients.
     advantage: [N].
-    weight: ρ [N], or None for ρ = 1.
+    weight: ρ [N], at least 0, or None for ρ = 1.
     Returns (mu_pos [H], mu_neg [H], mass_pos [], mass_neg []); an empty side has mass 0 and
-    centroid 0. With them Eq. 2 reads Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg.
+    centroid 0. Then Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg (Eqs. 2-3, 9-10).
     """
     signed = advantage.double()
     if weight is not None:
         signed = signed * weight.double()  # ρ A
-    share = torch.stack([signed.clamp(min=0), (-signed).clamp(min=0)])  # [2, N]: ρ|A| by side
+    token_mass = torch.stack([signed.clamp(min=0), (-signed).clamp(min=0)])  # [2, N]: ρ|A| by side
 
-    mass = share.sum(dim=1)  # M₊, M₋ (Eqs. 3, 11)
-    share = share / torch.where(mass == 0, 1.0, mass)[:, None]
+    mass = token_mass.sum(dim=1)  # M₊, M₋ (Eqs. 3, 11)
+    share = token_mass / torch.where(mass == 0, 1.0, mass)[:, None]  # sums to 1 on each side
     mu_pos, mu_neg = weighted_sums(v, share)  # μ₊, μ₋ (Eqs. 3, 11)
     return mu_pos, mu_neg, mass[0], mass[1]
 
@@ -115,10 +120,11 @@ def discriminator_scores(
     mass_pos: torch.Tensor,
     mass_neg: torch.Tensor,
 ) -> torch.Tensor:
-    """The change of log π that an update brings to M candidate tokens, up to the step size (Eq. 4).
+    """The change of log π that an update brings to C candidate tokens, up to the step size (Eq. 4).
 
-    u: [M, H] gradients of the candidates' log-probabilities; the others from side_centroids.
-    Returns [M], positive exactly where the positive side's score exceeds the negative side's: that
+    What the update is, seen as a classifier; training does not call it, the notebooks do.
+    u: [C, H] gradients of the candidates' log-probabilities; the others from side_centroids.
+    Returns [C], positive exactly where the positive side's score exceeds the negative side's: that
     token goes up.
     """
     u = u.to(mu_pos.dtype)

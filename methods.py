@@ -1,12 +1,14 @@
 """Every method as token weights: near θ_old each update is Δθ ∝ Σ ρ A v, and a method picks ρ.
 
 App. E (Eqs. 9-15) and App. J of the paper. A method is one record, `Method`, that says all that is
-special about it; train.py offers every entry of METHODS as `--method NAME`.
+special about it; train.py offers every entry of METHODS as `--method NAME`. To add one, write its
+weights and enter its record; a flag of its own is a field of MethodFlags.
 
 Departures: (1) forking tokens divide by the tokens they keep, as their official code does; the
 paper's formula divides by all, which makes the loss five times smaller. (2) FIPO's release drops a
 response in which more than one token is dual-clipped; the paper's objective does not, nor do we.
-(3) REINFORCE keeps the division by the group's standard deviation, for equal scales.
+(3) REINFORCE keeps the division by the group's standard deviation, for equal scales. (4) GRPO's
+weights have mean 1 over the rollout batch, not over each mini-batch.
 
 Shapes: B responses, N packed response tokens, H hidden size, V vocabulary.
 Symbols: A advantage, r ratio, ρ token weight, λ coefficient.
@@ -21,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from delta import delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate
-from infra.flags import NonNegative, Share, WholeNumber, flag, refuse_foreign
+from infra.flags import NonNegative, Share, WholeNumber, flag, refuse_changed, refuse_foreign
 from infra.packing import TokenBatch
 
 
@@ -48,21 +50,28 @@ def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor
 class Method:
     """All that is special about a method."""
 
-    # (tokens, flags) -> ρ [N], of mean 1. Once per rollout batch, then frozen over its updates ...
+    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch. Of mean 1 over the N tokens
+    # (but for FIPO's), so that methods compare at one learning rate.
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
-    # ... or anew at every update, from tokens.current.
+
+    # True: ρ is computed anew in every update, from tokens.current. It then sees the responses of
+    # one micro-batch of one rank, without `kept`: no mean or rank over the batch can be taken.
     follows_policy: bool = False
 
-    # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise
+    # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise. It is
+    # multiplied by ρ, and not asked where A = 0: another term of a loss goes into train.update.
     surrogate: Callable[..., torch.Tensor] = clipped
-    # (ε_low, ε_high) unless the flags say otherwise; None where the surrogate has no hard clip
-    clip: tuple[float, float] | None = (0.2, 0.28)
 
-    # (rows, head) -> [n, ...], what scoring keeps of the hidden states for `weights`, as
-    # tokens.kept. rows: hidden [n, H], logprob [n], token [n]; head(): LM head [V, H]
+    # Defaults of --clip-low and --clip-high; None: there is no clip, and the flags are refused.
+    default_clip: tuple[float, float] | None = (0.2, 0.28)
+
+    # (rows, head) -> [n, F], what the pass over θ_old keeps of its hidden states: `weights` finds
+    # it as tokens.kept. rows has hidden [n, H] in float32, logprob [n] and token [n]; head() is the
+    # LM head over the temperature [V, H]. Of several ranks each keeps its own rows: read them by
+    # the functions of infra/rows.py (per_row, say), which answer for all N.
     keep: Callable[..., torch.Tensor] | None = None
 
-    # its own flags: with another method they are refused
+    # Its own flags: with another method they are refused.
     flags: tuple[str, ...] = ()
 
 
@@ -75,7 +84,7 @@ def ones(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def by_response(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = 1/|o_i|: a mean inside each response, then over responses (Eq. 12)."""
+    """ρ = 1/|o_i|: a mean inside each response, then over responses (Eq. 12). SAPO's, too."""
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
     return weight.repeat_interleave(tokens.length)
@@ -117,7 +126,7 @@ def sapo_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> torch
 
 # ---- FIPO ----------------------------------------------------------------------------------------
 
-FIPO_DECAY = 2 ** (-1 / 32)  # a half-life of 32 tokens
+FIPO_DECAY = 2 ** (-1 / 32)  # γ: a half-life of 32 tokens, App. I's "decay 32.0"
 FIPO_SAFETY = 10  # the log-ratio counts as 0 where r is above this
 FIPO_CLIP = (1.0, 1.2)  # of the weights
 
@@ -125,8 +134,8 @@ FIPO_CLIP = (1.0, 1.2)  # of the weights
 def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     """ρ_t = clip(exp F_t, 1, 1.2), F_t = Σ_{k>=t} γ^(k-t) log r_k inside a response (Eq. 15).
 
-    F is the discounted future KL, the current token included. Not renormalised, as in the release,
-    and 1 wherever r = 1.
+    F is the discounted future KL, the current token included. Not renormalised, as in the release;
+    1 throughout where every r is 1, as in the first update of a rollout batch.
     """
     log_ratio = (tokens.current - tokens.logprob).clamp(-20, 20)
     z = torch.where(log_ratio.exp() <= FIPO_SAFETY, log_ratio, 0.0)
@@ -144,28 +153,31 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def row_proxy(rows, head) -> torch.Tensor:
-    """v = (1 - p) h of each token (App. F): what scoring keeps for DelTA."""
+    """v = (1 - p) h of each token (App. F): what is kept of the hidden states for DelTA."""
     return token_gradient_proxy(rows.hidden, rows.logprob)
 
 
-def delta(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+def delta_weights(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     """ρ = λ̄, the discriminative coefficients (Sec. 3.2)."""
     return delta_coefficients(tokens.kept, tokens.advantage, flags.K, flags.lam_min, flags.lam_max)
 
 
 METHODS = {
     "dapo": Method(weights=ones),
-    "grpo": Method(weights=by_response, clip=(0.2, 0.2)),
-    "reinforce": Method(weights=ones, surrogate=reinforce_surrogate, clip=None),
+    "grpo": Method(weights=by_response, default_clip=(0.2, 0.2)),
+    "reinforce": Method(weights=ones, surrogate=reinforce_surrogate, default_clip=None),
     "forking_tokens": Method(weights=forking_tokens),
-    "sapo": Method(weights=by_response, surrogate=sapo_surrogate, clip=None),
+    "sapo": Method(weights=by_response, surrogate=sapo_surrogate, default_clip=None),
     "fipo": Method(weights=fipo, follows_policy=True),
-    "delta": Method(weights=delta, keep=row_proxy, flags=("K", "lam_min", "lam_max")),
+    "delta": Method(weights=delta_weights, keep=row_proxy, flags=("K", "lam_min", "lam_max")),
 }
 
 
 def check_flags(flags: MethodFlags) -> None:
-    """Raise UserError for a flag of another method than --method."""
+    """Raise UserError for a flag that does nothing with --method."""
+    chosen = METHODS[flags.method]
     for name, method in METHODS.items():
-        if name != flags.method:
-            refuse_foreign(flags, method.flags, owner=name)
+        foreign = [each for each in method.flags if each not in chosen.flags]
+        refuse_foreign(flags, foreign, owner=name)
+    if chosen.default_clip is None:
+        refuse_changed(flags, ("clip_low", "clip_high"), f"--method {flags.method} has no clip")

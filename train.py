@@ -4,10 +4,10 @@
 train.py --model ID` any Hugging Face causal LM on any number of GPUs, with the paper's settings
 (App. I) as defaults. A run continues from the newest checkpoint in its --output-dir.
 
-Departures from the paper: (1) dual clip for negative advantages, weight decay 0.1 and gradient clip
-1.0, as in the released code; (2) the loss divides by the tokens of a whole mini-batch on all ranks,
-as in the text (the released code averages micro-batches); (3) a mini-batch in which no response has
-an advantage makes no optimiser step; (4) one epoch per rollout batch.
+Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
+code; (2) a mini-batch in which no response has an advantage makes no optimiser step. From the
+released code: (3) the loss divides by the tokens of a whole mini-batch on all ranks, as in the
+text, and is no average over micro-batches; (4) each rollout batch is used once, not twice.
 """
 
 import os
@@ -26,6 +26,7 @@ import ablations
 import methods
 import toy
 from ablations import AblationFlags
+from delta import delta_coefficients
 from evaluate import sample_grades
 from grpo import clipped_tokens, group_advantages
 from infra.architecture import refuse_length
@@ -48,8 +49,8 @@ from infra.log import log, report, save_samples
 from infra.memory import dry_run
 from infra.optimise import clip_and_step
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
-from infra.policy import Policy, old_log_probabilities
-from infra.problems import SOURCES, draw_indices, encode_prompts, load_problems
+from infra.policy import Policy, old_log_probabilities, room_for
+from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, load_problems
 from infra.ranks import start_ranks
 from infra.rows import over_ranks
 from methods import METHODS, Method
@@ -62,9 +63,10 @@ from verify import grade
 def train(cfg: "Config") -> Path:
     """Run or continue the training described by cfg; returns the output folder. All ranks call."""
     run = prepare(cfg)
-    if cfg.eval_data and run.state.step == 0:
-        log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)})
+    before = signal.signal(signal.SIGTERM, run.stop)
     try:
+        if cfg.eval_data and run.state.step == 0:
+            log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)})
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
     except Interrupted:  # while sampling, when neither θ nor the run's state has moved
@@ -74,6 +76,8 @@ def train(cfg: "Config") -> Path:
             "the same command continues",
             128 + signal.SIGTERM,
         ) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
     export(run.folder / "model", run.policy, run.tokenizer)
     if run.rank == 0:
@@ -93,7 +97,8 @@ def train_step(run: "Run", step: int) -> None:
     penalty = overlong_penalty(rollouts.response_length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
 
-    # log π_old of every token; what the method needs of the hidden states is kept on the way
+    # The pass over θ_old and the updates go through the same micro-batches, so that the first
+    # ratio is exactly 1.
     plan = plan_mini_batches(
         rollouts,
         advantages,
@@ -102,22 +107,27 @@ def train_step(run: "Run", step: int) -> None:
         run.rank,
         run.world,
     )
+
+    # log π_old of every token; what the method needs of the hidden states is kept on the way
     tokens = old_log_probabilities(run.policy, rollouts, plan, run.method.keep, cfg.proxy_budget_gb)
     tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
-    tokens.current = tokens.logprob  # θ is θ_old
+    tokens.current = tokens.logprob  # θ is θ_old; for methods that follow the policy
     tokens.problems = problems
-    tokens.generator = torch.Generator().manual_seed(1_000_003 * cfg.seed + step)
+    tokens.generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step)
     tokens.memory = run.state.memory
 
-    # ρ, the method's weight of every token, frozen over the updates below
+    # ρ, the method's weight of every token; frozen over the updates, unless it follows the policy
     weights = run.method.weights(tokens, cfg)  # [N]
     tokens.kept = None  # room for the update
 
-    metrics = {"step": step, **update(run, rollouts, tokens, weights, plan)}
+    # θ_old becomes θ
+    of_updates = update(run, rollouts, tokens, weights, plan)
 
     run.state.step = step
     run.state.position = position
-    metrics |= {
+    metrics = {
+        "step": step,
+        **of_updates,
         "reward": float(rewards.mean()),
         "entropy": float(tokens.entropy.mean()),
         "response_length": float(tokens.length.float().mean()),
@@ -133,7 +143,8 @@ def train_step(run: "Run", step: int) -> None:
         save_samples(run.folder, step, problems, rollouts, rewards, weights, run.tokenizer)
     log(run.folder, metrics)
     due = step % cfg.save_every == 0 or step == cfg.steps
-    if due and run.state.streak == 0:  # a run that diverges must not push out a good checkpoint
+    diverging = run.state.streak > 0  # the last updates were skipped: keep the good checkpoints
+    if due and not diverging:
         save(run.folder, run.policy, run.optimizer, run.state)
 
 
@@ -146,31 +157,36 @@ def update(
 ) -> dict:
     """One optimiser step per mini-batch on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
-    N is the mini-batch's token count on all ranks. Returns the metrics of the step's updates.
+    N counts the mini-batch's tokens on all ranks. SAPO and REINFORCE have other surrogates than
+    the minimum. Returns the metrics of the step's updates.
     """
     cfg, method = run.cfg, run.method
     loss = 0.0
     clipped = 0
     norms = []
     for mini_batch in plan:
-        if not mini_batch.trained:
+        # Responses without an advantage are left out: Eq. 8 gives them no gradient. A term on every
+        # token, such as a KL penalty, needs mini_batch.micro_batches here, and would lose theirs.
+        batches = mini_batch.trained
+        if not batches:
             continue  # no response has an advantage: no sides, no direction (App. C)
 
-        for index in mini_batch.trained:  # a loss of all tokens needs mini_batch.silent, too
-            rows = packed_rows(index, tokens.length)
+        for index in batches:
+            rows = packed_rows(index, tokens.length)  # where these responses' tokens are
             logprob = run.policy.rows(rollouts, index).logprob  # log π_θ, with its gradient
             old_logprob = tokens.logprob[rows]
             advantage = tokens.advantage[rows]
-            weight = weights[rows]  # λ̄ with DelTA
             if method.follows_policy:
                 weight = method.weights(tokens.part(index, logprob.detach()), cfg)
+            else:
+                weight = weights[rows]  # ρ; λ̄ with DelTA
 
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
-            objective = (weight * surrogate).sum() / mini_batch.tokens  # Eq. 8
+            objective = (weight * surrogate).sum() / mini_batch.token_count  # Eq. 8
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
             loss -= float(objective.detach())
-            if method.clip:
+            if method.default_clip:
                 silenced = clipped_tokens(
                     logprob.detach(), old_logprob, advantage, cfg.clip_low, cfg.clip_high
                 )
@@ -232,14 +248,14 @@ def prepare(cfg: "Config") -> Run:
     if rank == 0:
         open_run(cfg)  # all that can be wrong with the flags has been seen by now
     dist.barrier()
-    optimizer = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(  # of others `fused` cannot do with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     state = restore(cfg, policy, optimizer)
     if rank == 0:
         begin_writing(cfg, state.step)
 
-    run = Run(
+    return Run(
         cfg=cfg,
         method=ablations.configured(METHODS[cfg.method], cfg),
         folder=Path(cfg.output_dir),
@@ -254,8 +270,6 @@ def prepare(cfg: "Config") -> Run:
         held_out=held_out,
         held_out_prompts=held_out_prompts,
     )
-    signal.signal(signal.SIGTERM, run.stop)
-    return run
 
 
 def model_folder(cfg: "Config") -> str | Path:
@@ -296,7 +310,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
-        rewards += [grade(text, p) for text, p in zip(part.texts, asked, strict=True)]
+        rewards += [training_reward(*pair) for pair in zip(part.texts, asked, strict=True)]
 
         groups = [rewards[i : i + G] for i in range(0, len(rewards), G)]
         mixed = [len(set(group)) > 1 for group in groups]
@@ -310,6 +324,11 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     rollouts = join(parts).pick(index)
     rewards = torch.tensor([rewards[i] for i in index], device=rollouts.ids.device)
     return rollouts, [problems[i] for i in index], rewards, position
+
+
+def training_reward(response: str, problem: dict) -> float:
+    """R of a response: its grade. Another reward for training goes here; evaluation stays."""
+    return grade(response, problem)
 
 
 def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torch.Tensor:
@@ -345,7 +364,7 @@ def evaluate(run: Run) -> float:
 
 
 def keep_best(run: Run, accuracy: float) -> None:
-    """Export the model to best/ if no evaluation of this run was better."""
+    """Export the model to best/ if it beats every earlier evaluation after an update."""
     if accuracy <= run.state.best:
         return
     run.state.best = accuracy
@@ -362,18 +381,6 @@ class TrainingMethodFlags(AblationFlags):
     method: str = flag("delta", "token weights (App. E)", choices=sorted(METHODS))
 
 
-GROUPS = [
-    RunFlags,
-    TrainingTaskFlags,
-    TrainingMethodFlags,
-    TrainingSamplingFlags,
-    OptimisationFlags,
-    MemoryFlags,
-    EvaluationFlags,
-    ToyFlags,
-]
-
-
 @dataclass
 class Config(
     RunFlags,
@@ -385,7 +392,7 @@ class Config(
     EvaluationFlags,
     ToyFlags,
 ):
-    """Every knob of a run."""
+    """Every knob of a run, in the groups of --help."""
 
 
 TOY = {  # the defaults under --model toy
@@ -413,7 +420,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
     Raises UserError for flags that are unknown, out of their limits or contradict each other.
     """
     parser = Parser(
-        GROUPS,
+        list(Config.__bases__),
         prog="train.py",
         description=__doc__.splitlines()[0],
         epilog=f"Known names for --data: {', '.join(SOURCES)}. With --model toy the defaults are: "
@@ -422,8 +429,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
     given, _ = parser.parse_known_args(argv)
     if given.model == "toy":
         parser.set_defaults(**TOY)
-    if METHODS[given.method].clip:
-        clip_low, clip_high = METHODS[given.method].clip
+    if METHODS[given.method].default_clip:
+        clip_low, clip_high = METHODS[given.method].default_clip
         parser.set_defaults(clip_low=clip_low, clip_high=clip_high)
 
     cfg = Config(**vars(parser.parse_args(argv)))
@@ -445,18 +452,19 @@ def parse_config(argv: list[str] | None = None) -> Config:
 # ---- main ----------------------------------------------------------------------------------------
 
 KNOBS = {  # function in whose call the memory ran out -> the flag to lower
-    "sample": "--rollout-rows",
-    "evaluate": "--rollout-rows",
-    "old_log_probabilities": "--micro-batch-tokens",
-    "delta_coefficients": "--proxy-budget-gb",
-    "update": "--micro-batch-tokens",
+    sample.__name__: "--rollout-rows",
+    evaluate.__name__: "--rollout-rows",
+    old_log_probabilities.__name__: "--micro-batch-tokens",
+    room_for.__name__: "--proxy-budget-gb",
+    delta_coefficients.__name__: "--proxy-budget-gb",
+    update.__name__: "--micro-batch-tokens",
 }
 
 
 def out_of_memory(error: torch.OutOfMemoryError) -> str:
     """One line on which flag to lower."""
     frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
-    stage = next((name for name in frames if name in KNOBS), "update")
+    stage = next((name for name in reversed(frames) if name in KNOBS), update.__name__)
     return (
         f"train.py: out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over "
         f"more GPUs (--dry-run says what it needs). {str(error).splitlines()[0]}"

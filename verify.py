@@ -7,7 +7,7 @@ structures, infra/expressions.py the evaluation.
 
 Departures from the paper:
 1. It grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so no
-   answer can hang the grader; README.md has both on the same labelled answers.
+   answer can hang the grader; RESULTS.md has both on the same labelled answers.
 2. Its run script adds a penalty for long responses to the reward: `train.overlong_penalty`.
 
 Rules of the comparison:
@@ -31,7 +31,10 @@ from infra.latex import NAME, Structure
 
 
 def grade(response: str, problem: dict) -> float:
-    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter."""
+    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter.
+
+    For evaluation, and through train.training_reward for training.
+    """
     if problem.get("choice"):
         return float(choice(response) == problem["answer"])
     return reward(response, problem["answer"])
@@ -85,7 +88,8 @@ def extract_answer(response: str) -> str | None:
 
     1. the last \boxed{} or \fbox{}: the inner one of two nested, and neighbours as one list, so
        that "$\boxed{1}$ and $\boxed{2}$" gives "1, 2";
-    2. what follows the last "answer is" or "answer:", or the first formula in it;
+    2. what follows "answer is" or "answer:" on the last line that has it (the first one there), or
+       the first formula in that;
     3. the last formula or number.
     """
     boxed = []
@@ -111,7 +115,8 @@ def extract_answer(response: str) -> str | None:
 def boxes(response: str) -> Iterator[tuple[str, str]]:
     """(content, text between this box and the next) of every closed box, from the last one back.
 
-    Of a box that holds the one yielded before, the text between is "nested".
+    The last box has the rest of the response for this text. A box that holds the one yielded
+    before has "nested", which joins no list.
     """
     text = response.replace("\\fbox", "\\boxed")
     start = len(text)
@@ -164,7 +169,10 @@ def content_of(found: re.Match) -> str:
 
 
 def choice(response: str) -> str | None:
-    """The letter A-J of a multiple-choice response: the boxed, else the last stated one."""
+    """The letter A-J of a multiple-choice response: the boxed, else a stated one.
+
+    Of the ways to state one in STATED_LETTERS the first that occurs counts, where it occurs last.
+    """
     last_box = next(boxes(response), None)
     if last_box:
         letter = LETTER_IN_BOX.match(last_box[0])
@@ -262,8 +270,9 @@ def is_equivalent(prediction: str, gold: str) -> bool:
 class Judge:
     """Compares two answers, with one budget of work for both (rule 4).
 
-    The points at which free variables are evaluated are drawn from `seed`, the texts of both:
-    nobody can write a polynomial that vanishes on points known beforehand.
+    The points at which free variables are evaluated are drawn from `seed`, the texts of both, so
+    that they are not known beforehand. They are few, and n, k and m take 12 values each: answers
+    that agree there and nowhere else are credited.
     """
 
     def __init__(self, seed: str):
@@ -282,10 +291,11 @@ class Judge:
         g = self.structure(b)
         kinds = {p.kind, g.kind}
 
+        # A list is no tuple, but for equations in the tuple's order: x = 3, y = 2 against (3, 2).
         if p.kind == "()" and g.kind == "list":
             return self.same(b, a)
         if p.kind == "list" and g.kind == "()" and are_equations(p.members):
-            return self.same(right_sides(p.members), b)  # x = 3, y = 2 against (3, 2)
+            return self.same(right_sides(p.members), b)
         if "=" in kinds:
             return self.same_equation(sides_of(p, a), sides_of(g, b))
 
@@ -331,6 +341,8 @@ class Judge:
         p_name = has_name(ps)
         g_name = has_name(gs)
         same_name = p_name and ps[0].split() == gs[0].split()
+
+        # Two equations that do not name the same thing are moved to one side: 2y = 4x.
         if len(ps) == len(gs) == 2 and not same_name:
             return self.proportional(f"({ps[0]})-({ps[1]})", f"({gs[0]})-({gs[1]})")
 
@@ -416,7 +428,8 @@ def has_name(sides: list[str]) -> bool:
     """Whether the left side only names what the equation states, as in x = 5."""
     if len(sides) < 2:
         return False
-    return NAME.fullmatch(sides[0].replace("+", "")) is not None
+    letters = sides[0].replace("+", "")  # a sum of names names the answer, too: a + b = 5
+    return NAME.fullmatch(letters) is not None
 
 
 def are_ratios(ps: list[str], gs: list[str]) -> bool:

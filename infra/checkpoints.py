@@ -5,7 +5,6 @@ A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and 
 """
 
 import json
-import logging
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
@@ -14,14 +13,16 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import distributed as dist
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 
 from infra.errors import Stop, UserError
 from infra.files import complete_lines, write_aside
 from infra.policy import Policy
-
-# Its debug lines say nothing that the errors raised do not say.
-logging.getLogger("torch.distributed.checkpoint").setLevel(logging.WARNING)
 
 DAMAGED = (dcp.api.CheckpointException, OSError, RuntimeError, EOFError)
 
@@ -92,8 +93,9 @@ def check_same_run(cfg, folder: Path) -> None:
     before = json.loads((folder / "config.json").read_text())
     changed = []
     for name, now in asdict(cfg).items():
-        if name not in MAY_CHANGE and before.get(name) != now:
-            changed.append(f"{name} {before.get(name)} there, {now} here")
+        there = before.get(name, getattr(type(cfg), name))  # a flag that is newer than the run
+        if name not in MAY_CHANGE and there != now:
+            changed.append(f"{name} {there} there, {now} here")
     if changed:
         raise UserError(
             f"--output-dir {folder} holds a run with other settings ({'; '.join(changed)}): "
@@ -125,10 +127,12 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
         return
     aside = final.with_suffix(".tmp")
     try:
-        weights, moments = get_state_dict(policy, optimizer)
-        dcp.save({"weights": weights, "optimizer": moments}, checkpoint_id=aside)
+        # Of an optimiser that has made no step there is no state yet: asking would invent one.
+        stepped = len(optimizer.state) > 0
+        dcp.save(contents(policy, optimizer, stepped), checkpoint_id=aside)
         if dist.get_rank() == 0:
-            torch.save(asdict(state) | {"random": torch.get_rng_state()}, aside / "state.pt")
+            extra = {"random": torch.get_rng_state(), "stepped": stepped}
+            torch.save(asdict(state) | extra, aside / "state.pt")
             os.replace(aside, final)
             for old in sorted(folder.glob("checkpoint-*[0-9]"))[:-2]:
                 shutil.rmtree(old)
@@ -142,6 +146,24 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
     dist.barrier()
 
 
+def contents(policy: Policy, optimizer, stepped: bool) -> dict:
+    """What a checkpoint holds of each rank: its shards of the weights and of the moments."""
+    if not stepped:
+        return {"weights": get_model_state_dict(policy)}
+    weights, moments = get_state_dict(policy, optimizer)
+    return {"weights": weights, "optimizer": moments}
+
+
+def put_back(policy: Policy, optimizer, read: dict) -> None:
+    """The reverse of `contents`."""
+    if "optimizer" not in read:
+        set_model_state_dict(policy, read["weights"])
+        return
+    set_state_dict(
+        policy, optimizer, model_state_dict=read["weights"], optim_state_dict=read["optimizer"]
+    )
+
+
 def restore(cfg, policy: Policy, optimizer) -> RunState:
     """Put back what `save` wrote last, on any number of ranks; a fresh RunState without one.
 
@@ -151,10 +173,10 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
     folder = Path(cfg.output_dir)
     paths = sorted(folder.glob("checkpoint-*[0-9]"), reverse=True)
     for path in paths:
-        weights, moments = get_state_dict(policy, optimizer)
         try:
             saved = torch.load(path / "state.pt", weights_only=True)
-            dcp.load({"weights": weights, "optimizer": moments}, checkpoint_id=path)
+            read = contents(policy, optimizer, saved.pop("stepped", True))
+            dcp.load(read, checkpoint_id=path)
         except DAMAGED as error:
             print(f"skipping {path}: it is damaged ({str(error).splitlines()[-1]})")
             continue
@@ -164,7 +186,7 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
                 f"{folder} is already at step {saved['step']}: "
                 "raise --steps, or choose another --output-dir"
             )
-        set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
+        put_back(policy, optimizer, read)
         torch.set_rng_state(saved.pop("random"))
         if dist.get_rank() == 0:
             print(f"continuing {folder} after step {saved['step']}")

@@ -57,6 +57,8 @@ class OneLineEach(ArgumentDefaultsHelpFormatter):
         return action.option_strings[-1]
 
     def _get_help_string(self, action):
+        if action.option_strings[-1].startswith("--no-"):
+            return f"turns {action.option_strings[-1].replace('--no-', '--')} off"
         if action.choices:
             return f"{action.help}: {', '.join(action.choices)} (default: %(default)s)"
         if action.default == "" or isinstance(action.default, bool):
@@ -106,6 +108,13 @@ def refuse_foreign(config, names: tuple[str, ...], owner: str) -> None:
                 f"{spelled(name)} is {owner}'s and does nothing with --method {config.method}: "
                 f"drop it, or take --method {owner}"
             )
+
+
+def refuse_changed(config, names: tuple[str, ...], reason: str) -> None:
+    """Raise UserError for the first of these flags that was changed, to no effect."""
+    for name in names:
+        if getattr(config, name) != getattr(type(config), name):
+            raise UserError(f"{spelled(name)} does nothing, for {reason}: drop it")
 
 
 @dataclass

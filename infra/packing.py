@@ -112,7 +112,10 @@ class TokenBatch:
     memory: dict = field(default_factory=dict)  # what a method keeps over steps and checkpoints
 
     def part(self, index: torch.Tensor, current: torch.Tensor) -> "TokenBatch":
-        """The responses `index` with their current log-probabilities; without `kept`."""
+        """The responses `index` with their current log-probabilities; without `kept`.
+
+        A field that is added above has to be handed on here.
+        """
         rows = packed_rows(index, self.length)
         return TokenBatch(
             logprob=self.logprob[rows],
@@ -168,7 +171,7 @@ class MiniBatch:
     because ranks gather each other's shards and must take as many steps.
     """
 
-    tokens: int  # N, the response tokens of all its responses, on all ranks
+    token_count: int  # N of all its responses, on all ranks
     trained: list[torch.Tensor]
     silent: list[torch.Tensor]
 
@@ -197,7 +200,7 @@ def plan_mini_batches(
         has_advantage = advantages[part] != 0
         plan.append(
             MiniBatch(
-                tokens=int(rollouts.response_length[part].sum()),
+                token_count=int(rollouts.response_length[part].sum()),
                 trained=deal(part[has_advantage], length, budget, rank, world),
                 silent=deal(part[~has_advantage], length, budget, rank, world),
             )

@@ -18,6 +18,7 @@ import toy
 from infra.errors import UserError
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
 FILE_KINDS = {".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}  # as load_dataset calls them
 
 
@@ -233,7 +234,7 @@ def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
     last_epoch = (position + count) // size
     stream = []
     for epoch in range(first_epoch, last_epoch + 1):
-        generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
+        generator = torch.Generator().manual_seed(SEED_STRIDE * seed + epoch)
         stream += torch.randperm(size, generator=generator).tolist()
 
     start = position - first_epoch * size

@@ -8,7 +8,7 @@ maths on [N] tensors. A plain tensor means that all N rows are here, and nothing
 Shapes: N rows in all, n of them on this rank, H numbers a row, M weightings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -63,28 +63,28 @@ def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor
     return total
 
 
-def products(v: torch.Tensor | Rows, direction: torch.Tensor) -> torch.Tensor:
-    """v[n] · direction for every row: direction [H] -> [N], all of them on every rank."""
-    if isinstance(v, Rows):
-        return gathered(v, products(v.values, direction))
+def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) -> torch.Tensor:
+    """One number for every row: [N], all of them on every rank.
 
-    dtype = torch.promote_types(v.dtype, torch.float32)
-    result = torch.empty(len(v), dtype=dtype, device=direction.device)
-    for block, x in blocks(v, direction.device):
-        result[block] = x @ direction.to(dtype)
+    function: a block of rows [size, H], in float32 or better and on `device`, -> [size].
+    """
+    if isinstance(v, Rows):
+        return gathered(v, per_row(v.values, function, device))
+
+    result = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=device)
+    for block, x in blocks(v, device):
+        result[block] = function(x)
     return result
+
+
+def products(v: torch.Tensor | Rows, direction: torch.Tensor) -> torch.Tensor:
+    """v[n] · direction for every row: direction [H] -> [N]."""
+    return per_row(v, lambda x: x @ direction.to(x.dtype), direction.device)
 
 
 def squared_distances(v: torch.Tensor | Rows, point: torch.Tensor) -> torch.Tensor:
-    """‖v[n] - point‖² for every row: point [H] -> [N], all of them on every rank."""
-    if isinstance(v, Rows):
-        return gathered(v, squared_distances(v.values, point))
-
-    dtype = torch.promote_types(v.dtype, torch.float32)
-    result = torch.empty(len(v), dtype=dtype, device=point.device)
-    for block, x in blocks(v, point.device):
-        result[block] = (x - point.to(dtype)).square().sum(dim=1)
-    return result
+    """‖v[n] - point‖² for every row: point [H] -> [N]."""
+    return per_row(v, lambda x: (x - point.to(x.dtype)).square().sum(dim=1), point.device)
 
 
 def all_finite(v: torch.Tensor | Rows, device: torch.device) -> bool:

@@ -17,6 +17,7 @@ from ablations import (
 )
 from delta import Pieces
 from delta import delta_coefficients as paper_coefficients
+from infra.errors import UserError
 from methods import METHODS
 
 
@@ -179,8 +180,24 @@ def test_configured_keeps_what_the_proxy_needs():
     head = torch.randn(6, 4)
     shapes = {}
     for proxy in ("lm_head", "topk", "exact"):
-        cfg = train.parse_config(["--proxy", proxy, "--proxy-topk", "2"])
+        cfg = train.parse_config(["--proxy", proxy])
         shapes[proxy] = configured(METHODS["delta"], cfg).keep(rows, lambda: head).shape
     assert shapes == {"lm_head": (3, 4), "topk": (3, 4), "exact": (3, 24)}
     cfg = train.parse_config(["--delta-variant", "random"])
     assert configured(METHODS["delta"], cfg).keep is None
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--proxy-topk", "5"], "--proxy-topk does nothing"),
+        (["--select-share", "0.3"], "--select-share does nothing"),
+        (["--delta-variant", "no_range_map", "--lam-min", "0.5"], "--lam-min does nothing"),
+        (["--delta-variant", "random", "--K", "3"], "--K does nothing"),
+        (["--method", "sapo", "--clip-high", "0.9"], "--clip-high does nothing"),
+        (["--method", "dapo", "--proxy", "topk"], "--proxy is delta's"),
+    ],
+)
+def test_flags_to_no_effect_are_refused(flags, message):
+    with pytest.raises(UserError, match=message):
+        train.parse_config(flags)

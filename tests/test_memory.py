@@ -234,8 +234,8 @@ def test_plan_is_what_two_real_ranks_take(tmp_path):
     assert planned.update == pytest.approx(peak(tmp_path, 56, steps=2, ranks=2), rel=0.35)
 
 
-def test_three_steps_at_the_true_vocabulary(tmp_path, monkeypatch):
-    """A random Qwen3 and responses of 512 tokens, end to end; every other one is called right."""
+def test_two_steps_at_the_true_vocabulary(tmp_path, monkeypatch):
+    """A random Qwen3 and responses of 192 tokens, end to end; every other one is called right."""
     turns = itertools.cycle([1.0, 0.0])
 
     def every_other_is_right(response, problem):
@@ -251,18 +251,18 @@ def test_three_steps_at_the_true_vocabulary(tmp_path, monkeypatch):
         "--model": tmp_path / "model",
         "--data": tmp_path / "data.jsonl",
         "--eval-data": "",
-        "--steps": 3,
+        "--steps": 2,
         "--prompts": 1,
         "--mini-batch": 1,
         "--group-size": 2,
-        "--max-new-tokens": 512,
+        "--max-new-tokens": 192,
         "--output-dir": tmp_path / "run",
     }
     train.main([str(word) for pair in flags.items() for word in pair])
 
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     metrics = [json.loads(line) for line in lines]
-    assert len(metrics) == 3
+    assert len(metrics) == 2
     for row in metrics:
         assert row["grad_norm"] > 0
-        assert row["response_length"] > 256  # though two may end by chance
+        assert row["response_length"] > 96  # though one may end by chance

@@ -7,9 +7,9 @@ import pytest
 import torch
 from references import token_batch
 
-from methods import METHODS, clipped, reinforce_surrogate, sapo_surrogate, top_share
+from methods import METHODS, MethodFlags, clipped, reinforce_surrogate, sapo_surrogate, top_share
 
-FLAGS = SimpleNamespace(clip_low=0.2, clip_high=0.28, K=1, lam_min=0.8, lam_max=1.2)
+FLAGS = MethodFlags()
 
 
 def weights(name, tokens):

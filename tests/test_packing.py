@@ -165,7 +165,7 @@ def test_plan_mini_batches_counts_the_response_tokens_of_all_ranks():
     rollouts = rollouts_of(LENGTHS)
     for rank in (0, 1):
         plan = plan_mini_batches(rollouts, ADVANTAGES, 5, 100, rank, 2)
-        tokens = [mini_batch.tokens for mini_batch in plan]
+        tokens = [mini_batch.token_count for mini_batch in plan]
         assert tokens == [sum(LENGTHS[:5]), sum(LENGTHS[5:10]), sum(LENGTHS[10:])]
 
 

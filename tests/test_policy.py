@@ -1,115 +1,238 @@
-"""policy.py: packed rows against one unpadded full forward per response, micro-batches and scoring."""
+"""infra/policy.py: packed rows against unpadded full forwards, and old log-probabilities."""
+
+import copy
+
 import pytest
 import torch
+from torch.autograd import grad
 
 import toy
-from data import micro_batches, packed_rows, plan_micro_batches
-from policy import Policy, TokenLogprobs, score
+from infra import policy as policy_module
+from infra.packing import plan_mini_batches
+from infra.policy import Policy, TokenLogprobs, old_log_probabilities
+from methods import row_proxy
+
+
+def all_rows(policy, rollouts):
+    return policy(rollouts.ids, rollouts.prompt_length, rollouts.response_length)
+
+
+@pytest.fixture
+def plan(batch):
+    """Three mini-batches in small micro-batches, the third group without an advantage."""
+    return plan_of(batch, budget=150)
+
+
+def plan_of(batch, budget):
+    advantages = torch.tensor([1.0, 0, -1, 0.5] * 6)
+    advantages[8:12] = 0
+    return plan_mini_batches(batch, advantages, 8, budget)
+
+
+# ---- packed rows -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_policy_rows_match_single_unpadded_forwards(base, batch, temperature):
     model, _ = base
     with torch.no_grad():
-        rows = Policy(model, temperature)(batch.ids, batch.prompt_length, batch.response_length)
-        at = 0
-        for i in range(len(batch.texts)):
-            P, n = int(batch.prompt_length[i]), int(batch.response_length[i])
-            ids = batch.ids[i:i + 1, :P + n]
+        rows = all_rows(Policy(model, temperature), batch)
+    assert rows.logprob.dtype == torch.float32
+
+    start = 0
+    for i in range(len(batch)):
+        P, n = int(batch.prompt_length[i]), int(batch.response_length[i])
+        ids = batch.ids[i : i + 1, : P + n]
+        with torch.no_grad():
             out = model(ids, output_hidden_states=True)
-            p = (out.logits[0].double() / temperature).softmax(-1)[P - 1:P + n - 1]
-            torch.testing.assert_close(rows.logprob[at:at + n].double(), p.gather(1, ids[0, P:, None]).squeeze(1).log(),
-                                       rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(rows.entropy[at:at + n].double(), -(p * p.log()).sum(1), rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(rows.hidden[at:at + n], out.hidden_states[-1][0, P - 1:P + n - 1], rtol=1e-4, atol=1e-4)
-            at += n
-        assert at == len(rows.logprob) and rows.logprob.dtype == torch.float32
+        p = (out.logits[0].double() / temperature).softmax(-1)[P - 1 : P + n - 1]
+        logprob = p.gather(1, ids[0, P:, None]).squeeze(1).log()
+        entropy = -(p * p.log()).sum(1)
+        hidden = out.hidden_states[-1][0, P - 1 : P + n - 1]
+
+        mine = slice(start, start + n)
+        torch.testing.assert_close(rows.logprob[mine].double(), logprob, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(rows.entropy[mine].double(), entropy, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(rows.hidden[mine], hidden, rtol=1e-4, atol=1e-4)
+        assert torch.equal(rows.token[mine], ids[0, P:])
+        start += n
+    assert start == len(rows.logprob)
 
 
 def test_hidden_states_are_those_that_enter_the_lm_head(base, batch):
     model, _ = base
     with torch.no_grad():
-        rows = Policy(model)(batch.ids, batch.prompt_length, batch.response_length)
-        tokens = torch.cat([batch.response_ids(i) for i in range(len(batch.texts))])
-        logprob = model.lm_head(rows.hidden).log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
+        rows = all_rows(Policy(model), batch)
+        logp = model.lm_head(rows.hidden).log_softmax(-1)
+    logprob = logp.gather(1, rows.token[:, None]).squeeze(1)
     torch.testing.assert_close(logprob, rows.logprob, rtol=1e-4, atol=1e-5)
 
 
-def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax():
-    """70 tokens at a vocabulary of 2^20 are two blocks; values, entropies and both gradients, at a temperature that is not 1."""
-    g, V, T = torch.Generator().manual_seed(0), 2**20, 0.7
-    hidden, head, upstream = torch.randn(70, 3, generator=g), torch.randn(V, 3, generator=g), torch.randn(70, generator=g)
-    token = torch.randint(V, (70,), generator=g)
-    assert len(list(TokenLogprobs.blocks(hidden, head, T))) == 2
-    h, W = hidden.clone().requires_grad_(), head.clone().requires_grad_()
-    full = (h @ W.T / T).log_softmax(-1)
-    logprob = full.gather(1, token[:, None]).squeeze(1)
-    wanted = torch.autograd.grad(logprob, (h, W), upstream)
-    entropy = -(full.detach().exp() * full.detach()).sum(1)
-    h, W = hidden.clone().requires_grad_(), head.clone().requires_grad_()
-    ours, no_entropy = TokenLogprobs.apply(h, W, token, T, False)
-    torch.testing.assert_close(ours, logprob)
-    for a, b in zip(torch.autograd.grad(ours, (h, W), upstream), wanted):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(TokenLogprobs.apply(hidden, head, token, T, True)[1], entropy, rtol=1e-4, atol=1e-5)
-    assert no_entropy.isnan().all()
-
-
 def test_padding_never_changes_a_number(base, batch):
-    """Other ids in the padding, and more of it, leave log-probabilities and gradients as they are."""
+    """Other ids in the padding, and more of it: log-probabilities and gradients stay."""
     model, _ = base
-    policy, results = Policy(model), []
-    padded = torch.cat([batch.ids, torch.zeros(len(batch.ids), 7, dtype=torch.long)], dim=1)
-    columns = torch.arange(padded.shape[1])
-    outside = columns >= (batch.prompt_length + batch.response_length)[:, None]
-    for fill in (toy.TOKEN_ID["<pad>"], toy.TOKEN_ID["<eos>"], toy.TOKEN_ID["7"]):
-        rows = policy(padded.masked_fill(outside, fill), batch.prompt_length, batch.response_length)
-        results.append((rows.logprob.detach(), torch.autograd.grad(rows.logprob.sum(), model.lm_head.weight)[0]))
-    for logprob, gradient in results[1:]:
-        assert torch.equal(logprob, results[0][0]) and torch.equal(gradient, results[0][1])
-    torch.testing.assert_close(policy(batch.ids, batch.prompt_length, batch.response_length).logprob.detach(), results[0][0],
-                               rtol=1e-5, atol=1e-5)
+    policy = Policy(model)
+    more = torch.zeros(len(batch), 7, dtype=torch.long)
+    padded = torch.cat([batch.ids, more], dim=1)
+    end = batch.prompt_length + batch.response_length
+    outside = torch.arange(padded.shape[1]) >= end[:, None]
+
+    logprobs = []
+    gradients = []
+    for name in ("<pad>", "<eos>", "7"):
+        ids = padded.masked_fill(outside, toy.TOKEN_ID[name])
+        logprob = policy(ids, batch.prompt_length, batch.response_length).logprob
+        logprobs.append(logprob.detach())
+        gradients += grad(logprob.sum(), model.lm_head.weight)
+
+    for logprob, gradient in zip(logprobs, gradients, strict=True):
+        assert torch.equal(logprob, logprobs[0])
+        assert torch.equal(gradient, gradients[0])
+    unpadded = all_rows(policy, batch).logprob.detach()
+    torch.testing.assert_close(unpadded, logprobs[0], rtol=1e-5, atol=1e-5)
 
 
 def test_the_end_token_is_trained(base, batch):
-    """The last row of a finished response is its end token's log-probability, and it carries gradient."""
+    """The last row of a finished response is its end token's, and carries gradient."""
     model, _ = base
     i = int((~batch.truncated).nonzero()[0])
     rows = Policy(model).rows(batch, torch.tensor([i]))
-    assert len(rows.logprob) == batch.response_length[i] and batch.response_ids(i)[-1] == toy.TOKEN_ID["<eos>"]
-    gradient, = torch.autograd.grad(rows.logprob[-1], model.lm_head.weight)
+    assert len(rows.logprob) == batch.response_length[i]
+    assert rows.token[-1] == toy.TOKEN_ID["<eos>"]
+    (gradient,) = grad(rows.logprob[-1], model.lm_head.weight)
     assert gradient[toy.TOKEN_ID["<eos>"]].abs().sum() > 0
 
 
-def test_micro_batches_cover_all_rows_within_the_budget():
-    length = torch.tensor([5, 40, 7, 7, 90, 12, 1])
-    groups = micro_batches(length, 45)
-    assert sorted(torch.cat(groups).tolist()) == list(range(7))
-    assert all(len(g) == 1 or int(length[g].max()) * len(g) <= 45 for g in groups)
-    assert [4] in [g.tolist() for g in groups] and len(groups) <= 4
+def test_rows_of_some_responses_are_theirs_in_that_order(base, batch):
+    policy = Policy(base[0])
+    index = torch.tensor([5, 2])
+    with torch.no_grad():
+        parts = all_rows(policy, batch).logprob.split(batch.response_length.tolist())
+        some = policy.rows(batch, index)
+    expected = torch.cat([parts[5], parts[2]])
+    torch.testing.assert_close(some.logprob, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_packed_rows_point_at_the_response():
-    assert packed_rows(torch.tensor([2, 0]), torch.tensor([2, 3, 1])).tolist() == [5, 0, 1]
+def test_rows_of_no_responses_are_none_and_can_go_backward(base, batch):
+    """A rank without responses takes the same forward and backward passes as the others."""
+    rows = Policy(base[0]).rows(batch, torch.tensor([], dtype=torch.long))
+    assert len(rows.logprob) == len(rows.hidden) == len(rows.token) == 0
+    (gradient,) = grad(rows.logprob.sum(), base[0].lm_head.weight)
+    assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
-def test_score_is_in_packed_order_whatever_the_micro_batches(base, batch):
-    advantages = torch.tensor([1.0, 0, -1, 0.5] * 6)
-    advantages[8:12] = 0
+# ---- log-probabilities in blocks -------------------------------------------------------------
+
+
+def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(monkeypatch):
+    """Values, entropies and both gradients, over four blocks, at a temperature that is not 1."""
+    V, T = 50, 0.7
+    monkeypatch.setattr(policy_module, "LOGIT_BLOCK", 20 * V)
+    g = torch.Generator().manual_seed(0)
+    hidden = torch.randn(70, 3, generator=g, requires_grad=True)
+    head = torch.randn(V, 3, generator=g, requires_grad=True)
+    token = torch.randint(V, (70,), generator=g)
+    upstream = torch.randn(70, generator=g)
+    assert len(list(TokenLogprobs.blocks(hidden, head, T))) == 4
+
+    logp = (hidden @ head.T / T).log_softmax(-1)
+    logprob = logp.gather(1, token[:, None]).squeeze(1)
+    wanted = grad(logprob, (hidden, head), upstream)
+    entropy = -(logp.exp() * logp).sum(1).detach()
+
+    ours, no_entropy = TokenLogprobs.apply(hidden, head, token, T, False)
+    torch.testing.assert_close(ours, logprob)
+    assert no_entropy.isnan().all()
+    for gradient, expected in zip(grad(ours, (hidden, head), upstream), wanted, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
+    _, with_entropy = TokenLogprobs.apply(hidden, head, token, T, True)
+    torch.testing.assert_close(with_entropy, entropy, rtol=1e-4, atol=1e-5)
+
+
+def test_token_logprobs_entropy_of_a_certain_token_is_zero():
+    """0 log 0 = 0: a probability that underflows leaves no NaN."""
+    hidden = torch.tensor([[1e4]])
+    head = torch.tensor([[1.0], [-1.0]])
+    logprob, entropy = TokenLogprobs.apply(hidden, head, torch.tensor([0]), 1.0, True)
+    assert logprob.item() == entropy.item() == 0
+
+
+# ---- old log-probabilities -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [1, 150, 10_000])
+def test_old_log_probabilities_are_in_packed_order_whatever_the_micro_batches(base, batch, budget):
     policy = Policy(base[0])
     with torch.no_grad():
-        whole = policy(batch.ids, batch.prompt_length, batch.response_length)
-    for budget in (1, 150, 10_000):
-        tokens = score(policy, batch, advantages, plan_micro_batches(batch.prompt_length + batch.response_length, advantages, 8, budget))
-        torch.testing.assert_close(tokens.logprob, whole.logprob, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(tokens.hidden, whole.hidden, rtol=1e-4, atol=1e-4)
-        assert torch.equal(tokens.advantage, advantages.repeat_interleave(batch.response_length))
+        whole = all_rows(policy, batch)
+    tokens = old_log_probabilities(policy, batch, plan_of(batch, budget), row_proxy)
+    torch.testing.assert_close(tokens.logprob, whole.logprob, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(tokens.entropy, whole.entropy, rtol=1e-4, atol=1e-5)
+    assert torch.equal(tokens.token, whole.token)
+    assert torch.equal(tokens.length, batch.response_length)
+
+    v = -torch.expm1(whole.logprob)[:, None] * whole.hidden  # (1 - p) h
+    torch.testing.assert_close(tokens.kept.values, v, rtol=1e-4, atol=1e-4)
+    assert torch.equal(tokens.kept.mine, torch.arange(len(v)))
+    assert len(tokens.kept) == len(v)
 
 
-def test_plan_separates_what_needs_no_backward_pass(batch):
-    advantages = torch.tensor([1.0, 0, -1, 0.5] * 6)
-    advantages[8:12] = 0
-    for mini_batch, start in zip(plan_micro_batches(batch.prompt_length + batch.response_length, advantages, 8, 200), (0, 8, 16)):
-        assert sorted(torch.cat([index for index, _ in mini_batch]).tolist()) == list(range(start, start + 8))
-        for index, has_advantage in mini_batch:
-            assert torch.all((advantages[index] != 0) == has_advantage)
+def test_old_log_probabilities_call_keep_once_a_micro_batch(base, batch, plan):
+    seen = []
+
+    def keep(rows, head):
+        seen.append(rows.token)
+        return rows.hidden
+
+    old_log_probabilities(Policy(base[0]), batch, plan, keep)
+    micro_batches = [index for mini_batch in plan for index in mini_batch.micro_batches]
+    assert len(seen) == len(micro_batches) > len(plan)
+    for tokens, index in zip(seen, micro_batches, strict=True):
+        expected = torch.cat([batch.response_ids(i) for i in index.tolist()])
+        assert torch.equal(tokens, expected)
+
+
+def test_old_log_probabilities_without_keep_keep_nothing(base, batch, plan):
+    tokens = old_log_probabilities(Policy(base[0]), batch, plan)
+    assert tokens.kept is None
+    assert len(tokens.logprob) == batch.response_length.sum()
+
+
+def test_old_log_probabilities_keep_float32_on_the_cpu(base, batch, plan):
+    """`keep` is handed float32 of a model in bfloat16, and what it gives is stored as float32."""
+    handed = []
+
+    def keep(rows, head):
+        handed.append(rows.hidden.dtype)
+        return rows.hidden.bfloat16()
+
+    model = copy.deepcopy(base[0]).bfloat16()
+    tokens = old_log_probabilities(Policy(model), batch, plan, keep)
+    assert set(handed) == {torch.float32}
+    assert tokens.kept.values.dtype == torch.float32
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_old_log_probabilities_gather_the_head_once_and_only_if_asked(base, batch, plan, asks):
+    model, _ = base
+    policy = Policy(model, temperature=0.7)
+    gathered = []
+
+    def counted():
+        gathered.append(Policy.head(policy))
+        return gathered[-1]
+
+    def keep(rows, head):
+        if asks:
+            torch.testing.assert_close(head(), model.lm_head.weight / 0.7)
+        return rows.hidden
+
+    policy.head = counted
+    old_log_probabilities(policy, batch, plan, keep)
+    assert len(gathered) == asks
+
+
+def test_old_log_probabilities_carry_no_gradient(base, batch, plan):
+    tokens = old_log_probabilities(Policy(base[0]), batch, plan, row_proxy)
+    assert not tokens.logprob.requires_grad
+    assert not tokens.kept.values.requires_grad

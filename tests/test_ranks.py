@@ -1,5 +1,10 @@
-"""Several ranks (gloo, on this machine): the same numbers as one, and runs that survive what happens to long runs."""
-import json
+"""infra/ranks.py and all that must not depend on the number of ranks (gloo, on this machine).
+
+Several ranks give the numbers of one, and a run survives what happens to long runs. Where other
+numbers of ranks are compared, the order of sums differs, and so the last digits; between equal
+numbers of ranks the metrics are equal to the last digit.
+"""
+
 import os
 import shutil
 import signal
@@ -10,161 +15,238 @@ import time
 
 import pytest
 import torch
+from references import two_sides
 from safetensors.torch import load_file
+from toy_runs import ROOT, SMALL, contents, read_lines, train_small
 
-import toy
-from conftest import ROOT
+from ablations import VARIANTS, delta_coefficients
 
-SMALL = ["--prompts", "4", "--group-size", "4", "--mini-batch", "2", "--save-every", "2", "--eval-data", ""]
+NO_EVALUATION = [*SMALL, "--eval-data", ""]
 ENV = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
-def free_port():
+def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
-def command(ranks, folder, *flags, script="train.py", options=()):
-    start = [*TORCHRUN, "--nproc_per_node", str(ranks), "--master_port", str(free_port()), *options] if ranks > 1 else [sys.executable]
-    return [*start, script, *([str(folder) + ".pt"] if "worker" in script else []), *SMALL, "--output-dir", str(folder), *flags]
+def torchrun(ranks: int, *options: str) -> list[str]:
+    """The beginning of a command that starts so many ranks."""
+    return [*TORCHRUN, "--nproc_per_node", str(ranks), "--master_port", str(free_port()), *options]
 
 
-def run(*args, code=0, **options):
-    done = subprocess.run(command(*args, **options), cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=300)
+def training(folder, *flags: str) -> list[str]:
+    """The rest of it: train.py into `folder`."""
+    return ["train.py", *NO_EVALUATION, "--output-dir", str(folder), *flags]
+
+
+def run(command: list[str], code: int = 0) -> subprocess.CompletedProcess:
+    """Run to the end, which must be in success if and only if the code is 0."""
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=300)
     assert (done.returncode == 0) == (code == 0), done.stderr[-3000:]
     return done
 
 
-def rows(folder):
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+def start(command: list[str]) -> subprocess.Popen:
+    """Run in the background."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=pipe, stderr=pipe, text=True)
 
 
-def close(a, b, relative):
-    assert len(a) == len(b)
-    for x, y in zip(a, b):
-        assert x == pytest.approx(y, rel=relative, abs=1e-7)
+def metrics(folder) -> list[dict]:
+    return read_lines(folder / "metrics.jsonl")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built():
-    toy.base_folder()  # once, before ranks share it
+def assert_close(rows: list[dict], expected: list[dict]) -> None:
+    """Metrics within 1e-4, as numbers of ranks may differ."""
+    assert len(rows) == len(expected)
+    for row, other in zip(rows, expected, strict=True):
+        assert row == pytest.approx(other, rel=1e-4, abs=1e-7)
+
+
+# ---- the same numbers --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def by_ranks(tmp_path_factory):
+    """What tests/worker.py did on one and on two ranks: their folders.
+
+    Six prompts in mini-batches of three and small micro-batches are uneven on purpose.
+    """
+    flags = [
+        *NO_EVALUATION,
+        *("--steps", "3"),
+        *("--prompts", "6"),
+        *("--mini-batch", "3"),
+        *("--micro-batch-tokens", "300"),
+        *("--lr", "1e-3"),
+    ]
+    folders = []
+    for ranks in (1, 2):
+        folders.append(tmp_path_factory.mktemp(f"on_{ranks}"))
+        run([*torchrun(ranks), "tests/worker.py", str(folders[-1]), *flags])
+    return folders
 
 
 @pytest.mark.parametrize("method", ["dapo", "delta"])
-def test_two_ranks_do_what_one_does(method, tmp_path):
-    """Loss, gradient norm and parameters within 1e-4, λ within 1e-5, sampled tokens equal; prompts and micro-batches uneven on purpose."""
-    flags = ["--method", method, "--steps", "3", "--prompts", "6", "--mini-batch", "3", "--micro-batch-tokens", "300", "--lr", "1e-3"]
-    one, two = tmp_path / "one", tmp_path / "two"
-    run(1, one, *flags, script="tests/worker.py")
-    run(2, two, *flags, script="tests/worker.py")
-    close(rows(one), rows(two), 1e-4)
-    a, b = (torch.load(f"{folder}.pt") for folder in (one, two))
-    assert len(a) == len(b) == 3
-    for x, y in zip(a, b):
-        assert torch.equal(x["token"], y["token"])
-        torch.testing.assert_close(x["weights"], y["weights"], rtol=0, atol=1e-5)
-        torch.testing.assert_close(x["logprob"], y["logprob"], rtol=1e-4, atol=1e-5)
-        assert 0 < y["rows"] < x["rows"] == len(x["token"])  # a rank keeps the hidden states of its own rows only
-    a, b = (load_file(folder / "model" / "model.safetensors") for folder in (one, two))
-    for name in a:
-        assert (a[name] - b[name]).norm() <= 1e-4 * a[name].norm(), name
+def test_two_ranks_do_what_one_does(method, by_ranks):
+    """Metrics and parameters within 1e-4, weights of tokens within 1e-5, sampled tokens equal."""
+    one, two = by_ranks
+    assert_close(metrics(two / method), metrics(one / method))
+
+    steps = [torch.load(folder / "results.pt")[method] for folder in by_ranks]
+    assert len(steps[0]) == len(steps[1]) == 3
+    for alone, shared in zip(*steps, strict=True):
+        assert torch.equal(shared["token"], alone["token"])
+        torch.testing.assert_close(shared["weights"], alone["weights"], rtol=0, atol=1e-5)
+        torch.testing.assert_close(shared["logprob"], alone["logprob"], rtol=1e-4, atol=1e-5)
+
+    alone, shared = (load_file(folder / method / "model/model.safetensors") for folder in by_ranks)
+    for name, weight in alone.items():
+        assert (shared[name] - weight).norm() <= 1e-4 * weight.norm(), name
 
 
-def wait_for(path, text, process, seconds=120):
+def test_a_rank_keeps_what_it_computed_only(by_ranks):
+    """Of the hidden states: nothing for DAPO; for DelTA one rank all rows, each of two a part."""
+    one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
+    for step in one["dapo"] + two["dapo"]:
+        assert step["rows"] == 0
+    for step in one["delta"]:
+        assert step["rows"] == len(step["token"])
+    for step in two["delta"]:
+        assert 0 < step["rows"] < len(step["token"])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_delta_coefficients_of_rows_on_two_ranks_are_those_of_one(variant, by_ranks):
+    v, advantage = two_sides(seed=4)
+    expected = delta_coefficients(v, advantage, K=2, variant=variant)
+    for folder in by_ranks:
+        ours = torch.load(folder / "results.pt")["coefficients"][variant]
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+
+
+def test_every_rank_learns_of_a_broken_row(by_ranks):
+    for folder in by_ranks:
+        assert torch.load(folder / "results.pt")["broken row seen"]
+
+
+def test_two_nodes_of_two_ranks_do_what_one_rank_does(tmp_path):
+    """HSDP, shards inside a node and copies across: two agents of torchrun on loopback."""
+    port = free_port()
+    agents = []
+    for node in (0, 1):
+        rendezvous = [
+            *("--nnodes", "2"),
+            *("--nproc_per_node", "2"),
+            *("--node_rank", str(node)),
+            *("--master_addr", "127.0.0.1"),
+            *("--master_port", str(port)),
+        ]
+        agents.append(start([*TORCHRUN, *rendezvous, *training(tmp_path / "four", "--steps", "2")]))
+    errors = [agent.communicate(timeout=250)[1] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], errors[0][-2000:]
+
+    alone = train_small(tmp_path / "one", "--eval-data", "", steps=2)
+    assert_close(metrics(tmp_path / "four"), alone)
+
+
+# ---- what happens to long runs -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def six_steps(tmp_path_factory):
+    """Two ranks, six steps without interruption; checkpoints of steps 4 and 6. To be read only."""
+    folder = tmp_path_factory.mktemp("ranks") / "six"
+    done = run([*torchrun(2), *training(folder, "--steps", "6")])
+    assert "done: 6 steps" in done.stdout
+    names = sorted(path.name for path in folder.glob("checkpoint-*"))
+    assert names == ["checkpoint-000004", "checkpoint-000006"]
+    return folder
+
+
+def wait_for_step(step: int, folder, process, seconds=120) -> None:
+    """Until the step is in the metrics of a run in the background."""
+    path = folder / "metrics.jsonl"
     deadline = time.time() + seconds
     while time.time() < deadline and process.poll() is None:
-        if path.exists() and text in path.read_text():
+        if path.exists() and f'"step": {step}' in path.read_text():
             return
         time.sleep(0.005)
-    raise AssertionError(f"{text!r} did not appear in {path}")
+    raise AssertionError(f"step {step} did not appear in {path}")
 
 
-def workers(folder):
+def workers(folder) -> list[int]:
     """Process ids of the ranks that write to `folder`, the launcher not among them."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            words = open(f"/proc/{pid}/cmdline").read().split("\0")
+            with open(f"/proc/{pid}/cmdline") as file:
+                words = file.read().split("\0")
         except OSError:
-            continue
+            continue  # it ended meanwhile
         if str(folder) in words and "torch.distributed.run" not in words:
             found.append(int(pid))
     return sorted(found)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds the workers in /proc")
-def test_a_killed_worker_is_restarted_and_the_run_resumes(tmp_path):
-    run(2, tmp_path / "whole", "--steps", "6")
+def test_a_killed_worker_is_restarted_and_the_run_resumes(tmp_path, six_steps):
     folder = tmp_path / "cut"
-    process = subprocess.Popen(command(2, folder, "--steps", "6", options=["--max-restarts", "2", "--monitor-interval", "0.1"]), cwd=ROOT, env=ENV,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(folder / "metrics.jsonl", '"step": 3', process)
+    launch = torchrun(2, "--max-restarts", "2", "--monitor-interval", "0.1")
+    process = start([*launch, *training(folder, "--steps", "6")])
+    wait_for_step(3, folder, process)
     os.kill(workers(folder)[-1], signal.SIGKILL)
     out, error = process.communicate(timeout=200)
-    assert process.returncode == 0 and "continuing" in out, error
-    assert rows(folder) == rows(tmp_path / "whole")
+    assert process.returncode == 0, error
+    assert "continuing" in out
+    assert metrics(folder) == metrics(six_steps)
 
 
-def test_sigterm_saves_and_the_same_command_continues(tmp_path):
-    run(2, tmp_path / "whole", "--steps", "5", "--save-every", "100")
+def test_sigterm_saves_on_all_ranks_and_the_run_can_be_continued(tmp_path, six_steps):
+    """Continued on one rank here; the very same command is test_train.py's."""
     folder = tmp_path / "cut"
-    process = subprocess.Popen(command(2, folder, "--steps", "5", "--save-every", "100"), cwd=ROOT, env=ENV, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True)
-    wait_for(folder / "metrics.jsonl", '"step": 2', process)
+    process = start([*torchrun(2), *training(folder, "--steps", "6", "--save-every", "100")])
+    wait_for_step(2, folder, process)
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=100)
-    assert "stopped by SIGTERM after step" in error and len(list(folder.glob("checkpoint-*[0-9]"))) == 1
-    assert "continuing" in run(2, folder, "--steps", "5", "--save-every", "100").stdout
-    assert rows(folder) == rows(tmp_path / "whole")
+    assert error.count("stopped by SIGTERM after step") == 1
+    assert len(list(folder.glob("checkpoint-*[0-9]"))) == 1
+
+    assert_close(train_small(folder, "--eval-data", "", steps=6), metrics(six_steps))
 
 
-@pytest.fixture(scope="module")
-def four_steps(tmp_path_factory):
-    """Two ranks, four steps, checkpoints of steps 2 and 4."""
-    folder = tmp_path_factory.mktemp("ranks") / "four"
-    run(2, folder, "--steps", "4")
-    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-000002", "checkpoint-000004"]
-    return folder
-
-
-def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(tmp_path, four_steps):
-    run(1, tmp_path / "whole", "--steps", "5")
-    folder = shutil.copytree(four_steps, tmp_path / "copy")
-    (folder / "checkpoint-000006.tmp").mkdir()  # cut off while it was written
-    shard = max((folder / "checkpoint-000004").glob("*.distcp"), key=lambda path: path.stat().st_size)
+def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
+    tmp_path, six_steps, capsys
+):
+    folder = shutil.copytree(six_steps, tmp_path / "copy")
+    (folder / "checkpoint-000008.tmp").mkdir()  # cut off while it was written
+    shards = (folder / "checkpoint-000006").glob("*.distcp")
+    shard = max(shards, key=lambda path: path.stat().st_size)
     shard.write_bytes(shard.read_bytes()[:1000])  # renamed, then damaged
-    done = run(1, folder, "--steps", "5")
-    assert "checkpoint-000006.tmp: it was cut off" in done.stdout and "checkpoint-000004: it is damaged" in done.stdout
-    assert "after step 2" in done.stdout and not (folder / "checkpoint-000006.tmp").exists()
-    close(rows(folder), rows(tmp_path / "whole"), 1e-4)
+
+    alone = train_small(folder, "--eval-data", "", steps=6)
+    said = capsys.readouterr().out
+    assert "checkpoint-000008.tmp: it was cut off" in said
+    assert "checkpoint-000006: it is damaged" in said
+    assert "after step 4" in said
+    assert not (folder / "checkpoint-000008.tmp").exists()
+    assert_close(alone, metrics(six_steps))
 
 
-def test_a_full_disk_leaves_the_checkpoints_before_it(tmp_path, four_steps):
+def test_a_full_disk_leaves_the_checkpoints_before_it(tmp_path, six_steps):
     """Writes beyond 100 kB fail as they do when there is no room (RLIMIT_FSIZE)."""
-    folder = shutil.copytree(four_steps, tmp_path / "copy")
-    before = {path: path.read_bytes() for path in folder.glob("checkpoint-*/*")}
-    limited = ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command(2, folder, "--steps", "6")]
-    done = subprocess.run(limited, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=200)
-    assert done.returncode and "could not be written" in done.stderr and "make room" in done.stderr
-    assert {path: path.read_bytes() for path in folder.glob("checkpoint-*/*")} == before
-    assert "after step 4" in run(2, folder, "--steps", "6").stdout and rows(folder)[-1]["step"] == 6
+    folder = shutil.copytree(six_steps, tmp_path / "copy")
+    checkpoints = [folder / "checkpoint-000004", folder / "checkpoint-000006"]
+    before = [contents(path) for path in checkpoints]
 
+    command = [*torchrun(2), *training(folder, "--steps", "8")]
+    done = run(["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command], code=1)
+    assert "could not be written" in done.stderr, done.stderr[-3000:]
+    assert "make room" in done.stderr
+    assert [contents(path) for path in checkpoints] == before
 
-def test_two_nodes_of_two_ranks_do_what_one_rank_does(tmp_path):
-    """torchrun --nnodes 2 with two agents on loopback: HSDP, shards inside a node and copies across."""
-    flags, port = ["--method", "delta", "--steps", "2"], free_port()
-    run(1, tmp_path / "one", *flags)
-    agents = [subprocess.Popen([*TORCHRUN, "--nnodes", "2", "--nproc_per_node", "2", "--node_rank", str(node), "--master_addr", "127.0.0.1",
-                                "--master_port", str(port), "train.py", *SMALL, "--output-dir", str(tmp_path / "four"), *flags],
-                               cwd=ROOT, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for node in (0, 1)]
-    errors = [agent.communicate(timeout=250)[1] for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], errors[0][-2000:]
-    close(rows(tmp_path / "one"), rows(tmp_path / "four"), 1e-4)
-
-
-def test_a_user_error_is_said_once_by_several_ranks(tmp_path):
-    done = run(2, tmp_path / "r", "--prompts", "5", code=2)
-    assert done.stderr.count("is not a multiple") == 1
+    steps = [row["step"] for row in train_small(folder, "--eval-data", "", steps=8)]
+    assert steps == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -1,280 +1,566 @@
-"""train.py: the loop's promises, end to end on the toy."""
+"""train.py: the loop's promises, end to end on the toy.
+
+Nothing here depends on which tokens are drawn, which rounding decides and so the processor: what
+must hold for certain responses is tested on responses written here.
+"""
+
+import contextlib
+import dataclasses
+import io
+import itertools
 import json
-import os
+import math
 import signal
-import subprocess
-import sys
-import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
+from toy_runs import SMALL, read_lines, same_weights, small_config, train_small, train_steps
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import data
-import grpo
 import train
-from conftest import ROOT
-from evaluate import collect
-
-SMALL = ["--prompts", "4", "--group-size", "4", "--mini-batch", "2", "--save-every", "2", "--eval-every", "2"]
-
-
-def run(folder, *flags, steps=3):
-    train.main([*SMALL, "--steps", str(steps), "--output-dir", str(folder), *flags])
-    return read(folder / "metrics.jsonl")
+from grpo import group_advantages
+from infra.errors import Interrupted
+from infra.packing import pack
+from methods import METHODS, Method
+from train import overlong_penalty
+from verify import grade
 
 
-def read(path):
-    """Lines of a .jsonl file without the wall-clock times, the one thing two runs may differ in."""
-    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in path.read_text().splitlines()]
+def graded_in_turn(monkeypatch, grades):
+    """Have train.py grade responses by these numbers, one after the other."""
+    numbers = iter(grades)
+
+    def next_grade(response, problem):
+        return next(numbers)
+
+    monkeypatch.setattr(train, "grade", next_grade)
 
 
-@pytest.mark.parametrize("method", sorted(grpo.METHODS))
-def test_train_writes_what_it_promises(method, tmp_path, base, capsys):
-    rows = run(tmp_path / "r", "--method", method)
-    assert [row["step"] for row in rows] == [0, 1, 2, 3] and set(rows[0]) == {"step", "eval_accuracy"}
-    for row in rows[1:]:
-        assert {"loss", "reward", "response_length", "entropy", "grad_norm", "clip_fraction", "lambda_std", "lambda_above_one"} <= set(row)
-        assert ("eval_accuracy" in row) == (row["step"] in (2, 3)) and row["grad_norm"] > 0
-    assert (rows[1]["lambda_std"] > 0.01) == (method in ("delta", "forking_tokens"))
-    assert (tmp_path / "r" / "best" / "model.safetensors").exists()
-    assert json.loads((tmp_path / "r" / "config.json").read_text())["method"] == method
-    assert (tmp_path / "r" / "curves.png").read_bytes()[:4] == b"\x89PNG"
-    for sample in read(tmp_path / "r" / "samples.jsonl"):
-        assert len(sample["tokens"]) == len(sample["lambda"]) > 0 and sample["reward"] in (0.0, 1.0)
+# ---- what a run writes -------------------------------------------------------------------------
+
+
+@dataclass
+class Finished:
+    folder: Path
+    metrics: list[dict]
+    printed: list[str]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of three steps on the toy's own two sets, to be read only."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        metrics = train_small(folder, "--data", "toy", "--eval-data", "toy-held-out", steps=3)
+    return Finished(folder, metrics, printed.getvalue().splitlines())
+
+
+def test_train_logs_every_step(finished):
+    assert [row["step"] for row in finished.metrics] == [0, 1, 2, 3]
+    for row in finished.metrics[1:]:
+        promised = {
+            "loss",
+            "reward",
+            "response_length",
+            "truncated",
+            "entropy",
+            "grad_norm",
+            "clip_fraction",
+            "skipped_updates",
+            "lambda_std",
+            "lambda_above_one",
+        }
+        assert promised <= set(row)
+        assert row["grad_norm"] > 0
+        assert 0 <= row["reward"] <= 1
+
+
+def test_train_evaluates_before_at_intervals_and_at_the_end(finished):
+    assert set(finished.metrics[0]) == {"step", "eval_accuracy"}
+    evaluated = [row["step"] for row in finished.metrics if "eval_accuracy" in row]
+    assert evaluated == [0, 2, 3]
+
+
+def test_train_writes_what_it_promises(finished):
+    folder = finished.folder
+    assert json.loads((folder / "config.json").read_text())["method"] == "delta"
+    assert (folder / "best" / "model.safetensors").exists()
+    assert (folder / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    checkpoints = sorted(path.name for path in folder.glob("checkpoint-*"))
+    assert checkpoints == ["checkpoint-000002", "checkpoint-000003"]
+
+
+def test_train_shows_samples(finished):
+    samples = read_lines(finished.folder / "samples.jsonl")
+    assert {sample["step"] for sample in samples} == {1, 2}
+    for sample in samples:
+        assert len(sample["tokens"]) == len(sample["lambda"]) > 0
         assert "".join(sample["tokens"]).removesuffix("<eos>") == sample["response"]
-    model, tokenizer = (c.from_pretrained(tmp_path / "r" / "model") for c in (AutoModelForCausalLM, AutoTokenizer))
-    moved = sum(float((a - b).detach().abs().sum()) for a, b in zip(model.parameters(), base[0].parameters()))
-    assert moved > 0 and tokenizer.eos_token == "<eos>"
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert f"accuracy {rows[0]['eval_accuracy']:.3f} before" in last and str(tmp_path / "r") in last
+        assert sample["reward"] == grade(sample["response"], sample)
+
+
+def test_train_exports_a_model_that_has_moved(finished, base):
+    model = AutoModelForCausalLM.from_pretrained(finished.folder / "model")
+    assert AutoTokenizer.from_pretrained(finished.folder / "model").eos_token == "<eos>"
+    assert not same_weights(model, base[0])
+
+
+def test_train_ends_with_a_line_on_what_was_gained(finished):
+    last = finished.printed[-1]
+    before = finished.metrics[0]["eval_accuracy"]
+    after = finished.metrics[-1]["eval_accuracy"]
+    assert f"accuracy {before:.3f} before and {after:.3f} after" in last
+    assert str(finished.folder) in last
 
 
 def test_train_same_seed_same_metrics_other_seed_others(tmp_path):
-    a, b, c = (run(tmp_path / name, "--seed", seed) for name, seed in (("a", "0"), ("b", "0"), ("c", "1")))
-    assert a == b != c
-    assert read(tmp_path / "a" / "samples.jsonl") == read(tmp_path / "b" / "samples.jsonl")
+    one = train_small(tmp_path / "one", steps=2)
+    again = train_small(tmp_path / "again", steps=2)
+    other = train_small(tmp_path / "other", "--seed", "1", steps=2)
+    assert one == again
+    assert one[1] != other[1]
+    samples = read_lines(tmp_path / "one" / "samples.jsonl")
+    assert samples == read_lines(tmp_path / "again" / "samples.jsonl")
 
 
-def test_the_ratio_is_exactly_one_on_the_first_update(tmp_path, monkeypatch):
-    """Log-probabilities of the first mini-batch equal the scoring pass's to the last bit; after an update they differ."""
-    seen, original = [], train.clipped_surrogate
-    monkeypatch.setattr(train, "clipped_surrogate", lambda new, old, *rest, **clip: seen.append(float((new - old).detach().abs().max()))
-                        or original(new, old, *rest, **clip))
-    run(tmp_path / "r", "--prompts", "16", "--mini-batch", "8", "--micro-batch-tokens", "100000", "--lr", "1e-3", steps=1)
-    assert len(seen) == 2 and seen[0] == 0.0 and seen[1] > 1e-4
-
-
-def test_micro_batches_do_not_change_the_update(tmp_path):
-    whole, parts = (run(tmp_path / t, "--micro-batch-tokens", t, steps=1)[1] for t in ("100000", "150"))
-    for key in ("loss", "grad_norm", "entropy"):
-        assert whole[key] == pytest.approx(parts[key], rel=1e-3, abs=1e-6)
-
-
-def test_interrupted_run_continues_to_the_same_metrics(tmp_path):
-    """kill -9 in the middle of training, then the same command again."""
-    whole = run(tmp_path / "whole", steps=6)
-    command = [sys.executable, "train.py", *SMALL, "--steps", "6", "--output-dir", str(tmp_path / "cut")]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    metrics, deadline = tmp_path / "cut" / "metrics.jsonl", time.time() + 120
-    while process.poll() is None and time.time() < deadline:  # killed after step 3: past a checkpoint, before the next
-        if metrics.exists() and '"step": 3' in metrics.read_text():
-            process.send_signal(signal.SIGKILL)
-            break
-        time.sleep(0.002)
-    assert process.wait() == -signal.SIGKILL
-    with open(metrics, "a") as file:
-        file.write('{"step": 4, "lo')  # what a kill in the middle of a write leaves
-    continued = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert continued.returncode == 0 and "continuing" in continued.stdout, continued.stderr
-    assert read(metrics) == read(tmp_path / "whole" / "metrics.jsonl") == whole
-    assert read(tmp_path / "cut" / "samples.jsonl") == read(tmp_path / "whole" / "samples.jsonl")
-    a, b = (AutoModelForCausalLM.from_pretrained(tmp_path / name / "model").state_dict() for name in ("whole", "cut"))
-    assert all(torch.equal(a[k], b[k]) for k in a)
-
-
-def test_more_steps_continue_a_finished_run(tmp_path):
-    run(tmp_path / "r", steps=2)
-    longer = run(tmp_path / "r", steps=4)
-    assert longer == run(tmp_path / "whole", steps=4)
-
-
-def test_a_finished_run_is_left_as_it_is(tmp_path):
-    run(tmp_path / "r", steps=2)
-    before = (tmp_path / "r" / "metrics.jsonl").read_bytes()
-    run(tmp_path / "r", steps=2)
-    assert (tmp_path / "r" / "metrics.jsonl").read_bytes() == before
+# ---- the update --------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def exploding():
-    """Registers a method whose weights are inf in the updates listed in `bad` (counted over rollout batches)."""
-    bad, count = set(), iter(range(1, 100))
-    grpo.METHODS["exploding"] = lambda tokens, **_: torch.full_like(tokens.advantage, float("inf") if next(count) in bad else 1.0)
-    yield bad
-    del grpo.METHODS["exploding"]
+def largest_log_ratios(monkeypatch):
+    """max |log π_θ - log π_old| of every micro-batch that is trained, as the run goes."""
+    seen = []
+
+    def watched(logprob, old_logprob, advantage, flags):
+        seen.append(float((logprob - old_logprob).detach().abs().max()))
+        return original.surrogate(logprob, old_logprob, advantage, flags)
+
+    original = METHODS["delta"]
+    monkeypatch.setitem(METHODS, "delta", dataclasses.replace(original, surrogate=watched))
+    return seen
 
 
-def config(folder, steps, **changes):
-    cfg = train.parse_config([*SMALL, "--steps", str(steps), "--output-dir", str(folder)])
-    for key, value in ({"method": "exploding", "prompts": 8, "mini_batch": 8} | changes).items():
-        setattr(cfg, key, value)
-    return cfg
+def test_the_ratio_is_exactly_one_on_the_first_update(largest_log_ratios, tmp_path):
+    """To the last bit, whatever the micro-batches."""
+    flags = ["--mini-batch", "8", "--micro-batch-tokens", "300"]
+    train_steps(small_config(tmp_path, *flags, steps=1))
+    assert len(largest_log_ratios) > 1
+    assert set(largest_log_ratios) == {0.0}
 
 
-def test_a_gradient_that_is_not_finite_skips_the_update_and_is_counted(tmp_path, exploding, base):
-    exploding.add(1)
-    train.train(config(tmp_path / "r", 1))
-    assert read(tmp_path / "r" / "metrics.jsonl")[1]["skipped_updates"] == 1
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "r" / "model")
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), base[0].parameters()))
+def test_the_ratio_leaves_one_after_an_update(largest_log_ratios, tmp_path):
+    flags = ["--prompts", "16", "--mini-batch", "8", "--micro-batch-tokens", "100000"]
+    train_steps(small_config(tmp_path, *flags, "--lr", "1e-3", steps=1))
+    first, second = largest_log_ratios
+    assert first == 0.0
+    assert second > 1e-4
 
 
-def test_three_gradients_in_a_row_that_are_not_finite_stop_the_run(tmp_path, exploding, monkeypatch):
-    exploding |= {4, 5, 6}
-    cfg = config(tmp_path / "r", 9)
-    monkeypatch.setattr(train, "parse_config", lambda argv: cfg)
-    with pytest.raises(SystemExit) as stopped:
-        train.main([])
-    assert "not finite in 3 updates in a row" in stopped.value.code
-    assert [path.name for path in (tmp_path / "r").glob("checkpoint-*")] == ["checkpoint-000002"]
-    assert [row["step"] for row in read(tmp_path / "r" / "metrics.jsonl")] == [0, 1, 2, 3, 4, 5]
+def test_micro_batches_do_not_change_the_update(tmp_path):
+    rows = []
+    for budget in ("100000", "150"):
+        cfg = small_config(tmp_path / budget, "--micro-batch-tokens", budget, steps=1)
+        train_steps(cfg)
+        rows += read_lines(tmp_path / budget / "metrics.jsonl")
+    whole, parts = rows
+    for name in ("loss", "grad_norm", "entropy"):
+        assert whole[name] == pytest.approx(parts[name], rel=1e-3, abs=1e-6)
 
 
-def test_a_new_method_is_a_function_of_a_few_lines(tmp_path):
-    """The README's example."""
-    @grpo.method
-    def surprise(tokens, **_):
-        weights = -tokens.logprob
-        return weights / weights.mean()
-    try:
-        cfg = config(tmp_path / "r", 2, method="surprise")
-        train.train(cfg)
-    finally:
-        del grpo.METHODS["surprise"]
-    assert read(tmp_path / "r" / "metrics.jsonl")[1]["lambda_std"] > 0.1
+def test_a_step_without_any_advantage_changes_nothing(tmp_path, monkeypatch, base):
+    """All responses are called right: no optimiser step is made, so no weight decays, either."""
+    graded_in_turn(monkeypatch, itertools.repeat(1.0))
+    run = train_steps(small_config(tmp_path, steps=1))
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["reward"] == 1
+    assert row["grad_norm"] == row["loss"] == row["skipped_updates"] == 0
+    assert same_weights(run.policy, base[0])
 
 
-def test_any_model_folder_and_problem_file_train(tmp_path):
-    run(tmp_path / "r", steps=1)
-    problems = tmp_path / "problems.jsonl"
-    problems.write_text("".join(json.dumps({"problem": f"{a}+{b}=?", "answer": (a + b) % 10}) + "\n" for a in range(5) for b in range(5)))
-    rows = run(tmp_path / "s", "--model", str(tmp_path / "r" / "model"), "--data", str(problems), "--eval-data", str(problems),
-               "--max-new-tokens", "20", "--max-prompt-tokens", "8", steps=2)
-    assert [row["step"] for row in rows] == [0, 1, 2] and "eval_accuracy" in rows[2]
+# ---- methods and flags -------------------------------------------------------------------------
+
+EVERY_FLAG = [
+    *(["--method", method] for method in METHODS),
+    *(["--K", K] for K in ("0", "3")),
+    ["--lam-min", "0.5"],
+    ["--lam-max", "1.5"],
+    ["--proxy", "topk", "--proxy-topk", "5"],
+    ["--proxy", "exact"],
+    ["--delta-variant", "full"],
+    ["--delta-variant", "within_side"],
+    ["--delta-variant", "hard"],
+    ["--delta-variant", "no_norm"],
+    ["--delta-variant", "no_range_map"],
+    ["--delta-variant", "fixed_gamma"],
+    ["--delta-variant", "random"],
+    *(["--select", share, "--select-share", "0.3"] for share in ("top", "random", "bottom")),
+    ["--overlong-buffer", "30"],
+    ["--dynamic-sampling"],
+    ["--recompute"],
+    ["--clip-low", "0", "--clip-high", "0"],
+    ["--temperature", "0.7"],
+    ["--rollout-rows", "3"],
+]
 
 
-def test_paper_defaults_and_toy_preset():
-    toy, real, grpo_ = (train.parse_config(a) for a in ([], ["--model", "x/y"], ["--method", "grpo"]))
-    assert (real.data, real.eval_data, real.overlong_buffer, real.dynamic_sampling) == ("deepmath", "aime25", 0, False)
-    assert (real.prompts, real.group_size, real.mini_batch, real.max_new_tokens, real.lr) == (128, 16, 32, 20480, 1e-6)
-    assert (real.clip_low, real.clip_high, real.K, real.lam_min, real.lam_max, real.steps) == (0.2, 0.28, 1, 0.8, 1.2, 220)
-    assert toy.prompts == train.TOY["prompts"] and toy.output_dir == "runs/toy-delta-0" and real.output_dir == "runs/y-delta-0"
-    assert grpo_.clip_high == 0.2 and train.parse_config(["--prompts", "32"]).prompts == 32
+@pytest.mark.parametrize("flags", EVERY_FLAG, ids=" ".join)
+def test_every_flag_value_trains_two_steps(flags, tmp_path, base):
+    run = train_steps(small_config(tmp_path, *flags, steps=2))
+    rows = read_lines(tmp_path / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["grad_norm"] > 0
+        assert math.isfinite(row["loss"])
+        assert row["skipped_updates"] == 0
+    assert not same_weights(run.policy, base[0])
 
 
-@pytest.mark.parametrize("flags, message", [
-    (["--group-size", "1"], "at least 2"), (["--K", "-1"], "--K is -1"), (["--lam-min", "1.3"], "--lam-min 1.3"),
-    (["--step", "3"], "--step"), (["--lr", "fast"], "--lr"), (["--method", "ppo"], "--method"), (["--prompts", "5"], "multiple"),
-    (["--steps", "0"], "at least 1"), (["--temperature", "0"], "--temperature"), (["--delta-variant", "x"], "--delta-variant"),
-    (["--model", "/no/such/folder", "--data", "toy", "--eval-data", ""], "/no/such/folder"), (["--proxy", "topk", "--method", "grpo"], "--proxy is DelTA's"),
-    (["--K", "2", "--method", "dapo"], "--K is DelTA's"), (["--select", "top", "--method", "fipo"], "--select"), (["--select-share", "0"], "share"),
-    (["--delta-variant", "random", "--proxy", "topk"], "uses no proxy"), (["--prompt-template", "x"], "{problem}"),
-    (["--eval-data", "/no/such.csv"], "/no/such.csv"),
-    (["--output-dir", "/dev/null/run"], "/dev/null/run"), (["--data", "/no/such.jsonl"], "/no/such.jsonl"),
-    (["--max-prompt-tokens", "3"], "--max-prompt-tokens"), (["--lr", "nan"], "--lr")])
-def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stopped:
-        train.main(flags)
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2 and message in error and error.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("method", ["dapo", "reinforce", "fipo"])
+def test_lambda_std_is_zero_where_every_token_counts_the_same(method, tmp_path):
+    """FIPO's weights are 1 until an update moves the policy."""
+    train_steps(small_config(tmp_path, "--method", method, steps=1))
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["lambda_std"] == row["lambda_above_one"] == 0
 
 
-@pytest.mark.parametrize("flags, message", [(["--lr", "1"], "other settings"), (["--resume", "never"], "already holds a run"),
-                                            (["--steps", "1"], "already at step 2")])
-def test_a_run_is_never_overwritten(flags, message, tmp_path, capsys):
-    run(tmp_path / "r", steps=2)
-    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
-    with pytest.raises(SystemExit) as stopped:
-        train.main([*SMALL, "--steps", "2", "--output-dir", str(tmp_path / "r"), *flags])
-    assert stopped.value.code == 2 and message in capsys.readouterr().err
-    assert before == {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
-
-
-def test_a_folder_with_other_metrics_is_left_alone(tmp_path, capsys):
-    (tmp_path / "metrics.jsonl").write_text("mine\n")
-    with pytest.raises(SystemExit):
-        run(tmp_path)
-    assert (tmp_path / "metrics.jsonl").read_text() == "mine\n" and "choose another" in capsys.readouterr().err
-
-
-def test_draw_is_an_endless_stream_of_shuffled_epochs():
-    whole = data.draw(10, 0, 30, seed=1)
-    assert [sorted(whole[i:i + 10]) for i in (0, 10, 20)] == [list(range(10))] * 3 and whole[:10] != whole[10:20]
-    assert sum((data.draw(10, i, 4, seed=1) for i in (0, 4, 8)), []) == whole[:12] and data.draw(10, 0, 30, seed=2) != whole
-
-
-def test_torchrun_runs_one_process(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "1", "train.py", *SMALL, "--steps", "1",
-               "--output-dir", str(tmp_path / "r")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "2"})
-    assert done.returncode == 0 and "done: 1 steps" in done.stdout, done.stderr
-
-
-FLAGS = [["--method", m] for m in ("reinforce", "grpo", "dapo", "forking_tokens", "sapo", "fipo")] + [
-    ["--K", "0"], ["--K", "3"], ["--lam-min", "0.5"], ["--lam-max", "1.5"], ["--proxy", "topk", "--proxy-topk", "5"], ["--proxy", "exact"],
-    *[["--delta-variant", v] for v in ("full", "within_side", "hard", "no_norm", "no_range_map", "fixed_gamma", "random")],
-    *[["--select", v, "--select-share", "0.3"] for v in ("top", "random", "bottom")], ["--overlong-buffer", "30"], ["--dynamic-sampling"]]
-
-
-@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
-def test_every_flag_value_trains_two_steps(flags, tmp_path):
-    rows = run(tmp_path / "r", "--eval-data", "", *flags, steps=2)
-    assert [row["step"] for row in rows] == [1, 2] and all(row["grad_norm"] > 0 and row["loss"] == row["loss"] for row in rows)
+@pytest.mark.parametrize("method", ["delta", "forking_tokens"])
+def test_lambda_std_shows_that_a_method_tells_tokens_apart(method, tmp_path):
+    train_steps(small_config(tmp_path, "--method", method, steps=1))
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["lambda_std"] > 0.01
+    assert 0 < row["lambda_above_one"] < 1
 
 
 def test_fipo_equals_dapo_on_the_first_mini_batch_and_not_after(tmp_path):
-    one = [run(tmp_path / f"{m}1", "--method", m, "--prompts", "16", "--mini-batch", "16", steps=1)[1] for m in ("fipo", "dapo")]
-    assert one[0]["loss"] == one[1]["loss"] and one[0]["grad_norm"] == one[1]["grad_norm"]
-    more = [run(tmp_path / f"{m}4", "--method", m, "--prompts", "16", "--mini-batch", "4", "--lr", "1e-3", steps=1)[1] for m in ("fipo", "dapo")]
-    assert more[0]["grad_norm"] != more[1]["grad_norm"]
+    def row_of(method, *flags):
+        folder = tmp_path / f"{method}{len(flags)}"
+        train_steps(small_config(folder, "--method", method, *flags, steps=1))
+        return read_lines(folder / "metrics.jsonl")[0]
+
+    one_update = ["--mini-batch", "8"]
+    assert row_of("fipo", *one_update) == row_of("dapo", *one_update)
+
+    two_updates = ["--prompts", "16", "--mini-batch", "8", "--lr", "1e-3"]
+    assert row_of("fipo", *two_updates)["grad_norm"] != row_of("dapo", *two_updates)["grad_norm"]
 
 
-def test_overlong_shaping_reaches_the_advantages_not_the_reported_reward(tmp_path):
-    plain, shaped = (run(tmp_path / b, "--overlong-buffer", b, "--prompts", "16", steps=1)[1] for b in ("0", "40"))
-    assert plain["reward"] == shaped["reward"] and plain["loss"] != shaped["loss"]
+def surprise(tokens, flags):
+    """ρ = -log p: rarely sampled tokens count more."""
+    weights = -tokens.logprob
+    return weights / weights.mean()
 
 
-def test_dynamic_sampling_fills_the_batch_with_groups_that_differ(base):
-    model, tokenizer = base
-    problems = data.load_problems("toy")
-    problems, prompts = data.encode_prompts(problems, tokenizer, 64)
-    state, cfg = {"position": 0}, train.parse_config(["--dynamic-sampling", "--prompts", "6", "--mini-batch", "6", "--group-size", "2"])
-    rollouts, batch, rewards = collect(model, tokenizer, problems, prompts, cfg, state, step=1)
-    assert rewards.shape == (12,) and all(len(set(group.tolist())) == 2 for group in rewards.view(6, 2)) and state["position"] > 6
-    assert [data.grade(text, p) for text, p in zip(rollouts.texts, batch)] == rewards.tolist()
+def test_a_new_method_is_a_function_of_a_few_lines(tmp_path, monkeypatch):
+    """The README's example."""
+    monkeypatch.setitem(METHODS, "surprise", Method(weights=surprise))
+    cfg = dataclasses.replace(small_config(tmp_path, steps=2), method="surprise")
+    train.train(cfg)
+    for row in read_lines(tmp_path / "metrics.jsonl"):
+        assert row["lambda_std"] > 0.1
+        assert row["grad_norm"] > 0
 
 
-def test_fixed_gamma_survives_a_resumption(tmp_path):
-    flags = ("--delta-variant", "fixed_gamma")
-    run(tmp_path / "r", *flags, steps=2)
-    assert run(tmp_path / "r", *flags, steps=4) == run(tmp_path / "whole", *flags, steps=4)
+def test_any_model_folder_and_problem_file_train(finished, tmp_path):
+    """Without the toy's preset."""
+    lines = []
+    for a, b in itertools.product(range(5), range(5)):
+        problem = {"problem": f"{a}+{b}=?", "answer": (a + b) % 10}
+        lines.append(json.dumps(problem) + "\n")
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text("".join(lines))
+
+    flags = [
+        *("--model", str(finished.folder / "model")),
+        *("--data", str(problems)),
+        *("--eval-data", str(problems)),
+        *("--max-new-tokens", "20"),
+        *("--max-prompt-tokens", "8"),
+    ]
+    metrics = train_small(tmp_path / "run", *flags, steps=2)
+    assert [row["step"] for row in metrics] == [0, 1, 2]
+    assert "eval_accuracy" in metrics[2]
 
 
-@pytest.mark.parametrize("stage, knob", [("collect", "--rollout-rows"), ("score", "--micro-batch-tokens"), ("update", "--micro-batch-tokens")])
-def test_out_of_memory_says_which_knob_to_turn(stage, knob, tmp_path, monkeypatch):
-    code = f"def {stage}(*_, **__): raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB')"
-    exec(code, names := {"torch": torch})
-    monkeypatch.setattr(train, stage, names[stage])
+# ---- overlong responses ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_length, buffer", [(64, 40), (64, 64), (64, 1), (20480, 4096)])
+def test_overlong_penalty_is_the_formula(max_length, buffer):
+    lengths = [1, max_length // 2, max_length - buffer, max_length - buffer // 3, max_length]
+    expected = [min(0, -(L - (max_length - buffer)) / buffer) for L in lengths]
+    penalty = overlong_penalty(torch.tensor(lengths), max_length, buffer)
+    assert penalty.tolist() == pytest.approx(expected)
+    assert penalty[-1] == -1
+    assert penalty[2] == 0
+
+
+def test_overlong_penalty_without_a_buffer_is_zero():
+    penalty = overlong_penalty(torch.tensor([1, 40, 64]), 64, 0)
+    assert penalty.tolist() == [0, 0, 0]
+    assert penalty.is_floating_point()
+
+
+WRITTEN_LENGTHS = [10, 64, 30, 50]
+WRITTEN_REWARDS = [1.0, 1.0, 0.0, 0.0]  # two groups of two: equal inside each
+
+
+def written_sample(run, step):
+    """In the place of train.sample: responses of those lengths, with those rewards."""
+    responses = [[7] * (length - 1) + [run.tokenizer.eos_token_id] for length in WRITTEN_LENGTHS]
+    device = run.policy.lm.device
+    rollouts = pack([[5, 6]] * 4, responses, [""] * 4, [run.tokenizer.eos_token_id], device)
+    return rollouts, run.problems[:4], torch.tensor(WRITTEN_REWARDS, device=device), 2
+
+
+@pytest.mark.parametrize("buffer", [0, 40])
+def test_overlong_shaping_reaches_the_advantages_not_the_reported_reward(
+    buffer, tmp_path, monkeypatch
+):
+    """Rewards are equal inside each group; the penalties, 0, -1, -0.15 and -0.65, are not."""
+    seen = {}
+
+    def weights(tokens, flags):
+        seen["advantage"] = tokens.advantage.cpu()
+        return torch.ones_like(tokens.advantage)
+
+    monkeypatch.setitem(METHODS, "watched", Method(weights=weights))
+    monkeypatch.setattr(train, "sample", written_sample)
+    flags = ["--prompts", "2", "--mini-batch", "2", "--group-size", "2"]
+    cfg = small_config(tmp_path, *flags, "--overlong-buffer", str(buffer), steps=1)
+    train_steps(dataclasses.replace(cfg, method="watched"))
+
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["reward"] == 0.5
+    assert (row["grad_norm"] > 0) == (buffer > 0)
+    shaped = torch.tensor(WRITTEN_REWARDS)
+    if buffer:
+        shaped = shaped + torch.tensor([0, -1, -6 / 40, -26 / 40])
+    expected = group_advantages(shaped, 2).repeat_interleave(torch.tensor(WRITTEN_LENGTHS))
+    torch.testing.assert_close(seen["advantage"], expected)
+
+
+# ---- sampling ----------------------------------------------------------------------------------
+
+
+def two_by_two(folder, *flags):
+    """A run prepared to sample two groups of two responses a step."""
+    flags = ["--prompts", "2", "--mini-batch", "2", "--group-size", "2", *flags]
+    return train.prepare(small_config(folder, *flags, steps=1))
+
+
+def test_sample_grades_each_response_against_its_problem(tmp_path):
+    run = two_by_two(tmp_path)
+    rollouts, problems, rewards, position = train.sample(run, step=1)
+    pairs = zip(rollouts.texts, problems, strict=True)
+    assert rewards.tolist() == [grade(text, problem) for text, problem in pairs]
+    assert problems[0] is problems[1]
+    assert problems[2] is problems[3]
+    assert problems[1] is not problems[2]
+    assert position == 2
+
+    prompts = [run.prompts[run.problems.index(problem)] for problem in problems]
+    for i, prompt in enumerate(prompts):
+        assert rollouts.ids[i, : len(prompt)].tolist() == prompt
+
+
+def test_sample_continues_the_stream_of_prompts(tmp_path):
+    run = two_by_two(tmp_path)
+    _, first, _, run.state.position = train.sample(run, step=1)
+    _, second, _, position = train.sample(run, step=2)
+    assert position == 4
+    for problem in second:
+        assert problem not in first
+
+
+def test_dynamic_sampling_replaces_groups_of_equal_rewards(tmp_path, monkeypatch):
+    """Of the first four groups the second and the fourth differ: these are the batch."""
+    graded_in_turn(monkeypatch, [0, 0, 1, 0, 1, 1, 0, 1])
+    run = two_by_two(tmp_path, "--dynamic-sampling")
+    rollouts, problems, rewards, position = train.sample(run, step=1)
+    assert rewards.tolist() == [1, 0, 0, 1]
+    assert len(rollouts) == len(problems) == 4
+    assert position == 4
+
+
+def test_dynamic_sampling_gives_up_after_ten_rounds(tmp_path, monkeypatch):
+    """One group of twenty differs: it comes first, and one of equal rewards fills up."""
+    graded_in_turn(monkeypatch, [0] * 30 + [1] + [0] * 9)
+    run = two_by_two(tmp_path, "--dynamic-sampling")
+    _, _, rewards, position = train.sample(run, step=1)
+    assert rewards.tolist() == [1, 0, 0, 0]
+    assert position == 20
+
+
+def test_dynamic_sampling_keeps_responses_beside_their_problems(tmp_path):
+    """On what the model samples, with groups large enough for enough of them to differ."""
+    flags = ["--dynamic-sampling", "--prompts", "6", "--mini-batch", "6", "--group-size", "4"]
+    run = train.prepare(small_config(tmp_path, *flags, steps=1))
+    rollouts, problems, rewards, position = train.sample(run, step=1)
+    pairs = zip(rollouts.texts, problems, strict=True)
+    assert rewards.tolist() == [grade(text, problem) for text, problem in pairs]
+    for group in rewards.view(6, 4).tolist():
+        assert len(set(group)) == 2
+    assert position % 6 == 0
+
+
+# ---- the way out -------------------------------------------------------------------------------
+
+
+def test_sample_is_abandoned_when_the_run_is_told_to_stop(tmp_path):
+    run = two_by_two(tmp_path)
+    run.stop(signal.SIGTERM, None)
+    with pytest.raises(Interrupted):
+        train.sample(run, step=1)
+
+
+def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch, capsys):
+    """The signal comes in step 2, which is finished; the sampling of step 3 is abandoned."""
+    expected = train_small(tmp_path / "whole", "--save-every", "9", steps=3)
+    original = METHODS["delta"]
+    calls = []
+
+    def interrupting(tokens, flags):
+        calls.append("a step")
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return original.weights(tokens, flags)
+
+    with monkeypatch.context() as patched:
+        patched.setitem(METHODS, "delta", dataclasses.replace(original, weights=interrupting))
+        with pytest.raises(SystemExit) as stopped:
+            train_small(tmp_path / "cut", "--save-every", "9", steps=3)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM after step 2" in capsys.readouterr().err
+    names = [path.name for path in (tmp_path / "cut").glob("checkpoint-*")]
+    assert names == ["checkpoint-000002"]
+
+    assert train_small(tmp_path / "cut", "--save-every", "9", steps=3) == expected
+    assert "after step 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "culprit, stage, knob",
+    [
+        ("train.rollout", "sample", "--rollout-rows"),
+        ("train.sample_grades", "evaluate", "--rollout-rows"),
+        ("infra.policy.packed_rows", "old_log_probabilities", "--micro-batch-tokens"),
+        ("delta.side_centroids", "delta_coefficients", "--proxy-budget-gb"),
+        ("train.packed_rows", "update", "--micro-batch-tokens"),
+    ],
+)
+def test_out_of_memory_says_which_knob_to_turn(culprit, stage, knob, tmp_path, monkeypatch):
+    """The memory runs out in a function that the stage calls."""
+
+    def no_memory(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(culprit, no_memory)
+    eval_data = [] if stage == "evaluate" else ["--eval-data", ""]
     with pytest.raises(SystemExit) as stopped:
-        run(tmp_path / "r", steps=1)
-    assert f"out of GPU memory in {stage}" in stopped.value.code and knob in stopped.value.code
+        train_small(tmp_path, *eval_data, steps=1)
+    assert f"out of GPU memory in {stage}: lower {knob}," in stopped.value.code
+    assert "Tried to allocate 2 GiB" in stopped.value.code
 
 
-def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(capsys, monkeypatch):
-    monkeypatch.setattr("policy.snapshot_download", lambda *_, **__: (_ for _ in ()).throw(OSError("no network")))
+# ---- the command line --------------------------------------------------------------------------
+
+
+def test_parse_config_defaults_are_the_papers():
+    cfg = train.parse_config(["--model", "x/y"])
+    expected = {
+        "data": "deepmath",
+        "eval_data": "aime25",
+        "steps": 220,
+        "prompts": 128,
+        "group_size": 16,
+        "mini_batch": 32,
+        "max_new_tokens": 20480,
+        "lr": 1e-6,
+        "clip_low": 0.2,
+        "clip_high": 0.28,
+        "K": 1,
+        "lam_min": 0.8,
+        "lam_max": 1.2,
+        "overlong_buffer": 0,
+        "dynamic_sampling": False,
+        "output_dir": "runs/y-delta-0",
+    }
+    assert {name: getattr(cfg, name) for name in expected} == expected
+
+
+def test_parse_config_has_a_preset_for_the_toy_below_what_is_given():
+    cfg = train.parse_config([])
+    assert {name: getattr(cfg, name) for name in train.TOY} == train.TOY
+    assert cfg.output_dir == "runs/toy-delta-0"
+    assert train.parse_config(["--prompts", "32"]).prompts == 32
+
+
+def test_parse_config_takes_the_methods_clip_below_what_is_given():
+    assert train.parse_config(["--method", "grpo"]).clip_high == 0.2
+    assert train.parse_config(["--method", "dapo"]).clip_high == 0.28
+    assert train.parse_config(["--method", "grpo", "--clip-high", "0.3"]).clip_high == 0.3
+
+
+USER_ERRORS = [
+    # out of their limits
+    (["--group-size", "1"], "at least 2"),
+    (["--steps", "0"], "at least 1"),
+    (["--K", "-1"], "--K is -1"),
+    (["--temperature", "0"], "--temperature"),
+    (["--select-share", "0"], "share"),
+    (["--lr", "nan"], "--lr"),
+    # unknown
+    (["--step", "3"], "--step"),
+    (["--lr", "fast"], "--lr"),
+    (["--method", "ppo"], "--method"),
+    (["--delta-variant", "x"], "--delta-variant"),
+    # in contradiction to each other
+    (["--lam-min", "1.3"], "--lam-min 1.3"),
+    (["--prompts", "5"], "multiple"),
+    (["--world-size", "12"], "--world-size 12"),
+    (["--proxy", "topk", "--method", "grpo"], "--proxy is delta's"),
+    (["--K", "2", "--method", "dapo"], "--K is delta's"),
+    (["--select", "top", "--method", "fipo"], "--select is delta's"),
+    (["--delta-variant", "random", "--proxy", "topk"], "uses no proxy"),
+    # not there, not readable, not writable
+    (["--model", "/no/such/folder", "--data", "toy", "--eval-data", ""], "/no/such/folder"),
+    (["--data", "/no/such.jsonl"], "/no/such.jsonl"),
+    (["--eval-data", "/no/such.csv"], "/no/such.csv"),
+    (["--output-dir", "/dev/null/run"], "/dev/null/run"),
+    (["--prompt-template", "x"], "{problem}"),
+    (["--max-prompt-tokens", "3"], "--max-prompt-tokens"),
+]
+
+
+@pytest.mark.parametrize("flags, message", USER_ERRORS)
+def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monkeypatch, capsys):
+    """And nothing is written."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
-        train.main(["--model", "some/where", "--data", "toy", "--eval-data", ""])
-    assert stopped.value.code == 2 and "hf download" in capsys.readouterr().err
+        train.main(flags)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("train.py: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rank, said", [(0, 1), (1, 0)])
+def test_user_errors_are_said_by_the_first_rank_only(rank, said, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", str(rank))
+    with pytest.raises(SystemExit) as stopped:
+        train.main(["--prompts", "5"])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.count("is not a multiple") == said
+
+
+def test_proxy_exact_is_refused_for_a_large_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("ablations.MOST_NUMBERS", 100)
+    with pytest.raises(SystemExit) as stopped:
+        train.main([*SMALL, "--output-dir", str(tmp_path / "run"), "--proxy", "exact"])
+    assert stopped.value.code == 2
+    assert "only for models as small as the toy" in capsys.readouterr().err

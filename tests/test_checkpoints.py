@@ -1,0 +1,292 @@
+"""infra/checkpoints.py: runs that are cut off and continued, refused, or exported."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from toy_runs import (
+    ROOT,
+    SMALL,
+    contents,
+    read_lines,
+    same_weights,
+    small_config,
+    train_small,
+    train_steps,
+)
+from transformers import AutoModelForCausalLM
+
+import train
+from infra import checkpoints
+from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.errors import Stop, UserError
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of an uninterrupted run of six steps, to be read only."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train_small(folder, steps=6)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """The folder of a finished run of two steps, to be read only."""
+    folder = tmp_path_factory.mktemp("runs") / "two"
+    train_small(folder, steps=2)
+    return folder
+
+
+@pytest.fixture
+def two_steps(original, tmp_path):
+    """A copy of it, to be continued or spoilt."""
+    return shutil.copytree(original, tmp_path / "copy")
+
+
+def same_run(a, b):
+    """Whether two runs agree in all they wrote for their users."""
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        if read_lines(a / name) != read_lines(b / name):
+            return False
+    models = [AutoModelForCausalLM.from_pretrained(folder / "model") for folder in (a, b)]
+    return same_weights(*models)
+
+
+# ---- continuing --------------------------------------------------------------------------------
+
+
+def kill_after_step(process, step, metrics, seconds=120):
+    """kill -9 as soon as the step is in the metrics."""
+    deadline = time.time() + seconds
+    while process.poll() is None and time.time() < deadline:
+        if metrics.exists() and f'"step": {step}' in metrics.read_text():
+            break
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_a_killed_run_continues_to_the_same_metrics(whole, tmp_path):
+    """kill -9 after step 3, past a checkpoint and before the next; then the same command."""
+    folder = tmp_path / "cut"
+    command = [sys.executable, "train.py", *SMALL, "--steps", "6", "--output-dir", str(folder)]
+    settings = {
+        "cwd": ROOT,
+        "env": os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+    process = subprocess.Popen(command, **settings)
+    kill_after_step(process, 3, folder / "metrics.jsonl")
+    process.communicate()
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"step": 4, "lo')  # what a kill in the middle of a write leaves
+
+    continued = subprocess.run(command, **settings)
+    assert continued.returncode == 0, continued.stderr
+    assert f"continuing {folder} after step" in continued.stdout
+    assert same_run(folder, whole)
+
+
+def test_more_steps_continue_a_finished_run(two_steps, whole):
+    train_small(two_steps, steps=6)
+    assert same_run(two_steps, whole)
+
+
+def test_a_finished_run_is_left_as_it_is(two_steps):
+    before = (two_steps / "metrics.jsonl").read_bytes()
+    train_small(two_steps, steps=2)
+    assert (two_steps / "metrics.jsonl").read_bytes() == before
+
+
+def test_fixed_gamma_survives_a_resumption(tmp_path):
+    """The temperatures of the run's first batch are kept beside the weights."""
+    flags = ["--delta-variant", "fixed_gamma"]
+    for folder, steps in (("cut", 2), ("cut", 4), ("whole", 4)):
+        run = train_steps(small_config(tmp_path / folder, *flags, steps=steps))
+        assert len(run.state.memory["gamma"]) == 2
+    cut = read_lines(tmp_path / "cut" / "metrics.jsonl")
+    assert [row["step"] for row in cut] == [1, 2, 3, 4]
+    assert cut == read_lines(tmp_path / "whole" / "metrics.jsonl")
+
+
+def test_best_keeps_the_best_evaluation_over_a_resumption(two_steps):
+    """A run whose best is known to be 1 exports nothing better."""
+    state = torch.load(two_steps / "checkpoint-000002" / "state.pt", weights_only=True)
+    torch.save(state | {"best": 1.0}, two_steps / "checkpoint-000002" / "state.pt")
+    before = contents(two_steps / "best")
+    train_small(two_steps, steps=4)
+    assert contents(two_steps / "best") == before
+
+
+# ---- refusing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--lr", "1"], "other settings (lr 0.0001 there, 1.0 here)"),
+        (["--resume", "never"], "already holds a run"),
+        (["--steps", "1"], "already at step 2"),
+    ],
+)
+def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
+    before = contents(two_steps)
+    with pytest.raises(SystemExit) as stopped:
+        train_small(two_steps, *flags, steps=2)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+    assert contents(two_steps) == before
+
+
+@pytest.mark.parametrize(
+    "flags", [["--save-every", "7"], ["--rollout-rows", "5"], ["--recompute"], ["--steps", "9"]]
+)
+def test_open_run_allows_flags_that_change_no_number(flags, two_steps):
+    command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps), *flags]
+    open_run(train.parse_config(command))
+
+
+def test_open_run_leaves_a_folder_with_other_metrics_alone(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("mine\n")
+    with pytest.raises(UserError, match="choose another"):
+        open_run(small_config(tmp_path, steps=2))
+    assert contents(tmp_path) == {tmp_path / "metrics.jsonl": b"mine\n"}
+
+
+def test_open_run_removes_a_checkpoint_that_was_cut_off(two_steps, capsys):
+    cut_off = two_steps / "checkpoint-000004.tmp"
+    cut_off.mkdir()
+    command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps)]
+    open_run(train.parse_config(command))
+    assert not cut_off.exists()
+    assert (two_steps / "checkpoint-000002").exists()
+    assert f"skipping {cut_off}: it was cut off" in capsys.readouterr().out
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused(two_steps, capsys):
+    shard = max((two_steps / "checkpoint-000002").glob("*.distcp"))
+    shard.write_bytes(shard.read_bytes()[:1000])
+    before = contents(two_steps)
+    with pytest.raises(SystemExit) as stopped:
+        train_small(two_steps, steps=4)
+    assert stopped.value.code == 2
+    said = capsys.readouterr()
+    assert "checkpoint-000002: it is damaged" in said.out
+    assert "every checkpoint" in said.err
+    assert contents(two_steps) == before
+
+
+# ---- what stands in the files ------------------------------------------------------------------
+
+
+def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
+    lines = [json.dumps({"step": step}) + "\n" for step in (0, 1, 2, 2, 3)]
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        (tmp_path / name).write_text("".join(lines) + '{"step": 3, "lo')
+    cfg = small_config(tmp_path, steps=5)
+    begin_writing(cfg, 2)
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert (tmp_path / name).read_text() == "".join(lines[:4])
+    assert json.loads((tmp_path / "config.json").read_text())["steps"] == 5
+
+
+def test_begin_writing_without_a_checkpoint_starts_anew(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\n')
+    begin_writing(small_config(tmp_path, steps=5), 0)
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that has not made its first step."""
+    return train.prepare(small_config(tmp_path / "run", steps=9))
+
+
+def test_save_keeps_the_newest_two(run):
+    for step in (2, 4, 6):
+        run.state.step = step
+        save(run.folder, run.policy, run.optimizer, run.state)
+    names = sorted(path.name for path in run.folder.glob("checkpoint-*"))
+    assert names == ["checkpoint-000004", "checkpoint-000006"]
+
+
+def test_restore_gives_back_weights_moments_state_and_random_numbers(run):
+    cfg = run.cfg
+    train.train_step(run, 1)
+    run.state = RunState(step=1, position=8, streak=2, best=0.5, memory={"gamma": [1.0, 2.0]})
+    torch.manual_seed(7)
+    save(run.folder, run.policy, run.optimizer, run.state)
+    drawn = torch.rand(3)
+
+    fresh = train.prepare(cfg)  # restores
+    assert fresh.state == run.state
+    assert torch.equal(torch.rand(3), drawn)
+    assert same_weights(fresh.policy, run.policy)
+    pairs = zip(fresh.policy.parameters(), run.policy.parameters(), strict=True)
+    for new, old in pairs:
+        moments = fresh.optimizer.state[new], run.optimizer.state[old]
+        for name in ("exp_avg", "exp_avg_sq"):
+            restored, saved = (moment[name].full_tensor() for moment in moments)
+            assert torch.equal(restored, saved)
+            assert saved.abs().sum() > 0
+
+
+def test_a_run_stopped_before_its_first_update_goes_on_as_if_nothing_had_been(run):
+    """An optimiser that made no step has no moments: none must be invented on the way to disk."""
+    save(run.folder, run.policy, run.optimizer, run.state)
+    fresh = train.prepare(run.cfg)  # restores checkpoint-000000
+    assert not fresh.optimizer.state
+    train.train_step(run, 1)
+    train.train_step(fresh, 1)
+    assert same_weights(fresh.policy, run.policy)
+
+
+def test_open_run_takes_a_flag_that_is_newer_than_the_run_at_its_default(two_steps):
+    path = two_steps / "config.json"
+    written = json.loads(path.read_text())
+    del written["overlong_buffer"]
+    path.write_text(json.dumps(written))
+    command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps)]
+    open_run(train.parse_config(command))
+    with pytest.raises(UserError, match="overlong_buffer 0 there, 30 here"):
+        open_run(train.parse_config([*command, "--overlong-buffer", "30"]))
+
+
+def test_restore_of_a_folder_without_checkpoints_is_a_fresh_state(run):
+    assert restore(run.cfg, run.policy, run.optimizer) == RunState()
+
+
+def test_save_that_fails_stops_the_run_and_leaves_the_earlier_ones(run, monkeypatch):
+    run.state.step = 2
+    save(run.folder, run.policy, run.optimizer, run.state)
+    before = contents(run.folder)
+
+    def no_room(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.torch, "save", no_room)
+    run.state.step = 4
+    with pytest.raises(Stop, match="could not be written .*No space left.* make room") as stopped:
+        save(run.folder, run.policy, run.optimizer, run.state)
+    assert stopped.value.code == 1
+    assert contents(run.folder) == before
+    assert not list(run.folder.glob("*.tmp"))
+
+
+def test_export_replaces_the_folder_whole(run, base):
+    target = run.folder / "model"
+    target.mkdir()
+    (target / "old.txt").write_text("of an earlier export")
+    export(target, run.policy, run.tokenizer)
+    assert not (target / "old.txt").exists()
+    assert not list(run.folder.glob("*.tmp"))
+    assert same_weights(AutoModelForCausalLM.from_pretrained(target), base[0])

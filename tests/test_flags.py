@@ -1,0 +1,174 @@
+"""infra/flags.py: limits by type, one line a flag in --help, and flags of another method."""
+
+import math
+import re
+from dataclasses import dataclass, fields
+
+import pytest
+
+import evaluate
+import train
+from infra.errors import UserError
+from infra.flags import (
+    AtLeastOne,
+    AtLeastTwo,
+    NonNegative,
+    Parser,
+    Positive,
+    PositiveShare,
+    Share,
+    WholeNumber,
+    check_limits,
+    flag,
+    refuse_foreign,
+    spelled,
+)
+
+
+@dataclass
+class Example:
+    _argument_group_name = "example"
+
+    method: str = flag("dapo", "a choice", choices=["dapo", "delta"])
+    two_or_more: AtLeastTwo = flag(2, "two or more")
+    one_or_more: AtLeastOne = flag(1, "one or more")
+    whole: WholeNumber = flag(0, "a whole number")
+    number: NonNegative = flag(0.0, "not negative")
+    above: Positive = flag(1.0, "above 0")
+    share: Share = flag(0.5, "from 0 to 1")
+    part: PositiveShare = flag(0.5, "above 0, up to 1")
+    switch: bool = flag(False, "a switch")
+
+
+def parse(*argv):
+    parser = Parser([Example], prog="example.py", description="An example.")
+    return Example(**vars(parser.parse_args(argv)))
+
+
+# ---- limits ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, allowed, refused, message",
+    [
+        ("two_or_more", 2, 1, "at least 2"),
+        ("one_or_more", 1, 0, "at least 1"),
+        ("whole", 0, -1, "at least 0"),
+        ("number", 0.0, -0.1, "at least 0"),
+        ("above", 1e-6, 0.0, "above 0"),
+        ("share", 0.0, -0.1, "at least 0 and at most 1"),
+        ("share", 1.0, 1.1, "at least 0 and at most 1"),
+        ("part", 1.0, 1.1, "above 0 and at most 1"),
+        ("part", 0.01, 0.0, "above 0 and at most 1"),
+    ],
+)
+def test_check_limits_are_those_of_the_type(name, allowed, refused, message):
+    check_limits(Example(**{name: allowed}))
+    with pytest.raises(UserError) as error:
+        check_limits(Example(**{name: refused}))
+    assert str(error.value) == f"{spelled(name)} is {refused}: it must be {message}"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["number", "above", "share", "part"])
+def test_check_limits_refuse_numbers_that_are_not_finite(name, bad):
+    with pytest.raises(UserError, match=f"--{name} is {bad}"):
+        check_limits(Example(**{name: bad}))
+
+
+def test_check_limits_leave_texts_and_switches_alone():
+    check_limits(Example(method="", switch=True))
+
+
+# ---- the command line --------------------------------------------------------------------------
+
+
+def test_parser_reads_every_flag_as_it_is_spelled():
+    parsed = parse("--two-or-more", "5", "--share", "0.25", "--switch", "--method", "delta")
+    assert parsed == Example(two_or_more=5, share=0.25, switch=True, method="delta")
+    assert parse() == Example()
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["--unknown", "1"], "--unknown"),
+        (["--one", "1"], "--one"),  # not an abbreviation of --one-or-more
+        (["--share", "half"], "--share"),
+        (["--whole", "1.5"], "--whole"),
+        (["--method", "ppo"], "--method"),
+        (["--share"], "--share"),
+    ],
+)
+def test_parser_refuses_a_wrong_flag_in_one_line(argv, message):
+    with pytest.raises(UserError) as error:
+        parse(*argv)
+    assert message in str(error.value)
+    assert "python example.py --help lists the flags" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_refuse_foreign_refuses_what_was_changed_from_its_default():
+    names = ("whole", "share")
+    refuse_foreign(Example(number=3.0), names, owner="delta")
+    with pytest.raises(UserError) as error:
+        refuse_foreign(Example(share=0.7), names, owner="delta")
+    assert str(error.value).startswith("--share is delta's and does nothing with --method dapo")
+
+
+# ---- --help ------------------------------------------------------------------------------------
+
+
+def help_groups(main, capsys):
+    """What `--help` prints: group -> its lines, up to the text below the groups."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    groups = {}
+    for block in capsys.readouterr().out.split("\n\n"):
+        heading, *lines = block.splitlines()
+        if lines and heading.endswith(":") and not heading.startswith(" "):
+            groups[heading.removesuffix(":")] = lines
+    return groups
+
+
+def test_help_of_train_has_the_groups_in_reading_order(capsys):
+    assert list(help_groups(train.main, capsys)) == [
+        "options",
+        "run",
+        "task",
+        "method",
+        "sampling",
+        "optimisation",
+        "memory",
+        "evaluation",
+        "toy",
+    ]
+
+
+@pytest.mark.parametrize("program", [train, evaluate], ids=["train", "evaluate"])
+def test_help_has_each_flag_once_and_on_one_line(program, capsys):
+    groups = help_groups(program.main, capsys)
+    lines = [line for group in groups.values() for line in group]
+    shown = []
+    for line in lines:
+        found = re.fullmatch(r"  (--[\w-]+) +\S.*", line)
+        assert found, f"not one flag with its help on one line: {line!r}"
+        shown.append(found[1])
+
+    expected = ["--help"]
+    for each in fields(program.Config):
+        expected.append(spelled(each.name))
+        if each.type is bool and each.default:
+            expected.append("--no-" + spelled(each.name).removeprefix("--"))
+    assert sorted(shown) == sorted(expected)
+
+
+@pytest.mark.parametrize("program", [train, evaluate], ids=["train", "evaluate"])
+def test_help_says_the_default_of_each_number(program, capsys):
+    groups = help_groups(program.main, capsys)
+    text = "\n".join(line for group in groups.values() for line in group)
+    for each in fields(program.Config):
+        if type(each.default) in (int, float):
+            line = rf"^  {spelled(each.name)} .*\(default: {re.escape(str(each.default))}\)$"
+            assert re.search(line, text, re.MULTILINE), each.name

@@ -1,0 +1,110 @@
+"""infra/log.py: what a run prints and writes, from numbers given here."""
+
+import json
+
+import pytest
+import torch
+from toy_runs import read_lines
+
+from infra import log as log_module
+from infra.log import log, plot_curves, report, save_samples
+from infra.packing import packed_rows
+
+METRICS = [
+    {"step": 0, "eval_accuracy": 0.25},
+    {"step": 1, "reward": 0.5, "response_length": 40.0, "entropy": 0.4, "seconds": 2.0},
+    {"step": 2, "reward": 0.75, "response_length": 30.0, "entropy": 0.3, "seconds": 3.0},
+    {"step": 2, "eval_accuracy": 0.625},
+]
+
+
+@pytest.fixture
+def on_rank_1(monkeypatch):
+    monkeypatch.setattr(log_module, "rank_and_world", lambda: (1, 2))
+
+
+def test_log_appends_a_line_and_prints_the_gist(tmp_path, capsys):
+    for row in METRICS[:2]:
+        log(tmp_path, row)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == METRICS[:2]
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split() == ["step", "0", "eval_accuracy", "0.25"]
+    assert "step    1  reward 0.5  response_length 40" in second
+    assert "eval_accuracy" not in second
+
+
+def test_log_and_save_samples_are_the_first_ranks_job(tmp_path, capsys, on_rank_1, base, batch):
+    log(tmp_path, METRICS[0])
+    save_samples(tmp_path, 1, [{}] * 24, batch, torch.zeros(24), torch.zeros(10_000), base[1])
+    assert not list(tmp_path.iterdir())
+    assert capsys.readouterr().out == ""
+
+
+def test_save_samples_shows_each_token_with_its_weight(tmp_path, base, batch):
+    _, tokenizer = base
+    problems = [{"problem": f"problem {i}", "answer": str(i)} for i in range(24)]
+    rewards = torch.arange(24) % 2
+    weights = torch.arange(int(batch.response_length.sum())) / 1000
+    save_samples(tmp_path, 7, problems, batch, rewards, weights, tokenizer, count=4)
+
+    samples = read_lines(tmp_path / "samples.jsonl")
+    assert len(samples) == 4
+    for i, sample in zip((0, 6, 12, 18), samples, strict=True):
+        assert sample["step"] == 7
+        assert sample["problem"] == f"problem {i}"
+        assert sample["answer"] == str(i)
+        assert sample["reward"] == i % 2
+        assert sample["response"] == batch.texts[i]
+        assert "".join(sample["tokens"]).removesuffix("<eos>") == sample["response"]
+        rows = packed_rows(torch.tensor([i]), batch.response_length)
+        assert len(sample["tokens"]) == len(rows) > 0
+        assert sample["lambda"] == pytest.approx(weights[rows].tolist(), abs=1e-4)
+
+
+def test_save_samples_of_a_batch_smaller_than_the_count_shows_all(tmp_path, base, batch):
+    two = batch.pick([3, 20])
+    weights = torch.ones(int(two.response_length.sum()))
+    save_samples(tmp_path, 1, [{}, {}], two, torch.zeros(2), weights, base[1], count=4)
+    assert [row["response"] for row in read_lines(tmp_path / "samples.jsonl")] == two.texts
+
+
+def test_report_says_what_was_gained_and_where_all_is(tmp_path, capsys):
+    for row in METRICS:
+        log(tmp_path, row)
+    report(tmp_path)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("done: 2 steps in 5 s, accuracy 0.250 before and 0.625 after")
+    assert str(tmp_path) in last
+    assert (tmp_path / "curves.png").exists()
+
+
+def test_report_without_evaluations_has_no_accuracy(tmp_path, capsys):
+    log(tmp_path, METRICS[1])
+    report(tmp_path)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("done: 1 steps in 2 s, model/")
+
+
+def test_plot_curves_draws_the_three_panels_and_the_evaluations(tmp_path, monkeypatch):
+    """Read off the figure before it becomes pixels; then it is a PNG."""
+    figures = []
+
+    class Watched(log_module.Figure):
+        def __init__(self, **settings):
+            super().__init__(**settings)
+            figures.append(self)
+
+    monkeypatch.setattr(log_module, "Figure", Watched)
+    plot_curves(METRICS, tmp_path / "curves.png")
+
+    reward, length, entropy = figures[0].axes
+    curves = {axes.get_title(): axes.lines[0].get_xydata().tolist() for axes in figures[0].axes}
+    assert curves == {
+        "reward": [[1, 0.5], [2, 0.75]],
+        "response length": [[1, 40], [2, 30]],
+        "entropy": [[1, 0.4], [2, 0.3]],
+    }
+    assert reward.lines[1].get_xydata().tolist() == [[0, 0.25], [2, 0.625]]
+    assert len(length.lines) == len(entropy.lines) == 1
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,115 @@
+"""infra/optimise.py: the optimiser step, and gradients that are not finite."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from toy_runs import read_lines, same_weights, small_config, train_steps
+
+import train
+from infra.checkpoints import RunState
+from infra.optimise import clip_and_step
+from methods import METHODS, Method
+
+NOT_FINITE = [math.inf, -math.inf, math.nan]
+
+
+@pytest.fixture
+def update():
+    """Makes updates of a vector of two numbers with plain gradient descent at a rate of 1."""
+    vector = torch.nn.Parameter(torch.tensor([5.0, 7.0]))
+    policy = torch.nn.ParameterList([vector])
+    optimizer = torch.optim.SGD([vector], lr=1.0)
+    state = RunState()
+
+    def step(gradient, max_grad_norm=1.0):
+        vector.grad = torch.tensor(gradient)
+        return clip_and_step(policy, optimizer, max_grad_norm, state)
+
+    return SimpleNamespace(step=step, vector=vector, state=state)
+
+
+def test_clip_and_step_returns_the_norm_and_clips_to_the_limit(update):
+    assert update.step([3.0, 4.0], max_grad_norm=0.5) == pytest.approx(5)
+    moved = torch.tensor([5.0, 7.0]) - update.vector.detach()
+    torch.testing.assert_close(moved, torch.tensor([0.3, 0.4]))
+
+
+def test_clip_and_step_leaves_a_short_gradient_and_then_forgets_it(update):
+    assert update.step([0.03, 0.04]) == pytest.approx(0.05)
+    torch.testing.assert_close(update.vector.detach(), torch.tensor([4.97, 6.96]))
+    assert update.vector.grad is None
+
+
+@pytest.mark.parametrize("bad", NOT_FINITE)
+def test_clip_and_step_skips_a_gradient_that_is_not_finite(update, bad):
+    norm = update.step([0.1, bad])
+    assert not math.isfinite(norm)
+    assert update.vector.tolist() == [5, 7]
+    assert update.vector.grad is None
+    assert update.state.streak == 1
+
+
+def test_clip_and_step_counts_skips_in_a_row(update):
+    update.step([math.nan, 0.0])
+    update.step([math.inf, 0.0])
+    assert update.state.streak == 2
+    update.step([0.1, 0.0])
+    assert update.state.streak == 0
+
+
+@pytest.mark.parametrize("bad", NOT_FINITE)
+def test_clip_and_step_raises_at_the_third_skip_in_a_row(update, bad):
+    update.state.streak = 2  # two before, perhaps in an earlier step
+    with pytest.raises(FloatingPointError, match="not finite in 3 updates in a row"):
+        update.step([bad, 0.0])
+    assert update.vector.tolist() == [5, 7]
+
+
+# ---- in a run ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exploding(monkeypatch):
+    """A method whose weights are infinite in the steps of the set that this gives."""
+    bad = set()
+    done = []
+
+    def weights(tokens, flags):
+        done.append("a step")
+        weight = math.inf if len(done) in bad else 1.0
+        return torch.full_like(tokens.advantage, weight)
+
+    monkeypatch.setitem(METHODS, "exploding", Method(weights=weights))
+    return bad
+
+
+def exploding_config(folder, steps):
+    """One update a step."""
+    cfg = small_config(folder, "--mini-batch", "8", steps=steps)
+    cfg.method = "exploding"
+    return cfg
+
+
+def test_a_skipped_update_is_counted_and_changes_nothing(exploding, tmp_path, base):
+    exploding.add(1)
+    run = train_steps(exploding_config(tmp_path, steps=1))
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["skipped_updates"] == 1
+    assert row["grad_norm"] == 0
+    assert same_weights(run.policy, base[0])
+
+
+def test_three_skipped_updates_in_a_row_stop_the_run(exploding, tmp_path, monkeypatch):
+    """The step after the last good one writes no checkpoint, although one is due."""
+    exploding |= {4, 5, 6}
+    cfg = exploding_config(tmp_path, steps=9)
+    monkeypatch.setattr(train, "parse_config", lambda argv: cfg)
+    with pytest.raises(SystemExit) as stopped:
+        train.main([])
+    assert "not finite in 3 updates in a row" in stopped.value.code
+    assert "lower --lr" in stopped.value.code
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-000002"]
+    steps = [row["step"] for row in read_lines(tmp_path / "metrics.jsonl")]
+    assert steps == [1, 2, 3, 4, 5]

@@ -1,0 +1,65 @@
+"""Small runs of the toy, and what they leave behind.
+
+A step has 8 prompts x 4 responses. The base model is right some four times in ten, so a group has
+equal rewards about one time in seven, and all eight groups of a step once in several million.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+
+import train
+from infra.ranks import full_tensor
+
+ROOT = Path(__file__).parent.parent
+PROBLEMS = str(ROOT / "tests" / "data" / "toy_problems.jsonl")  # 48 of toy.problems(seed=1)
+
+SMALL = [
+    *("--prompts", "8"),
+    *("--group-size", "4"),
+    *("--mini-batch", "4"),
+    *("--save-every", "2"),
+    *("--eval-every", "2"),
+    *("--data", PROBLEMS),
+    *("--eval-data", PROBLEMS),
+]
+
+
+def train_small(folder: Path, *flags: str, steps: int) -> list[dict]:
+    """train.py from the command line to its last line; the run's metrics."""
+    train.main([*SMALL, "--steps", str(steps), "--output-dir", str(folder), *flags])
+    return read_lines(folder / "metrics.jsonl")
+
+
+def small_config(folder: Path, *flags: str, steps: int) -> train.Config:
+    """The configuration of such a run without evaluations."""
+    command = [*SMALL, "--eval-data", "", "--steps", str(steps), "--output-dir", str(folder)]
+    return train.parse_config([*command, *flags])
+
+
+def train_steps(cfg: train.Config) -> train.Run:
+    """Every step of a run, without the export and the report at its end."""
+    run = train.prepare(cfg)
+    for step in range(run.state.step + 1, cfg.steps + 1):
+        train.train_step(run, step)
+    return run
+
+
+def read_lines(path: Path) -> list[dict]:
+    """The lines of a .jsonl file without the wall-clock times, in which equal runs may differ."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row.pop("seconds", None)
+    return rows
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file below `folder`, as bytes."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
+    """Whether two models, sharded or not, agree in every parameter to the last bit."""
+    pairs = zip(a.parameters(), b.parameters(), strict=True)
+    return all(torch.equal(full_tensor(x).cpu(), full_tensor(y).cpu()) for x, y in pairs)
