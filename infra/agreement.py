@@ -5,10 +5,11 @@ of these trains or samples another model, and no error tells. So a few tokens go
 the plain model, through `Policy`, and through `generate` with the sampler's own cache. Where their
 log-probabilities differ by more than rounding does, the model is refused.
 
-It costs the plain model once more, on the first rank: its file read and its weights on that rank's
-device, in the dtype of the computation, freed before anything else is there; and on every rank two
-forward passes and LED + 1 of the sampler's over 50 tokens. It cannot see what only shows beyond
-these: a sliding window or a rotary scheme that begins after the longest of LENGTHS.
+It costs the plain model once more, on the first rank: its files read again, its weights on that
+rank's host and device in the dtype of the computation, freed before Adam's moments are made; and on
+every rank two forward passes and LED + 1 of the sampler's over 50 tokens. It cannot see what only
+shows beyond the longest of LENGTHS (a sliding window, a rotary scheme that begins later), nor a
+difference below the bound, which in bfloat16 is wide.
 
 Shapes: L tokens of a sequence, V vocabulary.
 """

@@ -155,9 +155,9 @@ def read_weights(policy: Policy, folder: Path) -> None:
         ) from error
     if missing:
         raise UserError(
-            f"--model {folder}: its safetensors have no {missing[0]} ({len(missing)} such): either "
-            "they are not of this config.json, or transformers renames or joins tensors of "
-            f"{type(policy.lm).__name__} as it loads them, as it does with experts: not read here"
+            f"--model {folder}: its safetensors do not fit its config.json, or are of a kind whose "
+            f"tensors transformers joins or renames as it loads them (experts, say), and not read "
+            f"here: {type(policy.lm).__name__} wants {missing[0]} ({len(missing)} such)"
         )
 
 

@@ -76,10 +76,10 @@ REFUSED = {
 WHY = {  # a part of the line that refuses it
     "bert": "cls.predictions.transform.dense.weight between its body and its head",
     "gpt_neox_japanese": "pass --no-recompute",
-    "gpt_neox": "no lm_head.weight",
+    "gpt_neox": "GPTNeoXForCausalLM wants lm_head.weight",
     "mamba": "LinearAttentionLayer",
-    "qwen3_moe": "no model.layers.0.mlp.experts.down_proj",
-    "mixtral": "no model.layers.0.mlp.experts.down_proj",
+    "qwen3_moe": "wants model.layers.0.mlp.experts.down_proj",
+    "mixtral": "wants model.layers.0.mlp.experts.down_proj",
 }
 CONFIGS = EXACT | REFUSED
 
