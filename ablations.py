@@ -214,8 +214,14 @@ def check_flags(flags: AblationFlags) -> None:
         raise UserError(f"--delta-variant random uses no proxy: drop --proxy {flags.proxy}")
 
 
-def check_model(flags: AblationFlags, config) -> None:
-    """Raise UserError where the model is too large for the proxy."""
+def check_model(flags: AblationFlags, policy) -> None:
+    """Raise UserError where the model is too large for the proxy, or its head not a matrix."""
+    if flags.proxy != "lm_head" and not policy.lm_head().is_matrix:
+        raise UserError(
+            f"--proxy {flags.proxy} takes the logits for W h, and the head of "
+            f"{type(policy.lm).__name__} has a bias or a soft cap: take --proxy lm_head"
+        )
+    config = policy.lm.config
     if flags.proxy == "exact" and config.vocab_size * config.hidden_size > MOST_NUMBERS:
         raise UserError(
             "--proxy exact keeps vocabulary x hidden numbers a token: "

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
+from infra.architecture import refuse_length
 from infra.errors import UserError
 from infra.files import append_line, complete_lines, write_aside
 from infra.flags import (
@@ -201,13 +202,15 @@ def sample_benchmark(
 ) -> None:
     """Append this rank's missing responses to its file in `folder`, a few problems at a time.
 
-    Raises UserError if a prompt is longer than --max-prompt-tokens.
+    Raises UserError if a prompt is longer than --max-prompt-tokens, or with its response longer
+    than the model's positions.
     """
     kept, prompts = encode_prompts(
         problems, tokenizer, config.max_prompt_tokens, config.prompt_template
     )
     if len(kept) < len(problems):
         raise UserError(f"{folder.name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+    refuse_length(lm.config, prompts, config.max_new_tokens)
 
     folder.mkdir(parents=True, exist_ok=True)
     saved = saved_responses(folder)

@@ -29,6 +29,7 @@ from ablations import AblationFlags
 from delta import delta_coefficients
 from evaluate import sample_grades
 from grpo import clipped_tokens, group_advantages
+from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
 from infra.errors import Interrupted, Stop, UserError
 from infra.flags import (
@@ -238,10 +239,11 @@ def prepare(cfg: "Config") -> Run:
     held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
 
     policy, tokenizer = load_policy(model_folder(cfg), cfg.temperature, cfg.recompute)
-    ablations.check_model(cfg, policy.lm.config)
+    ablations.check_model(cfg, policy)
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
+    refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
 
     if rank == 0:
         open_run(cfg)  # all that can be wrong with the flags has been seen by now

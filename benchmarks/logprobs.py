@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.tables import table_line
 from benchmarks.timing import alternate, peak_memory, spread
-from infra.policy import TokenLogprobs
+from infra.policy import Head, token_logprobs
 
 VOCABULARY = 151936
 HIDDEN = 512
@@ -32,7 +32,7 @@ def in_one_piece(hidden: torch.Tensor, head: torch.Tensor, token: torch.Tensor) 
 
 def in_blocks(hidden: torch.Tensor, head: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
     """The same as training computes it: [N]."""
-    logprob, _ = TokenLogprobs.apply(hidden, head, token, 1.0, False)
+    logprob, _ = token_logprobs(hidden, Head(head), token, with_entropy=False)
     return logprob
 
 

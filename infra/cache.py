@@ -8,7 +8,8 @@ sampling those of finished responses are dropped (`keep`), and those of arriving
     e f g h i     4 columns        . . j k     a new one       . . j k
     . . . j k                                                  . x y z
 
-The last token of a sequence is not in its cache: `generate` feeds it, and samples the next.
+The last token of a sequence is not in its cache: `generate` feeds it, and samples the next. Layers
+with a sliding window keep all columns, too: the mask that transformers makes hides the old ones.
 
 Shapes: R responses in flight, L columns of the longest.
 """
@@ -20,6 +21,8 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
+
+from infra.architecture import takes
 
 SPARE = 64  # columns that a layer has free after it grew; as many as rollout.CHUNK adds
 SHARE_OF_FREE_MEMORY = 0.6  # for the cache; the rest is for logits, copies and what fragments
@@ -93,17 +96,14 @@ def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     keys = [tuple(sequence.tolist()) for sequence in sequences]
     place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     ids, mask = left_padded([torch.tensor(key) for key in place], lm.device)
-    positions = (mask.cumsum(1) - 1).clamp_min(0)
+    inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
+    if takes(lm.base_model, "position_ids"):  # without it positions come from the mask alone
+        positions = (mask.cumsum(1) - 1).clamp_min(0)
+        inputs["position_ids"] = positions[:, :-1]
 
     cache = DynamicCache()
     cache.layer_class_to_replicate = GrowingLayer
-    lm.base_model(
-        input_ids=ids[:, :-1],
-        attention_mask=mask[:, :-1],
-        position_ids=positions[:, :-1],
-        past_key_values=cache,
-        use_cache=True,
-    )
+    lm.base_model(**inputs, past_key_values=cache, use_cache=True)
     return keep(cache, [place[key] for key in keys], ids.shape[1] - 1)
 
 
@@ -136,8 +136,10 @@ def stacked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def cache_bytes(config, itemsize: int) -> int:
     """Bytes of keys and values that a token takes: 147,456 for Qwen3-8B in bfloat16."""
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * head * itemsize
+    heads = config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
+    return 2 * config.num_hidden_layers * key_value_heads * head_size * itemsize
 
 
 def free_cache_tokens(lm) -> int:

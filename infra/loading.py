@@ -13,6 +13,20 @@ from huggingface_hub import snapshot_download
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from infra.agreement import (
+    check_policy,
+    check_sampler,
+    own_logits,
+    plain_model,
+    random_sequences,
+)
+from infra.architecture import (
+    decoder_layers,
+    recompute_in_backward,
+    refuse_config,
+    refuse_model,
+    without_dropout,
+)
 from infra.errors import UserError
 from infra.policy import Policy
 from infra.ranks import device_mesh, shard, this_device
@@ -27,20 +41,59 @@ def locate(name: str | Path) -> tuple:
         if not folder.is_dir():  # one rank of a node downloads while the others wait
             folder = Path(snapshot_download(str(name), allow_patterns=DOWNLOADED))
         config = AutoConfig.from_pretrained(folder)
-        return folder, config, AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
         raise UserError(
             f"--model {name}: no model in such a folder, nor on the hub as far as it can be "
             f"reached ({str(error).splitlines()[0]}); with no network, pass a folder "
             "(elsewhere: hf download ID --local-dir FOLDER)"
         ) from error
+    refuse_config(name, config)
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--model {name}: no tokenizer in {folder} ({str(error).splitlines()[0]}): "
+            "put the model's tokenizer.json and tokenizer_config.json there"
+        ) from error
+    return folder, config, tokenizer
+
+
+def check_files(name: str | Path, folder: Path, config, tokenizer) -> None:
+    """Raise UserError for weights and tokenizers that do not serve."""
+    if not list(folder.glob("*.safetensors")):
+        raise UserError(
+            f"--model {name}: no .safetensors in {folder}, and other weights are not read: convert "
+            "them (AutoModelForCausalLM.from_pretrained(...).save_pretrained(FOLDER))"
+        )
+    words = max(tokenizer.get_vocab().values()) + 1
+    if words > config.vocab_size:
+        raise UserError(
+            f"--model {name}: its tokenizer has {words} ids and its embedding {config.vocab_size}: "
+            "pass the tokenizer that belongs to it, or resize the embedding"
+        )
+
+
+def check_end_token(name: str | Path, lm, tokenizer) -> None:
+    """Raise UserError where nothing says how a response ends."""
+    if tokenizer.eos_token_id is None and lm.generation_config.eos_token_id is None:
+        raise UserError(
+            f"--model {name}: neither its tokenizer nor its generation_config.json names an end "
+            "token: set eos_token in its tokenizer_config.json"
+        )
 
 
 def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
     """(model, tokenizer), whole, on the GPU if there is one. Raises UserError."""
-    folder, _, tokenizer = locate(name)
-    lm = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    return lm.to(this_device()).eval(), tokenizer
+    folder, config, tokenizer = locate(name)
+    check_files(name, folder, config, tokenizer)
+    lm = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(this_device()).eval()
+    refuse_model(name, lm)
+    check_end_token(name, lm, tokenizer)
+
+    sequences = random_sequences(config.vocab_size)
+    check_sampler(name, lm, sequences, own_logits(lm, sequences))
+    return lm, tokenizer
 
 
 def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> tuple:
@@ -49,52 +102,63 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
     name: folder or hub id.
     temperature: of sampling and log-probabilities.
     recompute: activation checkpointing per layer.
-    Raises UserError.
+    Raises UserError, also where the result is not the model that from_pretrained gives.
     """
     folder, config, tokenizer = locate(name)
-    config.attention_dropout = 0.0  # with dropout the ratio would not be 1 at θ_old
+    check_files(name, folder, config, tokenizer)
     with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        lm = AutoModelForCausalLM.from_config(without_dropout(config), dtype=torch.float32).eval()
     if (folder / "generation_config.json").exists():
         lm.generation_config = GenerationConfig.from_pretrained(folder)
+    refuse_model(name, lm)
+    check_end_token(name, lm, tokenizer)
 
     policy = Policy(lm, temperature)
     policy.twin = [copy.deepcopy(lm)]
+    layers = decoder_layers(lm)
     if recompute:
-        lm.activation_checkpointing_enable({"use_reentrant": False})
-        lm.base_model.layers.train()  # transformers recomputes layers in training mode only
+        recompute_in_backward(lm, layers)
 
-    shard(policy, lm.base_model.layers, device_mesh())
+    shard(policy, layers, device_mesh())
     policy.to_empty(device=this_device())
     lm.tie_weights()
-    fill_rotary_buffers(lm, config)
-    read_weights(policy, folder, config)
+    read_weights(policy, folder)
+
+    plain = plain_model(folder, config)
+    for buffer_name, buffer in lm.named_buffers():
+        buffer.copy_(plain.buffers[buffer_name])
     initialise_sharding(policy)
+    check_policy(name, policy, plain)
+    policy.reshard()
     return policy, tokenizer
 
 
-def fill_rotary_buffers(lm: torch.nn.Module, config) -> None:
-    """Compute the rotary embeddings' buffers, which stand in no file."""
-    for module in lm.modules():
-        if hasattr(module, "inv_freq"):
-            fresh = type(module)(config).to(this_device())
-            module._buffers.update(fresh._buffers)
-
-
-def read_weights(policy: Policy, folder: Path, config) -> None:
+def read_weights(policy: Policy, folder: Path) -> None:
     """Every rank reads its slices of the safetensors and nothing else. Raises UserError."""
-    weights = {
-        name.removeprefix("lm."): shard for name, shard in get_model_state_dict(policy).items()
-    }
-    if config.tie_word_embeddings:
-        del weights["lm_head.weight"]  # it is the embedding, and in no file
+    tied = policy.lm.all_tied_weights_keys  # {"lm_head.weight": ...}: one of the pair is in a file
+    weights = {}
+    for name, its_shard in get_model_state_dict(policy).items():
+        name = name.removeprefix("lm.")
+        if name not in tied:
+            weights[name] = its_shard
+
+    reader = dcp.HuggingFaceStorageReader(str(folder))
     try:
-        dcp.load(weights, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
+        held = reader.read_metadata().state_dict_metadata
+        missing = sorted(weights.keys() - held.keys())
+        if not missing:
+            dcp.load(weights, storage_reader=reader)
     except (dcp.api.CheckpointException, OSError, ValueError) as error:
         raise UserError(
             f"--model {folder}: its safetensors do not fit its config.json "
             f"({str(error).splitlines()[-1]})"
         ) from error
+    if missing:
+        raise UserError(
+            f"--model {folder}: its safetensors do not fit its config.json, or are of a kind whose "
+            f"tensors transformers joins or renames as it loads them (experts, say), and not read "
+            f"here: {type(policy.lm).__name__} wants {missing[0]} ({len(missing)} such)"
+        )
 
 
 def initialise_sharding(policy: Policy) -> None:

@@ -34,6 +34,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 
 import toy
+from infra.architecture import count_parameters, decoder_layers
 from infra.cache import SHARE_OF_FREE_MEMORY, cache_bytes
 from infra.loading import locate
 from infra.policy import LOGIT_BLOCK
@@ -88,16 +89,11 @@ class Sizes:
         return self.parameters - self.layers * self.layer
 
 
-def count_parameters(module: torch.nn.Module) -> int:
-    """Parameters of a module; tied ones once."""
-    return sum(p.numel() for p in module.parameters())
-
-
 def sizes_of(config: PreTrainedConfig) -> Sizes:
     """The sizes of a decoder-only model, whose weights are not made."""
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config)
-    layers = lm.base_model.layers
+    layers = decoder_layers(lm)
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     return Sizes(
@@ -106,7 +102,8 @@ def sizes_of(config: PreTrainedConfig) -> Sizes:
         layers=len(layers),
         hidden=config.hidden_size,
         attention=heads * head_size,
-        mlp=config.intermediate_size,
+        # GPT-2, OPT and BLOOM call it otherwise or not at all: it is four times the hidden size.
+        mlp=getattr(config, "intermediate_size", 4 * config.hidden_size),
         vocabulary=config.vocab_size,
     )
 

@@ -11,6 +11,7 @@ rank, H hidden size, V vocabulary.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -33,51 +34,104 @@ class TokenRows(NamedTuple):
     token: torch.Tensor  # [N] ids
 
 
-class TokenLogprobs(torch.autograd.Function):
-    """(log p of `token`, entropy), both [N] float32, of softmax(W h / temperature).
+@dataclass(frozen=True)
+class Head:
+    """What makes logits of a hidden state h: cap tanh(scale (W h + b) / cap) / temperature.
 
-    hidden: [N, H]; head: W [V, H]; token: [N].
+    Without a cap: scale (W h + b) / temperature.
+    """
+
+    weight: torch.Tensor  # W [V, H]
+    bias: torch.Tensor | None = None  # b [V]
+    scale: float = 1.0
+    cap: float | None = None
+    temperature: float = 1.0
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the logits are a matrix times h."""
+        return self.bias is None and self.cap is None
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[n, H] -> [n, V] float32: in bfloat16 logits cost up to 0.06 nats."""
+        logits = product(hidden, self.weight.T)
+        if self.bias is not None:
+            logits += self.bias
+        if self.cap is None:
+            return logits.mul_(self.scale / self.temperature)
+        return logits.mul_(self.scale / self.cap).tanh_().mul_(self.cap / self.temperature)
+
+    def slope(self, logits: torch.Tensor) -> torch.Tensor | float:
+        """The derivative of `logits` [n, V] by W h + b, element by element."""
+        slope = self.scale / self.temperature
+        if self.cap is None:
+            return slope
+        tanh = logits * (self.temperature / self.cap)
+        return tanh.square_().neg_().add_(1).mul_(slope)  # tanh' = 1 - tanh²
+
+
+def token_logprobs(
+    hidden: torch.Tensor, head: Head, token: torch.Tensor, with_entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(log p of `token`, entropy), both [N] float32, of the softmax of the head's logits.
+
+    hidden: [N, H]; token: [N]. Entropies are NaN without `with_entropy`.
+    """
+    return TokenLogprobs.apply(hidden, head.weight, head.bias, head, token, with_entropy)
+
+
+class TokenLogprobs(torch.autograd.Function):
+    """`token_logprobs`; weight and bias are those of `head`, given again for their gradients.
+
     Works in blocks of rows, forward and again backward, so that nothing of size [N, V] exists: at
-    V = 151,936 one response of 20,000 tokens would take 12 GB. Logits are float32: in bfloat16
-    they cost up to 0.06 nats.
+    V = 151,936 one response of 20,000 tokens would take 12 GB.
     """
 
     @staticmethod
-    def forward(ctx, hidden, head, token, temperature, with_entropy):
-        ctx.save_for_backward(hidden, head, token)
-        ctx.temperature = temperature
+    def forward(ctx, hidden, weight, bias, head, token, with_entropy):
+        ctx.save_for_backward(hidden, token)
+        ctx.head = head
         logprob = torch.empty(len(token), device=hidden.device)
         entropy = torch.full_like(logprob, torch.nan)
-        for block, logp in TokenLogprobs.blocks(hidden, head, temperature):
+        for block, logits in TokenLogprobs.blocks(hidden, head):
+            logp = logits.log_softmax(dim=-1)
             logprob[block] = logp.gather(1, token[block, None]).squeeze(1)
             if with_entropy:
                 entropy[block] = -(logp.exp() * logp).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
-            del logp  # before the next block is made
+            del logits, logp  # before the next block is made
         ctx.mark_non_differentiable(entropy)
         return logprob, entropy
 
     @staticmethod
     def backward(ctx, grad, _):
-        hidden, head, token = ctx.saved_tensors
+        hidden, token = ctx.saved_tensors
+        head = ctx.head
+        weight, bias = head.weight, head.bias
         grad_hidden = torch.empty_like(hidden)
-        grad_head = torch.zeros_like(head, dtype=torch.float32)
-        for block, logp in TokenLogprobs.blocks(hidden, head, ctx.temperature):
-            upstream = grad[block, None] / ctx.temperature
-            grad_logits = logp.exp_().mul_(-upstream)  # (e_y - p) ∂L/∂log p / temperature, in place
-            grad_logits.scatter_add_(1, token[block, None], upstream)
-            grad_hidden[block] = grad_logits.to(head.dtype) @ head
-            grad_head += product(grad_logits.to(hidden.dtype).T, hidden[block])
-            del logp, grad_logits
-        return grad_hidden, grad_head.to(head.dtype), None, None, None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
+        for block, logits in TokenLogprobs.blocks(hidden, head):
+            upstream = grad[block, None]
+            slope = head.slope(logits)
+            grad_z = logits.log_softmax(dim=-1).exp_().mul_(-upstream)  # (e_y - p) ∂L/∂log p
+            grad_z.scatter_add_(1, token[block, None], upstream)
+            grad_z *= slope  # by z = W h + b
+            grad_hidden[block] = grad_z.to(weight.dtype) @ weight
+            grad_weight += product(grad_z.to(hidden.dtype).T, hidden[block])
+            if bias is not None:
+                grad_bias += grad_z.sum(dim=0)
+            del logits, slope, grad_z
+        if bias is not None:
+            grad_bias = grad_bias.to(bias.dtype)
+        return grad_hidden, grad_weight.to(weight.dtype), grad_bias, None, None, None
 
     @staticmethod
-    def blocks(hidden, head, temperature) -> Iterator[tuple[slice, torch.Tensor]]:
-        """(slice, log p [rows, V]) over blocks of LOGIT_BLOCK numbers."""
-        size = max(1, LOGIT_BLOCK // len(head))
+    def blocks(hidden: torch.Tensor, head: Head) -> Iterator[tuple[slice, torch.Tensor]]:
+        """(slice, logits [rows, V]) over blocks of LOGIT_BLOCK numbers."""
+        size = max(1, LOGIT_BLOCK // len(head.weight))
         for start in range(0, len(hidden), size):
             block = slice(start, start + size)
-            logits = product(hidden[block], head.T).div_(temperature)
-            yield block, logits.log_softmax(dim=-1)
+            yield block, head.logits(hidden[block])
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -116,10 +170,9 @@ class Policy(torch.nn.Module):
         hidden = states[:, :-1][is_response[:, 1:]]  # [N, H]: the state at t-1 predicts token t
         token = ids[is_response]  # [N]
 
-        head = self.lm.get_output_embeddings().weight  # [V, H]
         # Entropies cost a tenth of an update at a large vocabulary, and nothing there reads them.
         with_entropy = not torch.is_grad_enabled()
-        logprob, entropy = TokenLogprobs.apply(hidden, head, token, self.temperature, with_entropy)
+        logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy)
         # A module of FSDP may return no view: its hooks would warn of it.
         return TokenRows(logprob, entropy, hidden.detach().clone(), token)
 
@@ -136,9 +189,21 @@ class Policy(torch.nn.Module):
         longest = int((prompt + response).max())
         return self(rollouts.ids[index, :longest], prompt, response)
 
+    def lm_head(self) -> Head:
+        """The model's head; under FSDP its tensors are whole inside `forward` only."""
+        linear = self.lm.get_output_embeddings()
+        scale, cap = scale_and_cap(self.lm.config)
+        return Head(linear.weight, linear.bias, scale, cap, self.temperature)
+
     def head(self) -> torch.Tensor:
-        """W / temperature [V, H], whole: the logits are W h. All ranks call together."""
-        return full_tensor(self.lm.get_output_embeddings().weight.detach()) / self.temperature
+        """The matrix [V, H] that makes logits of h, whole; ValueError where the head is more.
+
+        All ranks call together.
+        """
+        head = self.lm_head()
+        if not head.is_matrix:
+            raise ValueError("the logits are no matrix times h: the head has a bias or a soft cap")
+        return full_tensor(head.weight.detach()) * (head.scale / head.temperature)
 
     @contextmanager
     def plain(self) -> Iterator[torch.nn.Module]:
@@ -155,6 +220,19 @@ class Policy(torch.nn.Module):
         finally:
             for module in shards:
                 module.reshard()
+
+
+def scale_and_cap(config) -> tuple[float, float | None]:
+    """(scale, cap) of the head, as Cohere, Granite and Gemma name theirs in config.json.
+
+    A model with anything else between W h and its logits is refused at load (infra/agreement.py).
+    """
+    scale = 1.0
+    if isinstance(getattr(config, "logit_scale", None), float):
+        scale *= config.logit_scale
+    if getattr(config, "logits_scaling", None):
+        scale /= config.logits_scaling
+    return scale, getattr(config, "final_logit_softcapping", None)
 
 
 @torch.no_grad()

@@ -18,8 +18,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
 from infra import ranks
+from infra.architecture import decoder_layers, recompute_in_backward
 from infra.memory import qwen3
-from infra.policy import Policy, TokenLogprobs, TokenRows
+from infra.policy import Policy, TokenRows, token_logprobs
 
 
 class EveryTokenAResponse(Policy):
@@ -32,8 +33,7 @@ class EveryTokenAResponse(Policy):
         states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, H]
         hidden = states.flatten(0, 1)  # [N, H]
         token = ids.flatten()  # [N]
-        head = self.lm.get_output_embeddings().weight  # [V, H]
-        logprob, entropy = TokenLogprobs.apply(hidden, head, token, self.temperature, False)
+        logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy=False)
         return TokenRows(logprob, entropy, hidden.detach().clone(), token)
 
 
@@ -45,11 +45,11 @@ def precision_of_gpus() -> MixedPrecisionPolicy:
 def sharded_policy(size: str, mesh: DeviceMesh) -> Policy:
     """The policy as load_policy makes it on GPUs, of fake tensors."""
     lm = AutoModelForCausalLM.from_config(qwen3(size), dtype=torch.float32).eval()
-    lm.activation_checkpointing_enable({"use_reentrant": False})
-    lm.base_model.layers.train()
+    layers = decoder_layers(lm)
+    recompute_in_backward(lm, layers)
     policy = EveryTokenAResponse(lm)
     ranks.MixedPrecisionPolicy = precision_of_gpus  # the mesh is one of CPUs
-    ranks.shard(policy, lm.base_model.layers, mesh)
+    ranks.shard(policy, layers, mesh)
     return policy
 
 

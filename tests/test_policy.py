@@ -9,7 +9,7 @@ from torch.autograd import grad
 import toy
 from infra import policy as policy_module
 from infra.packing import plan_mini_batches
-from infra.policy import Policy, TokenLogprobs, old_log_probabilities
+from infra.policy import Head, Policy, TokenLogprobs, old_log_probabilities, token_logprobs
 from methods import row_proxy
 
 
@@ -124,36 +124,46 @@ def test_rows_of_no_responses_are_none_and_can_go_backward(base, batch):
 # ---- log-probabilities in blocks -------------------------------------------------------------
 
 
-def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(monkeypatch):
-    """Values, entropies and both gradients, over four blocks, at a temperature that is not 1."""
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("scale, cap", [(1.0, None), (0.3, None), (1.0, 2.0), (1.7, 2.0)])
+def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(
+    bias, scale, cap, monkeypatch
+):
+    """Values, entropies and all gradients, over four blocks, at a temperature that is not 1."""
     V, T = 50, 0.7
     monkeypatch.setattr(policy_module, "LOGIT_BLOCK", 20 * V)
     g = torch.Generator().manual_seed(0)
     hidden = torch.randn(70, 3, generator=g, requires_grad=True)
-    head = torch.randn(V, 3, generator=g, requires_grad=True)
+    weight = torch.randn(V, 3, generator=g, requires_grad=True)
+    b = torch.randn(V, generator=g, requires_grad=True) if bias else None
     token = torch.randint(V, (70,), generator=g)
     upstream = torch.randn(70, generator=g)
-    assert len(list(TokenLogprobs.blocks(hidden, head, T))) == 4
+    head = Head(weight, b, scale, cap, T)
+    assert len(list(TokenLogprobs.blocks(hidden, head))) == 4
 
-    logp = (hidden @ head.T / T).log_softmax(-1)
+    logits = torch.nn.functional.linear(hidden, weight, b) * scale
+    if cap:
+        logits = torch.tanh(logits / cap) * cap
+    logp = (logits / T).log_softmax(-1)
     logprob = logp.gather(1, token[:, None]).squeeze(1)
-    wanted = grad(logprob, (hidden, head), upstream)
+    inputs = [hidden, weight, b] if bias else [hidden, weight]
+    wanted = grad(logprob, inputs, upstream)
     entropy = -(logp.exp() * logp).sum(1).detach()
 
-    ours, no_entropy = TokenLogprobs.apply(hidden, head, token, T, False)
+    ours, no_entropy = token_logprobs(hidden, head, token, with_entropy=False)
     torch.testing.assert_close(ours, logprob)
     assert no_entropy.isnan().all()
-    for gradient, expected in zip(grad(ours, (hidden, head), upstream), wanted, strict=True):
+    for gradient, expected in zip(grad(ours, inputs, upstream), wanted, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
-    _, with_entropy = TokenLogprobs.apply(hidden, head, token, T, True)
+    _, with_entropy = token_logprobs(hidden, head, token, with_entropy=True)
     torch.testing.assert_close(with_entropy, entropy, rtol=1e-4, atol=1e-5)
 
 
 def test_token_logprobs_entropy_of_a_certain_token_is_zero():
     """0 log 0 = 0: a probability that underflows leaves no NaN."""
     hidden = torch.tensor([[1e4]])
-    head = torch.tensor([[1.0], [-1.0]])
-    logprob, entropy = TokenLogprobs.apply(hidden, head, torch.tensor([0]), 1.0, True)
+    head = Head(torch.tensor([[1.0], [-1.0]]))
+    logprob, entropy = token_logprobs(hidden, head, torch.tensor([0]), with_entropy=True)
     assert logprob.item() == entropy.item() == 0
 
 

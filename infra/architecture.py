@@ -1,0 +1,127 @@
+"""What a model must be to be trained here, as far as its config and its modules tell.
+
+Whether its numbers are right is no matter of names: infra/agreement.py measures that at every load.
+What is refused here would end in a traceback, in memory that runs full or in an untrue message.
+"""
+
+import inspect
+from pathlib import Path
+
+import torch
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from infra.errors import UserError
+
+# Layers of whose past nothing is needed but keys and values, as infra/cache.py holds them.
+KEYS_AND_VALUES = (DynamicLayer, DynamicSlidingWindowLayer)
+
+
+def refuse_config(name: str | Path, config) -> None:
+    """Raise UserError for an architecture that cannot be trained or sampled here."""
+    kind = config.model_type
+    if config.get_text_config() is not config:
+        raise UserError(
+            f"--model {name}: {kind} wraps a language model for images or sound: pass one of text"
+        )
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
+        raise UserError(f"--model {name}: {kind} is no causal language model")
+    if getattr(config, "quantization_config", None) is not None:
+        raise UserError(f"--model {name}: its weights are quantised: pass the original model")
+
+    for layer in DynamicCache(config=config).layers:
+        if type(layer) not in KEYS_AND_VALUES:
+            raise UserError(
+                f"--model {name}: {kind} keeps more of the past than keys and values in each layer "
+                f"({type(layer).__name__}), and the sampler cannot: pass a plain transformer"
+            )
+
+
+def refuse_model(name: str | Path, lm: torch.nn.Module) -> None:
+    """Raise UserError for a model whose parts are not where a causal transformer has them."""
+    kind = type(lm).__name__
+    if lm.base_model is lm or not takes(lm.base_model, "past_key_values"):
+        raise UserError(
+            f"--model {name}: {kind} has no body of its own that takes a cache of keys and values, "
+            "and the sampler needs one: pass a plain transformer"
+        )
+    head = lm.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear):
+        raise UserError(f"--model {name}: {kind} has no matrix as its head: pass another model")
+    known = {id(p) for part in (lm.base_model, head) for p in part.parameters()}
+    for parameter_name, parameter in lm.named_parameters():
+        if id(parameter) not in known:
+            raise UserError(
+                f"--model {name}: {kind} has {parameter_name} between its body and its head, or "
+                "beside them, and that is not known here: pass a plain transformer"
+            )
+    if decoder_layers(lm) is None:
+        raise UserError(
+            f"--model {name}: {kind} has no list of layers to shard: pass another model"
+        )
+
+
+def takes(module: torch.nn.Module, argument: str) -> bool:
+    """Whether the module's forward has an argument of that name."""
+    return argument in inspect.signature(type(module).forward).parameters
+
+
+def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList | None:
+    """The body's layers: of its module lists the one with the most parameters; None without one."""
+    lists = [part for part in lm.base_model.modules() if isinstance(part, torch.nn.ModuleList)]
+    return max(lists, key=count_parameters, default=None)
+
+
+def count_parameters(module: torch.nn.Module) -> int:
+    """Parameters of a module; tied ones once."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def without_dropout(config):
+    """Set every rate of dropout to 0: with dropout the ratio would not be 1 at θ_old.
+
+    Architectures name them `attention_dropout`, `resid_pdrop`, `hidden_dropout_prob`, `layerdrop`.
+    """
+    for key, value in vars(config).items():
+        if "drop" in key and isinstance(value, float):
+            setattr(config, key, 0.0)
+    return config
+
+
+def recompute_in_backward(lm: torch.nn.Module, layers: torch.nn.ModuleList) -> None:
+    """Activation checkpointing: each layer keeps its input only, and is run again in backward.
+
+    Raises UserError where the architecture has none.
+    """
+    if not lm.supports_gradient_checkpointing:
+        raise UserError(f"{type(lm).__name__} cannot recompute its layers: pass --no-recompute")
+    lm.activation_checkpointing_enable({"use_reentrant": False})
+    for layer in layers:
+        layer.training = True  # transformers asks for it; the parts of the layer stay in eval mode
+
+
+def most_tokens(config) -> int | None:
+    """The longest sequence for which the positions are meant; None without a limit."""
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is None or limit < 1:
+        return None
+    schemes = getattr(config, "rope_parameters", None) or {}
+    if "rope_type" in schemes:
+        schemes = {"all layers": schemes}
+    for scheme in schemes.values():
+        if isinstance(scheme, dict) and scheme.get("rope_type") == "longrope":
+            # Beyond it the longest sequence of a batch chooses the frequencies for all of them.
+            limit = min(limit, scheme["original_max_position_embeddings"])
+    return limit
+
+
+def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
+    """Raise UserError where a prompt and its response may outgrow the model's positions."""
+    limit = most_tokens(config)
+    longest = max((len(prompt) for prompt in prompts), default=0)
+    if limit is not None and longest + max_new_tokens > limit:
+        raise UserError(
+            f"--max-new-tokens {max_new_tokens} after a prompt of {longest} tokens exceeds the "
+            f"{limit} tokens for which the positions of this {config.model_type} are made: "
+            f"lower it to {max(0, limit - longest)}"
+        )

@@ -1,0 +1,108 @@
+"""Tiny models of many architectures with random weights, as folders that `--model` takes."""
+
+import functools
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+import toy
+
+VOCABULARY = 40  # more than the tokenizer's 30
+
+SMALL = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+GPT2_NAMES = {
+    "vocab_size": VOCABULARY,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 128,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+WINDOW = {"sliding_window": 8}
+ALTERNATING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
+SHARP = {"query_pre_attn_scalar": 8}
+
+# Dropout is on wherever the architecture has one, so that a test sees whether it is heeded.
+EXACT = {
+    "llama": {"attention_dropout": 0.1},
+    "qwen2": {"attention_dropout": 0.1},
+    "qwen3": {"tie_word_embeddings": True},
+    "mistral": WINDOW,
+    "olmo2": {},
+    "olmo3": ALTERNATING,
+    "gemma": {},
+    "gemma2": ALTERNATING | SHARP | {"final_logit_softcapping": 3.0},
+    "gemma3_text": ALTERNATING | SHARP | {"final_logit_softcapping": 3.0},
+    "granite": {
+        "logits_scaling": 0.5,
+        "embedding_multiplier": 2.0,
+        "residual_multiplier": 0.5,
+        "attention_multiplier": 0.3,
+    },
+    "cohere": {"logit_scale": 0.3},
+    "cohere2": ALTERNATING | {"logit_scale": 0.3},
+    "glm4": {},
+    "smollm3": {},
+    "phi": {"resid_pdrop": 0.1, "embd_pdrop": 0.1},
+    "phi3": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "sliding_window": 8},
+    "stablelm": {"hidden_dropout": 0.1, "attention_dropout": 0.1},
+    "starcoder2": {"residual_dropout": 0.1, "embedding_dropout": 0.1, "sliding_window": 8},
+    "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.1},
+    "gpt2": {},
+    "bloom": {"n_layer": 2, "n_head": 4, "hidden_dropout": 0.1},
+}
+REFUSED = {
+    "bert": {"is_decoder": True},
+    "gpt_neox_japanese": {},
+    "gpt_neox": {},
+    "mamba": {},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+WHY = {  # a part of the line that refuses it
+    "bert": "cls.predictions.transform.dense.weight between its body and its head",
+    "gpt_neox_japanese": "pass --no-recompute",
+    "gpt_neox": "GPTNeoXForCausalLM wants lm_head.weight",
+    "mamba": "LinearAttentionLayer",
+    "qwen3_moe": "wants model.layers.0.mlp.experts.down_proj",
+    "mixtral": "wants model.layers.0.mlp.experts.down_proj",
+}
+CONFIGS = EXACT | REFUSED
+
+
+def small_config(name: str, **changes):
+    """The configuration of a tiny model of architecture `name`, with changes."""
+    small = GPT2_NAMES if name == "gpt2" else SMALL
+    return CONFIG_MAPPING[name](**(small | CONFIGS[name] | changes))
+
+
+def save_random_model(name: str, folder) -> None:
+    """A model of architecture `name`, all its numbers random, and the toy's tokenizer."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        lm = AutoModelForCausalLM.from_config(small_config(name))
+        for parameter in lm.parameters():  # biases, too, which begin at 0
+            parameter.data += 0.15 * torch.randn_like(parameter)
+    lm.save_pretrained(folder)
+    toy.build_tokenizer().save_pretrained(folder)
+
+
+@functools.cache
+def random_ids(length: int, seed: int = 0) -> torch.Tensor:
+    """[length] ids without the tokenizer's special ones."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, VOCABULARY, (length,), generator=generator)
