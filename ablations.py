@@ -155,15 +155,15 @@ def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tens
     """
     lam = coefficients(tokens, flags)
     if flags.select == "top":
-        rank = lam
+        priority = lam
     elif flags.select == "bottom":
-        rank = -lam
+        priority = -lam
     else:
-        rank = torch.rand(len(lam), generator=tokens.generator).to(lam)
+        priority = torch.rand(len(lam), generator=tokens.generator).to(lam)
 
     sides = tokens.advantage != 0
     weights = torch.ones_like(lam)
-    weights[sides] = top_share(rank[sides], flags.select_share)
+    weights[sides] = top_share(priority[sides], flags.select_share)
     return weights
 
 

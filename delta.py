@@ -78,7 +78,7 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
     """λ̄ [N] = λ N / Z, Z = Σ λ: the coefficients at mean 1 (Eq. 8)."""
     mean = lam.double().mean()  # Z / N
     if mean == 0:
-        return torch.ones_like(lam)  # a range from 0, and no token nearer to its own side
+        return torch.ones_like(lam)  # every λ is 0: a range of [0, 0], or hard scores from 0
     return (lam / mean).to(lam.dtype)
 
 
@@ -86,8 +86,8 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
 class Pieces:
     """The steps of delta_coefficients; the defaults are the paper's, ablations.py has others.
 
-    A piece has the arguments of the one it replaces. Their order is fixed; what wants temperatures
-    of the present margins, say, is a `scores` that measures its own.
+    A piece has the arguments of the one it replaces. The order of the steps is fixed, and with it
+    the lag: a variant with temperatures of the present margins is a `scores` that measures its own.
     """
 
     margins: Callable = margins
@@ -121,7 +121,7 @@ def delta_coefficients(
     """
     check(v, advantage, K, lam_min, lam_max)
     if not (advantage > 0).any() or not (advantage < 0).any():
-        dtype = torch.promote_types(advantage.dtype, torch.float32)
+        dtype = torch.promote_types(advantage.dtype, torch.float32)  # as the other answers
         return torch.ones_like(advantage, dtype=dtype)  # nothing to tell apart
 
     mu_pos, mu_neg, _, _ = side_centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)

@@ -2,7 +2,8 @@
 
 Secs. 2 and 3.1 and Apps. C and D of the paper: near θ_old an update moves the parameters along
 M₊μ₊ - M₋μ₋, two centroids of token gradients times their masses, and so raises exactly those tokens
-whose gradients have a positive inner product with that direction.
+whose gradients have a positive inner product with that direction. This is true of the raw gradient:
+Adam, weight decay and gradient clipping come after it (App. C).
 
 Departures: (1) a dual clip for negative advantages, as in the released code; (2) the group's
 standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is clamped: the centroid
@@ -122,7 +123,8 @@ def discriminator_scores(
 ) -> torch.Tensor:
     """The change of log π that an update brings to C candidate tokens, up to the step size (Eq. 4).
 
-    What the update is, seen as a classifier; training does not call it, the notebooks do.
+    What a small step along the raw gradient is, seen as a classifier; training does not call it,
+    the notebooks do.
     u: [C, H] gradients of the candidates' log-probabilities; the others from side_centroids.
     Returns [C], positive exactly where the positive side's score exceeds the negative side's: that
     token goes up.

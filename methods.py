@@ -4,11 +4,12 @@ App. E (Eqs. 9-15) and App. J of the paper. A method is one record, `Method`, th
 special about it; train.py offers every entry of METHODS as `--method NAME`. To add one, write its
 weights and enter its record; a flag of its own is a field of MethodFlags.
 
-Departures: (1) forking tokens divide by the tokens they keep, as their official code does; the
-paper's formula divides by all, which makes the loss five times smaller. (2) FIPO's release drops a
-response in which more than one token is dual-clipped; the paper's objective does not, nor do we.
-(3) REINFORCE keeps the division by the group's standard deviation, for equal scales. (4) GRPO's
-weights have mean 1 over the rollout batch, not over each mini-batch.
+Departures: (1) forking tokens divide by the tokens they keep in a rollout batch, as their official
+code does; the paper's formula divides by all, which makes the loss five times smaller. (2) FIPO's
+release drops a response in which more than one token is dual-clipped; the paper's objective does
+not, nor do we. (3) REINFORCE keeps the division by the group's standard deviation, for equal
+scales. (4) The weights of GRPO and forking tokens have mean 1 over the rollout batch, not over each
+mini-batch.
 
 Shapes: B responses, N packed response tokens, H hidden size, V vocabulary.
 Symbols: A advantage, r ratio, ρ token weight, λ coefficient.
@@ -33,7 +34,7 @@ class MethodFlags:
 
     _argument_group_name = "method"
 
-    method: str = flag("delta", "token weights (App. E)")
+    method: str = flag("delta", "token weights (App. E)")  # train.py adds the choices: METHODS
     clip_low: Share = flag(0.2, "ε_low of the ratio clip")
     clip_high: NonNegative = flag(0.28, "ε_high of the ratio clip (grpo: 0.2)")
     K: WholeNumber = flag(1, "delta: refinements of the centroids")
@@ -50,20 +51,22 @@ def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor
 class Method:
     """All that is special about a method."""
 
-    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch. Of mean 1 over the N tokens
-    # (but for FIPO's), so that methods compare at one learning rate.
+    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch. Of mean 1 over the N tokens, so
+    # that methods compare at one learning rate (FIPO's are not, nor is DelTA's ablation no_norm).
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
     # True: ρ is computed anew in every update, from tokens.current. It then sees the responses of
-    # one micro-batch of one rank, without `kept`: no mean or rank over the batch can be taken.
+    # one micro-batch of one rank, without `kept`: it can take no mean over the batch, and must not
+    # draw from tokens.generator or write to tokens.memory, which would differ between ranks.
     follows_policy: bool = False
 
     # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise. It is
     # multiplied by ρ, and not asked where A = 0: another term of a loss goes into train.update.
     surrogate: Callable[..., torch.Tensor] = clipped
 
-    # Defaults of --clip-low and --clip-high; None: there is no clip, and the flags are refused.
-    default_clip: tuple[float, float] | None = (0.2, 0.28)
+    # Defaults of --clip-low and --clip-high under the surrogate `clipped`; with another surrogate
+    # the two flags are refused.
+    default_clip: tuple[float, float] = (0.2, 0.28)
 
     # (rows, head) -> [n, F], what the pass over θ_old keeps of its hidden states: `weights` finds
     # it as tokens.kept. rows has hidden [n, H] in float32, logprob [n] and token [n]; head() is the
@@ -73,6 +76,10 @@ class Method:
 
     # Its own flags: with another method they are refused.
     flags: tuple[str, ...] = ()
+
+    @property
+    def clips(self) -> bool:
+        return self.surrogate is clipped
 
 
 # ---- DAPO and its relatives ----------------------------------------------------------------------
@@ -107,7 +114,7 @@ def top_share(values: torch.Tensor, share: float) -> torch.Tensor:
     """N / n on the n = ceil(share N) tokens of highest value, else 0: [N], of mean 1."""
     n = math.ceil(share * len(values))
     weights = torch.zeros_like(values)
-    weights[values.topk(n).indices] = len(values) / max(n, 1)
+    weights[values.topk(n).indices] = len(values) / max(n, 1)  # n is 0 for no tokens
     return weights
 
 
@@ -117,7 +124,7 @@ def top_share(values: torch.Tensor, share: float) -> torch.Tensor:
 def sapo_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
     """A (4/τ) σ(τ (r - 1)), τ = 1.0 where A > 0, else 1.05 (App. J).
 
-    A soft gate in the place of the clip: its slope in log π is A at r = 1, and fades on both sides.
+    A soft gate in the place of the clip: its slope in r is A at r = 1, and fades on both sides.
     """
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()  # r
     tau = torch.where(advantage > 0, 1.0, 1.05)
@@ -165,9 +172,9 @@ def delta_weights(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 METHODS = {
     "dapo": Method(weights=ones),
     "grpo": Method(weights=by_response, default_clip=(0.2, 0.2)),
-    "reinforce": Method(weights=ones, surrogate=reinforce_surrogate, default_clip=None),
+    "reinforce": Method(weights=ones, surrogate=reinforce_surrogate),
     "forking_tokens": Method(weights=forking_tokens),
-    "sapo": Method(weights=by_response, surrogate=sapo_surrogate, default_clip=None),
+    "sapo": Method(weights=by_response, surrogate=sapo_surrogate),
     "fipo": Method(weights=fipo, follows_policy=True),
     "delta": Method(weights=delta_weights, keep=row_proxy, flags=("K", "lam_min", "lam_max")),
 }
@@ -179,5 +186,5 @@ def check_flags(flags: MethodFlags) -> None:
     for name, method in METHODS.items():
         foreign = [each for each in method.flags if each not in chosen.flags]
         refuse_foreign(flags, foreign, owner=name)
-    if chosen.default_clip is None:
+    if not chosen.clips:
         refuse_changed(flags, ("clip_low", "clip_high"), f"--method {flags.method} has no clip")

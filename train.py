@@ -7,7 +7,8 @@ train.py --model ID` any Hugging Face causal LM on any number of GPUs, with the 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
 code; (2) a mini-batch in which no response has an advantage makes no optimiser step. From the
 released code: (3) the loss divides by the tokens of a whole mini-batch on all ranks, as in the
-text, and is no average over micro-batches; (4) each rollout batch is used once, not twice.
+text, and is no average over micro-batches. (4) The evaluations of a run have its own limit of
+response tokens; evaluate.py has the paper's 30,000.
 """
 
 import os
@@ -157,8 +158,8 @@ def update(
 ) -> dict:
     """One optimiser step per mini-batch on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
-    N counts the mini-batch's tokens on all ranks. SAPO and REINFORCE have other surrogates than
-    the minimum. Returns the metrics of the step's updates.
+    N counts the tokens of all the mini-batch's responses, on all ranks. SAPO and REINFORCE have
+    other surrogates than the minimum. Returns the metrics of the step's updates.
     """
     cfg, method = run.cfg, run.method
     loss = 0.0
@@ -176,22 +177,22 @@ def update(
             logprob = run.policy.rows(rollouts, index).logprob  # log π_θ, with its gradient
             old_logprob = tokens.logprob[rows]
             advantage = tokens.advantage[rows]
-            if method.follows_policy:
+            weight = weights[rows]  # ρ; λ̄ with DelTA
+            if method.follows_policy and len(index) > 0:  # a rank's last ones may be empty
                 weight = method.weights(tokens.part(index, logprob.detach()), cfg)
-            else:
-                weight = weights[rows]  # ρ; λ̄ with DelTA
 
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * surrogate).sum() / mini_batch.token_count  # Eq. 8
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
             loss -= float(objective.detach())
-            if method.default_clip:
+            if method.clips:
                 silenced = clipped_tokens(
                     logprob.detach(), old_logprob, advantage, cfg.clip_low, cfg.clip_high
                 )
                 clipped += int(silenced.sum())
 
+        # Steps, forgets the gradient, and counts updates skipped in a row in run.state.
         norms.append(clip_and_step(run.policy, run.optimizer, cfg.max_grad_norm, run.state))
 
     totals = torch.tensor([loss, clipped], dtype=torch.float64, device=tokens.logprob.device)
@@ -429,7 +430,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
     given, _ = parser.parse_known_args(argv)
     if given.model == "toy":
         parser.set_defaults(**TOY)
-    if METHODS[given.method].default_clip:
+    if METHODS[given.method].clips:
         clip_low, clip_high = METHODS[given.method].default_clip
         parser.set_defaults(clip_low=clip_low, clip_high=clip_high)
 

@@ -86,10 +86,10 @@ STATED_LETTERS = (
 def extract_answer(response: str) -> str | None:
     r"""The final answer as the response spells it, or None. The first of these that there is:
 
-    1. the last \boxed{} or \fbox{}: the inner one of two nested, and neighbours as one list, so
-       that "$\boxed{1}$ and $\boxed{2}$" gives "1, 2";
-    2. what follows "answer is" or "answer:" on the last line that has it (the first one there), or
-       the first formula in that;
+    1. the last \boxed{} or \fbox{}: the inner one of two nested, and neighbours as one list, each
+       value once, so that "$\boxed{1}$ and $\boxed{2}$" gives "1, 2";
+    2. of the last line with "answer is" or "answer:", the first formula behind it, or else the
+       first sentence;
     3. the last formula or number.
     """
     boxed = []
@@ -279,6 +279,8 @@ class Judge:
         self.evaluator = Evaluator(seed)
         self.structures = {}  # text -> its structure
 
+    # self.evaluator.values(text) are the values at four points, None where undefined.
+
     def structure(self, text: str) -> Structure:
         self.evaluator.pay(1)
         if text not in self.structures:
@@ -286,7 +288,10 @@ class Judge:
         return self.structures[text]
 
     def same(self, a: str, b: str) -> bool:
-        """Whether two texts are the same answer: structures by members, expressions by value."""
+        """Whether two texts are the same answer: structures by members, expressions by value.
+
+        The kinds of structure are listed at `Structure` in infra/latex.py.
+        """
         p = self.structure(a)
         g = self.structure(b)
         kinds = {p.kind, g.kind}
@@ -365,8 +370,14 @@ class Judge:
 
     def proportional(self, p: str, g: str, positive: bool = False) -> bool:
         """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
-        values = zip(self.evaluator.values(p), self.evaluator.values(g), strict=True)
-        ratios = [a / b for a, b in values if a and b]
+        ratios = []
+        for a, b in zip(self.evaluator.values(p), self.evaluator.values(g), strict=True):
+            if a is None or b is None:
+                continue  # undefined at this point
+            if (a == 0) != (b == 0):
+                return False  # x + |x| = 0 is not x = 0, though 2x and x agree where x > 0
+            if a != 0:
+                ratios.append(a / b)
         if len(ratios) < 2 or not close(ratios, ratios[:1] * len(ratios)):
             return False
         return not (positive and ratios[0].real < 0)

@@ -286,6 +286,6 @@ def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor
     shape = (count, *values.shape[1:])
     if values.device.type == "cpu":
         return torch.empty(shape)
-    if 2 * count * values[:1].numel() <= budget_gb * 1e9:  # bfloat16 takes 2 bytes
+    if 2 * count * values.shape[1:].numel() <= budget_gb * 1e9:  # bfloat16 takes 2 bytes
         return torch.empty(shape, dtype=torch.bfloat16, device=values.device)
     return torch.empty(shape, dtype=torch.bfloat16, pin_memory=True)

@@ -12,7 +12,7 @@ from references import token_batch, token_rows
 
 import methods
 import train
-from infra.rows import Rows, per_row
+from infra.rows import Rows
 from methods import Method
 
 README = (ROOT / "README.md").read_text()
@@ -65,7 +65,7 @@ def test_every_metric_that_a_run_logs_is_explained():
 
 def executed(code: str) -> dict:
     """The names that a piece of the README defines, as if it stood in methods.py."""
-    namespace = dict(vars(methods)) | {"per_row": per_row}
+    namespace = dict(vars(methods))
     exec(compile(code, "README.md", "exec"), namespace)
     return namespace
 

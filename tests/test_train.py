@@ -247,6 +247,26 @@ def test_fipo_equals_dapo_on_the_first_mini_batch_and_not_after(tmp_path):
     assert row_of("fipo", *two_updates)["grad_norm"] != row_of("dapo", *two_updates)["grad_norm"]
 
 
+def test_fipo_goes_along_with_ranks_that_have_more_micro_batches(tmp_path, monkeypatch):
+    """A rank's last micro-batches may be empty: they change nothing."""
+    plan_mini_batches = train.plan_mini_batches
+
+    def with_an_empty_micro_batch(*arguments):
+        plan = plan_mini_batches(*arguments)
+        for mini_batch in plan:
+            mini_batch.trained.append(mini_batch.trained[0][:0])
+        return plan
+
+    flags = ["--method", "fipo", "--mini-batch", "4"]
+    train_steps(small_config(tmp_path / "as ever", *flags, steps=1))
+    monkeypatch.setattr(train, "plan_mini_batches", with_an_empty_micro_batch)
+    train_steps(small_config(tmp_path / "empty", *flags, steps=1))
+    as_ever, empty = (
+        read_lines(tmp_path / name / "metrics.jsonl") for name in ("as ever", "empty")
+    )
+    assert as_ever == empty
+
+
 def surprise(tokens, flags):
     """ρ = -log p: rarely sampled tokens count more."""
     weights = -tokens.logprob
