@@ -20,15 +20,18 @@ import math
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
 from torch import distributed as dist
 
+import toy
 from infra.errors import UserError
-from infra.files import append_line, complete_lines, write_aside
+from infra.files import append_line, complete_lines, read_json, read_lines, write_aside
 from infra.flags import (
     AtLeastOne,
     Parser,
@@ -37,12 +40,14 @@ from infra.flags import (
     TaskFlags,
     check_limits,
     flag,
+    spelled,
 )
-from infra.loading import load_model
+from infra.identity import data_hash, differences, lock, model_fingerprint
+from infra.loading import load_model, locate
 from infra.packing import Rollouts
-from infra.problems import encode_prompts, load_problems
+from infra.problems import SOURCES, encode_prompts, load_problems
 from infra.ranks import start_ranks
-from rollout import rollout
+from rollout import never, rollout
 from verify import grade
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -85,7 +90,7 @@ class BenchmarkRunFlags:
 
     _argument_group_name = "run"
 
-    output_dir: str = flag("", "default: <model>/evaluation")
+    output_dir: str = flag("", "default: <model>-evaluation")
 
 
 @dataclass
@@ -112,12 +117,13 @@ def sample_grades(
     top_p: float,
     seed: int,
     in_flight: int,
+    stop: Callable[[], bool] = never,
 ) -> np.ndarray:
     """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
 
     prompts: token ids of the P problems; in_flight: responses sampled at a time at most. All
     ranks call it together. Every call draws the same random numbers, those of step 0, so that two
-    evaluations differ by the model alone.
+    evaluations differ by the model alone. Raises Interrupted once stop() is true on a rank.
     """
     rollouts = rollout(
         lm,
@@ -131,6 +137,7 @@ def sample_grades(
         seed=seed,
         step=0,
         in_flight=in_flight,
+        stop=stop,
     )
     grades = [grade(text, problems[i // samples]) for i, text in enumerate(rollouts.texts)]
     return np.array(grades).reshape(len(problems), samples)  # [P, n]
@@ -171,8 +178,7 @@ def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
     """(problem, sample) -> response, from the files of all ranks of all runs in `folder`."""
     saved = {}
     for path in sorted(folder.glob("responses-*.jsonl")):
-        for line in complete_lines(path):
-            row = json.loads(line)
+        for row in read_lines(path):
             saved[row["problem"], row["sample"]] = row["response"]
     return saved
 
@@ -260,21 +266,73 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
 
 
 def output_folder(config: Config) -> Path:
-    """--output-dir, else beside the model's weights, else (a hub id) evaluation/<its name>."""
+    """--output-dir, else <model>-evaluation beside the model's folder, or of a hub id's name.
+
+    Not inside the model's folder, which a training may replace by a better model.
+    """
     if config.output_dir:
         return Path(config.output_dir)
     model = Path(config.model)
-    return model / "evaluation" if model.is_dir() else Path("evaluation") / model.name
+    if model.is_dir():
+        return model.resolve().with_name(model.resolve().name + "-evaluation")
+    return Path("evaluation") / model.name
 
 
 def load_benchmarks(config: Config) -> dict[str, list[dict]]:
-    """The problems of each of --benchmarks, by the name of its folder in the output."""
+    """The problems of each of --benchmarks, by the name of its folder in the output.
+
+    A set that is known by name has that name; of any other the name alone says little (two files
+    may be called test.jsonl), so a hash of its problems follows. Raises UserError for none.
+    """
     benchmarks = {}
     for name in config.benchmarks.split(","):
-        if name:
-            problems = load_problems(name, config.problem_column, config.answer_column)
-            benchmarks[Path(name).stem] = problems
+        if not name.strip():
+            continue
+        problems = load_problems(name.strip(), config.problem_column, config.answer_column)
+        folder = name.strip()
+        if folder not in (*SOURCES, *toy.SETS):
+            folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
+        benchmarks[folder] = problems
+    if not benchmarks:
+        raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
     return benchmarks
+
+
+def fingerprint(config: Config, model: dict[str, str], problems: list[dict]) -> dict[str, str]:
+    """All that a response to these problems depends on: data, flags, and the model's files."""
+    flags = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
+    described = {spelled(name): str(getattr(config, name)) for name in flags}
+    described |= {f"the model's {name}": value for name, value in model.items()}
+    return described | {"problems": data_hash(problems), "computed in": str(compute_dtype())}
+
+
+def check_fingerprint(folder: Path, wanted: dict[str, str], regrade: bool, rank: int) -> None:
+    """Keep `wanted` in a benchmark's folder, or hold it against what is there.
+
+    With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError
+    where the responses in the folder are not those of this model, these problems and flags.
+    """
+    path = folder / "fingerprint.json"
+    if not path.exists() and not list(folder.glob("responses-*.jsonl")):
+        if rank == 0 and not regrade:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_aside(path, json.dumps(wanted, indent=1) + "\n")
+        return
+
+    known = read_json(path) if path.exists() else {}
+    if regrade:
+        known = {"problems": known.get("problems")}
+        wanted = {"problems": wanted["problems"]}
+    changed = differences(known, wanted)
+    if changed:
+        raise UserError(
+            f"{folder} holds responses of another evaluation ({'; '.join(changed)}): "
+            "choose another --output-dir"
+        )
+
+
+def compute_dtype() -> torch.dtype:
+    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
 def run(config: Config) -> dict:
@@ -292,10 +350,15 @@ def run(config: Config) -> dict:
     rank = int(os.environ.get("RANK", 0))
     world = int(os.environ.get("WORLD_SIZE", 1))
 
+    model = {} if config.regrade else model_fingerprint(locate(config.model)[0])
     benchmarks = load_benchmarks(config)
+    folder_lock = hold(folder) if rank == 0 else None
+    for name, problems in benchmarks.items():
+        wanted = fingerprint(config, model, problems)
+        check_fingerprint(folder / name, wanted, config.regrade, rank)
+
     if not config.regrade:
-        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-        lm, tokenizer = load_model(config.model, dtype)
+        lm, tokenizer = load_model(config.model, compute_dtype())
         for name, problems in benchmarks.items():
             sample_benchmark(lm, tokenizer, problems, config, folder / name, rank, world)
 
@@ -320,7 +383,19 @@ def run(config: Config) -> dict:
     }
     write_aside(folder / "scores.json", json.dumps(scores, indent=1) + "\n")
     print_table(scores, folder)
+    folder_lock.close()
     return scores
+
+
+def hold(folder: Path) -> IO:
+    """Make the output folder and lock it. Raises UserError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return lock(folder)
+    except OSError as error:
+        raise UserError(
+            f"--output-dir {folder} cannot be written ({error.strerror}): choose another"
+        ) from error
 
 
 def print_table(scores: dict, folder: Path) -> None:
@@ -410,7 +485,7 @@ def read_scores(folder: str) -> dict:
         raise UserError(
             f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first"
         )
-    return json.loads(path.read_text())
+    return read_json(path)
 
 
 def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:

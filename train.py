@@ -15,8 +15,10 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import torch
 from torch import distributed as dist
@@ -29,7 +31,15 @@ from ablations import AblationFlags
 from delta import delta_coefficients
 from evaluate import sample_grades
 from grpo import clipped_tokens, group_advantages
-from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.checkpoints import (
+    RunState,
+    begin_writing,
+    export,
+    make_folder,
+    open_run,
+    restore,
+    save,
+)
 from infra.errors import Interrupted, Stop, UserError
 from infra.flags import (
     EvaluationFlags,
@@ -43,6 +53,7 @@ from infra.flags import (
     check_limits,
     flag,
 )
+from infra.identity import data_hash, lock
 from infra.loading import load_policy
 from infra.log import log, report, save_samples
 from infra.memory import dry_run
@@ -50,11 +61,13 @@ from infra.optimise import clip_and_step
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities, room_for
 from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, load_problems
-from infra.ranks import start_ranks
+from infra.ranks import start_ranks, this_device
 from infra.rows import over_ranks
 from methods import METHODS, Method
 from rollout import rollout
 from verify import grade
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 
 # ---- the loop ------------------------------------------------------------------------------------
 
@@ -62,23 +75,27 @@ from verify import grade
 def train(cfg: "Config") -> Path:
     """Run or continue the training described by cfg; returns the output folder. All ranks call."""
     run = prepare(cfg)
-    before = signal.signal(signal.SIGTERM, run.stop)
+    before = {number: signal.signal(number, run.stop) for number in SIGNALS}
     try:
         if cfg.eval_data and run.state.step == 0:
             log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)})
+        if run.state.unlogged:
+            finish_step(run)  # it was interrupted in its evaluation
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
-    except Interrupted:  # while sampling, when neither θ nor the run's state has moved
+    except Interrupted:  # while sampling or after an update: θ and the run's state belong together
         save(run.folder, run.policy, run.optimizer, run.state)
+        number = run.told_to_stop or signal.SIGTERM  # which reached another rank
         raise Stop(
-            f"stopped by SIGTERM after step {run.state.step}, with a checkpoint: "
+            f"stopped by {number.name} after step {run.state.step}, with a checkpoint: "
             "the same command continues",
-            128 + signal.SIGTERM,
+            128 + number,
         ) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    export(run.folder / "model", run.policy, run.tokenizer)
+    export(run.folder / "model", run.policy, run.tokenizer, run.id)
     if run.rank == 0:
         report(run.folder)
     return run.folder
@@ -117,6 +134,7 @@ def train_step(run: "Run", step: int) -> None:
 
     # ρ, the method's weight of every token; frozen over the updates, unless it follows the policy
     weights = run.method.weights(tokens, cfg)  # [N]
+    check_weights(weights, tokens, cfg.method)
     tokens.kept = None  # room for the update
 
     # θ_old becomes θ
@@ -124,7 +142,7 @@ def train_step(run: "Run", step: int) -> None:
 
     run.state.step = step
     run.state.position = position
-    metrics = {
+    run.state.unlogged = {
         "step": step,
         **of_updates,
         "reward": float(rewards.mean()),
@@ -135,12 +153,24 @@ def train_step(run: "Run", step: int) -> None:
         "lambda_above_one": float((weights > 1).float().mean()),
         "seconds": time.perf_counter() - started,
     }
-    if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
-        metrics["eval_accuracy"] = evaluate(run)
-        keep_best(run, metrics["eval_accuracy"])
     if step == 1 or step % cfg.eval_every == 0:
         save_samples(run.folder, step, problems, rollouts, rewards, weights, run.tokenizer)
+    finish_step(run)
+
+
+def finish_step(run: "Run") -> None:
+    """Evaluate, log and save what a step left in the run's state.
+
+    Raises Interrupted; the state then holds what is needed to do it later.
+    """
+    cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
+    if over_ranks(torch.tensor(float(run.stopping()), device=this_device())) > 0:
+        raise Interrupted
+    if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
+        metrics = metrics | {"eval_accuracy": evaluate(run)}
+        keep_best(run, metrics["eval_accuracy"])
     log(run.folder, metrics)
+    run.state.unlogged = {}
     due = step % cfg.save_every == 0 or step == cfg.steps
     diverging = run.state.streak > 0  # the last updates were skipped: keep the good checkpoints
     if due and not diverging:
@@ -176,7 +206,9 @@ def update(
             old_logprob = tokens.logprob[rows]
             advantage = tokens.advantage[rows]
             if method.follows_policy:
-                weight = method.weights(tokens.part(index, logprob.detach()), cfg)
+                part = tokens.part(index, logprob.detach())
+                weight = method.weights(part, cfg)
+                check_weights(weight, part, cfg.method)
             else:
                 weight = weights[rows]  # ρ; λ̄ with DelTA
 
@@ -212,8 +244,10 @@ class Run:
     """All that a run holds."""
 
     cfg: "Config"
+    id: str
     method: Method
     folder: Path
+    folder_lock: IO | None  # rank 0's
     rank: int
     world: int
     policy: Policy
@@ -224,10 +258,17 @@ class Run:
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
-    told_to_stop: bool = False  # by SIGTERM
+    told_to_stop: signal.Signals | None = None
 
-    def stop(self, *_) -> None:
-        self.told_to_stop = True
+    def stop(self, number: int, _) -> None:
+        """Handles SIGTERM and Ctrl-C: the run stops at the next safe point, the second time now."""
+        if self.told_to_stop:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self.told_to_stop = signal.Signals(number)
+
+    def stopping(self) -> bool:
+        return self.told_to_stop is not None
 
 
 def prepare(cfg: "Config") -> Run:
@@ -243,8 +284,13 @@ def prepare(cfg: "Config") -> Run:
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
 
+    # All that can be wrong with the flags has been seen by now.
+    run_id, folder_lock = "", None
     if rank == 0:
-        open_run(cfg)  # all that can be wrong with the flags has been seen by now
+        make_folder(Path(cfg.output_dir))
+        folder_lock = lock(Path(cfg.output_dir))
+        hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
+        run_id = open_run(cfg, hashes)
     dist.barrier()
     optimizer = torch.optim.AdamW(  # of others `fused` cannot do with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
@@ -255,8 +301,10 @@ def prepare(cfg: "Config") -> Run:
 
     return Run(
         cfg=cfg,
+        id=run_id,
         method=ablations.configured(METHODS[cfg.method], cfg),
         folder=Path(cfg.output_dir),
+        folder_lock=folder_lock,
         rank=rank,
         world=world,
         policy=policy,
@@ -268,6 +316,22 @@ def prepare(cfg: "Config") -> Run:
         held_out=held_out,
         held_out_prompts=held_out_prompts,
     )
+
+
+def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> None:
+    """Raise UserError where a method did not give one weight of at least 0 to each token."""
+    wanted = tokens.logprob.shape
+    if weights.shape != wanted:
+        raise UserError(
+            f"--method {method} gave weights of shape {tuple(weights.shape)}: "
+            f"it must give one to each of the {len(tokens.logprob)} tokens"
+        )
+    if not weights.isfinite().all():
+        raise UserError(f"--method {method} gave a weight that is NaN or infinite")
+    if (weights < 0).any():
+        raise UserError(
+            f"--method {method} gave a negative weight, which would move a token to the other side"
+        )
 
 
 def model_folder(cfg: "Config") -> str | Path:
@@ -288,6 +352,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     cfg, G = run.cfg, run.cfg.group_size
     parts, problems, rewards = [], [], []
     position = run.state.position
+    sampled = Counter()  # responses by problem, over the rounds
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
         position += cfg.prompts
@@ -303,7 +368,8 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
                 seed=cfg.seed,
                 step=step,
                 in_flight=cfg.rollout_rows,
-                stop=lambda: run.told_to_stop,
+                stop=run.stopping,
+                sampled_before=sampled,
             )
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
@@ -357,6 +423,7 @@ def evaluate(run: Run) -> float:
             cfg.eval_top_p,
             cfg.seed,
             cfg.rollout_rows,
+            run.stopping,
         )
     return float(grades.mean())
 
@@ -366,7 +433,7 @@ def keep_best(run: Run, accuracy: float) -> None:
     if accuracy <= run.state.best:
         return
     run.state.best = accuracy
-    export(run.folder / "best", run.policy, run.tokenizer)
+    export(run.folder / "best", run.policy, run.tokenizer, run.id)
 
 
 # ---- flags: the groups that stand in infra/flags.py, and the methods' ----------------------------
@@ -487,6 +554,8 @@ def main(argv: list[str] | None = None) -> Path | None:
         if first:
             print(f"train.py: {stop}", file=sys.stderr)
         sys.exit(stop.code)
+    except KeyboardInterrupt:  # before the run has begun, or the second one
+        sys.exit(128 + signal.SIGINT)
     except FloatingPointError as error:  # the run diverged: neither a bug nor a wrong flag
         sys.exit(f"train.py: stopped, {error}. The last checkpoint is untouched; try a lower --lr.")
     except torch.OutOfMemoryError as error:
