@@ -29,7 +29,6 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
-import toy
 from infra.errors import UserError
 from infra.files import append_line, complete_lines, read_json, read_lines, write_aside
 from infra.flags import (
@@ -45,7 +44,7 @@ from infra.flags import (
 from infra.identity import data_hash, differences, lock, model_fingerprint
 from infra.loading import load_model, locate
 from infra.packing import Rollouts
-from infra.problems import SOURCES, encode_prompts, load_problems
+from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
 from infra.ranks import start_ranks
 from rollout import never, rollout
 from verify import grade
@@ -290,7 +289,7 @@ def load_benchmarks(config: Config) -> dict[str, list[dict]]:
             continue
         problems = load_problems(name.strip(), config.problem_column, config.answer_column)
         folder = name.strip()
-        if folder not in (*SOURCES, *toy.SETS):
+        if folder not in (*SOURCES, *TOY_SETS):
             folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
         benchmarks[folder] = problems
     if not benchmarks:

@@ -54,7 +54,7 @@ from infra.flags import (
     flag,
 )
 from infra.identity import data_hash, lock
-from infra.loading import load_policy
+from infra.loading import load_policy, locate
 from infra.log import log, report, save_samples
 from infra.memory import dry_run
 from infra.optimise import clip_and_step
@@ -274,11 +274,12 @@ class Run:
 def prepare(cfg: "Config") -> Run:
     """Load data and model, open the output folder, continue from a checkpoint. Raises UserError."""
     rank, world = start_ranks()
+    folder = locate(model_folder(cfg))[0]  # a wrong --model is said before any data is fetched
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
 
-    policy, tokenizer = load_policy(model_folder(cfg), cfg.temperature, cfg.recompute)
+    policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute)
     ablations.check_model(cfg, policy.lm.config)
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
     problems, prompts = encode_prompts(problems, *encoding)

@@ -1,25 +1,29 @@
 """The Hugging Face hub, or the lack of it: whether it can be reached is found out once."""
 
+import os
+import socket
 from functools import cache
+from urllib.parse import urlparse
+from urllib.request import getproxies
 
 import datasets
-import httpx
 import huggingface_hub
-from huggingface_hub.utils import get_session
 
-PATIENCE = 2.5  # seconds
+PATIENCE = 2.0  # seconds
 
 
 @cache
-def find_out_whether_offline() -> bool:
-    """True without a network: from now on the libraries take what they have on disk, or fail.
+def prepare_for_hub() -> None:
+    """Without a network, let the libraries take what they have on disk, or fail at once.
 
-    Otherwise each of them would try again for half a minute.
+    Otherwise each of them would try again for half a minute. Behind a proxy nothing is assumed.
     """
+    if getproxies() or os.environ.get("HF_HUB_OFFLINE"):
+        return
+    host = urlparse(huggingface_hub.constants.ENDPOINT)
+    port = host.port or (80 if host.scheme == "http" else 443)
     try:
-        get_session().head(huggingface_hub.constants.ENDPOINT, timeout=PATIENCE)
-    except (httpx.HTTPError, OSError):
+        socket.create_connection((host.hostname, port), timeout=PATIENCE).close()
+    except OSError:
         huggingface_hub.constants.HF_HUB_OFFLINE = True
         datasets.config.HF_HUB_OFFLINE = True
-        return True
-    return False

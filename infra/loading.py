@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from infra.errors import UserError
+from infra.hub import prepare_for_hub
 from infra.policy import Policy
 from infra.ranks import device_mesh, shard, this_device
 
@@ -24,7 +25,9 @@ def locate(name: str | Path) -> tuple:
     """(folder, config, tokenizer) of a folder, or of a hub id. Raises UserError."""
     try:
         folder = Path(name)
-        if not folder.is_dir():  # one rank of a node downloads while the others wait
+        if not folder.is_dir():
+            prepare_for_hub()
+            # One rank of a node downloads while the others wait.
             folder = Path(snapshot_download(str(name), allow_patterns=DOWNLOADED))
         config = AutoConfig.from_pretrained(folder)
         return folder, config, AutoTokenizer.from_pretrained(folder)
