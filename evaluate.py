@@ -18,19 +18,19 @@ Shapes: P problems of a benchmark, n samples a problem, which are n repetitions 
 import json
 import math
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
 from torch import distributed as dist
 
 from infra.errors import UserError
-from infra.files import append_line, complete_lines, read_json, read_lines, write_aside
+from infra.files import append_line, read_json, read_lines, write_aside, write_lines
 from infra.flags import (
     AtLeastOne,
     Parser,
@@ -41,7 +41,7 @@ from infra.flags import (
     flag,
     spelled,
 )
-from infra.identity import data_hash, differences, lock, model_fingerprint
+from infra.identity import data_hash, differences, lock, model_fingerprint, unlock
 from infra.loading import load_model, locate
 from infra.packing import Rollouts
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
@@ -177,7 +177,7 @@ def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
     """(problem, sample) -> response, from the files of all ranks of all runs in `folder`."""
     saved = {}
     for path in sorted(folder.glob("responses-*.jsonl")):
-        for row in read_lines(path):
+        for row in read_lines(path, "problem", "sample", "response"):
             saved[row["problem"], row["sample"]] = row["response"]
     return saved
 
@@ -221,7 +221,7 @@ def sample_benchmark(
     # A kill may have left half a line, and the next response must not be glued to it.
     path = folder / f"responses-{rank}.jsonl"
     if path.exists():
-        write_aside(path, "".join(complete_lines(path)))
+        write_lines(path, read_lines(path))
 
     at_once = max(1, config.rollout_rows // config.samples)
     for start in range(0, len(mine), at_once):
@@ -297,32 +297,47 @@ def load_benchmarks(config: Config) -> dict[str, list[dict]]:
     return benchmarks
 
 
-def fingerprint(config: Config, model: dict[str, str], problems: list[dict]) -> dict[str, str]:
-    """All that a response to these problems depends on: data, flags, and the model's files."""
+def fingerprint(config: Config, model: dict[str, str], problems: list[dict]) -> dict:
+    """All that a response to these problems depends on: flags, the model's files, and the data."""
     flags = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
-    described = {spelled(name): str(getattr(config, name)) for name in flags}
-    described |= {f"the model's {name}": value for name, value in model.items()}
-    return described | {"problems": data_hash(problems), "computed in": str(compute_dtype())}
+    described = {spelled(name): getattr(config, name) for name in flags}
+    return {
+        "flags": described | {"computed in": str(compute_dtype())},
+        "model": model,
+        "problems": data_hash(problems),
+    }
 
 
-def check_fingerprint(folder: Path, wanted: dict[str, str], regrade: bool, rank: int) -> None:
+def check_fingerprint(folder: Path, wanted: dict, regrade: bool, rank: int) -> None:
     """Keep `wanted` in a benchmark's folder, or hold it against what is there.
 
     With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError
     where the responses in the folder are not those of this model, these problems and flags.
     """
     path = folder / "fingerprint.json"
-    if not path.exists() and not list(folder.glob("responses-*.jsonl")):
+    if not path.exists():
+        if list(folder.glob("responses-*.jsonl")):
+            raise UserError(
+                f"{folder} holds responses without a fingerprint.json, of an unknown model: "
+                "choose another --output-dir"
+            )
         if rank == 0 and not regrade:
             folder.mkdir(parents=True, exist_ok=True)
             write_aside(path, json.dumps(wanted, indent=1) + "\n")
         return
 
-    known = read_json(path) if path.exists() else {}
-    if regrade:
-        known = {"problems": known.get("problems")}
-        wanted = {"problems": wanted["problems"]}
-    changed = differences(known, wanted)
+    known = read_json(path, *wanted)
+    changed = []
+    if known["problems"] != wanted["problems"]:
+        changed.append("other problems")
+    if not regrade:
+        files = sorted(known["model"].keys() | wanted["model"].keys())
+        changed += [
+            f"another {file} of the model"
+            for file in files
+            if known["model"].get(file) != wanted["model"].get(file)
+        ]
+        changed += differences(known["flags"], wanted["flags"])
     if changed:
         raise UserError(
             f"{folder} holds responses of another evaluation ({'; '.join(changed)}): "
@@ -345,19 +360,31 @@ def run(config: Config) -> dict:
     check_limits(config)
     folder = output_folder(config)
 
+    try:
+        return sample_and_grade(config, folder)
+    finally:
+        unlock(folder)
+
+
+def sample_and_grade(config: Config, folder: Path) -> dict:
+    """`run` into a folder, which is locked on the way."""
     # No process group yet: with one, ranks would sample in step, and the slowest hold up all.
     rank = int(os.environ.get("RANK", 0))
     world = int(os.environ.get("WORLD_SIZE", 1))
 
-    model = {} if config.regrade else model_fingerprint(locate(config.model)[0])
+    files = {}
+    if not config.regrade:
+        model = locate(config.model)[0]  # a wrong --model is said before any data is fetched
+        files = model_fingerprint(model)
     benchmarks = load_benchmarks(config)
-    folder_lock = hold(folder) if rank == 0 else None
+    if rank == 0:
+        lock(folder)
     for name, problems in benchmarks.items():
-        wanted = fingerprint(config, model, problems)
+        wanted = fingerprint(config, files, problems)
         check_fingerprint(folder / name, wanted, config.regrade, rank)
 
     if not config.regrade:
-        lm, tokenizer = load_model(config.model, compute_dtype())
+        lm, tokenizer = load_model(model, compute_dtype())
         for name, problems in benchmarks.items():
             sample_benchmark(lm, tokenizer, problems, config, folder / name, rank, world)
 
@@ -382,19 +409,7 @@ def run(config: Config) -> dict:
     }
     write_aside(folder / "scores.json", json.dumps(scores, indent=1) + "\n")
     print_table(scores, folder)
-    folder_lock.close()
     return scores
-
-
-def hold(folder: Path) -> IO:
-    """Make the output folder and lock it. Raises UserError where that cannot be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return lock(folder)
-    except OSError as error:
-        raise UserError(
-            f"--output-dir {folder} cannot be written ({error.strerror}): choose another"
-        ) from error
 
 
 def print_table(scores: dict, folder: Path) -> None:
@@ -484,7 +499,7 @@ def read_scores(folder: str) -> dict:
         raise UserError(
             f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first"
         )
-    return read_json(path)
+    return read_json(path, "benchmarks")
 
 
 def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:
@@ -562,6 +577,9 @@ def main(argv: list[str] | None = None) -> None:
     except UserError as error:
         print(f"evaluate.py: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("evaluate.py: stopped by Ctrl-C: the same command continues", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import torch
 from torch import distributed as dist
@@ -35,7 +34,6 @@ from infra.checkpoints import (
     RunState,
     begin_writing,
     export,
-    make_folder,
     open_run,
     restore,
     save,
@@ -53,7 +51,7 @@ from infra.flags import (
     check_limits,
     flag,
 )
-from infra.identity import data_hash, lock
+from infra.identity import check_places, data_hash, lock, unlock
 from infra.loading import load_policy, locate
 from infra.log import log, report, save_samples
 from infra.memory import dry_run
@@ -74,7 +72,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe 
 
 def train(cfg: "Config") -> Path:
     """Run or continue the training described by cfg; returns the output folder. All ranks call."""
-    run = prepare(cfg)
+    try:
+        return continue_run(prepare(cfg))
+    finally:
+        unlock(Path(cfg.output_dir))
+
+
+def continue_run(run: "Run") -> Path:
+    """From where it is to its last step, its exported model and its curves."""
+    cfg = run.cfg
     before = {number: signal.signal(number, run.stop) for number in SIGNALS}
     try:
         if cfg.eval_data and run.state.step == 0:
@@ -83,7 +89,7 @@ def train(cfg: "Config") -> Path:
             finish_step(run)  # it was interrupted in its evaluation
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
-    except Interrupted:  # while sampling or after an update: θ and the run's state belong together
+    except Interrupted:  # where θ and the run's state belong together
         save(run.folder, run.policy, run.optimizer, run.state)
         number = run.told_to_stop or signal.SIGTERM  # which reached another rank
         raise Stop(
@@ -126,6 +132,7 @@ def train_step(run: "Run", step: int) -> None:
 
     # log π_old of every token; what the method needs of the hidden states is kept on the way
     tokens = old_log_probabilities(run.policy, rollouts, plan, run.method.keep, cfg.proxy_budget_gb)
+    look_for_signals(run)
     tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
     tokens.current = tokens.logprob  # θ is θ_old; for methods that follow the policy
     tokens.problems = problems
@@ -159,13 +166,12 @@ def train_step(run: "Run", step: int) -> None:
 
 
 def finish_step(run: "Run") -> None:
-    """Evaluate, log and save what a step left in the run's state.
+    """Evaluate, log and save after an update, or after a run that was stopped before it could.
 
-    Raises Interrupted; the state then holds what is needed to do it later.
+    Raises Interrupted; the run's state then holds what is needed to do it later.
     """
+    look_for_signals(run)
     cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
-    if over_ranks(torch.tensor(float(run.stopping()), device=this_device())) > 0:
-        raise Interrupted
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
         metrics = metrics | {"eval_accuracy": evaluate(run)}
         keep_best(run, metrics["eval_accuracy"])
@@ -175,6 +181,13 @@ def finish_step(run: "Run") -> None:
     diverging = run.state.streak > 0  # the last updates were skipped: keep the good checkpoints
     if due and not diverging:
         save(run.folder, run.policy, run.optimizer, run.state)
+
+
+def look_for_signals(run: "Run") -> None:
+    """Raise Interrupted on every rank if one of them was told to stop."""
+    told = torch.tensor(float(run.stopping()), device=this_device())
+    if over_ranks(told) > 0:
+        raise Interrupted
 
 
 def update(
@@ -244,10 +257,9 @@ class Run:
     """All that a run holds."""
 
     cfg: "Config"
-    id: str
+    id: str  # rank 0's; see infra/identity.py
     method: Method
     folder: Path
-    folder_lock: IO | None  # rank 0's
     rank: int
     world: int
     policy: Policy
@@ -261,8 +273,12 @@ class Run:
     told_to_stop: signal.Signals | None = None
 
     def stop(self, number: int, _) -> None:
-        """Handles SIGTERM and Ctrl-C: the run stops at the next safe point, the second time now."""
-        if self.told_to_stop:
+        """Handles SIGTERM and Ctrl-C: the run stops at the next safe point.
+
+        A second Ctrl-C stops it at once. A second SIGTERM does not: torchrun and a scheduler may
+        both send one.
+        """
+        if self.told_to_stop and number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self.told_to_stop = signal.Signals(number)
@@ -275,6 +291,7 @@ def prepare(cfg: "Config") -> Run:
     """Load data and model, open the output folder, continue from a checkpoint. Raises UserError."""
     rank, world = start_ranks()
     folder = locate(model_folder(cfg))[0]  # a wrong --model is said before any data is fetched
+    check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
@@ -285,11 +302,9 @@ def prepare(cfg: "Config") -> Run:
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
 
-    # All that can be wrong with the flags has been seen by now.
-    run_id, folder_lock = "", None
+    run_id = ""
     if rank == 0:
-        make_folder(Path(cfg.output_dir))
-        folder_lock = lock(Path(cfg.output_dir))
+        lock(Path(cfg.output_dir))  # all that can be wrong with the flags has been seen by now
         hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
         run_id = open_run(cfg, hashes)
     dist.barrier()
@@ -298,14 +313,13 @@ def prepare(cfg: "Config") -> Run:
     )
     state = restore(cfg, policy, optimizer)
     if rank == 0:
-        begin_writing(cfg, state.step)
+        begin_writing(cfg, state)
 
     return Run(
         cfg=cfg,
         id=run_id,
         method=ablations.configured(METHODS[cfg.method], cfg),
         folder=Path(cfg.output_dir),
-        folder_lock=folder_lock,
         rank=rank,
         world=world,
         policy=policy,
@@ -500,6 +514,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
         parser.set_defaults(clip_low=clip_low, clip_high=clip_high)
 
     cfg = Config(**vars(parser.parse_args(argv)))
+    cfg.model = str(Path(cfg.model))  # without a slash at its end
     if not cfg.output_dir:
         cfg.output_dir = f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
 
@@ -555,7 +570,9 @@ def main(argv: list[str] | None = None) -> Path | None:
         if first:
             print(f"train.py: {stop}", file=sys.stderr)
         sys.exit(stop.code)
-    except KeyboardInterrupt:  # before the run has begun, or the second one
+    except KeyboardInterrupt:  # before the first step, or after the last one
+        if first:
+            print("train.py: stopped by Ctrl-C: the same command continues", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except FloatingPointError as error:  # the run diverged: neither a bug nor a wrong flag
         sys.exit(f"train.py: stopped, {error}. The last checkpoint is untouched; try a lower --lr.")

@@ -23,13 +23,12 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from infra.errors import Stop, UserError
-from infra.files import read_json, read_lines, write_aside
+from infra.files import read_json, read_lines, write_aside, write_lines
 from infra.identity import check_export, differences, identify_run, mark
 from infra.policy import Policy
 from infra.ranks import rank_and_world
 
 CHECKSUMS = "checksums.json"
-MODELS = ("model", "best")  # what a run exports
 
 # Flags in which a continued run may differ from its beginning.
 MAY_CHANGE = {
@@ -62,17 +61,6 @@ class RunState:
 # ---- the folder of a run -------------------------------------------------------------------------
 
 
-def make_folder(folder: Path) -> None:
-    """Make --output-dir and its metrics.jsonl. Raises UserError where it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "metrics.jsonl").open("a").close()
-    except OSError as error:
-        raise UserError(
-            f"--output-dir {folder} cannot be written ({error.strerror}): choose another"
-        ) from error
-
-
 def open_run(cfg, data: dict[str, str]) -> str:
     """Check that the run in --output-dir, if there is one, is the one described; returns its id.
 
@@ -80,17 +68,15 @@ def open_run(cfg, data: dict[str, str]) -> str:
     something else, or a model in the place of an export.
     """
     folder = Path(cfg.output_dir)
+    metrics = folder / "metrics.jsonl"
     if (folder / "config.json").exists():
         check_same_run(cfg, folder)
-    elif (folder / "metrics.jsonl").stat().st_size:
+    elif metrics.exists() and metrics.stat().st_size:
         raise UserError(
             f"--output-dir {folder} holds metrics of something else (no config.json): "
             "choose another"
         )
     run_id = identify_run(folder, data)
-    for name in MODELS:
-        check_export(folder / name, run_id)
-    read_lines(folder / "metrics.jsonl")  # damage is said now, not after hours
 
     for cut_off in folder.glob("checkpoint-*.tmp"):
         print(f"skipping {cut_off}: it was cut off while being written")
@@ -120,15 +106,22 @@ def check_same_run(cfg, folder: Path) -> None:
         )
 
 
-def begin_writing(cfg, step: int) -> None:
-    """Write config.json, and drop the lines after the checkpoint: they will be made again."""
+def begin_writing(cfg, state: RunState) -> None:
+    """Write config.json, and drop the lines after the checkpoint: they will be made again.
+
+    Raises UserError where a line is damaged.
+    """
     folder = Path(cfg.output_dir)
+    logged = state.step - 1 if state.unlogged else state.step
+    kept = {"metrics.jsonl": [], "samples.jsonl": []}
+    if state.step > 0:
+        for name, last in (("metrics.jsonl", logged), ("samples.jsonl", state.step)):
+            rows = read_lines(folder / name, "step")
+            kept[name] = [row for row in rows if row["step"] <= last]
+
     write_aside(folder / "config.json", json.dumps(asdict(cfg), indent=1) + "\n")
-    for path in (folder / "metrics.jsonl", folder / "samples.jsonl"):
-        kept = []
-        if step > 0:
-            kept = [row for row in read_lines(path) if row["step"] <= step]
-        write_aside(path, "".join(json.dumps(row) + "\n" for row in kept))
+    for name, rows in kept.items():
+        write_lines(folder / name, rows)
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------
@@ -262,10 +255,11 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
     """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
 
-    Written aside and renamed; it replaces only what run `run_id` wrote itself. All ranks call it.
-    Raises UserError where something else stands in the way.
+    Written aside and renamed; it replaces only what run `run_id` wrote itself, as the first rank
+    knows it. All ranks call it. Raises UserError where something else stands in the way.
     """
-    check_export(folder, run_id)
+    if dist.get_rank() == 0:
+        check_export(folder, run_id)
     aside = folder.with_name(folder.name + ".tmp")
     with policy.plain() as lm:
         if dist.get_rank() > 0:

@@ -3,6 +3,7 @@
 import os
 import socket
 from functools import cache
+from threading import Thread
 from urllib.parse import urlparse
 from urllib.request import getproxies
 
@@ -20,10 +21,21 @@ def prepare_for_hub() -> None:
     """
     if getproxies() or os.environ.get("HF_HUB_OFFLINE"):
         return
-    host = urlparse(huggingface_hub.constants.ENDPOINT)
-    port = host.port or (80 if host.scheme == "http" else 443)
-    try:
-        socket.create_connection((host.hostname, port), timeout=PATIENCE).close()
-    except OSError:
+    answers = []
+    knocking = Thread(target=knock, args=[answers], daemon=True)
+    knocking.start()
+    knocking.join(PATIENCE)  # in a thread: looking up a name may take longer than any timeout
+    if not answers:
         huggingface_hub.constants.HF_HUB_OFFLINE = True
         datasets.config.HF_HUB_OFFLINE = True
+
+
+def knock(answers: list) -> None:
+    """Add an entry to `answers` if the hub's server takes a connection."""
+    url = urlparse(huggingface_hub.constants.ENDPOINT)
+    port = url.port or (80 if url.scheme == "http" else 443)
+    try:
+        socket.create_connection((url.hostname, port), timeout=PATIENCE).close()
+    except OSError:
+        return
+    answers.append("it is there")

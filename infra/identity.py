@@ -20,6 +20,9 @@ PIECE = 4096  # bytes
 
 RUN_FILE = "run.json"  # in the folder of a run: its id and its data's hashes
 MARK_FILE = "exported-by.json"  # in a model folder that a run exported: that run's id
+MODELS = ("model", "best")  # what a run exports into its folder
+
+LOCKED: dict[Path, IO] = {}  # the folders that this process holds, and their open lock files
 
 
 def data_hash(problems: list[dict]) -> str:
@@ -65,22 +68,40 @@ def differences(before: dict, now: dict) -> list[str]:
     ]
 
 
-def lock(folder: Path) -> IO:
-    """Hold `folder` for this process: returns an open file, to be kept as long as it writes there.
+def lock(folder: Path) -> None:
+    """Make `folder` and hold it for this process, until `unlock`.
 
     The lock is the operating system's and goes with the process, however it ends. Raises UserError
-    where another process holds it.
+    where another process holds it, or the folder cannot be written.
     """
-    file = open(folder / "lock", "w")  # noqa: SIM115  it stays open: closing it gives up the lock
+    if folder.resolve() in LOCKED:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / "lock", "w")  # noqa: SIM115  closing it gives up the lock
+    except OSError as error:
+        raise UserError(
+            f"--output-dir {folder} cannot be written ({error.strerror}): choose another"
+        ) from error
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.close()
         raise UserError(
-            f"--output-dir {folder} is being written by another process: wait for it, or choose "
-            "another"
+            f"--output-dir {folder} is being written by another process: "
+            "wait for it, or choose another"
         ) from error
-    return file
+    except OSError as error:  # some network file systems have no locks
+        print(f"{folder} cannot be locked ({error.strerror}): start no second run on it")
+    LOCKED[folder.resolve()] = file
+
+
+def unlock(folder: Path) -> None:
+    """Give up the lock of `folder`, if this process has it."""
+    file = LOCKED.pop(folder.resolve(), None)
+    if file:
+        file.close()
 
 
 # ---- runs of train.py ----------------------------------------------------------------------------
@@ -89,28 +110,41 @@ def lock(folder: Path) -> IO:
 def identify_run(folder: Path, data: dict[str, str]) -> str:
     """The id of the run in `folder`, a new one where there is none; `data` are its sets' hashes.
 
-    Raises UserError when the run began with other data.
+    Raises UserError when the run began with other data, or a model that it did not write stands
+    where it will export its own.
     """
     path = folder / RUN_FILE
-    if not path.exists():
-        run_id = uuid.uuid4().hex
-        write_aside(path, json.dumps({"id": run_id, "data": data}, indent=1) + "\n")
-        return run_id
-
-    known = read_json(path)
-    changed = differences(known["data"], data)
+    known = {"id": uuid.uuid4().hex, "data": data}
+    if path.exists():
+        known = read_json(path, "id", "data")
+    changed = [name for name in data if known["data"].get(name) != data[name]]
     if changed:
         raise UserError(
-            f"--output-dir {folder} holds a run on other problems ({'; '.join(changed)}): "
-            "their file has changed since; choose another folder"
+            f"--output-dir {folder} holds a run on other {' and '.join(changed)} problems, though "
+            "of the same name: restore them, or choose another folder"
         )
+
+    for name in MODELS:
+        check_export(folder / name, known["id"])
+    if not path.exists():
+        write_aside(path, json.dumps(known, indent=1) + "\n")
     return known["id"]
+
+
+def check_places(model: Path, folder: Path) -> None:
+    """Raise UserError where a run into `folder` would write over the model it starts from."""
+    for place in (folder, *(folder / name for name in MODELS)):
+        if place.resolve() == model.resolve():
+            raise UserError(
+                f"--model {model} is where --output-dir {folder} would be written: "
+                "choose another --output-dir"
+            )
 
 
 def marked_by(folder: Path) -> str | None:
     """The id of the run that exported the model in `folder`."""
     path = folder / MARK_FILE
-    return read_json(path)["id"] if path.exists() else None
+    return read_json(path, "id")["id"] if path.exists() else None
 
 
 def mark(folder: Path, run_id: str) -> None:

@@ -28,7 +28,7 @@ def locate(name: str | Path) -> tuple:
         if not folder.is_dir():
             prepare_for_hub()
             # One rank of a node downloads while the others wait.
-            folder = Path(snapshot_download(str(name), allow_patterns=DOWNLOADED))
+            folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
         config = AutoConfig.from_pretrained(folder)
         return folder, config, AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:

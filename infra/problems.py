@@ -8,6 +8,7 @@ carry "choice": True, and their answer is a letter.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
 import torch
@@ -26,9 +27,9 @@ TOY_SETS = ("toy", "toy-held-out")
 
 def cell_text(value) -> str:
     """A cell as text; an integer that a column with gaps made a float is an integer again."""
-    if value is None:
+    if value is None or value != value:  # a gap, or what a column of numbers has for it: NaN
         return ""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     return str(value).strip()
 
@@ -157,12 +158,12 @@ def hub_rows(name: str, source: Source) -> list[dict]:
 
 def check_columns(name: str, source: Source, rows: list[dict]) -> None:
     """Raise UserError where no row has the columns that the source says."""
-    there = {column for row in rows for column in row}
-    missing = {source.problem_column, source.answer_column} - there
+    there = dict.fromkeys(column for row in rows for column in row)  # in the file's order
+    missing = {source.problem_column, source.answer_column} - there.keys()
     if missing:
         raise UserError(
             f"{name} has no column {', '.join(sorted(missing))} "
-            f"(it has {', '.join(sorted(there))}): see --problem-column, --answer-column"
+            f"(it has {', '.join(there)}): see --problem-column, --answer-column"
         )
 
 
@@ -174,20 +175,20 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
     """
     if source.read:
         return source.read(cells, index)
-    where = f"{name}, row {index + 1}"
+    question = cells.get(source.problem_column)
     answer = cells.get(source.answer_column)
     if isinstance(answer, list) and all(isinstance(each, str) for each in answer):
         answer = ", ".join(answer)
-    question = cells.get(source.problem_column)
-    if not is_chat(question):
-        return {
-            "problem": checked_text(question, f"{where}, column {source.problem_column}"),
-            "answer": checked_text(answer, f"{where}, column {source.answer_column}"),
-        }
+    chat = {}
+    if is_chat(question):
+        chat = {"chat": question}
+        question = "\n".join(message["content"] for message in question)
+
+    where = f"{name}, row {index + 1}, column"
     return {
-        "problem": "\n".join(message["content"] for message in question),
-        "answer": checked_text(answer, f"{where}, column {source.answer_column}"),
-        "chat": question,
+        "problem": checked_text(question, f"{where} {source.problem_column}"),
+        "answer": checked_text(answer, f"{where} {source.answer_column}"),
+        **chat,
     }
 
 
@@ -205,10 +206,10 @@ def is_chat(value) -> bool:
 
 def checked_text(value, where: str) -> str:
     """cell_text of a text or a number. Raises UserError for anything else."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if value is None or isinstance(value, str) or is_number:
         return cell_text(value)
-    raise UserError(f"{where}, is a {type(value).__name__}: a text or a number is needed")
+    raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
 
 
 def without_gaps_and_repeats(found: list[dict]) -> list[dict]:
@@ -236,7 +237,9 @@ def encode_prompts(
             f"--prompt-template {template!r} has no {{problem}} in it: write where the problem goes"
         )
     if any("chat" in each for each in problems) and not tokenizer.chat_template:
-        raise UserError("the data holds chats, and the model's tokenizer has no chat template")
+        raise UserError(
+            "the data holds chats, and the model's tokenizer has no chat template: write texts"
+        )
     prompts = [encode_prompt(each, tokenizer, template) for each in problems]
 
     fits = [0 < len(prompt) <= limit for prompt in prompts]
