@@ -31,8 +31,12 @@ from evaluate import (
     whole_repetitions,
 )
 from infra.errors import UserError
+from infra.identity import data_hash
+from rollout import never
 
 ROOT = Path(__file__).parent.parent
+PROBLEMS = toy.problems(6, seed=9)  # of bench.jsonl
+BENCH = f"bench-{data_hash(PROBLEMS)[:8]}"  # its name in an output folder
 
 # Table 1: the seven benchmarks, and their average
 TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
@@ -101,6 +105,7 @@ def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
         "seed": 4,
         "step": 0,
         "in_flight": 5,
+        "stop": never,
     }
 
 
@@ -281,7 +286,7 @@ def saved(base, tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluate")
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    lines = [json.dumps(problem) + "\n" for problem in toy.problems(6, seed=9)]
+    lines = [json.dumps(problem) + "\n" for problem in PROBLEMS]
     (folder / "bench.jsonl").write_text("".join(lines))
     return folder
 
@@ -306,11 +311,11 @@ def read(path):
 def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
     evaluate.main(flags(saved, tmp_path, "--rollout-rows", "6"))
     printed = capsys.readouterr().out
-    assert "bench: rank 0 has 2 of its 6 problems" in printed
+    assert f"{BENCH}: rank 0 has 2 of its 6 problems" in printed
     assert "| benchmark | problems | avg@3 | pass@3 | standard error |" in printed
-    assert "| bench | 6 | " in printed
+    assert f"| {BENCH} | 6 | " in printed
 
-    lines = (tmp_path / "bench" / "responses-0.jsonl").read_text().splitlines()
+    lines = (tmp_path / BENCH / "responses-0.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert [(row["problem"], row["sample"]) for row in rows] == [
         (problem, sample) for problem in range(6) for sample in range(3)
@@ -318,15 +323,15 @@ def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
     assert all(0 < row["tokens"] <= 48 for row in rows)
 
     scores = read(tmp_path / "scores.json")
-    expected = summary(grade_benchmark(toy.problems(6, seed=9), 3, tmp_path / "bench"))
-    assert scores["benchmarks"] == {"bench": expected}
+    expected = summary(grade_benchmark(PROBLEMS, 3, tmp_path / BENCH))
+    assert scores["benchmarks"] == {BENCH: expected}
     assert scores["average"] == expected["avg"]
     assert scores["samples"] == 3
 
 
 def test_evaluation_continues_after_a_kill(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path))
-    path = tmp_path / "bench" / "responses-0.jsonl"
+    path = tmp_path / BENCH / "responses-0.jsonl"
     whole = path.read_text()
     scores = read(tmp_path / "scores.json")
 
@@ -337,20 +342,21 @@ def test_evaluation_continues_after_a_kill(saved, tmp_path):
 
 
 def test_regrade_grades_what_is_saved(saved, tmp_path):
-    answers = [problem["answer"] for problem in toy.problems(6, seed=9)]
+    answers = [problem["answer"] for problem in PROBLEMS]
     responses = []
     for i, answer in enumerate(answers):
         right = rf"\boxed{{{answer}}}"
         wrong = rf"\boxed{{1{answer}}}"
         responses += [(i, 0, right), (i, 1, wrong), (i, 2, right if i < 2 else wrong)]
-    write_responses(tmp_path / "bench", 0, responses)
-    before = (tmp_path / "bench" / "responses-0.jsonl").read_text()
+    evaluate.main(flags(saved, tmp_path))
+    write_responses(tmp_path / BENCH, 0, responses)  # in the place of what was sampled
+    before = (tmp_path / BENCH / "responses-0.jsonl").read_text()
 
     evaluate.main(flags(saved, tmp_path, "--regrade"))
-    result = read(tmp_path / "scores.json")["benchmarks"]["bench"]
+    result = read(tmp_path / "scores.json")["benchmarks"][BENCH]
     assert result["repetitions"] == pytest.approx([1, 0, 1 / 3])
     assert result["pass"] == 1
-    assert (tmp_path / "bench" / "responses-0.jsonl").read_text() == before
+    assert (tmp_path / BENCH / "responses-0.jsonl").read_text() == before
 
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
@@ -371,10 +377,10 @@ def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "two" / "bench" / "responses-1.jsonl").exists()
+    assert (tmp_path / "two" / BENCH / "responses-1.jsonl").exists()
 
-    one = saved_responses(tmp_path / "one" / "bench")
-    assert saved_responses(tmp_path / "two" / "bench") == one
+    one = saved_responses(tmp_path / "one" / BENCH)
+    assert saved_responses(tmp_path / "two" / BENCH) == one
     assert read(tmp_path / "one" / "scores.json") == read(tmp_path / "two" / "scores.json")
 
 
@@ -390,12 +396,17 @@ def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
         (["compare", "/no/a", "/no/b"], "no scores.json"),
         (["--sample", "3"], "--sample"),
         (["--model", "x", "--samples", "0"], "samples"),
-        (["--model", "x", "--benchmarks", "/no/such.jsonl"], "/no/such.jsonl"),
+        (["--benchmarks", "/no/such.jsonl"], "there is no file /no/such.jsonl"),
+        (["--benchmarks", ""], "--benchmarks is empty"),
+        (["--benchmarks", " , "], "--benchmarks is empty"),
+        (["--model", "/no/such", "--benchmarks", "/no/such.jsonl"], "no model"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):
     if argv == ["--model", "/no/such"]:
         argv = [*argv, "--benchmarks", str(saved / "bench.jsonl")]
+    if argv[:1] == ["--benchmarks"]:
+        argv = ["--model", str(saved / "model"), *argv]
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(argv)
     error = capsys.readouterr().err
@@ -413,4 +424,5 @@ def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
         evaluate.main(
             flags(saved, tmp_path, "--benchmarks", str(path), "--max-prompt-tokens", "10")
         )
-    assert "mixed: raise --max-prompt-tokens" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"mixed-{data_hash([short, long])[:8]}: raise --max-prompt-tokens" in error
