@@ -341,7 +341,8 @@ def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> Non
             f"--method {method} gave weights of shape {tuple(weights.shape)}: "
             f"it must give one to each of the {len(tokens.logprob)} tokens"
         )
-    if not weights.isfinite().all():
+    policy_is_finite = tokens.current.isfinite().all()  # else the update is skipped, and counted
+    if policy_is_finite and not weights.isfinite().all():
         raise UserError(f"--method {method} gave a weight that is NaN or infinite")
     if (weights < 0).any():
         raise UserError(

@@ -105,6 +105,30 @@ def test_a_killed_run_continues_to_the_same_metrics(whole, tmp_path):
     assert same_run(folder, whole)
 
 
+def test_ctrl_c_leaves_a_checkpoint_and_no_traceback(whole, tmp_path):
+    folder = tmp_path / "cut"
+    command = [sys.executable, "train.py", *SMALL, "--steps", "6", "--output-dir", str(folder)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
+    for line in process.stdout:
+        if line.startswith("step    2"):
+            process.send_signal(signal.SIGINT)
+    error = process.stderr.read()
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    assert process.returncode == 130
+    assert "stopped by SIGINT after step" in error
+    assert "Traceback" not in error
+    assert list(folder.glob("checkpoint-*[0-9]"))
+
+    train_small(folder, steps=6)
+    assert same_run(folder, whole)
+
+
 def test_more_steps_continue_a_finished_run(two_steps, whole):
     train_small(two_steps, steps=6)
     assert same_run(two_steps, whole)
