@@ -6,8 +6,9 @@
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
 Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so the
-same command continues an interrupted run. Ranks share the problems, and a response depends on
-(seed, problem, sample) alone. scores.json holds the averages, and what `compare` reads.
+same command continues an interrupted run; another model, set or flag is refused there. Ranks share
+the problems, and a response depends on (seed, problem, sample) alone. scores.json holds the
+averages, and what `compare` reads.
 
 Departures from the paper: (1) a paired bootstrap over problems stands beside App. K's test, whose
 repetitions do not tell how much depends on which problems were asked.
@@ -578,7 +579,8 @@ def main(argv: list[str] | None = None) -> None:
         print(f"evaluate.py: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("evaluate.py: stopped by Ctrl-C: the same command continues", file=sys.stderr)
+        if int(os.environ.get("RANK", 0)) == 0:
+            print("evaluate.py: stopped by Ctrl-C: the same command continues", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
 
 
