@@ -6,8 +6,9 @@
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
 Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so the
-same command continues an interrupted run. Ranks share the problems, and a response depends on
-(seed, problem, sample) alone. scores.json holds the averages, and what `compare` reads.
+same command continues an interrupted run; another model, set or flag is refused there. Ranks share
+the problems, and a response depends on (seed, problem, sample) alone. scores.json holds the
+averages, and what `compare` reads.
 
 Departures from the paper: (1) a paired bootstrap over problems stands beside App. K's test, whose
 repetitions do not tell how much depends on which problems were asked.
@@ -18,8 +19,10 @@ Shapes: P problems of a benchmark, n samples a problem, which are n repetitions 
 import json
 import math
 import os
+import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +32,7 @@ from torch import distributed as dist
 
 from infra.architecture import refuse_length
 from infra.errors import UserError
-from infra.files import append_line, complete_lines, write_aside
+from infra.files import append_line, read_json, read_lines, write_aside, write_lines
 from infra.flags import (
     AtLeastOne,
     Parser,
@@ -38,12 +41,14 @@ from infra.flags import (
     TaskFlags,
     check_limits,
     flag,
+    spelled,
 )
-from infra.loading import load_model
+from infra.identity import data_hash, differences, lock, model_fingerprint, unlock
+from infra.loading import load_model, locate
 from infra.packing import Rollouts
-from infra.problems import encode_prompts, load_problems
+from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
 from infra.ranks import start_ranks
-from rollout import rollout
+from rollout import never, rollout
 from verify import grade
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -86,7 +91,7 @@ class BenchmarkRunFlags:
 
     _argument_group_name = "run"
 
-    output_dir: str = flag("", "default: <model>/evaluation")
+    output_dir: str = flag("", "default: <model>-evaluation")
 
 
 @dataclass
@@ -113,12 +118,13 @@ def sample_grades(
     top_p: float,
     seed: int,
     in_flight: int,
+    stop: Callable[[], bool] = never,
 ) -> np.ndarray:
     """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
 
     prompts: token ids of the P problems; in_flight: responses sampled at a time at most. All
     ranks call it together. Every call draws the same random numbers, those of step 0, so that two
-    evaluations differ by the model alone.
+    evaluations differ by the model alone. Raises Interrupted once stop() is true on a rank.
     """
     rollouts = rollout(
         lm,
@@ -132,6 +138,7 @@ def sample_grades(
         seed=seed,
         step=0,
         in_flight=in_flight,
+        stop=stop,
     )
     grades = [grade(text, problems[i // samples]) for i, text in enumerate(rollouts.texts)]
     return np.array(grades).reshape(len(problems), samples)  # [P, n]
@@ -172,8 +179,7 @@ def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
     """(problem, sample) -> response, from the files of all ranks of all runs in `folder`."""
     saved = {}
     for path in sorted(folder.glob("responses-*.jsonl")):
-        for line in complete_lines(path):
-            row = json.loads(line)
+        for row in read_lines(path, "problem", "sample", "response"):
             saved[row["problem"], row["sample"]] = row["response"]
     return saved
 
@@ -219,7 +225,7 @@ def sample_benchmark(
     # A kill may have left half a line, and the next response must not be glued to it.
     path = folder / f"responses-{rank}.jsonl"
     if path.exists():
-        write_aside(path, "".join(complete_lines(path)))
+        write_lines(path, read_lines(path))
 
     at_once = max(1, config.rollout_rows // config.samples)
     for start in range(0, len(mine), at_once):
@@ -263,21 +269,88 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
 
 
 def output_folder(config: Config) -> Path:
-    """--output-dir, else beside the model's weights, else (a hub id) evaluation/<its name>."""
+    """--output-dir, else <model>-evaluation beside the model's folder, or of a hub id's name.
+
+    Not inside the model's folder, which a training may replace by a better model.
+    """
     if config.output_dir:
         return Path(config.output_dir)
     model = Path(config.model)
-    return model / "evaluation" if model.is_dir() else Path("evaluation") / model.name
+    if model.is_dir():
+        return model.resolve().with_name(model.resolve().name + "-evaluation")
+    return Path("evaluation") / model.name
 
 
 def load_benchmarks(config: Config) -> dict[str, list[dict]]:
-    """The problems of each of --benchmarks, by the name of its folder in the output."""
+    """The problems of each of --benchmarks, by the name of its folder in the output.
+
+    A set that is known by name has that name; of any other the name alone says little (two files
+    may be called test.jsonl), so a hash of its problems follows. Raises UserError for none.
+    """
     benchmarks = {}
     for name in config.benchmarks.split(","):
-        if name:
-            problems = load_problems(name, config.problem_column, config.answer_column)
-            benchmarks[Path(name).stem] = problems
+        if not name.strip():
+            continue
+        problems = load_problems(name.strip(), config.problem_column, config.answer_column)
+        folder = name.strip()
+        if folder not in (*SOURCES, *TOY_SETS):
+            folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
+        benchmarks[folder] = problems
+    if not benchmarks:
+        raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
     return benchmarks
+
+
+def fingerprint(config: Config, model: dict[str, str], problems: list[dict]) -> dict:
+    """All that a response to these problems depends on: flags, the model's files, and the data."""
+    flags = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
+    described = {spelled(name): getattr(config, name) for name in flags}
+    return {
+        "flags": described | {"computed in": str(compute_dtype())},
+        "model": model,
+        "problems": data_hash(problems),
+    }
+
+
+def check_fingerprint(folder: Path, wanted: dict, regrade: bool, rank: int) -> None:
+    """Keep `wanted` in a benchmark's folder, or hold it against what is there.
+
+    With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError
+    where the responses in the folder are not those of this model, these problems and flags.
+    """
+    path = folder / "fingerprint.json"
+    if not path.exists():
+        if list(folder.glob("responses-*.jsonl")):
+            raise UserError(
+                f"{folder} holds responses without a fingerprint.json, of an unknown model: "
+                "choose another --output-dir"
+            )
+        if rank == 0 and not regrade:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_aside(path, json.dumps(wanted, indent=1) + "\n")
+        return
+
+    known = read_json(path, *wanted)
+    changed = []
+    if known["problems"] != wanted["problems"]:
+        changed.append("other problems")
+    if not regrade:
+        files = sorted(known["model"].keys() | wanted["model"].keys())
+        changed += [
+            f"another {file} of the model"
+            for file in files
+            if known["model"].get(file) != wanted["model"].get(file)
+        ]
+        changed += differences(known["flags"], wanted["flags"])
+    if changed:
+        raise UserError(
+            f"{folder} holds responses of another evaluation ({'; '.join(changed)}): "
+            "choose another --output-dir"
+        )
+
+
+def compute_dtype() -> torch.dtype:
+    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
 def run(config: Config) -> dict:
@@ -291,14 +364,31 @@ def run(config: Config) -> dict:
     check_limits(config)
     folder = output_folder(config)
 
+    try:
+        return sample_and_grade(config, folder)
+    finally:
+        unlock(folder)
+
+
+def sample_and_grade(config: Config, folder: Path) -> dict:
+    """`run` into a folder, which is locked on the way."""
     # No process group yet: with one, ranks would sample in step, and the slowest hold up all.
     rank = int(os.environ.get("RANK", 0))
     world = int(os.environ.get("WORLD_SIZE", 1))
 
-    benchmarks = load_benchmarks(config)
+    files = {}
     if not config.regrade:
-        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-        lm, tokenizer = load_model(config.model, dtype)
+        model = locate(config.model)[0]  # a wrong --model is said before any data is fetched
+        files = model_fingerprint(model)
+    benchmarks = load_benchmarks(config)
+    if rank == 0:
+        lock(folder)
+    for name, problems in benchmarks.items():
+        wanted = fingerprint(config, files, problems)
+        check_fingerprint(folder / name, wanted, config.regrade, rank)
+
+    if not config.regrade:
+        lm, tokenizer = load_model(model, compute_dtype())
         for name, problems in benchmarks.items():
             sample_benchmark(lm, tokenizer, problems, config, folder / name, rank, world)
 
@@ -413,7 +503,7 @@ def read_scores(folder: str) -> dict:
         raise UserError(
             f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first"
         )
-    return json.loads(path.read_text())
+    return read_json(path, "benchmarks")
 
 
 def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:
@@ -491,6 +581,10 @@ def main(argv: list[str] | None = None) -> None:
     except UserError as error:
         print(f"evaluate.py: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        if int(os.environ.get("RANK", 0)) == 0:
+            print("evaluate.py: stopped by Ctrl-C: the same command continues", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ Shapes: B responses, R of them in flight, L columns of their longest sequence, V
 size.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 
@@ -121,6 +121,7 @@ def rollout(
     in_flight: int = 256,
     cache_tokens: int = 0,
     stop: Callable[[], bool] = never,
+    sampled_before: Counter | None = None,
 ) -> Rollouts:
     """Sample `group_size` responses to each prompt, the group of a prompt next to each other.
 
@@ -128,12 +129,17 @@ def rollout(
     non-negative integers that name the problems. At most `in_flight` responses are sampled at once,
     with at most `cache_tokens` tokens in their caches (0: what fits in free memory).
 
+    A problem that comes twice gets new responses: its samples are counted on, over several calls
+    of a step in `sampled_before` (responses by problem; the call adds its own).
+
     Raises FloatingPointError when logits are not finite, Interrupted once stop() is true on a rank.
     """
+    samples = Counter() if sampled_before is None else sampled_before
     jobs = []
     for prompt, problem in zip(prompts, problem_ids, strict=True):
-        for sample in range(group_size):
-            numbers = partial(uniforms, seed, step, problem, sample, max_new_tokens)
+        for _ in range(group_size):
+            numbers = partial(uniforms, seed, step, problem, samples[problem], max_new_tokens)
+            samples[problem] += 1
             jobs.append((prompt, numbers))
 
     ends = end_tokens(lm, tokenizer)

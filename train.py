@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,14 @@ from delta import delta_coefficients
 from evaluate import sample_grades
 from grpo import clipped_tokens, group_advantages
 from infra.architecture import refuse_length
-from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.checkpoints import (
+    RunState,
+    begin_writing,
+    export,
+    open_run,
+    restore,
+    save,
+)
 from infra.errors import Interrupted, Stop, UserError
 from infra.flags import (
     EvaluationFlags,
@@ -45,42 +53,57 @@ from infra.flags import (
     check_limits,
     flag,
 )
-from infra.loading import load_policy
+from infra.identity import check_places, data_hash, lock, unlock
+from infra.loading import load_policy, locate
 from infra.log import log, report, save_samples
 from infra.memory import dry_run
 from infra.optimise import clip_and_step
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities, room_for
 from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, load_problems
-from infra.ranks import start_ranks
+from infra.ranks import start_ranks, this_device
 from infra.rows import over_ranks
 from methods import METHODS, Method
 from rollout import rollout
 from verify import grade
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 
 # ---- the loop ------------------------------------------------------------------------------------
 
 
 def train(cfg: "Config") -> Path:
     """Run or continue the training described by cfg; returns the output folder. All ranks call."""
-    run = prepare(cfg)
-    before = signal.signal(signal.SIGTERM, run.stop)
+    try:
+        return continue_run(prepare(cfg))
+    finally:
+        unlock(Path(cfg.output_dir))
+
+
+def continue_run(run: "Run") -> Path:
+    """From where it is to its last step, its exported model and its curves."""
+    cfg = run.cfg
+    before = {number: signal.signal(number, run.stop) for number in SIGNALS}
     try:
         if cfg.eval_data and run.state.step == 0:
             log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)})
+        if run.state.unlogged:
+            finish_step(run)  # it was interrupted in its evaluation
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
-    except Interrupted:  # while sampling, when neither θ nor the run's state has moved
+    except Interrupted:  # where θ and the run's state belong together
         save(run.folder, run.policy, run.optimizer, run.state)
+        number = run.told_to_stop or signal.SIGTERM  # which reached another rank
         raise Stop(
-            f"stopped by SIGTERM after step {run.state.step}, with a checkpoint: "
+            f"stopped by {number.name} after step {run.state.step}, with a checkpoint: "
             "the same command continues",
-            128 + signal.SIGTERM,
+            128 + number,
         ) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    export(run.folder / "model", run.policy, run.tokenizer)
+    export(run.folder / "model", run.policy, run.tokenizer, run.id)
     if run.rank == 0:
         report(run.folder)
     return run.folder
@@ -111,6 +134,7 @@ def train_step(run: "Run", step: int) -> None:
 
     # log π_old of every token; what the method needs of the hidden states is kept on the way
     tokens = old_log_probabilities(run.policy, rollouts, plan, run.method.keep, cfg.proxy_budget_gb)
+    look_for_signals(run)
     tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
     tokens.current = tokens.logprob  # θ is θ_old; for methods that follow the policy
     tokens.problems = problems
@@ -119,6 +143,7 @@ def train_step(run: "Run", step: int) -> None:
 
     # ρ, the method's weight of every token; frozen over the updates, unless it follows the policy
     weights = run.method.weights(tokens, cfg)  # [N]
+    check_weights(weights, tokens, cfg.method)
     tokens.kept = None  # room for the update
 
     # θ_old becomes θ
@@ -126,7 +151,7 @@ def train_step(run: "Run", step: int) -> None:
 
     run.state.step = step
     run.state.position = position
-    metrics = {
+    run.state.unlogged = {
         "step": step,
         **of_updates,
         "reward": float(rewards.mean()),
@@ -137,16 +162,34 @@ def train_step(run: "Run", step: int) -> None:
         "lambda_above_one": float((weights > 1).float().mean()),
         "seconds": time.perf_counter() - started,
     }
-    if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
-        metrics["eval_accuracy"] = evaluate(run)
-        keep_best(run, metrics["eval_accuracy"])
     if step == 1 or step % cfg.eval_every == 0:
         save_samples(run.folder, step, problems, rollouts, rewards, weights, run.tokenizer)
+    finish_step(run)
+
+
+def finish_step(run: "Run") -> None:
+    """Evaluate, log and save after an update, or after a run that was stopped before it could.
+
+    Raises Interrupted; the run's state then holds what is needed to do it later.
+    """
+    look_for_signals(run)
+    cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
+    if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
+        metrics = metrics | {"eval_accuracy": evaluate(run)}
+        keep_best(run, metrics["eval_accuracy"])
     log(run.folder, metrics)
+    run.state.unlogged = {}
     due = step % cfg.save_every == 0 or step == cfg.steps
     diverging = run.state.streak > 0  # the last updates were skipped: keep the good checkpoints
     if due and not diverging:
         save(run.folder, run.policy, run.optimizer, run.state)
+
+
+def look_for_signals(run: "Run") -> None:
+    """Raise Interrupted on every rank if one of them was told to stop."""
+    told = torch.tensor(float(run.stopping()), device=this_device())
+    if over_ranks(told) > 0:
+        raise Interrupted
 
 
 def update(
@@ -179,7 +222,9 @@ def update(
             advantage = tokens.advantage[rows]
             weight = weights[rows]  # ρ; λ̄ with DelTA
             if method.follows_policy and len(index) > 0:  # a rank's last ones may be empty
-                weight = method.weights(tokens.part(index, logprob.detach()), cfg)
+                part = tokens.part(index, logprob.detach())
+                weight = method.weights(part, cfg)
+                check_weights(weight, part, cfg.method)
 
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * surrogate).sum() / mini_batch.token_count  # Eq. 8
@@ -214,6 +259,7 @@ class Run:
     """All that a run holds."""
 
     cfg: "Config"
+    id: str  # rank 0's; see infra/identity.py
     method: Method
     folder: Path
     rank: int
@@ -226,38 +272,55 @@ class Run:
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
-    told_to_stop: bool = False  # by SIGTERM
+    told_to_stop: signal.Signals | None = None
 
-    def stop(self, *_) -> None:
-        self.told_to_stop = True
+    def stop(self, number: int, _) -> None:
+        """Handles SIGTERM and Ctrl-C: the run stops at the next safe point.
+
+        A second Ctrl-C stops it at once. A second SIGTERM does not: torchrun and a scheduler may
+        both send one.
+        """
+        if self.told_to_stop and number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self.told_to_stop = signal.Signals(number)
+
+    def stopping(self) -> bool:
+        return self.told_to_stop is not None
 
 
 def prepare(cfg: "Config") -> Run:
     """Load data and model, open the output folder, continue from a checkpoint. Raises UserError."""
     rank, world = start_ranks()
+    folder = locate(model_folder(cfg))[0]  # a wrong --model is said before any data is fetched
+    check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
 
-    policy, tokenizer = load_policy(model_folder(cfg), cfg.temperature, cfg.recompute)
+    policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute)
     ablations.check_model(cfg, policy)
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
     refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
 
+    run_id = ""
     if rank == 0:
-        open_run(cfg)  # all that can be wrong with the flags has been seen by now
+        lock(Path(cfg.output_dir))  # all that can be wrong with the flags has been seen by now
+        hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
+        run_id = open_run(cfg, hashes)
     dist.barrier()
     optimizer = torch.optim.AdamW(  # of others `fused` cannot do with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     state = restore(cfg, policy, optimizer)
     if rank == 0:
-        begin_writing(cfg, state.step)
+        begin_writing(cfg, state)
 
     return Run(
         cfg=cfg,
+        id=run_id,
         method=ablations.configured(METHODS[cfg.method], cfg),
         folder=Path(cfg.output_dir),
         rank=rank,
@@ -271,6 +334,23 @@ def prepare(cfg: "Config") -> Run:
         held_out=held_out,
         held_out_prompts=held_out_prompts,
     )
+
+
+def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> None:
+    """Raise UserError where a method did not give one weight of at least 0 to each token."""
+    wanted = tokens.logprob.shape
+    if weights.shape != wanted:
+        raise UserError(
+            f"--method {method} gave weights of shape {tuple(weights.shape)}: "
+            f"it must give one to each of the {len(tokens.logprob)} tokens"
+        )
+    policy_is_finite = tokens.current.isfinite().all()  # else the update is skipped, and counted
+    if policy_is_finite and not weights.isfinite().all():
+        raise UserError(f"--method {method} gave a weight that is NaN or infinite")
+    if (weights < 0).any():
+        raise UserError(
+            f"--method {method} gave a negative weight, which would move a token to the other side"
+        )
 
 
 def model_folder(cfg: "Config") -> str | Path:
@@ -291,6 +371,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     cfg, G = run.cfg, run.cfg.group_size
     parts, problems, rewards = [], [], []
     position = run.state.position
+    sampled = Counter()  # responses by problem, over the rounds
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
         position += cfg.prompts
@@ -306,7 +387,8 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
                 seed=cfg.seed,
                 step=step,
                 in_flight=cfg.rollout_rows,
-                stop=lambda: run.told_to_stop,
+                stop=run.stopping,
+                sampled_before=sampled,
             )
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
@@ -360,6 +442,7 @@ def evaluate(run: Run) -> float:
             cfg.eval_top_p,
             cfg.seed,
             cfg.rollout_rows,
+            run.stopping,
         )
     return float(grades.mean())
 
@@ -369,7 +452,7 @@ def keep_best(run: Run, accuracy: float) -> None:
     if accuracy <= run.state.best:
         return
     run.state.best = accuracy
-    export(run.folder / "best", run.policy, run.tokenizer)
+    export(run.folder / "best", run.policy, run.tokenizer, run.id)
 
 
 # ---- flags: the groups that stand in infra/flags.py, and the methods' ----------------------------
@@ -435,6 +518,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
         parser.set_defaults(clip_low=clip_low, clip_high=clip_high)
 
     cfg = Config(**vars(parser.parse_args(argv)))
+    cfg.model = str(Path(cfg.model))  # without a slash at its end
     if not cfg.output_dir:
         cfg.output_dir = f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
 
@@ -490,6 +574,10 @@ def main(argv: list[str] | None = None) -> Path | None:
         if first:
             print(f"train.py: {stop}", file=sys.stderr)
         sys.exit(stop.code)
+    except KeyboardInterrupt:  # before the first step, or after the last one
+        if first:
+            print("train.py: stopped by Ctrl-C: the same command continues", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
     except FloatingPointError as error:  # the run diverged: neither a bug nor a wrong flag
         sys.exit(f"train.py: stopped, {error}. The last checkpoint is untouched; try a lower --lr.")
     except torch.OutOfMemoryError as error:

@@ -82,6 +82,7 @@ def bare_run(policy: Policy, cfg: train.Config) -> train.Run:
     """
     return train.Run(
         cfg=cfg,
+        id="",
         method=METHODS["delta"],
         folder=Path(cfg.output_dir),
         rank=0,

@@ -1,9 +1,11 @@
 """What a run leaves on disk to be continued or used: its folder, its checkpoints, its models.
 
-A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments, and
-`state.pt`. It is written under another name and renamed, so that a folder of that name is whole.
+A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments,
+`state.pt`, and `checksums.json`. It is written under another name and renamed, so that a folder of
+that name was whole once; the checksums tell whether it still is.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -21,10 +23,12 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from infra.errors import Stop, UserError
-from infra.files import complete_lines, write_aside
+from infra.files import read_json, read_lines, write_aside, write_lines
+from infra.identity import check_export, differences, identify_run, mark
 from infra.policy import Policy
+from infra.ranks import rank_and_world
 
-DAMAGED = (dcp.api.CheckpointException, OSError, RuntimeError, EOFError)
+CHECKSUMS = "checksums.json"
 
 # Flags in which a continued run may differ from its beginning.
 MAY_CHANGE = {
@@ -50,37 +54,34 @@ class RunState:
     position: int = 0  # prompts drawn from the stream of problems
     streak: int = 0  # updates skipped in a row, their gradients not finite
     best: float = -1.0  # best evaluation accuracy
+    unlogged: dict = field(default_factory=dict)  # metrics of a step that was not finished
     memory: dict = field(default_factory=dict)  # what the method keeps over steps
 
 
 # ---- the folder of a run -------------------------------------------------------------------------
 
 
-def open_run(cfg) -> None:
-    """Make --output-dir, or check that the run in it is the one that cfg describes.
+def open_run(cfg, data: dict[str, str]) -> str:
+    """Check that the run in --output-dir, if there is one, is the one described; returns its id.
 
-    Raises UserError where it cannot be written or holds something else.
+    data: the hashes of its problems, by set. Raises UserError where the folder holds another run,
+    something else, or a model in the place of an export.
     """
     folder = Path(cfg.output_dir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "metrics.jsonl").open("a").close()
-    except OSError as error:
-        raise UserError(
-            f"--output-dir {folder} cannot be written ({error.strerror}): choose another"
-        ) from error
-
+    metrics = folder / "metrics.jsonl"
     if (folder / "config.json").exists():
         check_same_run(cfg, folder)
-    elif (folder / "metrics.jsonl").stat().st_size:
+    elif metrics.exists() and metrics.stat().st_size:
         raise UserError(
             f"--output-dir {folder} holds metrics of something else (no config.json): "
             "choose another"
         )
+    run_id = identify_run(folder, data)
 
     for cut_off in folder.glob("checkpoint-*.tmp"):
         print(f"skipping {cut_off}: it was cut off while being written")
         shutil.rmtree(cut_off)
+    return run_id
 
 
 def check_same_run(cfg, folder: Path) -> None:
@@ -90,12 +91,14 @@ def check_same_run(cfg, folder: Path) -> None:
             f"--output-dir {folder} already holds a run: "
             "choose another, or --resume auto to continue it"
         )
-    before = json.loads((folder / "config.json").read_text())
-    changed = []
-    for name, now in asdict(cfg).items():
-        there = before.get(name, getattr(type(cfg), name))  # a flag that is newer than the run
-        if name not in MAY_CHANGE and there != now:
-            changed.append(f"{name} {there} there, {now} here")
+    known = read_json(folder / "config.json")
+    before = {}
+    now = {}
+    for name, value in asdict(cfg).items():
+        if name not in MAY_CHANGE:
+            now[name] = value
+            before[name] = known.get(name, getattr(type(cfg), name))  # newer than the run: default
+    changed = differences(before, now)
     if changed:
         raise UserError(
             f"--output-dir {folder} holds a run with other settings ({'; '.join(changed)}): "
@@ -103,15 +106,22 @@ def check_same_run(cfg, folder: Path) -> None:
         )
 
 
-def begin_writing(cfg, step: int) -> None:
-    """Write config.json, and drop the lines after the checkpoint: they will be made again."""
+def begin_writing(cfg, state: RunState) -> None:
+    """Write config.json, and drop the lines after the checkpoint: they will be made again.
+
+    Raises UserError where a line is damaged.
+    """
     folder = Path(cfg.output_dir)
+    logged = state.step - 1 if state.unlogged else state.step
+    kept = {"metrics.jsonl": [], "samples.jsonl": []}
+    if state.step > 0:
+        for name, last in (("metrics.jsonl", logged), ("samples.jsonl", state.step)):
+            rows = read_lines(folder / name, "step")
+            kept[name] = [row for row in rows if row["step"] <= last]
+
     write_aside(folder / "config.json", json.dumps(asdict(cfg), indent=1) + "\n")
-    for path in (folder / "metrics.jsonl", folder / "samples.jsonl"):
-        kept = []
-        if step > 0:
-            kept = [line for line in complete_lines(path) if json.loads(line)["step"] <= step]
-        write_aside(path, "".join(kept))
+    for name, rows in kept.items():
+        write_lines(folder / name, rows)
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------
@@ -133,6 +143,10 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
         if dist.get_rank() == 0:
             extra = {"random": torch.get_rng_state(), "stepped": stepped}
             torch.save(asdict(state) | extra, aside / "state.pt")
+        dist.barrier()  # the files of all ranks are there
+        sums = checksums(aside)
+        if dist.get_rank() == 0:
+            write_aside(aside / CHECKSUMS, json.dumps(sums, indent=1) + "\n")
             os.replace(aside, final)
             for old in sorted(folder.glob("checkpoint-*[0-9]"))[:-2]:
                 shutil.rmtree(old)
@@ -144,6 +158,35 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
             1,
         ) from error
     dist.barrier()
+
+
+def checksums(path: Path) -> dict[str, str]:
+    """The hash of each file of a checkpoint; ranks share the files, and all get all hashes."""
+    rank, world = rank_and_world()
+    names = sorted(each.name for each in path.iterdir() if each.name != CHECKSUMS)
+    mine = {}
+    for name in names[rank::world]:
+        with open(path / name, "rb") as file:
+            mine[name] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+
+    parts = [mine]
+    if world > 1:
+        parts = [None] * world
+        dist.all_gather_object(parts, mine)
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def damage(path: Path) -> str:
+    """What is wrong with a checkpoint; empty if nothing is. All ranks call it."""
+    if not (path / CHECKSUMS).exists():
+        return f"it has no {CHECKSUMS}"
+    try:
+        wanted = read_json(path / CHECKSUMS)
+    except UserError as error:
+        return str(error)
+    found = checksums(path)
+    changed = [name for name in wanted if found.get(name) != wanted[name]]
+    return f"{', '.join(changed)} changed since it was written" if changed else ""
 
 
 def contents(policy: Policy, optimizer, stepped: bool) -> dict:
@@ -167,28 +210,34 @@ def put_back(policy: Policy, optimizer, read: dict) -> None:
 def restore(cfg, policy: Policy, optimizer) -> RunState:
     """Put back what `save` wrote last, on any number of ranks; a fresh RunState without one.
 
-    A damaged checkpoint is passed over with a message. Raises UserError when all are damaged or
-    the run is already past --steps.
+    A damaged checkpoint is passed over with a message, and removed once an earlier one is found
+    to be whole. Raises UserError when all are damaged or the run is already past --steps.
     """
     folder = Path(cfg.output_dir)
+    rank, _ = rank_and_world()
     paths = sorted(folder.glob("checkpoint-*[0-9]"), reverse=True)
+    damaged = []
     for path in paths:
-        try:
-            saved = torch.load(path / "state.pt", weights_only=True)
-            read = contents(policy, optimizer, saved.pop("stepped", True))
-            dcp.load(read, checkpoint_id=path)
-        except DAMAGED as error:
-            print(f"skipping {path}: it is damaged ({str(error).splitlines()[-1]})")
+        wrong = damage(path)
+        if wrong:
+            damaged.append(path)
+            if rank == 0:
+                print(f"skipping {path}: it is damaged ({wrong})")
             continue
 
+        saved = torch.load(path / "state.pt", weights_only=True)
         if saved["step"] > cfg.steps:
             raise UserError(
                 f"{folder} is already at step {saved['step']}: "
                 "raise --steps, or choose another --output-dir"
             )
+        read = contents(policy, optimizer, saved.pop("stepped"))
+        dcp.load(read, checkpoint_id=path)
         put_back(policy, optimizer, read)
         torch.set_rng_state(saved.pop("random"))
-        if dist.get_rank() == 0:
+        if rank == 0:
+            for each in damaged:
+                shutil.rmtree(each)
             print(f"continuing {folder} after step {saved['step']}")
         return RunState(**saved)
 
@@ -203,17 +252,21 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 # ---- the model for others ------------------------------------------------------------------------
 
 
-def export(folder: Path, policy: Policy, tokenizer) -> None:
+def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
     """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
 
-    Written aside and renamed. All ranks call it.
+    Written aside and renamed; it replaces only what run `run_id` wrote itself, as the first rank
+    knows it. All ranks call it. Raises UserError where something else stands in the way.
     """
+    if dist.get_rank() == 0:
+        check_export(folder, run_id)
     aside = folder.with_name(folder.name + ".tmp")
     with policy.plain() as lm:
         if dist.get_rank() > 0:
             return
         lm.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
+    mark(aside, run_id)
     if folder.exists():
         shutil.rmtree(folder)
     os.rename(aside, folder)

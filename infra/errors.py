@@ -19,3 +19,8 @@ class Stop(Exception):
 
 class Interrupted(Exception):
     """Sampling was told to stop; every rank abandons the batch."""
+
+
+def first_line(error: Exception) -> str:
+    """What a library's error says, as far as it fits in one of our lines."""
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -28,6 +28,7 @@ from infra.architecture import (
     without_dropout,
 )
 from infra.errors import UserError
+from infra.hub import prepare_for_hub
 from infra.policy import Policy
 from infra.ranks import device_mesh, shard, this_device
 
@@ -38,8 +39,10 @@ def locate(name: str | Path) -> tuple:
     """(folder, config, tokenizer) of a folder, or of a hub id. Raises UserError."""
     try:
         folder = Path(name)
-        if not folder.is_dir():  # one rank of a node downloads while the others wait
-            folder = Path(snapshot_download(str(name), allow_patterns=DOWNLOADED))
+        if not folder.is_dir():
+            prepare_for_hub()
+            # One rank of a node downloads while the others wait.
+            folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
         config = AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:
         raise UserError(

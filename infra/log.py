@@ -1,12 +1,11 @@
 """What a run tells: a line a step, metrics.jsonl, samples.jsonl, curves.png."""
 
-import json
 from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
 
-from infra.files import append_line, complete_lines
+from infra.files import append_line, read_lines
 from infra.packing import Rollouts, packed_rows
 from infra.ranks import rank_and_world
 
@@ -66,7 +65,7 @@ def save_samples(
 
 def report(folder: Path) -> None:
     """Draw the curves and say where all is."""
-    metrics = [json.loads(line) for line in complete_lines(folder / "metrics.jsonl")]
+    metrics = read_lines(folder / "metrics.jsonl")
     plot_curves(metrics, folder / "curves.png")
 
     seconds = sum(row.get("seconds", 0) for row in metrics)

@@ -8,25 +8,28 @@ carry "choice": True, and their answer is a letter.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
 import torch
-from datasets import Dataset, load_dataset
+from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 
 import toy
-from infra.errors import UserError
+from infra.errors import UserError, first_line
+from infra.hub import prepare_for_hub
+from infra.tables import LOCAL, read_table
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
-FILE_KINDS = {".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}  # as load_dataset calls them
+TOY_SETS = ("toy", "toy-held-out")
 
 
 def cell_text(value) -> str:
     """A cell as text; an integer that a column with gaps made a float is an integer again."""
-    if value is None:
+    if value is None or value != value:  # a gap, or what a column of numbers has for it: NaN
         return ""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     return str(value).strip()
 
@@ -102,13 +105,14 @@ def load_problems(
     toy_k: int = 5,
     seed: int = 0,
 ) -> list[dict]:
-    """Problems of a name in SOURCES, a local .jsonl, .parquet or .csv file, a hub id, or the toy.
+    """Problems of a name in SOURCES, a local file, a hub id, or the toy.
 
-    The toy's sets are `toy`, which depends on the seed, and `toy-held-out`, which does not. Empty
-    and repeated problems are dropped, and counted in a printed line.
+    Local files end in .jsonl, .json, .csv or .parquet. The toy's sets are `toy`, which depends on
+    the seed, and `toy-held-out`, which does not. Empty and repeated problems are dropped, and
+    counted in a printed line.
 
-    Raises UserError for a set that is not there or cannot be read, a missing column, or no problem
-    left.
+    Raises UserError for a set that is not there or cannot be read, a missing column, a cell that is
+    no text or number, or no problem left.
     """
     if name == "toy":
         return toy.problems(8192, seed=2 * seed, k=toy_k)
@@ -119,12 +123,14 @@ def load_problems(
     if source is None:
         source = Source(name, problem_column=problem_column, answer_column=answer_column)
 
-    table = load_table(name, source)
+    rows = read_table(name) if Path(name).suffix in LOCAL else hub_rows(name, source)
     if source.sample:
-        size = min(source.sample, len(table))
-        table = table.select(random.Random(0).sample(range(len(table)), size))
+        size = min(source.sample, len(rows))
+        chosen = random.Random(0).sample(range(len(rows)), size)
+        rows = [rows[i] for i in chosen]
+    check_columns(name, source, rows)
 
-    found = [read_problem(source, cells, index) for index, cells in enumerate(table)]
+    found = [read_problem(name, source, row, index) for index, row in enumerate(rows)]
     problems = without_gaps_and_repeats(found)
     if len(problems) < len(found):
         print(
@@ -136,39 +142,74 @@ def load_problems(
     return problems
 
 
-def load_table(name: str, source: Source) -> Dataset:
-    """The table `name`, a local file or on the hub, with the columns that its source says."""
-    kind = FILE_KINDS.get(Path(name).suffix)
+def hub_rows(name: str, source: Source) -> list[dict]:
+    """The rows of a set on the hub. Raises UserError where it cannot be had."""
+    prepare_for_hub()
     try:
-        if kind:
-            table = load_dataset(kind, data_files=name, split="train")
-        else:
-            table = load_dataset(source.hub, **source.options)
+        return load_dataset(source.hub, **source.options).to_list()
     except (OSError, ValueError, DatasetsError) as error:
-        # Not there, no network, gated, an unknown split, or not a table.
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        # Not there, no network, gated, or an unknown split.
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(
             f"cannot load {name} ({reason}): pass one of {', '.join(SOURCES)}, "
-            "a local .jsonl, .parquet or .csv file, or a hub id you can reach"
+            f"a local file ({', '.join(LOCAL)}), or a hub id you can reach"
         ) from error
 
-    missing = {source.problem_column, source.answer_column} - set(table.column_names)
+
+def check_columns(name: str, source: Source, rows: list[dict]) -> None:
+    """Raise UserError where no row has the columns that the source says."""
+    there = dict.fromkeys(column for row in rows for column in row)  # in the file's order
+    missing = {source.problem_column, source.answer_column} - there.keys()
     if missing:
         raise UserError(
             f"{name} has no column {', '.join(sorted(missing))} "
-            f"(it has {', '.join(table.column_names)}): see --problem-column, --answer-column"
+            f"(it has {', '.join(there)}): see --problem-column, --answer-column"
         )
-    return table
 
 
-def read_problem(source: Source, cells: dict, index: int) -> dict:
-    """The problem in row `index` of a source's table."""
+def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
+    """The problem in row `index` of a source's table. Raises UserError for a cell of another kind.
+
+    A problem may be a chat, a list of {"role": ..., "content": ...}: it then goes through the chat
+    template as it is. An answer may be a list of texts: they are the members of a list.
+    """
     if source.read:
         return source.read(cells, index)
+    question = cells.get(source.problem_column)
+    answer = cells.get(source.answer_column)
+    if isinstance(answer, list) and all(isinstance(each, str) for each in answer):
+        answer = ", ".join(answer)
+    chat = {}
+    if is_chat(question):
+        chat = {"chat": question}
+        question = "\n".join(message["content"] for message in question)
+
+    where = f"{name}, row {index + 1}, column"
     return {
-        "problem": cell_text(cells[source.problem_column]),
-        "answer": cell_text(cells[source.answer_column]),
+        "problem": checked_text(question, f"{where} {source.problem_column}"),
+        "answer": checked_text(answer, f"{where} {source.answer_column}"),
+        **chat,
     }
+
+
+def is_chat(value) -> bool:
+    """Whether a cell is a list of messages with a role and a content, both texts."""
+    if not isinstance(value, list) or not value:
+        return False
+    return all(
+        isinstance(message, dict)
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+        for message in value
+    )
+
+
+def checked_text(value, where: str) -> str:
+    """cell_text of a text or a number. Raises UserError for anything else."""
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if value is None or isinstance(value, str) or is_number:
+        return cell_text(value)
+    raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
 
 
 def without_gaps_and_repeats(found: list[dict]) -> list[dict]:
@@ -195,7 +236,11 @@ def encode_prompts(
         raise UserError(
             f"--prompt-template {template!r} has no {{problem}} in it: write where the problem goes"
         )
-    prompts = [encode_prompt(each["problem"], tokenizer, template) for each in problems]
+    if any("chat" in each for each in problems) and not tokenizer.chat_template:
+        raise UserError(
+            "the data holds chats, and the model's tokenizer has no chat template: write texts"
+        )
+    prompts = [encode_prompt(each, tokenizer, template) for each in problems]
 
     fits = [0 < len(prompt) <= limit for prompt in prompts]
     kept = [each for each, fit in zip(problems, fits, strict=True) if fit]
@@ -214,13 +259,16 @@ def encode_prompts(
     return kept, kept_prompts
 
 
-def encode_prompt(problem: str, tokenizer, template: str) -> list[int]:
-    """The template with {problem} filled in, else the chat template, else the problem itself."""
-    if template:
+def encode_prompt(each: dict, tokenizer, template: str) -> list[int]:
+    """A chat as it is; else the template, else the chat template, else the problem itself."""
+    chat = each.get("chat")
+    problem = each["problem"]
+    if template and not chat:
         return tokenizer(template.replace("{problem}", problem)).input_ids
     if not tokenizer.chat_template:
         return tokenizer(problem).input_ids
-    chat = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
+    if not chat:
+        chat = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
     encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
     return encoded["input_ids"]
 

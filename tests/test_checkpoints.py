@@ -24,8 +24,17 @@ from transformers import AutoModelForCausalLM
 
 import train
 from infra import checkpoints
-from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.checkpoints import (
+    RunState,
+    begin_writing,
+    checksums,
+    export,
+    open_run,
+    restore,
+    save,
+)
 from infra.errors import Stop, UserError
+from infra.identity import mark
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +105,30 @@ def test_a_killed_run_continues_to_the_same_metrics(whole, tmp_path):
     assert same_run(folder, whole)
 
 
+def test_ctrl_c_leaves_a_checkpoint_and_no_traceback(whole, tmp_path):
+    folder = tmp_path / "cut"
+    command = [sys.executable, "train.py", *SMALL, "--steps", "6", "--output-dir", str(folder)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
+    for line in process.stdout:
+        if line.startswith("step    2"):
+            process.send_signal(signal.SIGINT)
+    error = process.stderr.read()
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    assert process.returncode == 130
+    assert "stopped by SIGINT after step" in error
+    assert "Traceback" not in error
+    assert list(folder.glob("checkpoint-*[0-9]"))
+
+    train_small(folder, steps=6)
+    assert same_run(folder, whole)
+
+
 def test_more_steps_continue_a_finished_run(two_steps, whole):
     train_small(two_steps, steps=6)
     assert same_run(two_steps, whole)
@@ -120,8 +153,10 @@ def test_fixed_gamma_survives_a_resumption(tmp_path):
 
 def test_best_keeps_the_best_evaluation_over_a_resumption(two_steps):
     """A run whose best is known to be 1 exports nothing better."""
-    state = torch.load(two_steps / "checkpoint-000002" / "state.pt", weights_only=True)
-    torch.save(state | {"best": 1.0}, two_steps / "checkpoint-000002" / "state.pt")
+    checkpoint = two_steps / "checkpoint-000002"
+    state = torch.load(checkpoint / "state.pt", weights_only=True)
+    torch.save(state | {"best": 1.0}, checkpoint / "state.pt")
+    (checkpoint / "checksums.json").write_text(json.dumps(checksums(checkpoint)))
     before = contents(two_steps / "best")
     train_small(two_steps, steps=4)
     assert contents(two_steps / "best") == before
@@ -152,13 +187,13 @@ def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
 )
 def test_open_run_allows_flags_that_change_no_number(flags, two_steps):
     command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps), *flags]
-    open_run(train.parse_config(command))
+    open_run(train.parse_config(command), {})
 
 
 def test_open_run_leaves_a_folder_with_other_metrics_alone(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("mine\n")
     with pytest.raises(UserError, match="choose another"):
-        open_run(small_config(tmp_path, steps=2))
+        open_run(small_config(tmp_path, steps=2), {})
     assert contents(tmp_path) == {tmp_path / "metrics.jsonl": b"mine\n"}
 
 
@@ -166,7 +201,7 @@ def test_open_run_removes_a_checkpoint_that_was_cut_off(two_steps, capsys):
     cut_off = two_steps / "checkpoint-000004.tmp"
     cut_off.mkdir()
     command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps)]
-    open_run(train.parse_config(command))
+    open_run(train.parse_config(command), {})
     assert not cut_off.exists()
     assert (two_steps / "checkpoint-000002").exists()
     assert f"skipping {cut_off}: it was cut off" in capsys.readouterr().out
@@ -193,7 +228,7 @@ def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
     for name in ("metrics.jsonl", "samples.jsonl"):
         (tmp_path / name).write_text("".join(lines) + '{"step": 3, "lo')
     cfg = small_config(tmp_path, steps=5)
-    begin_writing(cfg, 2)
+    begin_writing(cfg, RunState(step=2))
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert (tmp_path / name).read_text() == "".join(lines[:4])
     assert json.loads((tmp_path / "config.json").read_text())["steps"] == 5
@@ -201,7 +236,7 @@ def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
 
 def test_begin_writing_without_a_checkpoint_starts_anew(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\n')
-    begin_writing(small_config(tmp_path, steps=5), 0)
+    begin_writing(small_config(tmp_path, steps=5), RunState())
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
@@ -256,9 +291,9 @@ def test_open_run_takes_a_flag_that_is_newer_than_the_run_at_its_default(two_ste
     del written["overlong_buffer"]
     path.write_text(json.dumps(written))
     command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps)]
-    open_run(train.parse_config(command))
+    open_run(train.parse_config(command), {})
     with pytest.raises(UserError, match="overlong_buffer 0 there, 30 here"):
-        open_run(train.parse_config([*command, "--overlong-buffer", "30"]))
+        open_run(train.parse_config([*command, "--overlong-buffer", "30"]), {})
 
 
 def test_restore_of_a_folder_without_checkpoints_is_a_fresh_state(run):
@@ -285,8 +320,9 @@ def test_save_that_fails_stops_the_run_and_leaves_the_earlier_ones(run, monkeypa
 def test_export_replaces_the_folder_whole(run, base):
     target = run.folder / "model"
     target.mkdir()
+    mark(target, run.id)
     (target / "old.txt").write_text("of an earlier export")
-    export(target, run.policy, run.tokenizer)
+    export(target, run.policy, run.tokenizer, run.id)
     assert not (target / "old.txt").exists()
     assert not list(run.folder.glob("*.tmp"))
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), base[0])

@@ -4,9 +4,11 @@ What is right or wrong stands in responses written here; whole evaluations only 
 was drawn, whatever it was, is saved, continued and graded as it should be.
 """
 
+import fcntl
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from toy_runs import contents, refusal
 
 import evaluate
 import toy
@@ -31,8 +34,12 @@ from evaluate import (
     whole_repetitions,
 )
 from infra.errors import UserError
+from infra.identity import data_hash
+from rollout import never
 
 ROOT = Path(__file__).parent.parent
+PROBLEMS = toy.problems(6, seed=9)  # of bench.jsonl
+BENCH = f"bench-{data_hash(PROBLEMS)[:8]}"  # its name in an output folder
 
 # Table 1: the seven benchmarks, and their average
 TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
@@ -101,6 +108,7 @@ def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
         "seed": 4,
         "step": 0,
         "in_flight": 5,
+        "stop": never,
     }
 
 
@@ -281,7 +289,7 @@ def saved(base, tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluate")
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    lines = [json.dumps(problem) + "\n" for problem in toy.problems(6, seed=9)]
+    lines = [json.dumps(problem) + "\n" for problem in PROBLEMS]
     (folder / "bench.jsonl").write_text("".join(lines))
     return folder
 
@@ -296,7 +304,7 @@ def flags(saved, output, *more):
         "--top-p": 1.0,
         "--output-dir": output,
     }
-    return [str(word) for pair in named.items() for word in pair] + list(more)
+    return [str(word) for pair in named.items() for word in pair] + [str(word) for word in more]
 
 
 def read(path):
@@ -306,11 +314,11 @@ def read(path):
 def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
     evaluate.main(flags(saved, tmp_path, "--rollout-rows", "6"))
     printed = capsys.readouterr().out
-    assert "bench: rank 0 has 2 of its 6 problems" in printed
+    assert f"{BENCH}: rank 0 has 2 of its 6 problems" in printed
     assert "| benchmark | problems | avg@3 | pass@3 | standard error |" in printed
-    assert "| bench | 6 | " in printed
+    assert f"| {BENCH} | 6 | " in printed
 
-    lines = (tmp_path / "bench" / "responses-0.jsonl").read_text().splitlines()
+    lines = (tmp_path / BENCH / "responses-0.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert [(row["problem"], row["sample"]) for row in rows] == [
         (problem, sample) for problem in range(6) for sample in range(3)
@@ -318,15 +326,15 @@ def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
     assert all(0 < row["tokens"] <= 48 for row in rows)
 
     scores = read(tmp_path / "scores.json")
-    expected = summary(grade_benchmark(toy.problems(6, seed=9), 3, tmp_path / "bench"))
-    assert scores["benchmarks"] == {"bench": expected}
+    expected = summary(grade_benchmark(PROBLEMS, 3, tmp_path / BENCH))
+    assert scores["benchmarks"] == {BENCH: expected}
     assert scores["average"] == expected["avg"]
     assert scores["samples"] == 3
 
 
 def test_evaluation_continues_after_a_kill(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path))
-    path = tmp_path / "bench" / "responses-0.jsonl"
+    path = tmp_path / BENCH / "responses-0.jsonl"
     whole = path.read_text()
     scores = read(tmp_path / "scores.json")
 
@@ -337,20 +345,139 @@ def test_evaluation_continues_after_a_kill(saved, tmp_path):
 
 
 def test_regrade_grades_what_is_saved(saved, tmp_path):
-    answers = [problem["answer"] for problem in toy.problems(6, seed=9)]
+    answers = [problem["answer"] for problem in PROBLEMS]
     responses = []
     for i, answer in enumerate(answers):
         right = rf"\boxed{{{answer}}}"
         wrong = rf"\boxed{{1{answer}}}"
         responses += [(i, 0, right), (i, 1, wrong), (i, 2, right if i < 2 else wrong)]
-    write_responses(tmp_path / "bench", 0, responses)
-    before = (tmp_path / "bench" / "responses-0.jsonl").read_text()
+    evaluate.main(flags(saved, tmp_path))
+    write_responses(tmp_path / BENCH, 0, responses)  # in the place of what was sampled
+    before = (tmp_path / BENCH / "responses-0.jsonl").read_text()
 
     evaluate.main(flags(saved, tmp_path, "--regrade"))
-    result = read(tmp_path / "scores.json")["benchmarks"]["bench"]
+    result = read(tmp_path / "scores.json")["benchmarks"][BENCH]
     assert result["repetitions"] == pytest.approx([1, 0, 1 / 3])
     assert result["pass"] == 1
-    assert (tmp_path / "bench" / "responses-0.jsonl").read_text() == before
+    assert (tmp_path / BENCH / "responses-0.jsonl").read_text() == before
+
+
+@pytest.fixture
+def other_model(saved, tmp_path):
+    """The model with one weight changed, in a file of the same size."""
+    folder = shutil.copytree(saved / "model", tmp_path / "other")
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (["--temperature", "0.5"], "--temperature 1.0 there, 0.5 here"),
+        (["--top-p", "0.7"], "--top-p 1.0 there, 0.7 here"),
+        (["--max-new-tokens", "40"], "--max-new-tokens 48 there, 40 here"),
+        (["--seed", "1"], "--seed 0 there, 1 here"),
+        (["--prompt-template", "{problem}"], "--prompt-template  there, {problem} here"),
+        ("model", "another model.safetensors of the model"),
+    ],
+)
+def test_responses_of_another_evaluation_are_not_graded(
+    change, message, saved, other_model, tmp_path, capsys
+):
+    evaluate.main(flags(saved, tmp_path / "out"))
+    before = contents(tmp_path / "out")
+    more = ["--model", other_model] if change == "model" else change
+    said = refusal(evaluate.main, flags(saved, tmp_path / "out", *more), capsys)
+    assert "holds responses of another evaluation" in said
+    assert message in said
+    assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("more", [[], ["--regrade"]])
+def test_responses_to_other_problems_are_not_graded(more, saved, tmp_path, monkeypatch, capsys):
+    """A known name whose set has changed on the hub."""
+    sets = {"aime24": PROBLEMS}
+    monkeypatch.setattr(evaluate, "load_benchmarks", lambda config: sets)
+    evaluate.main(flags(saved, tmp_path))
+    sets["aime24"] = toy.problems(6, seed=8)
+    assert "(other problems)" in refusal(evaluate.main, flags(saved, tmp_path, *more), capsys)
+
+
+@pytest.mark.parametrize("more", [[], ["--regrade"]])
+def test_responses_of_unknown_origin_are_not_graded(more, saved, tmp_path, capsys):
+    write_responses(tmp_path / BENCH, 0, [(0, 0, "a")])
+    said = refusal(evaluate.main, flags(saved, tmp_path, *more), capsys)
+    assert "without a fingerprint.json" in said
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (b"garbage\n", "is damaged (Expecting value"),
+        (b"\xff\n", "is damaged"),
+        (b"\0\0\n", "is damaged"),
+        (b'{"problem": 0}\n', "is damaged (no sample)"),
+    ],
+)
+def test_garbage_among_the_responses_is_named(damage, message, saved, tmp_path, capsys):
+    evaluate.main(flags(saved, tmp_path))
+    path = tmp_path / BENCH / "responses-0.jsonl"
+    path.write_bytes(path.read_bytes() + damage)
+    said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
+    assert f"{path}, line 19, {message}" in said
+
+
+def test_two_benchmarks_of_one_stem_have_two_folders(saved, tmp_path):
+    paths = []
+    for i in (1, 2):
+        (tmp_path / str(i)).mkdir()
+        paths.append(tmp_path / str(i) / "test.jsonl")
+        lines = [json.dumps(problem) + "\n" for problem in PROBLEMS[i : 2 * i]]
+        paths[-1].write_text("".join(lines))
+    both = f"{paths[0]}, {paths[1]},{paths[0]}"
+    evaluate.main(flags(saved, tmp_path / "out", "--benchmarks", both))
+    results = read(tmp_path / "out" / "scores.json")["benchmarks"]
+    assert sorted(result["problems"] for result in results.values()) == [1, 2]
+    assert all(name.startswith("test-") for name in results)
+    assert all((tmp_path / "out" / name / "responses-0.jsonl").exists() for name in results)
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_results_stand_beside_the_model_that_a_run_may_replace(slash, saved):
+    config = evaluate.Config(model=f"{saved}/model{slash}")
+    assert evaluate.output_folder(config) == saved.resolve() / "model-evaluation"
+    config = evaluate.Config(model=f"some/name{slash}")
+    assert evaluate.output_folder(config) == Path("evaluation/name")
+
+
+def test_a_second_evaluation_in_a_folder_gets_one_line(saved, tmp_path, capsys):
+    with open(tmp_path / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
+    assert "is being written by another process" in said
+    evaluate.main(flags(saved, tmp_path))
+
+
+def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, capsys):
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluate, "rollout", pressed)
+    with pytest.raises(SystemExit) as stopped:
+        evaluate.main(flags(saved, tmp_path))
+    assert stopped.value.code == 130
+    said = capsys.readouterr().err
+    assert said == "evaluate.py: stopped by Ctrl-C: the same command continues\n"
+
+
+@pytest.mark.parametrize("content", ["garbage", "[]", "{}"])
+def test_compare_names_damaged_scores(content, tmp_path, capsys):
+    (tmp_path / "scores.json").write_text(content)
+    said = refusal(evaluate.main, ["compare", tmp_path, tmp_path], capsys)
+    assert f"{tmp_path / 'scores.json'} is damaged" in said
 
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
@@ -371,10 +498,10 @@ def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "two" / "bench" / "responses-1.jsonl").exists()
+    assert (tmp_path / "two" / BENCH / "responses-1.jsonl").exists()
 
-    one = saved_responses(tmp_path / "one" / "bench")
-    assert saved_responses(tmp_path / "two" / "bench") == one
+    one = saved_responses(tmp_path / "one" / BENCH)
+    assert saved_responses(tmp_path / "two" / BENCH) == one
     assert read(tmp_path / "one" / "scores.json") == read(tmp_path / "two" / "scores.json")
 
 
@@ -390,12 +517,17 @@ def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
         (["compare", "/no/a", "/no/b"], "no scores.json"),
         (["--sample", "3"], "--sample"),
         (["--model", "x", "--samples", "0"], "samples"),
-        (["--model", "x", "--benchmarks", "/no/such.jsonl"], "/no/such.jsonl"),
+        (["--benchmarks", "/no/such.jsonl"], "there is no file /no/such.jsonl"),
+        (["--benchmarks", ""], "--benchmarks is empty"),
+        (["--benchmarks", " , "], "--benchmarks is empty"),
+        (["--model", "/no/such", "--benchmarks", "/no/such.jsonl"], "no model"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):
     if argv == ["--model", "/no/such"]:
         argv = [*argv, "--benchmarks", str(saved / "bench.jsonl")]
+    if argv[:1] == ["--benchmarks"]:
+        argv = ["--model", str(saved / "model"), *argv]
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(argv)
     error = capsys.readouterr().err
@@ -413,4 +545,5 @@ def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
         evaluate.main(
             flags(saved, tmp_path, "--benchmarks", str(path), "--max-prompt-tokens", "10")
         )
-    assert "mixed: raise --max-prompt-tokens" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"mixed-{data_hash([short, long])[:8]}: raise --max-prompt-tokens" in error

@@ -72,16 +72,18 @@ def test_clip_and_step_raises_at_the_third_skip_in_a_row(update, bad):
 
 @pytest.fixture
 def exploding(monkeypatch):
-    """A method whose weights are infinite in the steps of the set that this gives."""
+    """A method whose objective is infinite in the steps of the set that this gives."""
     bad = set()
     done = []
 
     def weights(tokens, flags):
         done.append("a step")
-        weight = math.inf if len(done) in bad else 1.0
-        return torch.full_like(tokens.advantage, weight)
+        return torch.ones_like(tokens.advantage)
 
-    monkeypatch.setitem(METHODS, "exploding", Method(weights=weights))
+    def surrogate(logprob, old_logprob, advantage, flags):
+        return logprob * (math.inf if len(done) in bad else 1.0)
+
+    monkeypatch.setitem(METHODS, "exploding", Method(weights=weights, surrogate=surrogate))
     return bad
 
 

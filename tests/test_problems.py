@@ -71,11 +71,11 @@ def test_load_problems_says_what_is_wrong(tmp_path):
         load_problems(write(tmp_path / "a.jsonl", PROBLEMS), "question")
     with pytest.raises(UserError, match="holds no problem"):
         load_problems(write(tmp_path / "b.jsonl", [{"problem": "", "answer": ""}]))
-    with pytest.raises(UserError, match="cannot load"):
+    with pytest.raises(UserError, match="there is no file .*missing.jsonl"):
         load_problems(str(tmp_path / "missing.jsonl"))
 
     (tmp_path / "broken.parquet").write_text("no parquet")
-    with pytest.raises(UserError, match="cannot load"):
+    with pytest.raises(UserError, match="broken.parquet is no parquet file"):
         load_problems(str(tmp_path / "broken.parquet"))
 
 

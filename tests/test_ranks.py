@@ -205,17 +205,35 @@ def test_a_killed_worker_is_restarted_and_the_run_resumes(tmp_path, six_steps):
     assert metrics(folder) == metrics(six_steps)
 
 
-def test_sigterm_saves_on_all_ranks_and_the_run_can_be_continued(tmp_path, six_steps):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_on_all_ranks_and_the_run_can_be_continued(number, tmp_path, six_steps):
     """Continued on one rank here; the very same command is test_train.py's."""
     folder = tmp_path / "cut"
     process = start([*torchrun(2), *training(folder, "--steps", "6", "--save-every", "100")])
     wait_for_step(2, folder, process)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, error = process.communicate(timeout=100)
-    assert error.count("stopped by SIGTERM after step") == 1
+    assert error.count(f"stopped by {number.name} after step") == 1
     assert len(list(folder.glob("checkpoint-*[0-9]"))) == 1
 
     assert_close(train_small(folder, "--eval-data", "", steps=6), metrics(six_steps))
+
+
+def test_two_ranks_replace_the_model_of_their_own_run(tmp_path, six_steps):
+    folder = shutil.copytree(six_steps, tmp_path / "copy")
+    before = contents(folder / "model")
+    run([*torchrun(2), *training(folder, "--steps", "7")])
+    assert contents(folder / "model") != before
+
+
+def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
+    """The first one looks into the folder; the others wait for it."""
+    folder = shutil.copytree(six_steps, tmp_path / "copy")
+    (folder / "model" / "exported-by.json").unlink()
+    before = contents(folder)
+    done = run([*torchrun(2), *training(folder, "--steps", "7")], code=1)
+    assert done.stderr.count("holds a model that this run did not write") == 1
+    assert contents(folder) == before
 
 
 def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(

@@ -1,6 +1,7 @@
 """rollout.py: samples follow the model, and depend on (seed, step, problem, sample) alone."""
 
 import threading
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -139,6 +140,26 @@ def test_rollout_depends_on_seed_step_and_problem(base, change):
     other = ids_of(rollout(model, tokenizer, prompts, **(arguments | change)))
     assert one != other
     assert any(one[0] != response for response in one[1:4])  # nor are a group's samples the same
+
+
+@pytest.mark.parametrize("in_flight", [1, 5, 256])
+def test_a_problem_that_comes_twice_gets_new_responses(in_flight, base):
+    """The first time the same as alone; in a second call of the step it is counted on."""
+    model, tokenizer = base
+    (prompt,) = prompts_of(tokenizer, (1, 1, 5))
+    options = {"group_size": 3, "max_new_tokens": 48, "seed": 5, "step": 2}
+    alone = ids_of(rollout(model, tokenizer, [prompt], [4], **options))
+    twice = ids_of(rollout(model, tokenizer, [prompt] * 2, [4, 4], in_flight=in_flight, **options))
+    assert twice[:3] == alone
+    assert len({tuple(response) for response in twice}) > 3
+    assert twice[3:] != alone
+
+    counted = Counter()
+    calls = []
+    for _ in range(2):
+        part = rollout(model, tokenizer, [prompt], [4], sampled_before=counted, **options)
+        calls += ids_of(part)
+    assert calls == twice
 
 
 def test_uniforms_are_fixed_by_their_names_and_in_range():

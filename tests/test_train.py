@@ -10,18 +10,29 @@ import io
 import itertools
 import json
 import math
+import os
+import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from toy_runs import SMALL, read_lines, same_weights, small_config, train_small, train_steps
+from toy_runs import (
+    PROBLEMS,
+    SMALL,
+    read_lines,
+    same_weights,
+    small_config,
+    train_small,
+    train_steps,
+)
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
 from grpo import group_advantages
-from infra.errors import Interrupted
+from infra.errors import Interrupted, UserError
 from infra.packing import pack
 from methods import METHODS, Method
 from train import overlong_penalty
@@ -395,6 +406,20 @@ def test_sample_continues_the_stream_of_prompts(tmp_path):
         assert problem not in first
 
 
+@pytest.mark.parametrize("flags", [[], ["--dynamic-sampling"]])
+def test_a_set_smaller_than_a_step_gives_new_responses_each_time(flags, tmp_path):
+    """Eight prompts of two problems."""
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(Path(PROBLEMS).read_text().splitlines(keepends=True)[:2]))
+    run = train.prepare(small_config(tmp_path / "run", "--data", str(few), *flags, steps=1))
+    rollouts, problems, _, _ = train.sample(run, step=1)
+    for problem in run.problems:
+        texts = [text for text, p in zip(rollouts.texts, problems, strict=True) if p is problem]
+        groups = [tuple(texts[i : i + 4]) for i in range(0, len(texts), 4)]
+        assert len(groups) > 1
+        assert len(set(groups)) == len(groups)
+
+
 def test_dynamic_sampling_replaces_groups_of_equal_rewards(tmp_path, monkeypatch):
     """Of the first four groups the second and the fourth differ: these are the batch."""
     graded_in_turn(monkeypatch, [0, 0, 1, 0, 1, 1, 0, 1])
@@ -436,29 +461,153 @@ def test_sample_is_abandoned_when_the_run_is_told_to_stop(tmp_path):
         train.sample(run, step=1)
 
 
-def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch, capsys):
-    """The signal comes in step 2, which is finished; the sampling of step 3 is abandoned."""
-    expected = train_small(tmp_path / "whole", "--save-every", "9", steps=3)
-    original = METHODS["delta"]
+def interrupted(monkeypatch, function, call, number, main):
+    """main(), in which `function` of train.py raises the signal at its call of that number."""
+    original = getattr(train, function)
     calls = []
 
-    def interrupting(tokens, flags):
-        calls.append("a step")
-        if len(calls) == 2:
-            signal.raise_signal(signal.SIGTERM)
-        return original.weights(tokens, flags)
+    def interrupting(*arguments, **named):
+        calls.append(function)
+        if len(calls) == call:
+            signal.raise_signal(number)
+        return original(*arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setitem(METHODS, "delta", dataclasses.replace(original, weights=interrupting))
+        patched.setattr(train, function, interrupting)
         with pytest.raises(SystemExit) as stopped:
-            train_small(tmp_path / "cut", "--save-every", "9", steps=3)
-    assert stopped.value.code == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM after step 2" in capsys.readouterr().err
-    names = [path.name for path in (tmp_path / "cut").glob("checkpoint-*")]
-    assert names == ["checkpoint-000002"]
+            main()
+    assert stopped.value.code == 128 + number
 
-    assert train_small(tmp_path / "cut", "--save-every", "9", steps=3) == expected
-    assert "after step 2" in capsys.readouterr().out
+
+@pytest.fixture(scope="module")
+def three_steps(tmp_path_factory):
+    """The folder of an uninterrupted run of three steps, evaluated before, at 2 and at 3."""
+    folder = tmp_path_factory.mktemp("runs") / "three"
+    train_small(folder, "--save-every", "9", steps=3)
+    return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "function, call, step",
+    [
+        ("sample_grades", 1, 0),  # the evaluation before the first step
+        ("rollout", 3, 2),
+        ("old_log_probabilities", 2, 1),  # which is not updated any more
+        ("update", 2, 2),
+        ("sample_grades", 2, 2),  # after the update: not logged, to be evaluated later
+        ("sample_grades", 3, 3),  # the last
+    ],
+)
+def test_a_signal_saves_and_the_same_command_continues(
+    number, function, call, step, three_steps, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "cut"
+
+    def main():
+        train_small(folder, "--save-every", "9", steps=3)
+
+    interrupted(monkeypatch, function, call, number, main)
+    error = capsys.readouterr().err
+    assert f"train.py: stopped by {signal.Signals(number).name} after step {step}" in error
+    assert error.count("\n") == 1
+    assert [path.name for path in folder.glob("checkpoint-*")] == [f"checkpoint-{step:06d}"]
+
+    main()
+    assert f"after step {step}" in capsys.readouterr().out
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert read_lines(folder / name) == read_lines(three_steps / name)
+
+
+def test_an_evaluation_may_be_interrupted_twice_and_its_checkpoint_used_twice(
+    three_steps, tmp_path, monkeypatch
+):
+    """No line is written twice, nor lost."""
+    folder = tmp_path / "cut"
+
+    def main():
+        train_small(folder, "--save-every", "9", steps=3)
+
+    interrupted(monkeypatch, "sample_grades", 2, signal.SIGINT, main)
+    interrupted(monkeypatch, "sample_grades", 1, signal.SIGINT, main)
+    main()
+    expected = read_lines(three_steps / "metrics.jsonl")
+    assert read_lines(folder / "metrics.jsonl") == expected
+
+    shutil.rmtree(folder / "checkpoint-000003")  # as after a kill before it was written
+    main()
+    assert read_lines(folder / "metrics.jsonl") == expected
+
+
+def test_a_second_ctrl_c_stops_at_once():
+    child = os.fork()
+    if child == 0:
+        run = SimpleNamespace(told_to_stop=None)
+        train.Run.stop(run, signal.SIGINT, None)
+        train.Run.stop(run, signal.SIGTERM, None)
+        if run.told_to_stop == signal.SIGTERM:
+            train.Run.stop(run, signal.SIGINT, None)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGINT
+
+
+def test_ctrl_c_before_the_first_step_is_one_line(tmp_path, monkeypatch, capsys):
+    def pressed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "load_policy", pressed)
+    with pytest.raises(SystemExit) as stopped:
+        train_small(tmp_path / "run", steps=1)
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == ("train.py: stopped by Ctrl-C: the same command continues\n")
+
+
+def one_too_few(tokens, flags):
+    return torch.ones_like(tokens.logprob)[1:]
+
+
+def a_column(tokens, flags):
+    return torch.ones_like(tokens.logprob)[:, None]
+
+
+def not_a_number(tokens, flags):
+    return torch.full_like(tokens.logprob, float("nan"))
+
+
+def below_zero(tokens, flags):
+    return tokens.logprob
+
+
+@pytest.mark.parametrize("follows_policy", [False, True])
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        (one_too_few, "gave weights of shape ("),
+        (a_column, "gave weights of shape ("),
+        (not_a_number, "gave a weight that is NaN or infinite"),
+        (below_zero, "gave a negative weight"),
+    ],
+)
+def test_a_method_that_gives_no_weights_is_named(
+    weights, message, follows_policy, tmp_path, monkeypatch, base
+):
+    """On its first call, and in the updates if it is called there."""
+
+    def later(tokens, flags):
+        calls.append(tokens)
+        return weights(tokens, flags) if len(calls) > 1 else torch.ones_like(tokens.logprob)
+
+    calls = []
+    method = Method(weights=later if follows_policy else weights, follows_policy=follows_policy)
+    monkeypatch.setitem(METHODS, "mine", method)
+    cfg = dataclasses.replace(small_config(tmp_path, steps=2), method="mine")
+    with pytest.raises(UserError) as refused:
+        train.train(cfg)
+    assert str(refused.value).startswith("--method mine ")
+    assert message in str(refused.value)
+    assert read_lines(tmp_path / "metrics.jsonl") == []
 
 
 @pytest.mark.parametrize(

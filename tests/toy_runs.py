@@ -5,8 +5,10 @@ equal rewards about one time in seven, and all eight groups of a step once in se
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 import train
@@ -52,6 +54,17 @@ def read_lines(path: Path) -> list[dict]:
     for row in rows:
         row.pop("seconds", None)
     return rows
+
+
+def refusal(program: Callable, argv: list, capsys) -> str:
+    """The one line with which a program's main refuses a command, by exit code 2."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        program([str(word) for word in argv])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.count("\n") == 1
+    return error
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

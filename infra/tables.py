@@ -1,0 +1,98 @@
+"""Local tables of problems as lists of rows, with the place of whatever is wrong in them.
+
+.jsonl, .json and .csv are read here by the standard library, so that numbers keep all their digits
+and an error names its line; .parquet by the datasets library.
+"""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+from datasets import load_dataset
+from datasets.exceptions import DatasetsError
+
+from infra.errors import UserError, first_line
+
+
+def read_table(name: str) -> list[dict]:
+    """The rows of a local file. Raises UserError where it is not there or not what it says."""
+    path = Path(name)
+    if not path.is_file():
+        raise UserError(f"there is no file {name}")
+    if path.stat().st_size == 0:
+        raise UserError(f"{name} is empty")
+
+    if path.suffix == ".parquet":
+        rows = read_parquet(path)
+    else:
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{name} is no UTF-8 (byte {error.start}): save it as UTF-8") from error
+        if "\0" in text:
+            line = text[: text.index("\0")].count("\n") + 1
+            raise UserError(f"{name}, line {line}, has a NUL byte: mend the file")
+        rows = READERS[path.suffix](name, text)
+    if not rows:
+        raise UserError(f"{name} has no row")
+    return rows
+
+
+def read_json_lines(name: str, text: str) -> list[dict]:
+    """A dictionary on each line; empty lines are passed over."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            where = f"{name}, line {number},"
+            rows.append(dictionary(where, parsed(where, line)))
+    return rows
+
+
+def read_json_array(name: str, text: str) -> list[dict]:
+    """One array of dictionaries."""
+    array = parsed(name, text)
+    if not isinstance(array, list):
+        raise UserError(f'{name} is no array: write [{{"problem": ..., "answer": ...}}, ...]')
+    return [dictionary(f"{name}, entry {i},", row) for i, row in enumerate(array, start=1)]
+
+
+def parsed(where: str, text: str):
+    """What a JSON text spells. Raises UserError."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where} is no JSON ({error})") from error
+
+
+def dictionary(where: str, row) -> dict:
+    """The row itself. Raises UserError for anything but a dictionary."""
+    if not isinstance(row, dict):
+        raise UserError(f'{where} is no dictionary: write {{"problem": ..., "answer": ...}}')
+    return row
+
+
+def read_csv(name: str, text: str) -> list[dict]:
+    """A header and rows; every cell is a text."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    rows = []
+    try:
+        for row in reader:
+            if None in row:
+                raise UserError(f"{name}, line {reader.line_num}, has more cells than the header")
+            rows.append(row)
+    except csv.Error as error:
+        raise UserError(f"{name}, line {reader.line_num}, is no CSV ({error})") from error
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """The rows of a .parquet file. Raises UserError."""
+    try:
+        return load_dataset("parquet", data_files=str(path), split="train").to_list()
+    except (OSError, ValueError, DatasetsError) as error:
+        raise UserError(f"{path} is no parquet file ({first_line(error)})") from error
+
+
+READERS = {".jsonl": read_json_lines, ".json": read_json_array, ".csv": read_csv}
+LOCAL = (*READERS, ".parquet")  # endings of local files

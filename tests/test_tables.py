@@ -1,0 +1,206 @@
+"""infra/tables.py, infra/hub.py: what users bring is read, or refused in one true line."""
+
+import csv
+import json
+import socket
+import time
+from decimal import Decimal
+
+import datasets
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from toy_runs import SMALL, refusal
+
+import toy
+import train
+from infra import hub
+from infra.errors import UserError
+from infra.problems import cell_text, encode_prompts, load_problems
+from verify import reward
+
+GOOD = b'{"problem": "1+1?", "answer": "2"}\n'
+PROBLEM = {"problem": "1+1?", "answer": "2"}
+
+
+# ---- what is refused ---------------------------------------------------------------------------
+
+REFUSED = {
+    "empty.jsonl": (b"", "{path} is empty"),
+    "empty.json": (b"", "{path} is empty"),
+    "empty.csv": (b"", "{path} is empty"),
+    "empty.parquet": (b"", "{path} is empty"),
+    "blank.jsonl": (b"\n\n", "{path} has no row"),
+    "none.json": (b"[]", "{path} has no row"),
+    "header.csv": (b"problem,answer\n", "{path} has no row"),
+    "latin.jsonl": (GOOD + '{"problem": "é"}'.encode("latin-1"), "{path} is no UTF-8 (byte 48)"),
+    "latin.csv": ("problem,answer\né,1\n".encode("latin-1"), "{path} is no UTF-8"),
+    "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "{path}, line 3, is no JSON"),
+    "list.jsonl": (GOOD + b"\n[1]\n", "{path}, line 3, is no dictionary"),
+    "array.jsonl": (b"[" + GOOD + b"]", "{path}, line 1, is no"),
+    "bad.json": (b'[{"problem": ', "{path} is no JSON"),
+    "dict.json": (GOOD, "{path} is no array"),
+    "entry.json": (b"[" + GOOD + b", 7]", "{path}, entry 2, is no dictionary"),
+    "wide.csv": (b"problem,answer\n1,2\n1,2,3\n", "{path}, line 3, has more cells"),
+    "nul.jsonl": (GOOD + b"\0\0\0\n", "{path}, line 2, has a NUL byte"),
+    "nul.csv": (b"problem,answer\n1+1?,\0\n", "{path}, line 2, has a NUL byte"),
+    "bad.parquet": (b"no parquet", "{path} is no parquet file"),
+    "cell.jsonl": (
+        GOOD + b'{"problem": {"text": "1"}, "answer": "2"}\n',
+        "{path}, row 2, column problem, holds a dict: write a text or a number",
+    ),
+    "members.jsonl": (
+        b'{"problem": "1", "answer": [1, 2]}\n',
+        "{path}, row 1, column answer, holds a list",
+    ),
+    "bool.json": (b'[{"problem": "1", "answer": true}]', "row 1, column answer, holds a bool"),
+    "columns.csv": (b"question,answer\n1,2\n", "no column problem (it has question, answer)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path, capsys):
+    content, message = REFUSED[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    flags = [*SMALL, "--data", path, "--output-dir", tmp_path / "run"]
+    assert message.format(path=path) in refusal(train.main, flags, capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_that_is_not_there(tmp_path, capsys):
+    said = refusal(train.main, [*SMALL, "--data", tmp_path / "a.json"], capsys)
+    assert f"there is no file {tmp_path / 'a.json'}" in said
+
+
+# ---- what is read ------------------------------------------------------------------------------
+
+LONG = "123456789012345678901234567890"
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.jsonl", b"\n" + GOOD + b"\n"),
+        ("a.jsonl", b"\xef\xbb\xbf" + GOOD),  # the mark that some editors write
+        ("a.jsonl", GOOD.strip().replace(b" ", b"\t") + b"\r\n"),
+        ("a.json", b"[\n" + GOOD + b"]\n"),
+        ("a.csv", b'answer,problem\r\n2,"1+1?"\r\n\r\n'),
+    ],
+)
+def test_load_problems_reads_what_editors_write(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    assert load_problems(str(tmp_path / name)) == [PROBLEM]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
+def test_integers_of_thirty_digits_keep_them_all(name, tmp_path):
+    path = tmp_path / name
+    row = {"problem": "1", "answer": int(LONG)}
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([row | {"answer": Decimal(LONG)}]), path)
+    elif path.suffix == ".csv":
+        with open(path, "w", newline="") as file:
+            csv.writer(file).writerows([row.keys(), row.values()])
+    else:
+        path.write_text(json.dumps([row] if path.suffix == ".json" else row))
+    assert load_problems(str(path)) == [{"problem": "1", "answer": LONG}]
+
+
+def test_cell_text_of_floats_invents_no_digits():
+    assert [cell_text(value) for value in (2.0, 1e30, float("nan"))] == ["2", "1e+30", ""]
+
+
+def test_a_csv_cell_may_have_several_lines(tmp_path):
+    text = "one\ntwo\x0b\u2028three"
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("problem", "answer"), (text, "2")])
+    assert load_problems(str(tmp_path / "a.csv")) == [{"problem": text, "answer": "2"}]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parquet"])
+def test_a_list_of_texts_is_a_list_answer(name, tmp_path):
+    rows = [{"problem": "1", "answer": ["1", "\\frac{1}{2}"]}, {"problem": "2", "answer": ["7"]}]
+    if name == "a.json":
+        (tmp_path / name).write_text(json.dumps(rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
+    two, one = load_problems(str(tmp_path / name))
+    assert reward("\\boxed{1, 0.5}", two["answer"]) == 1
+    assert reward("\\boxed{1}", two["answer"]) == 0
+    assert one["answer"] == "7"
+
+
+CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3=?"}]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parquet"])
+def test_a_chat_goes_through_the_chat_template(name, tmp_path):
+    """As it is: no instruction is added, and no --prompt-template filled in."""
+    rows = [{"problem": CHAT, "answer": "5"}]
+    if name == "a.json":
+        (tmp_path / name).write_text(json.dumps(rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
+    problems = load_problems(str(tmp_path / name))
+    assert problems == [{"problem": "1\n2+3=?", "answer": "5", "chat": CHAT}]
+
+    tokenizer = toy.build_tokenizer()
+    with pytest.raises(UserError, match="no chat template"):
+        encode_prompts(problems, tokenizer, 200)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}8{% endif %}{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}7{% endif %}"
+    )
+    for template in ("", "9{problem}"):
+        _, prompts = encode_prompts(problems, tokenizer, 200, template)
+        assert tokenizer.batch_decode(prompts) == ["182+3=?7"]
+
+
+# ---- the model and the hub -------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Every connection hangs, as where packets are dropped; what was found out is forgotten."""
+
+    def hang(*_, **__):
+        time.sleep(20)
+        raise OSError("no route")
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr(socket, "create_connection", hang)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    hub.prepare_for_hub.cache_clear()
+    yield
+    hub.prepare_for_hub.cache_clear()
+
+
+def test_without_a_network_the_error_comes_within_three_seconds(no_network, tmp_path, capsys):
+    """And the second one at once."""
+    started = time.monotonic()
+    flags = ["--output-dir", tmp_path / "run", "--model"]
+    assert "--model no/such: no model" in refusal(train.main, [*flags, "no/such"], capsys)
+    assert time.monotonic() - started < 3
+
+    started = time.monotonic()
+    flags = [*SMALL, "--output-dir", tmp_path / "run", "--data"]
+    assert "cannot load no/such" in refusal(train.main, [*flags, "no/such"], capsys)
+    assert time.monotonic() - started < 1
+
+
+def test_a_wrong_model_is_said_before_any_data_is_fetched(tmp_path, monkeypatch, capsys):
+    def fetched(*_, **__):
+        raise AssertionError("data was fetched")
+
+    monkeypatch.setattr(train, "load_problems", fetched)
+    flags = ["--model", tmp_path / "none", "--output-dir", tmp_path / "run"]
+    assert f"--model {tmp_path / 'none'}: no model" in refusal(train.main, flags, capsys)
+
+
+def test_a_slash_behind_the_model_changes_nothing():
+    plain = train.parse_config(["--model", "some/model"])
+    assert train.parse_config(["--model", "some/model/"]) == plain
