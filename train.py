@@ -32,14 +32,7 @@ from delta import delta_coefficients
 from evaluate import sample_grades
 from grpo import clipped_tokens, group_advantages
 from infra.architecture import refuse_length
-from infra.checkpoints import (
-    RunState,
-    begin_writing,
-    export,
-    open_run,
-    restore,
-    save,
-)
+from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
 from infra.errors import Interrupted, Stop, UserError
 from infra.flags import (
     EvaluationFlags,
