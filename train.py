@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -48,7 +48,15 @@ from infra.flags import (
 )
 from infra.identity import check_places, data_hash, lock, unlock
 from infra.loading import load_policy, locate
-from infra.log import log, report, save_samples
+from infra.log import (
+    draw_curves,
+    hint_without_signal,
+    introduce,
+    log,
+    pace,
+    report,
+    save_samples,
+)
 from infra.memory import dry_run
 from infra.optimise import clip_and_step
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
@@ -76,10 +84,11 @@ def train(cfg: "Config") -> Path:
 def continue_run(run: "Run") -> Path:
     """From where it is to its last step, its exported model and its curves."""
     cfg = run.cfg
+    introduce(run, TrainingMethodFlags)
     before = {number: signal.signal(number, run.stop) for number in SIGNALS}
     try:
         if cfg.eval_data and run.state.step == 0:
-            log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)})
+            log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)}, cfg.steps)
         if run.state.unlogged:
             finish_step(run)  # it was interrupted in its evaluation
         for step in range(run.state.step + 1, cfg.steps + 1):
@@ -113,6 +122,7 @@ def train_step(run: "Run", step: int) -> None:
     # A_i = (R_i - mean) / std within each group
     penalty = overlong_penalty(rollouts.response_length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
+    hint_without_signal(run, advantages)
 
     # The pass over θ_old and the updates go through the same micro-batches, so that the first
     # ratio is exactly 1.
@@ -170,7 +180,9 @@ def finish_step(run: "Run") -> None:
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
         metrics = metrics | {"eval_accuracy": evaluate(run)}
         keep_best(run, metrics["eval_accuracy"])
-    log(run.folder, metrics)
+    log(run.folder, metrics, cfg.steps, pace(run, metrics))
+    if "eval_accuracy" in metrics:
+        draw_curves(run.folder)
     run.state.unlogged = {}
     due = step % cfg.save_every == 0 or step == cfg.steps
     diverging = run.state.streak > 0  # the last updates were skipped: keep the good checkpoints
@@ -266,6 +278,8 @@ class Run:
     held_out: list[dict]
     held_out_prompts: list[list[int]]
     told_to_stop: signal.Signals | None = None
+    seconds: list[float] = field(default_factory=list)  # of the steps since it was started
+    without_signal: int = 0  # steps in a row in which no response had an advantage
 
     def stop(self, number: int, _) -> None:
         """Handles SIGTERM and Ctrl-C: the run stops at the next safe point.

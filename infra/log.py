@@ -1,13 +1,16 @@
 """What a run tells: a line a step, metrics.jsonl, samples.jsonl, curves.png."""
 
+from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
 
 from infra.files import append_line, read_lines
+from infra.flags import spelled
 from infra.packing import Rollouts, packed_rows
-from infra.ranks import rank_and_world
+from infra.ranks import rank_and_world, this_device
 
 SHOWN = (
     "reward",
@@ -21,14 +24,73 @@ SHOWN = (
 )
 
 
-def log(folder: Path, metrics: dict) -> None:
-    """Append one line to metrics.jsonl and print the gist of it; the first rank's job."""
+def log(folder: Path, metrics: dict, steps: int = 0, pace: str = "") -> None:
+    """Append one line to metrics.jsonl and print the gist of it; the first rank's job.
+
+    steps: of the whole run; pace: what else to print, and not to keep.
+    """
     rank, _ = rank_and_world()
     if rank > 0:
         return
     append_line(folder / "metrics.jsonl", metrics)
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
-    print(f"step {metrics['step']:4d}  " + "  ".join(gist), flush=True)
+    if pace:
+        gist.append(pace)
+    of_all = f"/{steps}" if steps else ""
+    print(f"step {metrics['step']:4d}{of_all}  " + "  ".join(gist), flush=True)
+
+
+def introduce(run, method_flags: type) -> None:
+    """Print what a run is before its first step; the first rank's job.
+
+    run: a train.Run; method_flags: the dataclass of the flags that say what the method is.
+    """
+    rank, _ = rank_and_world()
+    if rank > 0:
+        return
+    cfg = run.cfg
+    parameters = sum(p.numel() for p in run.policy.parameters())
+    changed = [
+        f"{spelled(each.name)} {getattr(cfg, each.name)}"
+        for each in fields(method_flags)
+        if each.name != "method" and getattr(cfg, each.name) != each.default
+    ]
+    prompt = run.tokenizer.decode(run.prompts[0])
+    if len(prompt) > 300:
+        prompt = prompt[:150] + " ... " + prompt[-150:]
+    start = f"after step {run.state.step}" if run.state.step else "from the beginning"
+    facts = {
+        "model": f"{cfg.model}, {type(run.policy.lm).__name__}, {parameters:,} parameters",
+        "ranks": f"{run.world} on {this_device().type}",
+        "method": " ".join([cfg.method, *changed]),
+        "problems": f"{len(run.problems)} for training, {len(run.held_out)} held out",
+        "a prompt": repr(prompt),
+        "folder": f"{run.folder}, {start}",
+    }
+    for name, fact in facts.items():
+        print(f"{name:10s} {fact}", flush=True)
+
+
+def pace(run, metrics: dict) -> str:
+    """Response tokens per second of a step, and the time that is left without evaluations."""
+    run.seconds.append(metrics["seconds"])
+    tokens = metrics["response_length"] * run.cfg.prompts * run.cfg.group_size
+    recent = run.seconds[-20:]
+    left = sum(recent) / len(recent) * (run.cfg.steps - metrics["step"])
+    return f"tokens/s {tokens / metrics['seconds']:.0f}  left {timedelta(seconds=round(left))}"
+
+
+def hint_without_signal(run, advantages: torch.Tensor) -> None:
+    """After ten steps in a row in which all rewards of each group are equal, say so once."""
+    run.without_signal = 0 if advantages.any() else run.without_signal + 1
+    rank, _ = rank_and_world()
+    if run.without_signal == 10 and rank == 0:
+        print(
+            "hint: in ten steps no group had unequal rewards, so nothing is learnt. Are responses "
+            "cut off (`truncated`)? Is the answer where verify.py looks (samples.jsonl)? Are the "
+            "problems far too hard or easy? --dynamic-sampling and a larger --group-size help",
+            flush=True,
+        )
 
 
 def save_samples(
@@ -63,10 +125,17 @@ def save_samples(
         append_line(folder / "samples.jsonl", sample)
 
 
+def draw_curves(folder: Path) -> None:
+    """curves.png of the run so far; the first rank's job."""
+    rank, _ = rank_and_world()
+    if rank == 0:
+        plot_curves(read_lines(folder / "metrics.jsonl"), folder / "curves.png")
+
+
 def report(folder: Path) -> None:
     """Draw the curves and say where all is."""
+    draw_curves(folder)
     metrics = read_lines(folder / "metrics.jsonl")
-    plot_curves(metrics, folder / "curves.png")
 
     seconds = sum(row.get("seconds", 0) for row in metrics)
     accuracy = [row["eval_accuracy"] for row in metrics if "eval_accuracy" in row]

@@ -1,13 +1,23 @@
 """infra/log.py: what a run prints and writes, from numbers given here."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
-from toy_runs import read_lines
+from toy_runs import SMALL, read_lines, small_config, train_steps
 
+import train
 from infra import log as log_module
-from infra.log import log, plot_curves, report, save_samples
+from infra.log import (
+    hint_without_signal,
+    introduce,
+    log,
+    pace,
+    plot_curves,
+    report,
+    save_samples,
+)
 from infra.packing import packed_rows
 
 METRICS = [
@@ -32,6 +42,43 @@ def test_log_appends_a_line_and_prints_the_gist(tmp_path, capsys):
     assert first.split() == ["step", "0", "eval_accuracy", "0.25"]
     assert "step    1  reward 0.5  response_length 40" in second
     assert "eval_accuracy" not in second
+
+
+def test_log_prints_the_step_of_all_and_the_pace_and_keeps_neither(tmp_path, capsys):
+    log(tmp_path, METRICS[1], steps=220, pace="left 0:10:00")
+    printed = capsys.readouterr().out
+    assert printed.startswith("step    1/220  reward 0.5")
+    assert printed.endswith("left 0:10:00\n")
+    assert read_lines(tmp_path / "metrics.jsonl")[0].keys() <= METRICS[1].keys()
+
+
+def test_pace_takes_the_time_left_from_the_last_twenty_steps():
+    run = SimpleNamespace(cfg=SimpleNamespace(prompts=2, group_size=4, steps=130), seconds=[])
+    run.seconds += [1000.0] * 5 + [2.0] * 19
+    metrics = {"step": 30, "seconds": 2.0, "response_length": 50.0}
+    assert pace(run, metrics) == "tokens/s 200  left 0:03:20"  # 2 x 4 x 50 / 2; 100 steps of 2 s
+
+
+def test_hint_without_signal_is_given_once_after_ten_steps_without_a_side(capsys):
+    run = SimpleNamespace(without_signal=0)
+    for advantages in [torch.zeros(4)] * 9 + [torch.tensor([1.0, -1, 0, 0])] + [torch.zeros(4)] * 9:
+        hint_without_signal(run, advantages)
+    assert capsys.readouterr().out == ""
+    hint_without_signal(run, torch.zeros(4))
+    assert capsys.readouterr().out.startswith("hint: in ten steps no group")
+    hint_without_signal(run, torch.zeros(4))
+    assert capsys.readouterr().out == ""
+
+
+def test_introduce_says_what_the_run_is(tmp_path, capsys):
+    cfg = small_config(tmp_path / "run", "--method", "delta", "--K", "2", steps=3)
+    run = train.prepare(cfg)
+    introduce(run, train.TrainingMethodFlags)
+    printed = capsys.readouterr().out
+    assert "method     delta --K 2\n" in printed
+    assert "102,528 parameters" in printed
+    assert run.problems[0]["problem"] in printed
+    assert f"folder     {cfg.output_dir}, from the beginning" in printed
 
 
 def test_log_and_save_samples_are_the_first_ranks_job(tmp_path, capsys, on_rank_1, base, batch):
@@ -108,3 +155,10 @@ def test_plot_curves_draws_the_three_panels_and_the_evaluations(tmp_path, monkey
     assert reward.lines[1].get_xydata().tolist() == [[0, 0.25], [2, 0.625]]
     assert len(length.lines) == len(entropy.lines) == 1
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_curves_are_drawn_at_every_evaluation_not_only_at_the_end(tmp_path):
+    """train_steps makes no report; SMALL evaluates in step 2."""
+    flags = ["--steps", "2", "--output-dir", str(tmp_path / "run")]
+    run = train_steps(train.parse_config([*SMALL, *flags]))
+    assert (run.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
