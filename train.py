@@ -62,7 +62,7 @@ from infra.optimise import clip_and_step
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities, room_for
 from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, load_problems
-from infra.ranks import start_ranks, this_device
+from infra.ranks import end_ranks, start_ranks, this_device
 from infra.rows import over_ranks
 from methods import METHODS, Method
 from rollout import rollout
@@ -95,6 +95,7 @@ def continue_run(run: "Run") -> Path:
             train_step(run, step)
     except Interrupted:  # where θ and the run's state belong together
         save(run.folder, run.policy, run.optimizer, run.state)
+        end_ranks()
         number = run.told_to_stop or signal.SIGTERM  # which reached another rank
         raise Stop(
             f"stopped by {number.name} after step {run.state.step}, with a checkpoint: "
@@ -572,7 +573,9 @@ def main(argv: list[str] | None = None) -> Path | None:
         if cfg.dry_run:
             dry_run(cfg)
             return None
-        return train(cfg)
+        folder = train(cfg)
+        end_ranks()
+        return folder
     except UserError as error:
         if first:
             print(f"train.py: {error}", file=sys.stderr)

@@ -53,6 +53,16 @@ def start_ranks() -> tuple[int, int]:
     return rank, world
 
 
+def end_ranks() -> None:
+    """Leave the process group in order: all ranks come here, then its threads end.
+
+    A rank that exits while another still works may be aborted by the threads it leaves behind.
+    """
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 def device_mesh() -> DeviceMesh:
     """All ranks in one row; with several nodes a row for each, for HSDP."""
     world = dist.get_world_size()
