@@ -5,7 +5,7 @@ the task or to the training of the base, and then measure anew what toy/bases/RE
 
     python -m toy.build                                  all of them, ten minutes on one core
     python -m toy.build k5-noise0.2-filler1-seed0        only this one
-    python -m toy.build --to /tmp/bases                  elsewhere, to compare
+    python -m toy.build --to FOLDER                      elsewhere, to compare
 
 Training runs on one thread, because the number of threads changes how sums are rounded. Other
 processors and other versions of PyTorch still give other bytes.
