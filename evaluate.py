@@ -46,7 +46,7 @@ from infra.flags import (
 from infra.identity import data_hash, lock, model_fingerprint, unlock
 from infra.loading import load_model, locate
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
-from infra.ranks import start_ranks
+from infra.ranks import leave, start_ranks
 from infra.responses import append_responses, check_fingerprint, saved_responses, unfinished
 from rollout import never, rollout
 from verify import grade
@@ -514,12 +514,9 @@ def main(argv: list[str] | None = None) -> None:
         parser = Parser(GROUPS, prog="evaluate.py", description=__doc__.splitlines()[0])
         run(Config(**vars(parser.parse_args(argv))))
     except UserError as error:
-        print(f"evaluate.py: {error}", file=sys.stderr)
-        sys.exit(2)
+        leave(f"evaluate.py: {error}", 2)
     except KeyboardInterrupt:
-        if int(os.environ.get("RANK", 0)) == 0:
-            print("evaluate.py: stopped by Ctrl-C: the same command continues", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+        leave("evaluate.py: stopped by Ctrl-C: the same command continues", 128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

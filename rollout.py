@@ -23,13 +23,13 @@ from functools import partial
 import numpy as np
 import torch
 from torch import distributed as dist
-from tqdm import tqdm
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from infra.cache import free_cache_tokens, left_padded
 from infra.errors import Interrupted
 from infra.flight import Flight, Response
 from infra.packing import Rollouts, pack
+from infra.progress import Progress
 from infra.ranks import rank_and_world
 
 CHUNK = 64  # tokens between two looks at who has finished
@@ -211,21 +211,27 @@ def generate(
 
     own_config = lm.generation_config
     lm.generation_config = GenerationConfig()  # a hub model's would change the sampling law
-    bar = tqdm(total=len(jobs), desc="sampling", delay=5, leave=False, disable=None)
+    progress = Progress("sampling", len(jobs) * max_new_tokens)
     unfinished = len(jobs)
     try:
         while unfinished:
             flight.change(lm)
             new = sample_chunk(lm, flight, ends, temperature, top_p)
-            finished = record_chunk(flight, new, ends)
-            unfinished -= finished
-            bar.update(finished)
+            unfinished -= record_chunk(flight, new, ends)
+            progress.show(*tokens_done(responses))
             if stop():
                 raise Interrupted
     finally:
         lm.generation_config = own_config
-        bar.close()
+        progress.close()
     return [response.tokens[response.prompt_length :].tolist() for response in responses]
+
+
+def tokens_done(responses: list[Response]) -> tuple[int, int]:
+    """(tokens sampled so far, the most that it may come to)."""
+    done = sum(response.new for response in responses)
+    rest = sum(response.limit - len(response) for response in responses if not response.finished)
+    return done, done + rest
 
 
 def sample_chunk(

@@ -13,7 +13,6 @@ response tokens; evaluate.py has the paper's 30,000.
 
 import os
 import signal
-import sys
 import time
 import traceback
 from collections import Counter
@@ -21,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import distributed as dist
 from transformers.utils import logging as hf_logging
 
 import ablations
@@ -62,7 +60,8 @@ from infra.optimise import clip_and_step
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities, room_for
 from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, load_problems
-from infra.ranks import end_ranks, start_ranks, this_device
+from infra.progress import Progress
+from infra.ranks import end_ranks, leave, on_first_rank, start_ranks, this_device
 from infra.rows import over_ranks
 from methods import METHODS, Method
 from rollout import rollout
@@ -214,6 +213,8 @@ def update(
     loss = 0.0
     clipped = 0
     norms = []
+    mine = [int(tokens.length[index].sum()) for each in plan for index in each.trained]
+    progress = Progress("update", sum(mine))
     for mini_batch in plan:
         # Responses without an advantage are left out: Eq. 8 gives them no gradient. A term on every
         # token, such as a KL penalty, would lose theirs: it needs mini_batch.micro_batches here.
@@ -242,9 +243,11 @@ def update(
                     logprob.detach(), old_logprob, advantage, cfg.clip_low, cfg.clip_high
                 )
                 clipped += int(silenced.sum())
+            progress.add(len(rows))
 
         # Steps, forgets the gradient, and counts updates skipped in a row in run.state.
         norms.append(clip_and_step(run.policy, run.optimizer, cfg.max_grad_norm, run.state))
+    progress.close()
 
     totals = torch.tensor([loss, clipped], dtype=torch.float64, device=tokens.logprob.device)
     loss, clipped = over_ranks(totals).tolist()
@@ -313,18 +316,14 @@ def prepare(cfg: "Config") -> Run:
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
     refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
 
-    run_id = ""
-    if rank == 0:
-        lock(Path(cfg.output_dir))  # all that can be wrong with the flags has been seen by now
-        hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
-        run_id = open_run(cfg, hashes)
-    dist.barrier()
+    on_first_rank(lock, Path(cfg.output_dir))  # the flags have been checked by now
+    hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
+    run_id = on_first_rank(open_run, cfg, hashes)
     optimizer = torch.optim.AdamW(  # of others `fused` cannot do with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     state = restore(cfg, policy, optimizer)
-    if rank == 0:
-        begin_writing(cfg, state)
+    on_first_rank(begin_writing, cfg, state)
 
     return Run(
         cfg=cfg,
@@ -567,7 +566,6 @@ def out_of_memory(error: torch.OutOfMemoryError) -> str:
 def main(argv: list[str] | None = None) -> Path | None:
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
-    first = int(os.environ.get("RANK", 0)) == 0  # what all ranks would say is said once
     try:
         cfg = parse_config(argv)
         if cfg.dry_run:
@@ -577,21 +575,15 @@ def main(argv: list[str] | None = None) -> Path | None:
         end_ranks()
         return folder
     except UserError as error:
-        if first:
-            print(f"train.py: {error}", file=sys.stderr)
-        sys.exit(2)
+        leave(f"train.py: {error}", 2)
     except Stop as stop:
-        if first:
-            print(f"train.py: {stop}", file=sys.stderr)
-        sys.exit(stop.code)
+        leave(f"train.py: {stop}", stop.code)
     except KeyboardInterrupt:  # before the first step, or after the last one
-        if first:
-            print("train.py: stopped by Ctrl-C: the same command continues", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+        leave("train.py: stopped by Ctrl-C: the same command continues", 128 + signal.SIGINT)
     except FloatingPointError as error:  # the run diverged: neither a bug nor a wrong flag
-        sys.exit(f"train.py: stopped, {error}. The last checkpoint is untouched; try a lower --lr.")
+        leave(f"train.py: stopped, {error}. The last checkpoint is untouched; try a lower --lr.", 1)
     except torch.OutOfMemoryError as error:
-        sys.exit(out_of_memory(error))
+        leave(out_of_memory(error), 1)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from infra.errors import Stop, UserError
 from infra.files import read_json, read_lines, write_aside, write_lines
 from infra.identity import check_export, differences, identify_run, mark
 from infra.policy import Policy
-from infra.ranks import rank_and_world
+from infra.ranks import on_first_rank, rank_and_world
 
 CHECKSUMS = "checksums.json"
 
@@ -258,8 +258,7 @@ def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
     Written aside and renamed; it replaces only what run `run_id` wrote itself, as the first rank
     knows it. All ranks call it. Raises UserError where something else stands in the way.
     """
-    if dist.get_rank() == 0:
-        check_export(folder, run_id)
+    on_first_rank(check_export, folder, run_id)
     aside = folder.with_name(folder.name + ".tmp")
     with policy.plain() as lm:
         if dist.get_rank() > 0:

@@ -19,6 +19,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 
 from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows
+from infra.progress import Progress
 from infra.ranks import full_tensor
 from infra.rows import Rows, over_ranks
 
@@ -259,11 +260,13 @@ def old_log_probabilities(
     entropy = torch.zeros(N, device=length.device)
     kept = None
     head = cache(policy.head)  # gathered at most once, if `keep` asks for it
+    progress = Progress("scoring", len(mine))
     for index in micro_batches:
         out = policy.rows(rollouts, index)
         rows = packed_rows(index, length)
         logprob[rows] = out.logprob
         entropy[rows] = out.entropy
+        progress.add(len(rows))
         if keep is None:
             continue
         values = keep(out._replace(hidden=out.hidden.float()), head)
@@ -271,6 +274,7 @@ def old_log_probabilities(
             kept = Rows(room_for(len(mine), values, budget_gb), mine, N)
         place = torch.searchsorted(mine, rows).to(kept.values.device)
         kept.values[place] = values.to(kept.values)
+    progress.close()
 
     return TokenBatch(
         logprob=over_ranks(logprob),  # 0 where another rank's, so the sum puts them together

@@ -4,14 +4,24 @@ Under torchrun every GPU has a process, its *rank*; without it there is one rank
 serves all. Shards lie inside a node; several nodes hold copies (HSDP).
 """
 
+import json
 import os
+import signal
+import sys
+import time
+from collections.abc import Callable
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+
+from infra.errors import Stop, UserError
+
+GRACE = 10  # seconds in which torchrun ends the other ranks of one that has failed
 
 
 def this_device() -> torch.device:
@@ -61,6 +71,50 @@ def end_ranks() -> None:
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.barrier()
         dist.destroy_process_group()
+
+
+def on_first_rank(function: Callable, *arguments):
+    """function(*arguments) on rank 0, and what it returned on every rank. All ranks call.
+
+    Raises a UserError or a Stop of rank 0 on every rank: they leave together, with one message.
+    """
+    rank, world = rank_and_world()
+    result = None
+    if rank == 0:
+        try:
+            result = function(*arguments)
+        except (UserError, Stop) as error:
+            result = error
+    if world > 1:
+        told = [result]
+        dist.broadcast_object_list(told)
+        result = told[0]
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def leave(message: str, code: int) -> NoReturn:
+    """Print `message` to standard error and exit with `code`; one of many ranks speaks for all.
+
+    The first rank speaks at once, and torchrun repeats it in the last lines of its own report. It
+    then ends the other ranks by SIGTERM, who have nothing to add to that report. One that is still
+    there after GRACE seconds was alone in its trouble, and speaks for itself. A code above 128
+    stands for a signal, which reaches all ranks: no other needs to speak.
+    """
+    is_first = int(os.environ.get("RANK", 0)) == 0
+    if not is_first and code > 128:
+        sys.exit(code)
+    if not is_first:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        time.sleep(GRACE)
+    print(message, file=sys.stderr, flush=True)
+    report = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if report:
+        error = {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}
+        with open(report, "w") as file:
+            json.dump({"message": error}, file)
+    sys.exit(code)
 
 
 def device_mesh() -> DeviceMesh:

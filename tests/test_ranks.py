@@ -227,13 +227,40 @@ def test_two_ranks_replace_the_model_of_their_own_run(tmp_path, six_steps):
 
 
 def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
-    """The first one looks into the folder; the others wait for it."""
+    """The first one looks into the folder; the others hear of it, and it speaks for all.
+
+    torchrun's report has no room for who did not fail, and ends with the message.
+    """
     folder = shutil.copytree(six_steps, tmp_path / "copy")
     (folder / "model" / "exported-by.json").unlink()
     before = contents(folder)
     done = run([*torchrun(2), *training(folder, "--steps", "7")], code=1)
-    assert done.stderr.count("holds a model that this run did not write") == 1
+    said = "holds a model that this run did not write"
+    lines = [line for line in done.stderr.splitlines() if said in line]
+    assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
+    assert done.stderr.splitlines()[-2] == lines[1]
+    assert done.stderr.count("exitcode  :") == 1
+    assert done.stderr.count("Traceback") == 1  # torchrun's own
     assert contents(folder) == before
+
+
+SPEAKS = """
+import os, sys
+sys.path.insert(0, os.getcwd())
+from infra import ranks
+ranks.GRACE = 0.5
+if os.environ["RANK"] == "1":
+    ranks.leave("only rank 1 knows", 2)
+import time
+time.sleep(600)
+"""
+
+
+def test_a_rank_alone_in_its_trouble_speaks_for_itself(tmp_path):
+    script = tmp_path / "speaks.py"
+    script.write_text(SPEAKS)
+    done = run([*torchrun(2), str(script)], code=1)
+    assert done.stderr.count("only rank 1 knows") == 2  # it, and torchrun's report
 
 
 def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
