@@ -281,6 +281,7 @@ class Run:
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
+    dropped: int  # problems whose prompts are too long
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of the steps since it was started
     without_signal: int = 0  # steps in a row in which no response had an advantage
@@ -311,6 +312,7 @@ def prepare(cfg: "Config") -> Run:
 
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute)
     ablations.check_model(cfg, policy)
+    loaded = len(problems) + len(held_out)
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
@@ -340,6 +342,7 @@ def prepare(cfg: "Config") -> Run:
         prompts=prompts,
         held_out=held_out,
         held_out_prompts=held_out_prompts,
+        dropped=loaded - len(problems) - len(held_out),
     )
 
 

@@ -18,6 +18,7 @@ from datasets.exceptions import DatasetsError
 import toy
 from infra.errors import UserError, first_line
 from infra.hub import prepare_for_hub
+from infra.ranks import speaks
 from infra.tables import LOCAL, read_table
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -229,8 +230,8 @@ def encode_prompts(
 ) -> tuple[list[dict], list[list[int]]]:
     """(problems, prompts): the token ids of each problem's prompt.
 
-    Problems whose prompts exceed `limit` tokens are dropped, and counted in a printed line. Raises
-    UserError if nothing is left, or the template has no {problem}.
+    Problems whose prompts exceed `limit` tokens are dropped, and counted in a line of the first
+    rank. Raises UserError if nothing is left, or the template has no {problem}.
     """
     if template and "{problem}" not in template:
         raise UserError(
@@ -245,7 +246,7 @@ def encode_prompts(
     fits = [0 < len(prompt) <= limit for prompt in prompts]
     kept = [each for each, fit in zip(problems, fits, strict=True) if fit]
     kept_prompts = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
-    if len(kept) < len(problems):
+    if len(kept) < len(problems) and speaks():
         print(
             f"{len(problems) - len(kept)} of {len(problems)} problems dropped: "
             f"their prompts exceed --max-prompt-tokens {limit}"

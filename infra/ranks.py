@@ -38,6 +38,11 @@ def rank_and_world() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
+def speaks() -> bool:
+    """Whether this is the process that says what all would say, with or without a process group."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
 def start_ranks() -> tuple[int, int]:
     """Start the process group, of one rank without torchrun; (rank, number of ranks)."""
     if dist.is_initialized():
@@ -102,10 +107,9 @@ def leave(message: str, code: int) -> NoReturn:
     there after GRACE seconds was alone in its trouble, and speaks for itself. A code above 128
     stands for a signal, which reaches all ranks: no other needs to speak.
     """
-    is_first = int(os.environ.get("RANK", 0)) == 0
-    if not is_first and code > 128:
+    if not speaks() and code > 128:
         sys.exit(code)
-    if not is_first:
+    if not speaks():
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         time.sleep(GRACE)
     print(message, file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from toy_runs import SMALL, read_lines, small_config, train_steps
 
+import toy
 import train
 from infra import log as log_module
 from infra.log import (
@@ -71,12 +72,18 @@ def test_hint_without_signal_is_given_once_after_ten_steps_without_a_side(capsys
 
 
 def test_introduce_says_what_the_run_is(tmp_path, capsys):
-    cfg = small_config(tmp_path / "run", "--method", "delta", "--K", "2", steps=3)
+    three = tmp_path / "three.jsonl"
+    problems = [*toy.problems(2, seed=1), *toy.problems(1, seed=1, k=9)]
+    three.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    flags = ["--method", "delta", "--K", "2", "--eval-data", str(three)]
+    limit = ["--max-prompt-tokens", "15"]  # 13 in a problem of 5 operations, 21 in one of 9
+    cfg = small_config(tmp_path / "run", *flags, *limit, steps=3)
     run = train.prepare(cfg)
     introduce(run, train.TrainingMethodFlags)
     printed = capsys.readouterr().out
     assert "method     delta --K 2\n" in printed
     assert "102,528 parameters" in printed
+    assert "problems   48 for training, 2 held out, 1 dropped\n" in printed
     assert run.problems[0]["problem"] in printed
     assert f"folder     {cfg.output_dir}, from the beginning" in printed
 
