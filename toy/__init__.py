@@ -25,6 +25,7 @@ bases/         the committed ones
 from toy.base import base_folder as base_folder
 from toy.base import base_model as base_model
 from toy.base import build_model as build_model
+from toy.base import load_base as load_base
 from toy.base import train_base as train_base
 from toy.task import chain as chain
 from toy.task import decisive as decisive

@@ -178,7 +178,11 @@ def base_model(
     k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, cache: Path = CACHE
 ) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     """The base model, in float32 and ready for inference, and its tokenizer."""
-    folder = base_folder(k, noise, filler, seed, cache)
+    return load_base(base_folder(k, noise, filler, seed, cache))
+
+
+def load_base(folder: Path) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+    """The model in `folder`, in float32 and ready for inference, and its tokenizer."""
     model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
     return model.eval(), AutoTokenizer.from_pretrained(folder)
