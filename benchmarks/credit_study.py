@@ -1,157 +1,290 @@
-"""Does the credit land where it should? The study behind results/credit.csv (`credit`).
+"""Does the credit land where it should, and what does it do to the update? (`credit`)
 
-For every method, proxy and K, over batches of 16 prompts x 8 responses from the base model: the AUC
-with which its weights rank decisive above other tokens, on each side; and the cosine between the
-batch's update, the gradient of Σ ρ A log π, and the policy gradient, estimated from 32,768 other
-responses with the group's mean as the baseline. Then other fillers, and rewards flipped at random.
+For each base model (chains of 12, rare errors), the batches of 16 prompts x 8 responses are
+weighed by every row of credit.ROWS: do the weights single out decisive tokens, how near is the
+update Σ ρ A v to the policy gradient, and how saturated are DelTA's scores? The same responses are
+then weighed once more as one batch of 2,048, which tells what a small batch costs a method that
+takes statistics of it. Where results/truth.csv has the true advantage Q - V of single tokens
+(`bench.py truth`), weights are compared with it on the responses that it is of.
 
-About six minutes on two cores.
+results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
+up), `whole` (all of them as one batch) and `truth`. Bases that are in it are not measured again.
+At most 4 GB of memory.
 """
 
+import csv
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 import toy
+from benchmarks import truth
 from benchmarks.credit import (
-    ORACLE,
     ROWS,
     GradedBatch,
-    auc,
     batch,
-    direction,
-    policy_gradient,
-    weights_of,
+    gradient_estimate,
+    packed_tokens,
+    singled_out,
+    weighed,
 )
-from benchmarks.statistics import mean_interval
-from benchmarks.tables import table_line, write_csv
+from benchmarks.credit_tables import print_tables
+from benchmarks.gradients import PARTS, cosine, parts_of, side_directions, side_means
+from benchmarks.ranking import auc, rank_correlation
+from benchmarks.tables import write_csv
+from infra.errors import UserError
+from infra.packing import Rollouts, join
 
-BATCHES = 16
-PROMPTS = 16  # of a batch
-GROUP = 8
-SOME_ROWS = ("dapo", "lm_head, K = 1", "exact, K = 1", ORACLE)
+COLUMNS = ["base", "row", "batch", "tokens"]
+for _side in ("pos", "neg"):
+    COLUMNS += [f"{name}_{_side}" for name in ("auc", "tied", "lift", "mean")]
+    COLUMNS += [f"spread_{_side}", f"saturated_{_side}"]
+COLUMNS += ["cosine", "cosine_shape", "cosine_means", "agreement"]
+for _side in ("pos", "neg"):
+    COLUMNS += [f"{name}_{_side}" for name in ("size_auc", "size_rank", "signed_rank")]
+POLICY_GRADIENT = "policy gradient"  # a row of its own: how well the halves of its estimate agree
 
 
 @dataclass(frozen=True)
-class Case:
-    """A base model, and whether its rewards are to be trusted."""
+class Sizes:
+    """How much is measured."""
 
-    filler: int  # connectives that open a step
-    flip: float  # share of the rewards that are turned over
-    names: tuple[str, ...]  # of ROWS
-
-
-CASES = (
-    Case(1, 0.0, tuple(ROWS)),
-    *(Case(filler, 0.0, SOME_ROWS) for filler in (0, 2, 4)),
-    *(Case(1, flip, SOME_ROWS) for flip in (0.1, 0.2, 0.4)),
-)
+    bases: tuple[int, ...] = (0, 1, 2, 3, 4)  # build seeds
+    batches: int = 16  # of a base, an even number
+    prompts: int = 16  # of a batch
+    group: int = 8  # responses to each
+    gradient_prompts: int = 256  # of half the policy gradient's estimate
+    gradient_group: int = 64
+    truth: Path = Path("results/truth.csv")
 
 
-def credit(args) -> list[dict]:
-    """Fill --csv and print its means with 95 % intervals over batches."""
-    first, second = policy_gradient(*toy.base_model(filler=1))
-    truth = first + second
-    agreement = float(torch.cosine_similarity(first, second, dim=0))
-
-    lines = []
-    for case in tqdm(CASES, desc="cases", disable=None):
-        lm, tokenizer = toy.base_model(filler=case.filler)
-        for seed in range(BATCHES):
-            lines += measured(case, seed, lm, tokenizer, truth if case.filler == 1 else None)
-
-    write_csv(Path(args.csv), [rounded(line) for line in lines])
-    print(f"cosine between the two halves of the policy gradient's estimate: {agreement:.3f}\n")
-    print_means(lines)
+def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
+    """Fill --csv, and print its means over bases with 95 % intervals."""
+    path = Path(args.csv)
+    torch.set_num_threads(1)  # a base that is built depends on their number
+    lines = lines_before(path)
+    with ProcessPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for base in tqdm(sizes.bases, desc="bases", disable=None):
+            batches = {line["batch"] for line in lines if line["base"] == base}
+            if "whole" not in batches:
+                lines += lines_of_base(pool, base, sizes)
+                write_csv(path, lines)
+            if "truth" not in batches:
+                lines += list(pool.map(partial(truth_lines, base), [sizes.truth]))[0]
+                write_csv(path, lines)
+    print_tables(lines)
     return lines
 
 
-def measured(case: Case, seed: int, lm, tokenizer, truth: torch.Tensor | None) -> list[dict]:
-    """The lines of results/credit.csv of one batch, one for each row of the case.
+def lines_before(path: Path) -> list[dict]:
+    """The lines of an earlier run, with numbers as numbers; a cell without one is NaN."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != COLUMNS:
+            raise UserError(f"{path} has other columns than this study: remove it, or take --csv")
+        found = list(reader)
+    for line in found:
+        if line["row"] not in (*ROWS, POLICY_GRADIENT):
+            raise UserError(f"{path} has a row {line['row']!r} that this study has not: remove it")
+        line["base"] = int(line["base"])
+        for name in COLUMNS[3:]:
+            line[name] = float(line[name])
+    return found
 
-    truth: the policy gradient [D], or None where it is another model's.
-    """
-    problems = toy.problems(PROMPTS, seed=2000 + seed)
-    graded = batch(lm, tokenizer, problems, GROUP, seed, flip=case.flip)
-    clean = graded
-    if case.flip:
-        clean = batch(lm, tokenizer, problems, GROUP, seed)  # the same responses
 
-    lines = []
-    for name in case.names:
-        line = {"row": name, "filler": case.filler, "flip": case.flip, "batch": seed}
-        lines.append(line | numbers_of(name, seed, lm, graded, clean, truth))
+def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dict:
+    """A line of the CSV, NaN where there is no number, floats to five digits."""
+    line = dict.fromkeys(COLUMNS, float("nan"))
+    line |= {"base": base, "row": row, "batch": str(batch_name)}
+    for name, value in numbers.items():
+        line[name] = round(float(value), 5)
+    return line
+
+
+# ---- one base ------------------------------------------------------------------------------------
+
+
+def load(base: int):
+    """(model, tokenizer) of a base model of the study, built at need."""
+    return toy.load_base(toy.base_folder(k=truth.K, noise=truth.NOISE, seed=base))
+
+
+def lines_of_base(pool: Executor, base: int, sizes: Sizes) -> list[dict]:
+    """All lines of a base but those of `truth`; every step is two equal jobs."""
+    load(base)  # built once, before two processes ask for it
+    first, second = pool.map(partial(half_of_gradient, base, sizes), (0, 1))
+    gradient = first + second
+    agreement = cosine(torch.from_numpy(first), torch.from_numpy(second))
+    lines = [line_of(base, POLICY_GRADIENT, "whole", agreement=agreement)]
+
+    halves = list(pool.map(partial(batches_of, base, sizes, gradient), (0, 1)))
+    sums = [torch.from_numpy(half_sums) for _, half_sums in halves]
+    for half_lines, _ in halves:
+        lines += half_lines
+    lines += lines_of_sums(base, *sums, torch.from_numpy(gradient))
+
+    names = list(ROWS)
+    for part in pool.map(partial(whole_of, base, sizes, gradient), (names[::2], names[1::2])):
+        lines += part
     return lines
 
 
-def numbers_of(
-    name: str,
-    seed: int,
-    lm,
-    graded: GradedBatch,
-    clean: GradedBatch,
-    truth: torch.Tensor | None,
-) -> dict:
-    """What is measured of a row of credit.ROWS on a batch.
+def half_of_gradient(base: int, sizes: Sizes, half: int) -> np.ndarray:
+    """One of two independent estimates of the policy gradient: [D]."""
+    lm, tokenizer = load(base)
+    seed = 10 * base + half
+    problems = toy.problems(sizes.gradient_prompts, seed=6000 + seed, k=truth.K)
+    group = sizes.gradient_group
+    return gradient_estimate(lm, tokenizer, problems, group, 500 + seed, truth.LIMIT).numpy()
 
-    clean: the same responses with all rewards as graded.
+
+def sampled(base: int, sizes: Sizes, number: int, lm, tokenizer) -> GradedBatch:
+    """Batch `number` of a base."""
+    seed = 100 * base + number
+    problems = toy.problems(sizes.prompts, seed=8000 + seed, k=truth.K)
+    return batch(lm, tokenizer, problems, sizes.group, 2000 + seed, truth.LIMIT)
+
+
+def batches_of(
+    base: int, sizes: Sizes, gradient: np.ndarray, half: int
+) -> tuple[list[dict], np.ndarray]:
+    """The lines of every other batch, and the sums of their updates [rows, 3, D] (PARTS)."""
+    lm, tokenizer = load(base)
+    lines = []
+    total = 0.0
+    for number in range(half, sizes.batches, 2):
+        graded = sampled(base, sizes, number, lm, tokenizer)
+        numbers, parts = measured(list(ROWS), lm, graded, number, torch.from_numpy(gradient))
+        lines += [line_of(base, row, number, **each) for row, each in numbers.items()]
+        total = total + parts
+    return lines, total.numpy()
+
+
+def lines_of_sums(
+    base: int, first: torch.Tensor, second: torch.Tensor, gradient: torch.Tensor
+) -> list[dict]:
+    """A line for each row: the updates of all batches added up, and how well two halves agree.
+
+    first, second: sums over half the batches each, [rows, 3, D].
     """
-    weights = weights_of(name, lm, graded, seed)
-    clean_weights = weights
-    if clean is not graded:
-        clean_weights = weights_of(name, lm, clean, seed)
-
-    advantage = graded.tokens.advantage
-    pos = advantage > 0
-    neg = advantage < 0
-    both = (advantage != 0) & (clean.tokens.advantage != 0)
-
-    cosine = float("nan")
-    if truth is not None:
-        update = direction(lm, graded.rollouts, weights * advantage)
-        cosine = float(torch.cosine_similarity(update, truth, dim=0))
-
-    return {
-        "tokens": len(weights),
-        "auc_pos": auc(weights[pos], graded.decisive[pos]),
-        "auc_neg": auc(weights[neg], graded.decisive[neg]),
-        "cosine": cosine,
-        "rank_correlation": rank_correlation(weights[both], clean_weights[both]),
-    }
+    lines = []
+    for row, one, other in zip(ROWS, first, second, strict=True):
+        numbers = cosines(one + other, gradient)
+        numbers["agreement"] = cosine(one[0], other[0])
+        lines.append(line_of(base, row, "sum", **numbers))
+    return lines
 
 
-def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
-    """The correlation of the ranks of a and b, ties sharing theirs; NaN where one is constant."""
-    ranks = torch.stack([dense_ranks(a), dense_ranks(b)])
-    return float(torch.corrcoef(ranks)[0, 1])
+def whole_of(base: int, sizes: Sizes, gradient: np.ndarray, names: list[str]) -> list[dict]:
+    """The lines of some rows on all batches taken as one."""
+    lm, tokenizer = load(base)
+    parts = [sampled(base, sizes, number, lm, tokenizer) for number in range(sizes.batches)]
+    graded = joined(lm, parts)
+    numbers, _ = measured(names, lm, graded, sizes.batches, torch.from_numpy(gradient))
+    return [line_of(base, row, "whole", **each) for row, each in numbers.items()]
 
 
-def dense_ranks(values: torch.Tensor) -> torch.Tensor:
-    """0 for the lowest value, 1 for the next distinct one, and so on: float64."""
-    return values.unique(return_inverse=True)[1].double()
-
-
-def rounded(line: dict) -> dict:
-    """The line with its floats to four digits."""
-    return {key: round(x, 4) if isinstance(x, float) else x for key, x in line.items()}
-
-
-def print_means(lines: list[dict]) -> None:
-    """The table of RESULTS.md: a line for each row of each case."""
-    print(
-        "| row | filler | flipped rewards | AUC, positive side | AUC, negative side "
-        "| cosine with the policy gradient |\n|---|---|---|---|---|---|"
+def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
+    """Several batches of whole groups as one."""
+    rollouts = join([part.rollouts for part in parts])
+    advantages = torch.cat([part.advantages for part in parts])
+    return GradedBatch(
+        rollouts=rollouts,
+        tokens=packed_tokens(lm, rollouts, advantages),
+        rewards=torch.cat([part.rewards for part in parts]),
+        advantages=advantages,
+        decisive=torch.cat([part.decisive for part in parts]),
+        group=parts[0].group,
     )
-    for case in CASES:
-        for name in case.names:
-            wanted = (name, case.filler, case.flip)
-            some = [x for x in lines if (x["row"], x["filler"], x["flip"]) == wanted]
-            cells = [interval(some, key) for key in ("auc_pos", "auc_neg", "cosine")]
-            print(table_line([name, case.filler, f"{case.flip:.0%}", *cells]))
 
 
-def interval(lines: list[dict], key: str) -> str:
-    """`mean ± half-width` of a number over batches; `-` where it was not measured."""
-    return mean_interval([line[key] for line in lines]).replace("nan ± nan", "-")
+# ---- one batch -----------------------------------------------------------------------------------
+
+
+def measured(
+    names: list[str], lm, graded: GradedBatch, seed: int, gradient: torch.Tensor
+) -> tuple[dict[str, dict], torch.Tensor]:
+    """What rows make of a batch: their numbers, by COLUMNS, and their updates [rows, 3, D] (PARTS).
+
+    seed: of rows that draw; gradient: the policy gradient [D].
+    """
+    scored = {}
+    numbers = {}
+    weights = []
+    for row in names:
+        found = weighed(row, lm, graded, seed, scored)
+        weights.append(found.weights)
+        numbers[row] = {"tokens": len(found.weights), **singled_out(found.weights, graded)}
+        numbers[row] |= dict(zip(("spread_pos", "spread_neg"), found.spread, strict=True))
+        numbers[row] |= dict(zip(("saturated_pos", "saturated_neg"), found.saturated, strict=True))
+
+    plain = torch.ones_like(weights[0])
+    sides = side_directions(lm, graded.rollouts, graded.advantages, torch.stack([plain, *weights]))
+    parts = []
+    for row, each, of_row in zip(names, weights, sides[1:], strict=True):
+        parts.append(parts_of(of_row, sides[0], side_means(each, graded.tokens.advantage)))
+        numbers[row] |= cosines(parts[-1], gradient)
+    return numbers, torch.stack(parts)
+
+
+def cosines(parts: torch.Tensor, gradient: torch.Tensor) -> dict[str, float]:
+    """The cosines of an update and its split [3, D] with the policy gradient [D]."""
+    names = ("cosine", *(f"cosine_{part}" for part in PARTS[1:]))
+    return {name: cosine(part, gradient) for name, part in zip(names, parts, strict=True)}
+
+
+# ---- against the true advantages -----------------------------------------------------------------
+
+
+def truth_lines(base: int, path: Path) -> list[dict]:
+    """A line for each row on the responses of a base whose Q - V is known; none where it is not.
+
+    path: of results/truth.csv. A line is printed where there is none, or of other responses.
+    """
+    if not path.exists():
+        print(f"base {base}: no {path} (bench.py truth), so nothing is compared with Q - V")
+        return []
+    known = [line for line in truth.read_truth(path) if line["base"] == base]
+    lm, tokenizer = load(base)
+    graded = truth.batch_of(lm, tokenizer, base)
+    words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
+    if words != [line["token"] for line in known]:
+        print(f"base {base}: {path} is of other responses than this machine's base model gives")
+        return []
+
+    scored = {}
+    lines = []
+    for row in ROWS:
+        weights = weighed(row, lm, graded, base, scored).weights
+        numbers = against_truth(weights, graded.tokens.advantage, known)
+        lines.append(line_of(base, row, "truth", tokens=len(weights), **numbers))
+    return lines
+
+
+def against_truth(
+    weights: torch.Tensor, advantage: torch.Tensor, known: list[dict]
+) -> dict[str, float]:
+    """How weights [N] rank the tokens of a side by what they changed, Q - V.
+
+    advantage: A [N]. known: the lines of results/truth.csv of these N tokens.
+    size_auc: AUC for |Q - V| beyond two standard errors; size_rank: rank correlation with |Q - V|;
+    signed_rank: with (Q - V) sign(A), which is below 0 for a token that its side should not learn.
+    """
+    gain = torch.tensor([line["advantage"] for line in known])
+    error = torch.tensor([line["standard_error"] for line in known])
+    size = gain.abs()
+    clear = size > 2 * error  # not where both are 0: a token that is sure
+    numbers = {}
+    for name, side in (("pos", advantage > 0), ("neg", advantage < 0)):
+        here = weights[side]
+        numbers[f"size_auc_{name}"] = auc(here, clear[side])
+        numbers[f"size_rank_{name}"] = rank_correlation(here, size[side])
+        numbers[f"signed_rank_{name}"] = rank_correlation(here, (gain * advantage.sign())[side])
+    return numbers

@@ -1,0 +1,88 @@
+"""Directions in which token weights move the parameters, and how they compare.
+
+An update is linear in its tokens' coefficients: with token gradients v its direction is Σ ρ A v =
+g₊ + g₋, the parts of the two sides. That splits what weights do to it:
+
+    means   d₊ and d₋ are the parts of plain DAPO (ρ = 1), m₊ and m₋ the mean weights of the sides;
+            m₊ d₊ + m₋ d₋ weighs the sides against each other, and no token inside them
+    shape   g₊ / m₊ + g₋ / m₋ has both sides at mean 1, and keeps what is inside them
+
+Shapes: B responses, N packed response tokens, D parameters, M weightings.
+"""
+
+import torch
+
+from infra.packing import Rollouts, packed_rows
+from infra.policy import Policy
+
+PARTS = ("full", "shape", "means")
+AT_ONCE = 256  # responses
+
+
+def direction(lm, rollouts: Rollouts, coefficient: torch.Tensor) -> torch.Tensor:
+    """The gradient of Σ coefficient log π over all parameters, flat: coefficient [N] -> [D]."""
+    return directions(lm, rollouts, coefficient[None], torch.arange(len(rollouts)))[0]
+
+
+def directions(
+    lm, rollouts: Rollouts, coefficients: torch.Tensor, index: torch.Tensor
+) -> torch.Tensor:
+    """`direction` for M weightings, summed over the responses `index`: [M, N] -> [M, D].
+
+    They share their forward passes. The parameters' own .grad is left alone.
+    """
+    policy = Policy(lm)
+    parameters = list(lm.parameters())
+    total = torch.zeros(len(coefficients), sum(p.numel() for p in parameters))
+    for some in index.split(AT_ONCE):
+        rows = packed_rows(some, rollouts.response_length)
+        logprob = policy.rows(rollouts, some).logprob
+        for m, coefficient in enumerate(coefficients):
+            gradients = torch.autograd.grad(
+                logprob, parameters, coefficient[rows], retain_graph=True
+            )
+            total[m] += torch.cat([g.flatten() for g in gradients])
+    return total
+
+
+def side_directions(
+    lm, rollouts: Rollouts, advantages: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """g₊ and g₋ of M weightings: advantages [B] and weights [M, N] -> [M, 2, D]."""
+    coefficients = weights * advantages.repeat_interleave(rollouts.response_length)
+    sides = []
+    for side in (advantages > 0, advantages < 0):
+        sides.append(directions(lm, rollouts, coefficients, side.nonzero().flatten()))
+    return torch.stack(sides, dim=1)
+
+
+def side_means(weights: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """m₊ and m₋, the mean weight of each side's tokens: [N] and [N] -> [2]."""
+    return torch.stack([weights[advantage > 0].mean(), weights[advantage < 0].mean()])
+
+
+def parts_of(sides: torch.Tensor, dapo: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
+    """The whole update and its split, in the order of PARTS: [3, D].
+
+    sides: g₊ and g₋ [2, D]; dapo: d₊ and d₋ [2, D]; means: m₊ and m₋ [2].
+    """
+    full = sides.sum(dim=0)
+    shape = (sides / means[:, None]).sum(dim=0)
+    only_means = (dapo * means[:, None]).sum(dim=0)
+    return torch.stack([full, shape, only_means])
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The cosine between two directions [D], in float64."""
+    return float(torch.cosine_similarity(a.double(), b.double(), dim=0))
+
+
+def reliability(agreement: float) -> float:
+    """The squared cosine between an estimate and what it estimates (Spearman and Brown).
+
+    agreement: the cosine between the estimate's two independent halves. NaN where it is not above
+    0: nothing can be said then.
+    """
+    if agreement <= 0:
+        return float("nan")
+    return 2 * agreement / (1 + agreement)
