@@ -5,8 +5,9 @@ seeds      grpo, dapo and delta on the toy over several seeds (20 minutes; resum
 methods    every row of the paper's tables on the toy, each at the best of three learning rates
            (45 minutes; resumes results/methods.csv)
 curves     step by step, three of these rows (5 minutes)
-credit     which tokens the methods' weights single out on the toy, and how near their update is to
-           the true policy gradient
+credit     which tokens the methods' weights single out on the toy, how near their update is to the
+           true policy gradient, and why: sides, shape, saturation (half an hour; resumes
+           results/credit.csv; compares with results/truth.csv where that is)
 truth      the true advantage of single tokens on the toy, by continuing from each prefix (half an
            hour)
 verify     verify.py against math_verify on labelled answers

@@ -4,7 +4,11 @@ What train.py or evaluate.py needs is not here.
 
 seed_study.py, method_study.py, curve_study.py      training on the toy, over seeds
 study_runs.py       the rows of the paper's tables, and a run of one
-credit.py           which tokens a method singles out, on one batch; credit_study.py over many
+credit.py           which tokens a method singles out, on one batch; credit_study.py over many, and
+                    credit_tables.py its tables
+gradients.py        the updates that token weights make, split, and beside the policy gradient
+ranking.py          AUC, ties and rank correlations
+truth.py            the true advantage of single tokens, by branching
 overhead.py, rollouts.py, logprobs.py, scaling.py   speed and memory of the parts, on a CPU
 gpu.py              speed and memory of the parts, on a GPU
 trl_step.py         a step of ours against one of TRL's
@@ -13,6 +17,6 @@ scripted.py         responses whose lengths are known before
 timing.py           seconds, alternating, and the growth of a process's peak
 graders.py          verify.py against another grader
 memory.py           what Qwen3-0.6B to 14B need, by counting
-statistics.py       means with intervals
+statistics.py       means with intervals, and tests
 tables.py           lines of a table, and CSV files
 """

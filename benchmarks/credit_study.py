@@ -38,7 +38,7 @@ from benchmarks.gradients import PARTS, cosine, parts_of, side_directions, side_
 from benchmarks.ranking import auc, rank_correlation
 from benchmarks.tables import write_csv
 from infra.errors import UserError
-from infra.packing import Rollouts, join
+from infra.packing import join
 
 COLUMNS = ["base", "row", "batch", "tokens"]
 for _side in ("pos", "neg"):
