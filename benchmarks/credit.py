@@ -26,6 +26,7 @@ from rollout import rollout
 from verify import grade
 
 MICRO_BATCH = 8192  # tokens
+IN_FLIGHT = 1024  # responses
 SATURATED = 0.01  # a score below it, or above 1 minus it
 NEARLY = 0.004  # weights no further apart count as tied: 1 % of the width of DelTA's range
 
@@ -81,7 +82,9 @@ def graded_rollouts(
     """`group` responses to each problem, and their rewards [B]."""
     prompts = tokenizer([each["problem"] for each in problems]).input_ids
     numbers = list(range(len(problems)))
-    rollouts = rollout(lm, tokenizer, prompts, numbers, group, limit, seed=seed)
+    rollouts = rollout(
+        lm, tokenizer, prompts, numbers, group, limit, seed=seed, in_flight=IN_FLIGHT
+    )
     asked = repeated(problems, group)
     grades = [grade(text, problem) for text, problem in zip(rollouts.texts, asked, strict=True)]
     return rollouts, torch.tensor(grades)

@@ -9,7 +9,7 @@ takes statistics of it. Where results/truth.csv has the true advantage Q - V of 
 
 results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
 up), `whole` (all of them as one batch) and `truth`. Bases that are in it are not measured again.
-At most 4 GB of memory.
+Some 25 minutes on two cores, and at most 5 GB of memory.
 """
 
 import csv
@@ -34,19 +34,24 @@ from benchmarks.credit import (
     weighed,
 )
 from benchmarks.credit_tables import print_tables
-from benchmarks.gradients import PARTS, cosine, parts_of, side_directions, side_means
+from benchmarks.gradients import PARTS, cosine, parts_of, side_means, sides_of_rows
 from benchmarks.ranking import auc, rank_correlation
 from benchmarks.tables import write_csv
 from infra.errors import UserError
 from infra.packing import join
 
-COLUMNS = ["base", "row", "batch", "tokens"]
-for _side in ("pos", "neg"):
-    COLUMNS += [f"{name}_{_side}" for name in ("auc", "tied", "lift", "mean")]
-    COLUMNS += [f"spread_{_side}", f"saturated_{_side}"]
-COLUMNS += ["cosine", "cosine_shape", "cosine_means", "agreement"]
-for _side in ("pos", "neg"):
-    COLUMNS += [f"{name}_{_side}" for name in ("size_auc", "size_rank", "signed_rank")]
+
+def by_side(*names: str) -> list[str]:
+    """The columns of numbers that each side has."""
+    return [f"{name}_{side}" for side in ("pos", "neg") for name in names]
+
+
+COLUMNS = [
+    *("base", "row", "batch", "tokens"),
+    *by_side("auc", "tied", "lift", "mean", "spread", "saturated"),
+    *("cosine", "cosine_shape", "cosine_means", "agreement"),
+    *by_side("size_auc", "size_rank", "signed_rank"),
+]
 POLICY_GRADIENT = "policy gradient"  # a row of its own: how well the halves of its estimate agree
 
 
@@ -58,7 +63,7 @@ class Sizes:
     batches: int = 16  # of a base, an even number
     prompts: int = 16  # of a batch
     group: int = 8  # responses to each
-    gradient_prompts: int = 256  # of half the policy gradient's estimate
+    gradient_prompts: int = 128  # of half the policy gradient's estimate
     gradient_group: int = 64
     truth: Path = Path("results/truth.csv")
 
@@ -69,6 +74,7 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
     torch.set_num_threads(1)  # a base that is built depends on their number
     lines = lines_before(path)
     with ProcessPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        list(pool.map(folder_of, sizes.bases))  # built at need
         for base in tqdm(sizes.bases, desc="bases", disable=None):
             batches = {line["batch"] for line in lines if line["base"] == base}
             if "whole" not in batches:
@@ -111,14 +117,18 @@ def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dic
 # ---- one base ------------------------------------------------------------------------------------
 
 
+def folder_of(base: int) -> Path:
+    """The folder of a base model of the study, built at need."""
+    return toy.base_folder(k=truth.K, noise=truth.NOISE, seed=base)
+
+
 def load(base: int):
-    """(model, tokenizer) of a base model of the study, built at need."""
-    return toy.load_base(toy.base_folder(k=truth.K, noise=truth.NOISE, seed=base))
+    """(model, tokenizer) of a base model of the study."""
+    return toy.load_base(folder_of(base))
 
 
 def lines_of_base(pool: Executor, base: int, sizes: Sizes) -> list[dict]:
     """All lines of a base but those of `truth`; every step is two equal jobs."""
-    load(base)  # built once, before two processes ask for it
     first, second = pool.map(partial(half_of_gradient, base, sizes), (0, 1))
     gradient = first + second
     agreement = cosine(torch.from_numpy(first), torch.from_numpy(second))
@@ -226,7 +236,7 @@ def measured(
         numbers[row] |= dict(zip(("saturated_pos", "saturated_neg"), found.saturated, strict=True))
 
     plain = torch.ones_like(weights[0])
-    sides = side_directions(lm, graded.rollouts, graded.advantages, torch.stack([plain, *weights]))
+    sides = sides_of_rows(lm, graded.rollouts, graded.advantages, [plain, *weights])
     parts = []
     for row, each, of_row in zip(names, weights, sides[1:], strict=True):
         parts.append(parts_of(of_row, sides[0], side_means(each, graded.tokens.advantage)))

@@ -16,7 +16,7 @@ from infra.packing import Rollouts, packed_rows
 from infra.policy import Policy
 
 PARTS = ("full", "shape", "means")
-AT_ONCE = 256  # responses
+AT_ONCE = 32  # responses: what backward passes go over again stays in a processor's cache
 
 
 def direction(lm, rollouts: Rollouts, coefficient: torch.Tensor) -> torch.Tensor:
@@ -54,6 +54,28 @@ def side_directions(
     for side in (advantages > 0, advantages < 0):
         sides.append(directions(lm, rollouts, coefficients, side.nonzero().flatten()))
     return torch.stack(sides, dim=1)
+
+
+def sides_of_rows(
+    lm, rollouts: Rollouts, advantages: torch.Tensor, weights: list[torch.Tensor]
+) -> torch.Tensor:
+    """`side_directions` of rows, some of which differ only in how they weigh the sides: [M, 2, D].
+
+    Those share their passes: a side's part is its mean weight times that of its weights at mean 1.
+    """
+    advantage = advantages.repeat_interleave(rollouts.response_length)  # [N]
+    means = torch.stack([side_means(each, advantage) for each in weights])  # [M, 2]
+    shapes = []
+    shape_of = []  # of each row
+    for each, (mean_pos, mean_neg) in zip(weights, means, strict=True):
+        shape = each / torch.where(advantage > 0, mean_pos, mean_neg)
+        shape[advantage == 0] = 1
+        same = [i for i, x in enumerate(shapes) if torch.allclose(x, shape, rtol=1e-5, atol=0)]
+        if not same:
+            shapes.append(shape)
+        shape_of.append(same[0] if same else len(shapes) - 1)
+    sides = side_directions(lm, rollouts, advantages, torch.stack(shapes))
+    return sides[shape_of] * means[:, :, None]
 
 
 def side_means(weights: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
