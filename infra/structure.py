@@ -1,0 +1,234 @@
+r"""What an answer is made of: lists, brackets, relations, quantities; expressions are the leaves.
+
+`structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as texts. It
+reads what `verify.normalise` has written; the leaves are read by infra/expressions.py.
+"""
+
+import re
+from typing import NamedTuple
+
+from infra import units
+from infra.arithmetic import Unreadable
+from infra.expressions import GREEK, MAX_DEPTH
+
+MAX_MEMBERS = 64  # of a list or a bracket
+
+
+class Structure(NamedTuple):
+    r"""Read from normalised text, by kind:
+
+    | kind            | for example       | members                                 |
+    |-----------------|-------------------|-----------------------------------------|
+    | word            | \text{not prime}  | not, prime                              |
+    | list            | 2, ±1             | 2, +1, -1                               |
+    | ≈               | \sqrt{2} ≈ 1.41   | \sqrt{2}, 1.41                          |
+    | =               | x=y=3             | x, y, 3                                 |
+    | <               | 1≥x>0             | 0, <, x, ≤, 1: rising, with the signs   |
+    | ≠               | x≠5               | x, 5                                    |
+    | ∪               | [0,1)∪(2,3)       | [0,1), (2,3)                            |
+    | :               | 2:3               | 2, 3                                    |
+    | quantity        | 5\text{cm}        | 5, cm                                   |
+    | set             | ‹1,2›             | 1, 2                                    |
+    | matrix          | ⟦(1,2),(3,4)⟧     | (1,2), (3,4): its rows                  |
+    | () [] (] [)     | (1,2]             | 1, 2: a tuple's, or an interval's ends  |
+    | value           | \frac{1}{2}+x     | the text itself: an expression          |
+    """
+
+    kind: str
+    members: list[str]
+
+
+WORD = re.compile(r"\\text\{([^{}]{1,200})\}|([a-zA-Z]{2}[a-zA-Z' -]{1,200}|[nN]o)")
+QUANTITY = re.compile(r"(.*[^\s+*/^=<>≤≥(\[{,-])\s*\\text\{([^{}]*)\}", re.DOTALL)
+
+OPENING = "([{‹⟦"
+CLOSING = ")]}›⟧"
+BRACKETS = ("()", "[]", "(]", "[)", "‹›", "{}", "⟦⟧")
+RELATIONS = "<>≤≥"
+MIRRORED = {">": "<", "≥": "≤"}
+UPPER_SIGNS = str.maketrans("±∓", "+-")
+LOWER_SIGNS = str.maketrans("±∓", "-+")
+ESCAPED = "".join(re.escape(bracket) for bracket in OPENING + CLOSING)
+
+
+def split(text: str, separators: str) -> list[str]:
+    """The pieces between separators that are outside all brackets, and every second the separator.
+
+    split("1,(2,3);4", ",;") is ["1", ",", "(2,3)", ";", "4"]. It is empty if the brackets don't
+    match.
+    """
+    depth = 0
+    start = 0
+    pieces = []
+    for mark in re.finditer(f"[{ESCAPED}{separators}]", text):
+        character = mark[0]
+        if character in OPENING:
+            depth += 1
+        elif character in CLOSING:
+            depth -= 1
+        if depth < 0 or depth > MAX_DEPTH or len(pieces) > 2 * MAX_MEMBERS:
+            return []
+
+        if depth == 0 and character in separators:
+            pieces.extend([text[start : mark.start()].strip(), character])
+            start = mark.end()
+
+    if depth != 0:
+        return []
+    return [*pieces, text[start:].strip()]
+
+
+def structure(text: str) -> Structure:
+    """The outermost structure of a normalised answer; its members are texts."""
+    text = text.strip()
+    word = WORD.fullmatch(text)
+    if word:
+        letters = word[1] or word[2]
+        return Structure("word", letters.casefold().replace(".", "").split())
+
+    members = list_members(text)
+    if len(members) > 1:
+        return Structure("list", members)
+
+    for kind in "≈=":
+        sides = split(text, kind)[::2]
+        if len(sides) > 1:
+            return Structure(kind, sides)
+    sides = split(text, RELATIONS)
+    if len(sides) > 1:
+        return rising(sides)
+    for kind in "≠∪:":
+        sides = split(text, kind)[::2]
+        if len(sides) > 1:
+            return Structure(kind, sides)
+
+    quantity = QUANTITY.fullmatch(text)
+    if quantity:
+        if not units.is_dropped(quantity[2]):
+            raise Unreadable
+        return Structure("quantity", [quantity[1], quantity[2]])
+    return bracketed(text)
+
+
+def list_members(text: str) -> list[str]:
+    """The members of "2, ±1" are 2, +1 and -1; the one member of any other text is that text."""
+    members = []
+    for item in split(text, ",;")[::2]:
+        upper = item.translate(UPPER_SIGNS)
+        lower = item.translate(LOWER_SIGNS)
+        members.append(upper)
+        if lower != upper:
+            members.append(lower)
+    if not members:
+        raise Unreadable
+    return members
+
+
+def rising(sides: list[str]) -> Structure:
+    """The chain of inequalities with its sides and signs in turn, turned so that it rises."""
+    signs = set(sides[1::2])
+    if signs <= {">", "≥"}:
+        sides = [MIRRORED.get(side, side) for side in reversed(sides)]
+    elif not signs <= {"<", "≤"}:
+        raise Unreadable
+    return Structure("<", sides)
+
+
+def bracketed(text: str) -> Structure:
+    """A set, a matrix, a tuple, an interval; or what one pair of brackets holds; or else a value."""
+    ends = text[:1] + text[-1:]
+    if text == "∅":
+        return Structure("set", [])
+    members = split(text[1:-1], ",;")[::2]
+    if ends not in BRACKETS or not members:
+        return Structure("value", [text])
+    if ends == "‹›":
+        return Structure("set", [] if members == [""] else list_members(text[1:-1]))
+    if ends == "⟦⟧":
+        return Structure("matrix", members)
+    if len(members) > 1 and ends != "{}":
+        return Structure(ends, members)
+    return structure(text[1:-1])
+
+
+# ---- names and labels ----------------------------------------------------------------------------
+
+# What an equation may have on its left without saying more than its right side does.
+# A name: x, a_5, f', \theta, S_{10}, f_{\max}; AB and ABC; \text{area}.
+INDEX = r"(?:\s?_\s?(?:\w|\\text\{[^{}]{1,50}\}|\{[^{}]{1,50}\}|\\[a-z]{2,5}))?"
+GREEK_LETTER = "|".join(re.escape(letter) for letter in sorted(GREEK, key=len, reverse=True))
+SINGLE = rf"(?:[a-zA-Z]|{GREEK_LETTER})'{{0,3}}{INDEX}'{{0,3}}"
+POINTS = rf"(?:[A-Z]{INDEX}\s?){{2,6}}"
+NAME = rf"\s*(?:{SINGLE}|{POINTS}|\\text\{{[^{{}}]{{1,50}}\}})\s*"
+
+# A quantity that has no shorter name: f(3), P(A∪B), \angle ABC, |AB|, [ABC], \cos\theta.
+ANGLE = r"\\(?:angle|triangle|measuredangle|overline|arc|widehat)\s?(?:\{[^{}]{1,20}\}|[A-Z]{1,4}|\d)"
+APPLIED = rf"{SINGLE}\s?(?:\^\s?\{{-1\}}\s?)?\([^()=]{{1,50}}(?:\([^()=]{{1,50}}\)[^()=]{{0,50}})?\)"
+MEASURE = rf"m?\s?{ANGLE}|(?:\||\\lvert)\s?(?:{POINTS}|[A-Z])\s?(?:\||\\rvert)|\[\s?{POINTS}\]"
+ANGLES = r"(?:[A-Z]|\\(?:alpha|beta|gamma|theta|phi|varphi|delta|angle\s?[A-Z]{1,3}))"
+TRIGONOMETRIC = rf"\\(?:sin|cos|tan|cot|sec|csc)\s?(?:\(\s?{ANGLES}\s?\)|\{{\s?{ANGLES}\s?\}}|{ANGLES})"
+QUANTITY_LABEL = rf"\s*(?:{APPLIED}|{MEASURE}|{TRIGONOMETRIC})\s*"
+
+# Quantities put together from names: a+b, ab, a/b, \frac{a}{b}, A:B, (a,b,c).
+TERM = rf"(?:{SINGLE}\s?){{1,4}}|{POINTS}|{MEASURE}"
+SUM = rf"\s*(?:{TERM})(?:\s?[-+/*:]\s?(?:{TERM})){{0,6}}\s*"
+FRACTION = rf"\s*\\frac\s?\{{{SUM}\}}\s?\{{{SUM}\}}\s*"
+NAMES = re.compile(NAME)
+QUANTITIES = re.compile(rf"{NAME}|{QUANTITY_LABEL}")
+COMPOSED = re.compile(rf"{SUM}|{FRACTION}")
+COORDINATES = re.compile(rf"\(\s?({SINGLE}(?:\s?,\s?{SINGLE}){{1,8}})\s?\)")
+UNKNOWN = re.compile(r"(?<![\\a-zA-Z])[xyz](?![a-zA-Z])|[xyz](?=[xyz])|(?<=[xyz])[xyz]")
+
+
+def is_name(text: str) -> bool:
+    """Whether it is a lone name, as x in x = 5."""
+    return NAMES.fullmatch(text) is not None
+
+
+def is_label(text: str) -> bool:
+    r"""Whether it only names what it is equal to: x, f(3), |AB|, \cos\theta, a+b, \frac{a}{b}.
+
+    An equation between x, y and z is a curve: x+y = 5 says something else than 5.
+    """
+    if len(text) > 100:
+        return False
+    if QUANTITIES.fullmatch(text) or COORDINATES.fullmatch(text):
+        return True
+    return COMPOSED.fullmatch(text) is not None and UNKNOWN.search(text) is None
+
+
+def coordinates(text: str) -> list[str]:
+    """The names of (x,y); none if it is something else."""
+    found = COORDINATES.fullmatch(text)
+    return [name.strip() for name in found[1].split(",")] if found else []
+
+
+def in_order(names: list[str], values: list[str]) -> list[str]:
+    """The values in the order of their names, if these are neighbours in the alphabet as x and y.
+
+    Of others, as (n,k), the order is kept: nobody knows in which the question has them.
+    """
+    letters = sorted(name.split("_")[0].strip() for name in names)
+    codes = [ord(letter) for letter in letters if len(letter) == 1]
+    if codes != list(range(codes[0], codes[0] + len(names)) if codes else []):
+        return values
+    return [value for _, value in sorted(zip(names, values, strict=True))]
+
+
+# ---- what a comma means --------------------------------------------------------------------------
+
+THOUSANDS = re.compile(
+    r"(?:[^,=]{1,60}=)?\s?[-+]?[1-9]\d{0,2}(?:,\d{3}){1,30}(?:\.\d{1,50})?\s?"
+    r"(?:/100|\\degree|\\text\{[^{}]{1,50}\})?\s?"
+)
+
+
+def readings(text: str) -> list[str]:
+    """What the commas of an answer can mean: 1,234 is the number 1234 and the list 1, 234.
+
+    They are thousands only where the whole answer is one number, perhaps with its name and unit,
+    in groups of three without a space. No comma is a decimal point.
+    """
+    if THOUSANDS.fullmatch(text):
+        return [text.replace(",", ""), text]
+    return [text]
