@@ -26,7 +26,7 @@ from fractions import Fraction
 from infra import latex, structure, units
 from infra.arithmetic import Arithmetic, TooLarge, Undefined, Unreadable
 from infra.evaluation import MIN_POINTS, Evaluator
-from infra.expressions import TOKEN, substituted
+from infra.expressions import CONSTANTS, TOKEN, substituted
 from infra.extraction import MAX_CHARS, extract_answer
 from infra.structure import Structure
 
@@ -44,6 +44,8 @@ def reward(response: str, gold: str) -> float:
 
 def normalise(answer: str) -> str:
     """The answer after each group of rewritings; none depends on a later one."""
+    if answer.isdecimal():
+        return answer  # nothing to rewrite, in more than a third of all answers
     for group in latex.GROUPS:
         answer = group(answer)
     return answer
@@ -80,7 +82,7 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     if not p or not g:
         return False
 
-    judge = Judge(f"{p} , {g}", seed)
+    judge = Judge([p, g], seed)
     was_read = False
     for p_reading, g_reading in itertools.product(structure.readings(p), structure.readings(g)):
         try:
@@ -95,10 +97,10 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
 class Judge:
     """Compares two answers, with one budget of work for both (rule 4).
 
-    answers: the text of both, from which the points of free variables are drawn.
+    answers: both, from which the points of free variables are drawn.
     """
 
-    def __init__(self, answers: str, seed: str = ""):
+    def __init__(self, answers: list[str], seed: str = ""):
         self.evaluator = Evaluator(answers, seed)
         self.structures = {}  # text -> its structure
 
@@ -135,6 +137,10 @@ class Judge:
             return self.same_inequality(p, g)
         if kinds == {"matrix", "()"}:
             return self.same_vector(p, g)
+        if kinds == {"word", "value"}:
+            return self.same_value(a, b)  # xyz is a word, and x y z a product
+        if kinds == {"()", "value"}:
+            return self.same_point(p, g)
         if p.kind != g.kind:
             return False
 
@@ -199,6 +205,14 @@ class Judge:
             return row.kind == "()" and self.same_in_order(row.members, coordinates.members)
         return self.same_in_order(rows.members, coordinates.members)
 
+    def same_point(self, p: Structure, g: Structure) -> bool:
+        """P(2,-3) is a way to write the point (2,-3)."""
+        value, coordinates = (p, g) if p.kind == "value" else (g, p)
+        point = structure.POINT.fullmatch(value.members[0])
+        if not point:
+            return False
+        return self.same_in_order(self.structure(point[1]).members, coordinates.members)
+
     def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
         return len(ps) == len(gs) and all(map(self.same, ps, gs))
 
@@ -210,40 +224,66 @@ class Judge:
         2y = 4x is y - 2x = 0, as one is a multiple of the other. In S = 5 and S = 2 + 3 the left
         side only names the right one, and so it does in x = 5 beside 5.
         """
-        p_label = label_of(ps)
-        g_label = label_of(gs)
-        if p_label and g_label and p_label != g_label:
-            p_label = g_label = ""
+        p_names = names_among(ps)
+        g_names = names_among(gs)
+        if max(len(ps), len(gs)) > 2 and len(ps) > 1 < len(gs) and len(p_names) + len(g_names) > 2:
+            # Several names have the same value: x = y = 0.
+            others_p = [side for side in ps if not structure.is_name(side)]
+            others_g = [side for side in gs if not structure.is_name(side)]
+            return p_names == g_names and self.same_members(others_p, others_g)
 
         # Two equations that do not name the same thing are moved to one side: 2y = 4x.
-        if len(ps) == len(gs) == 2 and not p_label:
+        p_label = label_of(ps)
+        g_label = label_of(gs)
+        if len(ps) == len(gs) == 2 and not (p_label and p_label == g_label):
             return self.proportional(difference(ps), difference(gs))
-        p_answer = self.stated(ps)
-        g_answer = self.stated(gs)
+
+        if p_label and g_label and p_label != g_label:
+            return False
+        p_answer = self.stated(ps, may_be_composed=True)
+        g_answer = self.stated(gs, may_be_composed=False)
         if p_answer is None or g_answer is None:
             return False
         return self.same(p_answer, g_answer)
 
-    def stated(self, sides: list[str]) -> str | None:
+    def stated(self, sides: list[str], may_be_composed: bool) -> str | None:
         r"""The last side of a chain, which is its answer if no side before it contradicts.
 
         Those of 2+3 = 5 must be equal. Behind a label there may be formulas, whose other variables
         have values that we do not know: V = \pi r^2 h = 12\pi.
+
+        may_be_composed: m+n = 33 may state 33, as in a prediction. A gold answer is a condition.
         """
         *earlier, last = sides
         if not earlier:
             return last
-        has_label = structure.is_label(sides[0])
+        has_label = structure.is_label(sides[0]) or (may_be_composed and self.is_quantity(sides))
         for side in earlier[1:] if has_label else earlier:
             if has_label and self.is_formula(side, last):
                 continue
             if not self.same(side, last):
                 return None
+
         names = structure.coordinates(sides[0])
         values = self.structure(last)
-        if has_label and names and values.kind == "()" and len(names) == len(values.members):
+        if names and values.kind == "()" and len(names) == len(values.members):
             return f"({','.join(structure.in_order(names, values.members))})"
         return last
+
+    def is_quantity(self, sides: list[str]) -> bool:
+        r"""Whether a value is stated of several names, as in m+n = 33 or \frac{a}{b} = 3.
+
+        Of one name it is an equation to be solved, as 2a = 6; between x, y and z it is a curve,
+        unless it is computed: x+y = 2+3 = 5.
+        """
+        first, *between, last = sides
+        try:
+            names = self.evaluator.expression(first).names
+            number = self.evaluator.expression(self.without_unit(last))
+        except Unreadable:
+            return False
+        is_curve = any(name[0] in "xyz" for name in names) and not between
+        return len(names) > 1 and not is_curve and not number.names
 
     def is_formula(self, side: str, last: str) -> bool:
         """Whether `side` has names that `last` has not."""
@@ -263,9 +303,8 @@ class Judge:
             if not decimal:
                 raise Unreadable
             tolerance = Fraction(1, 10 ** len(decimal[1] or ""))
-            if self.evaluator.expression(self.without_unit(value)).names:
-                raise Unreadable
-            if not self.same_value(self.without_unit(value), text, tolerance):
+            error = self.constant(f"{self.without_unit(value)}-({text})")
+            if error is None or abs(error) > tolerance:
                 raise Unreadable
         return exact
 
@@ -325,7 +364,7 @@ class Judge:
             return "", None
 
         bound = f"-({b})/({a})"
-        slope = self.sign_of(a)
+        slope = self.constant(a) or 0
         if slope > 0:
             return name, interval_between("-\\infty", "<", sign, bound)
         if slope < 0:
@@ -360,10 +399,9 @@ class Judge:
 
     # ---- values ----------------------------------------------------------------------------------
 
-    def same_value(self, p: str, g: str, tolerance: Fraction | None = None) -> bool:
+    def same_value(self, p: str, g: str) -> bool:
         r"""Equal wherever both are defined. 90° is 90 and also \pi/2."""
-        if tolerance is None:
-            tolerance = max(decimal_tolerance(p), decimal_tolerance(g))
+        tolerance = max(decimal_tolerance(p), decimal_tolerance(g))
         if self.equal(p, g, tolerance):
             return True
         one_has_degrees = ("\\degree" in p) != ("\\degree" in g)
@@ -407,13 +445,14 @@ class Judge:
             points += 1
         return points >= MIN_POINTS and not (positive and first < 0)
 
-    def sign_of(self, text: str) -> int:
-        """Of a real constant; 0 for others."""
+    def constant(self, text: str) -> Fraction | None:
+        """The value of a real expression without names, as far as it is known; of others None."""
         expression = self.evaluator.expression(text)
+        if expression.names:
+            return None
         for value, _, arithmetic in self.evaluator.pairs(expression, expression):
-            real = arithmetic.as_fraction(value)
-            return 0 if real is None else (real > 0) - (real < 0)
-        return 0
+            return arithmetic.as_fraction(value)
+        return None
 
 
 # ---- small questions about values and texts ------------------------------------------------------
@@ -454,7 +493,8 @@ def sides_of(structure_: Structure, text: str) -> list[str]:
     if structure_.kind != "=":
         return [text]
     sides = structure_.members
-    if len(sides) == 2 and structure.is_name(sides[1]) and not structure.is_label(sides[0]):
+    is_reversed = structure.is_name(sides[1]) and sides[1] not in CONSTANTS
+    if len(sides) == 2 and is_reversed and not structure.is_label(sides[0]):
         return sides[::-1]
     return sides
 
@@ -464,6 +504,10 @@ def label_of(sides: list[str]) -> str:
     if len(sides) < 2 or not structure.is_label(sides[0]):
         return ""
     return sides[0].replace(" ", "")
+
+
+def names_among(sides: list[str]) -> set[str]:
+    return {side.replace(" ", "") for side in sides if structure.is_name(side)}
 
 
 def difference(sides: list[str]) -> str:
@@ -481,4 +525,4 @@ def are_ratios(ps: list[str], gs: list[str]) -> bool:
     """Whether both are like 2:3, and not times of the day like 2:30."""
     if len(ps) != len(gs):
         return False
-    return not all(len(member) == 2 and member.isdigit() for member in [*ps[1:], *gs[1:]])
+    return not all(re.match(r"\d\d(?!\d)", member) for member in [*ps[1:], *gs[1:]])

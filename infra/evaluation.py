@@ -31,6 +31,7 @@ MAX_BREAKS = 7
 POINT_BITS = 1 << 13  # of a rational number at a point, where a constant may have MAX_BITS
 POINT_MAGNITUDE = 200
 WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real number
+PARTS = [Fraction(i, n) for n in (5, 7, 11) for i in range(1, n)]  # of a region
 KEY_BITS = 64  # arguments of an unknown function that agree so far behind the point are the same
 
 
@@ -87,19 +88,18 @@ class Points:
 
     def between(self, low: Fraction, high: Fraction, whole: bool) -> Fraction:
         """A number between low and high, both >= 0: of a wide region more often a small one."""
-        denominator = self.draw.choice((5, 7, 11))
-        part = Fraction(self.draw.randint(1, denominator - 1), denominator)
+        part = self.draw.choice(PARTS)
         if high > 100 * low > 0:
-            value = Fraction(round(low * 250**part)) + part
+            value = round(low * 250 ** float(part)) + part
         else:
             value = low + (high - low) * part
         if not whole:
             return value
 
-        integer = Fraction(round(value))
-        if integer > 0 and low <= integer <= high:
-            return integer
-        return Fraction(max(1, math.ceil(low)))
+        integer = round(value)
+        if integer == 0 or not low <= integer <= high:
+            integer = max(1, math.ceil(low))
+        return Fraction(integer)
 
     def function(self, name: str, arguments: tuple, point: int) -> Fraction:
         """The value of an unknown function, one for each of its arguments' values."""
@@ -112,14 +112,14 @@ class Points:
 class Evaluator:
     """Compares expressions by value, with one budget for all that it computes.
 
-    answers: the texts of both answers, which say where to look: their names and numbers.
+    answers: both of them, which say where to look: their names and numbers.
     seed: of the points, beside the texts; what they are cannot be known beforehand.
     """
 
-    def __init__(self, answers: str, seed: str = ""):
+    def __init__(self, answers: list[str], seed: str = ""):
         self.fuel = FUEL
         self.variables = variables_in(answers)
-        self.points = Points(answers + seed, numbers_in(answers))
+        self.points = Points(" ".join([*answers, seed]), numbers_in(" ".join(answers)))
         self.expressions = {}  # (text, radians) -> its Expression
         self.computed = {}  # (text, radians, point, bits) -> (value, magnitude)
 

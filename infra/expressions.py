@@ -158,10 +158,26 @@ def take_inverse(tokens: list[str]) -> bool:
     return True
 
 
-def variables_in(text: str) -> frozenset[str]:
-    """The names that stand alone somewhere in `text`: n and x of f(x) + n(n+1)."""
-    tokens = ["", *reversed(TOKEN.findall(TEXT.sub(" ", text)))]
-    names = set()
+def variables_in(answers: list[str]) -> frozenset[str]:
+    """The names that are variables also before a bracket, where the bracket is a factor.
+
+    Those stand alone somewhere, as n in n(n+1) and a in a(b+c) beside ab+ac. But f(3) and f(x)
+    are values of f beside an answer f, too.
+    """
+    alone = set()
+    functions = set()
+    for answer in answers:
+        alone_here, applied_here = uses(answer)
+        alone |= alone_here
+        functions |= applied_here - alone_here
+    return frozenset(alone - functions)
+
+
+def uses(answer: str) -> tuple[set[str], set[str]]:
+    """The names that stand alone somewhere, and those before a number or name in brackets."""
+    tokens = ["", *reversed(TOKEN.findall(TEXT.sub(" ", answer)))]
+    alone = set()
+    applied = set()
     while tokens[-1]:
         token = tokens.pop()
         if not is_letter(token):
@@ -171,8 +187,10 @@ def variables_in(text: str) -> frozenset[str]:
         except Unreadable:
             break
         if not take_inverse(tokens) and tokens[-1] != "(":
-            names.add(name)
-    return frozenset(names)
+            alone.add(name)
+        elif tokens[-3:-2] == [")"]:
+            applied.add(name)
+    return alone, applied
 
 
 def substituted(text: str, name: str, replacement: str) -> str:
@@ -206,6 +224,7 @@ class Reader:
         self.last_name = -1  # the step of the last name
         self.depth = 0
         self.open_bars = 0
+        self.last = ""  # the last bracket that was closed, if nothing came after it
 
     def emit(self, operation: str, arity: int, detail: object = None) -> None:
         self.steps.append(Step(operation, arity, detail))
@@ -214,6 +233,7 @@ class Reader:
         token = self.tokens.pop()
         if token == "":
             raise Unreadable
+        self.last = ""
         return token
 
     def read(self, level: int = 0) -> None:
@@ -273,7 +293,7 @@ class Reader:
         if token[0] == "\\":
             return token not in CLOSING.values()
         if token[0].isdecimal():
-            return previous in ("!", "!!")
+            return previous in ("!", "!!") or self.last == ")"
         return token.isalpha() or token in ("(", "[", "{")
 
     def power(self, base: int) -> None:
@@ -384,6 +404,7 @@ class Reader:
         self.open_bars = outer_bars
         if self.tokens.pop() != CLOSING[opening]:
             raise Unreadable
+        self.last = CLOSING[opening]
         if opening in BARS:
             self.emit("absolute", 1)
         if opening in ROUNDED:

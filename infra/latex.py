@@ -110,7 +110,7 @@ SPACES = rewritings(
     (r"\\(?:displaystyle|textstyle|limits|hfill|notag)#", " "),
     (r"\\qquad#", r"\\quad "),
     (r"(?<!\\)\\[,;:!> ()\[\]]", " "),
-    (r"[$~\s]+", " "),
+    (r"[$~\s]+|(?<!\\)\\$", " "),
     (r"^ | $", ""),
 )
 
@@ -174,11 +174,10 @@ def comma_outside_text(found: re.Match) -> str:
 
 
 SEPARATORS = rewritings(
-    (r"\\text\{,?\s?(?:and|or),?\}", ","),
+    (r"\\text\{[,;]?\s?(?:and|or)?[,;]?\}", ","),
     (rf"({TEXT})|(?<![a-zA-Z\\])(?:and|or)#", comma_outside_text),
     (r"^\s?\\quad#|\\quad#\s?(?=\\text|\(|\\quad|[,;]|$)", " "),
     (r"(?<=[,;])\s?\\quad#", " "),
-    (r"\\quad#", ","),
     (r",(?:\s?,)+", ","),
     (r"^[\s=:,]+|[\s.,;:]+$", ""),
 )
@@ -193,6 +192,7 @@ def separators(text: str) -> str:
 
 # A number from its beginning to a unit without \text: no letter is in it but those of commands.
 BEFORE_UNIT = r"((?:^|[,;=(\[‹≈<>≤≥])\s?(?:[-+±*/^.\d\s{}()]|\\frac|\\sqrt|\\pi){0,60}[\d)}])"
+BEHIND_UNIT = r"(?=\s?(?:$|[,;=)\]›≈<>≤≥]))"
 
 
 def letter_in_text(found: re.Match) -> str:
@@ -213,7 +213,7 @@ UNITS = rewritings(
     (r"^(?:\\text\{)?(?i:(?:final )?answer)\s?(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?", ""),
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),
     (r"\\text\{\}", " "),
-    (rf"{BEFORE_UNIT}\s?({units.BARE_UNIT})\.?(?=\s?(?:$|[,;=)\]›≈<>≤≥]))", r"\1\\text{\2}"),
+    (rf"{BEFORE_UNIT}{units.BARE_UNIT}\.?{BEHIND_UNIT}", r"\1\\text{\2}"),
     (r"\\text\{([^{}]*)\}\s?(\^)\s?\{?\s?(-?\d)\s?\}?", r"\\text{\1\2\3}"),
     (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),
     (r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$", r"\\text{\1}"),

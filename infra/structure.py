@@ -5,6 +5,7 @@ reads what `verify.normalise` has written; the leaves are read by infra/expressi
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from infra import units
@@ -51,6 +52,11 @@ LOWER_SIGNS = str.maketrans("±∓", "-+")
 ESCAPED = "".join(re.escape(bracket) for bracket in OPENING + CLOSING)
 
 
+@lru_cache
+def marks(separators: str) -> re.Pattern:
+    return re.compile(f"[{ESCAPED}{separators}]")
+
+
 def split(text: str, separators: str) -> list[str]:
     """The pieces between separators that are outside all brackets, and every second the separator.
 
@@ -60,7 +66,7 @@ def split(text: str, separators: str) -> list[str]:
     depth = 0
     start = 0
     pieces = []
-    for mark in re.finditer(f"[{ESCAPED}{separators}]", text):
+    for mark in marks(separators).finditer(text):
         character = mark[0]
         if character in OPENING:
             depth += 1
@@ -90,19 +96,14 @@ def structure(text: str) -> Structure:
     if len(members) > 1:
         return Structure("list", members)
 
-    for kind in "≈=":
-        sides = split(text, kind)[::2]
+    for kind in ("≈", "=", RELATIONS, "≠", "∪", ":"):
+        if not any(sign in text for sign in kind):
+            continue
+        sides = split(text, kind)
         if len(sides) > 1:
-            return Structure(kind, sides)
-    sides = split(text, RELATIONS)
-    if len(sides) > 1:
-        return rising(sides)
-    for kind in "≠∪:":
-        sides = split(text, kind)[::2]
-        if len(sides) > 1:
-            return Structure(kind, sides)
+            return rising(sides) if kind == RELATIONS else Structure(kind, sides[::2])
 
-    quantity = QUANTITY.fullmatch(text)
+    quantity = QUANTITY.fullmatch(text) if text.endswith("}") else None
     if quantity:
         if not units.is_dropped(quantity[2]):
             raise Unreadable
@@ -116,6 +117,8 @@ def list_members(text: str) -> list[str]:
     for item in split(text, ",;")[::2]:
         upper = item.translate(UPPER_SIGNS)
         lower = item.translate(LOWER_SIGNS)
+        if item.startswith("‹"):  # a set with ±1 is one set
+            upper = lower = item
         members.append(upper)
         if lower != upper:
             members.append(lower)
@@ -155,46 +158,48 @@ def bracketed(text: str) -> Structure:
 
 # What an equation may have on its left without saying more than its right side does.
 # A name: x, a_5, f', \theta, S_{10}, f_{\max}; AB and ABC; \text{area}.
-INDEX = r"(?:\s?_\s?(?:\w|\\text\{[^{}]{1,50}\}|\{[^{}]{1,50}\}|\\[a-z]{2,5}))?"
+INDEX = r"(?:\s?_\s?(?:\w|\\text\{[^{}]{1,50}\}|\{(?:[^{}]|\\text\{[^{}]{1,50}\}){1,50}\}|\\[a-z]{2,5}))?"
 GREEK_LETTER = "|".join(re.escape(letter) for letter in sorted(GREEK, key=len, reverse=True))
-SINGLE = rf"(?:[a-zA-Z]|{GREEK_LETTER})'{{0,3}}{INDEX}'{{0,3}}"
+SINGLE = rf"(?:[a-zA-Z]|(?:{GREEK_LETTER})(?![a-zA-Z]))\s?'{{0,3}}{INDEX}'{{0,3}}"
 POINTS = rf"(?:[A-Z]{INDEX}\s?){{2,6}}"
-NAME = rf"\s*(?:{SINGLE}|{POINTS}|\\text\{{[^{{}}]{{1,50}}\}})\s*"
+NAME = re.compile(rf"\s*(?:{SINGLE}|{POINTS}|\\text\{{[^{{}}]{{1,50}}\}})\s*")
 
-# A quantity that has no shorter name: f(3), P(A∪B), \angle ABC, |AB|, [ABC], \cos\theta.
-ANGLE = r"\\(?:angle|triangle|measuredangle|overline|arc|widehat)\s?(?:\{[^{}]{1,20}\}|[A-Z]{1,4}|\d)"
-APPLIED = rf"{SINGLE}\s?(?:\^\s?\{{-1\}}\s?)?\([^()=]{{1,50}}(?:\([^()=]{{1,50}}\)[^()=]{{0,50}})?\)"
-MEASURE = rf"m?\s?{ANGLE}|(?:\||\\lvert)\s?(?:{POINTS}|[A-Z])\s?(?:\||\\rvert)|\[\s?{POINTS}\]"
-ANGLES = r"(?:[A-Z]|\\(?:alpha|beta|gamma|theta|phi|varphi|delta|angle\s?[A-Z]{1,3}))"
-TRIGONOMETRIC = rf"\\(?:sin|cos|tan|cot|sec|csc)\s?(?:\(\s?{ANGLES}\s?\)|\{{\s?{ANGLES}\s?\}}|{ANGLES})"
-QUANTITY_LABEL = rf"\s*(?:{APPLIED}|{MEASURE}|{TRIGONOMETRIC})\s*"
-
-# Quantities put together from names: a+b, ab, a/b, \frac{a}{b}, A:B, (a,b,c).
-TERM = rf"(?:{SINGLE}\s?){{1,4}}|{POINTS}|{MEASURE}"
-SUM = rf"\s*(?:{TERM})(?:\s?[-+/*:]\s?(?:{TERM})){{0,6}}\s*"
-FRACTION = rf"\s*\\frac\s?\{{{SUM}\}}\s?\{{{SUM}\}}\s*"
-NAMES = re.compile(NAME)
-QUANTITIES = re.compile(rf"{NAME}|{QUANTITY_LABEL}")
-COMPOSED = re.compile(rf"{SUM}|{FRACTION}")
+# A quantity that has no shorter name: f(3), P(A∪B), \angle ABC, |AB|, [ABC], \cos\theta, A:B.
+INSIDE = r"[^()]{1,50}(?:\([^()]{1,50}\)[^()]{0,50})?"
+FUNCTION = (
+    rf"{SINGLE}(?:\^\s?\{{-1\}}\s?)?|\\mathbb\s?\{{[A-Z]\}}\s?|\\text\{{[a-zA-Z]{{2,20}}\}}\s?"
+    r"|\\(?:gcd|lcm|det|deg|dim|arg|Pr|Re|Im)\s?"
+)
+APPLIED = rf"(?:{FUNCTION})(?:\({INSIDE}\)|\[{INSIDE}\])"
+OPERATOR = rf"\\(?:det|deg|dim|arg|Re|Im)\s?{SINGLE}"
+FIGURE = (
+    r"m?\s?\\(?:angle|triangle|measuredangle|overline|widehat)\s?"
+    r"(?:\{[^{}]{1,20}\}|(?:[A-Z]\s?){1,4}|\d)"
+)
+BARS = (r"\|", r"\\lvert\s?", r"\\\|")
+LENGTH = rf"(?:\||\\lvert|\\\|)\s?(?:{POINTS}|[A-Zabcuvwz])\s?(?:\||\\rvert|\\\|)"
+AREA = rf"\[\s?(?:\\triangle\s?)?{POINTS}\]"
+ANGLE = r"(?:[A-Z]|\\(?:alpha|beta|gamma|delta|theta|phi|varphi|angle\s?(?:[A-Z]\s?){1,3}))\s?"
+TRIGONOMETRIC = rf"\\(?:sin|cos|tan|cot|sec|csc)\s?(?:\(\s?{ANGLE}\)|\{{\s?{ANGLE}\}}|{ANGLE})"
+RATIO = rf"(?:{SINGLE}|{POINTS})(?:\s?:\s?(?:{SINGLE}|{POINTS})){{1,4}}"
+DERIVATIVE = r"\\frac\s?\{\s?d(?:\^\d)?\s?[a-zA-Z]?\s?\}\s?\{\s?d\s?[a-z](?:\^\d)?\s?\}"
+QUANTITY_NAME = re.compile(
+    rf"\s*(?:{APPLIED}|{DERIVATIVE}|{OPERATOR}|{FIGURE}|{LENGTH}|{AREA}|{TRIGONOMETRIC}|{RATIO})\s*"
+)
 COORDINATES = re.compile(rf"\(\s?({SINGLE}(?:\s?,\s?{SINGLE}){{1,8}})\s?\)")
-UNKNOWN = re.compile(r"(?<![\\a-zA-Z])[xyz](?![a-zA-Z])|[xyz](?=[xyz])|(?<=[xyz])[xyz]")
+POINT = re.compile(r"[A-Z]'{0,2}\s?(\(.*\))", re.DOTALL)  # P(2,-3)
 
 
 def is_name(text: str) -> bool:
     """Whether it is a lone name, as x in x = 5."""
-    return NAMES.fullmatch(text) is not None
+    return NAME.fullmatch(text) is not None
 
 
 def is_label(text: str) -> bool:
-    r"""Whether it only names what it is equal to: x, f(3), |AB|, \cos\theta, a+b, \frac{a}{b}.
-
-    An equation between x, y and z is a curve: x+y = 5 says something else than 5.
-    """
+    r"""Whether it only names what it is equal to: x, (x,y), f(3), |AB|, \cos\theta, A:B."""
     if len(text) > 100:
         return False
-    if QUANTITIES.fullmatch(text) or COORDINATES.fullmatch(text):
-        return True
-    return COMPOSED.fullmatch(text) is not None and UNKNOWN.search(text) is None
+    return any(pattern.fullmatch(text) for pattern in (NAME, QUANTITY_NAME, COORDINATES))
 
 
 def coordinates(text: str) -> list[str]:
@@ -217,6 +222,7 @@ def in_order(names: list[str], values: list[str]) -> list[str]:
 
 # ---- what a comma means --------------------------------------------------------------------------
 
+QUAD = re.compile(r"\\quad(?![a-zA-Z])")
 THOUSANDS = re.compile(
     r"(?:[^,=]{1,60}=)?\s?[-+]?[1-9]\d{0,2}(?:,\d{3}){1,30}(?:\.\d{1,50})?\s?"
     r"(?:/100|\\degree|\\text\{[^{}]{1,50}\})?\s?"
@@ -227,8 +233,11 @@ def readings(text: str) -> list[str]:
     """What the commas of an answer can mean: 1,234 is the number 1234 and the list 1, 234.
 
     They are thousands only where the whole answer is one number, perhaps with its name and unit,
-    in groups of three without a space. No comma is a decimal point.
+    in groups of three without a space. No comma is a decimal point. And a wide space is a comma,
+    or else nothing.
     """
+    if "\\quad" in text:
+        return [QUAD.sub(",", text), QUAD.sub(" ", text)]
     if THOUSANDS.fullmatch(text):
         return [text.replace(",", ""), text]
     return [text]

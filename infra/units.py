@@ -63,10 +63,19 @@ SYMBOL = {name: symbol for symbol, names in UNITS.items() for name in [symbol, *
 
 # Words that the letters after a number may be without \text, beside the units.
 COUNTED = "people person student way point time item coin side square unit radian rad mph kph"
-BARE = sorted({*SYMBOL, *COUNTED.split()} - {"the", "a"}, key=len, reverse=True)
-BARE_WORD = r"(?:(?:square|cubic|sq\.?|cu\.?)\s?)?(?:" + "|".join(BARE) + r")(?:e?s)?(?![a-zA-Z])"
+BARE = sorted({*SYMBOL, *COUNTED.split()}, key=len, reverse=True)
 BARE_POWER = r"(?:\s?\^\s?(?:-?[23]|\{-?[23]\}))?"
-BARE_UNIT = rf"{BARE_WORD}{BARE_POWER}(?:\s?(?:/|per|\*)\s?{BARE_WORD}{BARE_POWER})?"
+AREA = r"(?:(?:square|cubic|sq\.?|cu\.?)\s?)?"
+
+
+def one_of(words: list[str]) -> str:
+    return rf"{AREA}(?:{'|'.join(words)})(?:e?s)?(?![a-zA-Z]){BARE_POWER}"
+
+
+# Behind a space any of them; without one no single letter, as 6m is six times m.
+ANY = one_of(BARE)
+LONG = one_of([word for word in BARE if len(word) > 1])
+BARE_UNIT = rf"(?:\s(?={ANY})|(?={LONG}))({ANY}(?:\s?(?:/|per|\*)\s?{ANY})?)"
 
 # Words that say something else than the number before them: negations, alternatives, bounds,
 # factors and operations. No text with one of them is dropped.
@@ -77,19 +86,18 @@ MEANINGFUL = frozenset(
     " approximately around almost nearly mod modulo base plus minus divided multiplied"
     " factorial percent pct half third quarter dozen hundred thousand million billion trillion"
     " one two three four five six seven eight nine ten zero infinity double twice triple"
-    " squared cubed through until between pi degree".split()
+    " cannot can could would should may might must too only reject rejected"
+    " excluded invalid squared cubed through until between pi degree".split()
 )
+MAX_WORDS = 8
+POWER = re.compile(r"\^\{?-?\d\}?")
 WORD = re.compile(r"[a-zA-Z]+|\^\{?(-?\d)\}?|[/\d]|[^\sa-zA-Z/.,()]")
-
-
-def words_of(text: str) -> list[str]:
-    return [word[0] for word in WORD.finditer(text)]
 
 
 def is_dropped(text: str) -> bool:
     """Whether a text behind a complete value may be left out: it changes nothing of the value."""
-    words = words_of(re.sub(r"\^\{?-?\d\}?", "", text))
-    return all(word == "/" or is_harmless(word) for word in words)
+    words = re.findall(r"[a-zA-Z]+|[^\sa-zA-Z/.,()]", POWER.sub("", text))
+    return len(words) <= MAX_WORDS and all(map(is_harmless, words))
 
 
 def is_harmless(word: str) -> bool:
@@ -112,7 +120,7 @@ def unit(text: str) -> dict[str, int]:
     sign = 1
     power = 1
     last = None
-    for found in WORD.finditer(text):
+    for found in WORD.finditer(text.replace(".", "")):
         word = found[0]
         if found[1] and last:
             powers[last] *= int(found[1])
