@@ -56,7 +56,8 @@ def rational(gold: str) -> Fraction:
 def has_variable(gold: str) -> bool:
     r"""Whether a letter stands for something: x and \theta do, e, i and \pi don't."""
     greek = r"\\(?:alpha|beta|theta|lambda)"
-    letters = re.sub(r"\\[a-zA-Z]+", "", re.sub(greek, "x", gold))
+    commands = r"\\(?:text|begin|end)\{.*?\}|\\[a-zA-Z]+"
+    letters = re.sub(commands, "", re.sub(greek, "x", gold))
     return re.search("[a-df-hj-zA-Z]", letters) is not None
 
 
@@ -136,7 +137,6 @@ def sums_and_products(gold: str) -> list[str]:
     return [
         f"({gold})",
         f"0+({gold})",
-        f"1+({gold})-1",
         f"({gold})-0",
         f"-(-({gold}))",
         rf"1\cdot({gold})",
@@ -309,7 +309,7 @@ def equation_of_differences(gold: str) -> list[str]:
 
 
 MIRRORED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\leq": r"\geq"}
-RELATION = re.compile(r"(<|>|\\leq|\\le|\\ge)(?![a-z])")
+RELATION = re.compile(r"(<|>|\\(?:leq|le|ge)(?![a-z]))")
 
 
 def mirrored_inequality(gold: str) -> list[str]:
@@ -429,7 +429,9 @@ def other_boxes(gold: str) -> list[str]:
 
 
 def other_values(gold: str) -> list[str]:
-    """Not for 0, nor for infinity."""
+    """Of 0 the negative and the double are 0, too."""
+    if gold == "0":
+        return []
     return [
         f"({gold})+1",
         f"-({gold})",
@@ -483,7 +485,9 @@ def swapped_members(gold: str) -> list[str]:
 
 
 def glued_members(gold: str) -> list[str]:
-    """(3600) for (3,600), and 3.600 for 3,600."""
+    """(3600) for (3,600), and -3.0 for -3,0; but 100,200 may be one number."""
+    if "," not in gold or re.fullmatch(r"\d{1,3}(,\d{3})+", gold):
+        return []
     return [gold.replace(",", glue) for glue in ("", ".", " ")]
 
 
