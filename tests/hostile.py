@@ -1,6 +1,9 @@
 """Inputs made to break a grader; test_verify.py judges them, benchmarks/graders.py times them."""
 
+from functools import cache
 
+
+@cache
 def hostile() -> dict[str, str]:
     """Responses made to hang, crash or overflow a grader: name -> response."""
     return {
