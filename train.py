@@ -29,7 +29,7 @@ import methods
 import toy
 from ablations import AblationFlags
 from delta import delta_coefficients
-from evaluate import sample_grades
+from evaluate import grade, sample_grades
 from grpo import clipped_tokens, group_advantages
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
@@ -66,7 +66,6 @@ from infra.ranks import end_ranks, start_ranks, this_device
 from infra.rows import over_ranks
 from methods import METHODS, Method
 from rollout import rollout
-from verify import grade
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 

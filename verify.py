@@ -13,7 +13,8 @@ Departures from the paper:
 Rules of the comparison:
 1. Rational values agree exactly, others to some thirty digits behind the last they could share.
 2. A decimal stands for an irrational (never a rational) number from six significant digits on,
-   if it is right within one unit of the last: 3.14159 for \pi, but not 0.333333 for 1/3.
+   if it is right within one unit of the last: 3.14159 for \pi, but not 0.333333 for 1/3. A gold
+   decimal does from six digits behind the point on: 15300.75 is exact.
 3. What cannot be read agrees with the same text only. What is undefined (0/0), or restates a
    question (\sum, \int, \lim, \max), agrees with nothing.
 4. Nothing of a text is executed; length, tokens, depth, members, digits and operations are bounded.
@@ -43,11 +44,16 @@ def reward(response: str, gold: str) -> float:
 
 
 def normalise(answer: str) -> str:
-    """The answer after each group of rewritings; none depends on a later one."""
-    if answer.isdecimal():
+    """The answer after each group of rewritings; none depends on a later one.
+
+    Nothing is left of an answer that is longer than MAX_CHARS after a group.
+    """
+    if answer.isascii() and answer.isdigit():
         return answer  # nothing to rewrite, in more than a third of all answers
     for group in latex.GROUPS:
         answer = group(answer)
+        if len(answer) > MAX_CHARS:
+            return ""
     return answer
 
 
@@ -61,7 +67,7 @@ NEVER_RIGHT = re.compile(
 )
 DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
 COORDINATE = ("x", "y", "z", "t", r"\theta")  # between which bounds may be names: -a < x < a
-SIGNIFICANT = 6  # digits from which on a decimal stands for an irrational number
+SIGNIFICANT = 6  # digits
 
 # Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
 UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
@@ -401,7 +407,9 @@ class Judge:
 
     def same_value(self, p: str, g: str) -> bool:
         r"""Equal wherever both are defined. 90° is 90 and also \pi/2."""
-        tolerance = max(decimal_tolerance(p), decimal_tolerance(g))
+        tolerance = max(
+            unit_of_last_digit(p, of_prediction=True), unit_of_last_digit(g, of_prediction=False)
+        )
         if self.equal(p, g, tolerance):
             return True
         one_has_degrees = ("\\degree" in p) != ("\\degree" in g)
@@ -477,12 +485,12 @@ def near(a: Fraction, b: Fraction) -> bool:
     return abs(a - b) <= abs(b) / 2**60
 
 
-def decimal_tolerance(text: str) -> Fraction:
-    """One unit of the last of six significant digits or more, else 0 (rule 2)."""
+def unit_of_last_digit(text: str, of_prediction: bool) -> Fraction:
+    """How near an irrational number has to be to a decimal that stands for it, else 0 (rule 2)."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal:
         return Fraction(0)
-    digits = decimal[1] + decimal[2]
+    digits = decimal[1] + decimal[2] if of_prediction else decimal[2]
     if len(digits.lstrip("0")) < SIGNIFICANT:
         return Fraction(0)
     return Fraction(1, 10 ** len(decimal[2]))

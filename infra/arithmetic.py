@@ -118,7 +118,7 @@ class Arithmetic:
     def exact(self, value: Fraction) -> Fraction:
         """A rational result, if it is not too long."""
         bits = bit_length(value)
-        self.work += 1 + (bits >> 9) ** 2
+        self.work += 1 + (bits >> 11) ** 2
         if bits > self.max_bits:
             raise TooLarge
         return value

@@ -24,7 +24,7 @@ from infra.arithmetic import (
 )
 from infra.expressions import Expression, numbers_in, read, variables_in
 
-FUEL = 12_000  # operations of one comparison
+FUEL = 8_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
 ATTEMPTS = 8  # for each point that is wanted
 MAX_BREAKS = 7
@@ -197,10 +197,11 @@ class Evaluator:
             arithmetic.record(magnitude)
             return value
 
+        self.pay(len(expression.steps))
         try:
             value = self.run(expression, point, arithmetic)
         finally:
-            self.pay(arithmetic.work + 1)
+            self.pay(arithmetic.work)
             arithmetic.work = 0
         self.computed[key] = (value, arithmetic.magnitude)
         return value
@@ -211,7 +212,6 @@ class Evaluator:
         for operation, arity, detail in expression.steps:
             arguments = stack[len(stack) - arity :]
             del stack[len(stack) - arity :]
-            arithmetic.work += 1
             if operation == "number":
                 value = detail
             elif operation == "variable":

@@ -191,8 +191,17 @@ def separators(text: str) -> str:
 # ---- units ---------------------------------------------------------------------------------------
 
 # A number from its beginning to a unit without \text: no letter is in it but those of commands.
-BEFORE_UNIT = r"((?:^|[,;=(\[‹≈<>≤≥])\s?(?:[-+±*/^.\d\s{}()]|\\frac|\\sqrt|\\pi){0,60}[\d)}])"
-BEHIND_UNIT = r"(?=\s?(?:$|[,;=)\]›≈<>≤≥]))"
+NUMBER_BEFORE = re.compile(
+    r"(?:^|[,;=(\[‹≈<>≤≥])\s?(?:[-+±*/^.\d\s{}()]|\\frac|\\sqrt|\\pi){0,60}[\d)}]$"
+)
+MEMBER_END = r"(?=\s?(?:$|[,;=)\]›≈<>≤≥]))"
+
+
+def unit_behind_number(found: re.Match) -> str:
+    start = found.start()
+    if not NUMBER_BEFORE.search(found.string[max(0, start - 60) : start]):
+        return found[0]
+    return f"\\text{{{found[1]}}}"
 
 
 def letter_in_text(found: re.Match) -> str:
@@ -213,7 +222,7 @@ UNITS = rewritings(
     (r"^(?:\\text\{)?(?i:(?:final )?answer)\s?(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?", ""),
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),
     (r"\\text\{\}", " "),
-    (rf"{BEFORE_UNIT}{units.BARE_UNIT}\.?{BEHIND_UNIT}", r"\1\\text{\2}"),
+    (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
     (r"\\text\{([^{}]*)\}\s?(\^)\s?\{?\s?(-?\d)\s?\}?", r"\\text{\1\2\3}"),
     (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),
     (r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$", r"\\text{\1}"),
