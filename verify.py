@@ -24,12 +24,13 @@ import itertools
 import re
 from fractions import Fraction
 
-from infra import latex, structure, units
-from infra.arithmetic import Arithmetic, TooLarge, Undefined, Unreadable
-from infra.evaluation import MIN_POINTS, Evaluator
+from infra import latex, units
+from infra.arithmetic import Unreadable
+from infra.evaluation import Evaluator
 from infra.expressions import CONSTANTS, TOKEN, substituted
 from infra.extraction import MAX_CHARS, extract_answer
-from infra.structure import Structure
+from infra.labels import POINT, coordinates, in_order, is_label, is_name
+from infra.structure import Structure, readings, structure
 
 
 def reward(response: str, gold: str) -> float:
@@ -40,43 +41,18 @@ def reward(response: str, gold: str) -> float:
     return float(is_equivalent(answer, gold))
 
 
-# ---- normalise: one spelling for what LaTeX spells in many ways ----------------------------------
-
-
-def normalise(answer: str) -> str:
-    """The answer after each group of rewritings; none depends on a later one.
-
-    Nothing is left of an answer that is longer than MAX_CHARS after a group.
-    """
-    if answer.isascii() and answer.isdigit():
-        return answer  # nothing to rewrite, in more than a third of all answers
-    for group in latex.GROUPS:
-        answer = group(answer)
-        if len(answer) > MAX_CHARS:
-            return ""
-    return answer
-
-
-# ---- compare: member by member, and by value -----------------------------------------------------
-
 # A prediction with one of these restates a question, hides a part of itself, or is not a number.
 # An index may be \max.
 NEVER_RIGHT = re.compile(
     r"\\(?:sum|prod|i*o?int|lim|limsup|liminf|phantom|[hv]phantom|(?:text)?color(?:box)?|def)"
     r"(?![a-zA-Z])|(?<!_)(?<!_\{)\\(?:min|max|sup|inf)(?![a-zA-Z])|(?i:\bnan\b)"
 )
-DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
-COORDINATE = ("x", "y", "z", "t", r"\theta")  # between which bounds may be names: -a < x < a
-SIGNIFICANT = 6  # digits
-
-# Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
-UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
 
 
 def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     """Whether two answers are the same, by the rules above. Never raises.
 
-    seed: beside the texts themselves, of the points at which free variables are evaluated.
+    seed: of the points at which free variables are evaluated, beside the texts themselves.
     """
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return False
@@ -90,7 +66,7 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
 
     judge = Judge([p, g], seed)
     was_read = False
-    for p_reading, g_reading in itertools.product(structure.readings(p), structure.readings(g)):
+    for p_reading, g_reading in itertools.product(readings(p), readings(g)):
         try:
             if judge.same(p_reading, g_reading):
                 return True
@@ -100,10 +76,34 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     return not was_read and TOKEN.findall(p) == TOKEN.findall(g)  # rule 3
 
 
+def normalise(answer: str) -> str:
+    """One spelling for what LaTeX spells in many ways, by groups of rewritings.
+
+    No group depends on a later one. Nothing is left of an answer that grows beyond MAX_CHARS.
+    """
+    if answer.isascii() and answer.isdigit():
+        return answer  # nothing to rewrite, in more than a third of all answers
+    for group in latex.GROUPS:
+        answer = group(answer)
+        if len(answer) > MAX_CHARS:
+            return ""
+    return answer
+
+
+# ---- compare: member by member, and by value -----------------------------------------------------
+
+# Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
+UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
+INTERVALS = ("()", "[]", "(]", "[)")
+COORDINATE = ("x", "y", "z", "t", r"\theta")  # -a < x < a is an interval, a < b < c is a chain
+CURVE = "xyz"  # x+y = 5 is a line, and a+b = 5 says what a+b is
+
+
 class Judge:
     """Compares two answers, with one budget of work for both (rule 4).
 
     answers: both, from which the points of free variables are drawn.
+    Every method has the prediction's part first, and raises Unreadable for what it cannot read.
     """
 
     def __init__(self, answers: list[str], seed: str = ""):
@@ -113,40 +113,35 @@ class Judge:
     def structure(self, text: str) -> Structure:
         self.evaluator.pay(1)
         if text not in self.structures:
-            self.structures[text] = structure.structure(text)
+            self.structures[text] = structure(text)
         return self.structures[text]
 
     def same(self, a: str, b: str) -> bool:
-        """Whether two texts are the same answer. Raises Unreadable.
+        """Whether two texts are the same answer.
 
         The kinds of structure are listed at `Structure` in infra/structure.py.
         """
         p = self.structure(a)
         g = self.structure(b)
-        kinds = {p.kind, g.kind}
+        if p.kind == "≈" or g.kind == "≈":
+            return self.same(self.exact_form(a), self.exact_form(b))
 
-        if p.kind == "≈":
-            return self.same(self.exact_form(p.members), b)
-        if g.kind == "≈":
-            return self.same(a, self.exact_form(g.members))
-        if p.kind == "list" or g.kind == "list":
-            p, g = self.as_coordinates(p, g)
-            kinds = {p.kind, g.kind}
+        p, g = self.as_coordinates(p, g), self.as_coordinates(g, p)
+        kinds = {p.kind, g.kind}
         if "=" in kinds:
             return self.same_equation(sides_of(p, a), sides_of(g, b))
         if "quantity" in kinds:
-            return self.same_quantity(p, g, a, b)
-
-        if kinds in UNORDERED:
-            return self.same_members(p.members, g.members)
+            return self.same_quantity(a, b)
         if "<" in kinds:
             return self.same_inequality(p, g)
+        if kinds in UNORDERED:
+            return self.same_members(p.members, g.members)
         if kinds == {"matrix", "()"}:
-            return self.same_vector(p, g)
-        if kinds == {"word", "value"}:
-            return self.same_value(a, b)  # xyz is a word, and x y z a product
+            return self.same_in_order(self.entries(p), self.entries(g))
         if kinds == {"()", "value"}:
-            return self.same_point(p, g)
+            return self.same_in_order(self.point(p), self.point(g))
+        if kinds == {"word", "value"}:
+            return self.same_value(a, b)  # xyz reads like a word, x y z does not
         if p.kind != g.kind:
             return False
 
@@ -155,15 +150,45 @@ class Judge:
         if p.kind == "word":
             return "".join(p.members) == "".join(g.members)
         if p.kind == "≠":
-            return self.proportional(difference(p.members), difference(g.members))
+            return self.evaluator.proportional(difference(p.members), difference(g.members))
         if p.kind == ":" and are_ratios(p.members, g.members):
             return self.same_ratio(p.members, g.members)
+        return self.same_in_order(p.members, g.members)
 
-        if len(p.members) != len(g.members):
-            return False
-        return all(map(self.same, p.members, g.members))
+    # ---- values ----------------------------------------------------------------------------------
 
-    # ---- lists -----------------------------------------------------------------------------------
+    def same_value(self, p: str, g: str) -> bool:
+        r"""Equal wherever both are defined. 90° is 90 and also \pi/2."""
+        tolerance = max(tolerance_of_prediction(p), tolerance_of_gold(g))
+        if self.evaluator.equal(p, g, tolerance):
+            return True
+        one_has_degrees = (r"\degree" in p) != (r"\degree" in g)
+        return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
+
+    def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
+        """2:4:6 is 1:2:3."""
+        pairs = zip(ps[1:], gs[1:], strict=True)
+        return all(self.same_value(f"({p})*({gs[0]})", f"({g})*({ps[0]})") for p, g in pairs)
+
+    def same_quantity(self, a: str, b: str) -> bool:
+        """5 cm is 5, and 5 centimeters, but not 5 m."""
+        p, p_unit = self.quantity(a)
+        g, g_unit = self.quantity(b)
+        if p_unit and g_unit:
+            return units.agree(p_unit, g_unit) and self.same(p, g)
+        if self.same(p, g):
+            return True
+        # What is a unit on one side may be a product on the other: 6 m and 6m.
+        if p_unit:
+            return g.endswith(p_unit) and self.same(p, without_letters(g, p_unit))
+        return p.endswith(g_unit) and self.same(without_letters(p, g_unit), g)
+
+    def quantity(self, text: str) -> tuple[str, str]:
+        """The value and the unit, if there is one."""
+        read = self.structure(text)
+        return tuple(read.members) if read.kind == "quantity" else (text, "")
+
+    # ---- members ---------------------------------------------------------------------------------
 
     def same_members(self, ps: list[str], gs: list[str]) -> bool:
         """The same members in any order."""
@@ -177,50 +202,48 @@ class Judge:
             left.remove(partner)
         return True
 
-    def as_coordinates(self, p: Structure, g: Structure) -> tuple[Structure, Structure]:
-        """Where one is a list like y=2, x=3 and the other has no names: tuples, as (3,2).
+    def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
+        return len(ps) == len(gs) and all(map(self.same, ps, gs))
 
-        The names are put in the order of the alphabet. Roots x=3, x=2 or x_1=3, x_2=2 stay a list.
+    def entries(self, p: Structure) -> list[str]:
+        """Those of a matrix of one row or one column, which is like a tuple; or a tuple's."""
+        if p.kind == "matrix" and len(p.members) == 1:
+            return self.structure(p.members[0]).members
+        return p.members
+
+    def point(self, p: Structure) -> list[str]:
+        """The coordinates of a tuple, or of P(2,-3), which is a way to write a point."""
+        named = POINT.fullmatch(p.members[0]) if p.kind == "value" else None
+        return self.structure(named[1]).members if named else p.members
+
+    def as_coordinates(self, p: Structure, other: Structure) -> Structure:
+        """The tuple (3,2) of a list y=2, x=3 beside a list or tuple without names.
+
+        A list beside such a list has an order, too. Anything else is what it is.
         """
-        p_values = self.named_values(p)
-        g_values = self.named_values(g)
-        if p_values and not g_values and g.kind in ("list", "()"):
-            return Structure("()", p_values), Structure("()", g.members)
-        if g_values and not p_values and p.kind in ("list", "()"):
-            return Structure("()", p.members), Structure("()", g_values)
-        return p, g
+        values = self.named_values(p)
+        other_values = self.named_values(other)
+        if values and not other_values and other.kind in ("list", "()"):
+            return Structure("()", values)
+        if other_values and not values and p.kind == "list":
+            return Structure("()", p.members)
+        return p
 
     def named_values(self, p: Structure) -> list[str]:
-        """3 and 2 of x=3, y=2; none of a list in which not every member has a letter of its own."""
+        """3 and 2 of y=2, x=3; none of a list in which not every member has a letter of its own.
+
+        So roots x=3, x=2 or x_1=3, x_2=2 stay a list.
+        """
         if p.kind != "list":
             return []
         equations = [self.structure(member) for member in p.members]
-        if any(e.kind != "=" or not structure.is_name(e.members[0]) for e in equations):
+        if any(e.kind != "=" or not is_name(e.members[0]) for e in equations):
             return []
         names = [equation.members[0] for equation in equations]
         letters = {name.split("_")[0].strip() for name in names}
         if len(letters) < len(names):
             return []
-        return structure.in_order(names, [equation.members[-1] for equation in equations])
-
-    def same_vector(self, p: Structure, g: Structure) -> bool:
-        """A matrix of one row or one column is the tuple of its numbers."""
-        rows, coordinates = (p, g) if p.kind == "matrix" else (g, p)
-        if len(rows.members) == 1:
-            row = self.structure(rows.members[0])
-            return row.kind == "()" and self.same_in_order(row.members, coordinates.members)
-        return self.same_in_order(rows.members, coordinates.members)
-
-    def same_point(self, p: Structure, g: Structure) -> bool:
-        """P(2,-3) is a way to write the point (2,-3)."""
-        value, coordinates = (p, g) if p.kind == "value" else (g, p)
-        point = structure.POINT.fullmatch(value.members[0])
-        if not point:
-            return False
-        return self.same_in_order(self.structure(point[1]).members, coordinates.members)
-
-    def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
-        return len(ps) == len(gs) and all(map(self.same, ps, gs))
+        return in_order(names, [equation.members[-1] for equation in equations])
 
     # ---- equations -------------------------------------------------------------------------------
 
@@ -230,27 +253,29 @@ class Judge:
         2y = 4x is y - 2x = 0, as one is a multiple of the other. In S = 5 and S = 2 + 3 the left
         side only names the right one, and so it does in x = 5 beside 5.
         """
-        p_names = names_among(ps)
-        g_names = names_among(gs)
-        if max(len(ps), len(gs)) > 2 and len(ps) > 1 < len(gs) and len(p_names) + len(g_names) > 2:
-            # Several names have the same value: x = y = 0.
-            others_p = [side for side in ps if not structure.is_name(side)]
-            others_g = [side for side in gs if not structure.is_name(side)]
-            return p_names == g_names and self.same_members(others_p, others_g)
+        if len(ps) > 1 and len(gs) > 1:
+            p_label = label_of(ps)
+            g_label = label_of(gs)
+            if name_several(ps, gs):
+                return self.same_system(ps, gs)
+            if len(ps) == len(gs) == 2 and not (p_label and p_label == g_label):
+                return self.evaluator.proportional(difference(ps), difference(gs))
+            if p_label and g_label and p_label != g_label:
+                return False
 
-        # Two equations that do not name the same thing are moved to one side: 2y = 4x.
-        p_label = label_of(ps)
-        g_label = label_of(gs)
-        if len(ps) == len(gs) == 2 and not (p_label and p_label == g_label):
-            return self.proportional(difference(ps), difference(gs))
-
-        if p_label and g_label and p_label != g_label:
-            return False
         p_answer = self.stated(ps, may_be_composed=True)
         g_answer = self.stated(gs, may_be_composed=False)
         if p_answer is None or g_answer is None:
             return False
         return self.same(p_answer, g_answer)
+
+    def same_system(self, ps: list[str], gs: list[str]) -> bool:
+        """x = y = 0 is y = x = 0: the same names, and the same other sides."""
+        if names_among(ps) != names_among(gs):
+            return False
+        p_others = [side for side in ps if not is_name(side)]
+        g_others = [side for side in gs if not is_name(side)]
+        return self.same_members(p_others, g_others)
 
     def stated(self, sides: list[str], may_be_composed: bool) -> str | None:
         r"""The last side of a chain, which is its answer if no side before it contradicts.
@@ -263,17 +288,17 @@ class Judge:
         *earlier, last = sides
         if not earlier:
             return last
-        has_label = structure.is_label(sides[0]) or (may_be_composed and self.is_quantity(sides))
+        has_label = is_label(sides[0]) or (may_be_composed and self.is_quantity(sides))
         for side in earlier[1:] if has_label else earlier:
             if has_label and self.is_formula(side, last):
                 continue
             if not self.same(side, last):
                 return None
 
-        names = structure.coordinates(sides[0])
+        names = coordinates(sides[0])
         values = self.structure(last)
         if names and values.kind == "()" and len(names) == len(values.members):
-            return f"({','.join(structure.in_order(names, values.members))})"
+            return f"({','.join(in_order(names, values.members))})"
         return last
 
     def is_quantity(self, sides: list[str]) -> bool:
@@ -284,48 +309,49 @@ class Judge:
         """
         first, *between, last = sides
         try:
-            names = self.evaluator.expression(first).names
-            number = self.evaluator.expression(self.without_unit(last))
+            names = self.evaluator.names(first)
+            names_of_value = self.evaluator.names(self.quantity(last)[0])
         except Unreadable:
             return False
-        is_curve = any(name[0] in "xyz" for name in names) and not between
-        return len(names) > 1 and not is_curve and not number.names
+        is_curve = any(name[0] in CURVE for name in names) and not between
+        return len(names) > 1 and not names_of_value and not is_curve
 
     def is_formula(self, side: str, last: str) -> bool:
         """Whether `side` has names that `last` has not."""
         try:
-            names = self.evaluator.expression(side).names
-            return not names <= self.evaluator.expression(last).names
+            return not self.evaluator.names(side) <= self.evaluator.names(last)
         except Unreadable:
             return False
 
-    def exact_form(self, members: list[str]) -> str:
-        r"""What stands before the decimal in \sqrt{2} ≈ 1.41, if it is a number and is near it."""
-        exact = members[0]
-        value = self.structure(exact).members[-1] if "=" in exact else exact
-        for member in members[1:]:
-            text = self.without_unit(member)
-            decimal = re.fullmatch(r"\s*-?\s*\d+(?:\.(\d*))?\s*", text)
+    def exact_form(self, text: str) -> str:
+        r"""What stands before the decimal in x = \sqrt{2} ≈ 1.41, if it is a number and near it."""
+        read = self.structure(text)
+        if read.kind != "≈":
+            return text
+        exact, *decimals = read.members
+        value, _ = self.quantity(sides_of(self.structure(exact), exact)[-1])
+        for member in decimals:
+            decimal = re.fullmatch(r"-?\s?\d+(?:\.(\d*))?", self.quantity(member)[0])
             if not decimal:
                 raise Unreadable
-            tolerance = Fraction(1, 10 ** len(decimal[1] or ""))
-            error = self.constant(f"{self.without_unit(value)}-({text})")
-            if error is None or abs(error) > tolerance:
+            error = self.evaluator.constant(f"({value})-({decimal[0]})")
+            if error is None or abs(error) > Fraction(1, 10 ** len(decimal[1] or "")):
                 raise Unreadable
         return exact
 
     # ---- inequalities ----------------------------------------------------------------------------
 
     def same_inequality(self, p: Structure, g: Structure) -> bool:
-        """Two chains side by side; two inequalities as multiples; or the intervals that they are."""
+        """Two chains, side by side; two inequalities, as multiples; or the intervals they are."""
         if p.kind == g.kind and p.members[1::2] == g.members[1::2]:
-            if all(map(self.same, p.members[::2], g.members[::2])):
+            p_sides = p.members[::2]
+            g_sides = g.members[::2]
+            if self.same_in_order(p_sides, g_sides):
                 return True
-            if len(p.members) == 3:
-                ps = difference(p.members[::2])
-                gs = difference(g.members[::2])
-                if self.proportional(ps, gs, positive=True):
-                    return True
+            if len(p_sides) == 2 and self.evaluator.proportional(
+                difference(p_sides), difference(g_sides), positive=True
+            ):
+                return True
 
         p_name, p_interval = self.interval(p)
         g_name, g_interval = self.interval(g)
@@ -336,186 +362,93 @@ class Judge:
         return self.same_in_order(p_interval.members, g_interval.members)
 
     def interval(self, p: Structure) -> tuple[str, Structure | None]:
-        r"""The interval of 0<x≤1, x<5 or -2x>4, with the name of the variable; itself if it is one."""
-        if p.kind in ("()", "[]", "(]", "[)"):
+        """The name and the interval of 0<x≤1, x<5 or -2x>4; of others there is none."""
+        if p.kind in INTERVALS:
             return "", p
-        if p.kind != "<" or len(p.members) > 5:
-            return "", None
-
         sides = p.members[::2]
-        signs = p.members[1::2]
-        names = [self.evaluator.expression(side).names for side in sides]
-        if len(sides) == 2:
-            first, second = sides
-            if structure.is_label(first) and not names[1]:
-                return first.strip(), interval_between("-\\infty", "<", signs[0], second)
-            if structure.is_label(second) and not names[0]:
-                return second.strip(), interval_between(first, signs[0], "<", "\\infty")
-            free = names[0] | names[1]
-            return self.half_line(sides, signs[0], *free) if len(free) == 1 else ("", None)
-
-        low, middle, high = sides
-        ends_are_known = not names[0] | names[2]
-        is_coordinate = middle in COORDINATE and not names[1] & (names[0] | names[2])
-        if structure.is_label(middle) and (ends_are_known or is_coordinate):
-            return middle.strip(), interval_between(low, *signs, high)
-        return "", None
-
-    def half_line(self, sides: list[str], sign: str, name: str) -> tuple[str, Structure | None]:
-        """The solutions of left < right where left - right is a x + b; of others there is none."""
-        left_minus_right = difference(sides)
-        b = substituted(left_minus_right, name, "(0)")
-        a = f"({substituted(left_minus_right, name, '(1)')})-({b})"
-        if not self.same_value(left_minus_right, f"({a})*{name}+({b})"):
+        if p.kind != "<" or len(sides) > 3:
             return "", None
 
-        bound = f"-({b})/({a})"
-        slope = self.constant(a) or 0
-        if slope > 0:
-            return name, interval_between("-\\infty", "<", sign, bound)
-        if slope < 0:
-            return name, interval_between(bound, sign, "<", "\\infty")
+        names = [self.evaluator.names(side) for side in sides]
+        if len(sides) == 2:
+            return self.half_line(sides, p.members[1], names)
+        low, middle, high = sides
+        is_between_numbers = not names[0] | names[2]
+        is_coordinate = middle in COORDINATE and not names[1] & (names[0] | names[2])
+        if is_label(middle) and (is_between_numbers or is_coordinate):
+            return middle, interval_between(low, *p.members[1::2], high)
         return "", None
 
-    # ---- quantities ------------------------------------------------------------------------------
+    def half_line(
+        self, sides: list[str], sign: str, names: list[frozenset]
+    ) -> tuple[str, Structure | None]:
+        """The solutions of left < right where left - right is a x + b: below -b/a, or above."""
+        left, right = sides
+        if is_label(left) and not names[1]:
+            return left, interval_between(r"-\infty", "<", sign, right)
+        if is_label(right) and not names[0]:
+            return right, interval_between(left, sign, "<", r"\infty")
+        if len(names[0] | names[1]) != 1:
+            return "", None
 
-    def same_quantity(self, p: Structure, g: Structure, a: str, b: str) -> bool:
-        """5 cm is 5, and 5 centimeters, but not 5 m."""
-        if p.kind == g.kind:
-            return units.agree(p.members[1], g.members[1]) and self.same(p.members[0], g.members[0])
-        (value, unit), other = (p.members, b) if p.kind == "quantity" else (g.members, a)
-        if self.same(value, other):
-            return True
-        # What is a unit here may be written as a product there: 6m.
-        if not other.endswith(unit):
-            return False
-        number = other.removesuffix(unit).rstrip()
-        return number[-1:].isdigit() and self.same(value, number)
-
-    def without_unit(self, text: str) -> str:
-        read = self.structure(text)
-        return read.members[0] if read.kind == "quantity" else text
-
-    def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
-        """2:4:6 is 1:2:3."""
-        return all(
-            self.same_value(f"({p})*({gs[0]})", f"({g})*({ps[0]})")
-            for p, g in zip(ps[1:], gs[1:], strict=True)
-        )
-
-    # ---- values ----------------------------------------------------------------------------------
-
-    def same_value(self, p: str, g: str) -> bool:
-        r"""Equal wherever both are defined. 90° is 90 and also \pi/2."""
-        tolerance = max(
-            unit_of_last_digit(p, of_prediction=True), unit_of_last_digit(g, of_prediction=False)
-        )
-        if self.equal(p, g, tolerance):
-            return True
-        one_has_degrees = ("\\degree" in p) != ("\\degree" in g)
-        return one_has_degrees and self.equal(p, g, tolerance, radians=True)
-
-    def equal(self, p: str, g: str, tolerance: Fraction, radians: bool = False) -> bool:
-        """The same value at all points where both have one, of which there have to be MIN_POINTS.
-
-        If few points were enough, expressions could agree by chance. The same text needs one, as
-        it cannot; and what is undefined everywhere agrees with nothing (rule 3).
-        """
-        a = self.evaluator.expression(p, radians)
-        b = self.evaluator.expression(g, radians)
-        enough = MIN_POINTS if a.names or b.names else 1
-        if a.tokens == b.tokens:
-            enough = 1
-        points = 0
-        for p_value, g_value, arithmetic in self.evaluator.pairs(a, b):
-            if not agree(p_value, g_value, arithmetic, tolerance):
-                return False
-            points += 1
-            if enough == 1:
-                break
-        return points >= enough
-
-    def proportional(self, p: str, g: str, positive: bool = False) -> bool:
-        """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
-        a = self.evaluator.expression(p)
-        b = self.evaluator.expression(g)
-        first = None
-        points = 0
-        for p_value, g_value, arithmetic in self.evaluator.pairs(a, b):
-            if (p_value == 0) != (g_value == 0):
-                return False  # x + |x| = 0 is not x = 0, though 2x and x agree where x > 0
-            if p_value == 0:
-                continue
-            ratio = arithmetic.as_fraction(arithmetic.divide(p_value, g_value))
-            if ratio is None or (first is not None and not near(ratio, first)):
-                return False
-            first = ratio
-            points += 1
-        return points >= MIN_POINTS and not (positive and first < 0)
-
-    def constant(self, text: str) -> Fraction | None:
-        """The value of a real expression without names, as far as it is known; of others None."""
-        expression = self.evaluator.expression(text)
-        if expression.names:
-            return None
-        for value, _, arithmetic in self.evaluator.pairs(expression, expression):
-            return arithmetic.as_fraction(value)
-        return None
+        (name,) = names[0] | names[1]
+        b = substituted(difference(sides), name, "(0)")
+        a = f"({substituted(difference(sides), name, '(1)')})-({b})"
+        slope = self.evaluator.constant(a)
+        if not slope or not self.evaluator.equal(difference(sides), f"({a})*{name}+({b})"):
+            return "", None
+        bound = f"-({b})/({a})"
+        if slope > 0:
+            return name, interval_between(r"-\infty", "<", sign, bound)
+        return name, interval_between(bound, sign, "<", r"\infty")
 
 
-# ---- small questions about values and texts ------------------------------------------------------
+# ---- small questions about texts -----------------------------------------------------------------
+
+DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
+SIGNIFICANT = 6  # digits, from which on a decimal stands for an irrational number (rule 2)
 
 
-def agree(p, g, arithmetic: Arithmetic, tolerance: Fraction) -> bool:
-    """Whether two values are the same (rules 1 and 2)."""
-    if p == g:
-        return True
-    if isinstance(p, float) or isinstance(g, float):
-        return False
-    if isinstance(p, Fraction) and isinstance(g, Fraction):
-        return False
-    try:
-        distance = arithmetic.absolute(arithmetic.subtract(p, g))
-    except (TooLarge, Undefined):
-        raise Unreadable from None
-    return arithmetic.as_fraction(distance) <= tolerance
-
-
-def near(a: Fraction, b: Fraction) -> bool:
-    return abs(a - b) <= abs(b) / 2**60
-
-
-def unit_of_last_digit(text: str, of_prediction: bool) -> Fraction:
-    """How near an irrational number has to be to a decimal that stands for it, else 0 (rule 2)."""
+def tolerance_of_prediction(text: str) -> Fraction:
+    """One unit of the last of six significant digits or more; 0 if it is no such decimal."""
     decimal = DECIMAL.fullmatch(text)
-    if not decimal:
-        return Fraction(0)
-    digits = decimal[1] + decimal[2] if of_prediction else decimal[2]
-    if len(digits.lstrip("0")) < SIGNIFICANT:
+    if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
         return Fraction(0)
     return Fraction(1, 10 ** len(decimal[2]))
 
 
-def sides_of(structure_: Structure, text: str) -> list[str]:
-    """The sides of an equation, with its name first; of anything else the one side that it is."""
-    if structure_.kind != "=":
+def tolerance_of_gold(text: str) -> Fraction:
+    """The same of a decimal with six digits or more behind the point."""
+    decimal = DECIMAL.fullmatch(text)
+    if not decimal or len(decimal[2]) < SIGNIFICANT:
+        return Fraction(0)
+    return tolerance_of_prediction(text)
+
+
+def sides_of(read: Structure, text: str) -> list[str]:
+    """The sides of an equation, its name first (8 = x); of anything else the side that it is."""
+    if read.kind != "=":
         return [text]
-    sides = structure_.members
-    is_reversed = structure.is_name(sides[1]) and sides[1] not in CONSTANTS
-    if len(sides) == 2 and is_reversed and not structure.is_label(sides[0]):
+    sides = read.members
+    name_is_last = is_name(sides[-1]) and sides[-1] not in CONSTANTS
+    if len(sides) == 2 and name_is_last and not is_label(sides[0]):
         return sides[::-1]
     return sides
 
 
 def label_of(sides: list[str]) -> str:
-    """What the left side names the right side, if that is all it does."""
-    if len(sides) < 2 or not structure.is_label(sides[0]):
-        return ""
-    return sides[0].replace(" ", "")
+    """The left side, if it only names the right one."""
+    return sides[0].replace(" ", "") if is_label(sides[0]) else ""
 
 
 def names_among(sides: list[str]) -> set[str]:
-    return {side.replace(" ", "") for side in sides if structure.is_name(side)}
+    return {side.replace(" ", "") for side in sides if is_name(side)}
+
+
+def name_several(ps: list[str], gs: list[str]) -> bool:
+    """Whether one of two chains says that several names are equal, as x = y = 0."""
+    is_chain = max(len(ps), len(gs)) > 2
+    return is_chain and max(len(names_among(ps)), len(names_among(gs))) > 1
 
 
 def difference(sides: list[str]) -> str:
@@ -527,6 +460,12 @@ def interval_between(low: str, low_sign: str, high_sign: str, high: str) -> Stru
     opening = "(" if low_sign == "<" else "["
     closing = ")" if high_sign == "<" else "]"
     return Structure(opening + closing, [low, high])
+
+
+def without_letters(text: str, unit: str) -> str:
+    """A number without the letters of a unit right behind it; any other text as it is."""
+    number = text.removesuffix(unit).rstrip()
+    return number if number[-1:].isdigit() else text
 
 
 def are_ratios(ps: list[str], gs: list[str]) -> bool:

@@ -97,9 +97,7 @@ def integer_root(x: int, n: int) -> int | None:
 class Arithmetic:
     """The operations, to a number of bits. Each raises Undefined or TooLarge if it has no value."""
 
-    def __init__(
-        self, bits: int, max_bits: int = MAX_BITS, max_magnitude: int = MAX_MAGNITUDE
-    ):
+    def __init__(self, bits: int, max_bits: int = MAX_BITS, max_magnitude: int = MAX_MAGNITUDE):
         self.bits = bits
         self.max_bits = max_bits
         self.max_magnitude = max_magnitude
@@ -115,6 +113,11 @@ class Arithmetic:
             if self.magnitude > self.max_magnitude:
                 raise TooLarge
 
+    def record_digits(self, value) -> None:
+        """A rational number is met by approximate ones: 1 + 1/10^50 has fifty digits."""
+        if isinstance(value, Fraction):
+            self.record(max(value.numerator.bit_length(), value.denominator.bit_length()))
+
     def exact(self, value: Fraction) -> Fraction:
         """A rational result, if it is not too long."""
         bits = bit_length(value)
@@ -129,8 +132,7 @@ class Arithmetic:
             return value
         if isinstance(value, float):
             raise Undefined  # ∞ - ∞ and the like
-        self.record(value.numerator.bit_length())
-        self.record(value.denominator.bit_length())
+        self.record_digits(value)
         return Approximate((value.numerator << self.bits) // value.denominator)
 
     def as_fraction(self, value) -> Fraction | None:
@@ -460,5 +462,3 @@ def is_negative(a) -> bool:
     if isinstance(a, Approximate):
         return a.im == 0 and a.re < 0
     return a < 0
-
-

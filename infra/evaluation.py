@@ -1,15 +1,10 @@
-r"""Whether two expressions have the same value: everywhere, as far as random points can tell.
+r"""Compares expressions by their values: everywhere, as far as random points can tell.
 
-Without free names an expression has one value. With them it is evaluated at points that are many
-enough and wide enough for floors, absolute values and signs: both signs, both parities, small and
-large, between and beyond the numbers that occur in the two answers (`Points`). A point where one
-of the two is undefined is drawn again, so that \sqrt{1-x^2} is compared where |x| < 1.
-
-All that one comparison of two answers computes has one budget, `FUEL`.
+Without free names an expression has one value. With them it is evaluated at random points
+(infra/points.py). A point where one of the two is undefined is drawn again, so that \sqrt{1-x^2} is
+compared where |x| < 1. All that one comparison of two answers computes has one budget, `FUEL`.
 """
 
-import math
-import random
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -23,90 +18,15 @@ from infra.arithmetic import (
     bits_for,
 )
 from infra.expressions import Expression, numbers_in, read, variables_in
+from infra.points import Points
 
 FUEL = 8_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
 ATTEMPTS = 8  # for each point that is wanted
-MAX_BREAKS = 7
 POINT_BITS = 1 << 13  # of a rational number at a point, where a constant may have MAX_BITS
-POINT_MAGNITUDE = 200
-WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real number
-PARTS = [Fraction(i, n) for n in (5, 7, 11) for i in range(1, n)]  # of a region
+POINT_MAGNITUDE = 200  # of an approximate one
 KEY_BITS = 64  # arguments of an unknown function that agree so far behind the point are the same
-
-
-class Points:
-    """Random values of free names. Point 0, 1, 2 ... are the same for both answers.
-
-    The numbers c that occur in the two answers cut the positive numbers into regions, as does 1;
-    beyond the last there are two more, up to 4 c and up to 1000 c. At two points of three every
-    name is somewhere: it goes through all regions with both signs, in an order of its own. At the
-    third all names are between 0 and 1, or all positive integers, in turn: roots, logarithms and
-    binomial coefficients are often defined only there.
-    """
-
-    def __init__(self, seed: str, numbers: set[Fraction]):
-        self.draw = random.Random(ascii(seed))
-        breaks = sorted(c for c in numbers if 1 < c < 10**6)
-        if len(breaks) > MAX_BREAKS:
-            breaks = sorted(self.draw.sample(breaks, MAX_BREAKS))
-        last = breaks[-1] if breaks else 3
-        edges = [Fraction(0), Fraction(1), *breaks, Fraction(4 * last), Fraction(1000 * last)]
-        self.regions = list(zip(edges, edges[1:], strict=False))
-        self.decks = {}  # name -> its regions with signs, shuffled
-        self.values = {}  # (name, point) -> its value there
-
-    def wanted(self) -> int:
-        """How many points it takes a name to go through all its regions, with both signs."""
-        return 3 * len(self.regions)
-
-    def variable(self, name: str, point: int) -> Fraction:
-        key = (name, point)
-        if key not in self.values:
-            self.values[key] = self.drawn(name, point)
-        return self.values[key]
-
-    def drawn(self, name: str, point: int) -> Fraction:
-        turn, third = divmod(point, 3)
-        if third < 2:
-            low, high, sign = self.card(name, 2 * turn + third)
-            return sign * self.between(low, high, whole=third == 1 or name in WHOLE)
-        if turn % 2 == 0:
-            return self.between(Fraction(0), Fraction(1), whole=name in WHOLE)
-        low, high = self.draw.choice(self.regions)
-        return self.between(low, high, whole=True)
-
-    def card(self, name: str, position: int) -> tuple[Fraction, Fraction, int]:
-        """A region and a sign. The deck is shuffled for the first round, and then goes around."""
-        if name not in self.decks:
-            deck = [(low, high, sign) for low, high in self.regions for sign in (1, -1)]
-            self.draw.shuffle(deck)
-            self.decks[name] = deck
-        deck = self.decks[name]
-        rounds, place = divmod(position, len(deck))
-        return deck[(place + rounds) % len(deck)]
-
-    def between(self, low: Fraction, high: Fraction, whole: bool) -> Fraction:
-        """A number between low and high, both >= 0: of a wide region more often a small one."""
-        part = self.draw.choice(PARTS)
-        if high > 100 * low > 0:
-            value = round(low * 250 ** float(part)) + part
-        else:
-            value = low + (high - low) * part
-        if not whole:
-            return value
-
-        integer = round(value)
-        if integer == 0 or not low <= integer <= high:
-            integer = max(1, math.ceil(low))
-        return Fraction(integer)
-
-    def function(self, name: str, arguments: tuple, point: int) -> Fraction:
-        """The value of an unknown function, one for each of its arguments' values."""
-        key = (name, arguments, point)
-        if key not in self.values:
-            self.values[key] = Fraction(self.draw.randint(-10_000, 10_000), 101)
-        return self.values[key]
+NEAR = Fraction(1, 2**60)  # ratios that agree so far are the same
 
 
 class Evaluator:
@@ -114,6 +34,7 @@ class Evaluator:
 
     answers: both of them, which say where to look: their names and numbers.
     seed: of the points, beside the texts; what they are cannot be known beforehand.
+    Every method raises Unreadable for what is not in the grammar, or beyond a bound.
     """
 
     def __init__(self, answers: list[str], seed: str = ""):
@@ -121,7 +42,7 @@ class Evaluator:
         self.variables = variables_in(answers)
         self.points = Points(" ".join([*answers, seed]), numbers_in(" ".join(answers)))
         self.expressions = {}  # (text, radians) -> its Expression
-        self.computed = {}  # (text, radians, point, bits) -> (value, magnitude)
+        self.computed = {}  # (id of an Expression, point, bits) -> (value, magnitude)
 
     def pay(self, work: int) -> None:
         """Take from the budget; refuse to go on when it is spent."""
@@ -130,7 +51,7 @@ class Evaluator:
             raise Unreadable
 
     def expression(self, text: str, radians: bool = False) -> Expression:
-        """The expression, read once. Raises Unreadable."""
+        """The expression, read once."""
         key = (text, radians)
         if key not in self.expressions:
             expression = read(text, self.variables, radians)
@@ -138,13 +59,68 @@ class Evaluator:
             self.expressions[key] = expression
         return self.expressions[key]
 
-    # ---- comparing -------------------------------------------------------------------------------
+    def names(self, text: str) -> frozenset[str]:
+        """The free names of an expression."""
+        return self.expression(text).names
+
+    # ---- questions -------------------------------------------------------------------------------
+
+    def equal(
+        self, p: str, g: str, tolerance: Fraction = Fraction(0), radians: bool = False
+    ) -> bool:
+        """The same value at all points where both have one, of which there have to be MIN_POINTS.
+
+        If few points were enough, expressions could agree by chance. The same text needs one only;
+        and what is undefined everywhere agrees with nothing.
+
+        tolerance: how far an irrational number may be from a rational one.
+        """
+        a = self.expression(p, radians)
+        b = self.expression(g, radians)
+        is_certain = a.tokens == b.tokens or not (a.names or b.names)
+        points = 0
+        for p_value, g_value, arithmetic in self.pairs(a, b):
+            if not agree(p_value, g_value, arithmetic, tolerance):
+                return False
+            if is_certain:
+                return True
+            points += 1
+        return points >= MIN_POINTS
+
+    def proportional(self, p: str, g: str, positive: bool = False) -> bool:
+        """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
+        first = None
+        points = 0
+        for p_value, g_value, arithmetic in self.pairs(self.expression(p), self.expression(g)):
+            if (p_value == 0) != (g_value == 0):
+                return False  # x + |x| = 0 is not x = 0, though 2x and x agree where x > 0
+            if p_value == 0:
+                continue
+            ratio = ratio_of(p_value, g_value, arithmetic)
+            if ratio is None:
+                return False
+            if first is None:
+                first = ratio
+            if abs(ratio - first) > NEAR * abs(first):
+                return False
+            points += 1
+        return points >= MIN_POINTS and not (positive and first < 0)
+
+    def constant(self, text: str) -> Fraction | None:
+        """The value of a real expression without names, as far as it is known; of others None."""
+        expression = self.expression(text)
+        if expression.names:
+            return None
+        for value, _, arithmetic in self.pairs(expression, expression):
+            return arithmetic.as_fraction(value)
+        return None
+
+    # ---- values ----------------------------------------------------------------------------------
 
     def pairs(self, a: Expression, b: Expression) -> Iterator[tuple]:
         """(value of a, value of b, the arithmetic of both) at every point where both are defined.
 
-        Without free names there is one point. Raises Unreadable where a constant is too large to
-        be computed.
+        Without free names there is one point, and a value that is too large is unreadable.
         """
         if not a.names and not b.names:
             try:
@@ -152,7 +128,7 @@ class Evaluator:
             except TooLarge:
                 raise Unreadable from None
             except Undefined:
-                return
+                pass
             return
 
         wanted = self.points.wanted()
@@ -167,25 +143,21 @@ class Evaluator:
             if found == wanted:
                 return
 
-    def values_at(self, point: int | None, *expressions: Expression) -> tuple:
-        """The values of the expressions at a point, and the arithmetic to compare them with."""
+    def values_at(self, point: int | None, a: Expression, b: Expression) -> tuple:
+        """Both values at a point, with the arithmetic that has bits enough to compare them."""
         bits = FIRST_BITS
         while True:
-            arithmetic = self.arithmetic(point, bits)
-            values = [self.value(expression, point, arithmetic) for expression in expressions]
+            arithmetic = Arithmetic(bits)
+            if point is not None:
+                arithmetic = Arithmetic(bits, POINT_BITS, POINT_MAGNITUDE)
+            values = [self.value(expression, point, arithmetic) for expression in (a, b)]
             if any(isinstance(value, Approximate) for value in values):
                 for value in values:
-                    if isinstance(value, Fraction):
-                        arithmetic.approximate(value)  # how many digits it takes to compare it
+                    arithmetic.record_digits(value)
             needed = bits_for(arithmetic.magnitude)
             if needed <= bits:
                 return *values, arithmetic
             bits = needed
-
-    def arithmetic(self, point: int | None, bits: int) -> Arithmetic:
-        if point is None:
-            return Arithmetic(bits)
-        return Arithmetic(bits, POINT_BITS, POINT_MAGNITUDE)
 
     def value(self, expression: Expression, point: int | None, arithmetic: Arithmetic):
         """The value of one expression; what it costs is paid here."""
@@ -227,11 +199,34 @@ class Evaluator:
         return stack.pop()
 
 
-def rounded(value, bits: int):
+def agree(p, g, arithmetic: Arithmetic, tolerance: Fraction) -> bool:
+    """Whether two values are the same, an irrational and a rational one within `tolerance`."""
+    if p == g:
+        return True
+    if isinstance(p, float) or isinstance(g, float):
+        return False
+    if isinstance(p, Fraction) and isinstance(g, Fraction):
+        return False
+    try:
+        distance = arithmetic.absolute(arithmetic.subtract(p, g))
+    except (TooLarge, Undefined):
+        raise Unreadable from None
+    return arithmetic.as_fraction(distance) <= tolerance
+
+
+def ratio_of(p, g, arithmetic: Arithmetic) -> Fraction | None:
+    """p / g if it is real."""
+    try:
+        return arithmetic.as_fraction(arithmetic.divide(p, g))
+    except (TooLarge, Undefined):
+        return None
+
+
+def rounded(value, bits: int) -> tuple[int, int]:
     """A key that is the same for values that agree."""
     if isinstance(value, float):
         raise Undefined
-    if isinstance(value, Approximate):
-        half = 1 << (bits - KEY_BITS - 1)
-        return (value.re + half) >> (bits - KEY_BITS), (value.im + half) >> (bits - KEY_BITS)
-    return round(value * (1 << KEY_BITS)), 0
+    if isinstance(value, Fraction):
+        return round(value * (1 << KEY_BITS)), 0
+    half = 1 << (bits - KEY_BITS - 1)
+    return (value.re + half) >> (bits - KEY_BITS), (value.im + half) >> (bits - KEY_BITS)

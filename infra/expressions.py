@@ -73,9 +73,8 @@ GREEK_LETTERS = (
 GREEK = frozenset(GREEK_LETTERS.split())
 CONSTANTS = ("e", "i", r"\pi", r"\infty")
 
-CALLS = (
-    ["arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc", "exp"]
-)  # methods of Arithmetic, all of them
+CALL_NAMES = "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc exp"
+CALLS = tuple(CALL_NAMES.split())  # methods of Arithmetic, all of them
 LOGS = {"log": None, "ln": None, "lg": Fraction(10)}  # the base where none is written; None is e
 COMMANDS = frozenset("\\" + name for name in [*CALLS, *LOGS])
 

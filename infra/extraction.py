@@ -1,4 +1,4 @@
-r"""Where the final answer of a response stands: in its last boxes, behind "answer is", or at its end.
+r"""Where the final answer of a response is: in its last boxes, behind "answer is", or at its end.
 
 Every search is bounded, so that a response of a megabyte takes hardly longer than its last boxes.
 """
@@ -6,7 +6,7 @@ Every search is bounded, so that a response of a megabyte takes hardly longer th
 import re
 from typing import NamedTuple
 
-from infra.structure import SINGLE
+from infra.labels import SINGLE
 
 MAX_CHARS = 4000  # of an answer
 MAX_BOXES = 32  # that are looked at, from the last one back
@@ -32,7 +32,9 @@ MARKS = " \t\n\r*_:#="
 SENTENCE_END = re.compile(r"\.(?:\s|$)|\n")
 VERB = re.compile(r"(?<![a-zA-Z])(?:is|are|equals)(?![a-zA-Z])")
 BOLD = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)")
-NUMBER_AND_WORDS = re.compile(r"([-−]?\$?[\d.,/]{1,50})\s+([a-zA-Z]{2,20}(?:\s[a-zA-Z]{1,20}){0,5})")
+NUMBER_AND_WORDS = re.compile(
+    r"([-−]?\$?[\d.,/]{1,50})\s+([a-zA-Z]{2,20}(?:\s[a-zA-Z]{1,20}){0,5})"
+)
 FORMULA = re.compile(
     r"\$\$([^$]{1,300})\$\$|\$([^$]{1,300})\$|\\\(([^$]{1,300}?)\\\)|\\\[([^$]{1,300}?)\\\]"
 )

@@ -71,7 +71,7 @@ def exp(x: int, bits: int) -> int:
 
 
 def ln(x: int, bits: int) -> int:
-    """ln x for x > 0. With x = m 2^k, ln m is found by Halley's method, a step triples its digits."""
+    """ln x for x > 0. With x = m 2^k, ln m is found by Halley's method: a step triples digits."""
     k = x.bit_length() - bits
     work = bits + GUARD
     shift = GUARD - k

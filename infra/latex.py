@@ -1,8 +1,9 @@
 r"""One spelling for what LaTeX spells in many ways: groups of rewritings.
 
 Each group is a function with one concern. `verify.normalise` applies them in the order in which
-they stand here: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes `( \frac{1}{2}, 3\text{cm} ]`.
-A group that is applied twice changes nothing more. infra/structure.py reads the result.
+they stand here: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes
+`( \frac{1}{2}, 3\text{cm} ]`. A group that is applied twice changes nothing more.
+infra/structure.py reads the result.
 
 What is left of TeX after each: signs have one character or command each; what sets apart is a
 space; upright text is \text; a quotient is \frac; members have a comma between them; units are
@@ -130,8 +131,9 @@ def command_outside_text(found: re.Match) -> str:
     return found[1] or f"\\{found[2]} "
 
 
+BOLD = r"\\(?:mathbf|mathit|boldsymbol|bm|vec)#\s?"
 FONTS = rewritings(
-    (r"\\(?:mathbf|mathit|boldsymbol|bm|vec)#\s?\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),
+    (BOLD + r"\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),
     (rf"\\(?:{UPRIGHT}|mathbf|mathit)#\*?\s?\{{", r"\\text{"),
     (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),
     (rf"({TEXT})|(?<![a-zA-Z\\])({FUNCTION}|sqrt|pi|infty)#", command_outside_text),
@@ -149,15 +151,16 @@ def fonts(text: str) -> str:
 # ---- fractions -----------------------------------------------------------------------------------
 
 DIGITS = r"\d{1,50}"
+WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
 FRACTIONS = rewritings(
     (r"\\[dtc](frac|binom)#", r"\\\1"),
     (r"\{([^{}]{1,99})\\over#([^{}]{1,99})\}", r"\\frac{\1}{\2}"),
     (r"\{([^{}]{1,99})\\choose#([^{}]{1,99})\}", r"\\binom{\1}{\2}"),
     (
-        rf"(?<![\w.}}^_])({DIGITS}) ?\\frac ?(?:\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}|(\d) ?(\d))",
+        WHOLE_PART + rf" ?\\frac ?(?:\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}|(\d) ?(\d))",
         r"(\1+\2\4/\3\5)",
     ),
-    (rf"(?<![\w.}}^_])({DIGITS}) ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),
+    (WHOLE_PART + rf" ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),
 )
 
 
@@ -184,7 +187,7 @@ SEPARATORS = rewritings(
 
 
 def separators(text: str) -> str:
-    r"""Between two members there is one comma: 1 \quad\text{and}\quad 2 is 1 , 2; none at the ends."""
+    r"""Members have one comma between them: 1 \quad\text{and}\quad 2 is 1 , 2; none at the ends."""
     return rewritten(text, SEPARATORS)
 
 
@@ -225,7 +228,10 @@ UNITS = rewritings(
     (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
     (r"\\text\{([^{}]*)\}\s?(\^)\s?\{?\s?(-?\d)\s?\}?", r"\\text{\1\2\3}"),
     (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),
-    (r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$", r"\\text{\1}"),
+    (
+        r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$",
+        r"\\text{\1}",
+    ),
     (r"\\text\{deg(?:ree)?s?\}|(?<=\d) deg(?:ree)?s?#", r"\\degree "),
     (r"(?:([\w)}\]])\s?)?\\text\{\(?([a-zA-Z])\)?\}", letter_in_text),
     (r"(?<=[\w)}\]|]) (?=\\text)", ""),
@@ -233,7 +239,7 @@ UNITS = rewritings(
 
 
 def unit_marks(text: str) -> str:
-    r"""A unit is \text right behind its value: 5 cm, 5 \text{ cm} and \text{5 cm} are 5\text{cm}."""
+    r"""A unit is \text right behind its value: of 5 cm, 5 \text{ cm} and \text{5 cm} 5\text{cm}."""
     return rewritten(text, UNITS)
 
 
@@ -250,8 +256,8 @@ def matrix(found: re.Match) -> str:
 
 COLLECTIONS = rewritings(
     (
-        r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?((?:(?!\\begin|\\end).){0,999})"
-        r"\\end\s?\{[a-zA-Z]{5,7}\}",
+        r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?"
+        r"((?:(?!\\begin|\\end).){0,999})\\end\s?\{[a-zA-Z]{5,7}\}",
         matrix,
     ),
     (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from infra import units
 from infra.arithmetic import Unreadable
-from infra.expressions import GREEK, MAX_DEPTH
+from infra.expressions import MAX_DEPTH
 
 MAX_MEMBERS = 64  # of a list or a bracket
 
@@ -138,7 +138,7 @@ def rising(sides: list[str]) -> Structure:
 
 
 def bracketed(text: str) -> Structure:
-    """A set, a matrix, a tuple, an interval; or what one pair of brackets holds; or else a value."""
+    """A set, a matrix, a tuple, an interval; what one pair of brackets holds; or else a value."""
     ends = text[:1] + text[-1:]
     if text == "∅":
         return Structure("set", [])
@@ -152,72 +152,6 @@ def bracketed(text: str) -> Structure:
     if len(members) > 1 and ends != "{}":
         return Structure(ends, members)
     return structure(text[1:-1])
-
-
-# ---- names and labels ----------------------------------------------------------------------------
-
-# What an equation may have on its left without saying more than its right side does.
-# A name: x, a_5, f', \theta, S_{10}, f_{\max}; AB and ABC; \text{area}.
-INDEX = r"(?:\s?_\s?(?:\w|\\text\{[^{}]{1,50}\}|\{(?:[^{}]|\\text\{[^{}]{1,50}\}){1,50}\}|\\[a-z]{2,5}))?"
-GREEK_LETTER = "|".join(re.escape(letter) for letter in sorted(GREEK, key=len, reverse=True))
-SINGLE = rf"(?:[a-zA-Z]|(?:{GREEK_LETTER})(?![a-zA-Z]))\s?'{{0,3}}{INDEX}'{{0,3}}"
-POINTS = rf"(?:[A-Z]{INDEX}\s?){{2,6}}"
-NAME = re.compile(rf"\s*(?:{SINGLE}|{POINTS}|\\text\{{[^{{}}]{{1,50}}\}})\s*")
-
-# A quantity that has no shorter name: f(3), P(A∪B), \angle ABC, |AB|, [ABC], \cos\theta, A:B.
-INSIDE = r"[^()]{1,50}(?:\([^()]{1,50}\)[^()]{0,50})?"
-FUNCTION = (
-    rf"{SINGLE}(?:\^\s?\{{-1\}}\s?)?|\\mathbb\s?\{{[A-Z]\}}\s?|\\text\{{[a-zA-Z]{{2,20}}\}}\s?"
-    r"|\\(?:gcd|lcm|det|deg|dim|arg|Pr|Re|Im)\s?"
-)
-APPLIED = rf"(?:{FUNCTION})(?:\({INSIDE}\)|\[{INSIDE}\])"
-OPERATOR = rf"\\(?:det|deg|dim|arg|Re|Im)\s?{SINGLE}"
-FIGURE = (
-    r"m?\s?\\(?:angle|triangle|measuredangle|overline|widehat)\s?"
-    r"(?:\{[^{}]{1,20}\}|(?:[A-Z]\s?){1,4}|\d)"
-)
-BARS = (r"\|", r"\\lvert\s?", r"\\\|")
-LENGTH = rf"(?:\||\\lvert|\\\|)\s?(?:{POINTS}|[A-Zabcuvwz])\s?(?:\||\\rvert|\\\|)"
-AREA = rf"\[\s?(?:\\triangle\s?)?{POINTS}\]"
-ANGLE = r"(?:[A-Z]|\\(?:alpha|beta|gamma|delta|theta|phi|varphi|angle\s?(?:[A-Z]\s?){1,3}))\s?"
-TRIGONOMETRIC = rf"\\(?:sin|cos|tan|cot|sec|csc)\s?(?:\(\s?{ANGLE}\)|\{{\s?{ANGLE}\}}|{ANGLE})"
-RATIO = rf"(?:{SINGLE}|{POINTS})(?:\s?:\s?(?:{SINGLE}|{POINTS})){{1,4}}"
-DERIVATIVE = r"\\frac\s?\{\s?d(?:\^\d)?\s?[a-zA-Z]?\s?\}\s?\{\s?d\s?[a-z](?:\^\d)?\s?\}"
-QUANTITY_NAME = re.compile(
-    rf"\s*(?:{APPLIED}|{DERIVATIVE}|{OPERATOR}|{FIGURE}|{LENGTH}|{AREA}|{TRIGONOMETRIC}|{RATIO})\s*"
-)
-COORDINATES = re.compile(rf"\(\s?({SINGLE}(?:\s?,\s?{SINGLE}){{1,8}})\s?\)")
-POINT = re.compile(r"[A-Z]'{0,2}\s?(\(.*\))", re.DOTALL)  # P(2,-3)
-
-
-def is_name(text: str) -> bool:
-    """Whether it is a lone name, as x in x = 5."""
-    return NAME.fullmatch(text) is not None
-
-
-def is_label(text: str) -> bool:
-    r"""Whether it only names what it is equal to: x, (x,y), f(3), |AB|, \cos\theta, A:B."""
-    if len(text) > 100:
-        return False
-    return any(pattern.fullmatch(text) for pattern in (NAME, QUANTITY_NAME, COORDINATES))
-
-
-def coordinates(text: str) -> list[str]:
-    """The names of (x,y); none if it is something else."""
-    found = COORDINATES.fullmatch(text)
-    return [name.strip() for name in found[1].split(",")] if found else []
-
-
-def in_order(names: list[str], values: list[str]) -> list[str]:
-    """The values in the order of their names, if these are neighbours in the alphabet as x and y.
-
-    Of others, as (n,k), the order is kept: nobody knows in which the question has them.
-    """
-    letters = sorted(name.split("_")[0].strip() for name in names)
-    codes = [ord(letter) for letter in letters if len(letter) == 1]
-    if codes != list(range(codes[0], codes[0] + len(names)) if codes else []):
-        return values
-    return [value for _, value in sorted(zip(names, values, strict=True))]
 
 
 # ---- what a comma means --------------------------------------------------------------------------

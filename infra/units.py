@@ -79,9 +79,18 @@ BARE_UNIT = rf"(?:\s(?={ANY})|(?={LONG}))({ANY}(?:\s?(?:/|per|\*)\s?{ANY})?)"
 
 # Words that say something else than the number before them: negations, alternatives, bounds,
 # factors and operations. No text with one of them is dropped.
-MEANINGFUL = frozenset(
-    ["not", "no", "never", "none", "nor", "neither", "without", "except", "unless", "isn", "aren", "doesn", "don", "false", "wrong", "incorrect", "impossible", "undefined", "or", "either", "maybe", "perhaps", "possibly", "otherwise", "else", "if", "when", "where", "and", "but", "more", "less", "least", "most", "fewer", "greater", "smaller", "larger", "than", "above", "below", "over", "under", "up", "to", "about", "approximately", "around", "almost", "nearly", "mod", "modulo", "base", "plus", "minus", "divided", "multiplied", "factorial", "percent", "pct", "half", "third", "quarter", "dozen", "hundred", "thousand", "million", "billion", "trillion", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "zero", "infinity", "double", "twice", "triple", "cannot", "can", "could", "would", "should", "may", "might", "must", "too", "only", "reject", "rejected", "excluded", "invalid", "squared", "cubed", "through", "until", "between", "pi", "degree"]
-)
+SAYING_MORE = """
+    not no never none nor neither without except unless isn aren doesn don cannot false wrong
+    incorrect invalid rejected excluded impossible undefined
+    or either maybe perhaps possibly otherwise else if when where and but
+    can could would should may might must only
+    more less least most fewer greater smaller larger too above below over under up to about
+    approximately around almost nearly until through between
+    mod modulo base plus minus divided multiplied squared cubed factorial percent pct degree pi
+    half third quarter dozen hundred thousand million billion trillion double twice triple
+    zero one two three four five six seven eight nine ten infinity
+"""
+MEANINGFUL = frozenset(SAYING_MORE.split())
 MAX_WORDS = 8
 POWER = re.compile(r"\^\{?-?\d\}?")
 WORD = re.compile(r"[a-zA-Z]+|\^\{?(-?\d)\}?|[/\d]|[^\sa-zA-Z/.,()]")
