@@ -43,7 +43,7 @@ def rewritten(text: str, rules: list[tuple]) -> str:
 
 SPELLINGS = {
     "-": "− – ‐ ‑",
-    "*": r"× · ∙ ⋅ \cdot \times \ast **",
+    "*": r"× · ∙ ⋅ \cdot \times \ast",
     "/": r"÷ \div ∕",
     "±": r"\pm",
     "∓": r"\mp",
@@ -62,6 +62,7 @@ SPELLINGS = {
     ")": r"\rangle ⟩",
     "|": r"\vert \mid ∣",
     "'": r"\prime ′ ’",
+    "^": "**",
     "^2": "²",
     "^3": "³",
     r"\sqrt ": "√",
@@ -111,7 +112,7 @@ SPACES = rewritings(
     (r"\\(?:displaystyle|textstyle|limits|hfill|notag)#", " "),
     (r"\\qquad#", r"\\quad "),
     (r"(?<!\\)\\[,;:!> ()\[\]]", " "),
-    (r"[$~\s]+|(?<!\\)\\$", " "),
+    (r"(?:[~\s]|(?<!\\)\$)+|(?<!\\)\\$", " "),
     (r"^ | $", ""),
 )
 
@@ -177,12 +178,12 @@ def comma_outside_text(found: re.Match) -> str:
 
 
 SEPARATORS = rewritings(
-    (r"\\text\{[,;]?\s?(?:and|or)?[,;]?\}", ","),
+    (r"\\text\{\s?[,;]?\s?(?:and|or)?\s?[,;]?\s?\}", ","),
     (rf"({TEXT})|(?<![a-zA-Z\\])(?:and|or)#", comma_outside_text),
-    (r"^\s?\\quad#|\\quad#\s?(?=\\text|\(|\\quad|[,;]|$)", " "),
+    (r"\\quad#\s?(?=\\text|\(|\\quad|[,;])", " "),
     (r"(?<=[,;])\s?\\quad#", " "),
     (r",(?:\s?,)+", ","),
-    (r"^[\s=:,]+|[\s.,;:]+$", ""),
+    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s.,;:]|\\quad#)+$", ""),
 )
 
 
@@ -288,10 +289,10 @@ NUMBERS = rewritings(
     (r"(?<=\d)\{,\}(?=\d)", "."),
     (r"(?<![\w.^_}])(?<!\d )\d{1,3}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_spaces),
     (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
-    (r"(?<=\d) ?(?:\\text\{)?(thousand|million|billion|trillion)\}", magnitude),
+    (r" ?(?:\\?%|\\text\{(?:percent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
+    (r"(?<=\d) ?\\text\{(thousand|million|billion|trillion)\}", magnitude),
     (r"(?<=\d) (thousand|million|billion|trillion)#", magnitude),
     (r"(?<=\d) ?\\text\{(thousand|million|billion|trillion) (?=[a-z])", magnitude),
-    (r" ?(?:\\?%|\\text\{(?:percent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
 )
 
 
