@@ -108,10 +108,9 @@ class Arithmetic:
 
     def record(self, magnitude: int) -> None:
         """A number of about 2^magnitude or 2^-magnitude was met."""
-        if abs(magnitude) > self.magnitude:
-            self.magnitude = abs(magnitude)
-            if self.magnitude > self.max_magnitude:
-                raise TooLarge
+        if abs(magnitude) > self.max_magnitude:
+            raise TooLarge
+        self.magnitude = max(self.magnitude, abs(magnitude))
 
     def record_digits(self, value) -> None:
         """A rational number is met by approximate ones: 1 + 1/10^50 has fifty digits."""

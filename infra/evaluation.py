@@ -22,7 +22,7 @@ from infra.points import Points
 
 FUEL = 8_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
-ATTEMPTS = 8  # for each point that is wanted
+ATTEMPTS = 20  # for each point that is wanted
 POINT_BITS = 1 << 13  # of a rational number at a point, where a constant may have MAX_BITS
 POINT_MAGNITUDE = 200  # of an approximate one
 KEY_BITS = 64  # arguments of an unknown function that agree so far behind the point are the same

@@ -183,7 +183,8 @@ def uses(answer: str) -> tuple[set[str], set[str]]:
     applied = set()
     while tokens[-1]:
         token = tokens.pop()
-        if not is_letter(token):
+        is_constant = token in CONSTANTS and tokens[-1] != "_"
+        if is_constant or not is_letter(token):
             continue
         try:
             name = take_name(token, tokens)
@@ -296,7 +297,7 @@ class Reader:
         if token[0] == "\\":
             return token not in CLOSING.values()
         if token[0].isdecimal():
-            return previous in ("!", "!!") or self.last == ")"
+            return previous in ("!", "!!", "^") or self.last == ")"
         return token.isalpha() or token in ("(", "[", "{")
 
     def power(self, base: int) -> None:

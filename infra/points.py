@@ -10,6 +10,7 @@ import random
 from fractions import Fraction
 
 MAX_BREAKS = 7
+LEAST_POINTS = 12
 WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real number
 PARTS = [Fraction(i, n) for n in (5, 7, 11) for i in range(1, n)]  # of a region
 
@@ -37,7 +38,7 @@ class Points:
 
     def wanted(self) -> int:
         """How many points it takes a name to go through all its regions, with both signs."""
-        return 3 * len(self.regions)
+        return max(LEAST_POINTS, 3 * len(self.regions))
 
     def variable(self, name: str, point: int) -> Fraction:
         key = (name, point)
@@ -54,13 +55,19 @@ class Points:
 
     def drawn(self, name: str, point: int) -> Fraction:
         turn, third = divmod(point, 3)
+        sign = 1
         if third < 2:
             low, high, sign = self.card(name, 2 * turn + third)
-            return sign * self.between(low, high, whole=third == 1 or name in WHOLE)
-        if turn % 2 == 0:
-            return self.between(Fraction(0), Fraction(1), whole=name in WHOLE)
-        low, high = self.draw.choice(self.regions)
-        return self.between(low, high, whole=True)
+        elif turn % 2 == 0:
+            low, high = Fraction(0), Fraction(1)
+        else:
+            low, high = self.draw.choice(self.regions)
+
+        value = self.between(low, high)
+        is_whole = third == 1 or (third == 2 and turn % 2 == 1)
+        if name in WHOLE or (is_whole and max(1, math.ceil(low)) <= high):
+            value = self.integer(value, low, high, odd=point % 2 == 1)
+        return sign * value
 
     def card(self, name: str, position: int) -> tuple[Fraction, Fraction, int]:
         """A region and a sign, from a deck that is shuffled once and then goes around.
@@ -75,18 +82,21 @@ class Points:
         rounds, place = divmod(position, len(deck))
         return deck[(place + rounds) % len(deck)]
 
-    def between(self, low: Fraction, high: Fraction, whole: bool) -> Fraction:
+    def between(self, low: Fraction, high: Fraction) -> Fraction:
         """A number between low and high, both >= 0: of a wide region more often a small one."""
         part = self.draw.choice(PARTS)
         if high > 100 * low > 0:
             ratio = min(float(high / low), 1e9)
-            value = low * round(ratio ** float(part)) + part
-        else:
-            value = low + (high - low) * part
-        if not whole:
-            return value
+            return low * round(ratio ** float(part)) + part
+        return low + (high - low) * part
 
-        integer = round(value)
-        if integer == 0 or not low <= integer <= high:
-            integer = max(1, math.ceil(low))
-        return Fraction(integer)
+    def integer(self, value: Fraction, low: Fraction, high: Fraction, odd: bool) -> Fraction:
+        """A positive integer near `value`, in the region and of that parity if there is one."""
+        nearest = max(1, math.ceil(low), math.floor(value))
+        if nearest % 2 == odd:
+            return Fraction(nearest)
+        if nearest + 1 <= high:
+            return Fraction(nearest + 1)
+        if nearest - 1 >= max(1, low):
+            return Fraction(nearest - 1)
+        return Fraction(nearest)

@@ -58,7 +58,7 @@ UNITS = {
     "hectare": "ha",
 }
 COMPOUNDS = {"mph": {"mi": 1, "h": -1}, "kph": {"km": 1, "h": -1}, "kmh": {"km": 1, "h": -1}}
-NO_UNIT = ("unit", "rad", "radian", "u", "the", "a", "of", "in", "total")
+NO_UNIT = ("unit", "rad", "radian", "u", "the", "a", "of", "total")
 SYMBOL = {name: symbol for symbol, names in UNITS.items() for name in [symbol, *names.split()]}
 
 # Words that the letters after a number may be without \text, beside the units.
@@ -84,7 +84,7 @@ SAYING_MORE = """
     incorrect invalid rejected excluded impossible undefined
     or either maybe perhaps possibly otherwise else if when where and but
     can could would should may might must only
-    more less least most fewer greater smaller larger too above below over under up to about
+    more less least most fewer greater smaller larger too above below over under up about
     approximately around almost nearly until through between
     mod modulo base plus minus divided multiplied squared cubed factorial percent pct degree pi
     half third quarter dozen hundred thousand million billion trillion double twice triple
