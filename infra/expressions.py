@@ -136,6 +136,8 @@ def take_name(token: str, tokens: list[str]) -> str:
     tokens.pop()
     if tokens[-1] != "{":
         index = tokens.pop()
+        if index == "":
+            raise Unreadable
         if index.isdigit() and len(index) > 1:  # x_12 is x_1 2
             tokens.append(index[1:])
             index = index[0]
