@@ -7,7 +7,8 @@ methods    every row of the paper's tables on the toy, each at the best of three
 curves     step by step, three of these rows (5 minutes)
 credit     which tokens the methods' weights single out on the toy, and how near their update is to
            the true policy gradient
-verify     verify.py against math_verify on labelled answers
+verify     verify.py against math_verify on labelled answers, and its slowest hostile inputs
+soups      verify.py on three million random token soups (--soups: fewer)
 memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
 overhead   DelTA's coefficients as a share of a training step, and against the released code's extra
            forward passes
@@ -39,6 +40,7 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "curves": "curve_study",
     "credit": "credit_study",
     "verify": "graders",
+    "soups": "soups",
     "memory": "memory",
     "overhead": "overhead",
     "rollouts": "rollouts",
@@ -64,6 +66,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="2..16",
         help="runs of `seeds`",
     )
+    parser.add_argument("--soups", type=int, default=3_000_000, help="pairs that `soups` grades")
     parser.add_argument("--output-dir", default="runs/seeds", help="where `seeds` keeps its runs")
     parser.add_argument(
         "--csv", default="", help="where a study keeps its rows; default results/NAME.csv"
