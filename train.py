@@ -281,7 +281,7 @@ class Run:
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
-    dropped: int  # problems whose prompts are too long
+    dropped: int = 0  # problems whose prompts are too long
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of the steps since it was started
     without_signal: int = 0  # steps in a row in which no response had an advantage
