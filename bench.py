@@ -19,6 +19,7 @@ kills      a run killed 20 times and continued, against one left alone (a quarte
 gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
 trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside
            requirements.txt, in an environment of its own)
+trl_delta  README's DelTA inside that trainer against ours, to the last digits (same environment)
 
 Speed is measured as a ratio in one run, by alternating repetitions: medians, with the smallest and
 largest. Each NAME is a function in benchmarks/.
@@ -48,6 +49,7 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "kills": "kills",
     "gpu": "gpu",
     "trl": "trl_step",
+    "trl_delta": "trl_delta",
 }
 
 

@@ -19,7 +19,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 import bench
 import toy
 import train
-from benchmarks import gpu, logprobs, overhead, rollouts, scaling, trl_step
+from benchmarks import gpu, logprobs, overhead, rollouts, scaling, trl_delta, trl_step
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
 from benchmarks.tables import table_line, write_csv
@@ -321,3 +321,28 @@ def test_trl_takes_turns_and_drops_the_first_step(monkeypatch, capsys):
     assert turns == ["ours", "TRL"] * 2
     assert result["ratio"] == [0.5, 0.5]
     assert "| TRL | 3.000 (3.000 to 3.000) | 0.250, 0.750 |" in capsys.readouterr().out
+
+
+def test_trl_delta_needs_trl_and_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(trl_delta.importlib.util, "find_spec", {"trl": None}.get)
+    with pytest.raises(SystemExit) as stopped:
+        bench.main(["trl_delta"])
+    assert stopped.value.code == 2
+    said = (
+        "bench.py trl_delta: no TRL here: pip install trl==1.16.0, in an environment of its own\n"
+    )
+    assert capsys.readouterr().err == said
+
+
+def test_trl_delta_finds_our_numbers_in_trl(capsys):
+    """The whole check, where TRL is installed."""
+    pytest.importorskip("trl")
+    measured = trl_delta.trl_delta(ARGS)
+    assert measured["range_1_1_differences"] == 0
+    assert measured["delta_differences"] > 20
+    assert abs(measured["weights_mean"] - 1) < 1e-6
+    assert measured["weights_max"] - measured["weights_min"] > 0.1
+    assert measured["advantage_difference"] < 1e-3
+    assert measured["loss_difference"] < 1e-5
+    assert measured["responses"] == 256
+    assert "| largest difference in the loss |" in capsys.readouterr().out
