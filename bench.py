@@ -15,7 +15,7 @@ rollouts   chunked sampling against one plain generate call, on even, mild and h
            lengths
 logprobs   blockwise log-probabilities against a full log-softmax at a vocabulary of 151,936
 scaling    how a step grows with responses, their length, the group size and the ranks
-kills      a run killed 20 times and continued, against one left alone (a quarter of an hour)
+kills      a run killed 20 times and continued, against one left alone (5 minutes)
 gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
 trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside
            requirements.txt, in an environment of its own)
