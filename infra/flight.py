@@ -31,6 +31,7 @@ class Response:
     limit: int  # most tokens of prompt and response
     numbers: Callable[[], np.ndarray]  # gives its uniform numbers, one for each new token
     uniforms: np.ndarray | None = None  # these, and zeros for a chunk, once it is in flight
+    logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunks
     finished: bool = False
 
     def __len__(self) -> int:
@@ -41,9 +42,11 @@ class Response:
         """Tokens sampled so far."""
         return len(self) - self.prompt_length
 
-    def append(self, tokens: torch.Tensor, ends: list[int]) -> None:
-        """Add `tokens`, as many as its limit allows; the last may be one of `ends`."""
-        self.tokens = torch.cat([self.tokens, tokens[: self.limit - len(self)]])
+    def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
+        """Add `tokens` and their log p, as many as its limit allows; one of `ends` may be last."""
+        room = self.limit - len(self)
+        self.tokens = torch.cat([self.tokens, tokens[:room]])
+        self.logprobs.append(logprob[:room])
         at_end = int(self.tokens[-1]) in ends
         self.finished = at_end or len(self) == self.limit
 

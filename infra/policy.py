@@ -282,6 +282,7 @@ def old_log_probabilities(
         token=torch.cat([rollouts.response_ids(i) for i in range(len(rollouts))]),
         length=length,
         kept=kept,
+        sampled=torch.cat(rollouts.logprobs).to(length.device),
     )
 
 

@@ -275,7 +275,7 @@ def test_chunked_output_is_that_of_one_plain_generate_call():
     lengths = [140, 64, 1, 65, 999]  # a chunk and one more; the last is truncated
     jobs = scripted_jobs(lengths, limit)
     chunked = generate(model, jobs, limit, [LAST], temperature=0.8, in_flight=2)
-    assert [len(new) for new in chunked] == [140, 64, 1, 65, limit]
+    assert [len(new.tokens) for new in chunked] == [140, 64, 1, 65, limit]
 
     config = GenerationConfig(
         do_sample=False, max_new_tokens=limit, eos_token_id=LAST, pad_token_id=0
@@ -287,7 +287,7 @@ def test_chunked_output_is_that_of_one_plain_generate_call():
             logits_processor=LogitsProcessorList([choose]),
             generation_config=config,
         )
-        assert whole[0, len(prompt) :].tolist() == new
+        assert whole[0, len(prompt) :].tolist() == new.tokens
 
 
 def counting(calls, numbers):
@@ -312,7 +312,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
     lengths = [3, 45, 8, 9, 999, 16, 17, 40, 1, 33, 24, 999]
     jobs = scripted_jobs(lengths, limit)
     whole = generate(model, jobs, limit, [LAST])
-    assert [len(new) for new in whole] == [min(length, limit) for length in lengths]
+    assert [len(new.tokens) for new in whole] == [min(length, limit) for length in lengths]
 
     shapes = []
     original = model.generate
@@ -328,7 +328,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
     chunked = generate(
         model, counted, limit, [LAST], in_flight=in_flight, cache_tokens=cache_tokens
     )
-    assert chunked == whole
+    assert [new.tokens for new in chunked] == [new.tokens for new in whole]
     for count, columns in shapes:
         assert count == 1 or count <= in_flight
         assert count == 1 or count * (columns + chunk) <= cache_tokens
