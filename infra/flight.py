@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from infra.cache import keep, merged, prefill
+from infra.cache import keep, let_grow, merged, prefill
 
 
 @dataclass(eq=False)  # a response equals itself only
@@ -67,13 +67,18 @@ class Flight:
         staying = self.those_who_stay()
         arriving = self.those_who_arrive(staying)
 
-        if staying and staying != self.responses:
+        if not staying:
+            self.cache = None
+        elif staying != self.responses:
             index = [self.responses.index(response) for response in staying]
             self.cache = keep(self.cache, index, width(staying) - 1)
         if arriving:
             new = prefill(lm, [response.tokens for response in arriving])
             self.cache = merged(self.cache, new) if staying else new
         self.responses = staying + arriving
+
+        longest = max(response.limit for response in self.responses)
+        let_grow(self.cache, min(longest, self.cache_tokens // len(self.responses)))
 
     def those_who_stay(self) -> list[Response]:
         """The unfinished ones that still fit.
