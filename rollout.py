@@ -55,10 +55,10 @@ def token_distribution(
     p = (logits.float() / temperature).softmax(dim=-1).double()  # [B, V]
     if top_p < 1.0:
         ordered, index = p.sort(dim=-1, descending=True, stable=True)
-        mass_before = ordered.cumsum(dim=-1) - ordered
+        mass_before = ordered.cumsum(dim=-1).sub_(ordered)
         ordered[mass_before >= top_p] = 0.0
-        p = torch.zeros_like(p).scatter(-1, index, ordered)
-    return p / p.sum(dim=-1, keepdim=True)
+        p.scatter_(-1, index, ordered)
+    return p.div_(p.sum(dim=-1, keepdim=True))
 
 
 class InverseCDF(LogitsProcessor):
@@ -94,7 +94,7 @@ class InverseCDF(LogitsProcessor):
         token = torch.searchsorted(cdf, u, right=True)  # right: never a token of probability 0
         token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]
         self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
-        return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
+        return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
 
 
 def uniforms(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:

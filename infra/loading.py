@@ -29,7 +29,7 @@ from infra.architecture import (
 )
 from infra.errors import UserError
 from infra.hub import prepare_for_hub
-from infra.policy import Policy
+from infra.policy import Policy, give_float32_head
 from infra.ranks import device_mesh, shard, this_device
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
@@ -95,7 +95,9 @@ def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
     check_end_token(name, lm, tokenizer)
 
     sequences = random_sequences(config.vocab_size)
-    check_sampler(name, lm, sequences, own_logits(lm, sequences))
+    logits = own_logits(lm, sequences)
+    give_float32_head(lm)  # as train.py's sampler has it
+    check_sampler(name, lm, sequences, logits)
     return lm, tokenizer
 
 
@@ -118,6 +120,7 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
 
     policy = Policy(lm, temperature)
     policy.twin = [copy.deepcopy(lm)]
+    give_float32_head(policy.twin[0])
     layers = decoder_layers(lm)
     if recompute:
         recompute_in_backward(lm, layers)

@@ -136,10 +136,32 @@ class TokenLogprobs(torch.autograd.Function):
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, accumulated and returned in float32."""
+    """a @ b, accumulated and returned in float32: [m, k], [k, n] -> [m, n]."""
     if a.is_cuda and a.dtype != torch.float32:
         return torch.mm(a, b, out_dtype=torch.float32)
-    return (a @ b).float()
+    return a.float() @ b.float()
+
+
+class Float32Head(torch.nn.Linear):
+    """An LM head whose logits are float32 whatever the dtype of its weights, by `product`.
+
+    For the sampler: what is drawn then follows the law that is scored, by `Head.logits`.
+    """
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[..., H] -> [..., V] float32."""
+        logits = product(hidden.flatten(0, -2), self.weight.T)
+        if self.bias is not None:
+            logits += self.bias
+        return logits.unflatten(0, hidden.shape[:-1])
+
+
+def give_float32_head(lm: torch.nn.Module) -> None:
+    """Put a Float32Head of the same weights in the place of the model's head."""
+    old = lm.get_output_embeddings()
+    new = Float32Head(old.in_features, old.out_features, bias=False, device="meta")
+    new.weight, new.bias = old.weight, old.bias
+    lm.set_output_embeddings(new)
 
 
 class Policy(torch.nn.Module):
