@@ -154,7 +154,8 @@ def rollout(
 
     ends = end_tokens(lm, tokenizer)
     if cache_tokens == 0:
-        cache_tokens = free_cache_tokens(lm)
+        longest = max(map(len, prompts)) + max_new_tokens
+        cache_tokens = free_cache_tokens(lm, min(in_flight, len(jobs)), longest, top_p)
 
     def sampled(mine: list[Job]) -> list[tuple[Sample, str]]:
         samples = generate(

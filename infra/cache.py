@@ -27,7 +27,11 @@ from infra.packing import micro_batches
 SPARE = 64  # columns that a layer has free after it grew, at least; rollout.CHUNK adds as many
 GROWTH = 4  # a layer grows by a quarter of its columns, as far as it may
 PREFILL_TOKENS = 2**14  # in one forward pass of `prefill`, padding included; a longer one alone
-SHARE_OF_FREE_MEMORY = 0.85  # for the cache and its copies; the rest is for what fragments
+SHARE_OF_FREE_MEMORY = 0.85  # for what is counted here; the rest is for fragmentation
+DRAW_BYTES = (
+    28  # of a draw, for each response and word: two float32 logits, F and p in float64, ...
+)
+TOP_P_DRAW_BYTES = 80  # ... with top-p a sorted copy, too, and what a sort on a GPU takes (guessed)
 UNKNOWN_FREE_BYTES = 4e9  # taken as free where the system does not say
 
 
@@ -171,10 +175,41 @@ def cache_bytes(config, itemsize: int) -> int:
     return 2 * config.num_hidden_layers * key_value_heads * head_size * itemsize
 
 
-def free_cache_tokens(lm) -> int:
-    """The tokens whose keys and values take 60 % of the memory that is free now."""
-    bytes_a_token = cache_bytes(lm.config, lm.dtype.itemsize)
-    return int(SHARE_OF_FREE_MEMORY * free_bytes(lm.device) / bytes_a_token)
+def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) -> float:
+    """What sampling takes beside weights and cache: one pass of `prefill`, or one draw.
+
+    rows: responses in flight at most; longest: tokens of a prompt and its response at most.
+    Fitted to runs on fake tensors: see infra/memory.py.
+    """
+    mlp = mlp_width(config)
+    tokens = max(PREFILL_TOKENS, longest)
+    a_pass = itemsize * tokens * (3 * mlp + 4.3 * config.hidden_size)
+    a_draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * rows * config.vocab_size
+    return max(a_pass, a_draw)
+
+
+def mlp_width(config) -> int:
+    """Width of the MLP; GPT-2, OPT and BLOOM name it otherwise or not at all."""
+    return getattr(config, "intermediate_size", 4 * config.hidden_size)
+
+
+def cache_room(config, itemsize: int, free: float, working: float) -> int:
+    """The tokens whose keys and values fit into `free` bytes, `working` of them needed else.
+
+    While they move from tensor to tensor, one of the 2 L tensors is there twice.
+    """
+    bytes_a_token = cache_bytes(config, itemsize) * (1 + 1 / (2 * config.num_hidden_layers))
+    return max(0, int((SHARE_OF_FREE_MEMORY * free - working) / bytes_a_token))
+
+
+def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
+    """The tokens whose keys and values the memory that is free now can hold.
+
+    The arguments are those of `working_bytes`.
+    """
+    itemsize = lm.dtype.itemsize
+    working = working_bytes(lm.config, itemsize, rows, longest, top_p)
+    return cache_room(lm.config, itemsize, free_bytes(lm.device), working)
 
 
 def free_bytes(device: torch.device) -> float:

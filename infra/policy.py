@@ -18,12 +18,14 @@ from typing import NamedTuple
 import torch
 from torch.distributed.fsdp import FSDPModule
 
+from infra.cache import free_bytes
 from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows
 from infra.progress import Progress
 from infra.ranks import full_tensor
 from infra.rows import Rows, over_ranks
 
 LOGIT_BLOCK = 2**26  # numbers in a block of logits
+SHARE_FOR_KEPT = 0.7  # of a GPU's free memory, at most, for what is kept of the hidden states
 
 
 class TokenRows(NamedTuple):
@@ -264,7 +266,7 @@ def old_log_probabilities(
     rollouts: Rollouts,
     plan: list[MiniBatch],
     keep: Callable | None = None,
-    budget_gb: float = 8.0,
+    budget_gb: float = 30.0,
 ) -> TokenBatch:
     """One forward pass of θ_old over all responses: log π_old and entropies, packed.
 
@@ -309,10 +311,14 @@ def old_log_probabilities(
 
 
 def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
-    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16."""
+    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16.
+
+    In host memory where they exceed budget_gb, or what the GPU can spare.
+    """
     shape = (count, *values.shape[1:])
     if values.device.type == "cpu":
         return torch.empty(shape)
-    if 2 * count * values.shape[1:].numel() <= budget_gb * 1e9:  # bfloat16 takes 2 bytes
+    needed = 2 * count * values.shape[1:].numel()  # bfloat16 takes 2 bytes
+    if needed <= min(budget_gb * 1e9, SHARE_FOR_KEPT * free_bytes(values.device)):
         return torch.empty(shape, dtype=torch.bfloat16, device=values.device)
     return torch.empty(shape, dtype=torch.bfloat16, pin_memory=True)

@@ -5,7 +5,8 @@
 samples twice ROWS responses of NEW tokens to prompts of PROMPT tokens, every other one half as
 long, and prints as JSON what lived at most, beside the weights. Tensors are fake: every storage is
 counted while it lives, to the byte. Token ids are real, so that `generate` and the sampler run as
-they are. Attention is taken to be a fused kernel, which makes its output and nothing else.
+they are. Attention and the head's product are taken to be the kernels of a GPU, which make their
+output and nothing else.
 """
 
 import json
@@ -22,7 +23,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers import AutoModelForCausalLM
 
 import rollout
+from infra import policy
 from infra.memory import qwen3
+from infra.policy import give_float32_head
 
 END = 1
 ENDS_HERE = 2.0  # in the place of a uniform number
@@ -65,6 +68,7 @@ class Model:
         self.live = LiveBytes()
         with torch.device("meta"):
             self.lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+        give_float32_head(self.lm)
         for module in self.lm.modules():
             for tensors in (module._parameters, module._buffers):
                 for name, tensor in tensors.items():
@@ -111,6 +115,11 @@ class Draw(rollout.InverseCDF):
         return torch.stack([~ends, ends], dim=1).float()  # [R, 2]: the argmax is 0 or END
 
 
+def float32_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """In the place of infra.policy.product."""
+    return a.new_empty(len(a), b.shape[1], dtype=torch.float32)
+
+
 def script(length: int, longest: int) -> np.ndarray:
     numbers = np.full(longest, 0.5)
     if length < longest:
@@ -128,8 +137,9 @@ def main() -> None:
         jobs.append(([i + 2] * prompt, partial(script, length, new)))
 
     fused = patch("torch.nn.functional.scaled_dot_product_attention", fused_attention)
+    head = patch.object(policy, "product", float32_product)
     short = patch.object(rollout, "CHUNK", 2)
-    with fused, short, patch.object(rollout, "InverseCDF", Draw), model.live:
+    with fused, head, short, patch.object(rollout, "InverseCDF", Draw), model.live:
         rollout.generate(model.lm, jobs, new, [END], in_flight=rows, cache_tokens=cache_tokens)
     print(json.dumps({"peak": model.live.peak, "left": model.live.now}))
 
