@@ -30,7 +30,7 @@ from infra.architecture import (
 from infra.errors import UserError
 from infra.hub import prepare_for_hub
 from infra.policy import Policy, give_float32_head
-from infra.ranks import device_mesh, shard, this_device
+from infra.ranks import device_mesh, prefer_expandable_segments, shard, this_device
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 
@@ -87,7 +87,11 @@ def check_end_token(name: str | Path, lm, tokenizer) -> None:
 
 
 def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
-    """(model, tokenizer), whole, on the GPU if there is one. Raises UserError."""
+    """(model, tokenizer), whole, on the GPU if there is one; its logits are float32.
+
+    Raises UserError.
+    """
+    prefer_expandable_segments()
     folder, config, tokenizer = locate(name)
     check_files(name, folder, config, tokenizer)
     lm = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(this_device()).eval()

@@ -96,6 +96,24 @@ def test_rollout_samples_have_the_models_log_probabilities(base):
         assert surprise.mean().abs() < 4 * surprise.std() / len(surprise) ** 0.5
 
 
+@pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (1.4, 1.0), (1.0, 0.9)])
+def test_rollout_says_the_log_probability_of_what_it_drew(base, temperature, top_p):
+    """That of one forward pass over whole sequences, for chunks and rows that come and go."""
+    model, tokenizer = base
+    prompts = prompts_of(tokenizer, (6, 8, 5), (2, 9, 2))
+    settings = {"temperature": temperature, "top_p": top_p, "in_flight": 5, "seed": 1}
+    out = rollout(model, tokenizer, prompts, list(range(8)), 2, 80, **settings)
+    with torch.no_grad():
+        logits = model(out.ids).logits  # [B, T, V]
+
+    for i in range(len(out)):
+        first = int(out.prompt_length[i])
+        last = first + int(out.response_length[i])
+        law = token_distribution(logits[i, first - 1 : last - 1], temperature, top_p)
+        expected = law.gather(1, out.ids[i, first:last, None]).squeeze(1).log().float()
+        torch.testing.assert_close(out.logprobs[i], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_low_temperature_is_greedy(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 3, 5))
