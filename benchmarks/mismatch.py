@@ -1,4 +1,4 @@
-"""The sampler's law against the scored one, and what a response owes to its neighbours (`mismatch`).
+"""The sampler's law against the scored one, and what responses owe to neighbours (`mismatch`).
 
 Randomly initialised models with the true vocabulary, in float32 and in bfloat16, on this machine:
 by how much log p differs between the sampler, which goes token by token with a cache, and scoring,
