@@ -16,6 +16,7 @@ rollouts   chunked sampling against one plain generate call, on even, mild and h
 logprobs   blockwise log-probabilities against a full log-softmax at a vocabulary of 151,936
 mismatch   the sampler's log p against the scored one, in float32 and bfloat16; how many responses
            are the same when sampled alone
+padding    what the padding of unequal responses costs where caches are full, by counting
 scaling    how a step grows with responses, their length, the group size and the ranks
 kills      a run killed 20 times and continued, against one left alone (5 minutes)
 gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
@@ -48,6 +49,7 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "rollouts": "rollouts",
     "logprobs": "logprobs",
     "mismatch": "mismatch",
+    "padding": "padding",
     "scaling": "scaling",
     "kills": "kills",
     "gpu": "gpu",

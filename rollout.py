@@ -1,9 +1,14 @@
 """Rollouts: G responses per prompt by Hugging Face `generate` (Sec. 5, App. I).
 
 Every response and position has one uniform number, fixed by (seed, step, problem, sample) alone; a
-logits processor turns it into a token by inverse CDF, which `generate` then takes greedily. So what
-is sampled depends neither on the number of ranks, nor on who shares the batch, nor on any global
-random state, and two methods can be compared under common random numbers.
+logits processor turns it into a token by inverse CDF, which `generate` then takes greedily. So two
+methods can be compared under common random numbers, and no global random state matters.
+
+Nor do the number of ranks and who shares the batch, as far as arithmetic is exact. In float32 it
+nearly is: another token is drawn only where a random number falls within rounding of a step of the
+CDF. In bfloat16, as on GPUs, another batch moves log p by a hundredth, and most responses differ
+sooner or later (`bench.py mismatch`). What was drawn comes with its log p under the law it was
+drawn from, so that training can tell the sampler's law from the scored one.
 
 Departures:
 1. The released code samples with a serving engine; this is `generate`, in chunks of CHUNK tokens,

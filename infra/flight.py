@@ -5,8 +5,11 @@ in as the cache may hold, and where the caches grow too large some step back and
 keep their tokens, and only their cache has to be computed anew.
 
     in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 arrives
-    in flight 0 2 3, waiting 4        the caches grow too large: 3, the shortest, steps back
-    in flight 0 2,   waiting 4 3
+    in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, steps back
+    in flight 2 3,   waiting 4 0
+
+All are padded to the longest in flight. That the longest step back, and the shortest arrive first,
+keeps those of like length together: the long ones come last, side by side.
 
 Shapes: R responses in flight, L columns of their longest sequence.
 """
@@ -81,27 +84,25 @@ class Flight:
         let_grow(self.cache, min(longest, self.cache_tokens // len(self.responses)))
 
     def those_who_stay(self) -> list[Response]:
-        """The unfinished ones that still fit.
-
-        The shortest step back: their caches are the cheapest to compute again.
-        """
+        """The unfinished ones that still fit; the longest step back."""
         staying = [response for response in self.responses if not response.finished]
         while not self.fits(len(staying), width(staying)):
-            shortest = min(staying, key=lambda response: response.new)
-            staying.remove(shortest)
-            self.waiting.append(shortest)
+            longest = max(staying, key=len)
+            staying.remove(longest)
+            self.waiting.append(longest)
         return staying
 
     def those_who_arrive(self, staying: list[Response]) -> list[Response]:
-        """The waiting ones, first come first served, that fit in beside those `staying`."""
+        """The waiting ones, the shortest first, that fit in beside those `staying`."""
         arriving = []
         widest = width(staying)
         while self.waiting:
-            first = self.waiting[0]
+            first = min(self.waiting, key=len)  # of equally short ones whoever waits longest
             widest = max(widest, len(first))
             if not self.fits(len(staying) + len(arriving) + 1, widest):
                 break
-            arriving.append(self.waiting.popleft())
+            self.waiting.remove(first)
+            arriving.append(first)
 
             # Zeros, because others may go on past this response's limit.
             first.uniforms = np.append(first.numbers(), np.zeros(self.chunk))
