@@ -65,7 +65,7 @@ def flown(lengths: list[int]) -> dict:
     some = Flight(deque(responses), RESPONSES, CACHE_TOKENS, CHUNK)
 
     columns = tokens = chunks = rows = again = 0
-    handled = {name: nothing for name in ("keep", "merged", "prefill", "let_grow")}
+    handled = dict.fromkeys(("keep", "merged", "prefill", "let_grow"), nothing)
     with patch.multiple(flight, **handled):
         while not all(response.finished for response in responses):
             before = set(map(id, some.responses))

@@ -29,9 +29,9 @@ GROWTH = 4  # a layer grows by a quarter of its columns, as far as it may
 PREFILL_TOKENS = 2**14  # in one forward pass of `prefill`, padding included; a longer one alone
 SHARE_OF_FREE_MEMORY = 0.85  # for what is counted here; the rest is for fragmentation
 DRAW_BYTES = (
-    28  # of a draw, for each response and word: two float32 logits, F and p in float64, ...
+    28  # for each response and word: logits twice and the choice in float32; p, F in float64
 )
-TOP_P_DRAW_BYTES = 80  # ... with top-p a sorted copy, too, and what a sort on a GPU takes (guessed)
+TOP_P_DRAW_BYTES = 80  # a sorted copy of p, too, and what a GPU needs to sort (a guess)
 UNKNOWN_FREE_BYTES = 4e9  # taken as free where the system does not say
 
 
@@ -113,7 +113,7 @@ def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     for group in micro_batches(lengths, PREFILL_TOKENS):
         some = [distinct[i] for i in group.tolist()]
         new = one_pass(lm, [torch.tensor(key) for key in some])
-        cache = merged(cache, new) if cache else new
+        cache = new if cache is None else merged(cache, new)
         computed += some
     place = {key: i for i, key in enumerate(computed)}
     return keep(cache, [place[key] for key in keys], cache.get_seq_length())
