@@ -55,8 +55,8 @@ class GrowingLayer(DynamicLayer):
             if old:
                 columns = max(columns, min(total + total // GROWTH, self.most_columns))
             # First the one, then the other: one of them at a time is there twice.
-            self.keys = self.key_room = room_for(key_states, columns, self.keys)
-            self.values = self.value_room = room_for(value_states, columns, self.values)
+            self.keys = self.key_room = widened(key_states, columns, self.keys)
+            self.values = self.value_room = widened(value_states, columns, self.values)
 
         self.key_room[:, :, old:total] = key_states
         self.value_room[:, :, old:total] = value_states
@@ -66,7 +66,7 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
 
-def room_for(states: torch.Tensor, columns: int, old: torch.Tensor | None) -> torch.Tensor:
+def widened(states: torch.Tensor, columns: int, old: torch.Tensor | None) -> torch.Tensor:
     """A tensor like `states` [R, heads, new, size] of `columns` columns, the first of them `old`'s.
 
     The others are not initialised.

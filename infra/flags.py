@@ -198,7 +198,10 @@ class OptimisationFlags:
 
 @dataclass
 class MemoryFlags:
-    """None of these changes what is computed."""
+    """None of these changes what is computed, but for rounding.
+
+    In bfloat16 that is enough to draw other responses: see rollout.py.
+    """
 
     _argument_group_name = "memory"
 
