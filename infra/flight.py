@@ -8,8 +8,9 @@ keep their tokens, and only their cache has to be computed anew.
     in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, steps back
     in flight 2 3,   waiting 4 0
 
-All are padded to the longest in flight. That the longest step back, and the shortest arrive first,
-keeps those of like length together: the long ones come last, side by side.
+All are padded to the longest in flight. That the longest step back, and arrive only after those
+with fewer new tokens, keeps responses of like length together: the long ones come last, side by
+side.
 
 Shapes: R responses in flight, L columns of their longest sequence.
 """
@@ -93,11 +94,14 @@ class Flight:
         return staying
 
     def those_who_arrive(self, staying: list[Response]) -> list[Response]:
-        """The waiting ones, the shortest first, that fit in beside those `staying`."""
+        """The waiting ones that fit in beside those `staying`.
+
+        First those with the fewest new tokens, of equals whoever is first in the row.
+        """
         arriving = []
         widest = width(staying)
         while self.waiting:
-            first = min(self.waiting, key=len)  # of equally short ones whoever waits longest
+            first = min(self.waiting, key=lambda response: response.new)
             widest = max(widest, len(first))
             if not self.fits(len(staying) + len(arriving) + 1, widest):
                 break

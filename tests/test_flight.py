@@ -60,12 +60,20 @@ def test_the_finished_leave_and_the_longest_step_back():
     assert list(some.waiting) == [first, responses[0]]
 
 
-def test_the_shortest_arrive_first_until_one_does_not_fit():
+def test_arrivals_come_in_order_until_one_does_not_fit():
     staying = [response(new=10)]
-    waiting = [response(3), response(40), response(2), response(2)]
+    waiting = [response(2), response(3), response(40), response(2)]
     some = flight(waiting, staying, cache_tokens=100)
     arriving = some.those_who_arrive(staying)
-    assert arriving == [waiting[2], waiting[3], waiting[0]]
-    assert list(some.waiting) == [waiting[1]]
+    assert arriving == waiting[:2]
+    assert list(some.waiting) == waiting[2:]  # the short one behind the long one does not overtake
     for each in arriving:
         assert each.uniforms.tolist() == [0.25] * 5 + [0.0] * 8
+
+
+def test_those_who_stepped_back_wait_for_those_with_fewer_tokens():
+    waiting = [response(new=30), response(4), response(new=7), response(2)]
+    some = flight(waiting, cache_tokens=75)
+    arriving = some.those_who_arrive([])
+    assert arriving == [waiting[1], waiting[3], waiting[2]]
+    assert list(some.waiting) == [waiting[0]]
