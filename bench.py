@@ -14,6 +14,9 @@ overhead   DelTA's coefficients as a share of a training step, and against the r
 rollouts   chunked sampling against one plain generate call, on even, mild and heavy mixes of
            lengths
 logprobs   blockwise log-probabilities against a full log-softmax at a vocabulary of 151,936
+mismatch   the sampler's log p against the scored one, in float32 and bfloat16; how many responses
+           are the same when sampled alone
+padding    what the padding of unequal responses costs where caches are full, by counting
 scaling    how a step grows with responses, their length, the group size and the ranks
 kills      a run killed 20 times and continued, against one left alone (5 minutes)
 gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
@@ -45,6 +48,8 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "overhead": "overhead",
     "rollouts": "rollouts",
     "logprobs": "logprobs",
+    "mismatch": "mismatch",
+    "padding": "padding",
     "scaling": "scaling",
     "kills": "kills",
     "gpu": "gpu",

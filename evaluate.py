@@ -78,7 +78,7 @@ class BenchmarkSamplingFlags(SamplingFlags):
 
 @dataclass
 class BenchmarkMemoryFlags:
-    """What is computed does not depend on it."""
+    """What is computed does not depend on it, but for rounding: see rollout.py."""
 
     _argument_group_name = "memory"
 

@@ -28,9 +28,11 @@ import toy
 from ablations import AblationFlags
 from delta import delta_coefficients
 from evaluate import sample_grades
-from grpo import clipped_tokens, group_advantages
+from grpo import clipped_tokens, group_advantages, importance_weights
+from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop, UserError
 from infra.flags import (
     EvaluationFlags,
@@ -51,6 +53,7 @@ from infra.log import (
     hint_without_signal,
     introduce,
     log,
+    mismatch,
     pace,
     report,
     save_samples,
@@ -139,6 +142,8 @@ def train_step(run: "Run", step: int) -> None:
     tokens = old_log_probabilities(run.policy, rollouts, plan, run.method.keep, cfg.proxy_budget_gb)
     look_for_signals(run)
     tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
+    if cfg.importance_cap:
+        tokens.importance = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)
     tokens.current = tokens.logprob  # θ is θ_old; for methods that follow the policy
     tokens.problems = problems
     tokens.generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step)
@@ -163,6 +168,7 @@ def train_step(run: "Run", step: int) -> None:
         "truncated": float(rollouts.truncated.float().mean()),
         "lambda_std": float(weights.std()),
         "lambda_above_one": float((weights > 1).float().mean()),
+        **mismatch(tokens.logprob, tokens.sampled),
         "seconds": time.perf_counter() - started,
     }
     if step == 1 or step % cfg.eval_every == 0:
@@ -232,6 +238,9 @@ def update(
                 part = tokens.part(index, logprob.detach())
                 weight = method.weights(part, cfg)
                 check_weights(weight, part, cfg.method)
+
+            if tokens.importance is not None:  # the sampler's law is not quite that of θ_old
+                weight = weight * tokens.importance[rows]
 
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * surrogate).sum() / mini_batch.token_count  # Eq. 8
@@ -321,6 +330,9 @@ def prepare(cfg: "Config") -> Run:
     on_first_rank(lock, Path(cfg.output_dir))  # the flags have been checked by now
     hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
     run_id = on_first_rank(open_run, cfg, hashes)
+    parameters = sum(p.numel() for p in policy.parameters())
+    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
+    on_first_rank(check_disk, Path(cfg.output_dir), needed)
     optimizer = torch.optim.AdamW(  # of others `fused` cannot do with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
@@ -535,6 +547,11 @@ def parse_config(argv: list[str] | None = None) -> Config:
     check_limits(cfg)
     methods.check_flags(cfg)
     ablations.check_flags(cfg)
+    if 0 < cfg.importance_cap < 1:
+        raise UserError(
+            f"--importance-cap {cfg.importance_cap} would weigh every token down: "
+            "take 1 or more, or 0 for none"
+        )
     if cfg.prompts % cfg.mini_batch:
         raise UserError(
             f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}"

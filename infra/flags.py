@@ -191,11 +191,17 @@ class OptimisationFlags:
     lr: Positive = flag(1e-6, "AdamW learning rate, constant")
     weight_decay: NonNegative = flag(0.1, "AdamW weight decay (released code)")
     max_grad_norm: Positive = flag(1.0, "gradient clipping by global norm (released code)")
+    importance_cap: NonNegative = flag(
+        0.0, "C > 0: weigh tokens by min(π_old / π_sampler, C) (ours; 0: not at all)"
+    )
 
 
 @dataclass
 class MemoryFlags:
-    """None of these changes what is computed."""
+    """None of these changes what is computed, but for rounding.
+
+    In bfloat16 that is enough to draw other responses: see rollout.py.
+    """
 
     _argument_group_name = "memory"
 
@@ -207,7 +213,8 @@ class MemoryFlags:
     )
     rollout_rows: AtLeastOne = flag(256, "responses a rank samples at a time at most (ours)")
     proxy_budget_gb: NonNegative = flag(
-        8.0, "delta: kept hidden states up to this size stay on the GPU, else in host memory (ours)"
+        30.0,
+        "delta: kept hidden states up to this size stay on the GPU, else in host memory (ours)",
     )
     dry_run: bool = flag(False, "print what the run would need of every GPU, and stop")
     world_size: AtLeastOne = flag(8, "dry run: GPUs, in nodes of up to 8")

@@ -5,8 +5,12 @@ in as the cache may hold, and where the caches grow too large some step back and
 keep their tokens, and only their cache has to be computed anew.
 
     in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 arrives
-    in flight 0 2 3, waiting 4        the caches grow too large: 3, the shortest, steps back
-    in flight 0 2,   waiting 4 3
+    in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, steps back
+    in flight 2 3,   waiting 4 0
+
+All are padded to the longest in flight. That the longest step back, and arrive only after those
+with fewer new tokens, keeps responses of like length together: the long ones come last, side by
+side.
 
 Shapes: R responses in flight, L columns of their longest sequence.
 """
@@ -19,7 +23,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from infra.cache import keep, merged, prefill
+from infra.cache import keep, let_grow, merged, prefill
 
 
 @dataclass(eq=False)  # a response equals itself only
@@ -31,6 +35,7 @@ class Response:
     limit: int  # most tokens of prompt and response
     numbers: Callable[[], np.ndarray]  # gives its uniform numbers, one for each new token
     uniforms: np.ndarray | None = None  # these, and zeros for a chunk, once it is in flight
+    logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunks
     finished: bool = False
 
     def __len__(self) -> int:
@@ -41,9 +46,11 @@ class Response:
         """Tokens sampled so far."""
         return len(self) - self.prompt_length
 
-    def append(self, tokens: torch.Tensor, ends: list[int]) -> None:
-        """Add `tokens`, as many as its limit allows; the last may be one of `ends`."""
-        self.tokens = torch.cat([self.tokens, tokens[: self.limit - len(self)]])
+    def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
+        """Add `tokens` and their log p, as many as its limit allows; one of `ends` may be last."""
+        room = self.limit - len(self)
+        self.tokens = torch.cat([self.tokens, tokens[:room]])
+        self.logprobs.append(logprob[:room])
         at_end = int(self.tokens[-1]) in ends
         self.finished = at_end or len(self) == self.limit
 
@@ -64,7 +71,9 @@ class Flight:
         staying = self.those_who_stay()
         arriving = self.those_who_arrive(staying)
 
-        if staying and staying != self.responses:
+        if not staying:
+            self.cache = None
+        elif staying != self.responses:
             index = [self.responses.index(response) for response in staying]
             self.cache = keep(self.cache, index, width(staying) - 1)
         if arriving:
@@ -72,28 +81,32 @@ class Flight:
             self.cache = merged(self.cache, new) if staying else new
         self.responses = staying + arriving
 
-    def those_who_stay(self) -> list[Response]:
-        """The unfinished ones that still fit.
+        longest = max(response.limit for response in self.responses)
+        let_grow(self.cache, min(longest, self.cache_tokens // len(self.responses)))
 
-        The shortest step back: their caches are the cheapest to compute again.
-        """
+    def those_who_stay(self) -> list[Response]:
+        """The unfinished ones that still fit; the longest step back."""
         staying = [response for response in self.responses if not response.finished]
         while not self.fits(len(staying), width(staying)):
-            shortest = min(staying, key=lambda response: response.new)
-            staying.remove(shortest)
-            self.waiting.append(shortest)
+            longest = max(staying, key=len)
+            staying.remove(longest)
+            self.waiting.append(longest)
         return staying
 
     def those_who_arrive(self, staying: list[Response]) -> list[Response]:
-        """The waiting ones, first come first served, that fit in beside those `staying`."""
+        """The waiting ones that fit in beside those `staying`.
+
+        First those with the fewest new tokens, of equals whoever is first in the row.
+        """
         arriving = []
         widest = width(staying)
         while self.waiting:
-            first = self.waiting[0]
+            first = min(self.waiting, key=lambda response: response.new)
             widest = max(widest, len(first))
             if not self.fits(len(staying) + len(arriving) + 1, widest):
                 break
-            arriving.append(self.waiting.popleft())
+            self.waiting.remove(first)
+            arriving.append(first)
 
             # Zeros, because others may go on past this response's limit.
             first.uniforms = np.append(first.numbers(), np.zeros(self.chunk))

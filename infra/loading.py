@@ -29,8 +29,8 @@ from infra.architecture import (
 )
 from infra.errors import UserError
 from infra.hub import prepare_for_hub
-from infra.policy import Policy
-from infra.ranks import device_mesh, shard, this_device
+from infra.policy import Policy, give_float32_head
+from infra.ranks import device_mesh, prefer_expandable_segments, shard, this_device
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 
@@ -87,7 +87,11 @@ def check_end_token(name: str | Path, lm, tokenizer) -> None:
 
 
 def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
-    """(model, tokenizer), whole, on the GPU if there is one. Raises UserError."""
+    """(model, tokenizer), whole, on the GPU if there is one; its logits are float32.
+
+    Raises UserError.
+    """
+    prefer_expandable_segments()
     folder, config, tokenizer = locate(name)
     check_files(name, folder, config, tokenizer)
     lm = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(this_device()).eval()
@@ -95,7 +99,9 @@ def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
     check_end_token(name, lm, tokenizer)
 
     sequences = random_sequences(config.vocab_size)
-    check_sampler(name, lm, sequences, own_logits(lm, sequences))
+    logits = own_logits(lm, sequences)
+    give_float32_head(lm)  # as train.py's sampler has it
+    check_sampler(name, lm, sequences, logits)
     return lm, tokenizer
 
 
@@ -118,6 +124,7 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
 
     policy = Policy(lm, temperature)
     policy.twin = [copy.deepcopy(lm)]
+    give_float32_head(policy.twin[0])
     layers = decoder_layers(lm)
     if recompute:
         recompute_in_backward(lm, layers)

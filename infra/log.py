@@ -72,6 +72,24 @@ def introduce(run, method_flags: type) -> None:
         print(f"{name:10s} {fact}", flush=True)
 
 
+def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
+    """How far the sampler's law is from the scored one: metrics of a step, in nats.
+
+    logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and as the sampler says;
+    without metrics where it does not say. The KL divergence of the sampler from the scored policy
+    is estimated by the mean of r - 1 - log r, r = π_score / π_sampler (Schulman 2020,
+    "Approximating KL divergence"): unbiased, and no term is negative.
+    """
+    if sampled.isnan().all():
+        return {}
+    log_ratio = (logprob - sampled).double()
+    return {
+        "mismatch": float(log_ratio.abs().mean()),
+        "mismatch_max": float(log_ratio.abs().max()),
+        "mismatch_kl": float((log_ratio.expm1() - log_ratio).mean()),
+    }
+
+
 def pace(run, metrics: dict) -> str:
     """Response tokens per second of a step, and the time that is left without evaluations."""
     run.seconds.append(metrics["seconds"])

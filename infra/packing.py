@@ -13,6 +13,7 @@ Shapes: B responses, T tokens of the longest sequence, N packed response tokens.
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -32,6 +33,7 @@ class Rollouts:
     response_length: torch.Tensor  # [B] tokens, the end token included
     truncated: torch.Tensor  # [B] bool: stopped by max_new_tokens, not by an end token
     texts: list[str]  # B decoded responses without special tokens
+    logprobs: list[torch.Tensor]  # B of [tokens] float32: the sampler's log p, on the CPU
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -49,6 +51,7 @@ class Rollouts:
             self.response_length[index],
             self.truncated[index],
             [self.texts[i] for i in index],
+            [self.logprobs[i] for i in index],
         )
 
 
@@ -58,11 +61,15 @@ def pack(
     texts: list[str],
     end_tokens: list[int],
     device: torch.device,
+    logprobs: list[np.ndarray] | None = None,
 ) -> Rollouts:
     """Put each prompt and its response side by side, from column 0 on.
 
     What stands to the right of a response is never read.
+    logprobs: the sampler's log p of each response's tokens; NaN where it does not say.
     """
+    if logprobs is None:
+        logprobs = [np.full(len(response), np.nan, dtype=np.float32) for response in responses]
     prompt_length = torch.tensor([len(prompt) for prompt in prompts], device=device)
     response_length = torch.tensor([len(response) for response in responses], device=device)
     width = int((prompt_length + response_length).max())
@@ -74,7 +81,12 @@ def pack(
 
     truncated = [response[-1] not in end_tokens for response in responses]
     return Rollouts(
-        ids, prompt_length, response_length, torch.tensor(truncated, device=device), texts
+        ids,
+        prompt_length,
+        response_length,
+        torch.tensor(truncated, device=device),
+        texts,
+        [torch.from_numpy(logprob) for logprob in logprobs],
     )
 
 
@@ -87,6 +99,7 @@ def join(parts: list[Rollouts]) -> Rollouts:
         torch.cat([part.response_length for part in parts]),
         torch.cat([part.truncated for part in parts]),
         [text for part in parts for text in part.texts],
+        [logprob for part in parts for logprob in part.logprobs],
     )
 
 
@@ -104,10 +117,12 @@ class TokenBatch:
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
     kept: Rows | None = None  # [N, ...] what the method's record keeps of the hidden states
+    sampled: torch.Tensor | None = None  # [N] the sampler's own log p of the token, nats
 
     advantage: torch.Tensor | None = None  # [N] the response's A, repeated over its tokens
     current: torch.Tensor | None = None  # [N] log π_θ: `logprob`, until an update moves θ
     problems: list[dict] = field(default_factory=list)  # B, as the data set gives them
+    importance: torch.Tensor | None = None  # [N] weights min(π_old / π_sampler, C); None: off
     generator: torch.Generator | None = None  # for methods that draw; fixed by seed and step
     memory: dict = field(default_factory=dict)  # what a method keeps over steps and checkpoints
 
@@ -122,6 +137,8 @@ class TokenBatch:
             entropy=self.entropy[rows],
             token=self.token[rows],
             length=self.length[index],
+            sampled=None if self.sampled is None else self.sampled[rows],
+            importance=None if self.importance is None else self.importance[rows],
             advantage=self.advantage[rows],
             current=current,
             problems=[self.problems[i] for i in index.tolist()] if self.problems else [],

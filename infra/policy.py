@@ -18,12 +18,14 @@ from typing import NamedTuple
 import torch
 from torch.distributed.fsdp import FSDPModule
 
+from infra.cache import free_bytes
 from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows
 from infra.progress import Progress
 from infra.ranks import full_tensor
 from infra.rows import Rows, over_ranks
 
 LOGIT_BLOCK = 2**26  # numbers in a block of logits
+SHARE_FOR_KEPT = 0.7  # of a GPU's free memory, at most, for what is kept of the hidden states
 
 
 class TokenRows(NamedTuple):
@@ -136,10 +138,32 @@ class TokenLogprobs(torch.autograd.Function):
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, accumulated and returned in float32."""
+    """a @ b, accumulated and returned in float32: [m, k], [k, n] -> [m, n]."""
     if a.is_cuda and a.dtype != torch.float32:
         return torch.mm(a, b, out_dtype=torch.float32)
-    return (a @ b).float()
+    return a.float() @ b.float()
+
+
+class Float32Head(torch.nn.Linear):
+    """An LM head whose logits are float32 whatever the dtype of its weights, by `product`.
+
+    For the sampler: what is drawn then follows the law that is scored, by `Head.logits`.
+    """
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[..., H] -> [..., V] float32."""
+        logits = product(hidden.flatten(0, -2), self.weight.T)
+        if self.bias is not None:
+            logits += self.bias
+        return logits.unflatten(0, hidden.shape[:-1])
+
+
+def give_float32_head(lm: torch.nn.Module) -> None:
+    """Put a Float32Head of the same weights in the place of the model's head."""
+    old = lm.get_output_embeddings()
+    new = Float32Head(old.in_features, old.out_features, bias=False, device="meta")
+    new.weight, new.bias = old.weight, old.bias
+    lm.set_output_embeddings(new)
 
 
 class Policy(torch.nn.Module):
@@ -242,7 +266,7 @@ def old_log_probabilities(
     rollouts: Rollouts,
     plan: list[MiniBatch],
     keep: Callable | None = None,
-    budget_gb: float = 8.0,
+    budget_gb: float = 30.0,
 ) -> TokenBatch:
     """One forward pass of θ_old over all responses: log π_old and entropies, packed.
 
@@ -282,14 +306,19 @@ def old_log_probabilities(
         token=torch.cat([rollouts.response_ids(i) for i in range(len(rollouts))]),
         length=length,
         kept=kept,
+        sampled=torch.cat(rollouts.logprobs).to(length.device),
     )
 
 
 def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
-    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16."""
+    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16.
+
+    In host memory where they exceed budget_gb, or what the GPU can spare.
+    """
     shape = (count, *values.shape[1:])
     if values.device.type == "cpu":
         return torch.empty(shape)
-    if 2 * count * values.shape[1:].numel() <= budget_gb * 1e9:  # bfloat16 takes 2 bytes
+    needed = 2 * count * values.shape[1:].numel()  # bfloat16 takes 2 bytes
+    if needed <= min(budget_gb * 1e9, SHARE_FOR_KEPT * free_bytes(values.device)):
         return torch.empty(shape, dtype=torch.bfloat16, device=values.device)
     return torch.empty(shape, dtype=torch.bfloat16, pin_memory=True)

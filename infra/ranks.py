@@ -56,6 +56,7 @@ def start_ranks() -> tuple[int, int]:
     # torchrun's store outlives a restart: the new ranks must not meet the addresses of dead ones.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
 
+    prefer_expandable_segments()
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(this_device())
@@ -66,6 +67,16 @@ def start_ranks() -> tuple[int, int]:
         backend, store=store, rank=rank, world_size=world, timeout=timedelta(days=7)
     )
     return rank, world
+
+
+def prefer_expandable_segments() -> None:
+    """Let torch grow its segments of GPU memory, unless the environment says how to allocate.
+
+    Caches of responses change their size between any two chunks of sampling: fixed segments would
+    not fit the next ones. Read when the GPU is first used, so it must be set before.
+    """
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 def end_ranks() -> None:

@@ -1,5 +1,6 @@
 """infra/packing.py: responses side by side, packed tokens, and the micro-batches of every rank."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,7 +23,8 @@ RESPONSES = [[20, 21, END], [22, 23, 24, 25], [END]]
 
 @pytest.fixture
 def rollouts():
-    return pack(PROMPTS, RESPONSES, ["a", "b", "c"], [END, 2], CPU)
+    logprobs = [np.arange(len(response), dtype=np.float32) for response in RESPONSES]
+    return pack(PROMPTS, RESPONSES, ["a", "b", "c"], [END, 2], CPU, logprobs)
 
 
 def rollouts_of(lengths, prompt_length=4):
@@ -60,6 +62,7 @@ def same(a: Rollouts, b: Rollouts) -> bool:
         and a.prompt_length.tolist() == b.prompt_length.tolist()
         and a.truncated.tolist() == b.truncated.tolist()
         and a.texts == b.texts
+        and [len(x) for x in a.logprobs] == [len(x) for x in b.logprobs]
     )
 
 
@@ -67,6 +70,8 @@ def test_pick_takes_responses_in_the_order_asked_for(rollouts):
     picked = rollouts.pick([2, 0])
     wanted = pack([PROMPTS[2], PROMPTS[0]], [RESPONSES[2], RESPONSES[0]], ["c", "a"], [END], CPU)
     assert same(picked, wanted)
+    assert [x.tolist() for x in picked.logprobs] == [[0], [0, 1, 2]]
+    assert all(x.isnan().all() for x in wanted.logprobs)  # of a sampler that does not tell
 
 
 def test_join_undoes_pick_whatever_the_widths(rollouts):
@@ -96,6 +101,8 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
         entropy=torch.arange(6.0) + 10,
         token=torch.arange(6) + 20,
         length=length,
+        sampled=torch.arange(6.0) + 30,
+        importance=torch.arange(6.0) + 40,
         advantage=torch.tensor([1.0, 1, -1, -1, -1, 0]),
         problems=[{"answer": "a"}, {"answer": "b"}, {"answer": "c"}],
         memory={"kept": 1},
@@ -106,6 +113,8 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
     assert part.entropy.tolist() == [15, 10, 11]
     assert part.token.tolist() == [25, 20, 21]
     assert part.length.tolist() == [1, 2]
+    assert part.sampled.tolist() == [35, 30, 31]
+    assert part.importance.tolist() == [45, 40, 41]
     assert part.advantage.tolist() == [0, 1, 1]
     assert part.current is current
     assert part.problems == [{"answer": "c"}, {"answer": "a"}]

@@ -9,7 +9,15 @@ from torch.autograd import grad
 import toy
 from infra import policy as policy_module
 from infra.packing import plan_mini_batches
-from infra.policy import Head, Policy, TokenLogprobs, old_log_probabilities, token_logprobs
+from infra.policy import (
+    Head,
+    Policy,
+    TokenLogprobs,
+    give_float32_head,
+    old_log_probabilities,
+    product,
+    token_logprobs,
+)
 from methods import row_proxy
 
 
@@ -165,6 +173,38 @@ def test_token_logprobs_entropy_of_a_certain_token_is_zero():
     head = Head(torch.tensor([[1.0], [-1.0]]))
     logprob, entropy = token_logprobs(hidden, head, torch.tensor([0]), with_entropy=True)
     assert logprob.item() == entropy.item() == 0
+
+
+# ---- the sampler's head ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_float32_head_gives_the_logits_that_are_scored(base, batch, bias):
+    """In bfloat16, to the last bit: from the same hidden states Head and sampler draw one law."""
+    model = copy.deepcopy(base[0]).bfloat16()
+    if bias:
+        model.lm_head.bias = torch.nn.Parameter(torch.randn(model.config.vocab_size).bfloat16())
+    plain = copy.deepcopy(model)
+    give_float32_head(model)
+    with torch.no_grad():
+        hidden = model.base_model(batch.ids).last_hidden_state
+        ours = model(batch.ids).logits
+        rounded = plain(batch.ids).logits
+    assert ours.dtype == torch.float32
+    assert rounded.dtype == torch.bfloat16
+    scored = Policy(plain).lm_head().logits(hidden.flatten(0, 1))
+    assert torch.equal(ours.flatten(0, 1), scored)
+    assert not torch.equal(ours, rounded.float())
+    torch.testing.assert_close(ours, rounded.float(), rtol=0.02, atol=0.02)
+    assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_product_of_bfloat16_is_accumulated_and_kept_in_float32():
+    g = torch.Generator().manual_seed(0)
+    a = torch.randn(5, 64, generator=g).bfloat16()
+    b = torch.randn(64, 7, generator=g).bfloat16()
+    expected = (a.double() @ b.double()).float()
+    torch.testing.assert_close(product(a, b), expected, rtol=1e-5, atol=1e-5)
 
 
 # ---- old log-probabilities -------------------------------------------------------------------
