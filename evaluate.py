@@ -31,6 +31,7 @@ import torch
 from torch import distributed as dist
 
 from infra.architecture import refuse_length
+from infra.choices import choice
 from infra.errors import UserError
 from infra.files import read_json, read_lines, write_aside, write_lines
 from infra.flags import (
@@ -49,7 +50,7 @@ from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
 from infra.ranks import leave, start_ranks
 from infra.responses import append_responses, check_fingerprint, saved_responses, unfinished
 from rollout import never, rollout
-from verify import grade
+from verify import reward
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -105,6 +106,13 @@ GROUPS = list(Config.__bases__)  # each under its heading in --help
 
 
 # ---- averages ------------------------------------------------------------------------------------
+
+
+def grade(response: str, problem: dict) -> float:
+    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter."""
+    if problem.get("choice"):
+        return float(choice(response) == problem["answer"])
+    return reward(response, problem["answer"])
 
 
 def sample_grades(

@@ -27,7 +27,7 @@ import methods
 import toy
 from ablations import AblationFlags
 from delta import delta_coefficients
-from evaluate import sample_grades
+from evaluate import grade, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights
 from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
@@ -68,7 +68,6 @@ from infra.ranks import end_ranks, leave, on_first_rank, start_ranks, this_devic
 from infra.rows import over_ranks
 from methods import METHODS, Method
 from rollout import rollout
-from verify import grade
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 

@@ -16,12 +16,12 @@ import torch
 import ablations
 import toy
 import train
+from evaluate import grade
 from grpo import group_advantages
 from infra.packing import Rollouts, TokenBatch, packed_rows, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
 from methods import METHODS, Method
 from rollout import rollout
-from verify import grade
 
 MICRO_BATCH = 8192  # tokens
 

@@ -18,7 +18,6 @@ import toy
 import train
 from benchmarks.tables import table_line
 from benchmarks.timing import ratios, spread
-from verify import grade
 
 STEPS = 6  # of a round; the first does not count
 UPDATES = 4  # of a step
@@ -66,7 +65,7 @@ def theirs(folder: str, steps: int) -> tuple[list[float], list[float]]:
     def reward(completions, answer, **_):
         grades = []
         for text, gold in zip(completions, answer, strict=True):
-            grades.append(grade(text, {"answer": gold}))
+            grades.append(reward(text, gold))
         rewards.append(statistics.mean(grades))
         return grades
 

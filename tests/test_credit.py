@@ -19,8 +19,8 @@ from benchmarks.credit import (
     weights_of,
 )
 from benchmarks.credit_study import Case, measured, rank_correlation
+from evaluate import grade
 from methods import row_proxy
-from verify import grade
 
 RESULTS = Path(__file__).parent.parent / "results" / "credit.csv"
 

@@ -21,6 +21,7 @@ from toy_runs import contents, refusal
 import evaluate
 import toy
 from evaluate import (
+    grade,
     grade_benchmark,
     mann_whitney,
     mann_whitney_exact,
@@ -57,6 +58,17 @@ TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
 
 
 # ---- averages ------------------------------------------------------------------------------------
+
+
+def test_grade_takes_a_letter_for_multiple_choice_and_an_answer_otherwise():
+    assert grade("\\boxed{C}", {"answer": "C", "choice": True}) == 1.0
+    assert grade("\\boxed{\\text{(C)} 5}", {"answer": "C", "choice": True}) == 1.0
+    assert grade("\\boxed{B}", {"answer": "C", "choice": True}) == 0.0
+    assert grade("no idea", {"answer": "C", "choice": True}) == 0.0
+
+    assert grade("\\boxed{0.5}", {"answer": "1/2"}) == 1.0
+    assert grade("\\boxed{0.5}", {"answer": "1/2", "choice": False}) == 1.0
+    assert grade("\\boxed{0.6}", {"answer": "1/2"}) == 0.0
 
 
 @pytest.mark.parametrize("row", TABLE_1.splitlines())

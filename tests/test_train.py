@@ -34,13 +34,13 @@ from toy_runs import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
+from evaluate import grade
 from grpo import group_advantages
 from infra.errors import Interrupted, UserError
 from infra.packing import pack
 from infra.policy import Policy, old_log_probabilities
 from methods import METHODS, Method
 from train import overlong_penalty
-from verify import grade
 
 
 def graded_in_turn(monkeypatch, grades):

@@ -1,0 +1,102 @@
+"""Where expressions with free names are compared: points many enough and wide enough.
+
+Floors, absolute values and signs tell two expressions apart only beyond some number, or at odd n,
+or below 0. So the points have both signs, both parities, small and large numbers, and numbers
+between and beyond those that occur in the two answers.
+"""
+
+import math
+import random
+from fractions import Fraction
+
+MAX_BREAKS = 7
+LEAST_POINTS = 12
+WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real number
+PARTS = [Fraction(i, n) for n in (5, 7, 11) for i in range(1, n)]  # of a region
+
+
+class Points:
+    """Random values of free names. Point 0, 1, 2 ... are the same for both answers.
+
+    The numbers c that occur in the two answers cut the positive numbers into regions, as does 1;
+    beyond the last there are two more, up to 4 c and up to 1000 c. At two points of three every
+    name is somewhere: it goes through all regions with both signs, in an order of its own. At the
+    third all names are between 0 and 1, or all positive integers, in turn: roots, logarithms and
+    binomial coefficients are often defined only there.
+    """
+
+    def __init__(self, seed: str, numbers: set[Fraction]):
+        self.draw = random.Random(ascii(seed))
+        breaks = sorted(c for c in numbers if 0 < c < 10**6 and c != 1)
+        if len(breaks) > MAX_BREAKS:
+            breaks = sorted(self.draw.sample(breaks, MAX_BREAKS))
+        last = max([Fraction(3), *breaks])
+        edges = sorted({Fraction(0), Fraction(1), *breaks, 4 * last, 1000 * last})
+        self.regions = list(zip(edges, edges[1:], strict=False))
+        self.decks = {}  # name -> its regions with signs, shuffled
+        self.values = {}  # (name, point) -> its value there
+
+    def wanted(self) -> int:
+        """How many points it takes a name to go through all its regions, with both signs."""
+        return max(LEAST_POINTS, 3 * len(self.regions))
+
+    def variable(self, name: str, point: int) -> Fraction:
+        key = (name, point)
+        if key not in self.values:
+            self.values[key] = self.drawn(name, point)
+        return self.values[key]
+
+    def function(self, name: str, arguments: tuple, point: int) -> Fraction:
+        """The value of an unknown function, one for each of its arguments' values."""
+        key = (name, arguments, point)
+        if key not in self.values:
+            self.values[key] = Fraction(self.draw.randint(-10_000, 10_000), 101)
+        return self.values[key]
+
+    def drawn(self, name: str, point: int) -> Fraction:
+        turn, third = divmod(point, 3)
+        sign = 1
+        if third < 2:
+            low, high, sign = self.card(name, 2 * turn + third)
+        elif turn % 2 == 0:
+            low, high = Fraction(0), Fraction(1)
+        else:
+            low, high = self.draw.choice(self.regions)
+
+        value = self.between(low, high)
+        is_whole = third == 1 or (third == 2 and turn % 2 == 1)
+        if name in WHOLE or (is_whole and max(1, math.ceil(low)) <= high):
+            value = self.integer(value, low, high, odd=point % 2 == 1)
+        return sign * value
+
+    def card(self, name: str, position: int) -> tuple[Fraction, Fraction, int]:
+        """A region and a sign, from a deck that is shuffled once and then goes around.
+
+        Every round begins one card later, so that a region gets fractions and integers in turn.
+        """
+        if name not in self.decks:
+            deck = [(low, high, sign) for low, high in self.regions for sign in (1, -1)]
+            self.draw.shuffle(deck)
+            self.decks[name] = deck
+        deck = self.decks[name]
+        rounds, place = divmod(position, len(deck))
+        return deck[(place + rounds) % len(deck)]
+
+    def between(self, low: Fraction, high: Fraction) -> Fraction:
+        """A number between low and high, both >= 0: of a wide region more often a small one."""
+        part = self.draw.choice(PARTS)
+        if high > 100 * low > 0:
+            ratio = min(float(high / low), 1e9)
+            return low * round(ratio ** float(part)) + part
+        return low + (high - low) * part
+
+    def integer(self, value: Fraction, low: Fraction, high: Fraction, odd: bool) -> Fraction:
+        """A positive integer near `value`, in the region and of that parity if there is one."""
+        nearest = max(1, math.ceil(low), math.floor(value))
+        if nearest % 2 == odd:
+            return Fraction(nearest)
+        if nearest + 1 <= high:
+            return Fraction(nearest + 1)
+        if nearest - 1 >= max(1, low):
+            return Fraction(nearest - 1)
+        return Fraction(nearest)

@@ -1,0 +1,219 @@
+"""verify.py over all gold answers of tests/data/answers.jsonl: what keeps the meaning earns 1, what
+changes it earns 0.
+
+tests/data/golds.jsonl lists these golds, with labels made by hand: `form`, what a gold is; `value`,
+the same for golds that are the same answer; `open`, the same for golds of which it is a matter of
+opinion (30° and 30, the list 13, 169 and the number 13,169).
+"""
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+import rewritings
+
+import verify
+
+DATA = Path(__file__).parent / "data"
+GOLDS = [json.loads(line) for line in (DATA / "golds.jsonl").read_text().splitlines()]
+ANSWERS = [json.loads(line) for line in (DATA / "answers.jsonl").read_text().splitlines()]
+SEEDS = 200
+
+# Rewritings of everything that has a meaning, and of what a right answer may look like.
+ALL = sorted({entry["form"] for entry in GOLDS} - {"undefined"})
+NUMBERS = ("number", "value")
+LISTED = ("list", "tuple", "interval", "set", "named values")
+
+
+def golds(*forms: str) -> list[str]:
+    return [entry["gold"] for entry in GOLDS if entry["form"] in forms]
+
+
+def boxed(answer: str) -> str:
+    return f"\\boxed{{{answer}}}"
+
+
+def earned(rewrite, forms, gold_to_response=boxed) -> dict[float, list[str]]:
+    """The rewritten golds by what they earn, each as "rewritten for gold"."""
+    rewards = {0.0: [], 1.0: []}
+    for gold in golds(*forms):
+        for text in rewrite(gold):
+            earns = verify.reward(gold_to_response(text), gold)
+            rewards[earns].append(f"{text} for {gold}")
+    assert rewards[0.0] or rewards[1.0]
+    return rewards
+
+
+# ---- the table of golds --------------------------------------------------------------------------
+
+
+def test_golds_are_those_of_the_labelled_table():
+    assert {entry["gold"] for entry in GOLDS} == {pair["gold"] for pair in ANSWERS}
+    assert len({entry["gold"] for entry in GOLDS}) == len(GOLDS)
+
+
+# ---- what keeps the meaning ----------------------------------------------------------------------
+
+SAME = [
+    ("delimiters", [form for form in ALL if form != "quantity"]),
+    ("surroundings", ALL),
+    ("fraction_sizes", ALL),
+    ("bracket_sizes", [form for form in ALL if form != "text"]),
+    ("spaces_around_signs", [form for form in ALL if form != "text"]),
+    ("minus_signs", ALL),
+    ("products", ALL),
+    ("brace_of_powers", ("value", "family", "equation", "inequality")),
+    ("spaces_after_commas", LISTED),
+    ("sums_and_products", NUMBERS),
+    ("commuted_sums", NUMBERS),
+    ("slashes", NUMBERS),
+    ("name_on_the_left", (*NUMBERS, "quantity", "infinity", "set", "tuple", "ratio")),
+    ("label_on_the_left", NUMBERS),
+    ("words_behind", NUMBERS),
+    ("approximations", ("number",)),
+    ("equal_fractions", ("number",)),
+    ("decimals", ("number",)),
+    ("percents", ("number",)),
+    ("thousands", ("number",)),
+    ("mixed_numbers", ("number",)),
+    ("another_order", ("list",)),
+    ("set_in_another_order", ("set",)),
+    ("joined_by_words", ("list",)),
+    ("larger_fractions", ("tuple", "interval", "set")),
+    ("named_tuple", ("tuple",)),
+    ("interval_as_chain", ("interval",)),
+    ("equation_of_differences", ("equation",)),
+    ("mirrored_inequality", ("inequality",)),
+    ("negated_inequality", ("inequality",)),
+    ("other_matrix_brackets", ("matrix",)),
+]
+
+
+@pytest.mark.parametrize("name, forms", SAME)
+def test_reward_is_1_for_a_gold_that_is_written_otherwise(name, forms):
+    missed = earned(getattr(rewritings, name), forms)[0.0]
+    assert not missed, f"{len(missed)} missed: {missed[:20]}"
+
+
+RESPONSES = [
+    ("boxed_in_a_sentence", ALL),
+    ("stated_without_a_box", (*NUMBERS, "tuple", "interval", "set", "equation", "ratio")),
+    ("two_boxes", ("list",)),
+]
+
+
+@pytest.mark.parametrize("name, forms", RESPONSES)
+def test_reward_is_1_for_a_response_around_a_gold(name, forms):
+    missed = earned(getattr(rewritings, name), forms, gold_to_response=str)[0.0]
+    assert not missed, f"{len(missed)} missed: {missed[:20]}"
+
+
+# ---- what changes the meaning --------------------------------------------------------------------
+
+CHANGED = [
+    ("first_number_plus_one", ALL),
+    ("last_number_plus_one", ALL),
+    ("hedges", ALL),
+    ("other_values", NUMBERS),
+    ("other_rationals", ("number",)),
+    ("without_a_member", ("list", "named values")),
+    ("set_without_a_member", ("set",)),
+    ("tuple_without_a_member", ("tuple", "interval")),
+    ("swapped_members", ("tuple", "interval")),
+    ("glued_members", ("list", "tuple", "interval", "set")),
+    ("misnamed_tuple", ("tuple",)),
+    ("other_interval_brackets", ("interval",)),
+    ("part_of_a_union", ("union",)),
+    ("other_right_side", ("equation",)),
+    ("value_of_the_right_side", ("equation",)),
+    ("other_relation", ("inequality",)),
+    ("other_matrices", ("matrix",)),
+    ("reversed_ratio", ("ratio",)),
+    ("other_words", ("word",)),
+]
+
+
+@pytest.mark.parametrize("name, forms", CHANGED)
+def test_reward_is_0_for_a_gold_whose_value_is_changed(name, forms):
+    credited = earned(getattr(rewritings, name), forms)[1.0]
+    assert not credited, f"{len(credited)} false credits: {credited[:20]}"
+
+
+def test_reward_is_0_for_a_response_that_does_not_settle_on_the_gold():
+    credited = earned(rewritings.other_boxes, ALL, gold_to_response=str)[1.0]
+    assert not credited, f"{len(credited)} false credits: {credited[:20]}"
+
+
+def test_reward_is_0_for_what_is_undefined():
+    for gold in golds("undefined"):
+        assert verify.reward(boxed(gold), gold) == 0.0, gold
+
+
+# ---- every gold against every gold ---------------------------------------------------------------
+
+
+@pytest.fixture
+def remembered(monkeypatch):
+    """Normalising is most of the time of a comparison, and every gold is compared 700 times."""
+    monkeypatch.setattr(verify, "normalise", functools.cache(verify.normalise))
+
+
+def representatives() -> list[dict]:
+    """One gold for each value: the first."""
+    first = {}
+    for entry in GOLDS:
+        if entry["form"] != "undefined":
+            first.setdefault(entry.get("value", entry["gold"]), entry)
+    return list(first.values())
+
+
+def test_is_equivalent_of_golds_with_the_same_value():
+    first = {entry["gold"]: entry for entry in GOLDS}
+    missed = []
+    for entry in GOLDS:
+        other = first[entry.get("value", entry["gold"])]["gold"]
+        if entry["form"] == "undefined":
+            continue
+        if not verify.is_equivalent(entry["gold"], other):
+            missed.append(f"{entry['gold']} for {other}")
+        if not verify.is_equivalent(other, entry["gold"]):
+            missed.append(f"{other} for {entry['gold']}")
+    assert not missed
+
+
+def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
+    """All pairs. An equation is never the prediction: m + n = 12 may label the answer 12."""
+    entries = representatives()
+    credited = []
+    for i, a in enumerate(entries):
+        for b in entries[i + 1 :]:
+            if "open" in a and a.get("open") == b.get("open"):
+                continue
+            prediction, gold = (b, a) if a["form"] == "equation" else (a, b)
+            if verify.is_equivalent(prediction["gold"], gold["gold"]):
+                credited.append(f"{prediction['gold']} for {gold['gold']}")
+    assert not credited, f"{len(credited)} false credits: {credited[:40]}"
+
+
+# ---- the points ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["value", "others"])
+def test_every_gold_equals_itself_whatever_points_are_drawn(form, remembered):
+    """With 200 seeds, where a variable is drawn. A value is compared with a sum of its own."""
+    missed = []
+    for entry in GOLDS:
+        gold = entry["gold"]
+        is_value = entry["form"] == "value"
+        if is_value != (form == "value") or entry["form"] == "undefined":
+            continue
+        if not rewritings.has_variable(gold):
+            continue
+
+        prediction = f"0+({gold})" if is_value else gold
+        for seed in range(SEEDS):
+            if not verify.is_equivalent(prediction, gold, seed=str(seed)):
+                missed.append(f"{gold} with seed {seed}")
+                break
+    assert not missed, f"{len(missed)} golds are not always themselves: {missed}"
