@@ -1,0 +1,402 @@
+"""A clean Python that forks, and the supervisors that it forks: one for each program.
+
+Started by client.py as a script. It imports the standard library only, enters its namespaces, says
+what it could do, and then forks a supervisor for every connection that it is handed. It reads no
+job itself, so that nothing of a program is left for the next. The supervisor forks the program's
+process, feeds and measures it from outside, and sends one answer.
+"""
+
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+import program  # noqa: E402
+import seccomp  # noqa: E402
+import walls  # noqa: E402
+
+sys.path.pop()
+
+WARM = """ast atexit bisect collections copy datetime decimal fractions functools heapq io itertools
+json math operator random re statistics string threading time traceback types typing""".split()
+LENGTH = 8  # bytes that say how long a message is
+ERRORS_KEPT = 4000  # characters from the end of what a program writes to standard error
+TICK = 0.05  # seconds between two looks at a program's clock, at most
+
+
+# ---- messages between client.py and a supervisor -------------------------------------------------
+
+
+def send(channel: socket.socket, message: dict) -> None:
+    content = json.dumps(message).encode()
+    channel.sendall(len(content).to_bytes(LENGTH, "big") + content)
+
+
+def receive(channel: socket.socket) -> dict:
+    """Raises EOFError where the other side has gone."""
+    return json.loads(received(channel, int.from_bytes(received(channel, LENGTH), "big")))
+
+
+def received(channel: socket.socket, count: int) -> bytes:
+    content = bytearray()
+    while len(content) < count:
+        part = channel.recv(min(count - len(content), 2**20))
+        if not part:
+            raise EOFError
+        content += part
+    return bytes(content)
+
+
+# ---- the server ----------------------------------------------------------------------------------
+
+
+def serve(door: socket.socket, settings: dict):
+    """Fork a supervisor for each connection that comes through `door`, until it closes.
+
+    Returns in the process of a program alone: (its job, its connection for calls).
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that have ended vanish at once
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(door, 1, 2)
+        if not message:
+            os._exit(0)
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            door.close()
+            return supervise(settings, *map(connection, descriptors))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def connection(descriptor: int) -> socket.socket:
+    return socket.socket(fileno=descriptor)
+
+
+def enter(settings: dict) -> dict:
+    """Put up the walls that settings allow and the kernel has: {"namespaces": ..., "filter": ...}.
+
+    Each is True, or the reason why it is missing.
+    """
+    missing = {}
+    if not settings["filter"]:
+        missing["filter"] = "switched off"
+    elif not seccomp.known_machine():
+        missing["filter"] = f"not written for {os.uname().machine}"
+    else:
+        missing["filter"] = failure(filter_this)
+
+    missing["namespaces"] = "switched off"
+    if settings["namespaces"]:
+        missing["namespaces"] = failure(walls.enter_namespaces)
+        if not missing["namespaces"]:
+            walls.enter_namespaces()
+    if missing["namespaces"]:
+        walls.leave_root()
+    return {name: reason or True for name, reason in missing.items()}
+
+
+def filter_this() -> None:
+    walls.prctl(walls.NO_NEW_RIGHTS, 1)
+    seccomp.install(walls.libc, strict=True)
+
+
+def failure(attempt) -> str:
+    """Why `attempt` fails in a process of its own; empty where it does not."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            attempt()
+            reason = ""
+        except OSError as error:
+            reason = str(error)
+        os.write(write, reason.encode())
+        os._exit(0)
+    os.close(write)
+    _, status = os.waitpid(child, 0)
+    with open(read) as file:
+        reason = file.read()
+    return reason or ("" if status == 0 else f"ended with status {status}")
+
+
+# ---- the supervisor of one program ---------------------------------------------------------------
+
+
+def supervise(settings: dict, channel: socket.socket, calls: socket.socket | None = None):
+    """Run the job that comes through `channel`, answer there, and end.
+
+    calls: where the calls of a `calls` or `script` job come from or go to, when another process
+    makes or answers them. Returns in the process of the program alone, as `serve`.
+    """
+    try:
+        job = receive(channel)
+        if settings["namespaces"]:
+            walls.separate()
+        folder = walls.HOME if settings["namespaces"] else tempfile.mkdtemp()
+        watch = Watch(job, calls)
+        supervisor = os.getpid()
+        watch.pid = os.fork()
+        if watch.pid == 0:
+            channel.close()
+            become_program(settings, job, watch, folder, supervisor)
+            return {name: job[name] for name in ("kind", "text", "prelude")}, watch.theirs
+        outcome = watch.until_end(channel)
+        if not settings["namespaces"]:
+            shutil.rmtree(folder, ignore_errors=True)
+        send(channel, outcome)
+    except (EOFError, ConnectionError):
+        pass  # nobody waits for the answer any more
+    except Exception as error:
+        send(channel, {"broken": f"{type(error).__name__}: {error}"})
+    os._exit(0)
+
+
+def become_program(settings: dict, job: dict, watch: "Watch", folder: str, supervisor: int) -> None:
+    """In the new process: its own session, streams, folder and limits; then no way back."""
+    os.setsid()
+    if watch.ours:
+        watch.ours.close()
+    for descriptor, own in ((watch.stdin, 0), (watch.stdout[1], 1), (watch.stderr[1], 2)):
+        os.dup2(descriptor, own)
+    kept = watch.theirs.fileno() if watch.theirs else -1
+    for descriptor in os.listdir("/proc/self/fd"):
+        if int(descriptor) > 2 and int(descriptor) != kept:
+            close(int(descriptor))
+
+    if settings["namespaces"]:
+        walls.furnish()
+    os.chdir(folder)
+    processes = walls.PROCESSES
+    if not settings["counts_own"]:
+        processes += walls.processes_of_user()
+    walls.limit(job["cpu_seconds"], job["memory_mb"], processes)
+    walls.stay_on_this_core()
+    walls.give_up_rights()
+    if settings["filter"]:
+        seccomp.install(walls.libc, strict=not settings["namespaces"])
+    if not settings["namespaces"] and os.getppid() != supervisor:
+        os._exit(1)  # it ended before its end could be ours
+
+
+def close(descriptor: int) -> None:
+    try:
+        os.close(descriptor)
+    except OSError:  # the one that listed them
+        pass
+
+
+class Watch:
+    """A program's streams and clocks, seen from its supervisor."""
+
+    def __init__(self, job: dict, calls: socket.socket | None):
+        self.job = job
+        self.pid = 0
+        self.started = time.monotonic()
+        self.stdin = os.memfd_create("stdin")
+        with open(self.stdin, "wb", closefd=False) as file:
+            file.write(job.get("input", "").encode("utf-8", "surrogateescape"))
+        os.lseek(self.stdin, 0, os.SEEK_SET)
+        self.stdout = os.pipe()
+        self.stderr = os.pipe()
+
+        self.theirs = calls
+        self.ours = None
+        if job["kind"] == "calls" and calls is None:
+            self.ours, self.theirs = socket.socketpair()
+        self.waiting = list(job.get("calls", []))  # calls that are still to be made, as texts
+        self.replies = []
+        self.reply = bytearray()  # as far as it has come
+        self.unsent = b""  # of the present call
+        self.asked = False  # whether a reply is due
+        self.cpu_before = 0.0  # seconds used before the present call
+
+        self.output = bytearray()
+        self.errors = bytearray()
+        self.stopped = ""  # why it was, or will be, killed
+
+    def until_end(self, channel: socket.socket) -> dict:
+        """Watch the program until it ends or is killed; the answer for client.py."""
+        for descriptor in (self.stdin, self.stdout[1], self.stderr[1]):
+            os.close(descriptor)
+        if self.theirs:
+            self.theirs.close()
+
+        readers = {self.stdout[0]: self.read_output, self.stderr[0]: self.read_errors}
+        ended = os.pidfd_open(self.pid)
+        poll = select.poll()
+        for descriptor in (*readers, ended, channel.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        if self.ours:
+            self.ours.setblocking(False)
+            readers[self.ours.fileno()] = self.read_reply
+            poll.register(self.ours, select.POLLIN)
+            self.next_call()
+
+        alive = True
+        while alive and not self.stopped:
+            self.look_at_clocks()
+            self.send_call()
+            for descriptor, _ in poll.poll(1000 * self.pause()):
+                if descriptor == ended:
+                    alive = False
+                elif descriptor == channel.fileno():
+                    self.stopped = "cancelled"
+                elif not readers[descriptor]():
+                    poll.unregister(descriptor)
+        return self.finish(list(readers))
+
+    def finish(self, descriptors: list[int]) -> dict:
+        """Kill what is left, read what is left, and say how it went."""
+        kill_group(self.pid)
+        _, status, usage = os.wait4(self.pid, 0)
+        for descriptor in descriptors:
+            os.set_blocking(descriptor, False)
+        while self.read_output() and len(self.output) <= self.job["output_bytes"]:
+            pass
+        while self.read_errors():
+            pass
+        while self.ours and self.read_reply():
+            pass
+        if len(self.output) > self.job["output_bytes"]:
+            self.stopped = self.stopped or "output"
+        return {
+            "stopped": self.stopped,
+            "code": os.waitstatus_to_exitcode(status),
+            "output": self.output[: self.job["output_bytes"]].decode("utf-8", "replace"),
+            "errors": self.errors.decode("utf-8", "replace"),
+            "replies": self.replies,
+            "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "seconds": time.monotonic() - self.started,
+        }
+
+    # Each reader says whether there may be more to come.
+
+    def read_output(self) -> bool:
+        part = read(self.stdout[0])
+        self.output += part
+        if len(self.output) > self.job["output_bytes"]:
+            self.stopped = "output"
+        return bool(part)
+
+    def read_errors(self) -> bool:
+        part = read(self.stderr[0])
+        self.errors = (self.errors + part)[-ERRORS_KEPT:]
+        return bool(part)
+
+    def read_reply(self) -> bool:
+        """Part of the reply to the present call; a whole one lets the next call go."""
+        part = read(self.ours.fileno())
+        self.reply += part
+        while b"\n" in self.reply and self.asked:
+            line, _, rest = self.reply.partition(b"\n")
+            self.replies.append(line.decode("utf-8", "replace"))
+            self.reply = rest
+            self.next_call()
+        if len(self.reply) > self.job["output_bytes"]:
+            self.stopped = "output"
+        return bool(part)
+
+    def next_call(self) -> None:
+        """Ask for the next call, or hang up after the last."""
+        self.cpu_before = self.cpu_seconds()
+        self.asked = bool(self.waiting)
+        if not self.waiting:
+            hang_up(self.ours)
+            return
+        self.unsent = self.waiting.pop(0).encode() + b"\n"
+        self.send_call()
+
+    def send_call(self) -> None:
+        """As much of the present call as the program takes; it may never read."""
+        if not self.unsent:
+            return
+        try:
+            sent = self.ours.send(self.unsent)
+        except (BlockingIOError, ConnectionError):
+            sent = 0
+        self.unsent = self.unsent[sent:]
+
+    def look_at_clocks(self) -> None:
+        if self.cpu_seconds() - self.cpu_before > self.job["cpu_seconds"]:
+            self.stopped = "cpu"
+        elif time.monotonic() - self.started > self.job["wall_seconds"]:
+            self.stopped = "wall"
+
+    def pause(self) -> float:
+        """Seconds until the clocks have to be looked at again."""
+        cpu_left = self.job["cpu_seconds"] - (self.cpu_seconds() - self.cpu_before)
+        wall_left = self.job["wall_seconds"] - (time.monotonic() - self.started)
+        longest = 0.002 if self.unsent else TICK
+        return min(max(cpu_left, 0.005), max(wall_left, 0.005), longest)
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the program has used, all threads together."""
+        try:
+            return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process
+        except OSError:  # it has ended
+            return self.cpu_before
+
+
+def hang_up(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:  # the other side has hung up
+        pass
+
+
+def read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 2**16)
+    except (BlockingIOError, ConnectionResetError):
+        return b""
+
+
+def kill_group(pid: int) -> None:
+    """The program and, with it, all of its namespace or its process group."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has ended, or has not made its group yet
+            pass
+
+
+# ---- start ---------------------------------------------------------------------------------------
+
+
+def start():
+    """Put up the walls, tell client.py what stands, and serve; returns as `serve`."""
+    door = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    settings = json.loads(sys.argv[1])
+    for name in WARM:
+        importlib.import_module(name)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        there = enter(settings)
+    except OSError as error:
+        send(door, {"broken": str(error)})
+        os._exit(1)
+
+    was_root = settings["root"]
+    release = tuple(int(number) for number in os.uname().release.split(".")[:2])
+    held = {name: there[name] is True for name in there}
+    held["counts_own"] = was_root or (held["namespaces"] and release >= (5, 14))
+    send(door, there)
+    if not held["namespaces"] and not held["filter"]:
+        os._exit(1)
+    gc.collect()
+    gc.freeze()
+    return serve(door, held)
+
+
+if __name__ == "__main__":
+    program.run(*start())
