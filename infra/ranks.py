@@ -68,6 +68,19 @@ def start_ranks() -> tuple[int, int]:
     return rank, world
 
 
+def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
+    """work(items), a list of as many, of which each rank does its share; in order, on all ranks."""
+    rank, world = rank_and_world()
+    if world == 1:
+        return work(items)
+    shares = [None] * world
+    dist.all_gather_object(shares, work(items[rank::world]))
+    result = [None] * len(items)
+    for first, share in enumerate(shares):
+        result[first::world] = share
+    return result
+
+
 def end_ranks() -> None:
     """Leave the process group in order: all ranks come here, then its threads end.
 

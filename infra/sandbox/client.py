@@ -42,7 +42,7 @@ class Limits:
 class Outcome:
     """How a program ended."""
 
-    stopped: str  # "", or what it was killed for: cpu, wall, output, cancelled
+    stopped: str  # "", or what it was killed for: cpu, wall, output, answered, cancelled
     code: int  # its exit code; minus the signal that killed it
     output: str
     errors: str  # the end of what it wrote to standard error
