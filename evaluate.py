@@ -48,8 +48,9 @@ from infra.loading import load_model, locate
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
 from infra.ranks import leave, start_ranks
 from infra.responses import append_responses, check_fingerprint, saved_responses, unfinished
+from infra.sandbox.probe import prepare_sandbox
 from rollout import never, rollout
-from verify import grade
+from verify_code import grades
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -140,8 +141,8 @@ def sample_grades(
         in_flight=in_flight,
         stop=stop,
     )
-    grades = [grade(text, problems[i // samples]) for i, text in enumerate(rollouts.texts)]
-    return np.array(grades).reshape(len(problems), samples)  # [P, n]
+    asked = [problem for problem in problems for _ in range(samples)]
+    return np.array(grades(rollouts.texts, asked)).reshape(len(problems), samples)  # [P, n]
 
 
 def summary(grades: np.ndarray) -> dict:
@@ -230,11 +231,9 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
             "run without --regrade"
         )
 
-    grades = np.empty((len(problems), samples))
-    for i, problem in enumerate(problems):
-        for sample in range(samples):
-            grades[i, sample] = grade(saved[i, sample], problem)
-    return grades
+    texts = [saved[i, sample] for i in range(len(problems)) for sample in range(samples)]
+    asked = [problem for problem in problems for _ in range(samples)]
+    return np.array(grades(texts, asked)).reshape(len(problems), samples)
 
 
 # ---- an evaluation -------------------------------------------------------------------------------
@@ -316,6 +315,8 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
         model = locate(config.model)[0]  # a wrong --model is said before any data is fetched
         files = model_fingerprint(model)
     benchmarks = load_benchmarks(config)
+    if rank == 0 and any("tests" in each for every in benchmarks.values() for each in every):
+        prepare_sandbox(config.code_sandbox, first=True)
     if rank == 0:
         lock(folder)
     for name, problems in benchmarks.items():

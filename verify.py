@@ -33,7 +33,7 @@ from infra.latex import NAME, Structure
 def grade(response: str, problem: dict) -> float:
     """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter.
 
-    For evaluation, and through train.training_reward for training.
+    Programming problems, which have tests, are verify_code.grades' to grade.
     """
     if problem.get("choice"):
         return float(choice(response) == problem["answer"])

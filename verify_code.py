@@ -20,8 +20,8 @@ Rules of the comparison:
    classes is equal to nothing.
 4. A program that ends with an error has failed, whatever it printed before.
 
-CPU time decides what takes too long, so that a busy machine fails no right program. A sandbox that
-breaks stops the run (SandboxBroken): no response is right, or wrong, because it could not be graded.
+CPU time decides what takes too long, so that a busy machine fails no right program. A sandbox
+that breaks stops the run (SandboxBroken): no response is right, or wrong, for lack of a grade.
 
 Departures from the paper: (1) it does not say how it runs programs; CPU time of 6 s a test and 1 GB
 are ours, 6 s being LiveCodeBench's.
@@ -76,7 +76,9 @@ def rewards(
     for response, each in zip(responses, tests, strict=True):
         asked[extract_program(response), id(each)] = each
     programs = [program for program, _ in asked]
-    results = client.shared().map(reward_of_program, programs, asked.values(), [limits] * len(asked))
+    results = client.shared().map(
+        reward_of_program, programs, asked.values(), [limits] * len(asked)
+    )
     known = dict(zip(asked, results, strict=True))
     return [known[extract_program(r), id(t)] for r, t in zip(responses, tests, strict=True)]
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -91,10 +91,8 @@ class Job:
 
     def cancel(self) -> Outcome:
         """Have it killed, unless it has ended."""
-        try:
+        with suppress(OSError):  # the supervisor has gone: `outcome` says so
             self.channel.shutdown(socket.SHUT_WR)
-        except OSError:  # the supervisor has gone: `outcome` says so
-            pass
         return self.outcome()
 
 
@@ -142,10 +140,8 @@ class Server:
             except ConnectionError as error:
                 here.close()
                 raise EOFError from error
-        try:
+        with suppress(ConnectionError):  # `outcome` finds the other side gone
             send(here, {**job, **asdict(limits)})
-        except ConnectionError:
-            pass  # `outcome` finds the other side gone
         return Job(here, limits.wall_seconds)
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import suppress
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import program  # noqa: E402
@@ -26,8 +27,10 @@ import walls  # noqa: E402
 
 sys.path.pop()
 
-WARM = """ast atexit bisect collections copy datetime decimal fractions functools heapq io itertools
-json math operator random re statistics string threading time traceback types typing""".split()
+WARM = (
+    "ast atexit bisect collections copy datetime decimal fractions functools heapq io itertools "
+    "json math operator random re statistics string threading time traceback types typing"
+)  # imported once for all programs
 LENGTH = 8  # bytes that say how long a message is
 ERRORS_KEPT = 4000  # characters from the end of what a program writes to standard error
 TICK = 0.05  # seconds between two looks at a program's clock, at most
@@ -170,7 +173,8 @@ def become_program(settings: dict, job: dict, watch: "Watch", folder: str, super
     kept = watch.theirs.fileno() if watch.theirs else -1
     for descriptor in os.listdir("/proc/self/fd"):
         if int(descriptor) > 2 and int(descriptor) != kept:
-            close(int(descriptor))
+            with suppress(OSError):  # the one that listed them is closed already
+                os.close(int(descriptor))
 
     if settings["namespaces"]:
         walls.furnish()
@@ -185,13 +189,6 @@ def become_program(settings: dict, job: dict, watch: "Watch", folder: str, super
         seccomp.install(walls.libc, strict=not settings["namespaces"])
     if not settings["namespaces"] and os.getppid() != supervisor:
         os._exit(1)  # it ended before its end could be ours
-
-
-def close(descriptor: int) -> None:
-    try:
-        os.close(descriptor)
-    except OSError:  # the one that listed them
-        pass
 
 
 class Watch:
@@ -356,10 +353,8 @@ def read(descriptor: int) -> bytes:
 def kill_group(pid: int) -> None:
     """The program and, with it, all of its namespace or its process group."""
     for kill in (os.killpg, os.kill):
-        try:
+        with suppress(ProcessLookupError):  # it has ended, or has not made its group yet
             kill(pid, signal.SIGKILL)
-        except ProcessLookupError:  # it has ended, or has not made its group yet
-            pass
 
 
 # ---- start ---------------------------------------------------------------------------------------
@@ -370,7 +365,7 @@ def start():
     door = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     settings = json.loads(sys.argv[1])
-    for name in WARM:
+    for name in WARM.split():
         importlib.import_module(name)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
