@@ -13,8 +13,9 @@ from infra.sandbox.client import Limits, Sandbox, SandboxBroken
 # What is said of a protection, and what the probing program does to find out that it is missing.
 ATTEMPTS = {
     "no network": "socket.create_connection(('127.0.0.1', facts['port']), timeout=2)",
-    "no sight of other processes": "os.stat(f'/proc/{facts[\\'process\\']}')",
-    "no signals to them": "os.kill(facts['process'], 0)",
+    "no sight of other processes": "os.stat('/proc/%d' % facts['process'])",
+    "no look into our memory": "open('/proc/%d/mem' % facts['process'], 'rb')",
+    "no signals to others": "os.kill(facts['process'], 0)",
     "no file read but Python's": "open(facts['file']).read()",
     "no file written outside its folder": "open(facts['file'] + '-', 'w')",
     "no process of its own": "os.fork() or os._exit(0)",

@@ -144,7 +144,7 @@ def supervise(settings: dict, channel: socket.socket, calls: socket.socket | Non
         job = receive(channel)
         if settings["namespaces"]:
             walls.separate()
-        folder = walls.HOME if settings["namespaces"] else tempfile.mkdtemp()
+        folder = walls.HOME if settings["namespaces"] else tempfile.mkdtemp(prefix="program-")
         watch = Watch(job, calls)
         supervisor = os.getpid()
         watch.pid = os.fork()
