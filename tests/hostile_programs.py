@@ -221,7 +221,7 @@ def talkative() -> dict[str, Hostile]:
             "import os\nfor _ in range(1000): os.write(1, b'x' * 10**7)", "too much output"
         ),
         "gigabytes of errors": Hostile(
-            "import os\nwhile True: os.write(2, b'x' * 10**6)", "CPU time|no end after"
+            "import os\nwhile True: os.write(2, b'x' * 10**6)", "too much output"
         ),
         "gigabytes printed in a call": Hostile(
             "def f(x):\n    while True: print('x' * 10**6)", "too much output", "calls"
@@ -394,8 +394,8 @@ def changing_python() -> dict[str, Hostile]:
             "calls",
         ),
         "a tracer": Hostile(
-            "import sys\ndef t(frame, event, value):\n    frame.f_locals['code'] = 0\n    return t\n"
-            "sys.settrace(t)\ndef f(x): return x",
+            "import sys\ndef t(frame, event, value):\n    frame.f_locals['code'] = 0\n"
+            "    return t\nsys.settrace(t)\ndef f(x): return x",
             ANY,
             "calls",
         ),
@@ -541,7 +541,8 @@ def reaching_out() -> dict[str, Hostile]:
             walls=True,
         ),
         "Python's own files": Hostile(
-            "import os\nfor act in (lambda: open(os.__file__, 'a'), lambda: os.remove(os.__file__),\n"
+            "import os\n"
+            "for act in (lambda: open(os.__file__, 'a'), lambda: os.remove(os.__file__),\n"
             "            lambda: os.chmod(os.__file__, 0o777)):\n"
             "    try: act(); print('done')\n    except OSError: pass\nprint(1)",
             "1 printed",

@@ -101,13 +101,16 @@ class Server:
 
     def __init__(self, namespaces: bool = True, call_filter: bool = True):
         settings = {"namespaces": namespaces, "filter": call_filter, "root": os.geteuid() == 0}
+        environment = {"PYTHONHASHSEED": "0"}
+        if "LD_LIBRARY_PATH" in os.environ:  # some Pythons do not start without it
+            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         self.door, theirs = socket.socketpair()
         with theirs:
             # python -I, but for the seed of hashes, which -I would ignore: with a seed of its own
             # each worker would have sets of texts in another order.
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-P", str(SERVER), json.dumps(settings)],
-                env={"PYTHONHASHSEED": "0"},
+                env=environment,
                 cwd="/",
                 stdin=theirs,
                 stdout=subprocess.DEVNULL,

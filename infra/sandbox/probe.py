@@ -66,7 +66,7 @@ def prepare_sandbox(mode: str, first: bool) -> None:
     reasons = [f"{name}: {why}" for name, why in sandbox.walls.items() if why is not True]
     if missing and mode == "strict":
         raise UserError(
-            f"--code-sandbox strict: programs could break {', '.join(missing)} "
+            f"--code-sandbox strict: this machine lacks {', '.join(missing)} "
             f"({'; '.join(reasons)}): allow user namespaces here, or run without strict"
         )
     if not first:
@@ -75,4 +75,4 @@ def prepare_sandbox(mode: str, first: bool) -> None:
     workers = f"{sandbox.workers} at a time" if sandbox.workers > 1 else "one at a time"
     print(f"programs   run {workers}, with limits of time and memory, and {there}", flush=True)
     if missing:
-        print(f"           NOT protected here: {', '.join(missing)} ({'; '.join(reasons)})")
+        print(f"           missing: {', '.join(missing)} ({'; '.join(reasons)})", flush=True)

@@ -147,11 +147,16 @@ def supervise(settings: dict, channel: socket.socket, calls: socket.socket | Non
         folder = walls.HOME if settings["namespaces"] else tempfile.mkdtemp(prefix="program-")
         watch = Watch(job, calls)
         supervisor = os.getpid()
+        problem, report = os.pipe()
         watch.pid = os.fork()
         if watch.pid == 0:
             channel.close()
-            become_program(settings, job, watch, folder, supervisor)
-            return {name: job[name] for name in ("kind", "text", "prelude")}, watch.theirs
+            return become_program(settings, job, watch, folder, supervisor, report)
+        os.close(report)
+        with open(problem) as file:
+            text = file.read()  # until all walls stand
+        if text:
+            raise RuntimeError(text)
         outcome = watch.until_end(channel)
         if not settings["namespaces"]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -163,18 +168,38 @@ def supervise(settings: dict, channel: socket.socket, calls: socket.socket | Non
     os._exit(0)
 
 
-def become_program(settings: dict, job: dict, watch: "Watch", folder: str, supervisor: int) -> None:
-    """In the new process: its own session, streams, folder and limits; then no way back."""
+def become_program(
+    settings: dict, job: dict, watch: "Watch", folder: str, supervisor: int, report: int
+) -> tuple[dict, socket.socket | None]:
+    """In the new process: put up the walls, and return what is to run behind them.
+
+    Where one cannot be put up, the process ends and the reason goes to `report`.
+    """
+    try:
+        enclose(settings, job, watch, folder, supervisor, report)
+        os.close(report)
+        return {name: job[name] for name in ("kind", "text", "prelude")}, watch.theirs
+    except BaseException as error:
+        os.write(report, f"{type(error).__name__}: {error}".encode())
+        os._exit(1)
+
+
+def enclose(
+    settings: dict, job: dict, watch: "Watch", folder: str, supervisor: int, report: int
+) -> None:
+    """The program's own session, streams, folder and limits; then no way back."""
     os.setsid()
     if watch.ours:
         watch.ours.close()
     for descriptor, own in ((watch.stdin, 0), (watch.stdout[1], 1), (watch.stderr[1], 2)):
         os.dup2(descriptor, own)
-    kept = watch.theirs.fileno() if watch.theirs else -1
-    for descriptor in os.listdir("/proc/self/fd"):
-        if int(descriptor) > 2 and int(descriptor) != kept:
+    kept = {0, 1, 2, report}
+    if watch.theirs:
+        kept.add(watch.theirs.fileno())
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor not in kept:
             with suppress(OSError):  # the one that listed them is closed already
-                os.close(int(descriptor))
+                os.close(descriptor)
 
     if settings["namespaces"]:
         walls.furnish()
@@ -185,10 +210,10 @@ def become_program(settings: dict, job: dict, watch: "Watch", folder: str, super
     walls.limit(job["cpu_seconds"], job["memory_mb"], processes)
     walls.stay_on_this_core()
     walls.give_up_rights()
+    if not settings["namespaces"] and os.getppid() != supervisor:
+        raise RuntimeError("the supervisor has gone")  # before its end could be the program's
     if settings["filter"]:
         seccomp.install(walls.libc, strict=not settings["namespaces"])
-    if not settings["namespaces"] and os.getppid() != supervisor:
-        os._exit(1)  # it ended before its end could be ours
 
 
 class Watch:
@@ -218,6 +243,7 @@ class Watch:
 
         self.output = bytearray()
         self.errors = bytearray()
+        self.error_bytes = 0  # that there were of them
         self.stopped = ""  # why it was, or will be, killed
 
     def until_end(self, channel: socket.socket) -> dict:
@@ -259,7 +285,7 @@ class Watch:
             os.set_blocking(descriptor, False)
         while self.read_output() and len(self.output) <= self.job["output_bytes"]:
             pass
-        while self.read_errors():
+        while self.read_errors() and not self.stopped:
             pass
         while self.ours and self.read_reply():
             pass
@@ -287,6 +313,9 @@ class Watch:
     def read_errors(self) -> bool:
         part = read(self.stderr[0])
         self.errors = (self.errors + part)[-ERRORS_KEPT:]
+        self.error_bytes += len(part)
+        if self.error_bytes > 10 * self.job["output_bytes"]:
+            self.stopped = "output"
         return bool(part)
 
     def read_reply(self) -> bool:

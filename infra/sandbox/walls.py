@@ -160,9 +160,12 @@ def build_root() -> None:
 
 def python_folders() -> list[str]:
     """The folders that a program has to see, none inside another."""
-    wanted = [*SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *sys.path]
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    wanted = [*SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *sys.path, *libraries]
     folders = []
-    for folder in sorted({os.path.abspath(each) for each in wanted if os.path.isdir(each)}):
+    for folder in sorted(
+        {os.path.abspath(each) for each in wanted if each and os.path.isdir(each)}
+    ):
         if not any(folder.startswith(each + "/") for each in folders):
             folders.append(folder)
     return folders
