@@ -16,6 +16,7 @@ rollouts   chunked sampling against one plain generate call, on even, mild and h
 logprobs   blockwise log-probabilities against a full log-softmax at a vocabulary of 151,936
 scaling    how a step grows with responses, their length, the group size and the ranks
 kills      a run killed 20 times and continued, against one left alone (5 minutes)
+programs   programs that the sandbox runs in a second, and the worst latency, with 1 and 2 workers
 gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
 trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside
            requirements.txt, in an environment of its own)
@@ -47,6 +48,7 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "logprobs": "logprobs",
     "scaling": "scaling",
     "kills": "kills",
+    "programs": "programs",
     "gpu": "gpu",
     "trl": "trl_step",
     "trl_delta": "trl_delta",

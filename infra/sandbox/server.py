@@ -176,9 +176,10 @@ def become_program(
     Where one cannot be put up, the process ends and the reason goes to `report`.
     """
     try:
+        to_run = {name: job[name] for name in ("kind", "text", "prelude")}
         enclose(settings, job, watch, folder, supervisor, report)
         os.close(report)
-        return {name: job[name] for name in ("kind", "text", "prelude")}, watch.theirs
+        return to_run, watch.theirs
     except BaseException as error:
         os.write(report, f"{type(error).__name__}: {error}".encode())
         os._exit(1)
