@@ -316,7 +316,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
         files = model_fingerprint(model)
     benchmarks = load_benchmarks(config)
     if rank == 0 and any("tests" in each for every in benchmarks.values() for each in every):
-        prepare_sandbox(config.code_sandbox, first=True)
+        prepare_sandbox(config.code_sandbox)
     if rank == 0:
         lock(folder)
     for name, problems in benchmarks.items():

@@ -311,7 +311,7 @@ def prepare(cfg: "Config") -> Run:
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
     if any("tests" in each for each in problems + held_out):
-        prepare_sandbox(cfg.code_sandbox, first=rank == 0)
+        prepare_sandbox(cfg.code_sandbox)
 
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute)
     ablations.check_model(cfg, policy)

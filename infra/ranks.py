@@ -69,14 +69,24 @@ def start_ranks() -> tuple[int, int]:
 
 
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
-    """work(items), a list of as many, of which each rank does its share; in order, on all ranks."""
+    """work(items), a list of as many, of which each rank does its share; in order, on all ranks.
+
+    Raises a UserError of one rank on every rank.
+    """
     rank, world = rank_and_world()
     if world == 1:
         return work(items)
+    try:
+        mine = work(items[rank::world])
+    except UserError as error:
+        mine = error
     shares = [None] * world
-    dist.all_gather_object(shares, work(items[rank::world]))
+    dist.all_gather_object(shares, mine)
+
     result = [None] * len(items)
     for first, share in enumerate(shares):
+        if isinstance(share, Exception):
+            raise share
         result[first::world] = share
     return result
 

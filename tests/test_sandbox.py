@@ -352,8 +352,8 @@ def test_the_probe_finds_what_is_missing(whole, namespaces_alone, capsys, monkey
 
     monkeypatch.setattr(client, "SHARED", [namespaces_alone])
     with pytest.raises(UserError, match="lacks no process of its own .filter: switched off"):
-        probe.prepare_sandbox("strict", first=True)
-    probe.prepare_sandbox("auto", first=True)
+        probe.prepare_sandbox("strict")
+    probe.prepare_sandbox("auto")
     printed = capsys.readouterr().out
     assert "programs   run one at a time" in printed and "no network" in printed
     assert "missing: no process of its own (filter: switched off)" in printed

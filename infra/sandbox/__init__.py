@@ -4,9 +4,9 @@
         |  a socket
     server.py, one for each worker - a clean Python in namespaces of its own; it only forks
         |  fork, for each program
-    its supervisor, in server.py --- measures time and output from outside, kills, cleans up
+    its supervisor.py -------------- measures time and output from outside, kills, cleans up
         |  fork
-    program.py --------------------- behind the walls of walls.py and filter.py: the program
+    program.py --------------------- behind walls.py and seccomp.py: the program
 
 The last three are started apart from ours, import the standard library only, and are told a
 program and its inputs, never what is expected of it. values.py is how values travel.

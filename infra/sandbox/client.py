@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from infra.errors import UserError
+from infra.sandbox.messages import receive, send
 
 SERVER = Path(__file__).parent / "server.py"
-LENGTH = 8  # bytes that say how long a message is
 GRACE = 30.0  # seconds over its wall clock limit in which a supervisor has to answer
 
 
@@ -49,26 +49,6 @@ class Outcome:
     replies: list[str]  # to the calls, as far as they came
     cpu_seconds: float
     seconds: float
-
-
-def send(channel: socket.socket, message: dict) -> None:
-    content = json.dumps(message).encode()
-    channel.sendall(len(content).to_bytes(LENGTH, "big") + content)
-
-
-def receive(channel: socket.socket) -> dict:
-    """Raises EOFError where the other side has gone."""
-    return json.loads(received(channel, int.from_bytes(received(channel, LENGTH), "big")))
-
-
-def received(channel: socket.socket, count: int) -> bytes:
-    content = bytearray()
-    while len(content) < count:
-        part = channel.recv(min(count - len(content), 2**20))
-        if not part:
-            raise EOFError
-        content += part
-    return bytes(content)
 
 
 class Job:

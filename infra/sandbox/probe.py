@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from infra.errors import UserError
+from infra.ranks import speaks
 from infra.sandbox import client
 from infra.sandbox.client import Limits, Sandbox, SandboxBroken
 
@@ -55,8 +56,8 @@ def protections(sandbox: Sandbox) -> dict[str, bool]:
             raise SandboxBroken("the sandbox for programs cannot run a program") from error
 
 
-def prepare_sandbox(mode: str, first: bool) -> None:
-    """Start this process's sandbox, and print (if `first`) what protects it from programs.
+def prepare_sandbox(mode: str) -> None:
+    """Start this process's sandbox, and print what protects it from programs.
 
     mode: `auto`, or `strict`, which takes no less than all of it. Raises UserError.
     """
@@ -69,7 +70,7 @@ def prepare_sandbox(mode: str, first: bool) -> None:
             f"--code-sandbox strict: this machine lacks {', '.join(missing)} "
             f"({'; '.join(reasons)}): allow user namespaces here, or run without strict"
         )
-    if not first:
+    if not speaks():
         return
     there = ", ".join(name for name, holds in held.items() if holds)
     workers = f"{sandbox.workers} at a time" if sandbox.workers > 1 else "one at a time"

@@ -34,7 +34,15 @@ READY = {}
 exec(PRELUDE, READY)
 del READY["__builtins__"]
 
-OURS = ("program", "seccomp", "syscalls", "values", "walls")  # modules, out of the way
+OURS = (
+    "messages",
+    "program",
+    "seccomp",
+    "supervisor",
+    "syscalls",
+    "values",
+    "walls",
+)  # modules, out of the way
 
 
 def run(job: dict, calls: socket.socket | None) -> None:

@@ -9,6 +9,7 @@ the lower halves of its arguments, and says what becomes of the call.
 
 import ctypes
 import errno
+import functools
 import platform
 import struct
 
@@ -46,6 +47,7 @@ def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) ->
     return struct.pack("=HBBI", code, if_true, if_false, operand)
 
 
+@functools.cache  # built once, by the server
 def build(strict: bool) -> bytes:
     """The filter's instructions for this machine.
 
