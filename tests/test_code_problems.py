@@ -14,10 +14,11 @@ import evaluate
 import toy
 import train
 from infra import problems as problems_module
+from infra import ranks
 from infra.code_problems import CODE_INSTRUCTION, KEYS, unpacked
 from infra.errors import UserError
 from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
-from verify_code import RUNNERS, grades, run_tests
+from verify_code import RUNNERS, SandboxBroken, grades, run_tests
 
 # ---- the known sets ------------------------------------------------------------------------------
 
@@ -249,6 +250,44 @@ def test_tests_that_are_none_get_a_line_with_their_place(name, tmp_path):
 
 def test_kinds_are_those_that_verify_code_runs():
     assert KEYS.keys() == RUNNERS.keys()
+
+
+# ---- ranks ---------------------------------------------------------------------------------------
+
+
+def as_rank_one_of_three(monkeypatch, shares):
+    """infra.ranks as if the other two ranks had sent their shares; None stands for this one's."""
+
+    def gather(into, mine):
+        into[:] = [mine if share is None else share for share in shares]
+
+    monkeypatch.setattr(ranks, "rank_and_world", lambda: (1, 3))
+    monkeypatch.setattr(ranks.dist, "all_gather_object", gather)
+
+
+def test_each_rank_grades_its_share_and_all_get_all(monkeypatch):
+    as_rank_one_of_three(monkeypatch, [[0, 30], None, [20]])
+    asked = []
+
+    def work(items):
+        asked.extend(items)
+        return [10 * item for item in items]
+
+    assert ranks.shared_by_ranks([0, 1, 2, 3], work) == [0, 10, 20, 30]
+    assert asked == [1]
+
+
+def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
+    as_rank_one_of_three(monkeypatch, [[0, 30], None, UserError("broke")])
+    with pytest.raises(UserError, match="broke"):
+        ranks.shared_by_ranks([0, 1, 2, 3], list)
+
+    def broken(items):
+        raise SandboxBroken("here")
+
+    as_rank_one_of_three(monkeypatch, [[0, 30], None, [20]])
+    with pytest.raises(SandboxBroken, match="here"):
+        ranks.shared_by_ranks([0, 1, 2, 3], broken)
 
 
 # ---- whole runs ----------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ class Limits:
     """What a program may use. CPU time decides; the wall clock only ends what sleeps."""
 
     cpu_seconds: float = 6.0  # of a run, or of a call of a function; all threads together
-    wall_seconds: float = 60.0
+    wall_seconds: float = 60.0  # of a run, beside `load` times the CPU time it has used
+    load: float = 10.0
     memory_mb: int = 1024  # of address space
     output_bytes: int = 1_000_000  # or what a test expects, if that is more
 
@@ -125,7 +126,8 @@ class Server:
                 raise EOFError from error
         with suppress(ConnectionError):  # `outcome` finds the other side gone
             send(here, {**job, **asdict(limits)})
-        return Job(here, limits.wall_seconds)
+        cpu_seconds = limits.cpu_seconds * max(1, len(job.get("calls", ())))
+        return Job(here, limits.wall_seconds + limits.load * cpu_seconds)
 
     def close(self) -> None:
         """End it; programs that still run there are killed with their supervisors."""

@@ -89,13 +89,14 @@ def enclose(
             with suppress(OSError):  # the one that listed them is closed already
                 os.close(descriptor)
 
-    if settings["namespaces"]:
-        walls.furnish()
-    os.chdir(folder)
     processes = walls.PROCESSES
     if not settings["counts_own"]:
         processes += walls.processes_of_user()
-    walls.limit(job["cpu_seconds"], job["memory_mb"], processes)
+    if settings["namespaces"]:
+        walls.furnish()
+    os.chdir(folder)
+    runs = max(1, len(job.get("calls", ())))
+    walls.limit(job["cpu_seconds"] * runs, job["memory_mb"], processes)
     walls.stay_on_this_core()
     walls.give_up_rights()
     if not settings["namespaces"] and os.getppid() != supervisor:
@@ -154,9 +155,9 @@ class Watch:
 
         alive = True
         while alive and not self.stopped:
-            self.look_at_clocks()
             self.send_call()
-            for descriptor, _ in poll.poll(1000 * self.pause()):
+            pause = self.look_at_clocks()
+            for descriptor, _ in poll.poll(1000 * pause):
                 if descriptor == ended:
                     alive = False
                 elif descriptor == channel.fileno():
@@ -239,16 +240,16 @@ class Watch:
             sent = 0
         self.unsent = self.unsent[sent:]
 
-    def look_at_clocks(self) -> None:
-        if self.cpu_seconds() - self.cpu_before > self.job["cpu_seconds"]:
+    def look_at_clocks(self) -> float:
+        """Stop the program if it is over a limit; seconds until it may be, at the earliest."""
+        cpu = self.cpu_seconds()
+        cpu_left = self.job["cpu_seconds"] - (cpu - self.cpu_before)
+        wall = self.job["wall_seconds"] + self.job["load"] * cpu
+        wall_left = wall - (time.monotonic() - self.started)
+        if cpu_left < 0:
             self.stopped = "cpu"
-        elif time.monotonic() - self.started > self.job["wall_seconds"]:
+        elif wall_left < 0:
             self.stopped = "wall"
-
-    def pause(self) -> float:
-        """Seconds until the clocks have to be looked at again."""
-        cpu_left = self.job["cpu_seconds"] - (self.cpu_seconds() - self.cpu_before)
-        wall_left = self.job["wall_seconds"] - (time.monotonic() - self.started)
         longest = 0.002 if self.unsent else TICK
         return min(max(cpu_left, 0.005), max(wall_left, 0.005), longest)
 
