@@ -233,10 +233,18 @@ def run_scripts(
             script += f"\ncheck({test['entry_point']})\n"
         of_script, of_program = run_pair(sandbox, program, script, limits)
         if of_script.stopped or of_script.code != 0:
+            check_script(of_script)
             if of_program.stopped != "cancelled":
                 check_end(of_program, limits)
             check_end(of_script, limits)
         yield
+
+
+def check_script(outcome: Outcome) -> None:
+    """Raise SandboxBroken where a script lacks a package: that is no program's fault."""
+    last = outcome.errors.strip().rpartition("\n")[2]
+    if last.startswith("ModuleNotFoundError"):
+        raise SandboxBroken(f"a test's script cannot be run ({excerpt(last)}): install the package")
 
 
 RUNNERS = {"output": run_on_inputs, "function": run_calls, "script": run_scripts}

@@ -3,7 +3,7 @@
 import pytest
 
 import verify_code
-from infra.sandbox.client import Limits
+from infra.sandbox.client import Limits, SandboxBroken
 from infra.sandbox.values import Other, dumps, loads, loads_reply
 from verify_code import (
     Result,
@@ -107,6 +107,14 @@ def test_a_script_may_compute_what_it_expects_and_call_several_functions():
     assert run_tests(program, [test]) == Result(1, 1, "")
     worse = program.replace("0.5", "0.51")
     assert "AssertionError" in run_tests(worse, [test]).stopped
+
+
+def test_a_script_that_lacks_a_package_stops_the_run():
+    """No program could ever pass it. What the program lacks is the program's fault."""
+    with pytest.raises(SandboxBroken, match="No module named 'no_such_package'"):
+        run_tests(ADD, [{"script": "import no_such_package\nassert add(3, 4) == 7"}])
+    lacking = f"import no_such_package\n{ADD}"
+    assert "ModuleNotFoundError" in run_tests(lacking, [{"script": "assert add(3, 4)"}]).stopped
 
 
 def test_values_of_many_types_pass_between_script_and_program():

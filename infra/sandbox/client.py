@@ -20,7 +20,7 @@ from pathlib import Path
 from infra.errors import UserError
 from infra.sandbox.messages import receive, send
 
-SERVER = Path(__file__).parent / "server.py"
+SERVER = Path(__file__).resolve().parent / "server.py"
 GRACE = 30.0  # seconds over its wall clock limit in which a supervisor has to answer
 
 
