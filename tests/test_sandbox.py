@@ -4,6 +4,8 @@ import os
 import re
 import secrets
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -293,6 +295,28 @@ def test_the_servers_end_with_their_sandbox():
     sandbox = Sandbox(2)
     assert len(sandbox_processes() - before) == 2
     sandbox.close()
+    assert not sandbox_processes() - before
+
+
+def test_nothing_survives_a_run_that_is_killed():
+    script = (
+        "from infra.sandbox.client import Limits, Sandbox\n"
+        "sandbox = Sandbox(1)\n"
+        "with sandbox.server() as server:\n"
+        "    job = {'kind': 'run', 'text': 'while True: pass', 'prelude': False}\n"
+        "    job = server.start(job, Limits(cpu_seconds=1000, wall_seconds=1000))\n"
+        "    print('started', flush=True)\n"
+        "    job.outcome()\n"
+    )
+    before = sandbox_processes()
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout.readline() == "started\n"
+        assert sandbox_processes() - before
+        run.kill()
+    deadline = time.monotonic() + 30
+    while sandbox_processes() - before and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not sandbox_processes() - before
 
 
