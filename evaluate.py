@@ -47,10 +47,12 @@ from infra.flags import (
 from infra.identity import data_hash, lock, model_fingerprint, unlock
 from infra.loading import load_model, locate
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
-from infra.ranks import leave, start_ranks
+from infra.ranks import leave, shared_by_ranks, start_ranks
 from infra.responses import append_responses, check_fingerprint, saved_responses, unfinished
+from infra.sandbox.probe import prepare_sandbox
 from rollout import never, rollout
 from verify import reward
+from verify_code import rewards
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -115,6 +117,27 @@ def grade(response: str, problem: dict) -> float:
     return reward(response, problem["answer"])
 
 
+def grades(responses: list[str], problems: list[dict]) -> list[float]:
+    """1.0 or 0.0 for each response: by its problem's tests where it has some, else by `grade`.
+
+    Ranks, where there are several, share the programs, and all get all grades.
+    """
+    result = [0.0] * len(responses)
+    programs = []
+    for i, (response, problem) in enumerate(zip(responses, problems, strict=True)):
+        if problem.get("tests"):
+            programs.append(i)
+        else:
+            result[i] = grade(response, problem)
+
+    def run(mine: list[int]) -> list[float]:
+        return rewards([responses[i] for i in mine], [problems[i]["tests"] for i in mine])
+
+    for i, value in zip(programs, shared_by_ranks(programs, run), strict=True):
+        result[i] = value
+    return result
+
+
 def sample_grades(
     lm,
     tokenizer,
@@ -148,8 +171,8 @@ def sample_grades(
         in_flight=in_flight,
         stop=stop,
     )
-    grades = [grade(text, problems[i // samples]) for i, text in enumerate(rollouts.texts)]
-    return np.array(grades).reshape(len(problems), samples)  # [P, n]
+    asked = [problem for problem in problems for _ in range(samples)]
+    return np.array(grades(rollouts.texts, asked)).reshape(len(problems), samples)  # [P, n]
 
 
 def summary(grades: np.ndarray) -> dict:
@@ -238,11 +261,9 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
             "run without --regrade"
         )
 
-    grades = np.empty((len(problems), samples))
-    for i, problem in enumerate(problems):
-        for sample in range(samples):
-            grades[i, sample] = grade(saved[i, sample], problem)
-    return grades
+    texts = [saved[i, sample] for i in range(len(problems)) for sample in range(samples)]
+    asked = [problem for problem in problems for _ in range(samples)]
+    return np.array(grades(texts, asked)).reshape(len(problems), samples)
 
 
 # ---- an evaluation -------------------------------------------------------------------------------
@@ -324,6 +345,8 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
         model = locate(config.model)[0]  # a wrong --model is said before any data is fetched
         files = model_fingerprint(model)
     benchmarks = load_benchmarks(config)
+    if rank == 0 and any("tests" in each for every in benchmarks.values() for each in every):
+        prepare_sandbox(config.code_sandbox)
     if rank == 0:
         lock(folder)
     for name, problems in benchmarks.items():

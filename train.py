@@ -27,7 +27,7 @@ import methods
 import toy
 from ablations import AblationFlags
 from delta import delta_coefficients
-from evaluate import grade, sample_grades
+from evaluate import grades, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights
 from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
@@ -66,6 +66,7 @@ from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, l
 from infra.progress import Progress
 from infra.ranks import end_ranks, leave, on_first_rank, start_ranks, this_device
 from infra.rows import over_ranks
+from infra.sandbox.probe import prepare_sandbox
 from methods import METHODS, Method
 from rollout import rollout
 
@@ -317,6 +318,8 @@ def prepare(cfg: "Config") -> Run:
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
+    if any("tests" in each for each in problems + held_out):
+        prepare_sandbox(cfg.code_sandbox)
 
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute)
     ablations.check_model(cfg, policy)
@@ -414,7 +417,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
-        rewards += [training_reward(*pair) for pair in zip(part.texts, asked, strict=True)]
+        rewards += training_rewards(part.texts, asked)
 
         groups = [rewards[i : i + G] for i in range(0, len(rewards), G)]
         mixed = [len(set(group)) > 1 for group in groups]
@@ -430,9 +433,9 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     return rollouts, [problems[i] for i in index], rewards, position
 
 
-def training_reward(response: str, problem: dict) -> float:
-    """R of a response: its grade. Another reward for training goes here; evaluation stays."""
-    return grade(response, problem)
+def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
+    """R of each response: its grade. Another reward for training goes here; evaluation stays."""
+    return grades(responses, problems)
 
 
 def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torch.Tensor:

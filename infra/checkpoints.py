@@ -43,6 +43,7 @@ MAY_CHANGE = {
     "dry_run",
     "world_size",
     "gpu_gb",
+    "code_sandbox",
 }
 
 

@@ -130,6 +130,11 @@ class TaskFlags:
         "", "prompt with {problem} in it; default: the chat template with the instruction"
     )
     max_prompt_tokens: AtLeastOne = flag(2048, "longer prompts are dropped, tokens")
+    code_sandbox: str = flag(
+        "auto",
+        "programs run with what protection the machine has, or `strict`, not without all of it",
+        choices=["auto", "strict"],
+    )
 
 
 @dataclass

@@ -124,7 +124,8 @@ def save_samples(
 ) -> None:
     """Append `count` responses, spread over the batch, to samples.jsonl; the first rank's job.
 
-    problems: B; rewards: [B]; weights: [N], shown token by token as `lambda`.
+    problems: B, of which programs' tests, often long, are left out; rewards: [B]; weights: [N],
+    shown token by token as `lambda`.
     """
     rank, _ = rank_and_world()
     if rank > 0:
@@ -135,7 +136,7 @@ def save_samples(
         tokens = [tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
         sample = {
             "step": step,
-            **problems[i],
+            **{name: cell for name, cell in problems[i].items() if name != "tests"},
             "reward": float(rewards[i]),
             "response": rollouts.texts[i],
             "tokens": tokens,

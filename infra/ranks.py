@@ -79,6 +79,29 @@ def prefer_expandable_segments() -> None:
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
+def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
+    """work(items), a list of as many, of which each rank does its share; in order, on all ranks.
+
+    Raises a UserError of one rank on every rank.
+    """
+    rank, world = rank_and_world()
+    if world == 1:
+        return work(items)
+    try:
+        mine = work(items[rank::world])
+    except UserError as error:
+        mine = error
+    shares = [None] * world
+    dist.all_gather_object(shares, mine)
+
+    result = [None] * len(items)
+    for first, share in enumerate(shares):
+        if isinstance(share, Exception):
+            raise share
+        result[first::world] = share
+    return result
+
+
 def end_ranks() -> None:
     """Leave the process group in order: all ranks come here, then its threads end.
 

@@ -19,7 +19,9 @@ def equal(a: str, b: str, seed: str = "") -> bool:
 
 
 @pytest.mark.parametrize("name", ["x", "n"])
-@pytest.mark.parametrize("numbers", [set(), {Fraction(50)}, {Fraction(3), Fraction(7), Fraction(1, 2)}])
+@pytest.mark.parametrize(
+    "numbers", [set(), {Fraction(50)}, {Fraction(3), Fraction(7), Fraction(1, 2)}]
+)
 def test_points_of_one_name_are_in_every_region_with_both_signs(name, numbers):
     for seed in range(SEEDS):
         points = Points(str(seed), numbers)
@@ -145,7 +147,9 @@ def test_equal_takes_an_irrational_number_within_the_tolerance_of_a_rational_one
     assert not evaluator.equal("3.14159", "3.141591", tolerance)
 
 
-@pytest.mark.parametrize("text", ["0/0", "\\frac{x}{0}", "\\frac{1}{x-x}", "\\ln 0", "\\sqrt{-1-x^2}"])
+@pytest.mark.parametrize(
+    "text", ["0/0", "\\frac{x}{0}", "\\frac{1}{x-x}", "\\ln 0", "\\sqrt{-1-x^2}"]
+)
 def test_what_is_undefined_everywhere_is_not_even_itself(text):
     assert not equal(text, text)
 
@@ -194,7 +198,9 @@ def test_an_evaluator_has_one_budget_for_all_it_computes():
         evaluator.pay(FUEL)
 
 
-@pytest.mark.parametrize("text", ["99999^99999", "10^{10^{10}}", "e^{1000}", "\\sqrt{10^{200}+1}", "3000!+" * 200 + "1"])
+@pytest.mark.parametrize(
+    "text", ["99999^99999", "10^{10^{10}}", "e^{1000}", "\\sqrt{10^{200}+1}", "3000!+" * 200 + "1"]
+)
 def test_what_is_too_large_or_too_long_is_unreadable(text):
     with pytest.raises(Unreadable):
         equal(text, f"({text})")

@@ -141,7 +141,8 @@ def test_values_of_infinity():
 
 
 @pytest.mark.parametrize(
-    "text", ["1/0", "0^0", "(-1)!", "\\infty-\\infty", "\\ln0", "0*\\infty", "(1/2)!", "\\tan90\\degree"]
+    "text",
+    ["1/0", "0^0", "(-1)!", "\\infty-\\infty", "\\ln0", "0*\\infty", "(1/2)!", "\\tan90\\degree"],
 )
 def test_values_of_what_is_undefined_are_none(text):
     assert value_of(text) is None
@@ -211,7 +212,21 @@ def test_numbers_in():
     "text",
     [
         *("", "1+", "\\lnx", "(1", "1)", "(1]", "*1", "1 2", "\\unknown", "x^", "\\frac123", "a,b"),
-        *(".", "0^n", "5_1", "7_5", "2.0e9999", "\\sin^{-1}", "f(", "f(1", "x_", "x_{", "x_12", "|x", "\\rfloor"),
+        *(
+            ".",
+            "0^n",
+            "5_1",
+            "7_5",
+            "2.0e9999",
+            "\\sin^{-1}",
+            "f(",
+            "f(1",
+            "x_",
+            "x_{",
+            "x_12",
+            "|x",
+            "\\rfloor",
+        ),
     ],
 )
 def test_read_refuses_what_is_not_in_the_grammar(text):

@@ -274,10 +274,10 @@ def test_two_steps_at_the_true_vocabulary(tmp_path, monkeypatch):
     """A random Qwen3 and responses of 192 tokens, end to end; every other one is called right."""
     turns = itertools.cycle([1.0, 0.0])
 
-    def every_other_is_right(response, problem):
-        return next(turns)
+    def every_other_is_right(responses, problems):
+        return [next(turns) for _ in responses]
 
-    monkeypatch.setattr(train, "grade", every_other_is_right)
+    monkeypatch.setattr(train, "grades", every_other_is_right)
     save_random_qwen3(tmp_path / "model", 256, 2)
     problems = [{"problem": "1+2=?", "answer": "3"}, {"problem": "4+5=?", "answer": "9"}]
     lines = [json.dumps(problem) + "\n" for problem in problems]

@@ -1,4 +1,4 @@
-"""infra/structure.py and infra/labels.py: every kind of structure, and what only names an answer."""
+"""infra/structure.py and infra/labels.py: each kind of structure; what only names an answer."""
 
 import pytest
 
@@ -76,7 +76,15 @@ def test_structure_of_inequalities_rises(text, members):
 
 @pytest.mark.parametrize(
     "text",
-    ["(1", "1,(2", "0<x>1", "5\\text{or 6}", "5\\text{not}", "6\\text{cannot be}", "(" * 50 + ")" * 50],
+    [
+        "(1",
+        "1,(2",
+        "0<x>1",
+        "5\\text{or 6}",
+        "5\\text{not}",
+        "6\\text{cannot be}",
+        "(" * 50 + ")" * 50,
+    ],
 )
 def test_structure_refuses_what_it_cannot_read(text):
     with pytest.raises(Unreadable):
@@ -107,14 +115,47 @@ def test_readings(text, meanings):
 
 # ---- labels --------------------------------------------------------------------------------------
 
-NAMES = ("x", "a_5", "f'", "\\theta", "S_{10}", "f_{\\max}", "AB", "ABC", "\\text{area}", "V_{\\text{cone}}")
+NAMES = (
+    "x",
+    "a_5",
+    "f'",
+    "\\theta",
+    "S_{10}",
+    "f_{\\max}",
+    "AB",
+    "ABC",
+    "\\text{area}",
+    "V_{\\text{cone}}",
+)
 QUANTITIES = (
-    *("f(3)", "f^{-1}(x)", "P(A∪B)", "P(X = 2)", "\\mathbb{E}[X]", "E[X]", "\\gcd(12, 20)", "\\det A"),
+    *(
+        "f(3)",
+        "f^{-1}(x)",
+        "P(A∪B)",
+        "P(X = 2)",
+        "\\mathbb{E}[X]",
+        "E[X]",
+        "\\gcd(12, 20)",
+        "\\det A",
+    ),
     *("\\angle ABC", "|AB|", "|z|", "[ABC]", "[\\triangle ABC]", "\\cos\\theta", "\\sin A", "A:B"),
     *("\\frac{dy}{dx}", "(x,y)", "\\overline{AB}"),
 )
 NO_LABELS = (
-    *("5", "2x", "-x", "x^2", "xy", "x+y", "a+b", "\\frac{a}{b}", "\\frac{x}{2}", "|x|", "|x-1|", "\\sin x"),
+    *(
+        "5",
+        "2x",
+        "-x",
+        "x^2",
+        "xy",
+        "x+y",
+        "a+b",
+        "\\frac{a}{b}",
+        "\\frac{x}{2}",
+        "|x|",
+        "|x-1|",
+        "\\sin x",
+    ),
     *("\\sqrt{x}", "2+3", "", "x=5", "(1,2)", "a" * 200),
 )
 

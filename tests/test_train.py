@@ -47,10 +47,10 @@ def graded_in_turn(monkeypatch, grades):
     """Have train.py grade responses by these numbers, one after the other."""
     numbers = iter(grades)
 
-    def next_grade(response, problem):
-        return next(numbers)
+    def next_grades(responses, problems):
+        return [next(numbers) for _ in responses]
 
-    monkeypatch.setattr(train, "grade", next_grade)
+    monkeypatch.setattr(train, "grades", next_grades)
 
 
 # ---- what a run writes -------------------------------------------------------------------------

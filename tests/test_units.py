@@ -57,7 +57,17 @@ def test_is_dropped(text):
     "text",
     [
         *("or 6", "or more", "not", "isn't it", "cannot be", "at least", "at most", "if n is even"),
-        *("mod 7", "million", "percent", "5", "+ 1", "factorial", "and 3 m", "é", "a b c d e f g h i"),
+        *(
+            "mod 7",
+            "million",
+            "percent",
+            "5",
+            "+ 1",
+            "factorial",
+            "and 3 m",
+            "é",
+            "a b c d e f g h i",
+        ),
     ],
 )
 def test_is_dropped_of_nothing_that_says_more(text):
@@ -66,7 +76,13 @@ def test_is_dropped_of_nothing_that_says_more(text):
 
 @pytest.mark.parametrize(
     "text, unit",
-    [("5 cm", "cm"), ("5cm", "cm"), ("6 m", "m"), ("60 km/h", "km/h"), ("5 square meters", "square meters")],
+    [
+        ("5 cm", "cm"),
+        ("5cm", "cm"),
+        ("6 m", "m"),
+        ("60 km/h", "km/h"),
+        ("5 square meters", "square meters"),
+    ],
 )
 def test_bare_unit_is_found_behind_a_number(text, unit):
     assert re.search(r"(?<=\d)" + units.BARE_UNIT, text)[1] == unit
