@@ -68,12 +68,12 @@ PHRASES = {  # what a problem says for an operation, one of two
     "%": ("modulo ", "remainder by "),
     "min": ("at most ", "cap at "),
     "max": ("at least ", "raise to "),
-    "<": ("is it below ", "below "),
-    "<=": ("is it at most ", "not above "),
-    ">": ("is it above ", "above "),
-    ">=": ("is it at least ", "not below "),
-    "==": ("is it equal to ", "equal to "),
-    "!=": ("is it not equal to ", "not equal to "),
+    "<": ("is it below ", "is it less than "),
+    "<=": ("is it at most ", "is it not above "),
+    ">": ("is it above ", "is it more than "),
+    ">=": ("is it at least ", "is it not below "),
+    "==": ("is it equal to ", "is it "),
+    "!=": ("is it not equal to ", "is it not "),
 }
 OPERATION = {phrase: name for name, phrases in PHRASES.items() for phrase in phrases}
 

@@ -30,7 +30,7 @@ VOCABULARY += CONNECTIVES
 VOCABULARY += ["f(", "): take ", ") = ", "\n", "0", "-", "True", "False"]
 VOCABULARY += ["add ", "plus ", "subtract ", "minus ", "times ", "multiply ", "divide ", "over "]
 VOCABULARY += ["modulo ", "remainder ", "most ", "cap ", "least ", "raise ", "by ", "at ", "to "]
-VOCABULARY += ["is ", "it ", "not ", "below ", "above ", "equal "]
+VOCABULARY += ["is ", "it ", "not ", "below ", "above ", "less ", "more ", "than ", "equal "]
 
 TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
 
