@@ -36,6 +36,7 @@ from toy.code_tokenizer import (
     NAMES,
     OPENING,
     RETURN,
+    SPECIAL,
     VOCABULARY,
 )
 from toy.tokenizer import CONNECTIVES
@@ -273,7 +274,7 @@ def is_right(problem: str, response: str) -> bool:
     FUNCTIONS of two operands; all others are called wrong.
     """
     chain = read(problem)
-    blocks = re.findall(r"```python\n(.*?)\n```", response, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)\n``` *(?:\n|$)", response, re.DOTALL)
     function = re.fullmatch(r"def f\((.*)\):\n    return (.*)", blocks[-1]) if blocks else None
     if not function:
         return False
@@ -327,7 +328,8 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
         return mark
 
     start = tokens.index(OPENING)
-    if is_right(problem, "".join(tokens)):
+    text = "".join(token for token in tokens if token not in SPECIAL)
+    if is_right(problem, text):
         body = len(tokens) - 1 - tokens[::-1].index(RETURN)  # the last one
         decided = [i for i in range(body, len(tokens)) if tokens[i] in CHOICES]
     else:

@@ -18,8 +18,8 @@ HEAD = "def f("
 RETURN = "):\n    return "
 CLOSING = "\n```"
 
-VOCABULARY = ["<pad>", "<eos>", "<unk>"]
-VOCABULARY += [OPENING, HEAD, RETURN, CLOSING]
+SPECIAL = ["<pad>", "<eos>", "<unk>"]  # in no text
+VOCABULARY = SPECIAL + [OPENING, HEAD, RETURN, CLOSING]
 VOCABULARY += [f" {name} " for name in ARITHMETIC + COMPARISONS]
 VOCABULARY += [f"{name}(" for name in BOUNDS]
 VOCABULARY += NAMES + CONSTANTS
@@ -40,7 +40,8 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
     Of the tokens with which a text may go on it takes the longest.
     """
-    longest_first = sorted(VOCABULARY[3:], key=len, reverse=True)
+    words = [token for token in VOCABULARY if token not in SPECIAL]
+    longest_first = sorted(words, key=len, reverse=True)
     pattern = "|".join(re.escape(token) for token in longest_first)
 
     tokenizer = Tokenizer(models.WordLevel(TOKEN_ID, unk_token="<unk>"))
