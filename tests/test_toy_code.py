@@ -6,8 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from toy_runs import read_lines, refusal
 
 import toy
+import train
+from infra.problems import load_problems
 from toy.code_base import NOISE
 from toy.code_task import (
     FUNCTIONS,
@@ -306,6 +309,57 @@ def test_decisive_marks_the_wrong_token_where_it_stands():
 def test_decisive_is_empty_where_nothing_wrong_was_said():
     assert decided("So Now Then ") == []
     assert decided(RIGHT.removesuffix(", c)\n```")) == []
+
+
+# ---- --model toy-code --------------------------------------------------------------------------
+
+
+def test_train_grades_programs_by_their_tests(tmp_path):
+    """One step of the real loop: every reward is that of the program, and an update is made."""
+    size = ["--steps", "1", "--prompts", "8", "--group-size", "4", "--mini-batch", "4"]
+    train.main(["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size])
+
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["truncated"] < 0.5
+    assert row["grad_norm"] > 0
+    samples = read_lines(tmp_path / "samples.jsonl")
+    assert len(samples) == 4
+    for sample in samples:
+        assert sample["reward"] == float(is_right(sample["problem"], sample["response"]))
+
+
+def test_training_and_held_out_problems_are_drawn_apart():
+    held_out = load_problems("toy-code-held-out", seed=3)
+    assert held_out == load_problems("toy-code-held-out", seed=4)
+    assert len(held_out) == 256
+    trained = load_problems("toy-code", seed=3)
+    assert trained != load_problems("toy-code", seed=4)
+
+    # What a program can be is limited: a few come in both.
+    known = {read(each["problem"]) for each in trained}
+    both = sum(read(each["problem"]) in known for each in held_out)
+    assert both < 0.05 * len(held_out)
+
+
+def test_prompts_and_responses_fit_the_defaults():
+    cfg = train.parse_config(["--model", "toy-code"])
+    tokenizer = build_tokenizer()
+    rng = np.random.default_rng(0)
+    for each in problems(500, seed=8):
+        text = demonstration(each["problem"], rng, NOISE) + "<eos>"
+        assert len(tokenizer(each["problem"]).input_ids) <= cfg.max_prompt_tokens
+        assert len(tokenizer(text).input_ids) <= cfg.max_new_tokens
+
+
+@pytest.mark.parametrize("name, value", [("--toy-k", 6), ("--toy-noise", 0.3), ("--toy-filler", 2)])
+def test_flags_of_the_other_toy_are_refused(name, value, capsys):
+    error = refusal(train.main, ["--model", "toy-code", name, value], capsys)
+    assert f"{name} does nothing" in error
+
+
+def test_dry_run_plans_the_code_base(capsys):
+    train.main(["--model", "toy-code", "--dry-run"])
+    assert capsys.readouterr().out.startswith("toy-code: ")
 
 
 # ---- the committed base model ------------------------------------------------------------------
