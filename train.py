@@ -512,13 +512,17 @@ TOY = {  # the defaults under --model toy
     "data": "toy",
     "eval_data": "toy-held-out",
 }
-TOY_CODE = TOY | {
+OF_CODE = {  # where those under --model toy-code differ
     "steps": 80,
     "max_new_tokens": 32,
     "data": "toy-code",
     "eval_data": "toy-code-held-out",
 }
-TOYS = {"toy": TOY, "toy-code": TOY_CODE}
+TOYS = {"toy": TOY, "toy-code": TOY | OF_CODE}
+
+
+def listed(defaults: dict) -> str:
+    return ", ".join(f"{name} {value}" for name, value in defaults.items())
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -530,8 +534,9 @@ def parse_config(argv: list[str] | None = None) -> Config:
         list(Config.__bases__),
         prog="train.py",
         description=__doc__.splitlines()[0],
-        epilog=f"Known names for --data: {', '.join(SOURCES)}. With --model toy the defaults are: "
-        + ", ".join(f"{name} {value}" for name, value in TOY.items()),
+        epilog=f"Known names for --data: {', '.join(SOURCES)}. "
+        f"With --model toy the defaults are: {listed(TOY)}. "
+        f"With --model toy-code they are those, but: {listed(OF_CODE)}",
     )
     given, _ = parser.parse_known_args(argv)
     if given.model in TOYS:
