@@ -45,6 +45,7 @@ from infra.flags import (
     TrainingTaskFlags,
     check_limits,
     flag,
+    refuse_changed,
 )
 from infra.identity import check_places, data_hash, lock, unlock
 from infra.loading import load_policy, locate
@@ -381,6 +382,8 @@ def model_folder(cfg: "Config") -> str | Path:
     """Where the model of --model is: the toy's base, or what the flag says."""
     if cfg.model == "toy":
         return toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+    if cfg.model == "toy-code":
+        return toy.code_base_folder()
     return cfg.model
 
 
@@ -520,6 +523,17 @@ TOY = {  # the defaults under --model toy
     "data": "toy",
     "eval_data": "toy-held-out",
 }
+OF_CODE = {  # where those under --model toy-code differ
+    "steps": 80,
+    "max_new_tokens": 32,
+    "data": "toy-code",
+    "eval_data": "toy-code-held-out",
+}
+TOYS = {"toy": TOY, "toy-code": TOY | OF_CODE}
+
+
+def listed(defaults: dict) -> str:
+    return ", ".join(f"{name} {value}" for name, value in defaults.items())
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -531,12 +545,13 @@ def parse_config(argv: list[str] | None = None) -> Config:
         list(Config.__bases__),
         prog="train.py",
         description=__doc__.splitlines()[0],
-        epilog=f"Known names for --data: {', '.join(SOURCES)}. With --model toy the defaults are: "
-        + ", ".join(f"{name} {value}" for name, value in TOY.items()),
+        epilog=f"Known names for --data: {', '.join(SOURCES)}. "
+        f"With --model toy the defaults are: {listed(TOY)}. "
+        f"With --model toy-code they are those, but: {listed(OF_CODE)}",
     )
     given, _ = parser.parse_known_args(argv)
-    if given.model == "toy":
-        parser.set_defaults(**TOY)
+    if given.model in TOYS:
+        parser.set_defaults(**TOYS[given.model])
     if METHODS[given.method].clips:
         clip_low, clip_high = METHODS[given.method].default_clip
         parser.set_defaults(clip_low=clip_low, clip_high=clip_high)
@@ -547,6 +562,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
         cfg.output_dir = f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
 
     check_limits(cfg)
+    if cfg.model == "toy-code":
+        refuse_changed(cfg, ("toy_k", "toy_noise", "toy_filler"), "toy-code has one base model")
     methods.check_flags(cfg)
     ablations.check_flags(cfg)
     if 0 < cfg.importance_cap < 1:

@@ -169,10 +169,10 @@ class RunFlags:
 class TrainingTaskFlags(TaskFlags):
     _argument_group_name = "task"
 
-    model: str = flag("toy", "`toy`, a local Hugging Face folder or a hub id")
+    model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
     data: str = flag(
         "deepmath",
-        "training problems: toy, a .jsonl, .parquet or .csv file, a known name, a hub id",
+        "training problems: toy, toy-code, a .jsonl, .parquet or .csv file, a known name, a hub id",
     )
     overlong_buffer: WholeNumber = flag(
         0, "tokens before the limit in which the reward falls by up to 1 (released code: 4096)"

@@ -242,6 +242,8 @@ def dry_run(config) -> None:
     name = config.model
     if name == "toy":
         name = toy.base_folder(config.toy_k, config.toy_noise, config.toy_filler)
+    if name == "toy-code":
+        name = toy.code_base_folder()
     _, model_config, _ = locate(name)
     p = plan(
         model_config,

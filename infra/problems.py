@@ -32,7 +32,7 @@ from infra.tables import LOCAL, read_table
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
-TOY_SETS = ("toy", "toy-held-out")
+TOY_SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
 def cell_text(value) -> str:
@@ -162,6 +162,10 @@ def load_problems(
         return toy.problems(8192, seed=2 * seed, k=toy_k)
     if name == "toy-held-out":
         return toy.problems(512, seed=1, k=toy_k)  # odd: no seed of a training set
+    if name == "toy-code":
+        return toy.code_task.problems(2048, seed=2 * seed)
+    if name == "toy-code-held-out":
+        return toy.code_task.problems(256, seed=1)
 
     source = SOURCES.get(name)
     if source is None:
