@@ -9,6 +9,8 @@ credit     which tokens the methods' weights single out on the toy, and how near
            the true policy gradient
 verify     verify.py against math_verify on labelled answers
 memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
+plan       a step of 8B to 70B on 8 to 512 GPUs on paper: memory, bytes sent, seconds
+balance    what padding and ranks in step take of an update, simulated
 overhead   DelTA's coefficients as a share of a training step, and against the released code's extra
            forward passes
 rollouts   chunked sampling against one plain generate call, on even, mild and heavy mixes of
@@ -46,6 +48,8 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "credit": "credit_study",
     "verify": "graders",
     "memory": "memory",
+    "plan": "roofline",
+    "balance": "balance",
     "overhead": "overhead",
     "rollouts": "rollouts",
     "logprobs": "logprobs",

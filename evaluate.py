@@ -7,8 +7,8 @@
 
 Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so the
 same command continues an interrupted run; another model, set or flag is refused there. Ranks share
-the problems, and a response depends on (seed, problem, sample) alone. scores.json holds the
-averages, and what `compare` reads.
+the problems, all benchmarks are sampled together, and a response depends on (seed, problem, sample)
+alone. scores.json holds the averages, and what `compare` reads.
 
 Departures from the paper: (1) a paired bootstrap over problems stands beside App. K's test, whose
 repetitions do not tell how much depends on which problems were asked.
@@ -24,6 +24,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from torch import distributed as dist
 from infra.architecture import refuse_length
 from infra.choices import choice
 from infra.errors import UserError
-from infra.files import read_json, read_lines, write_aside, write_lines
+from infra.files import append_line, read_json, read_lines, write_aside, write_lines
 from infra.flags import (
     AtLeastOne,
     Parser,
@@ -48,9 +49,9 @@ from infra.identity import data_hash, lock, model_fingerprint, unlock
 from infra.loading import load_model, locate
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
 from infra.ranks import leave, shared_by_ranks, start_ranks
-from infra.responses import append_responses, check_fingerprint, saved_responses, unfinished
+from infra.responses import check_fingerprint, missing_responses, saved_responses, unfinished
 from infra.sandbox.probe import prepare_sandbox
-from rollout import never, rollout
+from rollout import Sample, end_tokens, never, respond, rollout, uniforms
 from verify import reward
 from verify_code import rewards
 
@@ -203,52 +204,82 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
     return total / sum(problems)
 
 
-# ---- a benchmark ---------------------------------------------------------------------------------
+# ---- benchmarks ----------------------------------------------------------------------------------
 
 
-def sample_benchmark(
-    lm, tokenizer, problems: list[dict], config: Config, folder: Path, rank: int, world: int
-) -> None:
-    """Append this rank's missing responses to its file in `folder`, a few problems at a time.
+def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, list[dict]], config: Config) -> dict:
+    """The prompts of each benchmark, token ids, by its name.
 
-    Raises UserError if a prompt is longer than --max-prompt-tokens, or with its response longer
-    than the model's positions.
+    Raises UserError if one is longer than --max-prompt-tokens, or with its response longer than
+    the model's positions.
     """
-    kept, prompts = encode_prompts(
-        problems, tokenizer, config.max_prompt_tokens, config.prompt_template
-    )
-    if len(kept) < len(problems):
-        raise UserError(f"{folder.name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
-    refuse_length(lm.config, prompts, config.max_new_tokens)
-
-    folder.mkdir(parents=True, exist_ok=True)
-    saved = saved_responses(folder)
-    mine = [i for i in unfinished(saved, len(problems), config.samples) if i % world == rank]
-
-    # A kill may have left half a line, and the next response must not be glued to it.
-    path = folder / f"responses-{rank}.jsonl"
-    if path.exists():
-        write_lines(path, read_lines(path))
-
-    at_once = max(1, config.rollout_rows // config.samples)
-    for start in range(0, len(mine), at_once):
-        chosen = mine[start : start + at_once]
-        rollouts = rollout(
-            lm,
-            tokenizer,
-            [prompts[i] for i in chosen],
-            chosen,
-            config.samples,
-            max_new_tokens=config.max_new_tokens,
-            temperature=config.temperature,
-            top_p=config.top_p,
-            seed=config.seed,
-            step=0,
-            in_flight=config.rollout_rows,
+    encoded = {}
+    for name, problems in benchmarks.items():
+        kept, prompts = encode_prompts(
+            problems, tokenizer, config.max_prompt_tokens, config.prompt_template
         )
-        append_responses(path, rollouts, chosen, config.samples)
-        done = start + len(chosen)
-        print(f"{folder.name}: rank {rank} has {done} of its {len(mine)} problems", flush=True)
+        if len(kept) < len(problems):
+            raise UserError(f"{name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+        refuse_length(lm.config, prompts, config.max_new_tokens)
+        encoded[name] = prompts
+    return encoded
+
+
+def sample_benchmarks(
+    lm,
+    tokenizer,
+    benchmarks: dict[str, list[dict]],
+    config: Config,
+    folder: Path,
+    rank: int,
+    world: int,
+) -> None:
+    """Sample this rank's missing responses to all benchmarks together, and append each to its file.
+
+    One call of the sampler, so that the ranks' GPUs wait for one long response at the end, and not
+    for one of each benchmark. Raises UserError as `encode_benchmarks`.
+    """
+    encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
+    files = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
+    for path in files.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            # A kill may have left half a line, and the next response must not be glued to it.
+            write_lines(path, read_lines(path))
+
+    wanted = missing_responses(encoded, config.samples, folder, rank, world)
+    jobs = []
+    for each in wanted:
+        name = (config.seed, 0, each.problem, each.sample)  # step 0
+        jobs.append((each.prompt, partial(uniforms, *name, config.max_new_tokens)))
+    ends = end_tokens(lm, tokenizer)
+    tenth = math.ceil(len(jobs) / 10)
+    finished = 0
+
+    def save(i: int, sample: Sample) -> None:
+        nonlocal finished
+        row = {
+            "problem": wanted[i].problem,
+            "sample": wanted[i].sample,
+            "response": tokenizer.decode(sample.tokens, skip_special_tokens=True),
+            "tokens": len(sample.tokens),
+            "truncated": sample.tokens[-1] not in ends,
+        }
+        append_line(files[wanted[i].benchmark], row)
+        finished += 1
+        if finished % tenth == 0 or finished == len(jobs):
+            print(f"rank {rank} has {finished} of its {len(jobs)} responses", flush=True)
+
+    respond(
+        lm,
+        tokenizer,
+        jobs,
+        config.max_new_tokens,
+        config.temperature,
+        config.top_p,
+        config.rollout_rows,
+        done=save,
+    )
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
@@ -355,8 +386,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
 
     if not config.regrade:
         lm, tokenizer = load_model(model, compute_dtype())
-        for name, problems in benchmarks.items():
-            sample_benchmark(lm, tokenizer, problems, config, folder / name, rank, world)
+        sample_benchmarks(lm, tokenizer, benchmarks, config, folder, rank, world)
 
     if world > 1:
         start_ranks()

@@ -122,6 +122,10 @@ def never() -> bool:
     return False
 
 
+def nothing(index: int, sample: Sample) -> None:
+    """The default of `done`: a finished response is not looked at before the last one is there."""
+
+
 def rollout(
     lm,
     tokenizer,
@@ -157,14 +161,9 @@ def rollout(
             samples[problem] += 1
             jobs.append((prompt, numbers))
 
-    ends = end_tokens(lm, tokenizer)
-    if cache_tokens == 0:
-        longest = max(map(len, prompts)) + max_new_tokens
-        cache_tokens = free_cache_tokens(lm, min(in_flight, len(jobs)), longest, top_p)
-
     def sampled(mine: list[Job]) -> list[tuple[Sample, str]]:
-        samples = generate(
-            lm, mine, max_new_tokens, ends, temperature, top_p, in_flight, cache_tokens, stop
+        samples = respond(
+            lm, tokenizer, mine, max_new_tokens, temperature, top_p, in_flight, cache_tokens, stop
         )
         tokens = [sample.tokens for sample in samples]
         texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
@@ -175,9 +174,42 @@ def rollout(
         [prompt for prompt, _ in jobs],
         [sample.tokens for sample, _ in dealt],
         [text for _, text in dealt],
-        ends,
+        end_tokens(lm, tokenizer),
         lm.device,
         [sample.logprob for sample, _ in dealt],
+    )
+
+
+def respond(
+    lm,
+    tokenizer,
+    jobs: list[Job],
+    max_new_tokens: int,
+    temperature: float,
+    top_p: float,
+    in_flight: int,
+    cache_tokens: int = 0,
+    stop: Callable[[], bool] = never,
+    done: Callable[[int, Sample], None] = nothing,
+) -> list[Sample]:
+    """`generate`, given what it has to know of model and tokenizer; all sampling goes through it.
+
+    cache_tokens: 0 for as many as fit in free memory.
+    """
+    if cache_tokens == 0:
+        longest = max((len(prompt) for prompt, _ in jobs), default=0) + max_new_tokens
+        cache_tokens = free_cache_tokens(lm, min(in_flight, len(jobs)), longest, top_p)
+    return generate(
+        lm,
+        jobs,
+        max_new_tokens,
+        end_tokens(lm, tokenizer),
+        temperature,
+        top_p,
+        in_flight,
+        cache_tokens,
+        stop,
+        done,
     )
 
 
@@ -215,11 +247,13 @@ def generate(
     in_flight: int = 256,
     cache_tokens: int = 2**40,
     stop: Callable[[], bool] = never,
+    done: Callable[[int, Sample], None] = nothing,
 ) -> list[Sample]:
     """A response to each job.
 
     Hugging Face `generate` in chunks of CHUNK tokens. Between chunks finished responses leave batch
     and cache and waiting ones take their places, so one long response does not hold up hundreds.
+    done(i, sample) is called once for each job i, soon after its response has finished.
     """
     responses = []
     for prompt, numbers in jobs:
@@ -230,23 +264,24 @@ def generate(
     own_config = lm.generation_config
     lm.generation_config = GenerationConfig()  # a hub model's would change the sampling law
     progress = Progress("sampling", len(jobs) * max_new_tokens)
+    place = {response: i for i, response in enumerate(responses)}
+    samples = [None] * len(jobs)
     unfinished = len(jobs)
     try:
         while unfinished:
             flight.change(lm)
             new, logprob = sample_chunk(lm, flight, ends, temperature, top_p)
-            unfinished -= record_chunk(flight, new, logprob, ends)
+            for response in record_chunk(flight, new, logprob, ends):
+                i = place[response]
+                samples[i] = sample_of(response)
+                done(i, samples[i])
+                unfinished -= 1
             progress.show(*tokens_done(responses))
             if stop():
                 raise Interrupted
     finally:
         lm.generation_config = own_config
         progress.close()
-
-    samples = []
-    for response in responses:
-        tokens = response.tokens[response.prompt_length :]
-        samples.append(Sample(tokens.tolist(), torch.cat(response.logprobs).numpy()))
     return samples
 
 
@@ -255,6 +290,12 @@ def tokens_done(responses: list[Response]) -> tuple[int, int]:
     done = sum(response.new for response in responses)
     rest = sum(response.limit - len(response) for response in responses if not response.finished)
     return done, done + rest
+
+
+def sample_of(response: Response) -> Sample:
+    """What a finished response came to."""
+    tokens = response.tokens[response.prompt_length :].tolist()
+    return Sample(tokens, torch.cat(response.logprobs).numpy())
 
 
 def sample_chunk(
@@ -285,10 +326,12 @@ def sample_chunk(
     return out[:, ids.shape[1] :].cpu(), torch.stack(choose.logprobs, dim=1).cpu()
 
 
-def record_chunk(flight: Flight, new: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> int:
+def record_chunk(
+    flight: Flight, new: torch.Tensor, logprob: torch.Tensor, ends: list[int]
+) -> list[Response]:
     """Append the tokens `new` and their log p, [R, count], to the responses.
 
-    Returns how many of these are finished now.
+    Returns those that are finished now.
     """
     ended = torch.isin(new, torch.tensor(ends))  # [R, count]
     up_to_end = ended.int().argmax(dim=1) + 1  # of the first one
@@ -296,4 +339,4 @@ def record_chunk(flight: Flight, new: torch.Tensor, logprob: torch.Tensor, ends:
 
     for i, response in enumerate(flight.responses):
         response.append(new[i, : size[i]], logprob[i, : size[i]], ends)
-    return sum(response.finished for response in flight.responses)
+    return [response for response in flight.responses if response.finished]

@@ -137,6 +137,7 @@ def train_step(run: "Run", step: int) -> None:
         cfg.micro_batch_tokens,
         run.rank,
         run.world,
+        run.policy.layout,
     )
 
     # log π_old of every token; what the method needs of the hidden states is kept on the way
@@ -245,6 +246,7 @@ def update(
 
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * surrogate).sum() / mini_batch.token_count  # Eq. 8
+            run.policy.reduce_over_nodes(index is batches[-1])
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
             loss -= float(objective.detach())
@@ -322,7 +324,9 @@ def prepare(cfg: "Config") -> Run:
     if any("tests" in each for each in problems + held_out):
         prepare_sandbox(cfg.code_sandbox)
 
-    policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute)
+    policy, tokenizer = load_policy(
+        folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
+    )
     ablations.check_model(cfg, policy)
     loaded = len(problems) + len(held_out)
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)

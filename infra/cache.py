@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from infra.architecture import takes
-from infra.packing import micro_batches
+from infra.balance import deal
 
 SPARE = 64  # columns that a layer has free after it grew, at least; rollout.CHUNK adds as many
 GROWTH = 4  # a layer grows by a quarter of its columns, as far as it may
@@ -110,7 +110,7 @@ def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
 
     cache = None
     computed = []  # in the order of the cache
-    for group in micro_batches(lengths, PREFILL_TOKENS):
+    for group in deal(torch.arange(len(distinct)), lengths, PREFILL_TOKENS, rank=0, world=1):
         some = [distinct[i] for i in group.tolist()]
         new = one_pass(lm, [torch.tensor(key) for key in some])
         cache = new if cache is None else merged(cache, new)

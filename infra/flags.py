@@ -216,6 +216,11 @@ class MemoryFlags:
     recompute: bool = flag(
         True, "recompute activations in the backward pass (ours; a third slower)"
     )
+    packing: bool = flag(
+        True,
+        "on GPUs pack the responses of a micro-batch end to end, instead of padding them (ours)",
+    )
+    compile: bool = flag(False, "torch.compile the layers in training (ours)")
     rollout_rows: AtLeastOne = flag(256, "responses a rank samples at a time at most (ours)")
     proxy_budget_gb: NonNegative = flag(
         30.0,

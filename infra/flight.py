@@ -2,7 +2,8 @@
 
 Sampling waits for the longest response in flight. So finished ones make room at once, as many come
 in as the cache may hold, and where the caches grow too large some step back and wait again: they
-keep their tokens, and only their cache has to be computed anew.
+keep their tokens, and only their cache has to be computed anew. Those that are likely to be long
+come first, so that none of them is left to be sampled alone at the end.
 
     in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 arrives
     in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, steps back
@@ -15,9 +16,12 @@ side.
 Shapes: R responses in flight, L columns of their longest sequence.
 """
 
-from collections import deque
+import math
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import mean
 
 import numpy as np
 import torch
@@ -46,6 +50,10 @@ class Response:
         """Tokens sampled so far."""
         return len(self) - self.prompt_length
 
+    @cached_property
+    def prompt(self) -> tuple[int, ...]:
+        return tuple(self.tokens[: self.prompt_length].tolist())
+
     def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
         """Add `tokens` and their log p, as many as its limit allows; one of `ends` may be last."""
         room = self.limit - len(self)
@@ -65,9 +73,11 @@ class Flight:
     chunk: int  # tokens by which responses grow between two changes
     responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
     cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but their last tokens
+    ended: dict = field(default_factory=lambda: defaultdict(list))  # prompt -> responses' tokens
 
     def change(self, lm) -> None:
         """Finished responses leave, some step back where they must, waiting ones arrive."""
+        self.longest_first()
         staying = self.those_who_stay()
         arriving = self.those_who_arrive(staying)
 
@@ -83,6 +93,23 @@ class Flight:
 
         longest = max(response.limit for response in self.responses)
         let_grow(self.cache, min(longest, self.cache_tokens // len(self.responses)))
+
+    def longest_first(self) -> None:
+        """Sort the waiting ones by how long the responses to their prompts turned out so far.
+
+        Foremost are prompts to which none has ended: theirs are longer than those that have. What
+        is equal in this keeps its order.
+        """
+        for response in self.responses:
+            if response.finished:
+                self.ended[response.prompt].append(response.new)
+        expected = {prompt: mean(lengths) for prompt, lengths in self.ended.items()}
+        in_order = sorted(
+            self.waiting,
+            key=lambda response: expected.get(response.prompt, math.inf),
+            reverse=True,
+        )
+        self.waiting = deque(in_order)
 
     def those_who_stay(self) -> list[Response]:
         """The unfinished ones that still fit; the longest step back."""

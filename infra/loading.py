@@ -17,6 +17,7 @@ from infra.agreement import (
     check_policy,
     check_sampler,
     own_logits,
+    pack_where_equal,
     plain_model,
     random_sequences,
 )
@@ -105,12 +106,20 @@ def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
     return lm, tokenizer
 
 
-def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> tuple:
+def load_policy(
+    name: str,
+    temperature: float = 1.0,
+    recompute: bool = True,
+    packing: bool = True,
+    compiled: bool = False,
+) -> tuple:
     """(sharded Policy, tokenizer): built without memory, then each rank reads its slices.
 
     name: folder or hub id.
     temperature: of sampling and log-probabilities.
     recompute: activation checkpointing per layer.
+    packing: on GPUs pack micro-batches, if the model then gives the same numbers.
+    compiled: torch.compile each layer, as it is trained; the sampler's are not.
     Raises UserError, also where the result is not the model that from_pretrained gives.
     """
     folder, config, tokenizer = locate(name)
@@ -128,6 +137,9 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
     layers = decoder_layers(lm)
     if recompute:
         recompute_in_backward(lm, layers)
+    if compiled:
+        for layer in layers:  # before they are sharded, so that FSDP's hooks stay outside
+            layer.compile(dynamic=True)  # lengths differ from one micro-batch to the next
 
     shard(policy, layers, device_mesh())
     policy.to_empty(device=this_device())
@@ -139,6 +151,8 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
         buffer.copy_(plain.buffers[buffer_name])
     initialise_sharding(policy)
     check_policy(name, policy, plain)
+    if packing and this_device().type == "cuda":
+        pack_where_equal(policy, plain)
     policy.reshard()
     return policy, tokenizer
 

@@ -58,10 +58,11 @@ def introduce(run, method_flags: type) -> None:
     prompt = run.tokenizer.decode(run.prompts[0])
     if len(prompt) > 300:
         prompt = prompt[:150] + " ... " + prompt[-150:]
+    layout = "packed" if run.policy.packed else "padded"
     start = f"after step {run.state.step}" if run.state.step else "from the beginning"
     facts = {
         "model": f"{cfg.model}, {type(run.policy.lm).__name__}, {parameters:,} parameters",
-        "ranks": f"{run.world} on {this_device().type}",
+        "ranks": f"{run.world} on {this_device().type}, micro-batches {layout}",
         "method": " ".join([cfg.method, *changed]),
         "problems": f"{len(run.problems)} for training, {len(run.held_out)} held out, "
         f"{run.dropped} dropped",

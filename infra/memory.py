@@ -47,12 +47,11 @@ from infra.architecture import count_parameters, decoder_layers
 from infra.cache import cache_bytes, cache_room, mlp_width, working_bytes
 from infra.disk import checkpoint_bytes, run_bytes
 from infra.loading import locate
-from infra.policy import LOGIT_BLOCK, SHARE_FOR_KEPT
+from infra.policy import LOGIT_BLOCK_GPU, SHARE_FOR_KEPT
 
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
 NODE = 8  # GPUs of a node at most; shards lie inside a node
-BLOCK = 4 * LOGIT_BLOCK  # bytes of a block of logits in float32
 
 # Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
 # key-value heads, heads of 128, and 151,936 words.
@@ -158,6 +157,11 @@ def layer_bytes(size: Sizes, T: int, c: int) -> int:
     return c * T * (10 * size.hidden + 9 * size.attention + 6 * size.mlp)
 
 
+def block_bytes(size: Sizes, T: int) -> int:
+    """A block of logits in float32."""
+    return 4 * min(LOGIT_BLOCK_GPU, T * size.vocabulary)
+
+
 def update_bytes(size: Sizes, T: int, recompute: bool, c: int) -> float:
     """What an update takes on top of weights, moments and gradients in float32."""
     head = size.vocabulary * size.hidden
@@ -166,7 +170,7 @@ def update_bytes(size: Sizes, T: int, recompute: bool, c: int) -> float:
         kept = c * size.layers * T * size.hidden  # only their inputs
 
     in_a_layer = kept + layer_bytes(size, T, c) + c * head
-    in_the_head = kept + 3 * BLOCK + 8 * head
+    in_the_head = kept + 3 * block_bytes(size, T) + 8 * head
     at_the_end = (c + 4) * size.root
     return gathered_bytes(size, c) + max(in_a_layer, in_the_head, at_the_end)
 
@@ -211,7 +215,7 @@ def plan(
     hidden = responses / world * max_new_tokens * size.hidden * c
     free = gpu_gb * GB - RESERVE - static - gathered_bytes(size, c)
     budget = min(proxy_budget_gb * GB, SHARE_FOR_KEPT * free)
-    scratch = gathered_bytes(size, c) + layer_bytes(size, T, c) / 2 + 3 * BLOCK
+    scratch = gathered_bytes(size, c) + layer_bytes(size, T, c) / 2 + 3 * block_bytes(size, T)
 
     activations = update_bytes(size, T, recompute, c)
 

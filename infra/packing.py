@@ -1,4 +1,4 @@
-"""Responses side by side, their tokens as packed rows, and the micro-batches of a model.
+"""Responses side by side, their tokens as packed rows, and the mini-batches of a step.
 
 A rollout batch is stored as whole sequences (`Rollouts`), because a model reads sequences. The
 maths sees *packed* tokens (`TokenBatch`): one row per response token, no padding, so that a sum
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from infra.balance import PADDED, Layout, deal
 from infra.rows import Rows
 
 
@@ -159,25 +160,6 @@ def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     return start.repeat_interleave(size) + within
 
 
-def micro_batches(length: torch.Tensor, budget: int) -> list[torch.Tensor]:
-    """Split B sequences into groups of at most `budget` tokens after padding.
-
-    Sequences are sorted by `length` [B], so little is padded; a longer one stands alone. With
-    lengths [5, 40, 7] and a budget of 45 the groups are [1] and [2, 0].
-    """
-    groups = []
-    group = []
-    for i in length.argsort(descending=True, stable=True).tolist():
-        longest = int(length[group[0]]) if group else 0
-        if group and longest * (len(group) + 1) > budget:
-            groups.append(group)
-            group = []
-        group.append(i)
-    if group:
-        groups.append(group)
-    return [torch.tensor(group, device=length.device) for group in groups]
-
-
 @dataclass
 class MiniBatch:
     """The responses of one optimiser step, as this rank's micro-batches of response indices.
@@ -204,12 +186,13 @@ def plan_mini_batches(
     budget: int,
     rank: int = 0,
     world: int = 1,
+    layout: Layout = PADDED,
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
-    Old log-probabilities and updates go through the same micro-batches of at most `budget` padded
-    tokens, so the ratio of the first update is 1 to the last bit. Responses are dealt to the ranks
-    by their length, for equal work.
+    Old log-probabilities and updates go through the same micro-batches of at most `budget` tokens,
+    padding included, so the ratio of the first update is 1 to the last bit. Responses are dealt to
+    the ranks for equal work, with `layout`'s idea of it.
     """
     length = rollouts.prompt_length + rollouts.response_length
     plan = []
@@ -218,22 +201,8 @@ def plan_mini_batches(
         plan.append(
             MiniBatch(
                 token_count=int(rollouts.response_length[part].sum()),
-                trained=deal(part[has_advantage], length, budget, rank, world),
-                silent=deal(part[~has_advantage], length, budget, rank, world),
+                trained=deal(part[has_advantage], length, budget, rank, world, layout),
+                silent=deal(part[~has_advantage], length, budget, rank, world, layout),
             )
         )
     return plan
-
-
-def deal(
-    index: torch.Tensor, length: torch.Tensor, budget: int, rank: int, world: int
-) -> list[torch.Tensor]:
-    """This rank's micro-batches of responses `index`, as many as every other rank has."""
-    index = index[length[index].argsort(descending=True, stable=True)]
-    shares = [index[r::world] for r in range(world)]
-    groups = [micro_batches(length[share], budget) for share in shares]
-
-    mine = [shares[rank][group] for group in groups[rank]]
-    empty = index[:0]
-    missing = max(len(some) for some in groups) - len(mine)
-    return mine + [empty] * missing

@@ -22,6 +22,8 @@ from torch.distributed.tensor import DTensor
 from infra.errors import Stop, UserError
 
 GRACE = 10  # seconds in which torchrun ends the other ranks of one that has failed
+NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
+GLOO_LIMIT = timedelta(days=7)  # of one between CPUs
 
 
 def this_device() -> torch.device:
@@ -62,10 +64,11 @@ def start_ranks() -> tuple[int, int]:
         torch.cuda.set_device(this_device())
         backend = "cpu:gloo,cuda:nccl"
 
-    # Ranks that evaluate may finish hours apart, and wait for each other without complaint.
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=world, timeout=timedelta(days=7)
-    )
+    # Ranks that sample finish hours apart, and wait for each other without complaint. Where they
+    # meet (dist.barrier, and what sends objects) goes through the CPU.
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=GLOO_LIMIT)
+    if torch.cuda.is_available():
+        limit_nccl(dist.group.WORLD)
     return rank, world
 
 
@@ -100,6 +103,12 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
             raise share
         result[first::world] = share
     return result
+
+
+def limit_nccl(group) -> None:
+    """Between GPUs an hour's silence is a fault, and ends the run."""
+    # torch has no public way to give two backends two limits.
+    group._get_backend(torch.device("cuda"))._set_default_timeout(NCCL_LIMIT)
 
 
 def end_ranks() -> None:

@@ -60,6 +60,20 @@ def test_the_finished_leave_and_the_longest_step_back():
     assert list(some.waiting) == [first, responses[0]]
 
 
+def test_prompts_with_long_responses_come_first_and_unknown_ones_before_them():
+    """Of prompts of 2, 3, 4 tokens the first two have responses that ended, of 5 and 7."""
+    ended = [response(2, new=5, finished=True), response(3, new=7, finished=True)]
+    going = response(2, new=50)
+    a, b, c, d, e = (response(length) for length in (2, 3, 4, 2, 4))
+    some = flight([a, b, c, d, e], [*ended, going])
+    some.longest_first()
+    assert list(some.waiting) == [c, e, b, a, d]
+
+    some.responses = [response(3, new=1, finished=True), going]  # 7 and 1: 4 in the mean
+    some.longest_first()
+    assert list(some.waiting) == [c, e, a, d, b]
+
+
 def test_arrivals_come_in_order_until_one_does_not_fit():
     staying = [response(new=10)]
     waiting = [response(2), response(3), response(40), response(2)]

@@ -1,15 +1,14 @@
-"""infra/packing.py: responses side by side, packed tokens, and the micro-batches of every rank."""
+"""infra/packing.py: responses side by side, packed tokens, and the mini-batches of every rank."""
 
 import numpy as np
 import pytest
 import torch
 
+from infra.balance import PADDED, Layout
 from infra.packing import (
     Rollouts,
     TokenBatch,
-    deal,
     join,
-    micro_batches,
     pack,
     packed_rows,
     plan_mini_batches,
@@ -124,30 +123,18 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
 # ---- micro-batches ----------------------------------------------------------------------------
 
 
-def test_micro_batches_are_those_of_the_docstring():
-    groups = micro_batches(torch.tensor([5, 40, 7]), 45)
-    assert [group.tolist() for group in groups] == [[1], [2, 0]]
-
-
-def test_micro_batches_cover_all_responses_within_the_budget():
-    length = torch.tensor([5, 40, 7, 7, 90, 12, 1])
-    groups = micro_batches(length, 45)
-    assert sorted(torch.cat(groups).tolist()) == list(range(7))
-    for group in groups:
-        assert len(group) == 1 or int(length[group].max()) * len(group) <= 45
-    assert [4] in [group.tolist() for group in groups]  # longer than the budget: alone
-    assert len(groups) <= 4
-    assert micro_batches(length[:0], 45) == []
-
-
 LENGTHS = [30, 5, 18, 18, 7, 44, 3, 12, 26, 9, 31, 15]
 ADVANTAGES = torch.tensor([1.0, -1, 0, 0, 2, 0, 0.5, -0.5, 0, 0, 0, 0])
 
 
+@pytest.mark.parametrize("layout", [PADDED, Layout(packed=True, equal_at=30.0)])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_plan_mini_batches_covers_each_mini_batch_once_over_the_ranks(world):
+def test_plan_mini_batches_covers_each_mini_batch_once_over_the_ranks(world, layout):
     rollouts = rollouts_of(LENGTHS)
-    plans = [plan_mini_batches(rollouts, ADVANTAGES, 4, 100, rank, world) for rank in range(world)]
+    plans = [
+        plan_mini_batches(rollouts, ADVANTAGES, 4, 100, rank, world, layout)
+        for rank in range(world)
+    ]
     for number, over_ranks in enumerate(zip(*plans, strict=True)):
         responses = range(4 * number, 4 * number + 4)
         trained = [i for plan in over_ranks for group in plan.trained for i in group.tolist()]
@@ -183,21 +170,3 @@ def test_plan_mini_batches_without_any_advantage_trains_nothing():
     for mini_batch in plan_mini_batches(rollouts, torch.zeros(12), 4, 100):
         assert mini_batch.trained == []
         assert sum(len(group) for group in mini_batch.silent) == 4
-
-
-def test_deal_gives_two_ranks_equal_work():
-    """Sorted by length, the responses go to the ranks in turn."""
-    length = torch.tensor([10, 50, 20, 40, 30])
-    index = torch.tensor([4, 3, 2, 1, 0])
-    first = deal(index, length, 60, 0, 2)
-    second = deal(index, length, 60, 1, 2)
-    assert [group.tolist() for group in first] == [[1], [4, 0]]
-    assert [group.tolist() for group in second] == [[3], [2]]
-
-
-def test_deal_fills_up_with_empty_micro_batches():
-    length = torch.tensor([10, 50, 20])
-    index = torch.tensor([2])
-    assert [group.tolist() for group in deal(index, length, 60, 0, 2)] == [[2]]
-    assert [group.tolist() for group in deal(index, length, 60, 1, 2)] == [[]]
-    assert deal(index[:0], length, 60, 0, 2) == []
