@@ -169,7 +169,9 @@ def name_on_the_left(gold: str) -> list[str]:
 def label_on_the_left(gold: str) -> list[str]:
     if has_variable(gold):
         return []
-    labels = ["|AB|", "[ABC]", r"\frac{AB}{CD}", r"\cos\theta", r"\angle ABC", "P(A)", "m+n"]
+    labels = ["|AB|", "[ABC]", r"\cos\theta", r"\angle ABC", "P(A)"]
+    if gold not in ("0", "e", "i"):  # m + n = 0 is a condition
+        labels += ["m+n", r"\frac{AB}{CD}"]
     return [f"{label} = {gold}" for label in labels]
 
 
@@ -449,7 +451,9 @@ def other_rationals(gold: str) -> list[str]:
     value = rational(gold)
     p, q = value.as_integer_ratio()
     changed = [f"{p + 1}/{q}", f"{p}/{q + 1}", f"{-p}/{q}", f"{p}0/{q}", f"{q}/{p}", f"{p},{q}"]
-    changed += [f"({p},{q})", f"[{p},{q}]", f"{p} {q}", rf"{gold}+\frac{{\pi}}{{10^{{12}}}}"]
+    changed += [f"({p},{q})", f"[{p},{q}]", f"{p} {q}"]
+    if "." not in gold:  # a decimal may stand for an irrational number
+        changed.append(rf"{gold}+\frac{{\pi}}{{10^{{12}}}}")
     return [text for text in changed if not is_the_number(text, value)]
 
 
