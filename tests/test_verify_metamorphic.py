@@ -7,7 +7,9 @@ opinion (30° and 30, the list 13, 169 and the number 13,169).
 """
 
 import functools
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -183,17 +185,34 @@ def test_is_equivalent_of_golds_with_the_same_value():
 
 
 def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
-    """All pairs. An equation is never the prediction: m + n = 12 may label the answer 12."""
-    entries = representatives()
+    """All pairs in which an agreement could be an accident, and every tenth of the others.
+
+    An equation is never the prediction: m + n = 12 may label the answer 12. benchmarks/graders.py
+    compares all pairs.
+    """
     credited = []
-    for i, a in enumerate(entries):
-        for b in entries[i + 1 :]:
-            if "open" in a and a.get("open") == b.get("open"):
-                continue
-            prediction, gold = (b, a) if a["form"] == "equation" else (a, b)
-            if verify.is_equivalent(prediction["gold"], gold["gold"]):
-                credited.append(f"{prediction['gold']} for {gold['gold']}")
+    for number, (prediction, gold) in enumerate(pairs_of_golds()):
+        if is_likely(prediction, gold) or number % 10 == 0:
+            if verify.is_equivalent(prediction, gold):
+                credited.append(f"{prediction} for {gold}")
     assert not credited, f"{len(credited)} false credits: {credited[:40]}"
+
+
+def pairs_of_golds() -> Iterator[tuple[str, str]]:
+    """Pairs of golds that are not the same answer, one as a prediction of the other."""
+    for a, b in itertools.combinations(representatives(), 2):
+        if "open" in a and a.get("open") == b.get("open"):
+            continue
+        if a["form"] == "equation":
+            a, b = b, a
+        yield a["gold"], b["gold"]
+
+
+def is_likely(a: str, b: str) -> bool:
+    """Whether points decide about them: both have variables, or one has and the other is 0 to 9."""
+    digits = [gold.isdigit() and len(gold) == 1 for gold in (a, b)]
+    variables = [rewritings.has_variable(gold) for gold in (a, b)]
+    return all(variables) or (any(variables) and any(digits))
 
 
 # ---- the points ----------------------------------------------------------------------------------
@@ -201,7 +220,7 @@ def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
 
 @pytest.mark.parametrize("form", ["value", "others"])
 def test_every_gold_equals_itself_whatever_points_are_drawn(form, remembered):
-    """With 200 seeds, where a variable is drawn. A value is compared with a sum of its own."""
+    """With 200 seeds, where a variable is drawn; with every tenth a value is compared with a sum."""
     missed = []
     for entry in GOLDS:
         gold = entry["gold"]
@@ -211,9 +230,9 @@ def test_every_gold_equals_itself_whatever_points_are_drawn(form, remembered):
         if not rewritings.has_variable(gold):
             continue
 
-        prediction = f"0+({gold})" if is_value else gold
         for seed in range(SEEDS):
+            prediction = f"0+({gold})" if is_value and seed % 10 == 0 else gold
             if not verify.is_equivalent(prediction, gold, seed=str(seed)):
-                missed.append(f"{gold} with seed {seed}")
+                missed.append(f"{prediction} for {gold} with seed {seed}")
                 break
     assert not missed, f"{len(missed)} golds are not always themselves: {missed}"
