@@ -8,6 +8,7 @@ credit.py           which tokens a method singles out, on one batch; credit_stud
 overhead.py, rollouts.py, logprobs.py, scaling.py   speed and memory of the parts, on a CPU
 gpu.py              speed and memory of the parts, on a GPU
 trl_step.py         a step of ours against one of TRL's
+trl_delta.py        README's DelTA inside TRL's trainer, held against ours
 stages.py           the stages of a step, each to be called alone
 scripted.py         responses whose lengths are known before
 timing.py           seconds, alternating, and the growth of a process's peak

@@ -16,7 +16,7 @@ import torch
 import ablations
 import toy
 import train
-from evaluate import grade
+from evaluate import grades
 from grpo import group_advantages
 from infra.packing import Rollouts, TokenBatch, packed_rows, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
@@ -70,7 +70,7 @@ def batch(
     flip: float = 0.0,
     keep: Callable | None = None,
 ) -> GradedBatch:
-    """Sample and grade `group` responses to each problem of the toy.
+    """Sample and grade `group` responses to each problem of the toy, or of the code toy.
 
     limit: longest response, tokens.
     flip: share of the rewards that are turned over before the advantages are taken, at random.
@@ -82,8 +82,7 @@ def batch(
     rollouts = rollout(lm, tokenizer, prompts, numbers, group, limit, seed=seed)
     asked = [problem for problem in problems for _ in range(group)]  # B
 
-    grades = [grade(text, problem) for text, problem in zip(rollouts.texts, asked, strict=True)]
-    rewards = torch.tensor(grades)
+    rewards = torch.tensor(grades(rollouts.texts, asked))
     uniform = torch.rand(len(rewards), generator=torch.Generator().manual_seed(seed))
     flipped = torch.where(uniform < flip, 1 - rewards, rewards)
     advantages = group_advantages(flipped, group)  # [B]
@@ -92,8 +91,14 @@ def batch(
     tokens.problems = asked
     marks = []
     for i, problem in enumerate(asked):
-        marks.append(toy.decisive(problem["problem"], rollouts.response_ids(i)))
+        marks.append(decisive(problem, rollouts.response_ids(i)))
     return GradedBatch(rollouts, tokens, rewards, advantages, torch.cat(marks))
+
+
+def decisive(problem: dict, response_ids: torch.Tensor) -> torch.Tensor:
+    """Which tokens decided the reward, bool [T], by the toy from which the problem is."""
+    task = toy.code_task if "tests" in problem else toy
+    return task.decisive(problem["problem"], response_ids)
 
 
 def packed_tokens(

@@ -4,14 +4,26 @@ Under torchrun every GPU has a process, its *rank*; without it there is one rank
 serves all. Shards lie inside a node; several nodes hold copies (HSDP).
 """
 
+import json
 import os
+import signal
+import sys
+import time
+from collections.abc import Callable
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+
+from infra.errors import Stop, UserError
+
+GRACE = 10  # seconds in which torchrun ends the other ranks of one that has failed
+NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
+GLOO_LIMIT = timedelta(days=7)  # of one between CPUs
 
 
 def this_device() -> torch.device:
@@ -28,6 +40,11 @@ def rank_and_world() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
+def speaks() -> bool:
+    """Whether this is the process that says what all would say, with or without a process group."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
 def start_ranks() -> tuple[int, int]:
     """Start the process group, of one rank without torchrun; (rank, number of ranks)."""
     if dist.is_initialized():
@@ -41,16 +58,57 @@ def start_ranks() -> tuple[int, int]:
     # torchrun's store outlives a restart: the new ranks must not meet the addresses of dead ones.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
 
+    prefer_expandable_segments()
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(this_device())
         backend = "cpu:gloo,cuda:nccl"
 
-    # Ranks that evaluate may finish hours apart, and wait for each other without complaint.
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=world, timeout=timedelta(days=7)
-    )
+    # Ranks that sample finish hours apart, and wait for each other without complaint. Where they
+    # meet (dist.barrier, and what sends objects) goes through the CPU.
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=GLOO_LIMIT)
+    if torch.cuda.is_available():
+        limit_nccl(dist.group.WORLD)
     return rank, world
+
+
+def prefer_expandable_segments() -> None:
+    """Let torch grow its segments of GPU memory, unless the environment says how to allocate.
+
+    Caches of responses change their size between any two chunks of sampling: fixed segments would
+    not fit the next ones. Read when the GPU is first used, so it must be set before.
+    """
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+
+
+def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
+    """work(items), a list of as many, of which each rank does its share; in order, on all ranks.
+
+    Raises a UserError of one rank on every rank.
+    """
+    rank, world = rank_and_world()
+    if world == 1:
+        return work(items)
+    try:
+        mine = work(items[rank::world])
+    except UserError as error:
+        mine = error
+    shares = [None] * world
+    dist.all_gather_object(shares, mine)
+
+    result = [None] * len(items)
+    for first, share in enumerate(shares):
+        if isinstance(share, Exception):
+            raise share
+        result[first::world] = share
+    return result
+
+
+def limit_nccl(group) -> None:
+    """Between GPUs an hour's silence is a fault, and ends the run."""
+    # torch has no public way to give two backends two limits.
+    group._get_backend(torch.device("cuda"))._set_default_timeout(NCCL_LIMIT)
 
 
 def end_ranks() -> None:
@@ -61,6 +119,49 @@ def end_ranks() -> None:
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.barrier()
         dist.destroy_process_group()
+
+
+def on_first_rank(function: Callable, *arguments):
+    """function(*arguments) on rank 0, and what it returned on every rank. All ranks call.
+
+    Raises a UserError or a Stop of rank 0 on every rank: they leave together, with one message.
+    """
+    rank, world = rank_and_world()
+    result = None
+    if rank == 0:
+        try:
+            result = function(*arguments)
+        except (UserError, Stop) as error:
+            result = error
+    if world > 1:
+        told = [result]
+        dist.broadcast_object_list(told)
+        result = told[0]
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def leave(message: str, code: int) -> NoReturn:
+    """Print `message` to standard error and exit with `code`; one of many ranks speaks for all.
+
+    The first rank speaks at once, and torchrun repeats it in the last lines of its own report. It
+    then ends the other ranks by SIGTERM, who have nothing to add to that report. One that is still
+    there after GRACE seconds was alone in its trouble, and speaks for itself. A code above 128
+    stands for a signal, which reaches all ranks: no other needs to speak.
+    """
+    if not speaks() and code > 128:
+        sys.exit(code)
+    if not speaks():
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        time.sleep(GRACE)
+    print(message, file=sys.stderr, flush=True)
+    report = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if report:
+        error = {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}
+        with open(report, "w") as file:
+            json.dump({"message": error}, file)
+    sys.exit(code)
 
 
 def device_mesh() -> DeviceMesh:

@@ -31,6 +31,28 @@ def graded(base):
     return batch(*base, toy.problems(6, seed=5), 4, seed=3)
 
 
+# ---- graded batches ------------------------------------------------------------------------------
+
+
+def test_batch_of_the_code_toy_is_graded_by_its_tests_and_marked_by_its_tokens():
+    problems = toy.code_task.problems(4, seed=5)
+    graded = batch(*toy.code_base_model(), problems, 3, seed=3, limit=32)
+
+    rollouts = graded.rollouts
+    asked = [problem for problem in problems for _ in range(3)]
+    rights = [
+        toy.code_task.is_right(problem["problem"], text)
+        for problem, text in zip(asked, rollouts.texts, strict=True)
+    ]
+    assert graded.rewards.tolist() == [float(right) for right in rights]
+
+    marks = graded.decisive.split(rollouts.response_length.tolist())
+    for i, problem in enumerate(asked):
+        expected = toy.code_task.decisive(problem["problem"], rollouts.response_ids(i))
+        assert torch.equal(marks[i], expected)
+        assert rights[i] or marks[i].sum() <= 1
+
+
 # ---- auc and ranks -------------------------------------------------------------------------------
 
 

@@ -7,12 +7,14 @@ import pytest
 import torch
 from toy_runs import SMALL, read_lines, small_config, train_steps
 
+import toy
 import train
 from infra import log as log_module
 from infra.log import (
     hint_without_signal,
     introduce,
     log,
+    mismatch,
     pace,
     plot_curves,
     report,
@@ -52,6 +54,25 @@ def test_log_prints_the_step_of_all_and_the_pace_and_keeps_neither(tmp_path, cap
     assert read_lines(tmp_path / "metrics.jsonl")[0].keys() <= METRICS[1].keys()
 
 
+def test_mismatch_is_the_distance_of_two_laws():
+    """Four draws in the proportions of the sampler's law: the estimate is then its KL, exactly."""
+    scored = torch.tensor([0.4, 0.4, 0.2])
+    sampler = torch.tensor([0.25, 0.5, 0.25])
+    drawn = torch.tensor([0, 1, 1, 2])
+    found = mismatch(scored.log()[drawn], sampler.log()[drawn])
+    kl = (sampler * (sampler / scored).log()).sum()
+    assert found["mismatch_kl"] == pytest.approx(float(kl), rel=1e-5)
+    ratios = (scored / sampler).log().abs()[drawn]
+    assert found["mismatch"] == pytest.approx(float(ratios.mean()), rel=1e-5)
+    assert found["mismatch_max"] == pytest.approx(float(ratios.max()), rel=1e-5)
+    same = mismatch(scored.log(), scored.log())
+    assert set(same.values()) == {0.0}
+
+
+def test_mismatch_with_a_sampler_that_does_not_tell_is_no_metric():
+    assert mismatch(torch.zeros(3), torch.full((3,), torch.nan)) == {}
+
+
 def test_pace_takes_the_time_left_from_the_last_twenty_steps():
     run = SimpleNamespace(cfg=SimpleNamespace(prompts=2, group_size=4, steps=130), seconds=[])
     run.seconds += [1000.0] * 5 + [2.0] * 19
@@ -71,12 +92,18 @@ def test_hint_without_signal_is_given_once_after_ten_steps_without_a_side(capsys
 
 
 def test_introduce_says_what_the_run_is(tmp_path, capsys):
-    cfg = small_config(tmp_path / "run", "--method", "delta", "--K", "2", steps=3)
+    three = tmp_path / "three.jsonl"
+    problems = [*toy.problems(2, seed=1), *toy.problems(1, seed=1, k=9)]
+    three.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    flags = ["--method", "delta", "--K", "2", "--eval-data", str(three)]
+    limit = ["--max-prompt-tokens", "15"]  # 13 in a problem of 5 operations, 21 in one of 9
+    cfg = small_config(tmp_path / "run", *flags, *limit, steps=3)
     run = train.prepare(cfg)
     introduce(run, train.TrainingMethodFlags)
     printed = capsys.readouterr().out
     assert "method     delta --K 2\n" in printed
     assert "102,528 parameters" in printed
+    assert "problems   48 for training, 2 held out, 1 dropped\n" in printed
     assert run.problems[0]["problem"] in printed
     assert f"folder     {cfg.output_dir}, from the beginning" in printed
 

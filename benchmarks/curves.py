@@ -1,0 +1,136 @@
+"""Runs of train.py overlaid: python -m benchmarks.curves RUN RUN ... [--output curves.png]
+
+RUN is an --output-dir. Runs that differ in their seed alone are one line, the mean, in a band, the
+95 % t-interval over seeds. A line has the name of its method, and the settings in which it differs
+from the other lines.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.statistics import half_width
+from infra.checkpoints import MAY_CHANGE
+from infra.errors import UserError
+from infra.files import read_json, read_lines
+from infra.flags import spelled
+from methods import METHODS
+
+PANELS = (
+    ("reward", "share right", "training reward"),
+    ("eval_accuracy", "share right", "held-out accuracy"),
+    ("response_length", "tokens", "response length"),
+    ("entropy", "nats per token", "entropy"),
+)
+
+# One colour and one kind of line for each label, legible without colour, too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", "-.", ":")
+
+
+def read_run(folder: Path) -> tuple[dict, list[dict]]:
+    """(settings that make it another run, metrics). Raises UserError where there is no run."""
+    if not (folder / "config.json").exists():
+        raise UserError(f"{folder} holds no run of train.py: it has no config.json")
+    config = read_json(folder / "config.json", "method", "seed")
+    metrics = read_lines(folder / "metrics.jsonl", "step")
+    if not metrics:
+        raise UserError(f"{folder} has no metrics yet: wait for its first step")
+    settings = {name: value for name, value in config.items() if name not in MAY_CHANGE}
+    return without_default_clip(settings), metrics
+
+
+def without_default_clip(settings: dict) -> dict:
+    """The settings without a clip range that is its method's own: the method's name says it."""
+    clips = (settings.get("clip_low"), settings.get("clip_high"))
+    method = METHODS.get(settings["method"])
+    if method is None or clips != method.default_clip:
+        return settings
+    return {name: value for name, value in settings.items() if not name.startswith("clip_")}
+
+
+def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]]]:
+    """The metrics of the runs by label; runs with one label differ in their seeds only.
+
+    Raises UserError where the same seed comes twice.
+    """
+    names = sorted({name for settings, _ in runs for name in settings} - {"seed", "method"})
+    differing = []
+    for name in names:
+        values = [settings.get(name) for settings, _ in runs]
+        if any(value != values[0] for value in values):
+            differing.append(name)
+
+    groups = {}
+    seeds = {}
+    for settings, metrics in runs:
+        extra = [f"{spelled(name)} {settings[name]}" for name in differing if name in settings]
+        label = ", ".join([settings["method"], *extra])
+        if settings["seed"] in seeds.setdefault(label, []):
+            raise UserError(f"two runs are {label} with --seed {settings['seed']}: name one")
+        seeds[label].append(settings["seed"])
+        groups.setdefault(label, []).append(metrics)
+    return groups
+
+
+def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """(steps, mean, half-width of its interval) of a metric over runs, at steps that all have.
+
+    The half-widths of a single run are 0.
+    """
+    values = [{row["step"]: row[name] for row in run if name in row} for run in runs]
+    steps = sorted(set.intersection(*(set(run) for run in values)))
+    table = np.array([[run[step] for step in steps] for run in values])  # [runs, steps]
+    widths = np.zeros(len(steps))
+    if len(runs) > 1:
+        widths = np.array([half_width(column) for column in table.T])
+    return steps, table.mean(axis=0), widths
+
+
+def draw(groups: dict[str, list[list[dict]]], path: Path) -> None:
+    """A panel for each metric that any run has, a line for each group."""
+    recorded = {name for runs in groups.values() for run in runs for row in run for name in row}
+    panels = [panel for panel in PANELS if panel[0] in recorded]
+    figure = Figure(figsize=(4.2 * len(panels), 4), layout="constrained")
+    for axes, (name, unit, title) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for i, (label, runs) in enumerate(groups.items()):
+            steps, mean, width = curve(runs, name)
+            colour = COLOURS[i % len(COLOURS)]
+            style = STYLES[i % len(STYLES)]
+            seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
+            axes.plot(steps, mean, style, color=colour, label=f"{label} ({seeds})")
+            axes.fill_between(steps, mean - width, mean + width, color=colour, alpha=0.2, lw=0)
+        axes.set(title=title, xlabel="step", ylabel=unit)
+    lines, labels = axes.get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=min(4, len(labels)))
+    figure.savefig(path, dpi=120)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.curves",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--output", type=Path, default=Path("curves.png"))
+    args = parser.parse_args(argv)
+    try:
+        groups = group_runs([read_run(folder) for folder in args.runs])
+    except UserError as error:
+        print(f"curves: {error}", file=sys.stderr)
+        sys.exit(2)
+
+    draw(groups, args.output)
+    for label, runs in groups.items():
+        _, mean, width = curve(runs, "reward")
+        interval = f" ± {width[-1]:.3f}" if len(runs) > 1 else ""
+        print(f"{label}: {len(runs)} run(s), reward {mean[-1]:.3f}{interval} at the last step")
+    print(f"drawn in {args.output}")
+
+
+if __name__ == "__main__":
+    main()
