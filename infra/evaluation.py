@@ -7,6 +7,7 @@ compared where |x| < 1. All that one comparison of two answers computes has one 
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cached_property
 
 from infra.arithmetic import (
     FIRST_BITS,
@@ -39,10 +40,17 @@ class Evaluator:
 
     def __init__(self, answers: list[str], seed: str = ""):
         self.fuel = FUEL
+        self.answers = answers
+        self.seed = seed
         self.variables = variables_in(answers)
-        self.points = Points(" ".join([*answers, seed]), numbers_in(" ".join(answers)))
         self.expressions = {}  # (text, radians) -> its Expression
         self.computed = {}  # (id of an Expression, point, bits) -> (value, magnitude)
+
+    @cached_property
+    def points(self) -> Points:
+        """Made when they are needed: most answers have no free names."""
+        text = " ".join(self.answers)
+        return Points(text + self.seed, numbers_in(text))
 
     def pay(self, work: int) -> None:
         """Take from the budget; refuse to go on when it is spent."""
@@ -131,7 +139,7 @@ class Evaluator:
                 pass
             return
 
-        wanted = self.points.wanted()
+        wanted = self.points.wanted(a.names | b.names)
         found = 0
         for point in range(ATTEMPTS * wanted):
             try:

@@ -169,6 +169,8 @@ def variables_in(answers: list[str]) -> frozenset[str]:
     Those stand alone somewhere, as n in n(n+1) and a in a(b+c) beside ab+ac. But f(3) and f(x)
     are values of f beside an answer f, too.
     """
+    if not any("(" in answer for answer in answers):
+        return frozenset()
     alone = set()
     functions = set()
     for answer in answers:

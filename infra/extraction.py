@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 
 from infra.labels import SINGLE
+from infra.latex import closing_brace
 
 MAX_CHARS = 4000  # of an answer
 MAX_BOXES = 32  # that are looked at, from the last one back
@@ -14,7 +15,6 @@ TAIL = 2000  # characters at the end of a response, where an answer without a bo
 LINE = 300  # characters of a statement
 
 BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is no brace
 ONLY_A_BOX = re.compile(r"[\s$]*\\f?box(?:ed)?\s{0,3}\{(.*)\}[\s$]*", re.DOTALL)
 
 # What may stand between two members of a list: "$\boxed{1}$ and $\boxed{2}$", \quad\text{or}\quad;
@@ -95,7 +95,7 @@ def boxes(response: str) -> list[Found]:
         opening = BOX.match(response, start)
         if not opening:
             continue
-        end = closing_brace(response, opening.end())
+        end = closing_brace(response, opening.end(), opening.end() + MAX_CHARS)
         if end is None:
             continue
 
@@ -103,19 +103,6 @@ def boxes(response: str) -> list[Found]:
             found.pop()
         found.append(Found(start, end + 1, unwrapped(response[opening.end() : end])))
     return found[::-1]
-
-
-def closing_brace(text: str, start: int) -> int | None:
-    """Where the group ends whose content begins at `start`."""
-    depth = 1
-    for brace in BRACE.finditer(text, start, start + MAX_CHARS):
-        if brace[0] == "{":
-            depth += 1
-        elif brace[0] == "}":
-            depth -= 1
-        if depth == 0:
-            return brace.start()
-    return None
 
 
 def unwrapped(content: str) -> str:

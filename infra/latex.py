@@ -12,6 +12,7 @@ The quantifiers' bounds keep matching fast on hostile texts.
 """
 
 import re
+import sys
 
 from infra import units
 from infra.expressions import CALLS, LOGS
@@ -118,8 +119,30 @@ SPACES = rewritings(
 
 
 def spaces(text: str) -> str:
-    r"""What only sets apart is one space: sizes, \, and \; the dollars of $\left(5\,x\right)$."""
-    return rewritten(text, SPACES)
+    r"""What only sets apart is one space: sizes, \, and \; the dollars of $\left(5\,x\right)$.
+
+    Braces around the whole answer are nothing.
+    """
+    text = rewritten(text, SPACES)
+    while text.startswith("{") and closing_brace(text, 1) == len(text) - 1:
+        text = text[1:-1].strip()
+    return text
+
+
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is no brace
+
+
+def closing_brace(text: str, start: int, end: int = sys.maxsize) -> int | None:
+    """Where the group ends whose content begins at `start`, if it does before `end`."""
+    depth = 1
+    for brace in BRACE.finditer(text, start, end):
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+        if depth == 0:
+            return brace.start()
+    return None
 
 
 # ---- fonts ---------------------------------------------------------------------------------------

@@ -30,15 +30,19 @@ class Points:
         breaks = sorted(c for c in numbers if 0 < c < 10**6 and c != 1)
         if len(breaks) > MAX_BREAKS:
             breaks = sorted(self.draw.sample(breaks, MAX_BREAKS))
+        self.breaks = breaks
         last = max([Fraction(3), *breaks])
         edges = sorted({Fraction(0), Fraction(1), *breaks, 4 * last, 1000 * last})
         self.regions = list(zip(edges, edges[1:], strict=False))
         self.decks = {}  # name -> its regions with signs, shuffled
         self.values = {}  # (name, point) -> its value there
 
-    def wanted(self) -> int:
-        """How many points it takes a name to go through all its regions, with both signs."""
-        return max(LEAST_POINTS, 3 * len(self.regions))
+    def wanted(self, names: frozenset[str]) -> int:
+        """How many points it takes a name to go through all its cards, at two points of three."""
+        cards = 2 * len(self.regions)
+        if any(name in WHOLE for name in names):
+            cards += len(self.breaks)
+        return max(LEAST_POINTS, 3 * cards // 2)
 
     def variable(self, name: str, point: int) -> Fraction:
         key = (name, point)
@@ -76,6 +80,8 @@ class Points:
         """
         if name not in self.decks:
             deck = [(low, high, sign) for low, high in self.regions for sign in (1, -1)]
+            if name in WHOLE:  # \lfloor\log_{10} n\rfloor jumps at 10 itself
+                deck += [(number, number, 1) for number in self.breaks]
             self.draw.shuffle(deck)
             self.decks[name] = deck
         deck = self.decks[name]

@@ -1,4 +1,4 @@
-"""infra/arithmetic.py: exact rationals, many digits elsewhere, bounded everywhere."""
+"""infra/arithmetic.py: exact where numbers are rational, many digits elsewhere, bounded."""
 
 import cmath
 import math

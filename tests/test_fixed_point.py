@@ -1,4 +1,4 @@
-"""infra/fixed_point.py: known digits, identities to the last bits, Python's floats."""
+"""infra/fixed_point.py: known digits, identities to the last bits, and Python's floats."""
 
 import math
 

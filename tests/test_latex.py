@@ -1,4 +1,4 @@
-"""infra/latex.py: each group on its own examples; applied twice it changes nothing."""
+"""infra/latex.py: each group of rewritings alone; applied twice it changes nothing."""
 
 import json
 import random
@@ -86,9 +86,10 @@ def answers_of_the_table() -> set[str]:
 
 FRAGMENTS = (
     "\\frac { } ( ) [ ] 1 2 x ^ _ ! + - * / , = < > \\sqrt \\pi | \\{ \\} \\pm sin \\log \\binom 0"
-    " 9 \\text{ \\text{cm} \\text{and} \\cup % & \\\\ : . \\begin{pmatrix} \\end{pmatrix} $ 3.5"
-    " ^\\circ \\overline{ \\ge or and n \\quad \\, \\! \\left \\right \\mathrm{ cm m 1{,}234 1,000"
-    " 1 ' \\in \\mathbb{R} \\degree ½ π ² million \\text{5 \\over \\mathbf{"
+    " \\text{ \\text{cm} \\text{and} \\cup % & \\\\ : . \\begin{pmatrix} \\end{pmatrix} $ 3.5"
+    " ^\\circ"
+    " \\overline{ \\ge or and n \\quad \\, \\! \\left \\right \\mathrm{ cm m 1{,}234 1,000 1 ' \\in"
+    " \\mathbb{R} \\degree ½ π ² million \\text{5 \\over \\mathbf{"
 )
 TOKENS = [*FRAGMENTS.split(), " "]
 

@@ -1,4 +1,4 @@
-"""infra/structure.py and infra/labels.py: each kind of structure; what only names an answer."""
+"""infra/structure.py and infra/labels.py: every kind of structure, and labels."""
 
 import pytest
 
