@@ -1,12 +1,15 @@
 """The paper's ablations of DelTA, each as the one piece of delta.py that it replaces.
 
 Tables 2 and 3, the other proxies and the random control of App. F, and token selection by λ
-(Sec. 5.2). All are flags of `--method delta`; `configured` turns the flags into a method.
+(Sec. 5.2). Beside them three interventions, each on one suspect of why the coefficients are what
+they are: the lag of γ, the common normalisation of both sides, and that a token is judged by
+centroids it is part of. All are flags of `--method delta`; `configured` turns the flags into a
+method.
 
 Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with two sides; frozen
 inside a batch they would change nothing, for with K = 1 the lagged γ⁽¹⁾ is γ⁽⁰⁾. (2) Selection
 looks only at tokens with an advantage: the others have the lowest λ of all and would fill the
-bottom share. (3) The `exact` proxy is not in the paper.
+bottom share. (3) The `exact` proxy and the interventions are not in the paper.
 
 Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary.
 """
@@ -17,7 +20,7 @@ from functools import partial
 
 import torch
 
-from delta import Pieces, normalise, require_finite, temperatures
+from delta import Pieces, normalise, require_finite, scores, temperatures
 from delta import delta_coefficients as paper_coefficients
 from infra.errors import UserError
 from infra.flags import AtLeastOne, PositiveShare, flag, refuse_changed, refuse_foreign
@@ -100,6 +103,65 @@ def fixed_temperatures(memory: dict) -> Callable:
         return gamma[0], gamma[1]
 
     return first_temperatures
+
+
+# ---- interventions: one suspect each -------------------------------------------------------------
+
+
+def fresh_scores(
+    delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
+) -> torch.Tensor:
+    """α = σ(Δ/γ) with γ of these very margins, not of those before the refinement (App. H's lag).
+
+    The same at K = 0, where nothing lags.
+    """
+    return scores(delta, advantage, *temperatures(delta, advantage))
+
+
+def equal_sides(
+    mapped: Callable, alpha: torch.Tensor, advantage: torch.Tensor, lam_min: float, lam_max: float
+) -> torch.Tensor:
+    """λ of the map `mapped`, each side over its own mean, so that no side gains on the other.
+
+    1 where A = 0. The mean over the batch is then 1 already.
+    """
+    lam = mapped(alpha, advantage, lam_min, lam_max)
+    result = torch.ones_like(lam)
+    for side in (advantage > 0, advantage < 0):
+        result[side] = normalise(lam[side])
+    return result
+
+
+def halves(tokens: TokenBatch, group_size: int) -> torch.Tensor:
+    """[N] 0 for the tokens of every other prompt, 1 for the rest."""
+    prompt = torch.arange(len(tokens.length), device=tokens.length.device) // group_size  # [B]
+    return (prompt % 2).repeat_interleave(tokens.length)
+
+
+def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
+    """`pieces`, but each half of the tokens is judged by the centroids of the other half's.
+
+    half: [N], 0 or 1. The temperatures are those of all margins of a side, as before. Without it a
+    token pulls the centroid of its own side towards itself.
+    """
+
+    def centroids_of_halves(v, advantage, alpha=None):
+        """(μ₊, μ₋), [2, H] each: of half 0, of half 1."""
+        pairs = [pieces.centroids(v, advantage * (half == h), alpha) for h in (0, 1)]
+        mu_pos, mu_neg = zip(*pairs, strict=True)
+        return torch.stack(mu_pos), torch.stack(mu_neg)
+
+    def margins_by_the_other_half(v, advantage, mu_pos, mu_neg):
+        """Δ [N]; a margin is 0 where the advantage is, so that the halves add up."""
+        of_0 = pieces.margins(v, advantage * (half == 0), mu_pos[1], mu_neg[1])
+        of_1 = pieces.margins(v, advantage * (half == 1), mu_pos[0], mu_neg[0])
+        return of_0 + of_1
+
+    return replace(pieces, centroids=centroids_of_halves, margins=margins_by_the_other_half)
+
+
+def has_both_sides(advantage: torch.Tensor) -> bool:
+    return bool((advantage > 0).any() and (advantage < 0).any())
 
 
 # ---- App. F: other proxies for a token's gradient ------------------------------------------------
@@ -185,6 +247,19 @@ class AblationFlags(MethodFlags):
         choices=["lm_head", "topk", "exact"],
     )
     proxy_topk: AtLeastOne = flag(20, "delta: likeliest tokens of --proxy topk")
+    gamma: str = flag(
+        "lagged",
+        "delta: temperatures of the margins before a refinement (App. H), or of those they serve",
+        choices=["lagged", "fresh"],
+    )
+    normalise: str = flag(
+        "batch", "delta: λ̄ of mean 1 over the batch (Eq. 8), or on each side", ["batch", "side"]
+    )
+    centroids: str = flag(
+        "own",
+        "delta: centroids of all tokens, or of the other half of the prompts",
+        choices=["own", "held_out"],
+    )
     select: str = flag(
         "none",
         "delta: plain DAPO on tokens chosen by λ (Sec. 5.2)",
@@ -193,7 +268,8 @@ class AblationFlags(MethodFlags):
     select_share: PositiveShare = flag(0.5, "delta: share of tokens that --select keeps")
 
 
-FLAGS = ("delta_variant", "proxy", "proxy_topk", "select", "select_share")
+INTERVENTIONS = ("gamma", "normalise", "centroids")
+FLAGS = ("delta_variant", "proxy", "proxy_topk", *INTERVENTIONS, "select", "select_share")
 
 
 def check_flags(flags: AblationFlags) -> None:
@@ -207,7 +283,18 @@ def check_flags(flags: AblationFlags) -> None:
     if flags.delta_variant == "no_range_map":
         refuse_changed(flags, ("lam_min", "lam_max"), "no_range_map has no range")
     if flags.delta_variant == "random":
-        refuse_changed(flags, ("K",), "random λ are not refined")
+        reason = "random λ have neither margins nor centroids"
+        refuse_changed(flags, ("K", "gamma", "centroids"), reason)
+    if flags.delta_variant in ("hard", "fixed_gamma"):
+        reason = f"--delta-variant {flags.delta_variant} measures no γ again"
+        refuse_changed(flags, ("gamma",), reason)
+    if flags.K == 0:
+        refuse_changed(flags, ("gamma",), "without a refinement (--K 0) no γ lags")
+    if flags.delta_variant in ("no_norm", "random"):
+        reason = f"--delta-variant {flags.delta_variant} has a normalisation of its own"
+        refuse_changed(flags, ("normalise",), reason)
+    if flags.centroids == "held_out" and flags.prompts < 2:
+        raise UserError("--centroids held_out needs two prompts a step: raise --prompts")
     if flags.lam_min > flags.lam_max:
         raise UserError(f"--lam-min {flags.lam_min} is above --lam-max {flags.lam_max}")
     if flags.delta_variant == "random" and flags.proxy != "lm_head":
@@ -229,22 +316,46 @@ def check_model(flags: AblationFlags, policy) -> None:
         )
 
 
-def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
-    """ρ = λ̄ by the pieces of --delta-variant."""
+def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
+    """The pieces of --delta-variant, and what the interventions make of them."""
     if flags.delta_variant == "fixed_gamma":
         pieces = Pieces(temperatures=fixed_temperatures(tokens.memory))
     else:
         pieces = VARIANTS[flags.delta_variant]
-    return paper_coefficients(
-        tokens.kept, tokens.advantage, flags.K, flags.lam_min, flags.lam_max, pieces
-    )
+
+    if flags.gamma == "fresh":
+        pieces = replace(pieces, scores=fresh_scores)
+    if flags.normalise == "side":
+        pieces = replace(pieces, range_map=partial(equal_sides, pieces.range_map))
+    if flags.centroids == "held_out":
+        pieces = held_out(pieces, halves(tokens, flags.group_size))
+    return pieces
+
+
+def changed(flags: AblationFlags, names: tuple[str, ...]) -> bool:
+    """Whether one of these flags is not at its default."""
+    return any(getattr(flags, name) != getattr(AblationFlags, name) for name in names)
+
+
+def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
+    """ρ = λ̄ by the pieces that the flags name.
+
+    1 throughout where --centroids held_out finds a half without both sides: it cannot judge.
+    """
+    advantage = tokens.advantage
+    if flags.centroids == "held_out":
+        half = halves(tokens, flags.group_size)
+        if not all(has_both_sides(advantage[half == h]) for h in (0, 1)):
+            return torch.ones_like(advantage)
+    pieces = chosen_pieces(tokens, flags)
+    return paper_coefficients(tokens.kept, advantage, flags.K, flags.lam_min, flags.lam_max, pieces)
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
     """`method` with the pieces, the proxy and the selection that the flags name."""
     if flags.delta_variant == "random":
         method = replace(method, weights=random_coefficients, keep=None)
-    elif flags.delta_variant != "full":
+    elif flags.delta_variant != "full" or changed(flags, INTERVENTIONS):
         method = replace(method, weights=variant_coefficients)
 
     if flags.proxy == "topk":

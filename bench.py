@@ -7,6 +7,8 @@ methods    every row of the paper's tables on the toy, each at the best of three
 curves     step by step, three of these rows (5 minutes)
 credit     which tokens the methods' weights single out on the toy, and how near their update is to
            the true policy gradient
+truth      the true advantage of single tokens on the toy, by continuing from each prefix (half an
+           hour)
 verify     verify.py against math_verify on labelled answers, and its slowest hostile inputs
 soups      verify.py on three million random token soups (--soups: fewer)
 memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
@@ -47,6 +49,7 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "methods": "method_study",
     "curves": "curve_study",
     "credit": "credit_study",
+    "truth": "truth",
     "verify": "graders",
     "soups": "soups",
     "memory": "memory",

@@ -35,6 +35,14 @@ def token_gradient_proxy(hidden: torch.Tensor, logprob: torch.Tensor) -> torch.T
     return one_minus_p[:, None].to(hidden.dtype) * hidden
 
 
+def centroids(
+    v: torch.Tensor | Rows, advantage: torch.Tensor, alpha: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(μ₊, μ₋) [H] each: Eq. 3, and refined by the scores α [N] Eq. 7."""
+    mu_pos, mu_neg, _, _ = side_centroids(v, advantage, alpha)
+    return mu_pos, mu_neg
+
+
 def margins(
     v: torch.Tensor | Rows, advantage: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Tensor
 ) -> torch.Tensor:
@@ -90,6 +98,7 @@ class Pieces:
     the lag: a variant with temperatures of the present margins is a `scores` that measures its own.
     """
 
+    centroids: Callable = centroids
     margins: Callable = margins
     temperatures: Callable = temperatures
     scores: Callable = scores
@@ -124,14 +133,14 @@ def delta_coefficients(
         dtype = torch.promote_types(advantage.dtype, torch.float32)  # as the other answers
         return torch.ones_like(advantage, dtype=dtype)  # nothing to tell apart
 
-    mu_pos, mu_neg, _, _ = side_centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
+    mu_pos, mu_neg = pieces.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
     gamma = pieces.temperatures(delta, advantage)  # γ⁽⁰⁾ (App. H)
 
     for _ in range(K):
         alpha = pieces.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
         gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, lagged: of Δ⁽ᵏ⁾, used with Δ⁽ᵏ⁺¹⁾
-        mu_pos, mu_neg, _, _ = side_centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
+        mu_pos, mu_neg = pieces.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 
     alpha = pieces.scores(delta, advantage, *gamma)  # α*, of μ⁽ᴷ⁾ and γ⁽ᴷ⁾

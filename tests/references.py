@@ -74,10 +74,13 @@ def squared_distance(x, y):
 class SlowDelta:
     """Sec. 3.2 and Apps. F-H token by token, by explicit squared distances, in Python floats."""
 
-    def __init__(self, v, advantage, variant="full"):
+    def __init__(self, v, advantage, variant="full", half=None, fresh=False, by_side=False):
         self.v = v.double().tolist()
         self.A = advantage.double().tolist()
         self.variant = variant
+        self.half = half  # [N] 0 or 1: each half is judged by the other's centroids
+        self.fresh = fresh  # γ of the margins that it serves
+        self.by_side = by_side  # mean 1 on each side
         self.plus = [i for i, a in enumerate(self.A) if a > 0]
         self.minus = [i for i, a in enumerate(self.A) if a < 0]
 
@@ -91,15 +94,20 @@ class SlowDelta:
         ]
 
     def margins(self, alpha):
-        mu_plus = self.centroid(self.plus, alpha)
-        mu_minus = self.centroid(self.minus, alpha)
         out = [0.0] * len(self.v)
-        for side, own, other in [(self.plus, mu_plus, mu_minus), (self.minus, mu_minus, mu_plus)]:
+        for side, opposite in [(self.plus, self.minus), (self.minus, self.plus)]:
             for i in side:
-                out[i] = -squared_distance(self.v[i], own)
+                own, other = self.judges(i, side), self.judges(i, opposite)
+                out[i] = -squared_distance(self.v[i], self.centroid(own, alpha))
                 if self.variant != "within_side":
-                    out[i] += squared_distance(self.v[i], other)
+                    out[i] += squared_distance(self.v[i], self.centroid(other, alpha))
         return out
+
+    def judges(self, i, side):
+        """The tokens of `side` of which the centroid is made that token i is held against."""
+        if self.half is None:
+            return side
+        return [j for j in side if self.half[j] != self.half[i]]
 
     def temperatures(self, delta):
         out = []
@@ -112,6 +120,8 @@ class SlowDelta:
     def scores(self, delta, gamma):
         if self.variant == "hard":
             return [float(d > 0) for d in delta]
+        if self.fresh:
+            gamma = self.temperatures(delta)
         own = [gamma[0] if a > 0 else gamma[1] for a in self.A]
         return [1 / (1 + math.exp(-d / g)) for d, g in zip(delta, own, strict=True)]
 
@@ -132,4 +142,11 @@ class SlowDelta:
             lam = [x if a else lam_min for x, a in zip(mapped, self.A, strict=True)]
         if self.variant == "no_norm":
             return torch.tensor(lam, dtype=torch.float64)
+        if self.by_side:
+            out = [1.0] * len(lam)
+            for side in (self.plus, self.minus):
+                mean = sum(lam[i] for i in side) / len(side)
+                for i in side:
+                    out[i] = lam[i] / mean
+            return torch.tensor(out, dtype=torch.float64)
         return torch.tensor([x * len(lam) / sum(lam) for x in lam], dtype=torch.float64)

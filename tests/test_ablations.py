@@ -12,6 +12,8 @@ from ablations import (
     configured,
     delta_coefficients,
     fixed_temperatures,
+    halves,
+    held_out,
     lm_head_gradient,
     top_k_hidden_gradient,
 )
@@ -95,6 +97,72 @@ def test_fixed_temperatures_keep_the_first_batchs():
     alpha = torch.tensor(slow.scores(slow.margins(alpha), kept))
     lam = torch.where(advantage2 == 0, 0.8, 0.8 + 0.4 * alpha)
     torch.testing.assert_close(second.double(), (lam / lam.mean()).double(), rtol=1e-4, atol=1e-4)
+
+
+# ---- interventions -------------------------------------------------------------------------------
+
+GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advantages 1, -1, 0.5, 0
+
+
+def intervened(*flags):
+    """(tokens, weights) in groups of 4: three prompts, the second of them a half of its own."""
+    tokens = token_batch(GROUPS, seed=2)
+    return tokens, delta_weights(tokens, "--group-size", 4, *flags)
+
+
+@pytest.mark.parametrize("variant", ["full", "within_side", "no_range_map"])
+@pytest.mark.parametrize("K", [0, 1, 3])
+@pytest.mark.parametrize("gamma", ["lagged", "fresh"])
+@pytest.mark.parametrize("normalised", ["batch", "side"])
+@pytest.mark.parametrize("centroids", ["own", "held_out"])
+def test_interventions_match_reference_in_every_combination(
+    K, gamma, normalised, centroids, variant
+):
+    if K == 0 and gamma == "fresh":
+        gamma = "lagged"  # is the same, and refused
+    tokens, ours = intervened(
+        *("--K", K, "--gamma", gamma, "--normalise", normalised),
+        *("--centroids", centroids, "--delta-variant", variant),
+    )
+    half = torch.tensor([0] * 4 + [1] * 4 + [0] * 4).repeat_interleave(tokens.length).tolist()
+    slow = SlowDelta(
+        tokens.kept.values,
+        tokens.advantage,
+        variant,
+        half=half if centroids == "held_out" else None,
+        fresh=gamma == "fresh",
+        by_side=normalised == "side",
+    )
+    expected = slow.coefficients(K, 0.8, 1.2)
+    torch.testing.assert_close(ours.double(), expected, rtol=2e-4, atol=2e-4)
+
+
+def test_sides_normalised_apart_have_mean_1_each():
+    tokens, weights = intervened("--normalise", "side")
+    for side in (tokens.advantage > 0, tokens.advantage < 0):
+        assert weights[side].mean() == pytest.approx(1, abs=1e-6)
+    assert torch.all(weights[tokens.advantage == 0] == 1)
+
+
+def test_held_out_centroids_do_not_know_the_token_they_judge():
+    tokens, _ = intervened()
+    half = halves(tokens, 4)
+    pieces = held_out(Pieces(), half)
+    v, advantage = tokens.kept.values, tokens.advantage
+    other = v.clone()
+    other[0] += 100.0  # a token of half 0
+    before, after = (pieces.centroids(x, advantage) for x in (v, other))
+    for mu, moved in zip(before, after, strict=True):
+        assert torch.equal(mu[1], moved[1])  # which judges half 0
+    assert not torch.equal(before[0][0], after[0][0])
+
+
+def test_a_half_without_both_sides_cannot_judge():
+    tokens = token_batch([5, 6, 7, 8], advantage=torch.ones(26))
+    tokens.advantage[:5] = -1.0  # of the first prompt alone
+    weights = delta_weights(tokens, "--group-size", 2, "--centroids", "held_out")
+    assert torch.equal(weights, torch.ones(26))
+    assert not torch.equal(delta_weights(tokens, "--group-size", 2), torch.ones(26))
 
 
 def test_top_k_hidden_gradient_is_the_gradient_for_all_tokens():
@@ -194,6 +262,12 @@ def test_configured_keeps_what_the_proxy_needs():
         (["--select-share", "0.3"], "--select-share does nothing"),
         (["--delta-variant", "no_range_map", "--lam-min", "0.5"], "--lam-min does nothing"),
         (["--delta-variant", "random", "--K", "3"], "--K does nothing"),
+        (["--delta-variant", "random", "--centroids", "held_out"], "--centroids does nothing"),
+        (["--delta-variant", "hard", "--gamma", "fresh"], "--gamma does nothing"),
+        (["--delta-variant", "fixed_gamma", "--gamma", "fresh"], "--gamma does nothing"),
+        (["--K", "0", "--gamma", "fresh"], "--gamma does nothing"),
+        (["--delta-variant", "no_norm", "--normalise", "side"], "--normalise does nothing"),
+        (["--method", "dapo", "--gamma", "fresh"], "--gamma is delta's"),
         (["--method", "sapo", "--clip-high", "0.9"], "--clip-high does nothing"),
         (["--method", "dapo", "--proxy", "topk"], "--proxy is delta's"),
     ],

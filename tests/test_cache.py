@@ -77,7 +77,8 @@ def test_prefill_computes_distinct_sequences_once_and_without_their_last_token(m
     monkeypatch.setattr(model.base_model, "forward", spy)
     cache = prefill(model, SEQUENCES)
     monkeypatch.undo()
-    assert seen == [(3, 3)]
+    assert sum(rows for rows, _ in seen) == 3  # short ones may go apart from long ones
+    assert max(columns for _, columns in seen) == 3
     assert_holds(model, cache, SEQUENCES)
 
 

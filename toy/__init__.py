@@ -28,6 +28,7 @@ from toy import code_task as code_task
 from toy.base import base_folder as base_folder
 from toy.base import base_model as base_model
 from toy.base import build_model as build_model
+from toy.base import load_base as load_base
 from toy.base import train_base as train_base
 from toy.code_base import code_base_folder as code_base_folder
 from toy.code_base import code_base_model as code_base_model
