@@ -24,12 +24,13 @@ import itertools
 import re
 from fractions import Fraction
 
-from infra import latex, units
+from infra import units
 from infra.arithmetic import Unreadable
 from infra.evaluation import Evaluator
 from infra.expressions import CONSTANTS, TOKEN, substituted
 from infra.extraction import MAX_CHARS, extract_answer
 from infra.labels import POINT, coordinates, in_order, is_label, is_name
+from infra.latex import normalise
 from infra.structure import Structure, readings, structure
 
 
@@ -40,6 +41,8 @@ def reward(response: str, gold: str) -> float:
         return 0.0
     return float(is_equivalent(answer, gold))
 
+
+SINGLE = re.compile(r"\{\s?(\w|\\[a-zA-Z]{1,20})\s?\}")
 
 # A prediction with one of these restates a question, hides a part of itself, or is not a number.
 # An index may be \max.
@@ -73,27 +76,19 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
             was_read = True
         except Unreadable:
             continue
-    return not was_read and TOKEN.findall(p) == TOKEN.findall(g)  # rule 3
+    return not was_read and written(p) == written(g)  # rule 3
 
 
-def normalise(answer: str) -> str:
-    """One spelling for what LaTeX spells in many ways, by groups of rewritings.
-
-    No group depends on a later one. Nothing is left of an answer that grows beyond MAX_CHARS.
-    """
-    if answer.isascii() and answer.isdigit():
-        return answer  # nothing to rewrite, in more than a third of all answers
-    for group in latex.GROUPS:
-        answer = group(answer)
-        if len(answer) > MAX_CHARS:
-            return ""
-    return answer
+def written(text: str) -> list[str]:
+    r"""Its tokens, without braces around a single one: \pmod{4} is \pmod 4."""
+    return TOKEN.findall(SINGLE.sub(r" \1 ", text))
 
 
 # ---- compare: member by member, and by value -----------------------------------------------------
 
 # Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
 UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
+PRODUCT = re.compile("[a-z]{3,4}")  # and not a word
 INTERVALS = ("()", "[]", "(]", "[)")
 COORDINATE = ("x", "y", "z", "t", r"\theta")  # -a < x < a is an interval, a < b < c is a chain
 CURVE = "xyz"  # x+y = 5 is a line, and a+b = 5 says what a+b is
@@ -132,6 +127,8 @@ class Judge:
             return self.same_equation(sides_of(p, a), sides_of(g, b))
         if "quantity" in kinds:
             return self.same_quantity(a, b)
+        if "∧" in kinds:
+            return self.same_conditions(p, g)
         if "<" in kinds:
             return self.same_inequality(p, g)
         if kinds in UNORDERED:
@@ -141,14 +138,16 @@ class Judge:
         if kinds == {"()", "value"}:
             return self.same_in_order(self.point(p), self.point(g))
         if kinds == {"word", "value"}:
-            return self.same_value(a, b)  # xyz reads like a word, x y z does not
+            return TOKEN.findall(a) == TOKEN.findall(b)  # xyz reads like a word, x y z does not
+        if kinds == {"≠", "∪"}:
+            return self.same_members(halves(p), halves(g))
         if p.kind != g.kind:
             return False
 
         if p.kind == "value":
             return self.same_value(p.members[0], g.members[0])
         if p.kind == "word":
-            return "".join(p.members) == "".join(g.members)
+            return p.members == g.members or self.same_letters(a, b)
         if p.kind == "≠":
             return self.evaluator.proportional(difference(p.members), difference(g.members))
         if p.kind == ":" and are_ratios(p.members, g.members):
@@ -164,6 +163,11 @@ class Judge:
             return True
         one_has_degrees = (r"\degree" in p) != (r"\degree" in g)
         return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
+
+    def same_letters(self, p: str, g: str) -> bool:
+        """Whether both may be a product, as mgh and ghm."""
+        may_be_products = PRODUCT.fullmatch(p) and PRODUCT.fullmatch(g)
+        return may_be_products is not None and self.same_value(p, g)
 
     def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
         """2:4:6 is 1:2:3."""
@@ -361,6 +365,30 @@ class Judge:
             return False
         return self.same_in_order(p_interval.members, g_interval.members)
 
+    def same_conditions(self, p: Structure, g: Structure) -> bool:
+        """x>1 and x<5 is 1<x<5; of others the conditions are the same in any order."""
+        if p.kind == g.kind:
+            return self.same_members(p.members, g.members)
+        p_name, p_interval = self.interval(self.joint(p))
+        g_name, g_interval = self.interval(self.joint(g))
+        if not p_interval or not g_interval or p_interval.kind != g_interval.kind:
+            return False
+        if p_name and g_name and p_name != g_name:
+            return False
+        return self.same_in_order(p_interval.members, g_interval.members)
+
+    def joint(self, p: Structure) -> Structure:
+        """1<x<5 of x>1 ∧ x<5; anything else as it is."""
+        if p.kind != "∧" or len(p.members) != 2:
+            return p
+        chains = [self.structure(member) for member in p.members]
+        if any(chain.kind != "<" or len(chain.members) != 3 for chain in chains):
+            return p
+        for low, high in (chains, chains[::-1]):
+            if low.members[2] == high.members[0] and is_name(high.members[0]):
+                return Structure("<", [*low.members, *high.members[1:]])
+        return p
+
     def interval(self, p: Structure) -> tuple[str, Structure | None]:
         """The name and the interval of 0<x≤1, x<5 or -2x>4; of others there is none."""
         if p.kind in INTERVALS:
@@ -439,6 +467,13 @@ def sides_of(read: Structure, text: str) -> list[str]:
 def label_of(sides: list[str]) -> str:
     """The left side, if it only names the right one."""
     return sides[0].replace(" ", "") if is_label(sides[0]) else ""
+
+
+def halves(p: Structure) -> list[str]:
+    """The two intervals of x≠0; a union's own members."""
+    if p.kind != "≠" or not is_name(p.members[0]) or len(p.members) != 2:
+        return p.members
+    return [f"(-\\infty,{p.members[1]})", f"({p.members[1]},\\infty)"]
 
 
 def names_among(sides: list[str]) -> set[str]:

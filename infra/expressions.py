@@ -7,6 +7,7 @@ A name before a bracket is an unknown function, as in f(2x), unless the same nam
 alone: in a(b+c) beside ab+ac, a is a variable and the bracket a factor (`variables_in`).
 """
 
+import math
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -71,6 +72,10 @@ GREEK_LETTERS = (
     r" \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega \ell"
 )
 GREEK = frozenset(GREEK_LETTERS.split())
+FUNCTION_LETTERS = (
+    *("f", "g", "h", "u", "v", "w", "y", "F", "G", "H", "P", "Q", "T", "I", "E"),
+    *(r"\phi", r"\varphi", r"\psi", r"\Phi", r"\Psi", r"\Gamma", r"\zeta", r"\sigma", r"\mu"),
+)  # names that are used for functions
 CONSTANTS = ("e", "i", r"\pi", r"\infty")
 
 CALL_NAMES = "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc exp"
@@ -163,13 +168,33 @@ def take_inverse(tokens: list[str]) -> bool:
     return True
 
 
+def is_applied(name: str, tokens: list[str]) -> bool:
+    """Whether a bracket follows that can hold arguments.
+
+    A sum in it is one of f, g, P ... only: f(x+1), but k(a-b) is k times a-b.
+    """
+    opening = tokens[-1]
+    if opening not in ("(", "["):
+        return False
+    if name.startswith(FUNCTION_LETTERS):
+        return True
+    depth = 0
+    for token in reversed(tokens):
+        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+        if depth == 1 and token in ("+", "-"):
+            return False
+        if depth == 0 or token == ",":
+            return True
+    return True
+
+
 def variables_in(answers: list[str]) -> frozenset[str]:
     """The names that are variables also before a bracket, where the bracket is a factor.
 
     Those stand alone somewhere, as n in n(n+1) and a in a(b+c) beside ab+ac. But f(3) and f(x)
     are values of f beside an answer f, too.
     """
-    if not any("(" in answer for answer in answers):
+    if not any("(" in answer or "[" in answer for answer in answers):
         return frozenset()
     alone = set()
     functions = set()
@@ -194,9 +219,9 @@ def uses(answer: str) -> tuple[set[str], set[str]]:
             name = take_name(token, tokens)
         except Unreadable:
             break
-        if not take_inverse(tokens) and tokens[-1] != "(":
+        if not take_inverse(tokens) and not is_applied(name, tokens):
             alone.add(name)
-        elif tokens[-3:-2] == [")"]:
+        elif tokens[-3:-2] in ([")"], ["]"]):
             applied.add(name)
     return alone, applied
 
@@ -213,8 +238,13 @@ def substituted(text: str, name: str, replacement: str) -> str:
 
 
 def numbers_in(text: str) -> set[Fraction]:
-    """The numbers that are written in `text`."""
-    return {Fraction(digits) for digits in re.findall(r"\d{1,50}(?:\.\d{1,50})?", text)}
+    """The numbers that are written in `text`, and powers and factorials such as 10^7 and 7!."""
+    numbers = {Fraction(digits) for digits in re.findall(r"\d{1,50}(?:\.\d{1,50})?", text)}
+    for base, exponent in re.findall(r"(\d{1,4})\s?\^\s?\{?\s?(\d{1,2})(?!\d)", text):
+        numbers.add(Fraction(int(base) ** int(exponent)))
+    for n in re.findall(r"(\d{1,2})\s?!", text):
+        numbers.add(Fraction(math.factorial(int(n))))
+    return numbers
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -475,20 +505,20 @@ class Reader:
         name = take_name(token, self.tokens)
         if name not in self.variables and take_inverse(self.tokens):
             name += "^{-1}"
-        is_function = self.tokens[-1] == "(" and name not in self.variables
+        is_function = name not in self.variables and is_applied(name, self.tokens)
         self.names.add(name)
         if not is_function:
             self.last_name = len(self.steps)
             self.emit("variable", 0, name)
             return
 
-        self.tokens.pop()
         arguments = self.arguments()
         self.last_name = len(self.steps)
         self.emit("function", arguments, name)
 
     def arguments(self) -> int:
-        """Read the arguments of an unknown function up to its bracket; how many there are."""
+        """Read the brackets of an unknown function with its arguments; how many there are."""
+        closing = CLOSING[self.tokens.pop()]
         outer_bars = self.open_bars
         self.open_bars = 0
         self.read()
@@ -497,7 +527,7 @@ class Reader:
             self.tokens.pop()
             self.read()
             count += 1
-        if self.tokens.pop() != ")":
+        if self.tokens.pop() != closing:
             raise Unreadable
         self.open_bars = outer_bars
         return count

@@ -1,6 +1,6 @@
 r"""One spelling for what LaTeX spells in many ways: groups of rewritings.
 
-Each group is a function with one concern. `verify.normalise` applies them in the order in which
+Each group is a function with one concern. `normalise` applies them in the order in which
 they stand here: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes
 `( \frac{1}{2}, 3\text{cm} ]`. A group that is applied twice changes nothing more.
 infra/structure.py reads the result.
@@ -17,6 +17,7 @@ import sys
 from infra import units
 from infra.expressions import CALLS, LOGS
 
+MAX_CHARS = 4000  # of an answer
 ROUNDS = 4  # a rule is applied again while it finds something, as in nested groups
 
 TEXT = r"\\text\{[^{}]*\}"
@@ -82,7 +83,11 @@ SPELLINGS = {
     r"\frac{1}{3}": "⅓",
     r"\frac{1}{4}": "¼",
     r"\frac{3}{4}": "¾",
-    " ": r"\$ € £ ¥ ₹",
+    r"\text{USD} ": r"\$",
+    r"\text{EUR} ": "€",
+    r"\text{GBP} ": "£",
+    r"\text{JPY} ": "¥",
+    r"\text{INR} ": "₹",
 }
 SIGNS = {spelling: sign for sign, many in SPELLINGS.items() for spelling in many.split()}
 SIGN = re.compile(r"\\[a-zA-Z]+|\\.|\*\*|<=|>=|!=|[^\x00-\x7f]", re.DOTALL)
@@ -111,6 +116,7 @@ SPACES = rewritings(
     (r"\\(?:right|[bB]igg?r)#\s?\|", r"\\rvert "),
     (r"\\(?:left|right|middle|[bB]igg?[lrm]?)#\s?\.?", " "),
     (r"\\(?:displaystyle|textstyle|limits|hfill|notag)#", " "),
+    (r"\\(?:[lL]arge|LARGE|[hH]uge|normalsize|small|bf|it|rm|sf|bfseries)#", " "),
     (r"\\qquad#", r"\\quad "),
     (r"(?<!\\)\\[,;:!> ()\[\]]", " "),
     (r"(?:[~\s]|(?<!\\)\$)+|(?<!\\)\\$", " "),
@@ -162,7 +168,7 @@ FONTS = rewritings(
     (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),
     (rf"({TEXT})|(?<![a-zA-Z\\])({FUNCTION}|sqrt|pi|infty)#", command_outside_text),
     (r"(\\text\{[^{}]{0,50}\^)\{(-?\d)\}", r"\1\2"),  # \text{cm^{2}}
-    (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)[\s.]+)\}", r"\\text{\1\2}"),
+    (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)(?:\s+|(?<!\.)\.))\}", r"\\text{\1\2}"),
     (r"\\text\{\}", " "),
 )
 
@@ -178,6 +184,8 @@ DIGITS = r"\d{1,50}"
 WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
 FRACTIONS = rewritings(
     (r"\\[dtc](frac|binom)#", r"\\\1"),
+    (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
+    (r"\\frac ?(\d)(?= ?\{)", r"\\frac{\1}"),
     (r"\{([^{}]{1,99})\\over#([^{}]{1,99})\}", r"\\frac{\1}{\2}"),
     (r"\{([^{}]{1,99})\\choose#([^{}]{1,99})\}", r"\\binom{\1}{\2}"),
     (
@@ -200,18 +208,30 @@ def comma_outside_text(found: re.Match) -> str:
     return found[1] or ","
 
 
+def joint_outside_text(found: re.Match) -> str:
+    return found[1] or " ∧ "
+
+
+# Between inequalities "and" asks for both.
+JOINT = rewritings(
+    (r"\\text\{\s?,?\s?and\s?\}", " ∧ "),
+    (rf"({TEXT})|(?<![a-zA-Z\\])and#|\\(?:land|wedge)#", joint_outside_text),
+)
+INEQUALITY = re.compile(r"[<>≤≥]")
 SEPARATORS = rewritings(
     (r"\\text\{\s?[,;]?\s?(?:and|or)?\s?[,;]?\s?\}", ","),
     (rf"({TEXT})|(?<![a-zA-Z\\])(?:and|or)#", comma_outside_text),
     (r"\\quad#\s?(?=\\text|\(|\\quad|[,;])", " "),
     (r"(?<=[,;])\s?\\quad#", " "),
     (r",(?:\s?,)+", ","),
-    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s.,;:]|\\quad#)+$", ""),
+    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s,;:]|(?<!\.)\.|\\quad#)+$", ""),
 )
 
 
 def separators(text: str) -> str:
     r"""Members have one comma between them: 1 \quad\text{and}\quad 2 is 1 , 2; none at the ends."""
+    if INEQUALITY.search(text):
+        text = rewritten(text, JOINT)
     return rewritten(text, SEPARATORS)
 
 
@@ -245,7 +265,13 @@ def magnitude(found: re.Match) -> str:
 
 
 UNITS = rewritings(
-    (r"^\\text\{(?:USD|Rs)\}\s?(?=\d)|^(?:USD|Rs\.?)\s?(?=\d)", ""),
+    (r"(?<![a-zA-Z\\{])(USD|EUR|Rs)\.?\s?(?=\d)", r"\\text{\1} "),
+    (
+        r"\\text\{(USD|EUR|GBP|JPY|INR|Rs)\}\s?"
+        r"(-?\d[\d.,{}]{0,50}(?: million| billion)?)(?![\d.,{}]|\s?\\text)",
+        r"\2\\text{\1}",
+    ),
+    (r"(^|[=-]\s?)\\text\{(?:USD|EUR|GBP|JPY|INR|Rs)\}", r"\1"),
     (r"^(?:\\text\{)?(?i:(?:final )?answer)\s?(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?", ""),
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),
     (r"\\text\{\}", " "),
@@ -278,6 +304,11 @@ def matrix(found: re.Match) -> str:
     return f"{name}⟦{','.join(texts)}⟧"
 
 
+def equations(cases: re.Match) -> str:
+    """A system of equations is a list; cases with conditions are not read."""
+    return ",".join(row.strip() for row in cases[1].split("\\\\") if row.strip())
+
+
 COLLECTIONS = rewritings(
     (
         r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?"
@@ -285,7 +316,8 @@ COLLECTIONS = rewritings(
         matrix,
     ),
     (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),
-    (rf"^(?:{LETTER}|{LETTER}_\w)\s?∈\s?(?=[(\[‹∅\\])", ""),
+    (rf"^(?:{LETTER}(?:_\w)?|\([a-z](?: ?, ?[a-z]){{1,5}}\))\s?∈\s?(?=[(\[‹∅\\])", ""),
+    (r"\\begin ?\{cases\}([^&]{1,500}?)\\end ?\{cases\}", equations),
     (r"\\mathbb\s?(?:\{\s?R\s?\}|R#)", r"(-\\infty,\\infty)"),
 )
 
@@ -311,8 +343,8 @@ NUMBERS = rewritings(
     (r"(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),
     (r"(?<=\d)\{,\}(?=\d)", "."),
     (r"(?<![\w.^_}])(?<!\d )\d{1,3}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_spaces),
-    (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
-    (r" ?(?:\\?%|\\text\{(?:percent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
+    (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar|dot) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
+    (r" ?(?:\\?%|\\text\{(?:per ?cent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
     (r"(?<=\d) ?\\text\{(thousand|million|billion|trillion)\}", magnitude),
     (r"(?<=\d) (thousand|million|billion|trillion)#", magnitude),
     (r"(?<=\d) ?\\text\{(thousand|million|billion|trillion) (?=[a-z])", magnitude),
@@ -325,3 +357,17 @@ def numbers(text: str) -> str:
 
 
 GROUPS = (signs, spaces, fonts, fractions, separators, unit_marks, collections, numbers)
+
+
+def normalise(answer: str) -> str:
+    """One spelling for what LaTeX spells in many ways, by groups of rewritings.
+
+    No group depends on a later one. Nothing is left of an answer that grows beyond MAX_CHARS.
+    """
+    if answer.isascii() and answer.isdigit():
+        return answer  # nothing to rewrite, in more than a third of all answers
+    for group in GROUPS:
+        answer = group(answer)
+        if len(answer) > MAX_CHARS:
+            return ""
+    return answer
