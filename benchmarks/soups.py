@@ -18,9 +18,9 @@ ORDINARY = (
     r"0 1 2 3 5 7 10 12 100 3.5 x y n k a b e i \pi + - * / ^ _ = , ( ) [ ] { } \frac \sqrt < > |"
 )
 UNUSUAL = (
-    r"\text{ \text{cm} \text{or} \mathrm{ \{ \} \pm \mp \cup \in \le \ge \ne \approx \infty \quad \,"
-    r" \! \left \right \lfloor \rfloor \lceil \rceil \log \sin \arcsin \tan \exp \binom \overline{"
-    r" \begin{pmatrix} \end{pmatrix} & \\ : ; . % ^\circ ^{-1} f( f' g(x) x_ \boxed{ \boxed{5}"
+    r"\text{ \text{cm} \text{or} \mathrm{ \{ \} \pm \mp \cup \in \le \ge \ne \approx \infty \quad"
+    r" \, \! \left \right \lfloor \rfloor \lceil \rceil \log \sin \arcsin \tan \exp \binom"
+    r" \overline{ \begin{pmatrix} \end{pmatrix} & \\ : ; . % ^\circ ^{-1} f( f' g(x) x_ \boxed{ \boxed{5}"
     r" ! $ \( \) \[ and or cm 1,000 1{,}000 10^9 10^{100} 99999 !! \rho \alpha \mathbb{R} \max \sum"
     r" ² √ π ∞ −"
 )

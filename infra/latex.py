@@ -268,7 +268,7 @@ UNITS = rewritings(
     (r"(?<![a-zA-Z\\{])(USD|EUR|Rs)\.?\s?(?=\d)", r"\\text{\1} "),
     (
         r"\\text\{(USD|EUR|GBP|JPY|INR|Rs)\}\s?"
-        r"(-?\d[\d.,{}]{0,50}(?: million| billion)?)(?![\d.,{}]|\s?\\text)",
+        r"(-?\d(?:[\d.,{}]{0,50}\d)?(?: million| billion)?)(?!\d|\s?\\text)",
         r"\2\\text{\1}",
     ),
     (r"(^|[=-]\s?)\\text\{(?:USD|EUR|GBP|JPY|INR|Rs)\}", r"\1"),

@@ -23,14 +23,14 @@ class Points:
     The numbers c that occur in the two answers cut the positive numbers into regions, as does 1;
     beyond the last there are two more, up to 4 c and up to 1000 c. At two points of three every
     name is somewhere: it goes through all regions with both signs, and through the places where
-    what is rounded may jump, in an order of its own. At the third all names are between 0 and 1,
-    or all positive integers, in turn: roots, logarithms and binomial coefficients are often
-    defined only there.
+    what is rounded may jump, in an order of its own. At the third all names are between 0 and 1, or
+    all positive integers, for roots, logarithms and binomial coefficients that are often defined
+    only there; or they have signs that differ, in turn.
 
     jumps: whether something is rounded.
     """
 
-    def __init__(self, seed: str, numbers: set[Fraction], jumps: bool):
+    def __init__(self, seed: str, numbers: set[Fraction], jumps: bool = False):
         self.draw = random.Random(ascii(seed))
         self.jumps = jumps
         breaks = sorted(c for c in numbers if 0 < c < MAX_BREAK and c != 1)
@@ -40,6 +40,7 @@ class Points:
         last = max([Fraction(3), *breaks])
         edges = sorted({Fraction(0), Fraction(1), *breaks, 4 * last, 1000 * last})
         self.regions = list(zip(edges, edges[1:], strict=False))
+        self.places = {}
         self.decks = {}  # name -> its regions with signs, shuffled
         self.values = {}  # (name, point) -> its value there
 
@@ -71,12 +72,19 @@ class Points:
             low, high = Fraction(0), Fraction(1)
         else:
             low, high = self.draw.choice(self.regions)
+        if third == 2 and turn % 4 == 3:
+            signs = turn // 4 + 1  # a bit for each name: the first time the first name is below 0
+            sign = -1 if signs >> self.place(name) & 1 else 1
 
         value = self.between(low, high)
         is_whole = third == 1 or (third == 2 and turn % 2 == 1)
         if name in WHOLE or (is_whole and max(1, math.ceil(low)) <= high):
             value = self.integer(value, low, high, odd=point % 2 == 1)
         return sign * value
+
+    def place(self, name: str) -> int:
+        """0, 1, 2 ... for the names in the order in which they are met."""
+        return self.places.setdefault(name, len(self.places))
 
     def card(self, name: str, position: int) -> tuple[Fraction, Fraction, int]:
         """A region and a sign, from a deck that is shuffled once and then goes around.
