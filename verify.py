@@ -31,7 +31,7 @@ from infra.expressions import CONSTANTS, TOKEN, substituted
 from infra.extraction import MAX_CHARS, extract_answer
 from infra.labels import POINT, coordinates, in_order, is_label, is_name
 from infra.latex import normalise
-from infra.structure import Structure, readings, structure
+from infra.structure import WORD, Structure, readings, structure
 
 
 def reward(response: str, gold: str) -> float:
@@ -138,7 +138,7 @@ class Judge:
         if kinds == {"()", "value"}:
             return self.same_in_order(self.point(p), self.point(g))
         if kinds == {"word", "value"}:
-            return TOKEN.findall(a) == TOKEN.findall(b)  # xyz reads like a word, x y z does not
+            return TOKEN.findall(a) == TOKEN.findall(b) or self.same_letters(a, b)
         if kinds == {"≠", "∪"}:
             return self.same_members(halves(p), halves(g))
         if p.kind != g.kind:
@@ -165,9 +165,9 @@ class Judge:
         return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
 
     def same_letters(self, p: str, g: str) -> bool:
-        """Whether both may be a product, as mgh and ghm."""
-        may_be_products = PRODUCT.fullmatch(p) and PRODUCT.fullmatch(g)
-        return may_be_products is not None and self.same_value(p, g)
+        """Whether what reads like a word may be a product, as mgh beside ghm and m g h."""
+        words = [text for text in (p, g) if WORD.fullmatch(text)]
+        return all(map(PRODUCT.fullmatch, words)) and self.same_value(p, g)
 
     def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
         """2:4:6 is 1:2:3."""

@@ -18,11 +18,11 @@ ORDINARY = (
     r"0 1 2 3 5 7 10 12 100 3.5 x y n k a b e i \pi + - * / ^ _ = , ( ) [ ] { } \frac \sqrt < > |"
 )
 UNUSUAL = (
-    r"\text{ \text{cm} \text{or} \mathrm{ \{ \} \pm \mp \cup \in \le \ge \ne \approx \infty \quad"
-    r" \, \! \left \right \lfloor \rfloor \lceil \rceil \log \sin \arcsin \tan \exp \binom"
-    r" \overline{ \begin{pmatrix} \end{pmatrix} & \\ : ; . % ^\circ ^{-1} f( f' g(x) x_ \boxed{ \boxed{5}"
-    r" ! $ \( \) \[ and or cm 1,000 1{,}000 10^9 10^{100} 99999 !! \rho \alpha \mathbb{R} \max \sum"
-    r" ² √ π ∞ −"
+    r"\text{ \text{cm} \text{or} \mathrm{ \{ \} \pm \mp \cup \in \le \ge \ne \approx \infty"
+    r" \quad \, \! \left \right \lfloor \rfloor \lceil \rceil \log \sin \arcsin \tan \exp"
+    r" \binom \overline{ \begin{pmatrix} \end{pmatrix} & \\ : ; . % ^\circ ^{-1} f( f' g(x) x_"
+    r" \boxed{ \boxed{5} ! $ \( \) \[ and or cm 1,000 1{,}000 10^9 10^{100} 99999 !! \rho"
+    r" \alpha \mathbb{R} \max \sum ² √ π ∞ −"
 )
 TOKENS = [*ORDINARY.split(), *UNUSUAL.split(), " "]
 WEIGHTS = [3] * len(ORDINARY.split()) + [1] * (len(TOKENS) - len(ORDINARY.split()))

@@ -22,7 +22,7 @@ from infra.arithmetic import (
 from infra.expressions import Expression, numbers_in, read, variables_in
 from infra.points import Points
 
-FUEL = 8_000  # operations of one comparison
+FUEL = 12_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
 ENOUGH_POINTS = 10  # if the budget does not last for more
 ATTEMPTS = 20  # for each point that is wanted

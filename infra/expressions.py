@@ -76,6 +76,7 @@ FUNCTION_LETTERS = (
     *("f", "g", "h", "u", "v", "w", "y", "F", "G", "H", "P", "Q", "T", "I", "E"),
     *(r"\phi", r"\varphi", r"\psi", r"\Phi", r"\Psi", r"\Gamma", r"\zeta", r"\sigma", r"\mu"),
 )  # names that are used for functions
+CONDITIONAL = "PE"  # P(A|B) has two arguments; elsewhere a bar begins an absolute value
 CONSTANTS = ("e", "i", r"\pi", r"\infty")
 
 CALL_NAMES = "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc exp"
@@ -512,18 +513,18 @@ class Reader:
             self.emit("variable", 0, name)
             return
 
-        arguments = self.arguments()
+        arguments = self.arguments(name)
         self.last_name = len(self.steps)
         self.emit("function", arguments, name)
 
-    def arguments(self) -> int:
+    def arguments(self, name: str) -> int:
         """Read the brackets of an unknown function with its arguments; how many there are."""
         closing = CLOSING[self.tokens.pop()]
         outer_bars = self.open_bars
-        self.open_bars = 0
+        self.open_bars = 1 if name[0] in CONDITIONAL else 0
         self.read()
         count = 1
-        while self.tokens[-1] == ",":
+        while self.tokens[-1] == "," or (count == 1 and self.open_bars and self.tokens[-1] == "|"):
             self.tokens.pop()
             self.read()
             count += 1
