@@ -66,6 +66,7 @@ EXAMPLES = [
     ("numbers", "5 6, 12 34, 1 2345", "5 6, 12 34, 1 2345"),
     ("numbers", "50\\%, 5 percent", "50/100, 5/100"),
     ("numbers", "2.5 million", "2.5*10^{6}"),
+    ("numbers", "3\\text{million dollars}", "3*10^{6}\\text{dollars}"),
     ("numbers", "5\\text{per cent}", "5/100"),
     ("numbers", "0.1\\overline{6}", "(0.10+6/(10*9))"),
     ("numbers", "0.\\overline{142857}", "(0.0+142857/(1*999999))"),
