@@ -19,8 +19,9 @@ from infra.arithmetic import (
     Unreadable,
     bits_for,
 )
-from infra.expressions import Expression, numbers_in, read, variables_in
+from infra.expressions import Expression, read
 from infra.points import Points
+from infra.tokens import numbers_in, variables_in
 
 FUEL = 12_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
