@@ -20,7 +20,7 @@ MAX_BITS = 1 << 16  # of a rational number, numerator and denominator together
 MAX_FACTORIAL = 3000
 MAX_MAGNITUDE = 400  # an approximate number lies between 2^-400 and 2^400
 MAX_ROOT = 64  # \sqrt[64]{x} is looked at for being rational
-FIRST_BITS = 256
+FIRST_BITS = 384
 
 
 class Unreadable(Exception):

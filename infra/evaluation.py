@@ -25,7 +25,8 @@ from infra.tokens import numbers_in, variables_in
 
 FUEL = 12_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
-ENOUGH_POINTS = 10  # if the budget does not last for more
+ENOUGH_POINTS = 10  # if more are hard to find, or the budget does not last
+FEWER_ATTEMPTS = 5  # if none was found, or ENOUGH_POINTS
 ATTEMPTS = 20  # for each point that is wanted
 POINT_BITS = 1 << 13  # of a rational number at a point, where a constant may have MAX_BITS
 POINT_MAGNITUDE = 200  # of an approximate one
@@ -154,6 +155,8 @@ class Evaluator:
         wanted = self.points.wanted(a.names | b.names)
         found = 0
         for point in range(ATTEMPTS * wanted):
+            if point > FEWER_ATTEMPTS * wanted and (found == 0 or found >= ENOUGH_POINTS):
+                return
             try:
                 pair = self.values_at(point, a, b)
             except (Undefined, TooLarge):

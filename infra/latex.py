@@ -24,6 +24,9 @@ TEXT = r"\\text\{[^{}]*\}"
 LETTER = r"(?:[a-zA-Z]|\\[a-zA-Z]{2,10}(?![a-zA-Z])\s?)"
 
 
+ANYTHING = re.compile("")
+
+
 def rewritings(*pairs: tuple) -> list[tuple]:
     """(pattern, replacement) pairs, compiled, to be applied in this order.
 
@@ -32,7 +35,13 @@ def rewritings(*pairs: tuple) -> list[tuple]:
     return [(re.compile(pattern.replace("#", "(?![a-zA-Z])")), new) for pattern, new in pairs]
 
 
-def rewritten(text: str, rules: list[tuple]) -> str:
+def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -> str:
+    """The text after all rules.
+
+    only_with: what each of them needs in the text, so that most answers are looked at but once.
+    """
+    if not only_with.search(text):
+        return text
     for pattern, replacement in rules:
         for _ in range(ROUNDS):
             text, count = pattern.subn(replacement, text)
@@ -162,6 +171,7 @@ def command_outside_text(found: re.Match) -> str:
 
 
 BOLD = r"\\(?:mathbf|mathit|boldsymbol|bm|vec)#\s?"
+TWO_LETTERS = re.compile("[a-zA-Z]{2}")
 FONTS = rewritings(
     (BOLD + r"\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),  # a letter or number
     (rf"\\(?:{UPRIGHT}|mathbf|mathit)#\*?\s?\{{", r"\\text{"),
@@ -175,13 +185,14 @@ FONTS = rewritings(
 
 def fonts(text: str) -> str:
     r"""\mathbf{v} is v; \mathrm{sin} and sin are \sin; all that is upright is a trimmed \text."""
-    return rewritten(text, FONTS)
+    return rewritten(text, FONTS, only_with=TWO_LETTERS)
 
 
 # ---- fractions -----------------------------------------------------------------------------------
 
 DIGITS = r"\d{1,50}"
 WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
+QUOTIENT = re.compile(r"frac|binom|over|choose|\d \d")
 FRACTIONS = rewritings(
     (r"\\[dtc](frac|binom)#", r"\\\1"),
     (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
@@ -195,7 +206,7 @@ FRACTIONS = rewritings(
 
 def fractions(text: str) -> str:
     r"""\dfrac{a}{b} and {a \over b} are \frac{a}{b}; a mixed number 1\frac23 is (1+2/3)."""
-    return rewritten(text, FRACTIONS)
+    return rewritten(text, FRACTIONS, only_with=QUOTIENT)
 
 
 # ---- separators ----------------------------------------------------------------------------------
@@ -257,6 +268,7 @@ def letter_in_text(found: re.Match) -> str:
     return f"{before} {letter} "
 
 
+UPRIGHT_WORD = re.compile(r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|(?i:answer)")
 CURRENCY = "(?:USD|EUR|GBP|JPY|INR|Rs)"
 UNITS = rewritings(
     (rf"(?<![a-zA-Z\\{{])({CURRENCY})\.?\s?(?=\d)", r"\\text{\1} "),
@@ -284,7 +296,7 @@ UNITS = rewritings(
 
 def unit_marks(text: str) -> str:
     r"""A unit is \text right behind its value: of 5 cm, 5 \text{ cm} and \text{5 cm} 5\text{cm}."""
-    return rewritten(text, UNITS)
+    return rewritten(text, UNITS, only_with=UPRIGHT_WORD)
 
 
 # ---- collections ---------------------------------------------------------------------------------
@@ -303,6 +315,7 @@ def equations(cases: re.Match) -> str:
     return ",".join(row.strip() for row in cases[1].split("\\\\") if row.strip())
 
 
+SET_OR_MATRIX = re.compile(r"[‹∈]|\\begin|\\mathbb")
 COLLECTIONS = rewritings(
     (
         r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?"
@@ -319,7 +332,7 @@ COLLECTIONS = rewritings(
 
 def collections(text: str) -> str:
     r"""Matrices, sets and intervals are brackets: x \in \mathbb{R} is (-\infty,\infty)."""
-    return rewritten(text, COLLECTIONS)
+    return rewritten(text, COLLECTIONS, only_with=SET_OR_MATRIX)
 
 
 # ---- numbers -------------------------------------------------------------------------------------
@@ -344,6 +357,9 @@ def power_of_ten(found: re.Match) -> str:
     return f"*10^{{{ZEROS[found[1]]}}}{rest}"
 
 
+UNUSUAL_NUMBER = re.compile(
+    r"\{,\}|\d \d|\\(?:overline|bar|dot)|%|p(?:er ?)?ce?n?t|thousand|illion"
+)
 NUMBERS = rewritings(
     (r"(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),  # 1{,}234
     (r"(?<=\d)\{,\}(?=\d)", "."),  # 3{,}5
@@ -357,7 +373,7 @@ NUMBERS = rewritings(
 
 def numbers(text: str) -> str:
     r"""Numbers are digits: 1{,}234 and 1 234 are 1234, 0.1\overline{6} is a sum, 5\% is 5/100."""
-    return rewritten(text, NUMBERS)
+    return rewritten(text, NUMBERS, only_with=UNUSUAL_NUMBER)
 
 
 GROUPS = (signs, spaces, fonts, fractions, separators, unit_marks, collections, numbers)

@@ -12,9 +12,9 @@ from fractions import Fraction
 MAX_BREAKS = 7
 MAX_BREAK = 10**12
 LEAST_POINTS = 12
-MORE_POINTS = 12  # with several names, whose signs and orders are to meet in all ways
+MORE_POINTS = 6  # with several names, whose signs and orders are to meet in all ways
 WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real number
-PARTS = [Fraction(i, n) for n in (5, 7, 11) for i in range(1, n)]  # of a region
+PARTS = [(part, whole) for whole in (5, 7, 11) for part in range(1, whole)]  # of a region
 
 
 class Points:
@@ -39,6 +39,7 @@ class Points:
         self.breaks = breaks
         last = max([Fraction(3), *breaks])
         edges = sorted({Fraction(0), Fraction(1), *breaks, 4 * last, 1000 * last})
+        edges = [int(edge) if edge.denominator == 1 else edge for edge in edges]  # int is faster
         self.regions = list(zip(edges, edges[1:], strict=False))
         self.places = {}
         self.decks = {}  # name -> its regions with signs, shuffled
@@ -114,11 +115,12 @@ class Points:
 
     def between(self, low: Fraction, high: Fraction) -> Fraction:
         """A number between low and high, both >= 0: of a wide region more often a small one."""
-        part = self.draw.choice(PARTS)
+        part, whole = self.draw.choice(PARTS)
         if high > 100 * low > 0:
             ratio = min(float(high / low), 1e9)
-            return low * round(ratio ** float(part)) + part
-        return low + (high - low) * part
+            low = low * round(ratio ** (part / whole))
+            high = low + 1
+        return Fraction(low * (whole - part) + high * part, whole)
 
     def integer(self, value: Fraction, low: Fraction, high: Fraction, odd: bool) -> Fraction:
         """A positive integer near `value`, in the region and of that parity if there is one."""
