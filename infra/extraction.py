@@ -127,6 +127,8 @@ def joined(text: str, found: list[Found]) -> str:
             break
         named = named or gap[1] is not None
         members.append(neighbour)
+    if len(members) == 1:
+        return members[0].content
 
     texts = {}  # one spelling -> the answer as it is written
     for member in sorted(members):
