@@ -9,7 +9,8 @@ credit     which tokens the methods' weights single out on the toy, and how near
            the true policy gradient
 truth      the true advantage of single tokens on the toy, by continuing from each prefix (half an
            hour)
-verify     verify.py against math_verify on labelled answers
+verify     verify.py against math_verify on labelled answers, and its slowest hostile inputs
+soups      verify.py on three million random token soups (--soups: fewer)
 memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
 plan       a step of 8B to 70B on 8 to 512 GPUs on paper: memory, bytes sent, seconds
 balance    what padding and ranks in step take of an update, simulated
@@ -50,6 +51,7 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "credit": "credit_study",
     "truth": "truth",
     "verify": "graders",
+    "soups": "soups",
     "memory": "memory",
     "plan": "roofline",
     "balance": "balance",
@@ -82,6 +84,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="2..16",
         help="runs of `seeds`",
     )
+    parser.add_argument("--soups", type=int, default=3_000_000, help="pairs that `soups` grades")
     parser.add_argument("--output-dir", default="runs/seeds", help="where `seeds` keeps its runs")
     parser.add_argument(
         "--csv", default="", help="where a study keeps its rows; default results/NAME.csv"

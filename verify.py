@@ -24,13 +24,26 @@ import itertools
 import re
 from fractions import Fraction
 
-from infra import latex, units
+from infra import units
 from infra.arithmetic import Unreadable
 from infra.evaluation import Evaluator
-from infra.expressions import CONSTANTS, TOKEN, substituted
 from infra.extraction import MAX_CHARS, extract_answer
-from infra.labels import POINT, coordinates, in_order, is_label, is_name
-from infra.structure import Structure, readings, structure
+from infra.intervals import halves, joint, solved
+from infra.labels import (
+    POINT,
+    coordinates,
+    difference,
+    in_order,
+    is_label,
+    is_name,
+    label_of,
+    name_several,
+    names_among,
+    sides_of,
+)
+from infra.latex import normalise
+from infra.structure import WORD, Structure, readings, structure
+from infra.tokens import TOKEN
 
 
 def reward(response: str, gold: str) -> float:
@@ -40,6 +53,8 @@ def reward(response: str, gold: str) -> float:
         return 0.0
     return float(is_equivalent(answer, gold))
 
+
+SINGLE = re.compile(r"\{\s?(\w|\\[a-zA-Z]{1,20})\s?\}")
 
 # A prediction with one of these restates a question, hides a part of itself, or is not a number.
 # An index may be \max.
@@ -73,29 +88,19 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
             was_read = True
         except Unreadable:
             continue
-    return not was_read and TOKEN.findall(p) == TOKEN.findall(g)  # rule 3
+    return not was_read and written(p) == written(g)  # rule 3
 
 
-def normalise(answer: str) -> str:
-    """One spelling for what LaTeX spells in many ways, by groups of rewritings.
-
-    No group depends on a later one. Nothing is left of an answer that grows beyond MAX_CHARS.
-    """
-    if answer.isascii() and answer.isdigit():
-        return answer  # nothing to rewrite, in more than a third of all answers
-    for group in latex.GROUPS:
-        answer = group(answer)
-        if len(answer) > MAX_CHARS:
-            return ""
-    return answer
+def written(text: str) -> list[str]:
+    r"""Its tokens, without braces around a single one: \pmod{4} is \pmod 4."""
+    return TOKEN.findall(SINGLE.sub(r" \1 ", text))
 
 
 # ---- compare: member by member, and by value -----------------------------------------------------
 
 # Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
 UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
-INTERVALS = ("()", "[]", "(]", "[)")
-COORDINATE = ("x", "y", "z", "t", r"\theta")  # -a < x < a is an interval, a < b < c is a chain
+PRODUCT = re.compile("[a-z]{3,4}")  # and not a word
 CURVE = "xyz"  # x+y = 5 is a line, and a+b = 5 says what a+b is
 
 
@@ -129,11 +134,11 @@ class Judge:
         p, g = self.as_coordinates(p, g), self.as_coordinates(g, p)
         kinds = {p.kind, g.kind}
         if "=" in kinds:
-            return self.same_equation(sides_of(p, a), sides_of(g, b))
+            return self.same_equation(sides_of(*p, a), sides_of(*g, b))
         if "quantity" in kinds:
             return self.same_quantity(a, b)
-        if "<" in kinds:
-            return self.same_inequality(p, g)
+        if "∧" in kinds or "<" in kinds:
+            return self.same_inequality(joint(p, self.structure), joint(g, self.structure))
         if kinds in UNORDERED:
             return self.same_members(p.members, g.members)
         if kinds == {"matrix", "()"}:
@@ -141,14 +146,16 @@ class Judge:
         if kinds == {"()", "value"}:
             return self.same_in_order(self.point(p), self.point(g))
         if kinds == {"word", "value"}:
-            return self.same_value(a, b)  # xyz reads like a word, x y z does not
+            return TOKEN.findall(a) == TOKEN.findall(b) or self.same_letters(a, b)
+        if kinds == {"≠", "∪"}:
+            return self.same_members(halves(p), halves(g))
         if p.kind != g.kind:
             return False
 
         if p.kind == "value":
             return self.same_value(p.members[0], g.members[0])
         if p.kind == "word":
-            return "".join(p.members) == "".join(g.members)
+            return p.members == g.members or self.same_letters(a, b)
         if p.kind == "≠":
             return self.evaluator.proportional(difference(p.members), difference(g.members))
         if p.kind == ":" and are_ratios(p.members, g.members):
@@ -164,6 +171,11 @@ class Judge:
             return True
         one_has_degrees = (r"\degree" in p) != (r"\degree" in g)
         return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
+
+    def same_letters(self, p: str, g: str) -> bool:
+        """Whether what reads like a word may be a product, as mgh beside ghm and m g h."""
+        words = [text for text in (p, g) if WORD.fullmatch(text)]
+        return all(map(PRODUCT.fullmatch, words)) and self.same_value(p, g)
 
     def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
         """2:4:6 is 1:2:3."""
@@ -329,7 +341,7 @@ class Judge:
         if read.kind != "≈":
             return text
         exact, *decimals = read.members
-        value, _ = self.quantity(sides_of(self.structure(exact), exact)[-1])
+        value, _ = self.quantity(sides_of(*self.structure(exact), exact)[-1])
         for member in decimals:
             decimal = re.fullmatch(r"-?\s?\d+(?:\.(\d*))?", self.quantity(member)[0])
             if not decimal:
@@ -343,6 +355,8 @@ class Judge:
 
     def same_inequality(self, p: Structure, g: Structure) -> bool:
         """Two chains, side by side; two inequalities, as multiples; or the intervals they are."""
+        if p.kind == g.kind == "∧":
+            return self.same_members(p.members, g.members)
         if p.kind == g.kind and p.members[1::2] == g.members[1::2]:
             p_sides = p.members[::2]
             g_sides = g.members[::2]
@@ -353,54 +367,17 @@ class Judge:
             ):
                 return True
 
-        p_name, p_interval = self.interval(p)
-        g_name, g_interval = self.interval(g)
+        return self.same_intervals(p, g)
+
+    def same_intervals(self, p: Structure, g: Structure) -> bool:
+        """The intervals that two inequalities are, or that one is beside the other's."""
+        p_name, p_interval = solved(p, self.evaluator)
+        g_name, g_interval = solved(g, self.evaluator)
         if not p_interval or not g_interval or p_interval.kind != g_interval.kind:
             return False
         if p_name and g_name and p_name != g_name:
             return False
         return self.same_in_order(p_interval.members, g_interval.members)
-
-    def interval(self, p: Structure) -> tuple[str, Structure | None]:
-        """The name and the interval of 0<x≤1, x<5 or -2x>4; of others there is none."""
-        if p.kind in INTERVALS:
-            return "", p
-        sides = p.members[::2]
-        if p.kind != "<" or len(sides) > 3:
-            return "", None
-
-        names = [self.evaluator.names(side) for side in sides]
-        if len(sides) == 2:
-            return self.half_line(sides, p.members[1], names)
-        low, middle, high = sides
-        is_between_numbers = not names[0] | names[2]
-        is_coordinate = middle in COORDINATE and not names[1] & (names[0] | names[2])
-        if is_label(middle) and (is_between_numbers or is_coordinate):
-            return middle, interval_between(low, *p.members[1::2], high)
-        return "", None
-
-    def half_line(
-        self, sides: list[str], sign: str, names: list[frozenset]
-    ) -> tuple[str, Structure | None]:
-        """The solutions of left < right where left - right is a x + b: below -b/a, or above."""
-        left, right = sides
-        if is_label(left) and not names[1]:
-            return left, interval_between(r"-\infty", "<", sign, right)
-        if is_label(right) and not names[0]:
-            return right, interval_between(left, sign, "<", r"\infty")
-        if len(names[0] | names[1]) != 1:
-            return "", None
-
-        (name,) = names[0] | names[1]
-        b = substituted(difference(sides), name, "(0)")
-        a = f"({substituted(difference(sides), name, '(1)')})-({b})"
-        slope = self.evaluator.constant(a)
-        if not slope or not self.evaluator.equal(difference(sides), f"({a})*{name}+({b})"):
-            return "", None
-        bound = f"-({b})/({a})"
-        if slope > 0:
-            return name, interval_between(r"-\infty", "<", sign, bound)
-        return name, interval_between(bound, sign, "<", r"\infty")
 
 
 # ---- small questions about texts -----------------------------------------------------------------
@@ -423,43 +400,6 @@ def tolerance_of_gold(text: str) -> Fraction:
     if not decimal or len(decimal[2]) < SIGNIFICANT:
         return Fraction(0)
     return tolerance_of_prediction(text)
-
-
-def sides_of(read: Structure, text: str) -> list[str]:
-    """The sides of an equation, its name first (8 = x); of anything else the side that it is."""
-    if read.kind != "=":
-        return [text]
-    sides = read.members
-    name_is_last = is_name(sides[-1]) and sides[-1] not in CONSTANTS
-    if len(sides) == 2 and name_is_last and not is_label(sides[0]):
-        return sides[::-1]
-    return sides
-
-
-def label_of(sides: list[str]) -> str:
-    """The left side, if it only names the right one."""
-    return sides[0].replace(" ", "") if is_label(sides[0]) else ""
-
-
-def names_among(sides: list[str]) -> set[str]:
-    return {side.replace(" ", "") for side in sides if is_name(side)}
-
-
-def name_several(ps: list[str], gs: list[str]) -> bool:
-    """Whether one of two chains says that several names are equal, as x = y = 0."""
-    is_chain = max(len(ps), len(gs)) > 2
-    return is_chain and max(len(names_among(ps)), len(names_among(gs))) > 1
-
-
-def difference(sides: list[str]) -> str:
-    """The left side minus the right."""
-    return f"({sides[0]})-({sides[1]})"
-
-
-def interval_between(low: str, low_sign: str, high_sign: str, high: str) -> Structure:
-    opening = "(" if low_sign == "<" else "["
-    closing = ")" if high_sign == "<" else "]"
-    return Structure(opening + closing, [low, high])
 
 
 def without_letters(text: str, unit: str) -> str:

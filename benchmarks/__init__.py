@@ -13,6 +13,7 @@ stages.py           the stages of a step, each to be called alone
 scripted.py         responses whose lengths are known before
 timing.py           seconds, alternating, and the growth of a process's peak
 graders.py          verify.py against another grader
+soups.py            verify.py on random token soups
 memory.py           what Qwen3-0.6B to 14B need, by counting
 statistics.py       means with intervals
 tables.py           lines of a table, and CSV files

@@ -4,6 +4,7 @@ The two alternate in one run; then come verify.py's slowest hostile inputs. math
 environment of its own: pip install math-verify==0.9.0 numpy tqdm
 """
 
+import functools
 import importlib.util
 import json
 import platform
@@ -81,21 +82,29 @@ def measure(graders: dict, pairs: list[dict], repetitions: int) -> tuple[dict, d
 
 
 def slowest_hostile_inputs(count: int) -> list[tuple[float, str]]:
-    """(milliseconds a gold answer, name) of the hostile inputs that take longest."""
+    """(milliseconds of a call, name) of the hostile inputs that take longest.
+
+    Of three calls with each gold answer the fastest counts: what else the machine does is not ours.
+    """
     timed = []
     for name, response in hostile_inputs().items():
-        golds = ("5", "x+1", "\\{1,2\\}")
-        start = time.perf_counter()
-        for gold in golds:
-            reward(response, gold)
-        seconds = time.perf_counter() - start
-        timed.append((seconds / len(golds) * 1e3, name))
+        slowest = 0.0
+        for gold in ("5", "x+1", "\\{1,2\\}"):
+            times = []
+            for _ in range(3):
+                start = time.perf_counter()
+                reward(response, gold)
+                times.append(time.perf_counter() - start)
+            slowest = max(slowest, min(times))
+        timed.append((slowest * 1e3, name))
     return sorted(timed, reverse=True)[:count]
 
 
+@functools.cache
 def hostile_inputs() -> dict[str, str]:
     """What tests/hostile.py makes; the tests are no package that could be imported from here."""
-    return runpy.run_path(str(TESTS / "hostile.py"))["hostile"]()
+    made = runpy.run_path(str(TESTS / "hostile.py"))
+    return {**made["hostile"](), **made["repeated_fragments"](), **made["megabytes"]()}
 
 
 # ---- printing ------------------------------------------------------------------------------------

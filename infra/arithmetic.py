@@ -265,6 +265,8 @@ class Arithmetic:
         return self.exp(self.multiply(b, self.ln(a)))
 
     def whole_power(self, a, n: int):
+        if a == 1 or a == -1:
+            return a ** (n % 2)
         if isinstance(a, Fraction):
             if abs(n) * bit_length(a) > 2 * self.max_bits:
                 raise TooLarge
@@ -323,6 +325,7 @@ class Arithmetic:
         self.pay_for_a_series()
         self.pay_for_a_series()
         if isinstance(a, Fraction) and a > 0:
+            self.record_digits(a)
             numerator = fixed_point.ln(a.numerator << self.bits, self.bits)
             if a.denominator == 1:
                 return self.cleaned(numerator, 0)

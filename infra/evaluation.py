@@ -5,6 +5,7 @@ Without free names an expression has one value. With them it is evaluated at ran
 compared where |x| < 1. All that one comparison of two answers computes has one budget, `FUEL`.
 """
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property
@@ -18,16 +19,23 @@ from infra.arithmetic import (
     Unreadable,
     bits_for,
 )
-from infra.expressions import Expression, numbers_in, read, variables_in
+from infra.expressions import Expression, read
 from infra.points import Points
+from infra.tokens import numbers_in, variables_in
 
-FUEL = 8_000  # operations of one comparison
+FUEL = 12_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
+ENOUGH_POINTS = 10  # if the budget does not last for more
 ATTEMPTS = 20  # for each point that is wanted
 POINT_BITS = 1 << 13  # of a rational number at a point, where a constant may have MAX_BITS
 POINT_MAGNITUDE = 200  # of an approximate one
 KEY_BITS = 64  # arguments of an unknown function that agree so far behind the point are the same
+ROUNDING = re.compile(r"\\lfloor|\\lceil")
 NEAR = Fraction(1, 2**60)  # ratios that agree so far are the same
+
+
+class OutOfFuel(Unreadable):
+    """The budget of a comparison is spent."""
 
 
 class Evaluator:
@@ -50,13 +58,13 @@ class Evaluator:
     def points(self) -> Points:
         """Made when they are needed: most answers have no free names."""
         text = " ".join(self.answers)
-        return Points(text + self.seed, numbers_in(text))
+        return Points(text + self.seed, numbers_in(text), jumps=ROUNDING.search(text) is not None)
 
     def pay(self, work: int) -> None:
         """Take from the budget; refuse to go on when it is spent."""
         self.fuel -= work
         if self.fuel <= 0:
-            raise Unreadable
+            raise OutOfFuel
 
     def expression(self, text: str, radians: bool = False) -> Expression:
         """The expression, read once."""
@@ -87,12 +95,16 @@ class Evaluator:
         b = self.expression(g, radians)
         is_certain = a.tokens == b.tokens or not (a.names or b.names)
         points = 0
-        for p_value, g_value, arithmetic in self.pairs(a, b):
-            if not agree(p_value, g_value, arithmetic, tolerance):
-                return False
-            if is_certain:
-                return True
-            points += 1
+        try:
+            for p_value, g_value, arithmetic in self.pairs(a, b):
+                if not agree(p_value, g_value, arithmetic, tolerance):
+                    return False
+                if is_certain:
+                    return True
+                points += 1
+        except OutOfFuel:
+            if points < ENOUGH_POINTS:
+                raise
         return points >= MIN_POINTS
 
     def proportional(self, p: str, g: str, positive: bool = False) -> bool:

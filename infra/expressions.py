@@ -2,9 +2,7 @@ r"""An expression is read once into the steps that compute it, in postfix order.
 
 `read(r"2x+1")` is an `Expression` of the steps 2, x, multiply, 1, add; infra/evaluation.py runs
 them at as many points as it likes. Whatever is not in the grammar raises `Unreadable`.
-
-A name before a bracket is an unknown function, as in f(2x), unless the same name also stands
-alone: in a(b+c) beside ab+ac, a is a variable and the bracket a factor (`variables_in`).
+Names and functions are told apart in infra/tokens.py.
 """
 
 import re
@@ -12,17 +10,17 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from infra.arithmetic import Unreadable
+from infra.tokens import (
+    CONSTANTS,
+    TOKEN,
+    is_applied,
+    is_letter,
+    take_inverse,
+    take_name,
+)
 
 MAX_DEPTH = 40  # of brackets, arguments and operands within each other
 MAX_TOKENS = 1000
-
-TOKEN = re.compile(
-    r"\s*("
-    r"\d+\.\d+[eE][-+]?\d{1,4}|1[eE]-\d{1,4}|\d+[eE]\+?\d{1,4}"  # 6.02e23, 1e-5, 3e8
-    r"|\d+\.?\d*|\.\d+"  # 12, 12., 1.5, .5
-    r"|!!|\\[a-zA-Z]+|\S"
-    r")"
-)
 MAX_EXPONENT = 1000  # of 3e8
 
 # How tightly operators bind.
@@ -65,20 +63,11 @@ CLOSING = {
 }
 ROUNDED = {r"\lfloor": "floor", r"\lceil": "ceil"}
 
-GREEK_LETTERS = (
-    r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa"
-    r" \lambda \mu \nu \xi \rho \varrho \sigma \tau \upsilon \phi \varphi \chi \psi \omega"
-    r" \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega \ell"
-)
-GREEK = frozenset(GREEK_LETTERS.split())
-CONSTANTS = ("e", "i", r"\pi", r"\infty")
-
+CONDITIONAL = "PE"  # P(A|B) has two arguments; elsewhere a bar begins an absolute value
 CALL_NAMES = "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc exp"
 CALLS = tuple(CALL_NAMES.split())  # methods of Arithmetic, all of them
 LOGS = {"log": None, "ln": None, "lg": Fraction(10)}  # the base where none is written; None is e
 COMMANDS = frozenset("\\" + name for name in [*CALLS, *LOGS])
-
-TEXT = re.compile(r"\\text\{[^{}]*\}")
 
 
 class Step(NamedTuple):
@@ -113,108 +102,6 @@ def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = Fal
     if reader.tokens != [""]:
         raise Unreadable
     return Expression(reader.steps, frozenset(reader.names), tokens)
-
-
-# ---- names ---------------------------------------------------------------------------------------
-
-
-def is_letter(token: str) -> bool:
-    return token in GREEK or (len(token) == 1 and token.isalpha())
-
-
-def take_name(token: str, tokens: list[str]) -> str:
-    """The name that begins with `token`, taking its primes and index from the stack: x, f', a_1.
-
-    An index is a part of the name as it is written, and so x_{n+1} and x_{1+n} are two names.
-    """
-    name = token
-    while tokens[-1] == "'":
-        name += tokens.pop()
-    if tokens[-1] != "_":
-        return name
-
-    tokens.pop()
-    if tokens[-1] != "{":
-        index = tokens.pop()
-        if index == "":
-            raise Unreadable
-        if index.isdigit() and len(index) > 1:  # x_12 is x_1 2
-            tokens.append(index[1:])
-            index = index[0]
-        return f"{name}_{index}"
-
-    index = []
-    depth = 0
-    while True:
-        part = tokens.pop()
-        if part == "":
-            raise Unreadable
-        depth += (part == "{") - (part == "}")
-        index.append(part)
-        if depth == 0:
-            return f"{name}_{''.join(index[1:-1])}"
-
-
-def take_inverse(tokens: list[str]) -> bool:
-    """Whether ^{-1} and a bracket follow, as in f^{-1}(x); then ^{-1} is taken from the stack."""
-    if tokens[-6:] != ["(", "}", "1", "-", "{", "^"]:
-        return False
-    del tokens[-5:]
-    return True
-
-
-def variables_in(answers: list[str]) -> frozenset[str]:
-    """The names that are variables also before a bracket, where the bracket is a factor.
-
-    Those stand alone somewhere, as n in n(n+1) and a in a(b+c) beside ab+ac. But f(3) and f(x)
-    are values of f beside an answer f, too.
-    """
-    if not any("(" in answer for answer in answers):
-        return frozenset()
-    alone = set()
-    functions = set()
-    for answer in answers:
-        alone_here, applied_here = uses(answer)
-        alone |= alone_here
-        functions |= applied_here - alone_here
-    return frozenset(alone - functions)
-
-
-def uses(answer: str) -> tuple[set[str], set[str]]:
-    """The names that stand alone somewhere, and those before a number or name in brackets."""
-    tokens = ["", *reversed(TOKEN.findall(TEXT.sub(" ", answer)))]
-    alone = set()
-    applied = set()
-    while tokens[-1]:
-        token = tokens.pop()
-        is_constant = token in CONSTANTS and tokens[-1] != "_"
-        if is_constant or not is_letter(token):
-            continue
-        try:
-            name = take_name(token, tokens)
-        except Unreadable:
-            break
-        if not take_inverse(tokens) and tokens[-1] != "(":
-            alone.add(name)
-        elif tokens[-3:-2] == [")"]:
-            applied.add(name)
-    return alone, applied
-
-
-def substituted(text: str, name: str, replacement: str) -> str:
-    """The text with `replacement` in the place of a name."""
-    tokens = ["", *reversed(TOKEN.findall(text))]
-    pieces = []
-    while tokens[-1]:
-        token = tokens.pop()
-        piece = take_name(token, tokens) if is_letter(token) else token
-        pieces.append(replacement if piece == name else piece)
-    return " ".join(pieces)
-
-
-def numbers_in(text: str) -> set[Fraction]:
-    """The numbers that are written in `text`."""
-    return {Fraction(digits) for digits in re.findall(r"\d{1,50}(?:\.\d{1,50})?", text)}
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -475,29 +362,29 @@ class Reader:
         name = take_name(token, self.tokens)
         if name not in self.variables and take_inverse(self.tokens):
             name += "^{-1}"
-        is_function = self.tokens[-1] == "(" and name not in self.variables
+        is_function = name not in self.variables and is_applied(name, self.tokens)
         self.names.add(name)
         if not is_function:
             self.last_name = len(self.steps)
             self.emit("variable", 0, name)
             return
 
-        self.tokens.pop()
-        arguments = self.arguments()
+        arguments = self.arguments(name)
         self.last_name = len(self.steps)
         self.emit("function", arguments, name)
 
-    def arguments(self) -> int:
-        """Read the arguments of an unknown function up to its bracket; how many there are."""
+    def arguments(self, name: str) -> int:
+        """Read the brackets of an unknown function with its arguments; how many there are."""
+        closing = CLOSING[self.tokens.pop()]
         outer_bars = self.open_bars
-        self.open_bars = 0
+        self.open_bars = 1 if name[0] in CONDITIONAL else 0
         self.read()
         count = 1
-        while self.tokens[-1] == ",":
+        while self.tokens[-1] == "," or (count == 1 and self.open_bars and self.tokens[-1] == "|"):
             self.tokens.pop()
             self.read()
             count += 1
-        if self.tokens.pop() != ")":
+        if self.tokens.pop() != closing:
             raise Unreadable
         self.open_bars = outer_bars
         return count

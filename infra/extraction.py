@@ -7,9 +7,8 @@ import re
 from typing import NamedTuple
 
 from infra.labels import SINGLE
-from infra.latex import closing_brace
+from infra.latex import MAX_CHARS, closing_brace, normalise
 
-MAX_CHARS = 4000  # of an answer
 MAX_BOXES = 32  # that are looked at, from the last one back
 TAIL = 2000  # characters at the end of a response, where an answer without a box is looked for
 LINE = 300  # characters of a statement
@@ -20,16 +19,19 @@ ONLY_A_BOX = re.compile(r"[\s$]*\\f?box(?:ed)?\s{0,3}\{(.*)\}[\s$]*", re.DOTALL)
 # What may stand between two members of a list: "$\boxed{1}$ and $\boxed{2}$", \quad\text{or}\quad;
 # perhaps with a name for the second: "$x=\boxed{1}$, $y=\boxed{2}$".
 JOINERS = (
-    r"(?:[\s,;$&.*]|\\\\|\\[,;:!> ()\[\]]|\\q?quad(?![a-zA-Z])|(?:and|or)(?![a-zA-Z])"
-    r"|\\(?:text|textrm|mathrm)\s?\{[\s,]{0,5}(?:and|or)[\s,]{0,5}\}){0,40}"
+    r"(?:\n\s{0,9}(?:[-*•]|\d{1,2}[.)])\s|[\s,;$&.*]|\\\\|\\[,;:!> ()\[\]]"
+    r"|\\q?quad(?![a-zA-Z])|(?:and|or)(?![a-zA-Z])|\\(?:text|textrm|mathrm)\s?\{[\s,]{0,5}(?:and|or)[\s,]{0,5}\}){0,40}"
 )
 NAMED = rf"({SINGLE})\s{{0,3}}=[\s$]{{0,5}}"
 BETWEEN = re.compile(rf"{JOINERS}(?:{NAMED})?")
 NAME_BEFORE = re.compile(rf"(?<![\w\\^_}}]){NAMED}$")
 
-STATED = re.compile(r"(?i:answers?)[\s*_]{0,4}(?i:is|are|:|=)|(?i:final answer)")
+STATED = re.compile(r"(?i:answers?)[\s*_]{0,4}(?i:is|are|:|=)|(?i:final answer)|#### ")
 MARKS = " \t\n\r*_:#="
 SENTENCE_END = re.compile(r"\.(?:\s|$)|\n")
+REASON = re.compile(r",?\s(?:because|since|as|so|which|where|for|but)\s")
+NEGATION = re.compile(r"(?<![a-z])(?:not|never|neither)(?![a-z])|n't")
+ADVERB = re.compile(r"(?:therefore|thus|hence|then|simply|just|exactly|equal to)\s")
 VERB = re.compile(r"(?<![a-zA-Z])(?:is|are|equals)(?![a-zA-Z])")
 BOLD = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)")
 NUMBER_AND_WORDS = re.compile(
@@ -126,13 +128,12 @@ def joined(text: str, found: list[Found]) -> str:
         named = named or gap[1] is not None
         members.append(neighbour)
 
-    texts = []
+    texts = {}  # one spelling -> the answer as it is written
     for member in sorted(members):
         name = NAME_BEFORE.search(text, max(0, member.start - 40), member.start) if named else None
         content = f"{name[1]}={member.content}" if name else member.content
-        if content not in texts:
-            texts.append(content)
-    return ", ".join(texts)
+        texts.setdefault(normalise(content), content)
+    return ", ".join(texts.values())
 
 
 # ---- answers without a box -----------------------------------------------------------------------
@@ -141,10 +142,11 @@ def joined(text: str, found: list[Found]) -> str:
 def stated_answer(line: str) -> str:
     """The first formulas of what follows "answer is", else the end of its first sentence."""
     found = formulas(line)
-    if found:
+    if found and not NEGATION.search(line, 0, found[0].start):
         return joined(line, found)
     sentence = SENTENCE_END.split(BOLD.sub("", line))[0]
-    answer = VERB.split(sentence)[-1].strip(MARKS + ".")
+    clause = REASON.split(sentence)[0]
+    answer = ADVERB.sub("", VERB.split(clause)[-1].lstrip()).strip(MARKS + ".")
     return NUMBER_AND_WORDS.sub(r"\1 \\text{\2}", answer)
 
 

@@ -5,7 +5,7 @@ Such a label says nothing that the question has not said; "x = 5" and "5" are th
 
 import re
 
-from infra.expressions import GREEK
+from infra.tokens import CONSTANTS, GREEK
 
 # ---- names: x, a_5, f', \theta, S_{10}, f_{\max}; AB and ABC; \text{area} ------------------------
 
@@ -78,3 +78,37 @@ def in_order(names: list[str], values: list[str]) -> list[str]:
     if any(ord(second) - ord(first) != 1 for first, second in neighbours):
         return values
     return [value for _, value in sorted(zip(names, values, strict=True))]
+
+
+# ---- the sides of equations ----------------------------------------------------------------------
+
+
+def sides_of(kind: str, members: list[str], text: str) -> list[str]:
+    """The sides of an equation, its name first (8 = x); of anything else the side that it is."""
+    if kind != "=":
+        return [text]
+    sides = members
+    name_is_last = is_name(sides[-1]) and sides[-1] not in CONSTANTS
+    if len(sides) == 2 and name_is_last and not is_label(sides[0]):
+        return sides[::-1]
+    return sides
+
+
+def label_of(sides: list[str]) -> str:
+    """The left side, if it only names the right one."""
+    return sides[0].replace(" ", "") if is_label(sides[0]) else ""
+
+
+def names_among(sides: list[str]) -> set[str]:
+    return {side.replace(" ", "") for side in sides if is_name(side)}
+
+
+def name_several(ps: list[str], gs: list[str]) -> bool:
+    """Whether one of two chains says that several names are equal, as x = y = 0."""
+    is_chain = max(len(ps), len(gs)) > 2
+    return is_chain and max(len(names_among(ps)), len(names_among(gs))) > 1
+
+
+def difference(sides: list[str]) -> str:
+    """The left side minus the right."""
+    return f"({sides[0]})-({sides[1]})"

@@ -1,7 +1,7 @@
 r"""One spelling for what LaTeX spells in many ways: groups of rewritings.
 
-Each group is a function with one concern. `verify.normalise` applies them in the order in which
-they stand here: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes
+Each group is a function with one concern. `normalise` applies them in the order in which they
+stand here: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes
 `( \frac{1}{2}, 3\text{cm} ]`. A group that is applied twice changes nothing more.
 infra/structure.py reads the result.
 
@@ -17,6 +17,7 @@ import sys
 from infra import units
 from infra.expressions import CALLS, LOGS
 
+MAX_CHARS = 4000  # of an answer
 ROUNDS = 4  # a rule is applied again while it finds something, as in nested groups
 
 TEXT = r"\\text\{[^{}]*\}"
@@ -82,7 +83,11 @@ SPELLINGS = {
     r"\frac{1}{3}": "⅓",
     r"\frac{1}{4}": "¼",
     r"\frac{3}{4}": "¾",
-    " ": r"\$ € £ ¥ ₹",
+    r"\text{USD} ": r"\$",
+    r"\text{EUR} ": "€",
+    r"\text{GBP} ": "£",
+    r"\text{JPY} ": "¥",
+    r"\text{INR} ": "₹",
 }
 SIGNS = {spelling: sign for sign, many in SPELLINGS.items() for spelling in many.split()}
 SIGN = re.compile(r"\\[a-zA-Z]+|\\.|\*\*|<=|>=|!=|[^\x00-\x7f]", re.DOTALL)
@@ -105,14 +110,15 @@ def one_sign(found: re.Match) -> str:
 # ---- spaces --------------------------------------------------------------------------------------
 
 SPACES = rewritings(
-    (r"\\\\\s?\[\s?\d{1,3}\s?[a-z]{2}\s?\]", r"\\\\"),
+    (r"\\\\\s?\[\s?\d{1,3}\s?[a-z]{2}\s?\]", r"\\\\"),  # a new line \\[2pt]
     (r",\\!", "{,}"),  # 1,\!000
     (r"\\(?:left|[bB]igg?l)#\s?\|", r"\\lvert "),
     (r"\\(?:right|[bB]igg?r)#\s?\|", r"\\rvert "),
     (r"\\(?:left|right|middle|[bB]igg?[lrm]?)#\s?\.?", " "),
     (r"\\(?:displaystyle|textstyle|limits|hfill|notag)#", " "),
-    (r"\\qquad#", r"\\quad "),
-    (r"(?<!\\)\\[,;:!> ()\[\]]", " "),
+    (r"\\(?:[lL]arge|LARGE|[hH]uge|normalsize|small|bf|it|rm|sf|bfseries)#", " "),
+    (r"\\qquad#", r"\\quad "),  # which may stand for a comma: see `separators`
+    (r"(?<!\\)\\[,;:!> ()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
     (r"(?:[~\s]|(?<!\\)\$)+|(?<!\\)\\$", " "),
     (r"^ | $", ""),
 )
@@ -157,12 +163,12 @@ def command_outside_text(found: re.Match) -> str:
 
 BOLD = r"\\(?:mathbf|mathit|boldsymbol|bm|vec)#\s?"
 FONTS = rewritings(
-    (BOLD + r"\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),
+    (BOLD + r"\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),  # a letter or number
     (rf"\\(?:{UPRIGHT}|mathbf|mathit)#\*?\s?\{{", r"\\text{"),
-    (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),
-    (rf"({TEXT})|(?<![a-zA-Z\\])({FUNCTION}|sqrt|pi|infty)#", command_outside_text),
+    (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),  # \mathrm{sin}
+    (rf"({TEXT})|(?<![a-zA-Z\\])({FUNCTION}|sqrt|pi|infty)#", command_outside_text),  # a bare sin
     (r"(\\text\{[^{}]{0,50}\^)\{(-?\d)\}", r"\1\2"),  # \text{cm^{2}}
-    (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)[\s.]+)\}", r"\\text{\1\2}"),
+    (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)(?:\s+|(?<!\.)\.))\}", r"\\text{\1\2}"),  # \text{ cm.}
     (r"\\text\{\}", " "),
 )
 
@@ -178,13 +184,12 @@ DIGITS = r"\d{1,50}"
 WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
 FRACTIONS = rewritings(
     (r"\\[dtc](frac|binom)#", r"\\\1"),
+    (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
+    (r"\\frac ?(\d)(?= ?\{)", r"\\frac{\1}"),
     (r"\{([^{}]{1,99})\\over#([^{}]{1,99})\}", r"\\frac{\1}{\2}"),
     (r"\{([^{}]{1,99})\\choose#([^{}]{1,99})\}", r"\\binom{\1}{\2}"),
-    (
-        WHOLE_PART + rf" ?\\frac ?(?:\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}|(\d) ?(\d))",
-        r"(\1+\2\4/\3\5)",
-    ),
-    (WHOLE_PART + rf" ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),
+    (WHOLE_PART + rf" ?\\frac ?\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}", r"(\1+\2/\3)"),
+    (WHOLE_PART + rf" ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),  # 1 2/3
 )
 
 
@@ -200,18 +205,31 @@ def comma_outside_text(found: re.Match) -> str:
     return found[1] or ","
 
 
+def joint_outside_text(found: re.Match) -> str:
+    return found[1] or " ∧ "
+
+
+# Between inequalities "and" asks for both, which is not a list.
+JOINT = rewritings(
+    (r"\\text\{\s?,?\s?and\s?\}", " ∧ "),
+    (rf"({TEXT})|(?<![a-zA-Z\\])and#|\\(?:land|wedge)#", joint_outside_text),
+)
+INEQUALITY = re.compile(r"[<>≤≥]")
 SEPARATORS = rewritings(
     (r"\\text\{\s?[,;]?\s?(?:and|or)?\s?[,;]?\s?\}", ","),
     (rf"({TEXT})|(?<![a-zA-Z\\])(?:and|or)#", comma_outside_text),
+    # A wide space is nothing beside a comma or text. Else it is kept: structure.readings.
     (r"\\quad#\s?(?=\\text|\(|\\quad|[,;])", " "),
     (r"(?<=[,;])\s?\\quad#", " "),
     (r",(?:\s?,)+", ","),
-    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s.,;:]|\\quad#)+$", ""),
+    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s,;:]|(?<!\.)\.|\\quad#)+$", ""),  # the three dots stay
 )
 
 
 def separators(text: str) -> str:
     r"""Members have one comma between them: 1 \quad\text{and}\quad 2 is 1 , 2; none at the ends."""
+    if INEQUALITY.search(text):
+        text = rewritten(text, JOINT)
     return rewritten(text, SEPARATORS)
 
 
@@ -239,19 +257,21 @@ def letter_in_text(found: re.Match) -> str:
     return f"{before} {letter} "
 
 
-def magnitude(found: re.Match) -> str:
-    zeros = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}[found[1]]
-    return f"*10^{{{zeros}}}"
-
-
+CURRENCY = "(?:USD|EUR|GBP|JPY|INR|Rs)"
 UNITS = rewritings(
-    (r"^\\text\{(?:USD|Rs)\}\s?(?=\d)|^(?:USD|Rs\.?)\s?(?=\d)", ""),
+    (rf"(?<![a-zA-Z\\{{])({CURRENCY})\.?\s?(?=\d)", r"\\text{\1} "),
+    (
+        rf"\\text\{{({CURRENCY})\}}\s?"
+        r"(-?\d(?:[\d.,{}]{0,50}\d)?(?: million| billion)?)(?!\d|\s?\\text)",
+        r"\2\\text{\1}",  # USD 5 is 5 USD
+    ),
+    (rf"(^|[=-]\s?)\\text\{{{CURRENCY}\}}", r"\1"),
     (r"^(?:\\text\{)?(?i:(?:final )?answer)\s?(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?", ""),
-    (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),
+    (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
     (r"\\text\{\}", " "),
     (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
-    (r"\\text\{([^{}]*)\}\s?(\^)\s?\{?\s?(-?\d)\s?\}?", r"\\text{\1\2\3}"),
-    (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),
+    (r"\\text\{([^{}]*)\}\s?(\^)\s?\{?\s?(-?\d)\s?\}?", r"\\text{\1\2\3}"),  # \text{cm}^2
+    (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),  # \text{m}/\text{s}
     (
         r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$",
         r"\\text{\1}",
@@ -278,14 +298,21 @@ def matrix(found: re.Match) -> str:
     return f"{name}⟦{','.join(texts)}⟧"
 
 
+def equations(cases: re.Match) -> str:
+    """A system of equations is a list; cases with conditions are not read."""
+    return ",".join(row.strip() for row in cases[1].split("\\\\") if row.strip())
+
+
 COLLECTIONS = rewritings(
     (
         r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?"
         r"((?:(?!\\begin|\\end).){0,999})\\end\s?\{[a-zA-Z]{5,7}\}",
         matrix,
     ),
+    (r"\\begin ?\{cases\}([^&]{1,500}?)\\end ?\{cases\}", equations),
+    # ‹x : x>0› is x>0, and x ∈ [0,1] is [0,1]
     (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),
-    (rf"^(?:{LETTER}|{LETTER}_\w)\s?∈\s?(?=[(\[‹∅\\])", ""),
+    (rf"^(?:{LETTER}(?:_\w)?|\([a-z](?: ?, ?[a-z]){{1,5}}\))\s?∈\s?(?=[(\[‹∅\\])", ""),
     (r"\\mathbb\s?(?:\{\s?R\s?\}|R#)", r"(-\\infty,\\infty)"),
 )
 
@@ -307,15 +334,24 @@ def repeating_decimal(found: re.Match) -> str:
     return f"({start}0+{period}/({10 ** len(decimals)}*{10 ** len(period) - 1}))"
 
 
+ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+LARGE = "|".join(ZEROS)
+
+
+def power_of_ten(found: re.Match) -> str:
+    """5 million is 5*10^{6}; of \\text{million dollars} the dollars stay."""
+    rest = "\\text{" if found[0].endswith(" ") else ""
+    return f"*10^{{{ZEROS[found[1]]}}}{rest}"
+
+
 NUMBERS = rewritings(
-    (r"(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),
-    (r"(?<=\d)\{,\}(?=\d)", "."),
+    (r"(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),  # 1{,}234
+    (r"(?<=\d)\{,\}(?=\d)", "."),  # 3{,}5
     (r"(?<![\w.^_}])(?<!\d )\d{1,3}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_spaces),
-    (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
-    (r" ?(?:\\?%|\\text\{(?:percent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
-    (r"(?<=\d) ?\\text\{(thousand|million|billion|trillion)\}", magnitude),
-    (r"(?<=\d) (thousand|million|billion|trillion)#", magnitude),
-    (r"(?<=\d) ?\\text\{(thousand|million|billion|trillion) (?=[a-z])", magnitude),
+    (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar|dot) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
+    (r" ?(?:\\?%|\\text\{(?:per ?cent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
+    (rf"(?<=\d) ?\\text\{{({LARGE})(?:\}}| (?=[a-zA-Z]))", power_of_ten),
+    (rf"(?<=\d) ({LARGE})#", power_of_ten),
 )
 
 
@@ -325,3 +361,17 @@ def numbers(text: str) -> str:
 
 
 GROUPS = (signs, spaces, fonts, fractions, separators, unit_marks, collections, numbers)
+
+
+def normalise(answer: str) -> str:
+    """One spelling for what LaTeX spells in many ways, by groups of rewritings.
+
+    No group depends on a later one. Nothing is left of an answer that grows beyond MAX_CHARS.
+    """
+    if answer.isascii() and answer.isdigit():
+        return answer  # nothing to rewrite
+    for group in GROUPS:
+        answer = group(answer)
+        if len(answer) > MAX_CHARS:
+            return ""
+    return answer

@@ -1,9 +1,10 @@
 r"""What an answer is made of: lists, brackets, relations, quantities; expressions are the leaves.
 
 `structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as texts. It
-reads what `verify.normalise` has written; the leaves are read by infra/expressions.py.
+reads what `latex.normalise` has written; the leaves are read by infra/expressions.py.
 """
 
+import itertools
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,6 +23,7 @@ class Structure(NamedTuple):
     |-----------------|-------------------|-----------------------------------------|
     | word            | \text{not prime}  | not, prime                              |
     | list            | 2, ±1             | 2, +1, -1                               |
+    | ∧               | x>1 ∧ x<5         | x>1, x<5                                |
     | ≈               | \sqrt{2} ≈ 1.41   | \sqrt{2}, 1.41                          |
     | =               | x=y=3             | x, y, 3                                 |
     | <               | 1≥x>0             | 0, <, x, ≤, 1: rising, with the signs   |
@@ -42,6 +44,7 @@ class Structure(NamedTuple):
 WORD = re.compile(r"\\text\{([^{}]{1,200})\}|([a-zA-Z]{2}[a-zA-Z' -]{1,200}|[nN]o)")
 QUANTITY = re.compile(r"(.*[^\s+*/^=<>≤≥(\[{,-])\s*\\text\{([^{}]*)\}", re.DOTALL)
 
+ABSOLUTE = re.compile(r"(?:\||\\lvert)\s?([a-z])\s?(?:\||\\rvert)")
 OPENING = "([{‹⟦"
 CLOSING = ")]}›⟧"
 BRACKETS = ("()", "[]", "(]", "[)", "‹›", "{}", "⟦⟧")
@@ -96,7 +99,7 @@ def structure(text: str) -> Structure:
     if len(members) > 1:
         return Structure("list", members)
 
-    for kind in ("≈", "=", RELATIONS, "≠", "∪", ":"):
+    for kind in ("∧", "≈", "=", RELATIONS, "≠", "∪", ":"):
         if not any(sign in text for sign in kind):
             continue
         sides = split(text, kind)
@@ -118,12 +121,29 @@ def list_members(text: str) -> list[str]:
         upper = item.translate(UPPER_SIGNS)
         lower = item.translate(LOWER_SIGNS)
         if item.startswith("‹"):  # a set with ±1 is one set
-            upper = lower = item
-        members.append(upper)
-        if lower != upper:
-            members.append(lower)
+            members.append(item)
+        elif item.count("±") > 1 and "∓" not in item and not item.startswith("("):
+            members.extend(independent_signs(item))
+        else:
+            members.append(upper)
+            if lower != upper:
+                members.append(lower)
     if not members:
         raise Unreadable
+    return members
+
+
+def independent_signs(item: str) -> list[str]:
+    """The values of ±1±2: all four. In ±1∓2 and (±1,±2) the upper signs belong together."""
+    count = item.count("±")
+    if count > 3:
+        raise Unreadable
+    members = []
+    for signs in itertools.product("+-", repeat=count):
+        text = item
+        for sign in signs:
+            text = text.replace("±", sign, 1)
+        members.append(text)
     return members
 
 
@@ -134,6 +154,19 @@ def rising(sides: list[str]) -> Structure:
         sides = [MIRRORED.get(side, side) for side in reversed(sides)]
     elif not signs <= {"<", "≤"}:
         raise Unreadable
+    return distance(sides) if len(sides) == 3 else Structure("<", sides)
+
+
+def distance(sides: list[str]) -> Structure:
+    """|x|<2 is -2<x<2, and |x|>2 a union; other inequalities stay as they are."""
+    left, sign, right = sides
+    name = ABSOLUTE.fullmatch(left)
+    if name:
+        return Structure("<", [f"-({right})", sign, name[1], sign, right])
+    name = ABSOLUTE.fullmatch(right)
+    if name:
+        opening, closing = ("(", ")") if sign == "<" else ("[", "]")
+        return Structure("∪", [f"(-\\infty,-({left}){closing}", f"{opening}{left},\\infty)"])
     return Structure("<", sides)
 
 

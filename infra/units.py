@@ -51,9 +51,12 @@ UNITS = {
     "K": "kelvin",
     "C": "celsius",
     "F": "fahrenheit",
-    "dollar": "usd buck",
+    "dollar": "usd USD $",
     "cent": "",
-    "euro": "eur",
+    "euro": "EUR €",
+    "GBP": "£",
+    "yen": "JPY ¥",
+    "rupee": "INR Rs ₹",
     "acre": "",
     "hectare": "ha",
 }
@@ -63,7 +66,8 @@ SYMBOL = {name: symbol for symbol, names in UNITS.items() for name in [symbol, *
 
 # Words that the letters after a number may be without \text, beside the units.
 COUNTED = "people person student way point time item coin side square unit radian rad mph kph"
-BARE = sorted({*SYMBOL, *COUNTED.split()}, key=len, reverse=True)
+WORDS = {word for word in [*SYMBOL, *COUNTED.split()] if word.isalpha()}
+BARE = sorted(WORDS, key=len, reverse=True)
 BARE_POWER = r"(?:\s?\^\s?(?:-?[23]|\{-?[23]\}))?"
 AREA = r"(?:(?:square|cubic|sq\.?|cu\.?)\s?)?"
 
@@ -72,38 +76,60 @@ def one_of(words: list[str]) -> str:
     return rf"{AREA}(?:{'|'.join(words)})(?:e?s)?(?![a-zA-Z]){BARE_POWER}"
 
 
-# Behind a space any of them; without one no single letter, as 6m is six times m.
-ANY = one_of(BARE)
-LONG = one_of([word for word in BARE if len(word) > 1])
-BARE_UNIT = rf"(?:\s(?={ANY})|(?={LONG}))({ANY}(?:\s?(?:/|per|\*)\s?{ANY})?)"
+# Behind a space; without one 6m is six times m, and 2mg twice m times g.
+UNIT_WORDS = one_of(BARE)
+BARE_UNIT = rf"\s({UNIT_WORDS}(?:\s?(?:/|per|\*)\s?{UNIT_WORDS})?)"
 
-# Words that say something else than the number before them: negations, alternatives, bounds,
-# factors and operations. No text with one of them is dropped.
+# Words that say something else than the number before them: negations, alternatives, guesses,
+# bounds, conditions, factors and operations. No text with one of them is dropped.
 SAYING_MORE = """
-    not no never none nor neither without except unless isn aren doesn don cannot false wrong
-    incorrect invalid rejected excluded impossible undefined
-    or either maybe perhaps possibly otherwise else if when where and but
-    can could would should may might must only
-    more less least most fewer greater smaller larger too above below over under up about
-    approximately around almost nearly until through between
-    mod modulo base plus minus divided multiplied squared cubed factorial percent pct degree pi
-    half third quarter dozen hundred thousand million billion trillion double twice triple
-    zero one two three four five six seven eight nine ten infinity
+    not no non none never nor neither without except unless isn aren doesn don cannot false
+    wrong incorrect invalid inadmissible rejected excluded discarded omitted ruled fails failed
+    extraneous impossible undefined dne null contradiction mistake typo zero root likely
+    unlikely unsure hmm or either maybe perhaps possibly probably otherwise else instead versus
+    wait guess guessed etc example others among rather respectively if when where and but can
+    could would should may might must only more less least most fewer greater smaller larger too
+    above below over under up about bound bounds approx approximately around roughly almost
+    nearly circa estimate estimated ish until through between mod modulo base binary octal hex
+    hexadecimal plus minus divided multiplied squared cubed factorial percent percents pct mille
+    permil permille ppm degree degrees pi negative positive inverse reciprocal opposite half
+    halves third thirds quarter quarters dozen dozens gross score scores double twice doubled
+    tripled ago lakh crore hundred hundreds thousand thousands million millions billion billions
+    trillion trillions one two three four five six seven eight nine ten eleven twelve thirteen
+    fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy
+    eighty ninety infinity even odd
 """
 MEANINGFUL = frozenset(SAYING_MORE.split())
+ORDINAL = re.compile(r"[a-z]+ths?")  # tenths
+NO_ORDINALS = ("month", "path", "length", "width", "depth", "bath", "cloth", "moth", "birth")
+SHORT = "a an as at by in is it of on to we am pm sq cu"
+SHORT_WORDS = frozenset(SHORT.split())
 MAX_WORDS = 8
 POWER = re.compile(r"\^\{?-?\d\}?")
 WORD = re.compile(r"[a-zA-Z]+|\^\{?(-?\d)\}?|[/\d]|[^\sa-zA-Z/.,()]")
 
 
 def is_dropped(text: str) -> bool:
-    """Whether a text behind a complete value may be left out: it changes nothing of the value."""
-    words = re.findall(r"[a-zA-Z]+|[^\sa-zA-Z/.,()]", POWER.sub("", text))
-    return len(words) <= MAX_WORDS and all(map(is_harmless, words))
+    """Whether a text behind a complete value may be left out: units, and what is counted."""
+    if AND_SO_ON_OR_PERCENT.search(text):
+        return False
+    words = re.findall(r"[a-zA-Z]+|[^\sa-zA-Z/.,()]", NON_NEGATIVE.sub("", POWER.sub("", text)))
+    return 0 < len(words) <= MAX_WORDS and all(map(is_harmless, words))
+
+
+AND_SO_ON_OR_PERCENT = re.compile(r"\.\s?\.|per\s?(?:cent|mille)")
+NON_NEGATIVE = re.compile(r"(?:non-?)?(?:negative|positive) (?=[a-z]{3})|-|·|\*")  # integers
 
 
 def is_harmless(word: str) -> bool:
-    return word.isascii() and word.isalpha() and singular(word) not in MEANINGFUL
+    """Whether it is a unit, or a word that may be a noun or belong to one."""
+    if word in SYMBOL or word in SHORT_WORDS or word in COMPOUNDS:
+        return True
+    if not word.isascii() or not word.isalpha() or len(word) < 3:
+        return False
+    name = singular(word)
+    is_ordinal = ORDINAL.fullmatch(word.lower()) is not None and name not in NO_ORDINALS
+    return not is_ordinal and word.lower() not in MEANINGFUL
 
 
 def singular(word: str) -> str:

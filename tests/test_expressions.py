@@ -13,11 +13,9 @@ from infra.expressions import (
     MAX_DEPTH,
     MAX_TOKENS,
     Step,
-    numbers_in,
     read,
-    substituted,
-    variables_in,
 )
+from infra.tokens import numbers_in, substituted, variables_in
 
 
 def value_of(text: str):

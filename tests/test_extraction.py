@@ -27,6 +27,8 @@ from infra.extraction import MAX_BOXES, boxes, extract_answer
         ("\\boxed{1} \\quad\\text{or}\\quad \\boxed{2}", "1, 2"),
         ("\\[\\boxed{1}\\] and \\(\\boxed{2}\\)", "1, 2"),
         ("$\\boxed{42}$ or $\\boxed{42}$", "42"),
+        ("$\\boxed{\\frac12}$ or $\\boxed{\\dfrac{1}{2}}$", "\\frac12"),
+        ("\n1. $\\boxed{3}$\n2. $\\boxed{4}$", "3, 4"),
         ("$y=\\boxed{2}$ and $x=\\boxed{3}$", "y=2, x=3"),
         ("\\boxed{1}. But that is wrong, rather \\boxed{2}", "2"),
         # stated
@@ -36,6 +38,9 @@ from infra.extraction import MAX_BOXES, boxes, extract_answer
         ("The answers are $3$ and $4$.", "3, 4"),
         ("**Final Answer:** 12 apples", "12 \\text{apples}"),
         ("**Final Answer**\n\nThe area is 12.", "12"),
+        ("The answer is 12 because 13 is prime.", "12"),
+        ("The answer is therefore 12.", "12"),
+        ("#### 12", "12"),
         ("Final answer: x = 3\nThat is all.", "x = 3"),
         # the last formula or number
         ("first 3, then -4.5", "-4.5"),

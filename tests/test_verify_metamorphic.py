@@ -1,23 +1,19 @@
 """verify.py over all gold answers of tests/data/answers.jsonl: what keeps the meaning earns 1, what
 changes it earns 0.
-
-tests/data/golds.jsonl lists these golds, with labels made by hand: `form`, what a gold is; `value`,
-the same for golds that are the same answer; `open`, the same for golds of which it is a matter of
-opinion (30° and 30, the list 13, 169 and the number 13,169).
 """
 
 import functools
 import json
 from pathlib import Path
 
+import mutations
 import pytest
 import rewritings
+from golds import GOLDS, pairs_of_golds
 
 import verify
 
-DATA = Path(__file__).parent / "data"
-GOLDS = [json.loads(line) for line in (DATA / "golds.jsonl").read_text().splitlines()]
-ANSWERS = [json.loads(line) for line in (DATA / "answers.jsonl").read_text().splitlines()]
+ANSWERS = Path(__file__).parent / "data" / "answers.jsonl"
 SEEDS = 200
 
 # Rewritings of everything that has a meaning, and of what a right answer may look like.
@@ -49,7 +45,8 @@ def earned(rewrite, forms, gold_to_response=boxed) -> dict[float, list[str]]:
 
 
 def test_golds_are_those_of_the_labelled_table():
-    assert {entry["gold"] for entry in GOLDS} == {pair["gold"] for pair in ANSWERS}
+    pairs = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
+    assert {entry["gold"] for entry in GOLDS} == {pair["gold"] for pair in pairs}
     assert len({entry["gold"] for entry in GOLDS}) == len(GOLDS)
 
 
@@ -136,12 +133,12 @@ CHANGED = [
 
 @pytest.mark.parametrize("name, forms", CHANGED)
 def test_reward_is_0_for_a_gold_whose_value_is_changed(name, forms):
-    credited = earned(getattr(rewritings, name), forms)[1.0]
+    credited = earned(getattr(mutations, name), forms)[1.0]
     assert not credited, f"{len(credited)} false credits: {credited[:20]}"
 
 
 def test_reward_is_0_for_a_response_that_does_not_settle_on_the_gold():
-    credited = earned(rewritings.other_boxes, ALL, gold_to_response=str)[1.0]
+    credited = earned(mutations.other_boxes, ALL, gold_to_response=str)[1.0]
     assert not credited, f"{len(credited)} false credits: {credited[:20]}"
 
 
@@ -159,15 +156,6 @@ def remembered(monkeypatch):
     monkeypatch.setattr(verify, "normalise", functools.cache(verify.normalise))
 
 
-def representatives() -> list[dict]:
-    """One gold for each value: the first."""
-    first = {}
-    for entry in GOLDS:
-        if entry["form"] != "undefined":
-            first.setdefault(entry.get("value", entry["gold"]), entry)
-    return list(first.values())
-
-
 def test_is_equivalent_of_golds_with_the_same_value():
     first = {entry["gold"]: entry for entry in GOLDS}
     missed = []
@@ -183,17 +171,24 @@ def test_is_equivalent_of_golds_with_the_same_value():
 
 
 def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
-    """All pairs. An equation is never the prediction: m + n = 12 may label the answer 12."""
-    entries = representatives()
+    """All pairs in which an agreement could be an accident, and every tenth of the others.
+
+    `bench.py verify` compares all of them.
+    """
     credited = []
-    for i, a in enumerate(entries):
-        for b in entries[i + 1 :]:
-            if "open" in a and a.get("open") == b.get("open"):
-                continue
-            prediction, gold = (b, a) if a["form"] == "equation" else (a, b)
-            if verify.is_equivalent(prediction["gold"], gold["gold"]):
-                credited.append(f"{prediction['gold']} for {gold['gold']}")
+    for number, (prediction, gold) in enumerate(pairs_of_golds()):
+        if number % 10 != 0 and not is_likely(prediction, gold):
+            continue
+        if verify.is_equivalent(prediction, gold):
+            credited.append(f"{prediction} for {gold}")
     assert not credited, f"{len(credited)} false credits: {credited[:40]}"
+
+
+def is_likely(a: str, b: str) -> bool:
+    """Whether points decide about them: both have variables, or one has and the other is 0 to 9."""
+    digits = [gold.isdigit() and len(gold) == 1 for gold in (a, b)]
+    variables = [rewritings.has_variable(gold) for gold in (a, b)]
+    return all(variables) or (any(variables) and any(digits))
 
 
 # ---- the points ----------------------------------------------------------------------------------
@@ -201,7 +196,7 @@ def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
 
 @pytest.mark.parametrize("form", ["value", "others"])
 def test_every_gold_equals_itself_whatever_points_are_drawn(form, remembered):
-    """With 200 seeds, where a variable is drawn. A value is compared with a sum of its own."""
+    """With 200 seeds, where a variable is drawn; every tenth time a value beside a sum."""
     missed = []
     for entry in GOLDS:
         gold = entry["gold"]
@@ -211,9 +206,9 @@ def test_every_gold_equals_itself_whatever_points_are_drawn(form, remembered):
         if not rewritings.has_variable(gold):
             continue
 
-        prediction = f"0+({gold})" if is_value else gold
         for seed in range(SEEDS):
+            prediction = f"0+({gold})" if is_value and seed % 10 == 0 else gold
             if not verify.is_equivalent(prediction, gold, seed=str(seed)):
-                missed.append(f"{gold} with seed {seed}")
+                missed.append(f"{prediction} for {gold} with seed {seed}")
                 break
     assert not missed, f"{len(missed)} golds are not always themselves: {missed}"
