@@ -51,6 +51,7 @@ from infra.policy import LOGIT_BLOCK_GPU, SHARE_FOR_KEPT
 
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
+BLOCKS = 4  # of logits at once: logits, log p, p and a product of these
 NODE = 8  # GPUs of a node at most; shards lie inside a node
 
 # Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
@@ -170,7 +171,7 @@ def update_bytes(size: Sizes, T: int, recompute: bool, c: int) -> float:
         kept = c * size.layers * T * size.hidden  # only their inputs
 
     in_a_layer = kept + layer_bytes(size, T, c) + c * head
-    in_the_head = kept + 3 * block_bytes(size, T) + 8 * head
+    in_the_head = kept + BLOCKS * block_bytes(size, T) + 8 * head
     at_the_end = (c + 4) * size.root
     return gathered_bytes(size, c) + max(in_a_layer, in_the_head, at_the_end)
 
@@ -215,7 +216,7 @@ def plan(
     hidden = responses / world * max_new_tokens * size.hidden * c
     free = gpu_gb * GB - RESERVE - static - gathered_bytes(size, c)
     budget = min(proxy_budget_gb * GB, SHARE_FOR_KEPT * free)
-    scratch = gathered_bytes(size, c) + layer_bytes(size, T, c) / 2 + 3 * block_bytes(size, T)
+    scratch = gathered_bytes(size, c) + layer_bytes(size, T, c) / 2 + BLOCKS * block_bytes(size, T)
 
     activations = update_bytes(size, T, recompute, c)
 

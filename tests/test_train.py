@@ -683,7 +683,7 @@ def test_a_method_that_gives_no_weights_is_named(
         ("train.packed_rows", "update", "--micro-batch-tokens"),
     ],
 )
-def test_out_of_memory_says_which_knob_to_turn(culprit, stage, knob, tmp_path, monkeypatch):
+def test_out_of_memory_says_which_knob_to_turn(culprit, stage, knob, tmp_path, monkeypatch, capsys):
     """The memory runs out in a function that the stage calls."""
 
     def no_memory(*_, **__):
@@ -693,8 +693,10 @@ def test_out_of_memory_says_which_knob_to_turn(culprit, stage, knob, tmp_path, m
     eval_data = [] if stage == "evaluate" else ["--eval-data", ""]
     with pytest.raises(SystemExit) as stopped:
         train_small(tmp_path, *eval_data, steps=1)
-    assert f"out of GPU memory in {stage}: lower {knob}," in stopped.value.code
-    assert "Tried to allocate 2 GiB" in stopped.value.code
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert f"out of GPU memory in {stage}: lower {knob}," in said
+    assert "Tried to allocate 2 GiB" in said
 
 
 # ---- the command line --------------------------------------------------------------------------

@@ -36,7 +36,7 @@ SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/sto
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}  # in /dev, to /proc/self/fd...
-HOME = "/tmp"  # of a program, in its own root
+HOME = "/program"  # a program's folder in its own root; not /tmp, below which Python may be
 
 PROCESSES = 64  # processes and threads that a program may have beside those that there are
 OPEN_FILES = 64
