@@ -19,12 +19,13 @@ from infra.arithmetic import (
     Unreadable,
     bits_for,
 )
-from infra.expressions import Expression, read
+from infra.expressions import Expression, is_smooth, read
 from infra.points import Points
 from infra.tokens import numbers_in, variables_in
 
 FUEL = 12_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
+SMOOTH_POINTS = 8  # for expressions of one formula
 ENOUGH_POINTS = 10  # if more are hard to find, or the budget does not last
 FEWER_ATTEMPTS = 5  # if none was found, or ENOUGH_POINTS
 ATTEMPTS = 20  # for each point that is wanted
@@ -153,6 +154,8 @@ class Evaluator:
             return
 
         wanted = self.points.wanted(a.names | b.names)
+        if is_smooth(a) and is_smooth(b):
+            wanted = SMOOTH_POINTS
         found = 0
         for point in range(ATTEMPTS * wanted):
             if point > FEWER_ATTEMPTS * wanted and (found == 0 or found >= ENOUGH_POINTS):

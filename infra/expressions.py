@@ -88,6 +88,28 @@ class Expression(NamedTuple):
     tokens: list[str]
 
 
+# Steps whose results follow one formula everywhere, as x^2 and sin x do, but not |x|.
+SMOOTH = frozenset(
+    ["number", "variable", "constant", "function", "add", "subtract", "multiply", "divide", "negative", "exp", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arctan", "ln", "real_ln"]
+)
+
+
+def is_smooth(expression: Expression) -> bool:
+    r"""Whether what holds near some points holds everywhere, as it is of one formula.
+
+    Its powers have whole exponents, unlike \sqrt{x^2} and (-1)^n.
+    """
+    before = Step("number", 0)
+    for step in expression.steps:
+        is_power = step.operation in ("power", "real_power")
+        if is_power and (before.detail is None or before.detail.denominator != 1):
+            return False
+        if not is_power and step.operation not in SMOOTH:
+            return False
+        before = step if step.operation == "number" else Step(step.operation, 0)
+    return True
+
+
 def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = False) -> Expression:
     """The expression that is the whole of `text`.
 

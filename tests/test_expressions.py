@@ -13,6 +13,7 @@ from infra.expressions import (
     MAX_DEPTH,
     MAX_TOKENS,
     Step,
+    is_smooth,
     read,
 )
 from infra.tokens import numbers_in, substituted, variables_in
@@ -226,3 +227,16 @@ def test_read_is_bounded_in_depth_and_length():
         read("(" * MAX_DEPTH + "1" + ")" * MAX_DEPTH)
     with pytest.raises(Unreadable):
         read("1+" * MAX_TOKENS + "1")
+
+
+@pytest.mark.parametrize("text", ["x^2+1", "\\frac{x}{y}", "e^{2x}", "\\sin^2 x", "\\ln x", "f(x)"])
+def test_is_smooth(text):
+    assert is_smooth(read(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["|x|", "\\lfloor x\\rfloor", "\\sqrt{x^2}", "(-1)^n", "x^n", "n!", "x^{1/2}", "\\arcsin x"],
+)
+def test_is_smooth_of_nothing_that_bends(text):
+    assert not is_smooth(read(text))
