@@ -89,9 +89,11 @@ class Expression(NamedTuple):
 
 
 # Steps whose results follow one formula everywhere, as x^2 and sin x do, but not |x|.
-SMOOTH = frozenset(
-    ["number", "variable", "constant", "function", "add", "subtract", "multiply", "divide", "negative", "exp", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arctan", "ln", "real_ln"]
-)
+SMOOTH_NAMES = """
+    number variable constant function add subtract multiply divide negative
+    exp sin cos tan cot sec csc sinh cosh tanh arctan ln real_ln
+"""
+SMOOTH = frozenset(SMOOTH_NAMES.split())
 
 
 def is_smooth(expression: Expression) -> bool:

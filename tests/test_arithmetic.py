@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from infra.arithmetic import (
+    FIRST_BITS,
     MAX_BITS,
     MAX_MAGNITUDE,
     Approximate,
@@ -135,7 +136,7 @@ def test_rounding_noise_is_an_exact_0(arithmetic):
 def test_magnitude_says_how_many_bits_are_needed(arithmetic):
     arithmetic.exp(Fraction(-100))  # 2^-144
     assert 144 <= arithmetic.magnitude <= 151
-    assert bits_for(0) == 256
+    assert bits_for(0) == FIRST_BITS
     assert bits_for(150) >= 192 + 4 * 150
 
     other = Arithmetic(BITS)
