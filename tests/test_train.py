@@ -36,6 +36,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import train
 from evaluate import grade
 from grpo import group_advantages
+from infra import ranks
 from infra.errors import Interrupted, UserError
 from infra.packing import pack
 from infra.policy import Policy, old_log_probabilities
@@ -783,13 +784,21 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("rank, said", [(0, 1), (1, 0)])
-def test_user_errors_are_said_by_the_first_rank_only(rank, said, monkeypatch, capsys):
+@pytest.mark.parametrize("rank, waited", [(0, []), (1, [ranks.GRACE])])
+def test_user_errors_are_said_by_the_first_rank_at_once(rank, waited, monkeypatch, capsys):
+    """Another one waits for torchrun to end it, and speaks where nobody does."""
     monkeypatch.setenv("RANK", str(rank))
-    with pytest.raises(SystemExit) as stopped:
-        train.main(["--prompts", "5"])
+    slept = []
+    monkeypatch.setattr(ranks.time, "sleep", slept.append)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            train.main(["--prompts", "5"])
+    finally:
+        signal.signal(signal.SIGTERM, handler)
     assert stopped.value.code == 2
-    assert capsys.readouterr().err.count("is not a multiple") == said
+    assert slept == waited
+    assert capsys.readouterr().err.count("is not a multiple") == 1
 
 
 def test_proxy_exact_is_refused_for_a_large_model(tmp_path, monkeypatch, capsys):
