@@ -23,7 +23,7 @@ from rollout import uniforms
 HIDDEN = 256
 LAYERS = 4
 RESPONSES = 24
-LENGTH = 48  # tokens
+LENGTH = 32  # tokens
 SHARPNESS = 24.0  # the head's weights times this: entropies of a few nats, as a trained model's
 
 HEADER = """\
