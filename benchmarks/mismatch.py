@@ -24,12 +24,12 @@ HIDDEN = 256
 LAYERS = 4
 RESPONSES = 24
 LENGTH = 32  # tokens
-SHARPNESS = 24.0  # the head's weights times this: entropies of a few nats, as a trained model's
+SPREAD = 4.5  # standard deviation of a token's logits: an entropy of some two nats
 
 HEADER = """\
-| computation | sampler's head | mean difference of log p, nats | largest | KL estimate \
-| responses that are the same alone |
-|---|---|---|---|---|---|"""
+| computation | sampler's head | mean entropy, nats | mean difference of log p, nats | largest \
+| KL estimate | responses that are the same alone |
+|---|---|---|---|---|---|---|"""
 
 
 def mismatch(args) -> list[dict]:
@@ -48,8 +48,9 @@ def mismatch(args) -> list[dict]:
 def measured(dtype: torch.dtype, float32_head: bool) -> dict:
     """Sample, score, and sample each response alone."""
     lm = random_model(HIDDEN, layers=LAYERS)
-    with torch.no_grad():
-        lm.lm_head.weight *= SHARPNESS  # the embedding is tied to it, and normalised at once
+    head = torch.randn(lm.lm_head.weight.shape, generator=torch.Generator().manual_seed(0))
+    head *= SPREAD / HIDDEN**0.5  # hidden states are normalised: their numbers have variance 1
+    lm.lm_head.weight = torch.nn.Parameter(head)  # tied to the embedding, it repeats its input
     lm = lm.to(this_device(), dtype)
     sampler = copy.deepcopy(lm)
     if float32_head:
@@ -101,6 +102,7 @@ def table_row(row: dict) -> str:
         [
             row["dtype"],
             "float32" if row["float32_head"] else "its own",
+            f"{row['entropy']:.1f}",
             f"{row['mismatch']:.1e}",
             f"{row['mismatch_max']:.1e}",
             f"{row['mismatch_kl']:.1e}",
