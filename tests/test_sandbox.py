@@ -93,12 +93,13 @@ def asked(kind: str, gold: str) -> list[dict]:
     return [{"script": f"assert f(3) == '{gold}'"}]
 
 
-def sandbox_processes() -> set[int]:
-    """Processes that run server.py or were forked from it, our servers left out."""
+def sandbox_processes(run: int | None = None) -> set[int]:
+    """The servers of a run, by default this one, and whatever was forked from them."""
     found = set()
+    mark = f'"run": {run or os.getpid()}}}'.encode()
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and b"sandbox/server.py" in (entry / "cmdline").read_bytes():
+            if entry.name.isdigit() and mark in (entry / "cmdline").read_bytes():
                 found.add(int(entry.name))
         except OSError:  # it has ended
             continue
@@ -308,16 +309,15 @@ def test_nothing_survives_a_run_that_is_killed():
         "    print('started', flush=True)\n"
         "    job.outcome()\n"
     )
-    before = sandbox_processes()
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout.readline() == "started\n"
-        assert sandbox_processes() - before
+        assert len(sandbox_processes(run.pid)) >= 2
         run.kill()
     deadline = time.monotonic() + 30
-    while sandbox_processes() - before and time.monotonic() < deadline:
+    while sandbox_processes(run.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not sandbox_processes() - before
+    assert not sandbox_processes(run.pid)
 
 
 # ---- when the sandbox breaks ---------------------------------------------------------------------

@@ -81,7 +81,12 @@ class Server:
     """A process that forks supervisors; see server.py."""
 
     def __init__(self, namespaces: bool = True, call_filter: bool = True):
-        settings = {"namespaces": namespaces, "filter": call_filter, "root": os.geteuid() == 0}
+        settings = {
+            "namespaces": namespaces,
+            "filter": call_filter,
+            "root": os.geteuid() == 0,
+            "run": os.getpid(),  # whose programs these are, for who reads a list of processes
+        }
         environment = {"PYTHONHASHSEED": "0"}
         if "LD_LIBRARY_PATH" in os.environ:  # some Pythons do not start without it
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
