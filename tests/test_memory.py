@@ -161,13 +161,29 @@ def test_the_bench_for_gpus_prints_the_plan_beside_what_it_measured():
 
 # ---- train.py --dry-run --------------------------------------------------------------------------
 
-DRY_RUN = """
+# The peak of a fresh process. Linux's ru_maxrss will not do: it outlives exec, so that it begins at
+# what pytest held when it started the process.
+PEAK = """
 import resource, sys
-import train
-train.main(sys.argv[1:])
-unit = 1 if sys.platform == "darwin" else 1024
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+from pathlib import Path
+
+def peak_bytes():
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
 """
+
+DRY_RUN = (
+    PEAK
+    + """
+import train
+
+train.main(sys.argv[1:])
+print(peak_bytes())
+"""
+)
 
 
 def test_dry_run_reads_the_config_alone(tmp_path):
@@ -216,19 +232,16 @@ def save_random_qwen3(folder, hidden, layers):
     toy.build_tokenizer().save_pretrained(folder)
 
 
-MEASURE = """
-import resource, sys
+MEASURE = (
+    PEAK
+    + """
 import torch
 from infra.loading import load_policy
 from infra.ranks import start_ranks
 
-def resident():
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
 torch.set_num_threads(1)
 start_ranks()
-before = resident()
+before = peak_bytes()
 policy, _ = load_policy(sys.argv[1])
 tokens, steps = int(sys.argv[2]), int(sys.argv[3])
 optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, fused=True)
@@ -237,8 +250,9 @@ for _ in range(steps):
     logprob = policy(ids, torch.tensor([8]), torch.tensor([tokens])).logprob
     logprob.sum().backward()
     optimizer.step()
-print(resident() - before, flush=True)
+print(peak_bytes() - before, flush=True)
 """
+)
 
 
 def peak(folder, tokens, steps=1, ranks=1):
