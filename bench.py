@@ -10,18 +10,26 @@ credit     which tokens the methods' weights single out on the toy, how near the
            results/credit.csv; compares with results/truth.csv where that is)
 truth      the true advantage of single tokens on the toy, by continuing from each prefix (half an
            hour)
-verify     verify.py against math_verify on labelled answers
+verify     verify.py against math_verify on labelled answers, and its slowest hostile inputs
+soups      verify.py on three million random token soups (--soups: fewer)
 memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
+plan       a step of 8B to 70B on 8 to 512 GPUs on paper: memory, bytes sent, seconds
+balance    what padding and ranks in step take of an update, simulated
 overhead   DelTA's coefficients as a share of a training step, and against the released code's extra
            forward passes
 rollouts   chunked sampling against one plain generate call, on even, mild and heavy mixes of
            lengths
 logprobs   blockwise log-probabilities against a full log-softmax at a vocabulary of 151,936
+mismatch   the sampler's log p against the scored one, in float32 and bfloat16; how many responses
+           are the same when sampled alone
+padding    what the padding of unequal responses costs where caches are full, by counting
 scaling    how a step grows with responses, their length, the group size and the ranks
-kills      a run killed 20 times and continued, against one left alone (a quarter of an hour)
+kills      a run killed 20 times and continued, against one left alone (5 minutes)
+programs   programs that the sandbox runs in a second, and the worst latency, with 1 and 2 workers
 gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
 trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside
            requirements.txt, in an environment of its own)
+trl_delta  README's DelTA inside that trainer against ours, to the last digits (same environment)
 
 Speed is measured as a ratio in one run, by alternating repetitions: medians, with the smallest and
 largest. Each NAME is a function in benchmarks/.
@@ -44,14 +52,21 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "credit": "credit_study",
     "truth": "truth",
     "verify": "graders",
+    "soups": "soups",
     "memory": "memory",
+    "plan": "roofline",
+    "balance": "balance",
     "overhead": "overhead",
     "rollouts": "rollouts",
     "logprobs": "logprobs",
+    "mismatch": "mismatch",
+    "padding": "padding",
     "scaling": "scaling",
     "kills": "kills",
+    "programs": "programs",
     "gpu": "gpu",
     "trl": "trl_step",
+    "trl_delta": "trl_delta",
 }
 
 
@@ -70,6 +85,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="2..16",
         help="runs of `seeds`",
     )
+    parser.add_argument("--soups", type=int, default=3_000_000, help="pairs that `soups` grades")
     parser.add_argument("--output-dir", default="runs/seeds", help="where `seeds` keeps its runs")
     parser.add_argument(
         "--csv", default="", help="where a study keeps its rows; default results/NAME.csv"

@@ -7,8 +7,8 @@
 
 Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so the
 same command continues an interrupted run; another model, set or flag is refused there. Ranks share
-the problems, and a response depends on (seed, problem, sample) alone. scores.json holds the
-averages, and what `compare` reads.
+the problems, all benchmarks are sampled together, and a response depends on (seed, problem, sample)
+alone. scores.json holds the averages, and what `compare` reads.
 
 Departures from the paper: (1) a paired bootstrap over problems stands beside App. K's test, whose
 repetitions do not tell how much depends on which problems were asked.
@@ -24,6 +24,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,9 @@ import torch
 from torch import distributed as dist
 
 from infra.architecture import refuse_length
+from infra.choices import choice
 from infra.errors import UserError
-from infra.files import read_json, read_lines, write_aside, write_lines
+from infra.files import append_line, read_json, read_lines, write_aside, write_lines
 from infra.flags import (
     AtLeastOne,
     Parser,
@@ -46,10 +48,12 @@ from infra.flags import (
 from infra.identity import data_hash, lock, model_fingerprint, unlock
 from infra.loading import load_model, locate
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
-from infra.ranks import leave, start_ranks
-from infra.responses import append_responses, check_fingerprint, saved_responses, unfinished
-from rollout import never, rollout
-from verify import grade
+from infra.ranks import leave, shared_by_ranks, start_ranks
+from infra.responses import check_fingerprint, missing_responses, saved_responses, unfinished
+from infra.sandbox.probe import prepare_sandbox
+from rollout import Sample, end_tokens, never, respond, rollout, uniforms
+from verify import reward
+from verify_code import rewards
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -78,7 +82,7 @@ class BenchmarkSamplingFlags(SamplingFlags):
 
 @dataclass
 class BenchmarkMemoryFlags:
-    """What is computed does not depend on it."""
+    """What is computed does not depend on it, but for rounding: see rollout.py."""
 
     _argument_group_name = "memory"
 
@@ -105,6 +109,34 @@ GROUPS = list(Config.__bases__)  # each under its heading in --help
 
 
 # ---- averages ------------------------------------------------------------------------------------
+
+
+def grade(response: str, problem: dict) -> float:
+    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter."""
+    if problem.get("choice"):
+        return float(choice(response) == problem["answer"])
+    return reward(response, problem["answer"])
+
+
+def grades(responses: list[str], problems: list[dict]) -> list[float]:
+    """1.0 or 0.0 for each response: by its problem's tests where it has some, else by `grade`.
+
+    Ranks, where there are several, share the programs, and all get all grades.
+    """
+    result = [0.0] * len(responses)
+    programs = []
+    for i, (response, problem) in enumerate(zip(responses, problems, strict=True)):
+        if problem.get("tests"):
+            programs.append(i)
+        else:
+            result[i] = grade(response, problem)
+
+    def run(mine: list[int]) -> list[float]:
+        return rewards([responses[i] for i in mine], [problems[i]["tests"] for i in mine])
+
+    for i, value in zip(programs, shared_by_ranks(programs, run), strict=True):
+        result[i] = value
+    return result
 
 
 def sample_grades(
@@ -140,8 +172,8 @@ def sample_grades(
         in_flight=in_flight,
         stop=stop,
     )
-    grades = [grade(text, problems[i // samples]) for i, text in enumerate(rollouts.texts)]
-    return np.array(grades).reshape(len(problems), samples)  # [P, n]
+    asked = [problem for problem in problems for _ in range(samples)]
+    return np.array(grades(rollouts.texts, asked)).reshape(len(problems), samples)  # [P, n]
 
 
 def summary(grades: np.ndarray) -> dict:
@@ -172,52 +204,82 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
     return total / sum(problems)
 
 
-# ---- a benchmark ---------------------------------------------------------------------------------
+# ---- benchmarks ----------------------------------------------------------------------------------
 
 
-def sample_benchmark(
-    lm, tokenizer, problems: list[dict], config: Config, folder: Path, rank: int, world: int
-) -> None:
-    """Append this rank's missing responses to its file in `folder`, a few problems at a time.
+def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, list[dict]], config: Config) -> dict:
+    """The prompts of each benchmark, token ids, by its name.
 
-    Raises UserError if a prompt is longer than --max-prompt-tokens, or with its response longer
-    than the model's positions.
+    Raises UserError if one is longer than --max-prompt-tokens, or with its response longer than
+    the model's positions.
     """
-    kept, prompts = encode_prompts(
-        problems, tokenizer, config.max_prompt_tokens, config.prompt_template
-    )
-    if len(kept) < len(problems):
-        raise UserError(f"{folder.name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
-    refuse_length(lm.config, prompts, config.max_new_tokens)
-
-    folder.mkdir(parents=True, exist_ok=True)
-    saved = saved_responses(folder)
-    mine = [i for i in unfinished(saved, len(problems), config.samples) if i % world == rank]
-
-    # A kill may have left half a line, and the next response must not be glued to it.
-    path = folder / f"responses-{rank}.jsonl"
-    if path.exists():
-        write_lines(path, read_lines(path))
-
-    at_once = max(1, config.rollout_rows // config.samples)
-    for start in range(0, len(mine), at_once):
-        chosen = mine[start : start + at_once]
-        rollouts = rollout(
-            lm,
-            tokenizer,
-            [prompts[i] for i in chosen],
-            chosen,
-            config.samples,
-            max_new_tokens=config.max_new_tokens,
-            temperature=config.temperature,
-            top_p=config.top_p,
-            seed=config.seed,
-            step=0,
-            in_flight=config.rollout_rows,
+    encoded = {}
+    for name, problems in benchmarks.items():
+        kept, prompts = encode_prompts(
+            problems, tokenizer, config.max_prompt_tokens, config.prompt_template
         )
-        append_responses(path, rollouts, chosen, config.samples)
-        done = start + len(chosen)
-        print(f"{folder.name}: rank {rank} has {done} of its {len(mine)} problems", flush=True)
+        if len(kept) < len(problems):
+            raise UserError(f"{name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+        refuse_length(lm.config, prompts, config.max_new_tokens)
+        encoded[name] = prompts
+    return encoded
+
+
+def sample_benchmarks(
+    lm,
+    tokenizer,
+    benchmarks: dict[str, list[dict]],
+    config: Config,
+    folder: Path,
+    rank: int,
+    world: int,
+) -> None:
+    """Sample this rank's missing responses to all benchmarks together, and append each to its file.
+
+    One call of the sampler, so that the ranks' GPUs wait for one long response at the end, and not
+    for one of each benchmark. Raises UserError as `encode_benchmarks`.
+    """
+    encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
+    files = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
+    for path in files.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            # A kill may have left half a line, and the next response must not be glued to it.
+            write_lines(path, read_lines(path))
+
+    wanted = missing_responses(encoded, config.samples, folder, rank, world)
+    jobs = []
+    for each in wanted:
+        name = (config.seed, 0, each.problem, each.sample)  # step 0
+        jobs.append((each.prompt, partial(uniforms, *name, config.max_new_tokens)))
+    ends = end_tokens(lm, tokenizer)
+    tenth = math.ceil(len(jobs) / 10)
+    finished = 0
+
+    def save(i: int, sample: Sample) -> None:
+        nonlocal finished
+        row = {
+            "problem": wanted[i].problem,
+            "sample": wanted[i].sample,
+            "response": tokenizer.decode(sample.tokens, skip_special_tokens=True),
+            "tokens": len(sample.tokens),
+            "truncated": sample.tokens[-1] not in ends,
+        }
+        append_line(files[wanted[i].benchmark], row)
+        finished += 1
+        if finished % tenth == 0 or finished == len(jobs):
+            print(f"rank {rank} has {finished} of its {len(jobs)} responses", flush=True)
+
+    respond(
+        lm,
+        tokenizer,
+        jobs,
+        config.max_new_tokens,
+        config.temperature,
+        config.top_p,
+        config.rollout_rows,
+        done=save,
+    )
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
@@ -230,11 +292,9 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
             "run without --regrade"
         )
 
-    grades = np.empty((len(problems), samples))
-    for i, problem in enumerate(problems):
-        for sample in range(samples):
-            grades[i, sample] = grade(saved[i, sample], problem)
-    return grades
+    texts = [saved[i, sample] for i in range(len(problems)) for sample in range(samples)]
+    asked = [problem for problem in problems for _ in range(samples)]
+    return np.array(grades(texts, asked)).reshape(len(problems), samples)
 
 
 # ---- an evaluation -------------------------------------------------------------------------------
@@ -316,6 +376,8 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
         model = locate(config.model)[0]  # a wrong --model is said before any data is fetched
         files = model_fingerprint(model)
     benchmarks = load_benchmarks(config)
+    if rank == 0 and any("tests" in each for every in benchmarks.values() for each in every):
+        prepare_sandbox(config.code_sandbox)
     if rank == 0:
         lock(folder)
     for name, problems in benchmarks.items():
@@ -324,8 +386,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
 
     if not config.regrade:
         lm, tokenizer = load_model(model, compute_dtype())
-        for name, problems in benchmarks.items():
-            sample_benchmark(lm, tokenizer, problems, config, folder / name, rank, world)
+        sample_benchmarks(lm, tokenizer, benchmarks, config, folder, rank, world)
 
     if world > 1:
         start_ranks()

@@ -88,6 +88,22 @@ def clipped_tokens(
     return risen_enough | fallen_enough
 
 
+def importance_weights(logprob: torch.Tensor, sampled: torch.Tensor, cap: float) -> torch.Tensor:
+    """min(π_old / π_sampler, C) per token: truncated importance sampling.
+
+    Responses are drawn from π_sampler, which rounding, or another program, keeps from being π_old
+    quite; the ratio makes up for it, and C bounds its variance (Ionides 2008, "Truncated importance
+    sampling"; for RL with an engine that samples, Yao et al. 2025, "Your efficient RL framework
+    secretly brings you off-policy RL training"). Not in the paper; --importance-cap.
+    logprob, sampled: [N] log π_old and log π_sampler of the drawn token.
+    Raises ValueError where a number is not finite, as from a sampler that does not tell.
+    """
+    log_ratio = logprob - sampled
+    if not log_ratio.isfinite().all():
+        raise ValueError("the sampler's log-probabilities, or those of θ_old, hold a NaN or inf")
+    return log_ratio.clamp(-20, 20).exp().clamp(max=cap)
+
+
 # ---- the linear discriminator (Sec. 3.1) ---------------------------------------------------------
 
 

@@ -1,9 +1,14 @@
 """Rollouts: G responses per prompt by Hugging Face `generate` (Sec. 5, App. I).
 
 Every response and position has one uniform number, fixed by (seed, step, problem, sample) alone; a
-logits processor turns it into a token by inverse CDF, which `generate` then takes greedily. So what
-is sampled depends neither on the number of ranks, nor on who shares the batch, nor on any global
-random state, and two methods can be compared under common random numbers.
+logits processor turns it into a token by inverse CDF, which `generate` then takes greedily. So two
+methods can be compared under common random numbers, and no global random state matters.
+
+Nor do the number of ranks and who shares the batch, as far as arithmetic is exact. In float32 it
+nearly is: another token is drawn only where a random number falls within rounding of a step of the
+CDF. In bfloat16, as on GPUs, another batch moves log p by a hundredth, and most responses differ
+sooner or later (`bench.py mismatch`). What was drawn comes with its log p under the law it was
+drawn from, so that training can tell the sampler's law from the scored one.
 
 Departures:
 1. The released code samples with a serving engine; this is `generate`, in chunks of CHUNK tokens,
@@ -19,6 +24,7 @@ size.
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,6 +43,13 @@ CHUNK = 64  # tokens between two looks at who has finished
 Job = tuple[list[int], Callable[[], np.ndarray]]  # a prompt, and what gives its uniform numbers
 
 
+class Sample(NamedTuple):
+    """A sampled response."""
+
+    tokens: list[int]  # new tokens only, up to and with the end token
+    logprob: np.ndarray  # [tokens] float32, log p of each under the law it was drawn from, nats
+
+
 def token_distribution(
     logits: torch.Tensor, temperature: float = 1.0, top_p: float = 1.0
 ) -> torch.Tensor:
@@ -47,10 +60,10 @@ def token_distribution(
     p = (logits.float() / temperature).softmax(dim=-1).double()  # [B, V]
     if top_p < 1.0:
         ordered, index = p.sort(dim=-1, descending=True, stable=True)
-        mass_before = ordered.cumsum(dim=-1) - ordered
+        mass_before = ordered.cumsum(dim=-1).sub_(ordered)
         ordered[mass_before >= top_p] = 0.0
-        p = torch.zeros_like(p).scatter(-1, index, ordered)
-    return p / p.sum(dim=-1, keepdim=True)
+        p.scatter_(-1, index, ordered)
+    return p.div_(p.sum(dim=-1, keepdim=True))
 
 
 class InverseCDF(LogitsProcessor):
@@ -71,8 +84,9 @@ class InverseCDF(LogitsProcessor):
         self.prompt_width = prompt_width
         self.temperature = temperature
         self.top_p = top_p
-        # Read once at the end: a GPU need not be waited for at every token.
+        # Both are read once at the end: a GPU need not be waited for at every token.
         self.finite = torch.ones((), dtype=torch.bool, device=uniforms.device)
+        self.logprobs = []  # [R] float32 for each new token: log p of what was drawn
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         p = token_distribution(scores, self.temperature, self.top_p)
@@ -83,8 +97,9 @@ class InverseCDF(LogitsProcessor):
         t = input_ids.shape[1] - self.prompt_width
         u = self.uniforms[:, t, None] * total  # [R, 1]
         token = torch.searchsorted(cdf, u, right=True)  # right: never a token of probability 0
-        token = token.clamp_max(cdf.shape[1] - 1)
-        return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
+        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]
+        self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
+        return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
 
 
 def uniforms(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:
@@ -105,6 +120,10 @@ def end_tokens(lm, tokenizer) -> list[int]:
 def never() -> bool:
     """The default of `stop`: sampling goes on."""
     return False
+
+
+def nothing(index: int, sample: Sample) -> None:
+    """The default of `done`: a finished response is not looked at before the last one is there."""
 
 
 def rollout(
@@ -142,24 +161,55 @@ def rollout(
             samples[problem] += 1
             jobs.append((prompt, numbers))
 
-    ends = end_tokens(lm, tokenizer)
-    if cache_tokens == 0:
-        cache_tokens = free_cache_tokens(lm)
-
-    def sampled(mine: list[Job]) -> list[tuple[list[int], str]]:
-        responses = generate(
-            lm, mine, max_new_tokens, ends, temperature, top_p, in_flight, cache_tokens, stop
+    def sampled(mine: list[Job]) -> list[tuple[Sample, str]]:
+        samples = respond(
+            lm, tokenizer, mine, max_new_tokens, temperature, top_p, in_flight, cache_tokens, stop
         )
-        texts = tokenizer.batch_decode(responses, skip_special_tokens=True)
-        return list(zip(responses, texts, strict=True))
+        tokens = [sample.tokens for sample in samples]
+        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return list(zip(samples, texts, strict=True))
 
     dealt = dealt_to_ranks(jobs, group_size, sampled)
     return pack(
         [prompt for prompt, _ in jobs],
-        [response for response, _ in dealt],
+        [sample.tokens for sample, _ in dealt],
         [text for _, text in dealt],
-        ends,
+        end_tokens(lm, tokenizer),
         lm.device,
+        [sample.logprob for sample, _ in dealt],
+    )
+
+
+def respond(
+    lm,
+    tokenizer,
+    jobs: list[Job],
+    max_new_tokens: int,
+    temperature: float,
+    top_p: float,
+    in_flight: int,
+    cache_tokens: int = 0,
+    stop: Callable[[], bool] = never,
+    done: Callable[[int, Sample], None] = nothing,
+) -> list[Sample]:
+    """`generate`, given what it has to know of model and tokenizer; all sampling goes through it.
+
+    cache_tokens: 0 for as many as fit in free memory.
+    """
+    if cache_tokens == 0:
+        longest = max((len(prompt) for prompt, _ in jobs), default=0) + max_new_tokens
+        cache_tokens = free_cache_tokens(lm, min(in_flight, len(jobs)), longest, top_p)
+    return generate(
+        lm,
+        jobs,
+        max_new_tokens,
+        end_tokens(lm, tokenizer),
+        temperature,
+        top_p,
+        in_flight,
+        cache_tokens,
+        stop,
+        done,
     )
 
 
@@ -197,11 +247,13 @@ def generate(
     in_flight: int = 256,
     cache_tokens: int = 2**40,
     stop: Callable[[], bool] = never,
-) -> list[list[int]]:
-    """The new tokens of each job, up to and with the end token.
+    done: Callable[[int, Sample], None] = nothing,
+) -> list[Sample]:
+    """A response to each job.
 
     Hugging Face `generate` in chunks of CHUNK tokens. Between chunks finished responses leave batch
     and cache and waiting ones take their places, so one long response does not hold up hundreds.
+    done(i, sample) is called once for each job i, soon after its response has finished.
     """
     responses = []
     for prompt, numbers in jobs:
@@ -212,19 +264,25 @@ def generate(
     own_config = lm.generation_config
     lm.generation_config = GenerationConfig()  # a hub model's would change the sampling law
     progress = Progress("sampling", len(jobs) * max_new_tokens)
+    place = {response: i for i, response in enumerate(responses)}
+    samples = [None] * len(jobs)
     unfinished = len(jobs)
     try:
         while unfinished:
             flight.change(lm)
-            new = sample_chunk(lm, flight, ends, temperature, top_p)
-            unfinished -= record_chunk(flight, new, ends)
+            new, logprob = sample_chunk(lm, flight, ends, temperature, top_p)
+            for response in record_chunk(flight, new, logprob, ends):
+                i = place[response]
+                samples[i] = sample_of(response)
+                done(i, samples[i])
+                unfinished -= 1
             progress.show(*tokens_done(responses))
             if stop():
                 raise Interrupted
     finally:
         lm.generation_config = own_config
         progress.close()
-    return [response.tokens[response.prompt_length :].tolist() for response in responses]
+    return samples
 
 
 def tokens_done(responses: list[Response]) -> tuple[int, int]:
@@ -234,10 +292,19 @@ def tokens_done(responses: list[Response]) -> tuple[int, int]:
     return done, done + rest
 
 
+def sample_of(response: Response) -> Sample:
+    """What a finished response came to."""
+    tokens = response.tokens[response.prompt_length :].tolist()
+    return Sample(tokens, torch.cat(response.logprobs).numpy())
+
+
 def sample_chunk(
     lm, flight: Flight, ends: list[int], temperature: float, top_p: float
-) -> torch.Tensor:
-    """The next tokens [R, at most CHUNK] of all in flight; behind an end token stands padding."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The next tokens of all in flight, and their log p: two [R, at most CHUNK].
+
+    Behind an end token stands padding.
+    """
     ids, mask = left_padded([response.tokens for response in flight.responses], lm.device)
     longest_rest = max(response.limit - len(response) for response in flight.responses)
     count = min(CHUNK, longest_rest)
@@ -256,15 +323,20 @@ def sample_chunk(
     )
     if not choose.finite:
         raise FloatingPointError("the model's logits are not finite")
-    return out[:, ids.shape[1] :].cpu()
+    return out[:, ids.shape[1] :].cpu(), torch.stack(choose.logprobs, dim=1).cpu()
 
 
-def record_chunk(flight: Flight, new: torch.Tensor, ends: list[int]) -> int:
-    """Append the tokens `new` [R, count] to the responses; how many of these are finished now."""
+def record_chunk(
+    flight: Flight, new: torch.Tensor, logprob: torch.Tensor, ends: list[int]
+) -> list[Response]:
+    """Append the tokens `new` and their log p, [R, count], to the responses.
+
+    Returns those that are finished now.
+    """
     ended = torch.isin(new, torch.tensor(ends))  # [R, count]
     up_to_end = ended.int().argmax(dim=1) + 1  # of the first one
     size = torch.where(ended.any(dim=1), up_to_end, new.shape[1])  # [R]
 
-    for response, tokens, n in zip(flight.responses, new, size.tolist(), strict=True):
-        response.append(tokens[:n], ends)
-    return sum(response.finished for response in flight.responses)
+    for i, response in enumerate(flight.responses):
+        response.append(new[i, : size[i]], logprob[i, : size[i]], ends)
+    return [response for response in flight.responses if response.finished]

@@ -27,10 +27,12 @@ import methods
 import toy
 from ablations import AblationFlags
 from delta import delta_coefficients
-from evaluate import sample_grades
-from grpo import clipped_tokens, group_advantages
+from evaluate import grades, sample_grades
+from grpo import clipped_tokens, group_advantages, importance_weights
+from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop, UserError
 from infra.flags import (
     EvaluationFlags,
@@ -43,6 +45,7 @@ from infra.flags import (
     TrainingTaskFlags,
     check_limits,
     flag,
+    refuse_changed,
 )
 from infra.identity import check_places, data_hash, lock, unlock
 from infra.loading import load_policy, locate
@@ -51,6 +54,7 @@ from infra.log import (
     hint_without_signal,
     introduce,
     log,
+    mismatch,
     pace,
     report,
     save_samples,
@@ -63,9 +67,9 @@ from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, l
 from infra.progress import Progress
 from infra.ranks import end_ranks, leave, on_first_rank, start_ranks, this_device
 from infra.rows import over_ranks
+from infra.sandbox.probe import prepare_sandbox
 from methods import METHODS, Method
 from rollout import rollout
-from verify import grade
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 
@@ -133,12 +137,15 @@ def train_step(run: "Run", step: int) -> None:
         cfg.micro_batch_tokens,
         run.rank,
         run.world,
+        run.policy.layout,
     )
 
     # log π_old of every token; what the method needs of the hidden states is kept on the way
     tokens = old_log_probabilities(run.policy, rollouts, plan, run.method.keep, cfg.proxy_budget_gb)
     look_for_signals(run)
     tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
+    if cfg.importance_cap:
+        tokens.importance = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)
     tokens.current = tokens.logprob  # θ is θ_old; for methods that follow the policy
     tokens.problems = problems
     tokens.generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step)
@@ -163,6 +170,7 @@ def train_step(run: "Run", step: int) -> None:
         "truncated": float(rollouts.truncated.float().mean()),
         "lambda_std": float(weights.std()),
         "lambda_above_one": float((weights > 1).float().mean()),
+        **mismatch(tokens.logprob, tokens.sampled),
         "seconds": time.perf_counter() - started,
     }
     if step == 1 or step % cfg.eval_every == 0:
@@ -233,8 +241,12 @@ def update(
                 weight = method.weights(part, cfg)
                 check_weights(weight, part, cfg.method)
 
+            if tokens.importance is not None:  # the sampler's law is not quite that of θ_old
+                weight = weight * tokens.importance[rows]
+
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * surrogate).sum() / mini_batch.token_count  # Eq. 8
+            run.policy.reduce_over_nodes(index is batches[-1])
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
             loss -= float(objective.detach())
@@ -281,7 +293,7 @@ class Run:
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
-    dropped: int  # problems whose prompts are too long
+    dropped: int = 0  # problems whose prompts are too long
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of the steps since it was started
     without_signal: int = 0  # steps in a row in which no response had an advantage
@@ -309,8 +321,12 @@ def prepare(cfg: "Config") -> Run:
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
+    if any("tests" in each for each in problems + held_out):
+        prepare_sandbox(cfg.code_sandbox)
 
-    policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute)
+    policy, tokenizer = load_policy(
+        folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
+    )
     ablations.check_model(cfg, policy)
     loaded = len(problems) + len(held_out)
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
@@ -321,6 +337,9 @@ def prepare(cfg: "Config") -> Run:
     on_first_rank(lock, Path(cfg.output_dir))  # the flags have been checked by now
     hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
     run_id = on_first_rank(open_run, cfg, hashes)
+    parameters = sum(p.numel() for p in policy.parameters())
+    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
+    on_first_rank(check_disk, Path(cfg.output_dir), needed)
     optimizer = torch.optim.AdamW(  # of others `fused` cannot do with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
@@ -367,6 +386,8 @@ def model_folder(cfg: "Config") -> str | Path:
     """Where the model of --model is: the toy's base, or what the flag says."""
     if cfg.model == "toy":
         return toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+    if cfg.model == "toy-code":
+        return toy.code_base_folder()
     return cfg.model
 
 
@@ -403,7 +424,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
-        rewards += [training_reward(*pair) for pair in zip(part.texts, asked, strict=True)]
+        rewards += training_rewards(part.texts, asked)
 
         groups = [rewards[i : i + G] for i in range(0, len(rewards), G)]
         mixed = [len(set(group)) > 1 for group in groups]
@@ -419,9 +440,9 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     return rollouts, [problems[i] for i in index], rewards, position
 
 
-def training_reward(response: str, problem: dict) -> float:
-    """R of a response: its grade. Another reward for training goes here; evaluation stays."""
-    return grade(response, problem)
+def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
+    """R of each response: its grade. Another reward for training goes here; evaluation stays."""
+    return grades(responses, problems)
 
 
 def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torch.Tensor:
@@ -506,6 +527,17 @@ TOY = {  # the defaults under --model toy
     "data": "toy",
     "eval_data": "toy-held-out",
 }
+OF_CODE = {  # where those under --model toy-code differ
+    "steps": 80,
+    "max_new_tokens": 32,
+    "data": "toy-code",
+    "eval_data": "toy-code-held-out",
+}
+TOYS = {"toy": TOY, "toy-code": TOY | OF_CODE}
+
+
+def listed(defaults: dict) -> str:
+    return ", ".join(f"{name} {value}" for name, value in defaults.items())
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -517,12 +549,13 @@ def parse_config(argv: list[str] | None = None) -> Config:
         list(Config.__bases__),
         prog="train.py",
         description=__doc__.splitlines()[0],
-        epilog=f"Known names for --data: {', '.join(SOURCES)}. With --model toy the defaults are: "
-        + ", ".join(f"{name} {value}" for name, value in TOY.items()),
+        epilog=f"Known names for --data: {', '.join(SOURCES)}. "
+        f"With --model toy the defaults are: {listed(TOY)}. "
+        f"With --model toy-code they are those, but: {listed(OF_CODE)}",
     )
     given, _ = parser.parse_known_args(argv)
-    if given.model == "toy":
-        parser.set_defaults(**TOY)
+    if given.model in TOYS:
+        parser.set_defaults(**TOYS[given.model])
     if METHODS[given.method].clips:
         clip_low, clip_high = METHODS[given.method].default_clip
         parser.set_defaults(clip_low=clip_low, clip_high=clip_high)
@@ -533,8 +566,15 @@ def parse_config(argv: list[str] | None = None) -> Config:
         cfg.output_dir = f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
 
     check_limits(cfg)
+    if cfg.model == "toy-code":
+        refuse_changed(cfg, ("toy_k", "toy_noise", "toy_filler"), "toy-code has one base model")
     methods.check_flags(cfg)
     ablations.check_flags(cfg)
+    if 0 < cfg.importance_cap < 1:
+        raise UserError(
+            f"--importance-cap {cfg.importance_cap} would weigh every token down: "
+            "take 1 or more, or 0 for none"
+        )
     if cfg.prompts % cfg.mini_batch:
         raise UserError(
             f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}"

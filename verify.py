@@ -1,9 +1,9 @@
 r"""The reward of RLVR (App. I): find the final answer of a response, and decide if it is right.
 
-The answer is *extracted*, *normalised* to one spelling, and *compared* with the gold answer:
-structures (lists, intervals, equations ...) member by member, expressions by their values, which
-are taken at random points where there are free variables. infra/latex.py holds the rewritings and
-structures, infra/expressions.py the evaluation.
+The answer is *extracted* (infra/extraction.py), *normalised* to one spelling (infra/latex.py), and
+*compared* with the gold answer: structures (lists, intervals, equations ...: infra/structure.py)
+member by member, expressions by their values, which are taken at random points where there are
+free variables (infra/expressions.py, infra/evaluation.py).
 
 Departures from the paper:
 1. It grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so no
@@ -11,33 +11,39 @@ Departures from the paper:
 2. Its run script adds a penalty for long responses to the reward: `train.overlong_penalty`.
 
 Rules of the comparison:
-1. Rational values agree exactly, others to a relative 1e-9. What cancels down to rounding noise
-   is 0.
+1. Rational values agree exactly, others to some thirty digits behind the last they could share.
 2. A decimal stands for an irrational (never a rational) number from six significant digits on,
-   if it is right within one unit of the last: 3.14159 for \pi, but not 0.333333 for 1/3.
+   if it is right within one unit of the last: 3.14159 for \pi, but not 0.333333 for 1/3. A gold
+   decimal does from six digits behind the point on: 15300.75 is exact.
 3. What cannot be read agrees with the same text only. What is undefined (0/0), or restates a
    question (\sum, \int, \lim, \max), agrees with nothing.
-4. Nothing of a text is executed; length, tokens, depth, members, bits and operations are bounded.
+4. Nothing of a text is executed; length, tokens, depth, members, digits and operations are bounded.
 """
 
 import itertools
 import re
-from collections.abc import Iterator
+from fractions import Fraction
 
-from infra import latex
+from infra import units
 from infra.arithmetic import Unreadable
-from infra.expressions import Evaluator
-from infra.latex import NAME, Structure
-
-
-def grade(response: str, problem: dict) -> float:
-    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter.
-
-    For evaluation, and through train.training_reward for training.
-    """
-    if problem.get("choice"):
-        return float(choice(response) == problem["answer"])
-    return reward(response, problem["answer"])
+from infra.evaluation import Evaluator
+from infra.extraction import MAX_CHARS, extract_answer
+from infra.intervals import halves, joint, solved
+from infra.labels import (
+    POINT,
+    coordinates,
+    difference,
+    in_order,
+    is_label,
+    is_name,
+    label_of,
+    name_several,
+    names_among,
+    sides_of,
+)
+from infra.latex import normalise
+from infra.structure import WORD, Structure, readings, structure
+from infra.tokens import TOKEN
 
 
 def reward(response: str, gold: str) -> float:
@@ -48,203 +54,21 @@ def reward(response: str, gold: str) -> float:
     return float(is_equivalent(answer, gold))
 
 
-# ---- extract: the final answer of a response -----------------------------------------------------
-
-MAX_CHARS = 4000  # of an answer
-MAX_BOXES = 32  # that are looked at, from the last one back
-TAIL = 2000  # characters at the end of a response, where an answer without a box is looked for
-
-BOX = re.compile(r"\\boxed\s{0,3}\{")
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is no brace
-
-# What may stand between two boxes that are one list: "$\boxed{1}$ and $\boxed{2}$".
-BETWEEN_BOXES = re.compile(
-    r"[\s,;$&.]{0,8}"
-    r"(?:(?:\\text\{)?\s?(?:and|or)\s?\}?|\\q?quad|\\[,;]|\\\)\s?,?\s?\\\()?"
-    r"[\s,;$&]{0,8}"
-)
-STATED = re.compile(r"(?i:answer)[\s*]{0,4}(?i:is|:|=)[\s*:]{0,4}([^\n]{1,300})")
-FORMULA = re.compile(
-    r"\$\$([^$]{1,300})\$\$|\$([^$]{1,300})\$|\\\(([^$]{1,300}?)\\\)|\\\[([^$]{1,300}?)\\\]"
-)
-NUMBER = re.compile(
-    r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3}){1,50}(?![\d,])|\d{1,300})(?:\.\d{1,300})?"
-    r"(?:/\d{1,300})?%?"
-)
-
-LETTER_IN_BOX = re.compile(r"(?:\s|\$|\\(?:text|mathrm|mathbf|textbf)\b|[{(]){0,9}([A-J])(?![\w'])")
-STATED_LETTERS = (
-    # "The answer is (A)", "Option B"
-    re.compile(r"(?i:answer|choice|option)[\s*]{0,4}(?i:is|:)?[\s*:($]{0,5}([A-J])(?![\w'])"),
-    # "(A)"
-    re.compile(r"\(([A-J])\)"),
-    # a line of its own
-    re.compile(r"(?m)^[\s*]{0,5}([A-J])[*.)]{0,3}\s{0,5}$"),
-)
-
-
-def extract_answer(response: str) -> str | None:
-    r"""The final answer as the response spells it, or None. The first of these that there is:
-
-    1. the last \boxed{} or \fbox{}: the inner one of two nested, and neighbours as one list, each
-       value once, so that "$\boxed{1}$ and $\boxed{2}$" gives "1, 2";
-    2. of the last line with "answer is" or "answer:", the first formula behind it, or else the
-       first sentence;
-    3. the last formula or number.
-    """
-    boxed = []
-    for content, gap in boxes(response):
-        if boxed and not BETWEEN_BOXES.fullmatch(gap):
-            break
-        if content not in boxed:
-            boxed.insert(0, content)
-    if boxed:
-        return ", ".join(boxed)
-
-    tail = response[-TAIL:]
-    stated = STATED.findall(tail)
-    if stated:
-        return stated_answer(stated[-1])
-
-    found = [*FORMULA.finditer(tail), *NUMBER.finditer(tail)]
-    if found:
-        return content_of(max(found, key=re.Match.end))
-    return None
-
-
-def boxes(response: str) -> Iterator[tuple[str, str]]:
-    """(content, text between this box and the next) of every closed box, from the last one back.
-
-    The last box has the rest of the response for this text. A box that holds the one yielded
-    before has "nested", which joins no list.
-    """
-    text = response.replace("\\fbox", "\\boxed")
-    start = len(text)
-    following = len(text)  # where the box yielded before starts
-    for _ in range(MAX_BOXES):
-        start = text.rfind("\\boxed", 0, start)
-        if start < 0:
-            return
-
-        opening = BOX.match(text, start)
-        if not opening:
-            continue
-        closing = closing_brace(text, opening.end())
-        if not closing:
-            continue
-
-        content = text[opening.end() : closing.start()].strip()
-        if closing.end() <= following:
-            yield content, text[closing.end() : following]
-        else:
-            yield content, "nested"
-        following = start
-
-
-def closing_brace(text: str, start: int) -> re.Match | None:
-    """The brace that closes the group whose content begins at `start`."""
-    depth = 1
-    for brace in BRACE.finditer(text, start, start + MAX_CHARS):
-        if brace[0] == "{":
-            depth += 1
-        elif brace[0] == "}":
-            depth -= 1
-        if depth == 0:
-            return brace
-    return None
-
-
-def stated_answer(statement: str) -> str:
-    """The first formula of what follows "answer is", else its first sentence."""
-    formula = FORMULA.search(statement)
-    if formula:
-        return content_of(formula)
-    sentence = re.split(r"\.(?:\s|$)", statement)[0]
-    return sentence.strip(" *.")
-
-
-def content_of(found: re.Match) -> str:
-    """What a formula's delimiters hold; a number is its own content."""
-    return found[found.lastindex or 0].strip()
-
-
-def choice(response: str) -> str | None:
-    """The letter A-J of a multiple-choice response: the boxed, else a stated one.
-
-    Of the ways to state one in STATED_LETTERS the first that occurs counts, where it occurs last.
-    """
-    last_box = next(boxes(response), None)
-    if last_box:
-        letter = LETTER_IN_BOX.match(last_box[0])
-        return letter[1] if letter else None
-
-    for pattern in STATED_LETTERS:
-        stated = pattern.findall(response[-TAIL:])
-        if stated:
-            return stated[-1]
-    return None
-
-
-# ---- normalise: one spelling for what LaTeX spells in many ways ----------------------------------
-
-# In this order: a group counts on what the groups before it have rewritten.
-REWRITINGS = (
-    latex.SIGNS,  # −3 × 2: -3 * 2
-    latex.SYMBOLS,  # 2π: 2\pi
-    latex.THOUSANDS,  # 1{,}234: 1234
-    latex.SIZES,  # \left(\dfrac{1}{2}\right): (\frac{1}{2})
-    latex.SPACES,  # $5$: 5
-    latex.FONTS,  # \mathbf{v}: v
-    latex.WORDS,  # 1 or 2: 1, 2
-    latex.RELATIONS,  # x \leq 5: x ≤ 5
-    latex.OPERATORS,  # \{1, 2\}: ‹1, 2›
-    latex.COLLECTIONS,  # x \in [0, 1]: [0, 1]
-    latex.UNITS,  # 5 \text{ cm}: 5
-    latex.MIXED_NUMBERS,  # 1\frac{2}{3}: (1+2/3)
-    latex.LEFT_OVER_SPACES,  # 1, 2: 1,2
-)
-COMMAS_OF_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3}){1,50}(?![\d,])")
-DECIMAL_COMMA = re.compile(r"^(-?\d{1,99}),(\d{1,99})$")
-
-
-def normalise(answer: str) -> str:
-    """Plain symbols, one name for each command, structure in brackets; no units or delimiters."""
-    answer = latex.REPEATING.sub(latex.repeating_decimal, answer)
-    for group in REWRITINGS:
-        for pattern, replacement in group:
-            answer = pattern.sub(replacement, answer)
-    return answer.lstrip(" \t\n=").rstrip(" \t\n.,;")
-
-
-def readings(text: str) -> list[str]:
-    """What a comma can mean: "1,234" is the number 1234, the list 1, 234, or the decimal 1.234.
-
-    An answer is right if any of its readings is; most have one only.
-    """
-    thousands = COMMAS_OF_THOUSANDS.sub(without_commas, text)
-    decimal = DECIMAL_COMMA.sub(r"\1.\2", text)
-    return list(dict.fromkeys([thousands, text, decimal]))
-
-
-def without_commas(number: re.Match) -> str:
-    return number[0].replace(",", "")
-
-
-# ---- compare: member by member, and by value -----------------------------------------------------
+SINGLE = re.compile(r"\{\s?(\w|\\[a-zA-Z]{1,20})\s?\}")
 
 # A prediction with one of these restates a question, hides a part of itself, or is not a number.
+# An index may be \max.
 NEVER_RIGHT = re.compile(
-    r"\\(?:sum|prod|i*o?int|lim|limsup|liminf|min|max|sup|inf|phantom|[hv]phantom"
-    r"|(?:text)?color(?:box)?|def)(?![a-zA-Z])|(?i:\bnan\b)"
+    r"\\(?:sum|prod|i*o?int|lim|limsup|liminf|phantom|[hv]phantom|(?:text)?color(?:box)?|def)"
+    r"(?![a-zA-Z])|(?<!_)(?<!_\{)\\(?:min|max|sup|inf)(?![a-zA-Z])|(?i:\bnan\b)"
 )
-DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
-
-# Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
-UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
 
 
-def is_equivalent(prediction: str, gold: str) -> bool:
-    """Whether two answers are the same, by the rules above. Never raises."""
+def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
+    """Whether two answers are the same, by the rules above. Never raises.
+
+    seed: of the points at which free variables are evaluated, beside the texts themselves.
+    """
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return False
     if NEVER_RIGHT.search(prediction):
@@ -255,74 +79,128 @@ def is_equivalent(prediction: str, gold: str) -> bool:
     if not p or not g:
         return False
 
-    judge = Judge(p + g)
+    judge = Judge([p, g], seed)
     was_read = False
     for p_reading, g_reading in itertools.product(readings(p), readings(g)):
         try:
             if judge.same(p_reading, g_reading):
                 return True
             was_read = True
-        except (Unreadable, ArithmeticError):  # beyond what floats can hold
+        except Unreadable:
             continue
-    return not was_read and p.split() == g.split()  # rule 3
+    return not was_read and written(p) == written(g)  # rule 3
+
+
+def written(text: str) -> list[str]:
+    r"""Its tokens, without braces around a single one: \pmod{4} is \pmod 4."""
+    return TOKEN.findall(SINGLE.sub(r" \1 ", text))
+
+
+# ---- compare: member by member, and by value -----------------------------------------------------
+
+# Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
+UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
+PRODUCT = re.compile("[a-z]{3,4}")  # and not a word
+CURVE = "xyz"  # x+y = 5 is a line, and a+b = 5 says what a+b is
 
 
 class Judge:
     """Compares two answers, with one budget of work for both (rule 4).
 
-    The points at which free variables are evaluated are drawn from `seed`, the texts of both, so
-    that they are not known beforehand. They are few, and n, k and m take 12 values each: answers
-    that agree there and nowhere else are credited.
+    answers: both, from which the points of free variables are drawn.
+    Every method has the prediction's part first, and raises Unreadable for what it cannot read.
     """
 
-    def __init__(self, seed: str):
-        self.evaluator = Evaluator(seed)
+    def __init__(self, answers: list[str], seed: str = ""):
+        self.evaluator = Evaluator(answers, seed)
         self.structures = {}  # text -> its structure
-
-    # self.evaluator.values(text) are the values at four points, None where undefined.
 
     def structure(self, text: str) -> Structure:
         self.evaluator.pay(1)
         if text not in self.structures:
-            self.structures[text] = latex.structure(text)
+            self.structures[text] = structure(text)
         return self.structures[text]
 
     def same(self, a: str, b: str) -> bool:
-        """Whether two texts are the same answer: structures by members, expressions by value.
+        """Whether two texts are the same answer.
 
-        The kinds of structure are listed at `Structure` in infra/latex.py.
+        The kinds of structure are listed at `Structure` in infra/structure.py.
         """
         p = self.structure(a)
         g = self.structure(b)
+        if p.kind == "≈" or g.kind == "≈":
+            return self.same(self.exact_form(a), self.exact_form(b))
+
+        p, g = self.as_coordinates(p, g), self.as_coordinates(g, p)
         kinds = {p.kind, g.kind}
-
-        # A list is no tuple, but for equations in the tuple's order: x = 3, y = 2 against (3, 2).
-        if p.kind == "()" and g.kind == "list":
-            return self.same(b, a)
-        if p.kind == "list" and g.kind == "()" and are_equations(p.members):
-            return self.same(right_sides(p.members), b)
         if "=" in kinds:
-            return self.same_equation(sides_of(p, a), sides_of(g, b))
-
+            return self.same_equation(sides_of(*p, a), sides_of(*g, b))
+        if "quantity" in kinds:
+            return self.same_quantity(a, b)
+        if "∧" in kinds or "<" in kinds:
+            return self.same_inequality(joint(p, self.structure), joint(g, self.structure))
         if kinds in UNORDERED:
             return self.same_members(p.members, g.members)
+        if kinds == {"matrix", "()"}:
+            return self.same_in_order(self.entries(p), self.entries(g))
+        if kinds == {"()", "value"}:
+            return self.same_in_order(self.point(p), self.point(g))
+        if kinds == {"word", "value"}:
+            return TOKEN.findall(a) == TOKEN.findall(b) or self.same_letters(a, b)
+        if kinds == {"≠", "∪"}:
+            return self.same_members(halves(p), halves(g))
         if p.kind != g.kind:
             return False
 
         if p.kind == "value":
             return self.same_value(p.members[0], g.members[0])
         if p.kind == "word":
-            return p.members == g.members
-        if p.kind in ("<", "≤"):
-            return self.proportional(p.members[0], g.members[0], positive=True)
+            return p.members == g.members or self.same_letters(a, b)
         if p.kind == "≠":
-            return self.proportional(p.members[0], g.members[0])
+            return self.evaluator.proportional(difference(p.members), difference(g.members))
         if p.kind == ":" and are_ratios(p.members, g.members):
             return self.same_ratio(p.members, g.members)
+        return self.same_in_order(p.members, g.members)
 
-        if len(p.members) != len(g.members):
-            return False
-        return all(map(self.same, p.members, g.members))
+    # ---- values ----------------------------------------------------------------------------------
+
+    def same_value(self, p: str, g: str) -> bool:
+        r"""Equal wherever both are defined. 90° is 90 and also \pi/2."""
+        tolerance = max(tolerance_of_prediction(p), tolerance_of_gold(g))
+        if self.evaluator.equal(p, g, tolerance):
+            return True
+        one_has_degrees = (r"\degree" in p) != (r"\degree" in g)
+        return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
+
+    def same_letters(self, p: str, g: str) -> bool:
+        """Whether what reads like a word may be a product, as mgh beside ghm and m g h."""
+        words = [text for text in (p, g) if WORD.fullmatch(text)]
+        return all(map(PRODUCT.fullmatch, words)) and self.same_value(p, g)
+
+    def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
+        """2:4:6 is 1:2:3."""
+        pairs = zip(ps[1:], gs[1:], strict=True)
+        return all(self.same_value(f"({p})*({gs[0]})", f"({g})*({ps[0]})") for p, g in pairs)
+
+    def same_quantity(self, a: str, b: str) -> bool:
+        """5 cm is 5, and 5 centimeters, but not 5 m."""
+        p, p_unit = self.quantity(a)
+        g, g_unit = self.quantity(b)
+        if p_unit and g_unit:
+            return units.agree(p_unit, g_unit) and self.same(p, g)
+        if self.same(p, g):
+            return True
+        # What is a unit on one side may be a product on the other: 6 m and 6m.
+        if p_unit:
+            return g.endswith(p_unit) and self.same(p, without_letters(g, p_unit))
+        return p.endswith(g_unit) and self.same(without_letters(p, g_unit), g)
+
+    def quantity(self, text: str) -> tuple[str, str]:
+        """The value and the unit, if there is one."""
+        read = self.structure(text)
+        return tuple(read.members) if read.kind == "quantity" else (text, "")
+
+    # ---- members ---------------------------------------------------------------------------------
 
     def same_members(self, ps: list[str], gs: list[str]) -> bool:
         """The same members in any order."""
@@ -336,116 +214,202 @@ class Judge:
             left.remove(partner)
         return True
 
+    def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
+        return len(ps) == len(gs) and all(map(self.same, ps, gs))
+
+    def entries(self, p: Structure) -> list[str]:
+        """Those of a matrix of one row or one column, which is like a tuple; or a tuple's."""
+        if p.kind == "matrix" and len(p.members) == 1:
+            return self.structure(p.members[0]).members
+        return p.members
+
+    def point(self, p: Structure) -> list[str]:
+        """The coordinates of a tuple, or of P(2,-3), which is a way to write a point."""
+        named = POINT.fullmatch(p.members[0]) if p.kind == "value" else None
+        return self.structure(named[1]).members if named else p.members
+
+    def as_coordinates(self, p: Structure, other: Structure) -> Structure:
+        """The tuple (3,2) of a list y=2, x=3 beside a list or tuple without names.
+
+        A list beside such a list has an order, too. Anything else is what it is.
+        """
+        values = self.named_values(p)
+        other_values = self.named_values(other)
+        if values and not other_values and other.kind in ("list", "()"):
+            return Structure("()", values)
+        if other_values and not values and p.kind == "list":
+            return Structure("()", p.members)
+        return p
+
+    def named_values(self, p: Structure) -> list[str]:
+        """3 and 2 of y=2, x=3; none of a list in which not every member has a letter of its own.
+
+        So roots x=3, x=2 or x_1=3, x_2=2 stay a list.
+        """
+        if p.kind != "list":
+            return []
+        equations = [self.structure(member) for member in p.members]
+        if any(e.kind != "=" or not is_name(e.members[0]) for e in equations):
+            return []
+        names = [equation.members[0] for equation in equations]
+        letters = {name.split("_")[0].strip() for name in names}
+        if len(letters) < len(names):
+            return []
+        return in_order(names, [equation.members[-1] for equation in equations])
+
+    # ---- equations -------------------------------------------------------------------------------
+
     def same_equation(self, ps: list[str], gs: list[str]) -> bool:
         """Two answers as the sides of equations; one of the two may be no equation, a single side.
 
         2y = 4x is y - 2x = 0, as one is a multiple of the other. In S = 5 and S = 2 + 3 the left
-        side is a name: the right sides are compared, also if one has no name, as in x = 5 and 5.
-        Of a chain such as 2 + 3 = 5 all sides have to be the same.
+        side only names the right one, and so it does in x = 5 beside 5.
         """
-        p_name = has_name(ps)
-        g_name = has_name(gs)
-        same_name = p_name and ps[0].split() == gs[0].split()
-
-        # Two equations that do not name the same thing are moved to one side: 2y = 4x.
-        if len(ps) == len(gs) == 2 and not same_name:
-            return self.proportional(f"({ps[0]})-({ps[1]})", f"({gs[0]})-({gs[1]})")
-
-        p_chain = ps[1:] if p_name else ps
-        g_chain = gs[1:] if g_name else gs
-        for chain in (p_chain, g_chain):
-            if not all(self.same(side, chain[-1]) for side in chain[:-1]):
+        if len(ps) > 1 and len(gs) > 1:
+            p_label = label_of(ps)
+            g_label = label_of(gs)
+            if name_several(ps, gs):
+                return self.same_system(ps, gs)
+            if len(ps) == len(gs) == 2 and not (p_label and p_label == g_label):
+                return self.evaluator.proportional(difference(ps), difference(gs))
+            if p_label and g_label and p_label != g_label:
                 return False
-        return self.same(p_chain[-1], g_chain[-1])
 
-    def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
-        """2:4 is 1:2."""
-        p_values = self.evaluator.values(f"({ps[0]})/({ps[1]})")
-        g_values = self.evaluator.values(f"({gs[0]})/({gs[1]})")
-        return close(p_values, g_values)
-
-    def same_value(self, p: str, g: str) -> bool:
-        tolerance = max(decimal_tolerance(p), decimal_tolerance(g))
-        return close(self.evaluator.values(p), self.evaluator.values(g), tolerance)
-
-    def proportional(self, p: str, g: str, positive: bool = False) -> bool:
-        """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
-        ratios = []
-        for a, b in zip(self.evaluator.values(p), self.evaluator.values(g), strict=True):
-            if a is None or b is None:
-                continue  # undefined at this point
-            if (a == 0) != (b == 0):
-                return False  # x + |x| = 0 is not x = 0, though 2x and x agree where x > 0
-            if a != 0:
-                ratios.append(a / b)
-        if len(ratios) < 2 or not close(ratios, ratios[:1] * len(ratios)):
+        p_answer = self.stated(ps, may_be_composed=True)
+        g_answer = self.stated(gs, may_be_composed=False)
+        if p_answer is None or g_answer is None:
             return False
-        return not (positive and ratios[0].real < 0)
+        return self.same(p_answer, g_answer)
+
+    def same_system(self, ps: list[str], gs: list[str]) -> bool:
+        """x = y = 0 is y = x = 0: the same names, and the same other sides."""
+        if names_among(ps) != names_among(gs):
+            return False
+        p_others = [side for side in ps if not is_name(side)]
+        g_others = [side for side in gs if not is_name(side)]
+        return self.same_members(p_others, g_others)
+
+    def stated(self, sides: list[str], may_be_composed: bool) -> str | None:
+        r"""The last side of a chain, which is its answer if no side before it contradicts.
+
+        Those of 2+3 = 5 must be equal. Behind a label there may be formulas, whose other variables
+        have values that we do not know: V = \pi r^2 h = 12\pi.
+
+        may_be_composed: m+n = 33 may state 33, as in a prediction. A gold answer is a condition.
+        """
+        *earlier, last = sides
+        if not earlier:
+            return last
+        has_label = is_label(sides[0]) or (may_be_composed and self.is_quantity(sides))
+        for side in earlier[1:] if has_label else earlier:
+            if has_label and self.is_formula(side, last):
+                continue
+            if not self.same(side, last):
+                return None
+
+        names = coordinates(sides[0])
+        values = self.structure(last)
+        if names and values.kind == "()" and len(names) == len(values.members):
+            return f"({','.join(in_order(names, values.members))})"
+        return last
+
+    def is_quantity(self, sides: list[str]) -> bool:
+        r"""Whether a value is stated of several names, as in m+n = 33 or \frac{a}{b} = 3.
+
+        Of one name it is an equation to be solved, as 2a = 6; between x, y and z it is a curve,
+        unless it is computed: x+y = 2+3 = 5.
+        """
+        first, *between, last = sides
+        try:
+            names = self.evaluator.names(first)
+            names_of_value = self.evaluator.names(self.quantity(last)[0])
+        except Unreadable:
+            return False
+        is_curve = any(name[0] in CURVE for name in names) and not between
+        return len(names) > 1 and not names_of_value and not is_curve
+
+    def is_formula(self, side: str, last: str) -> bool:
+        """Whether `side` has names that `last` has not."""
+        try:
+            return not self.evaluator.names(side) <= self.evaluator.names(last)
+        except Unreadable:
+            return False
+
+    def exact_form(self, text: str) -> str:
+        r"""What stands before the decimal in x = \sqrt{2} ≈ 1.41, if it is a number and near it."""
+        read = self.structure(text)
+        if read.kind != "≈":
+            return text
+        exact, *decimals = read.members
+        value, _ = self.quantity(sides_of(*self.structure(exact), exact)[-1])
+        for member in decimals:
+            decimal = re.fullmatch(r"-?\s?\d+(?:\.(\d*))?", self.quantity(member)[0])
+            if not decimal:
+                raise Unreadable
+            error = self.evaluator.constant(f"({value})-({decimal[0]})")
+            if error is None or abs(error) > Fraction(1, 10 ** len(decimal[1] or "")):
+                raise Unreadable
+        return exact
+
+    # ---- inequalities ----------------------------------------------------------------------------
+
+    def same_inequality(self, p: Structure, g: Structure) -> bool:
+        """Two chains, side by side; two inequalities, as multiples; or the intervals they are."""
+        if p.kind == g.kind == "∧":
+            return self.same_members(p.members, g.members)
+        if p.kind == g.kind and p.members[1::2] == g.members[1::2]:
+            p_sides = p.members[::2]
+            g_sides = g.members[::2]
+            if self.same_in_order(p_sides, g_sides):
+                return True
+            if len(p_sides) == 2 and self.evaluator.proportional(
+                difference(p_sides), difference(g_sides), positive=True
+            ):
+                return True
+
+        return self.same_intervals(p, g)
+
+    def same_intervals(self, p: Structure, g: Structure) -> bool:
+        """The intervals that two inequalities are, or that one is beside the other's."""
+        p_name, p_interval = solved(p, self.evaluator)
+        g_name, g_interval = solved(g, self.evaluator)
+        if not p_interval or not g_interval or p_interval.kind != g_interval.kind:
+            return False
+        if p_name and g_name and p_name != g_name:
+            return False
+        return self.same_in_order(p_interval.members, g_interval.members)
 
 
-def close(ps: list, gs: list, tolerance: float = 0.0) -> bool:
-    r"""Equal at every point where both are defined, of which there have to be two.
+# ---- small questions about texts -----------------------------------------------------------------
 
-    \sqrt{x}^2 and x are compared at two of the four points, as x < 0 at the others. If one point
-    were enough, expressions could agree by chance; and what is undefined everywhere agrees with
-    nothing (rule 3).
-    """
-    pairs = [(p, g) for p, g in zip(ps, gs, strict=True) if p is not None and g is not None]
-    return len(pairs) > 1 and all(agree(p, g, tolerance) for p, g in pairs)
+DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
+SIGNIFICANT = 6  # digits, from which on a decimal stands for an irrational number (rule 2)
 
 
-def agree(p, g, tolerance: float) -> bool:
-    """Whether two values are the same (rules 1 and 2).
-
-    A value is a Fraction (rational), a float (infinity) or, all others, complex.
-    """
-    if p == g:
-        return True
-    if isinstance(p, float) or isinstance(g, float):
-        return False
-    if not isinstance(p, complex) and not isinstance(g, complex):
-        return False
-    distance = abs(complex(p) - complex(g))
-    return distance <= max(1e-9 * max(abs(p), abs(g)), tolerance)
-
-
-def decimal_tolerance(text: str) -> float:
-    """One unit of the last of six significant digits or more, else 0 (rule 2)."""
+def tolerance_of_prediction(text: str) -> Fraction:
+    """One unit of the last of six significant digits or more; 0 if it is no such decimal."""
     decimal = DECIMAL.fullmatch(text)
-    if not decimal:
-        return 0.0
-    digits = decimal[1] + decimal[2]
-    if len(digits.lstrip("0")) < 6:
-        return 0.0
-    return 10.0 ** -len(decimal[2])
+    if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
+        return Fraction(0)
+    return Fraction(1, 10 ** len(decimal[2]))
 
 
-def are_equations(texts: list[str]) -> bool:
-    return all(latex.structure(text).kind == "=" for text in texts)
+def tolerance_of_gold(text: str) -> Fraction:
+    """The same of a decimal with six digits or more behind the point."""
+    decimal = DECIMAL.fullmatch(text)
+    if not decimal or len(decimal[2]) < SIGNIFICANT:
+        return Fraction(0)
+    return tolerance_of_prediction(text)
 
 
-def right_sides(equations: list[str]) -> str:
-    """The tuple (3,2) of x=3 and y=2."""
-    sides = [equation.split("=")[-1] for equation in equations]
-    return f"({','.join(sides)})"
-
-
-def sides_of(structure: Structure, text: str) -> list[str]:
-    """The sides of an equation; of anything else the one side that it is."""
-    return structure.members if structure.kind == "=" else [text]
-
-
-def has_name(sides: list[str]) -> bool:
-    """Whether the left side only names what the equation states, as in x = 5."""
-    if len(sides) < 2:
-        return False
-    letters = sides[0].replace("+", "")  # a sum of names names the answer, too: a + b = 5
-    return NAME.fullmatch(letters) is not None
+def without_letters(text: str, unit: str) -> str:
+    """A number without the letters of a unit right behind it; any other text as it is."""
+    number = text.removesuffix(unit).rstrip()
+    return number if number[-1:].isdigit() else text
 
 
 def are_ratios(ps: list[str], gs: list[str]) -> bool:
     """Whether both are like 2:3, and not times of the day like 2:30."""
-    if len(ps) != 2 or len(gs) != 2:
+    if len(ps) != len(gs):
         return False
-    two_digits = len(ps[1].strip()) == 2 and len(gs[1].strip()) == 2
-    return not two_digits
+    return not all(re.match(r"\d\d(?!\d)", member) for member in [*ps[1:], *gs[1:]])

@@ -12,10 +12,12 @@ truth.py            the true advantage of single tokens, by branching
 overhead.py, rollouts.py, logprobs.py, scaling.py   speed and memory of the parts, on a CPU
 gpu.py              speed and memory of the parts, on a GPU
 trl_step.py         a step of ours against one of TRL's
+trl_delta.py        README's DelTA inside TRL's trainer, held against ours
 stages.py           the stages of a step, each to be called alone
 scripted.py         responses whose lengths are known before
 timing.py           seconds, alternating, and the growth of a process's peak
 graders.py          verify.py against another grader
+soups.py            verify.py on random token soups
 memory.py           what Qwen3-0.6B to 14B need, by counting
 statistics.py       means with intervals, and tests
 tables.py           lines of a table, and CSV files

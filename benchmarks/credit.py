@@ -18,12 +18,12 @@ import train
 from benchmarks.gradients import direction
 from benchmarks.ranking import auc, near_ties
 from delta import Pieces, delta_coefficients, temperatures
+from evaluate import grades
 from grpo import group_advantages
 from infra.packing import Rollouts, TokenBatch, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
 from methods import METHODS, Method
 from rollout import rollout
-from verify import grade
 
 MICRO_BATCH = 8192  # tokens
 IN_FLIGHT = 1024  # responses
@@ -56,7 +56,7 @@ def batch(
     flip: float = 0.0,
     keep: Callable | None = None,
 ) -> GradedBatch:
-    """Sample and grade `group` responses to each problem of the toy.
+    """Sample and grade `group` responses to each problem of the toy, or of the code toy.
 
     limit: longest response, tokens.
     flip: share of the rewards that are turned over before the advantages are taken, at random.
@@ -72,7 +72,7 @@ def batch(
     tokens.problems = repeated(problems, group)
     marks = []
     for i, problem in enumerate(tokens.problems):
-        marks.append(toy.decisive(problem["problem"], rollouts.response_ids(i)))
+        marks.append(decisive(problem, rollouts.response_ids(i)))
     return GradedBatch(rollouts, tokens, rewards, advantages, torch.cat(marks), group)
 
 
@@ -86,13 +86,18 @@ def graded_rollouts(
         lm, tokenizer, prompts, numbers, group, limit, seed=seed, in_flight=IN_FLIGHT
     )
     asked = repeated(problems, group)
-    grades = [grade(text, problem) for text, problem in zip(rollouts.texts, asked, strict=True)]
-    return rollouts, torch.tensor(grades)
+    return rollouts, torch.tensor(grades(rollouts.texts, asked))
 
 
 def repeated(problems: list[dict], group: int) -> list[dict]:
     """The problem of each of the B responses."""
     return [problem for problem in problems for _ in range(group)]
+
+
+def decisive(problem: dict, response_ids: torch.Tensor) -> torch.Tensor:
+    """Which tokens decided the reward, bool [T], by the toy from which the problem is."""
+    task = toy.code_task if "tests" in problem else toy
+    return task.decisive(problem["problem"], response_ids)
 
 
 def packed_tokens(

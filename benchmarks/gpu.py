@@ -32,7 +32,7 @@ LENGTH = 512  # of a response, tokens
 RESPONSES = 64
 MINI_BATCHES = 2
 MICRO_BATCH = 24576  # tokens
-PROXY_BUDGET_GB = 8
+PROXY_BUDGET_GB = 30
 
 MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, whether it trains
 PHASES = {"sampling": "rollout", "old_logprobs": "old_logprobs", "update": "update"}  # -> of a Plan

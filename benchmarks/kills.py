@@ -1,13 +1,15 @@
 """A run of the toy killed with SIGKILL again and again, against one that nobody touched (`kills`).
 
 60 steps with evaluations, checkpoints and exports. Each of 20 times the same command is started and
-killed after a random time, so the kills fall anywhere: while torch is imported, in a step, in an
-evaluation, while a checkpoint or an exported model is written. Then it runs to its end. A quarter
-of an hour on two cores.
+killed at a random moment: every other time before its first step, while torch is imported or a
+checkpoint is read, else up to a fifth of the run later, in a step, in an evaluation, while a
+checkpoint or an exported model is written. Then it runs to its end. A run that ends before all
+kills are done is followed by another. Five minutes on two quiet cores.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,11 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from tqdm import tqdm
 
 import train
 
 KILLS = 20
+PROBLEMS = Path(__file__).parent.parent / "tests" / "data" / "toy_problems.jsonl"
 FLAGS = "--steps 60 --eval-every 5 --save-every 3 --prompts 8 --group-size 4"
 COMPARED = ("metrics.jsonl", "samples.jsonl", "model", "best")
 
@@ -28,62 +30,93 @@ def kills(args) -> dict:
     """Print where the kills fell and whether everything is as in the run that was left alone."""
     with TemporaryDirectory() as parent:
         alone = Path(parent, "alone")
-        killed = Path(parent, "killed")
-        started = time.monotonic()
-        finish(alone)
-        whole = time.monotonic() - started
-
-        # So that each start makes a few steps and the last kills fall near the end.
+        before, steps = finish(alone)
         draw = np.random.default_rng(0)
         moments = []
-        for _ in tqdm(range(KILLS), desc="kills", disable=None):
-            moments.append(kill(killed, draw.uniform(0, 0.5 * whole)))
-        finish(killed)
+        runs = [Path(parent, "killed-1")]
+        while len(moments) < KILLS:
+            in_start = len(moments) % 2 == 0
+            moment = kill(runs[-1], in_start, draw.uniform(0, before if in_start else steps / 5))
+            if moment:
+                moments.append(moment)
+                print(f"{len(runs)}: {moment}", flush=True)
+            else:  # it had ended
+                runs.append(Path(parent, f"killed-{len(runs) + 1}"))
+        finish(runs[-1])
 
-        equal = {name: content(alone / name) == content(killed / name) for name in COMPARED}
-        left_over = [path.name for path in killed.rglob("*.tmp")]
+        equal = {}
+        for name in COMPARED:
+            equal[name] = all(content(alone / name) == content(run / name) for run in runs)
+        left_over = [path.name for run in runs for path in run.rglob("*.tmp")]
 
-    print(f"{whole:.0f} s without a kill; {KILLS} kills:")
-    for moment in moments:
-        print(f"  {moment}")
+    print(f"{KILLS} kills of {len(runs)} run(s), against one without a kill:")
     for name, same in equal.items():
         print(f"{name}: {'equal' if same else 'DIFFERENT'}")
     print(f"left over: {', '.join(left_over) or 'nothing'}")
-    return {"kills": moments, "equal": equal, "left over": left_over}
+    return {"kills": moments, "runs": len(runs), "equal": equal, "left over": left_over}
 
 
 def command(folder: Path) -> list[str]:
-    return [sys.executable, train.__file__, *FLAGS.split(), "--output-dir", str(folder)]
+    flags = [*FLAGS.split(), "--eval-data", str(PROBLEMS), "--output-dir", str(folder)]
+    return [sys.executable, train.__file__, *flags]
 
 
-def environment() -> dict[str, str]:
-    return os.environ | {"OMP_NUM_THREADS": "1"}
-
-
-def finish(folder: Path) -> None:
-    """Run the command to its end."""
-    done = subprocess.run(command(folder), env=environment(), capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command(folder))} failed:\n{done.stderr}")
-
-
-def kill(folder: Path, seconds: float) -> str:
-    """Start the command, SIGKILL it after `seconds`; what was going on then."""
-    process = subprocess.Popen(
-        command(folder), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+def start(folder: Path) -> subprocess.Popen:
+    """The command in the background."""
+    return subprocess.Popen(
+        command(folder),
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+
+
+def wait_for_step(folder: Path, process: subprocess.Popen) -> None:
+    """Until a line of metrics is written, or the process has ended."""
+    path = folder / "metrics.jsonl"
+    began = time.time()
+    while process.poll() is None:
+        if path.exists() and path.stat().st_size and path.stat().st_mtime > began:
+            return
+        time.sleep(0.02)
+
+
+def finish(folder: Path) -> tuple[float, float]:
+    """Run the command to its end; the seconds to its first line of metrics, and from there on."""
+    started = time.monotonic()
+    process = start(folder)
+    wait_for_step(folder, process)
+    first = time.monotonic()
+    _, error = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command(folder))} failed:\n{error}")
+    return first - started, time.monotonic() - first
+
+
+def kill(folder: Path, in_start: bool, seconds: float) -> str:
+    """Start the command; SIGKILL it `seconds` from there, or from its first step after that.
+
+    Returns what was going on then; an empty string if it had ended before.
+    """
+    process = start(folder)
+    if not in_start:
+        wait_for_step(folder, process)
     time.sleep(seconds)
     process.kill()
-    process.communicate()
+    _, error = process.communicate()
     if process.returncode == 0:
-        return f"after {seconds:.1f} s: it had ended"
+        return ""
+    if process.returncode != -signal.SIGKILL:
+        raise RuntimeError(f"{' '.join(command(folder))} failed:\n{error}")
 
     steps = 0
     if (folder / "metrics.jsonl").exists():
         steps = len((folder / "metrics.jsonl").read_text().splitlines()) - 1  # step 0 is there, too
     half_written = [path.name for path in folder.glob("*.tmp")]
     writing = f", writing {', '.join(half_written)}" if half_written else ""
-    return f"after {seconds:.1f} s: {max(0, steps)} steps logged{writing}"
+    where = "starting" if in_start else "running"
+    return f"{where}, {max(0, steps)} steps logged{writing}"
 
 
 def content(path: Path):

@@ -30,6 +30,7 @@ def memory(args) -> None:
                 config.prompts * config.group_size,
                 config.rollout_rows,
                 config.proxy_budget_gb,
+                top_p=config.eval_top_p,
             )
             fits = "yes" if p.fits(GPU_GB) else "no"
             print(

@@ -78,9 +78,10 @@ def scripted_jobs(lengths: list[int]) -> list[tuple[list[int], Callable[[], np.n
 def sampled(lm, lengths: list[int]) -> list[list[int]]:
     """Responses of these lengths by rollout.generate, all of them in flight at once."""
     with patch.object(rollout, "InverseCDF", Scripted):
-        return rollout.generate(
+        samples = rollout.generate(
             lm, scripted_jobs(lengths), max(lengths), [END_TOKEN], in_flight=len(lengths)
         )
+    return [sample.tokens for sample in samples]
 
 
 @torch.no_grad()

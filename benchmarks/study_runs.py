@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 import torch
 
-import toy
 import train
+from benchmarks.credit import decisive
 from infra.packing import TokenBatch
 from methods import METHODS, Method
 
@@ -67,14 +67,14 @@ ROWS = {
 
 
 def oracle(tokens: TokenBatch, flags) -> torch.Tensor:
-    """ρ [N] from what only the toy knows: 1.1 on the tokens that decided the reward, else 0.1.
+    """ρ [N] from what only the toys know: 1.1 on the tokens that decided the reward, else 0.1.
 
     Scaled to mean 1.
     """
     responses = tokens.token.split(tokens.length.tolist())
     marks = []
     for problem, ids in zip(tokens.problems, responses, strict=True):
-        marks.append(toy.decisive(problem["problem"], ids))
+        marks.append(decisive(problem, ids))
     weights = 0.1 + torch.cat(marks).float()
     return weights / weights.mean()
 

@@ -27,8 +27,8 @@ from tqdm import tqdm
 import toy
 from benchmarks.credit import GradedBatch, auc, batch
 from benchmarks.tables import write_csv
+from evaluate import grade
 from rollout import end_tokens, generate, uniforms
-from verify import grade
 
 K = 12
 NOISE = 0.06
@@ -124,7 +124,7 @@ def rewards_of_branches(
     continued = generate(lm, jobs, LIMIT, end_tokens(lm, tokenizer), in_flight=1024)
     whole = []
     for i, new in enumerate(continued):
-        whole.append(response[: positions[i // samples]] + new)
+        whole.append(response[: positions[i // samples]] + new.tokens)
     texts = tokenizer.batch_decode(whole, skip_special_tokens=True)
     grades = [grade(text, problem) for text in texts]
     return np.array(grades).reshape(len(positions), samples)

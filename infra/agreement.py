@@ -29,6 +29,7 @@ from transformers import (
 
 from infra.cache import left_padded, prefill
 from infra.errors import UserError
+from infra.packed_attention import can_pack
 from infra.policy import Policy
 from infra.ranks import rank_and_world, this_device
 
@@ -102,10 +103,7 @@ def check_policy(name: str | Path, policy: Policy, plain: Plain) -> None:
             "something in it is random, and it cannot be trained here"
         )
 
-    logits = [logits[:-1] for logits in plain.logits]
-    next_tokens = [sequence[1:] for sequence in plain.sequences]
-    expected = rows_of(logits, next_tokens, policy.temperature)
-    in_training = over_all_ranks(difference(first, expected))
+    in_training = over_all_ranks(difference(first, expected_rows(policy, plain)))
     if not in_training <= bound:
         raise UserError(
             f"--model {name}: log-probabilities of {kind} as trained here are {in_training:.2g} "
@@ -115,6 +113,21 @@ def check_policy(name: str | Path, policy: Policy, plain: Plain) -> None:
 
     with policy.plain() as lm:
         check_sampler(name, lm, plain.sequences, plain.logits)
+
+
+@torch.no_grad()
+def pack_where_equal(policy: Policy, plain: Plain) -> None:
+    """Let the policy pack its micro-batches, if it then still is the plain model. All ranks call.
+
+    StableLM, for one, takes a packed row and attends over all of it: it stays padded.
+    """
+    if not can_pack(policy.lm):
+        return
+    policy.pack(True)
+    expected = expected_rows(policy, plain)
+    packed = over_all_ranks(difference(policy_rows(policy, plain.sequences), expected))
+    if not packed <= BOUNDS[computation_dtype()]:
+        policy.pack(False)
 
 
 @torch.no_grad()
@@ -134,6 +147,13 @@ def check_sampler(
             f"and padding, are {in_sampling:.2g} nats from its own (rounding is up to {bound:g}): "
             "it cannot be sampled here"
         )
+
+
+def expected_rows(policy: Policy, plain: Plain) -> torch.Tensor:
+    """What `policy_rows` should be, by the plain model's logits: [2, sum of L - 1]."""
+    logits = [logits[:-1] for logits in plain.logits]
+    next_tokens = [sequence[1:] for sequence in plain.sequences]
+    return rows_of(logits, next_tokens, policy.temperature)
 
 
 def policy_rows(policy: Policy, sequences: list[torch.Tensor]) -> torch.Tensor:

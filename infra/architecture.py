@@ -66,6 +66,33 @@ def takes(module: torch.nn.Module, argument: str) -> bool:
     return argument in inspect.signature(type(module).forward).parameters
 
 
+def takes_keywords(module: torch.nn.Module) -> bool:
+    """Whether the module's forward takes keyword arguments that it does not name."""
+    parameters = inspect.signature(type(module).forward).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def head_size(config) -> int:
+    """Numbers of a query in one head."""
+    own = getattr(config, "head_dim", None)
+    return own or config.hidden_size // config.num_attention_heads
+
+
+def attention_equals_rest(lm: torch.nn.Module) -> float:
+    """Tokens of a sequence at which causal attention costs as much as all else: P / (L q).
+
+    A token of T takes 2 P operations of the P parameters that multiply, and 2 L q T of L layers of
+    attention over q = heads x head size, in which it meets half of the T tokens. 51,000 for
+    Qwen3-8B. A sliding window, which costs less, is not counted.
+    """
+    config = lm.config
+    multiplying = count_parameters(lm)
+    if lm.get_input_embeddings().weight is not lm.get_output_embeddings().weight:
+        multiplying -= lm.get_input_embeddings().weight.numel()  # a table, to be looked up in
+    q = config.num_attention_heads * head_size(config)
+    return multiplying / (config.num_hidden_layers * q)
+
+
 def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList | None:
     """The body's layers: of its module lists the one with the most parameters; None without one."""
     lists = [part for part in lm.base_model.modules() if isinstance(part, torch.nn.ModuleList)]

@@ -17,23 +17,32 @@ Shapes: R responses in flight, L columns of the longest.
 import os
 
 import torch
-from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from infra.architecture import takes
+from infra.balance import deal
 
-SPARE = 64  # columns that a layer has free after it grew; as many as rollout.CHUNK adds
-SHARE_OF_FREE_MEMORY = 0.6  # for the cache; the rest is for logits, copies and what fragments
+SPARE = 64  # columns that a layer has free after it grew, at least; rollout.CHUNK adds as many
+GROWTH = 4  # a layer grows by a quarter of its columns, as far as it may
+PREFILL_TOKENS = 2**14  # in one forward pass of `prefill`, padding included; a longer one alone
+SHARE_OF_FREE_MEMORY = 0.85  # for what is counted here; the rest is for fragmentation
+DRAW_BYTES = (
+    28  # for each response and word: logits twice and the choice in float32; p, F in float64
+)
+TOP_P_DRAW_BYTES = 80  # a sorted copy of p, too, and what a GPU needs to sort (a guess)
 UNKNOWN_FREE_BYTES = 4e9  # taken as free where the system does not say
 
 
 class GrowingLayer(DynamicLayer):
     """A cache layer with spare columns.
 
-    DynamicLayer concatenates, and so copies all keys and values for every new token.
+    DynamicLayer concatenates, and so copies all keys and values for every new token. Here they are
+    the first columns of two larger tensors, the rooms, and move once these are full.
     """
+
+    most_columns = 0  # up to which it may take more than SPARE; see `let_grow`
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs
@@ -41,8 +50,13 @@ class GrowingLayer(DynamicLayer):
         """Append the new columns [R, heads, new, size]; all keys and values so far."""
         old = self.get_seq_length()
         total = old + key_states.shape[2]
-        if old == 0 or not self.has_room(total):
-            self.make_room(key_states, value_states, old, total + SPARE)
+        if old == 0 or total > self.key_room.shape[2]:
+            columns = total + SPARE
+            if old:
+                columns = max(columns, min(total + total // GROWTH, self.most_columns))
+            # First the one, then the other: one of them at a time is there twice.
+            self.keys = self.key_room = widened(key_states, columns, self.keys)
+            self.values = self.value_room = widened(value_states, columns, self.values)
 
         self.key_room[:, :, old:total] = key_states
         self.value_room[:, :, old:total] = value_states
@@ -51,27 +65,23 @@ class GrowingLayer(DynamicLayer):
         self.is_initialized = True
         return self.keys, self.values
 
-    def has_room(self, columns: int) -> bool:
-        """Whether the keys still stand in the room, and the room is wide enough."""
-        # keep() and merged() put new tensors in the place of the keys and values.
-        in_place = self.keys.data_ptr() == self.key_room.data_ptr()
-        return in_place and columns <= self.key_room.shape[2]
 
-    def make_room(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, old: int, columns: int
-    ) -> None:
-        """Move the `old` columns into new tensors of `columns` columns."""
-        self.key_room = empty_columns(key_states, columns)
-        self.value_room = empty_columns(value_states, columns)
-        if old:
-            self.key_room[:, :, :old] = self.keys
-            self.value_room[:, :, :old] = self.values
+def widened(states: torch.Tensor, columns: int, old: torch.Tensor | None) -> torch.Tensor:
+    """A tensor like `states` [R, heads, new, size] of `columns` columns, the first of them `old`'s.
 
-
-def empty_columns(states: torch.Tensor, columns: int) -> torch.Tensor:
-    """An uninitialised tensor like `states` [R, heads, new, size], but with `columns` columns."""
+    The others are not initialised.
+    """
     responses, heads, _, size = states.shape
-    return states.new_empty(responses, heads, columns, size)
+    room = states.new_empty(responses, heads, columns, size)
+    if old is not None:
+        room[:, :, : old.shape[2]] = old
+    return room
+
+
+def let_grow(cache: DynamicCache, columns: int) -> None:
+    """Allow the layers to grow to `columns` columns at once, so that they seldom have to move."""
+    for layer in cache.layers:
+        layer.most_columns = columns
 
 
 def left_padded(
@@ -91,11 +101,27 @@ def left_padded(
 def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     """The cache of all but the last token of each sequence.
 
-    One pass over the distinct sequences: the G responses to a prompt get copies of its cache.
+    The distinct ones are computed once, those of like length in one pass: the G responses to a
+    prompt get copies of its cache.
     """
     keys = [tuple(sequence.tolist()) for sequence in sequences]
-    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    ids, mask = left_padded([torch.tensor(key) for key in place], lm.device)
+    distinct = list(dict.fromkeys(keys))
+    lengths = torch.tensor([len(key) for key in distinct])
+
+    cache = None
+    computed = []  # in the order of the cache
+    for group in deal(torch.arange(len(distinct)), lengths, PREFILL_TOKENS, rank=0, world=1):
+        some = [distinct[i] for i in group.tolist()]
+        new = one_pass(lm, [torch.tensor(key) for key in some])
+        cache = new if cache is None else merged(cache, new)
+        computed += some
+    place = {key: i for i, key in enumerate(computed)}
+    return keep(cache, [place[key] for key in keys], cache.get_seq_length())
+
+
+def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
+    """The cache of all but the last token of each sequence, by one forward pass."""
+    ids, mask = left_padded(sequences, lm.device)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
     if takes(lm.base_model, "position_ids"):  # without it positions come from the mask alone
         positions = (mask.cumsum(1) - 1).clamp_min(0)
@@ -104,7 +130,7 @@ def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     cache = DynamicCache()
     cache.layer_class_to_replicate = GrowingLayer
     lm.base_model(**inputs, past_key_values=cache, use_cache=True)
-    return keep(cache, [place[key] for key in keys], ids.shape[1] - 1)
+    return cache
 
 
 def keep(cache: DynamicCache, index: list[int], columns: int) -> DynamicCache:
@@ -113,25 +139,32 @@ def keep(cache: DynamicCache, index: list[int], columns: int) -> DynamicCache:
     What stands to the left of them is padding in all of these.
     """
     for layer in cache.layers:
-        layer.keys = layer.keys[index, :, -columns:]
-        layer.values = layer.values[index, :, -columns:]
+        # With the rooms go the old keys and values: these would stay in memory otherwise.
+        layer.keys = layer.key_room = layer.keys[index, :, -columns:]
+        layer.values = layer.value_room = layer.values[index, :, -columns:]
     return cache
 
 
 def merged(cache: DynamicCache, other: DynamicCache) -> DynamicCache:
-    """The responses of `cache`, then those of `other`, the shorter padded on the left."""
+    """The responses of `cache`, then those of `other`, the shorter padded on the left.
+
+    `other` is empty afterwards.
+    """
     for layer, below in zip(cache.layers, other.layers, strict=True):
-        layer.keys = stacked(layer.keys, below.keys)
-        layer.values = stacked(layer.values, below.values)
+        layer.keys = layer.key_room = stacked(layer.keys, below.keys)
+        layer.values = layer.value_room = stacked(layer.values, below.values)
+        below.keys = below.key_room = below.values = below.value_room = None
     return cache
 
 
 def stacked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """x [R, heads, L, size] above y, the one with fewer columns padded on the left."""
-    columns = max(x.shape[2], y.shape[2])
-    x = pad(x, (0, 0, columns - x.shape[2], 0))
-    y = pad(y, (0, 0, columns - y.shape[2], 0))
-    return torch.cat([x, y])
+    """x [R, heads, L, size] above y, the one with fewer columns padded on the left by zeros."""
+    responses, heads, columns, size = x.shape
+    columns = max(columns, y.shape[2])
+    both = x.new_zeros(responses + len(y), heads, columns, size)
+    both[:responses, :, columns - x.shape[2] :] = x
+    both[responses:, :, columns - y.shape[2] :] = y
+    return both
 
 
 def cache_bytes(config, itemsize: int) -> int:
@@ -142,10 +175,41 @@ def cache_bytes(config, itemsize: int) -> int:
     return 2 * config.num_hidden_layers * key_value_heads * head_size * itemsize
 
 
-def free_cache_tokens(lm) -> int:
-    """The tokens whose keys and values take 60 % of the memory that is free now."""
-    bytes_a_token = cache_bytes(lm.config, lm.dtype.itemsize)
-    return int(SHARE_OF_FREE_MEMORY * free_bytes(lm.device) / bytes_a_token)
+def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) -> float:
+    """What sampling takes beside weights and cache: one pass of `prefill`, or one draw.
+
+    rows: responses in flight at most; longest: tokens of a prompt and its response at most.
+    Fitted to runs on fake tensors: see infra/memory.py.
+    """
+    mlp = mlp_width(config)
+    tokens = max(PREFILL_TOKENS, longest)
+    a_pass = itemsize * tokens * (3 * mlp + 4.3 * config.hidden_size)
+    a_draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * rows * config.vocab_size
+    return max(a_pass, a_draw)
+
+
+def mlp_width(config) -> int:
+    """Width of the MLP; GPT-2, OPT and BLOOM name it otherwise or not at all."""
+    return getattr(config, "intermediate_size", 4 * config.hidden_size)
+
+
+def cache_room(config, itemsize: int, free: float, working: float) -> int:
+    """The tokens whose keys and values fit into `free` bytes, `working` of them needed else.
+
+    While they move from tensor to tensor, one of the 2 L tensors is there twice.
+    """
+    bytes_a_token = cache_bytes(config, itemsize) * (1 + 1 / (2 * config.num_hidden_layers))
+    return max(0, int((SHARE_OF_FREE_MEMORY * free - working) / bytes_a_token))
+
+
+def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
+    """The tokens whose keys and values the memory that is free now can hold.
+
+    The arguments are those of `working_bytes`.
+    """
+    itemsize = lm.dtype.itemsize
+    working = working_bytes(lm.config, itemsize, rows, longest, top_p)
+    return cache_room(lm.config, itemsize, free_bytes(lm.device), working)
 
 
 def free_bytes(device: torch.device) -> float:

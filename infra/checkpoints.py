@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from infra.errors import Stop, UserError
 from infra.files import read_json, read_lines, write_aside, write_lines
-from infra.identity import check_export, differences, identify_run, mark
+from infra.identity import MODELS, check_export, differences, identify_run, mark
 from infra.policy import Policy
 from infra.ranks import on_first_rank, rank_and_world
 
@@ -43,6 +43,7 @@ MAY_CHANGE = {
     "dry_run",
     "world_size",
     "gpu_gb",
+    "code_sandbox",
 }
 
 
@@ -81,6 +82,8 @@ def open_run(cfg, data: dict[str, str]) -> str:
     for cut_off in folder.glob("checkpoint-*.tmp"):
         print(f"skipping {cut_off}: it was cut off while being written")
         shutil.rmtree(cut_off)
+    for name in MODELS:
+        remove(*asides(folder / name))
     return run_id
 
 
@@ -255,17 +258,33 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
     """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
 
-    Written aside and renamed; it replaces only what run `run_id` wrote itself, as the first rank
-    knows it. All ranks call it. Raises UserError where something else stands in the way.
+    Written aside; the model before it is moved away whole, mark and all, and deleted once the new
+    one is in its place: a kill at any moment leaves what the same run may replace. It replaces only
+    what run `run_id` wrote itself, as the first rank knows it. All ranks call it. Raises UserError
+    where something else stands in the way.
     """
     on_first_rank(check_export, folder, run_id)
-    aside = folder.with_name(folder.name + ".tmp")
+    aside, old = asides(folder)
     with policy.plain() as lm:
         if dist.get_rank() > 0:
             return
+        remove(aside, old)
         lm.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
     mark(aside, run_id)
     if folder.exists():
-        shutil.rmtree(folder)
+        os.rename(folder, old)
     os.rename(aside, folder)
+    remove(old)
+
+
+def asides(folder: Path) -> tuple[Path, Path]:
+    """Where the next model for `folder` is written, and where the one before it waits to go."""
+    return folder.with_name(folder.name + ".tmp"), folder.with_name(folder.name + ".old")
+
+
+def remove(*folders: Path) -> None:
+    """Delete what a kill may have left there."""
+    for folder in folders:
+        if folder.exists():
+            shutil.rmtree(folder)

@@ -1,41 +1,27 @@
-r"""The value of an expression: recursive descent over its tokens, computing as it reads.
+r"""An expression is read once into the steps that compute it, in postfix order.
 
-`Evaluator(seed).values(r"\frac{1}{3}x")` is what the expression is worth at each of four points: a
-Fraction where it is exact, else a complex number; infinity is a float; None where undefined.
-
-Nothing of a text is executed, and tokens, depth, bits and operations are all bounded: whatever is
-not in the grammar or passes a bound raises `Unreadable`.
+`read(r"2x+1")` is an `Expression` of the steps 2, x, multiply, 1, add; infra/evaluation.py runs
+them at as many points as it likes. Whatever is not in the grammar raises `Unreadable`.
+Names and functions are told apart in infra/tokens.py.
 """
 
-import cmath
-import math
-import random
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
-from infra.arithmetic import (
-    MAX_BITS,
-    Undefined,
-    Unreadable,
-    bit_length,
-    compute,
-    factorial,
-    natural_log,
-    natural_number,
-    rounded,
+from infra.arithmetic import Unreadable
+from infra.tokens import (
+    CONSTANTS,
+    TOKEN,
+    is_applied,
+    is_letter,
+    take_inverse,
+    take_name,
 )
 
 MAX_DEPTH = 40  # of brackets, arguments and operands within each other
-FUEL = 3000  # operations of one comparison
-POINTS = 4  # at which an expression with free variables is evaluated
-
-TOKEN = re.compile(
-    r"\s*("
-    r"\d+\.\d+[eE][-+]?\d{1,4}|1[eE]-\d{1,4}|\d+[eE]\+?\d{1,4}"  # 6.02e23, 1e-5, 3e8
-    r"|\d+\.?\d*|\.\d+"  # 12, 12., 1.5, .5
-    r"|!!|\\[a-zA-Z]+|\S"
-    r")"
-)
+MAX_TOKENS = 1000
+MAX_EXPONENT = 1000  # of 3e8
 
 # How tightly operators bind.
 SUM = 1
@@ -56,113 +42,121 @@ LEVEL = {
     "!!": POWER,
 }
 RIGHT = {"+": SUM, "-": SUM, "*": BESIDE, "/": BESIDE, "^": POWER - 1}
-CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
-
-ONE = Fraction(1)
-CONSTANTS = {
-    "e": complex(math.e),
-    "i": 1j,
-    r"\pi": complex(math.pi),
-    r"\infty": math.inf,
+OPERATION = {
+    "+": "add",
+    "-": "subtract",
+    "*": "multiply",
+    "/": "divide",
+    "!": "factorial",
+    "!!": "double_factorial",
 }
-GREEK_LETTERS = (
-    r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \lambda \mu \nu \rho"
-    r" \sigma \tau \phi \varphi \psi \omega"
-)
-GREEK = set(GREEK_LETTERS.split())
-INTEGER_VARIABLES = ("n", "k", "m")  # the others stand for fractions
 
-
-def cot(z):
-    return 1 / cmath.tan(z)
-
-
-def sec(z):
-    return 1 / cmath.cos(z)
-
-
-def csc(z):
-    return 1 / cmath.sin(z)
-
-
-CALLS = {
-    r"\arcsin": cmath.asin,
-    r"\arccos": cmath.acos,
-    r"\arctan": cmath.atan,
-    r"\sinh": cmath.sinh,
-    r"\cosh": cmath.cosh,
-    r"\tanh": cmath.tanh,
-    r"\sin": cmath.sin,
-    r"\cos": cmath.cos,
-    r"\tan": cmath.tan,
-    r"\cot": cot,
-    r"\sec": sec,
-    r"\csc": csc,
-    r"\exp": cmath.exp,
+BARS = ("|", r"\lvert")
+CLOSING = {
+    "(": ")",
+    "[": "]",
+    "{": "}",
+    "|": "|",
+    r"\lvert": r"\rvert",
+    r"\lfloor": r"\rfloor",
+    r"\lceil": r"\rceil",
 }
-# The base of a logarithm that is written without one.
-LOGS = {r"\log": CONSTANTS["e"], r"\ln": CONSTANTS["e"], r"\lg": Fraction(10)}
+ROUNDED = {r"\lfloor": "floor", r"\lceil": "ceil"}
+
+CONDITIONAL = "PE"  # P(A|B) has two arguments; elsewhere a bar begins an absolute value
+CALL_NAMES = "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc exp"
+CALLS = tuple(CALL_NAMES.split())  # methods of Arithmetic, all of them
+LOGS = {"log": None, "ln": None, "lg": Fraction(10)}  # the base where none is written; None is e
+COMMANDS = frozenset("\\" + name for name in [*CALLS, *LOGS])
+
+
+class Step(NamedTuple):
+    """One step: what to do with the last `arity` values, of which the result takes the place.
+
+    operation: a method of Arithmetic; or "number" with the Fraction, "variable" with its name,
+    "function" with the name of an unknown one, "constant" with e, i, π or ∞.
+    """
+
+    operation: str
+    arity: int
+    detail: object = None
+
+
+class Expression(NamedTuple):
+    steps: list[Step]
+    names: frozenset[str]  # of variables and unknown functions
+    tokens: list[str]
+
+
+# Steps whose results follow one formula everywhere, as x^2 and sin x do, but not |x|.
+SMOOTH_NAMES = """
+    number variable constant function add subtract multiply divide negative
+    exp sin cos tan cot sec csc sinh cosh tanh arctan ln real_ln
+"""
+SMOOTH = frozenset(SMOOTH_NAMES.split())
+
+
+def is_smooth(expression: Expression) -> bool:
+    r"""Whether what holds near some points holds everywhere, as it is of one formula.
+
+    Its powers have whole exponents, unlike \sqrt{x^2} and (-1)^n.
+    """
+    before = Step("number", 0)
+    for step in expression.steps:
+        is_power = step.operation in ("power", "real_power")
+        if is_power and (before.detail is None or before.detail.denominator != 1):
+            return False
+        if not is_power and step.operation not in SMOOTH:
+            return False
+        before = step if step.operation == "number" else Step(step.operation, 0)
+    return True
+
+
+def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = False) -> Expression:
+    """The expression that is the whole of `text`.
+
+    variables: names that are no functions even before a bracket.
+    radians: 90° is π/2; otherwise it is 90, and π/2 within \\sin and the like only.
+    """
+    tokens = TOKEN.findall(text)
+    if len(tokens) > MAX_TOKENS:
+        raise Unreadable
+    reader = Reader(tokens, variables, radians)
+    reader.read()
+    if reader.tokens != [""]:
+        raise Unreadable
+    return Expression(reader.steps, frozenset(reader.names), tokens)
 
 
 # ---- reading -------------------------------------------------------------------------------------
 
 
-def is_factor(token: str, previous: str) -> bool:
-    r"""Whether a product goes on with `token` though no sign precedes it: 2x, 2(x+1), 2\pi, 3!4."""
-    if token.isalpha() or token in ("(", "[", "{"):
-        return True
-    if token[0] == "\\":
-        return not token.startswith(r"\r")  # \rfloor and \rceil close a bracket
-    return token[0].isdecimal() and previous == "!"
-
-
-def binding(token: str, previous: str) -> int:
-    """How tightly `token` binds what is on its left; 0 if it ends the expression.
-
-    A product without a sign binds tighter than one with a sign, unless the factor is a function:
-    sin 2x is sin(2x), but sin 2 * x is (sin 2) x, and sin x cos x is (sin x)(cos x).
-    """
-    if token == "":
-        return 0
-    if token in LEVEL:
-        return LEVEL[token]
-    if not is_factor(token, previous):
-        return 0
-    if token in CALLS or token in LOGS:
-        return PRODUCT
-    return BESIDE
-
-
 class Reader:
-    """One reading of an expression at one point. The tokens are a stack with "" at its bottom."""
+    """Recursive descent. The tokens are a stack with "" at its bottom."""
 
-    def __init__(self, text: str, point: int, evaluator: "Evaluator"):
-        self.tokens = ["", *reversed(TOKEN.findall(text))]
-        self.point = point
-        self.evaluator = evaluator
+    def __init__(self, tokens: list[str], variables: frozenset[str], radians: bool):
+        self.tokens = ["", *reversed(tokens)]
+        self.variables = variables
+        self.radians = radians
+        self.steps = []
+        self.names = set()
+        self.last_name = -1  # the step of the last name
         self.depth = 0
-        self.degree = ONE  # what 1° is worth: π/180 within a function
-        self.free = False  # whether a free variable was met
+        self.open_bars = 0
+        self.last = ""  # the last bracket that was closed, if nothing came after it
 
-    def value(self):
-        """The value of the whole text."""
-        value = self.read()
-        if self.tokens != [""]:
-            raise Unreadable
-        return value
+    def emit(self, operation: str, arity: int, detail: object = None) -> None:
+        self.steps.append(Step(operation, arity, detail))
 
     def next_token(self) -> str:
         token = self.tokens.pop()
         if token == "":
             raise Unreadable
+        self.last = ""
         return token
 
-    def compute(self, sign: str, a, b):
-        # With free variables only points where all is real count: √x is undefined at x < 0.
-        return self.evaluator.checked(compute(sign, a, b, real=self.free))
-
-    def read(self, level: int = 0):
-        """The value of what comes next, as far as operators bind tighter than `level`.
+    def read(self, level: int = 0) -> None:
+        """Read what comes next, as far as operators bind tighter than `level`.
 
         Of 2*x+1, read() takes all, read(SUM) takes 2*x and read(PRODUCT) takes 2.
         """
@@ -170,200 +164,251 @@ class Reader:
             raise Unreadable
         self.depth += 1
 
+        start = len(self.steps)
         token = self.next_token()
-        if token == "-":
-            value = -self.read(BESIDE)
-        elif token == "+":
-            value = self.read(BESIDE)
+        if token in "+-":
+            self.read(BESIDE)
+            if token == "-":
+                self.emit("negative", 1)
         else:
-            value = self.atom(token)
+            self.atom(token)
 
         previous = ""
-        while binding(self.tokens[-1], previous) > level:
+        while self.binding(previous) > level:
             previous = self.tokens[-1]
             sign = self.tokens.pop() if previous in LEVEL else "*"
             if sign in ("!", "!!"):
-                value = self.evaluator.checked(factorial(value, step=len(sign)))
-            elif sign == "^" and self.tokens[-1] == "{":
-                value = self.compute(sign, value, self.argument())
+                self.emit(OPERATION[sign], 1)
+            elif sign == "^":
+                self.power(start)
             else:
-                value = self.compute(sign, value, self.read(RIGHT[sign]))
+                self.read(RIGHT[sign])
+                self.emit(OPERATION[sign], 2)
 
         self.depth -= 1
-        return value
 
-    def argument(self):
+    def binding(self, previous: str) -> int:
+        """How tightly the next token binds what is on its left; 0 if it ends the expression.
+
+        A product without a sign binds tighter than one with a sign, unless the factor is a
+        function: sin 2x is sin(2x), but sin 2 * x is (sin 2) x, and sin x cos x is
+        (sin x)(cos x).
+        """
+        token = self.tokens[-1]
+        if token == "":
+            return 0
+        if token in LEVEL:
+            return LEVEL[token]
+        if not self.is_factor(token, previous):
+            return 0
+        if token in COMMANDS:
+            return PRODUCT
+        return BESIDE
+
+    def is_factor(self, token: str, previous: str) -> bool:
+        r"""Whether a product goes on with `token` though no sign precedes it: 2x, 2(x+1), 3!4."""
+        if token == "|":
+            return self.open_bars == 0  # else it closes a bar
+        if token[0] == "\\":
+            return token not in CLOSING.values()
+        if token[0].isdecimal():
+            return previous in ("!", "!!", "^") or self.last == ")"
+        return token.isalpha() or token in ("(", "[", "{")
+
+    def power(self, base: int) -> None:
+        """What follows ^: a group, or what binds as tightly, as in 2^-1 and 2^3^2.
+
+        base: the step at which the base begins. Of what has names only real powers count: the
+        root of x is undefined for x < 0, and that of -4 is 2i. What 0^n is depends on n > 0.
+        """
+        exponent = len(self.steps)
+        operation = "real_power" if self.is_free(base) else "power"
+        if self.tokens[-1] == "{":
+            self.argument()
+        else:
+            self.read(RIGHT["^"])
+        if self.steps[base:exponent] == [Step("number", 0, Fraction(0))] and self.is_free(exponent):
+            raise Unreadable
+        if self.steps[base:exponent] == [Step("constant", 0, "e")]:
+            del self.steps[base]
+            self.last_name -= 1
+            self.emit("exp", 1)
+            return
+        self.emit(operation, 2)
+
+    def is_free(self, start: int) -> bool:
+        """Whether there is a name in the steps from `start` on."""
+        return self.last_name >= start
+
+    def argument(self) -> None:
         r"""A LaTeX argument: a group, or the next digit or atom, as in \frac12 or x^\pi."""
         token = self.next_token()
         if token.isdigit() and len(token) > 1:
             self.tokens.append(token[1:])
             token = token[0]
         self.tokens.append(token)
-        return self.read(ATOM)
+        self.read(ATOM)
 
-    def option(self, mark: str, otherwise):
-        r"""The argument after `mark`, as in \log_2, \sin^2 or \sqrt[3], if there is one."""
+    def option(self, mark: str) -> list[Step]:
+        r"""The steps of the argument after `mark`, as in \log_2, \sin^2 or \sqrt[3]; or none."""
         if self.tokens[-1] != mark:
-            return otherwise
+            return []
         if mark != "[":  # a bracket is a part of its argument
             self.tokens.pop()
-        return self.argument()
+        start = len(self.steps)
+        self.argument()
+        steps = self.steps[start:]
+        del self.steps[start:]
+        return steps
 
-    def operand(self, degree: Fraction = ONE):
+    def operand(self, radians: bool) -> None:
         """What a function applies to: a bracket, or the product that follows, as in sin 2x."""
-        self.degree = degree
-        value = self.argument() if self.tokens[-1] in CLOSING else self.read(PRODUCT)
-        self.degree = ONE
-        return value
+        outer = self.radians
+        self.radians = outer or radians
+        if self.tokens[-1] in CLOSING:
+            self.argument()
+        else:
+            self.read(PRODUCT)
+        self.radians = outer
 
-    def atom(self, token: str):
-        """The value that begins with `token`: a number, a bracket, a command or a variable."""
+    def atom(self, token: str) -> None:
+        """What begins with `token`: a number, a bracket, a command or a name."""
         if token[0].isdecimal() or token[0] == ".":
-            return self.number(token)
-        if token in CLOSING:
-            return self.bracket(token)
-        if token == r"\frac":
-            return self.compute("/", self.argument(), self.argument())
-        if token == r"\binom":
-            return self.binomial()
-        if token == r"\sqrt":
-            return self.root()
-        if token in LOGS:
-            return self.logarithm(token)
-        if token in CALLS:
-            return self.call(token)
-        if token in CONSTANTS:
-            return CONSTANTS[token]
-        if token == r"\degree":
-            return self.degree
-        return self.variable(token)
+            self.number(token)
+        elif token in CLOSING:
+            self.bracket(token)
+        elif token == r"\frac":
+            self.argument()
+            self.argument()
+            self.emit("divide", 2)
+        elif token == r"\binom":
+            self.argument()
+            self.argument()
+            self.emit("binomial", 2)
+        elif token == r"\sqrt":
+            self.root()
+        elif token in COMMANDS:
+            self.call(token[1:])
+        elif token == r"\degree":
+            self.degree()
+        elif token in CONSTANTS and self.tokens[-1] != "_":
+            self.emit("constant", 0, token)
+        elif is_letter(token):
+            self.name(token)
+        else:
+            raise Unreadable
 
-    def number(self, token: str) -> Fraction:
+    def number(self, token: str) -> None:
         """A number; 204_5 is 54, written in base 5."""
-        if self.tokens[-1] != "_":
-            return self.evaluator.checked(Fraction(token))
-        base = natural_number(self.option("_", None), 36)
-        return Fraction(int(token, base))
+        if self.tokens[-1] == "_":
+            base = self.option("_")
+            if [step.operation for step in base] != ["number"] or not 2 <= base[0].detail <= 36:
+                raise Unreadable
+            try:
+                self.emit("number", 0, Fraction(int(token, int(base[0].detail))))
+            except ValueError:  # 7 is no digit in base 5
+                raise Unreadable from None
+            return
 
-    def bracket(self, opening: str):
+        exponent = re.split("[eE]", token)[1:]
+        if token == "." or (exponent and abs(int(exponent[0])) > MAX_EXPONENT):
+            raise Unreadable
+        self.emit("number", 0, Fraction(token))
+
+    def bracket(self, opening: str) -> None:
         """A group, an absolute value, or what is rounded down or up."""
-        value = self.read()
+        outer_bars = self.open_bars
+        self.open_bars = outer_bars + 1 if opening == "|" else 0
+        self.read()
+        self.open_bars = outer_bars
         if self.tokens.pop() != CLOSING[opening]:
             raise Unreadable
-        if opening in ("(", "[", "{"):
-            return value
-        if opening != "|":
-            return rounded(value, opening)
-        if isinstance(value, complex):
-            return complex(abs(value))
-        return abs(value)
+        self.last = CLOSING[opening]
+        if opening in BARS:
+            self.emit("absolute", 1)
+        if opening in ROUNDED:
+            self.emit(ROUNDED[opening], 1)
 
-    def binomial(self) -> Fraction:
-        n = natural_number(self.argument(), 10**12)
-        k = natural_number(self.argument(), 10**12)
-        if min(k, abs(n - k)) * n.bit_length() > MAX_BITS:
-            raise Unreadable
-        return self.evaluator.checked(Fraction(math.comb(n, k)))
+    def root(self) -> None:
+        degree = self.option("[") or [Step("number", 0, Fraction(2))]
+        base = len(self.steps)
+        self.argument()
+        is_free = self.is_free(base)
+        self.emit("number", 0, Fraction(1))
+        self.steps.extend(degree)
+        self.emit("divide", 2)
+        self.emit("real_power" if is_free else "power", 2)
 
-    def root(self):
-        exponent = self.compute("/", ONE, self.option("[", Fraction(2)))
-        return self.compute("^", self.argument(), exponent)
-
-    def logarithm(self, token: str):
-        base = self.option("_", LOGS[token])
-        x = self.operand()
-        if x == 0:
-            raise Undefined
-        if self.free and not x.real > 0:
-            raise Undefined
-        return self.compute("/", natural_log(x), natural_log(base))
-
-    def call(self, token: str):
-        r"""A function's value: \sin 30°, \sin^2 x; \sin^{-1} is the inverse function."""
-        power = self.option("^", ONE)
-        if power == -1:
-            token = r"\arc" + token[1:]
-            power = ONE
-
-        x = self.operand(degree=Fraction(math.pi) / 180)
-        if token not in CALLS:
-            raise Unreadable
-        value = CALLS[token](x)
-        if abs(value) > 1e-14:
-            return self.compute("^", value, power)
-        return self.compute("^", Fraction(0), power)  # sin π is 0
-
-    def variable(self, token: str) -> Fraction:
-        """A free variable: a letter, with or without an index as in x_1."""
-        if not token.isalpha() and token not in GREEK:
-            raise Unreadable
-        name = token + str(self.option("_", ""))
-        self.free = True
-        return self.evaluator.checked(self.evaluator.variable(name, self.point))
-
-
-# ---- values --------------------------------------------------------------------------------------
-
-
-class Evaluator:
-    """Values of expressions, with one budget of work for all that one comparison evaluates."""
-
-    def __init__(self, seed: str):
-        self.seed = ascii(seed)
-        self.fuel = FUEL
-        self.variables = {}  # (name, point) -> its value there
-        self.evaluated = {}  # text -> its values
-
-    def pay(self, units: int) -> None:
-        """Take from the budget; refuse to go on when it is spent."""
-        self.fuel -= units
-        if self.fuel <= 0:
+    def call(self, function: str) -> None:
+        r"""A function: \sin 30°, \sin^2 x, \log_2^3 x; \sin^{-1} is the inverse function."""
+        power = self.option("^")
+        base = self.option("_")
+        power = power or self.option("^")
+        if base and function not in LOGS:
             raise Unreadable
 
-    def checked(self, value):
-        """Pay for an operation with this result; numbers too long or not finite are refused."""
-        if not isinstance(value, Fraction):
-            self.pay(1)
-            if not cmath.isfinite(value):
-                raise Unreadable
-            return value
+        minus_one = [("number", 0, Fraction(1)), ("negative", 1, None)]
+        if power == minus_one and "arc" + function in CALLS:
+            function = "arc" + function
+            power = []
 
-        bits = bit_length(value)
-        self.pay(1 + (bits // 1024) ** 2)
-        if bits > MAX_BITS:
+        start = len(self.steps)
+        self.operand(radians=function not in LOGS)
+        if function in LOGS:
+            self.logarithm(function, base, start)
+        else:
+            self.emit(function, 1)
+        if power:
+            self.steps.extend(power)
+            self.emit("power", 2)
+
+    def logarithm(self, function: str, base: list[Step], start: int) -> None:
+        """The logarithm of the operand that begins at step `start`."""
+        self.emit("real_ln" if self.is_free(start) else "ln", 1)
+        if not base and LOGS[function]:
+            base = [Step("number", 0, LOGS[function])]
+        if base:
+            self.steps.extend(base)
+            self.emit("ln", 1)
+            self.emit("divide", 2)
+
+    def degree(self) -> None:
+        """The unit of 30°, a factor."""
+        if not self.radians:
+            self.emit("number", 0, Fraction(1))
+            return
+        self.emit("constant", 0, r"\pi")
+        self.emit("number", 0, Fraction(180))
+        self.emit("divide", 2)
+
+    def name(self, token: str) -> None:
+        """A variable; or an unknown function with its arguments, f(2x) or u(x,t)."""
+        name = take_name(token, self.tokens)
+        if name not in self.variables and take_inverse(self.tokens):
+            name += "^{-1}"
+        is_function = name not in self.variables and is_applied(name, self.tokens)
+        self.names.add(name)
+        if not is_function:
+            self.last_name = len(self.steps)
+            self.emit("variable", 0, name)
+            return
+
+        arguments = self.arguments(name)
+        self.last_name = len(self.steps)
+        self.emit("function", arguments, name)
+
+    def arguments(self, name: str) -> int:
+        """Read the brackets of an unknown function with its arguments; how many there are."""
+        closing = CLOSING[self.tokens.pop()]
+        outer_bars = self.open_bars
+        self.open_bars = 1 if name[0] in CONDITIONAL else 0
+        self.read()
+        count = 1
+        while self.tokens[-1] == "," or (count == 1 and self.open_bars and self.tokens[-1] == "|"):
+            self.tokens.pop()
+            self.read()
+            count += 1
+        if self.tokens.pop() != closing:
             raise Unreadable
-        return value
-
-    def variable(self, name: str, point: int) -> Fraction:
-        """A random small number, fixed by the variable's name, the point and the seed.
-
-        x is a fraction, above 0 at two of the four points and below 0 at the others, where roots
-        and logarithms of x drop out; n, k and m are positive integers at all of them.
-        """
-        key = (name, point)
-        if key not in self.variables:
-            draw = random.Random(f"{key}{self.seed}")
-            sign = 1 if point < POINTS // 2 else -1
-            value = Fraction(sign * draw.randint(5, 60), draw.randint(7, 13))
-            if name in INTEGER_VARIABLES:
-                value = Fraction(draw.randint(2, 13))
-            if name == "n":  # n is above k and m, so that \binom{n}{k} is not 0
-                value += 20
-            self.variables[key] = value
-        return self.variables[key]
-
-    def values(self, text: str) -> list:
-        """The expression at each of the four points, None where it is undefined.
-
-        Without a free variable it is evaluated once: "1/3" gives the same Fraction four times.
-        """
-        results = self.evaluated.setdefault(text, [])
-        while len(results) < POINTS:
-            reader = Reader(text, point=len(results), evaluator=self)
-            try:
-                value = reader.value()
-            except (Undefined, ZeroDivisionError, ValueError):
-                value = None
-            repeats = 1 if reader.free else POINTS
-            results.extend([value] * repeats)
-        return results
+        self.open_bars = outer_bars
+        return count

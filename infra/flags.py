@@ -130,6 +130,11 @@ class TaskFlags:
         "", "prompt with {problem} in it; default: the chat template with the instruction"
     )
     max_prompt_tokens: AtLeastOne = flag(2048, "longer prompts are dropped, tokens")
+    code_sandbox: str = flag(
+        "auto",
+        "programs run with what protection the machine has, or `strict`, not without all of it",
+        choices=["auto", "strict"],
+    )
 
 
 @dataclass
@@ -164,10 +169,10 @@ class RunFlags:
 class TrainingTaskFlags(TaskFlags):
     _argument_group_name = "task"
 
-    model: str = flag("toy", "`toy`, a local Hugging Face folder or a hub id")
+    model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
     data: str = flag(
         "deepmath",
-        "training problems: toy, a .jsonl, .parquet or .csv file, a known name, a hub id",
+        "training problems: toy, toy-code, a .jsonl, .parquet or .csv file, a known name, a hub id",
     )
     overlong_buffer: WholeNumber = flag(
         0, "tokens before the limit in which the reward falls by up to 1 (released code: 4096)"
@@ -191,11 +196,17 @@ class OptimisationFlags:
     lr: Positive = flag(1e-6, "AdamW learning rate, constant")
     weight_decay: NonNegative = flag(0.1, "AdamW weight decay (released code)")
     max_grad_norm: Positive = flag(1.0, "gradient clipping by global norm (released code)")
+    importance_cap: NonNegative = flag(
+        0.0, "C > 0: weigh tokens by min(π_old / π_sampler, C) (ours; 0: not at all)"
+    )
 
 
 @dataclass
 class MemoryFlags:
-    """None of these changes what is computed."""
+    """None of these changes what is computed, but for rounding.
+
+    In bfloat16 that is enough to draw other responses: see rollout.py.
+    """
 
     _argument_group_name = "memory"
 
@@ -205,9 +216,15 @@ class MemoryFlags:
     recompute: bool = flag(
         True, "recompute activations in the backward pass (ours; a third slower)"
     )
+    packing: bool = flag(
+        True,
+        "on GPUs pack the responses of a micro-batch end to end, instead of padding them (ours)",
+    )
+    compile: bool = flag(False, "torch.compile the layers in training (ours)")
     rollout_rows: AtLeastOne = flag(256, "responses a rank samples at a time at most (ours)")
     proxy_budget_gb: NonNegative = flag(
-        8.0, "delta: kept hidden states up to this size stay on the GPU, else in host memory (ours)"
+        30.0,
+        "delta: kept hidden states up to this size stay on the GPU, else in host memory (ours)",
     )
     dry_run: bool = flag(False, "print what the run would need of every GPU, and stop")
     world_size: AtLeastOne = flag(8, "dry run: GPUs, in nodes of up to 8")

@@ -2,24 +2,32 @@
 
 Sampling waits for the longest response in flight. So finished ones make room at once, as many come
 in as the cache may hold, and where the caches grow too large some step back and wait again: they
-keep their tokens, and only their cache has to be computed anew.
+keep their tokens, and only their cache has to be computed anew. Those that are likely to be long
+come first, so that none of them is left to be sampled alone at the end.
 
     in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 arrives
-    in flight 0 2 3, waiting 4        the caches grow too large: 3, the shortest, steps back
-    in flight 0 2,   waiting 4 3
+    in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, steps back
+    in flight 2 3,   waiting 4 0
+
+All are padded to the longest in flight. That the longest step back, and arrive only after those
+with fewer new tokens, keeps responses of like length together: the long ones come last, side by
+side.
 
 Shapes: R responses in flight, L columns of their longest sequence.
 """
 
-from collections import deque
+import math
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import mean
 
 import numpy as np
 import torch
 from transformers import DynamicCache
 
-from infra.cache import keep, merged, prefill
+from infra.cache import keep, let_grow, merged, prefill
 
 
 @dataclass(eq=False)  # a response equals itself only
@@ -31,6 +39,7 @@ class Response:
     limit: int  # most tokens of prompt and response
     numbers: Callable[[], np.ndarray]  # gives its uniform numbers, one for each new token
     uniforms: np.ndarray | None = None  # these, and zeros for a chunk, once it is in flight
+    logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunks
     finished: bool = False
 
     def __len__(self) -> int:
@@ -41,9 +50,15 @@ class Response:
         """Tokens sampled so far."""
         return len(self) - self.prompt_length
 
-    def append(self, tokens: torch.Tensor, ends: list[int]) -> None:
-        """Add `tokens`, as many as its limit allows; the last may be one of `ends`."""
-        self.tokens = torch.cat([self.tokens, tokens[: self.limit - len(self)]])
+    @cached_property
+    def prompt(self) -> tuple[int, ...]:
+        return tuple(self.tokens[: self.prompt_length].tolist())
+
+    def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
+        """Add `tokens` and their log p, as many as its limit allows; one of `ends` may be last."""
+        room = self.limit - len(self)
+        self.tokens = torch.cat([self.tokens, tokens[:room]])
+        self.logprobs.append(logprob[:room])
         at_end = int(self.tokens[-1]) in ends
         self.finished = at_end or len(self) == self.limit
 
@@ -58,13 +73,17 @@ class Flight:
     chunk: int  # tokens by which responses grow between two changes
     responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
     cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but their last tokens
+    ended: dict = field(default_factory=lambda: defaultdict(list))  # prompt -> responses' tokens
 
     def change(self, lm) -> None:
         """Finished responses leave, some step back where they must, waiting ones arrive."""
+        self.longest_first()
         staying = self.those_who_stay()
         arriving = self.those_who_arrive(staying)
 
-        if staying and staying != self.responses:
+        if not staying:
+            self.cache = None
+        elif staying != self.responses:
             index = [self.responses.index(response) for response in staying]
             self.cache = keep(self.cache, index, width(staying) - 1)
         if arriving:
@@ -72,28 +91,49 @@ class Flight:
             self.cache = merged(self.cache, new) if staying else new
         self.responses = staying + arriving
 
-    def those_who_stay(self) -> list[Response]:
-        """The unfinished ones that still fit.
+        longest = max(response.limit for response in self.responses)
+        let_grow(self.cache, min(longest, self.cache_tokens // len(self.responses)))
 
-        The shortest step back: their caches are the cheapest to compute again.
+    def longest_first(self) -> None:
+        """Sort the waiting ones by how long the responses to their prompts turned out so far.
+
+        Foremost are prompts to which none has ended: theirs are longer than those that have. What
+        is equal in this keeps its order.
         """
+        for response in self.responses:
+            if response.finished:
+                self.ended[response.prompt].append(response.new)
+        expected = {prompt: mean(lengths) for prompt, lengths in self.ended.items()}
+        in_order = sorted(
+            self.waiting,
+            key=lambda response: expected.get(response.prompt, math.inf),
+            reverse=True,
+        )
+        self.waiting = deque(in_order)
+
+    def those_who_stay(self) -> list[Response]:
+        """The unfinished ones that still fit; the longest step back."""
         staying = [response for response in self.responses if not response.finished]
         while not self.fits(len(staying), width(staying)):
-            shortest = min(staying, key=lambda response: response.new)
-            staying.remove(shortest)
-            self.waiting.append(shortest)
+            longest = max(staying, key=len)
+            staying.remove(longest)
+            self.waiting.append(longest)
         return staying
 
     def those_who_arrive(self, staying: list[Response]) -> list[Response]:
-        """The waiting ones, first come first served, that fit in beside those `staying`."""
+        """The waiting ones that fit in beside those `staying`.
+
+        First those with the fewest new tokens, of equals whoever is first in the row.
+        """
         arriving = []
         widest = width(staying)
         while self.waiting:
-            first = self.waiting[0]
+            first = min(self.waiting, key=lambda response: response.new)
             widest = max(widest, len(first))
             if not self.fits(len(staying) + len(arriving) + 1, widest):
                 break
-            arriving.append(self.waiting.popleft())
+            self.waiting.remove(first)
+            arriving.append(first)
 
             # Zeros, because others may go on past this response's limit.
             first.uniforms = np.append(first.numbers(), np.zeros(self.chunk))

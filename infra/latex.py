@@ -1,327 +1,393 @@
-r"""The LaTeX of an answer: rewritings into plain symbols, then its structure.
+r"""One spelling for what LaTeX spells in many ways: groups of rewritings.
 
-`\left( \dfrac{1}{2},\, 3 \right]` is rewritten, group by group (`verify.normalise` says in which
-order), to `(\frac{1}{2},3]`, whose structure is a "(]" with the members `\frac{1}{2}` and `3`.
-What stands in the leaves of a structure is read by infra/expressions.py.
+Each group is a function with one concern. `normalise` applies them in the order in which they
+stand here: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes
+`( \frac{1}{2}, 3\text{cm} ]`. A group that is applied twice changes nothing more.
+infra/structure.py reads the result.
+
+What is left of TeX after each: signs have one character or command each; what sets apart is a
+space; upright text is \text; a quotient is \frac; members have a comma between them; units are
+\text right behind their value; sets, matrices and intervals are in brackets; numbers are digits.
+The quantifiers' bounds keep matching fast on hostile texts.
 """
 
 import re
-from typing import NamedTuple
+import sys
 
-from infra.arithmetic import Unreadable
-from infra.expressions import CALLS, LOGS, MAX_DEPTH
+from infra import units
+from infra.expressions import CALLS, LOGS
 
-MAX_MEMBERS = 64  # of a list or a bracket
+MAX_CHARS = 4000  # of an answer
+ROUNDS = 4  # a rule is applied again while it finds something, as in nested groups
 
-# ---- rewritings: one spelling for what LaTeX spells in many ways ---------------------------------
-
-CALL = "|".join(name.removeprefix("\\") for name in [*CALLS, *LOGS])
-
-UNIT_SYMBOLS = (
-    "[kcmdn]?m|[km]?g|[kmn]?s|[km]?[lLJWNVA]|k?Hz|Pa|mol|K|C|F|h|hr|in|ft|yd|mi|lb|oz|mph"
-)
-UNIT_WORDS = (
-    "(?:kilo|centi|milli)?(?:met(?:er|re)s?|grams?)|inch(?:es)?|foot|feet|yards?|miles?|pounds?"
-    "|ounces?|lit(?:er|re)s?|gallons?|degrees?|sec(?:ond)?s?|min(?:ute)?s?|hours?|hrs|days?"
-    "|weeks?|months?|years?|dollars?|cents?|euros?|USD|rad(?:ian)?s?"
-)
-COUNTED = "people|persons?|students?|ways?|points?|times|items?|coins?|sides?"
-UNIT = (
-    r"(?:(?:square|cubic|sq\.?|cu\.?)\s?)?"
-    rf"(?:units?|{UNIT_SYMBOLS}|{UNIT_WORDS}|{COUNTED})"
-    r"(?:\s?\^?\s?\{?-?[23]\}?)?"  # cm^2, m^{-3}
-)
+TEXT = r"\\text\{[^{}]*\}"
+LETTER = r"(?:[a-zA-Z]|\\[a-zA-Z]{2,10}(?![a-zA-Z])\s?)"
 
 
-def rewritings(*pairs: tuple[str, str]) -> list[tuple[re.Pattern, str]]:
+ANYTHING = re.compile("")
+
+
+def rewritings(*pairs: tuple) -> list[tuple]:
     """(pattern, replacement) pairs, compiled, to be applied in this order.
 
-    In a pattern # stands for the end of a command's name, so that `\\le#` doesn't match `\\left`;
-    UNIT for a unit and CALL for a function's name. The quantifiers' bounds keep matching fast.
+    In a pattern # stands for the end of a command's name, so that `\\le#` doesn't match `\\left`.
     """
-    compiled = []
-    for pattern, replacement in pairs:
-        pattern = pattern.replace("#", "(?![a-zA-Z])")
-        pattern = pattern.replace("UNIT", UNIT).replace("CALL", CALL)
-        compiled.append((re.compile(pattern), replacement))
-    return compiled
+    return [(re.compile(pattern.replace("#", "(?![a-zA-Z])")), new) for pattern, new in pairs]
 
 
-# Signs: −3 is -3, 2 × 3 and 2 \cdot 3 are 2 * 3, 6 ÷ 2 is 6 / 2, 2**3 is 2^3.
-SIGNS = rewritings(
-    (r"[−–]", "-"),
-    (r"[×·]|\\(?:cdot|times)#", "*"),
-    (r"÷|\\div#", "/"),
-    (r"\*\*", "^"),
+def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -> str:
+    """The text after all rules.
+
+    only_with: what each of them needs in the text, so that most answers are looked at but once.
+    """
+    if not only_with.search(text):
+        return text
+    for pattern, replacement in rules:
+        for _ in range(ROUNDS):
+            text, count = pattern.subn(replacement, text)
+            if count == 0:
+                break
+    return text
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+SPELLINGS = {
+    "-": "− – ‐ ‑",
+    "*": r"× · ∙ ⋅ \cdot \times \ast",
+    "/": r"÷ \div ∕",
+    "±": r"\pm",
+    "∓": r"\mp",
+    "≤": r"<= \le \leq \leqslant \leqq",
+    "≥": r">= \ge \geq \geqslant \geqq",
+    "≠": r"!= \ne \neq",
+    "<": r"\lt",
+    ">": r"\gt",
+    "≈": r"\approx",
+    "∈": r"\in",
+    "∪": r"\cup",
+    "∅": r"\emptyset \varnothing",
+    "‹": r"\{ \lbrace",
+    "›": r"\} \rbrace",
+    "(": r"\langle ⟨",
+    ")": r"\rangle ⟩",
+    "|": r"\vert \mid ∣",
+    "'": r"\prime ′ ’",
+    "^": "**",
+    "^2": "²",
+    "^3": "³",
+    r"\sqrt ": "√",
+    r"\infty ": "∞",
+    r"\degree ": "° º",
+    r"\pi ": "π",
+    r"\alpha ": "α",
+    r"\beta ": "β",
+    r"\gamma ": "γ",
+    r"\theta ": "θ",
+    r"\lambda ": "λ",
+    r"\mu ": "μ µ",
+    r"\omega ": "ω",
+    r"\mathbb{R}": r"ℝ \R \Reals",
+    r"\frac{1}{2}": "½",
+    r"\frac{1}{3}": "⅓",
+    r"\frac{1}{4}": "¼",
+    r"\frac{3}{4}": "¾",
+    r"\text{USD} ": r"\$",
+    r"\text{EUR} ": "€",
+    r"\text{GBP} ": "£",
+    r"\text{JPY} ": "¥",
+    r"\text{INR} ": "₹",
+}
+SIGNS = {spelling: sign for sign, many in SPELLINGS.items() for spelling in many.split()}
+SIGN = re.compile(r"\\[a-zA-Z]+|\\.|\*\*|<=|>=|!=|[^\x00-\x7f]", re.DOTALL)
+RAISED = rewritings(
+    (r"\^\s?(?:\\(?:circ|degree)#|\{\s?\\(?:circ|degree)#\s?\})\s?", r"\\degree "),
+    (r"\^\s?(?:\{\s?('{1,3})\s?\}|('))", r"\1\2"),
 )
 
-# Symbols: Unicode's become LaTeX's. Currency goes, and so do ‹ and ›, which stand for the brackets
-# of a set from here on.
-SYMBOLS = rewritings(
-    ("√", r"\\sqrt "),
-    ("π", r"\\pi "),
-    ("∞", r"\\infty "),
-    ("²", "^2"),
-    ("³", "^3"),
-    (r"°|\^\s?\\circ#|\^\s?\{\s?\\circ\s?\}", r"\\degree "),
-    ("[€£¥₹‹›]", ""),
-    (r"[~\u00a0]", " "),
-)
 
-# Thousands: 1\,234, 1{,}234 and 1,\!234 are 1234. Any other {,} is a decimal comma: 3{,}5 is 3.5.
-THOUSANDS = rewritings(
-    (r"(?<=\d)(?:(?<!\\)\\[,;:! ]|\{,\}|,\\!)(?=\d{3}(?!\d))", ""),
-    (r"\{,\}", "."),
-)
+def signs(text: str) -> str:
+    r"""A sign is one character or one command: 2 \times π \leq x² is 2 * \pi ≤ x^2; $5 is 5."""
+    text = SIGN.sub(one_sign, text)
+    return rewritten(text, RAISED)
 
-# Sizes: \left( and \Big( are (, the invisible \right. is nothing; \dfrac and \tfrac are \frac.
-SIZES = rewritings(
-    (r"\\(?:left|right|[bB]igg?[lrm]?)#\s{0,3}\.?", ""),
-    (r"\\[dtc](frac|binom)#", r"\\\1"),
-)
 
-# Spaces, and the delimiters of mathematics: \quad, \, \( \) \[ \] $ are a space.
+def one_sign(found: re.Match) -> str:
+    return SIGNS.get(found[0], found[0])
+
+
+# ---- spaces --------------------------------------------------------------------------------------
+
 SPACES = rewritings(
-    (r"\\(?:displaystyle|textstyle|limits|q?quad)#|(?<!\\)\\[,!;: ()\[\]]|\\\$|\$", " "),
+    (r"\\\\\s?\[\s?\d{1,3}\s?[a-z]{2}\s?\]", r"\\\\"),  # a new line \\[2pt]
+    (r",\\!", "{,}"),  # 1,\!000
+    (r"\\(?:left|[bB]igg?l)#\s?\|", r"\\lvert "),
+    (r"\\(?:right|[bB]igg?r)#\s?\|", r"\\rvert "),
+    (r"\\(?:left|right|middle|[bB]igg?[lrm]?)#\s?\.?", " "),
+    (r"\\(?:displaystyle|textstyle|limits|hfill|notag)#", " "),
+    (r"\\(?:[lL]arge|LARGE|[hH]uge|normalsize|small|bf|it|rm|sf|bfseries)#", " "),
+    (r"\\qquad#", r"\\quad "),  # which may stand for a comma: see `separators`
+    (r"(?<!\\)\\[,;:!> ()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
+    (r"(?:[~\s]|(?<!\\)\$)+|(?<!\\)\\$", " "),
+    (r"^ | $", ""),
 )
 
-# Fonts: \mathbf{v} is v, \operatorname{sin} and a bare sin are \sin; any other font is \text.
+
+def spaces(text: str) -> str:
+    r"""What only sets apart is one space: sizes, \, and \; the dollars of $\left(5\,x\right)$.
+
+    Braces around the whole answer are nothing.
+    """
+    text = rewritten(text, SPACES)
+    while text.startswith("{") and closing_brace(text, 1) == len(text) - 1:
+        text = text[1:-1].strip()
+    return text
+
+
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is no brace
+
+
+def closing_brace(text: str, start: int, end: int = sys.maxsize) -> int | None:
+    """Where the group ends whose content begins at `start`, if it does before `end`."""
+    depth = 1
+    for brace in BRACE.finditer(text, start, end):
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+        if depth == 0:
+            return brace.start()
+    return None
+
+
+# ---- fonts ---------------------------------------------------------------------------------------
+
+FUNCTION = "|".join([*CALLS, *LOGS])
+UPRIGHT = "mathrm|mathsf|operatorname|textbf|textit|textrm|textsf|textnormal|emph|mbox"
+
+
+def command_outside_text(found: re.Match) -> str:
+    return found[1] or f"\\{found[2]} "
+
+
+BOLD = r"\\(?:mathbf|mathit|boldsymbol|bm|vec)#\s?"
+TWO_LETTERS = re.compile("[a-zA-Z]{2}")
 FONTS = rewritings(
-    (
-        r"\\(?:mathrm|mathbf|mathit|boldsymbol|bm|rm|operatorname)\*?\s?\{\s?([a-zA-Z])\s?\}",
-        r" \1 ",
-    ),
-    (
-        r"\\(?:mathrm|operatorname)\*?\s?\{\s?(CALL)\s?\}|(?<![a-zA-Z\\])(CALL|sqrt|pi|infty)#",
-        r"\\\1\2 ",
-    ),
-    (r"\\(?:mathrm|mathbf|mathit|operatorname|textbf|textit|textrm|mbox)\*?\s?\{", r"\\text{"),
+    (BOLD + r"\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),  # a letter or number
+    (rf"\\(?:{UPRIGHT}|mathbf|mathit)#\*?\s?\{{", r"\\text{"),
+    (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),  # \mathrm{sin}
+    (rf"({TEXT})|(?<![a-zA-Z\\])({FUNCTION}|sqrt|pi|infty)#", command_outside_text),  # a bare sin
+    (r"(\\text\{[^{}]{0,50}\^)\{(-?\d)\}", r"\1\2"),  # \text{cm^{2}}
+    (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)(?:\s+|(?<!\.)\.))\}", r"\\text{\1\2}"),  # \text{ cm.}
+    (r"\\text\{\}", " "),
 )
 
-# Words: "1 or 2" and "1 \text{ and } 2" are 1, 2; "USD 5" is 5; \text{5 cm} is 5.
-WORDS = rewritings(
-    (r"\\text\{\s{0,3}(?:or|and)\s{0,3}\}|(?<![a-zA-Z\\])(?:or|and)#", ","),
-    (r"^\s{0,3}(?:\\text\{\s?)?(?:USD|Rs\.?)\s?\}?\s?(?=\d)", ""),
-    (r"\\text\{\s?([-\d.,]{1,50})\s?(?:UNIT)?\s?\}", r"\1"),
+
+def fonts(text: str) -> str:
+    r"""\mathbf{v} is v; \mathrm{sin} and sin are \sin; all that is upright is a trimmed \text."""
+    return rewritten(text, FONTS, only_with=TWO_LETTERS)
+
+
+# ---- fractions -----------------------------------------------------------------------------------
+
+DIGITS = r"\d{1,50}"
+WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
+QUOTIENT = re.compile(r"frac|binom|over|choose|\d \d")
+FRACTIONS = rewritings(
+    (r"\\[dtc](frac|binom)#", r"\\\1"),
+    (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
+    (r"\\frac ?(\d)(?= ?\{)", r"\\frac{\1}"),
+    (r"\{([^{}]{1,99})\\over#([^{}]{1,99})\}", r"\\frac{\1}{\2}"),
+    (r"\{([^{}]{1,99})\\choose#([^{}]{1,99})\}", r"\\binom{\1}{\2}"),
+    (WHOLE_PART + rf" ?\\frac ?\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}", r"(\1+\2/\3)"),
+    (WHOLE_PART + rf" ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),  # 1 2/3
 )
 
-# Relations, one character each.
-RELATIONS = rewritings(
-    (r"<=|\\le(?:q|qslant)?#", "≤"),
-    (r">=|\\ge(?:q|qslant)?#", "≥"),
-    (r"!=|\\neq?#", "≠"),
-    (r"\\lt#", "<"),
-    (r"\\gt#", ">"),
+
+def fractions(text: str) -> str:
+    r"""\dfrac{a}{b} and {a \over b} are \frac{a}{b}; a mixed number 1\frac23 is (1+2/3)."""
+    return rewritten(text, FRACTIONS, only_with=QUOTIENT)
+
+
+# ---- separators ----------------------------------------------------------------------------------
+
+
+def comma_outside_text(found: re.Match) -> str:
+    return found[1] or ","
+
+
+def joint_outside_text(found: re.Match) -> str:
+    return found[1] or " ∧ "
+
+
+# Between inequalities "and" asks for both, which is not a list.
+JOINT = rewritings(
+    (r"\\text\{\s?,?\s?and\s?\}", " ∧ "),
+    (rf"({TEXT})|(?<![a-zA-Z\\])and#|\\(?:land|wedge)#", joint_outside_text),
+)
+INEQUALITY = re.compile(r"[<>≤≥]")
+SEPARATORS = rewritings(
+    (r"\\text\{\s?[,;]?\s?(?:and|or)?\s?[,;]?\s?\}", ","),
+    (rf"({TEXT})|(?<![a-zA-Z\\])(?:and|or)#", comma_outside_text),
+    # A wide space is nothing beside a comma or text. Else it is kept: structure.readings.
+    (r"\\quad#\s?(?=\\text|\(|\\quad|[,;])", " "),
+    (r"(?<=[,;])\s?\\quad#", " "),
+    (r",(?:\s?,)+", ","),
+    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s,;:]|(?<!\.)\.|\\quad#)+$", ""),  # the three dots stay
 )
 
-# Operators and the brackets of a set, one character each: \{1\} is ‹1›, the empty set ‹›.
-OPERATORS = rewritings(
-    (r"\\[lr]?vert#", "|"),
-    (r"\\pm#", "±"),
-    (r"\\mp#", "∓"),
-    (r"\\cup#", "∪"),
-    (r"∅|\\(?:emptyset|varnothing)#", "‹›"),
-    (r"\\(?:lbrace#|\{)", "‹"),
-    (r"\\(?:rbrace#|\})", "›"),
-)
 
-# Collections: x \in [0,1] is [0,1], \mathbb{R} is an interval, a vector a tuple, and a matrix a
-# tuple of its lines: \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} is ((1,2),(3,4)).
-COLLECTIONS = rewritings(
-    (r"^\s?[a-z]\s?(?:\\in#|∈)", ""),
-    ("&", ","),
-    (r"\\langle#", "("),
-    (r"\\rangle#", ")"),
-    (r"\\mathbb\{R\}", r"(-\\infty,\\infty)"),
-    (r"\\begin\{(?:[a-zA-Z]?matrix|array)\}(?:\{[clr|]{1,20}\})?", "(("),
-    (r"(?:\\\\\s{0,3})?\\end\{(?:[a-zA-Z]?matrix|array)\}", "))"),
-    (r"\\\\", "),("),
-)
+def separators(text: str) -> str:
+    r"""Members have one comma between them: 1 \quad\text{and}\quad 2 is 1 , 2; none at the ends."""
+    if INEQUALITY.search(text):
+        text = rewritten(text, JOINT)
+    return rewritten(text, SEPARATORS)
 
-# Units at the end go, and percent is a hundredth: 5 \text{ cm}^2 and 5 square meters are 5, 60
-# km/h is 60, 50\% is 50/100. A letter in \text is the letter.
+
+# ---- units ---------------------------------------------------------------------------------------
+
+# A number from its beginning to a unit without \text: no letter is in it but those of commands.
+NUMBER_BEFORE = re.compile(
+    r"(?:^|[,;=(\[‹≈<>≤≥])\s?(?:[-+±*/^.\d\s{}()]|\\frac|\\sqrt|\\pi){0,60}[\d)}]$"
+)
+MEMBER_END = r"(?=\s?(?:$|[,;=)\]›≈<>≤≥]))"
+
+
+def unit_behind_number(found: re.Match) -> str:
+    start = found.start()
+    if not NUMBER_BEFORE.search(found.string[max(0, start - 60) : start]):
+        return found[0]
+    return f"\\text{{{found[1]}}}"
+
+
+def letter_in_text(found: re.Match) -> str:
+    r"""5\text{m} is a quantity, but in \text{A} and x+\text{C} the letter is a name."""
+    before, letter = found[1] or "", found[2]
+    if before and letter in units.SYMBOL:
+        return found[0]
+    return f"{before} {letter} "
+
+
+UPRIGHT_WORD = re.compile(r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|(?i:answer)")
+CURRENCY = "(?:USD|EUR|GBP|JPY|INR|Rs)"
 UNITS = rewritings(
+    (rf"(?<![a-zA-Z\\{{])({CURRENCY})\.?\s?(?=\d)", r"\\text{\1} "),
     (
-        r"(?<=[\w)}%])\s{0,3}\\text\{\s{0,3}UNIT(?:\s?(?:/|per|\*)\s?UNIT)?\s?\.?\}"
-        r"(?:\^\{?[23]\}?)?\s{0,3}$",
-        "",
+        rf"\\text\{{({CURRENCY})\}}\s?"
+        r"(-?\d(?:[\d.,{}]{0,50}\d)?(?: million| billion)?)(?!\d|\s?\\text)",
+        r"\2\\text{\1}",  # USD 5 is 5 USD
     ),
-    (r"\\?%|\\text\{\s?percent\s?\}|(?<![a-zA-Z])percent#", "/100"),
-    (r"(?<=[\d)}])\s{0,3}(?=[a-zA-Z. ]{2})UNIT(?:\s?(?:/|per)\s?UNIT)?\s{0,3}$", ""),
-    (r"\\text\{\s?\(?([a-zA-Z])\)?\s?\}", r" \1 "),
-)
-
-# Mixed numbers: 1\frac{2}{3}, 1\frac23 and 1 2/3 are (1+2/3).
-MIXED_NUMBERS = rewritings(
+    (rf"(^|[=-]\s?)\\text\{{{CURRENCY}\}}", r"\1"),
+    (r"^(?:\\text\{)?(?i:(?:final )?answer)\s?(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?", ""),
+    (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
+    (r"\\text\{\}", " "),
+    (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
+    (r"\\text\{([^{}]*)\}\s?(\^)\s?\{?\s?(-?\d)\s?\}?", r"\\text{\1\2\3}"),  # \text{cm}^2
+    (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),  # \text{m}/\text{s}
     (
-        r"(?<![\w.}])(\d{1,99})\s{0,3}\\frac\s{0,3}"
-        r"(?:\{(\d{1,99})\}\{(\d{1,99})\}|(\d)(\d))",
-        r"(\1+\2\4/\3\5)",
+        r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$",
+        r"\\text{\1}",
     ),
-    (r"(?<![\w.}])(\d{1,99})\s{1,3}(\d{1,99})/(\d{1,99})(?!\d)", r"(\1+\2/\3)"),
+    (r"\\text\{deg(?:ree)?s?\}|(?<=\d) deg(?:ree)?s?#", r"\\degree "),
+    (r"(?:([\w)}\]])\s?)?\\text\{\(?([a-zA-Z])\)?\}", letter_in_text),
+    (r"(?<=[\w)}\]|]) (?=\\text)", ""),
 )
 
-# What spaces are left, unless a letter or digit stands on both sides: "\pi r" keeps its own.
-LEFT_OVER_SPACES = rewritings(
-    (r"(?<!\w)\s+|\s+(?!\w)", ""),
+
+def unit_marks(text: str) -> str:
+    r"""A unit is \text right behind its value: of 5 cm, 5 \text{ cm} and \text{5 cm} 5\text{cm}."""
+    return rewritten(text, UNITS, only_with=UPRIGHT_WORD)
+
+
+# ---- collections ---------------------------------------------------------------------------------
+
+
+def matrix(found: re.Match) -> str:
+    r"""1 & 2 \\ 3 & 4 is ⟦(1,2),(3,4)⟧. A determinant is a number, which is not computed."""
+    rows = found[2].strip().removesuffix("\\\\").split("\\\\")
+    texts = [f"({row.strip().replace('&', ',')})" for row in rows]
+    name = "\\det" if found[1] in ("vmatrix", "Vmatrix") else ""
+    return f"{name}⟦{','.join(texts)}⟧"
+
+
+def equations(cases: re.Match) -> str:
+    """A system of equations is a list; cases with conditions are not read."""
+    return ",".join(row.strip() for row in cases[1].split("\\\\") if row.strip())
+
+
+SET_OR_MATRIX = re.compile(r"[‹∈]|\\begin|\\mathbb")
+COLLECTIONS = rewritings(
+    (
+        r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?"
+        r"((?:(?!\\begin|\\end).){0,999})\\end\s?\{[a-zA-Z]{5,7}\}",
+        matrix,
+    ),
+    (r"\\begin ?\{cases\}([^&]{1,500}?)\\end ?\{cases\}", equations),
+    # ‹x : x>0› is x>0, and x ∈ [0,1] is [0,1]
+    (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),
+    (rf"^(?:{LETTER}(?:_\w)?|\([a-z](?: ?, ?[a-z]){{1,5}}\))\s?∈\s?(?=[(\[‹∅\\])", ""),
+    (r"\\mathbb\s?(?:\{\s?R\s?\}|R#)", r"(-\\infty,\\infty)"),
 )
 
-REPEATING = re.compile(r"(\d{0,50}\.(\d{0,50}))\\overline\s?\{(\d{1,50})\}")
+
+def collections(text: str) -> str:
+    r"""Matrices, sets and intervals are brackets: x \in \mathbb{R} is (-\infty,\infty)."""
+    return rewritten(text, COLLECTIONS, only_with=SET_OR_MATRIX)
 
 
-def repeating_decimal(match: re.Match) -> str:
-    r"""A match of REPEATING as a sum: 0.1\overline{6} is (0.10+6/(10*9))."""
-    start, decimals, period = match.groups()
+# ---- numbers -------------------------------------------------------------------------------------
+
+
+def without_spaces(number: re.Match) -> str:
+    return number[0].replace(" ", "")
+
+
+def repeating_decimal(found: re.Match) -> str:
+    start, decimals, period = found.groups()
     return f"({start}0+{period}/({10 ** len(decimals)}*{10 ** len(period) - 1}))"
 
 
-# ---- structure: lists, brackets, relations and words, with expressions as leaves -----------------
+ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+LARGE = "|".join(ZEROS)
 
 
-class Structure(NamedTuple):
-    r"""What an answer is made of. Read from normalised text, by kind:
-
-    | kind            | for example       | members                                 |
-    |-----------------|-------------------|-----------------------------------------|
-    | word            | \text{not prime}  | not, prime                              |
-    | list            | 2, ±1             | 2, +1, -1                               |
-    | set             | ‹1,2›             | 1, 2                                    |
-    | ∪               | [0,1)∪(2,3)       | [0,1), (2,3)                            |
-    | =               | x=y=3             | x, y, 3                                 |
-    | :               | 2:3               | 2, 3                                    |
-    | () [] (] [)     | (1,2]; 1<x≤2      | 1, 2: a tuple's, or an interval's ends  |
-    | < ≤ ≠           | x+y<1             | (x+y)-(1): the left side minus the right|
-    | value           | \frac{1}{2}+x     | the text itself: an expression          |
-    """
-
-    kind: str
-    members: list[str]
+def power_of_ten(found: re.Match) -> str:
+    """5 million is 5*10^{6}; of \\text{million dollars} the dollars stay."""
+    rest = "\\text{" if found[0].endswith(" ") else ""
+    return f"*10^{{{ZEROS[found[1]]}}}{rest}"
 
 
-# The left side of an equation that only names the answer, or the middle of an interval:
-# x, \angle ABC, x_1, f(x), f^{-1}(x), (x,y), \text{area}.
-NAME = re.compile(
-    r"\s*(?:(?:\\angle )?\\?[a-zA-Z]{1,9}(?:_\{?\w\}?)?"
-    r"|[fghpqFGHPQST](?:\^\{-1\})?\(\w{1,9}\)"
-    r"|\((?:[a-z],){1,9}[a-z]\)"
-    r"|\\text\{[^{}]{1,50}\})\s*"
+UNUSUAL_NUMBER = re.compile(
+    r"\{,\}|\d \d|\\(?:overline|bar|dot)|%|p(?:er ?)?ce?n?t|thousand|illion"
 )
-WORD = re.compile(r"\\text\{([^{}]{1,200})\}|([a-zA-Z]{2}[a-zA-Z' -]{1,200}|[nN]o)")
-VARIABLE = re.compile(r"(?<![\\a-zA-Z])(?![ei](?![a-zA-Z]))[a-zA-Z]")  # not the numbers e and i
+NUMBERS = rewritings(
+    (r"(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),  # 1{,}234
+    (r"(?<=\d)\{,\}(?=\d)", "."),  # 3{,}5
+    (r"(?<![\w.^_}])(?<!\d )\d{1,3}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_spaces),
+    (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar|dot) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
+    (r" ?(?:\\?%|\\text\{(?:per ?cent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
+    (rf"(?<=\d) ?\\text\{{({LARGE})(?:\}}| (?=[a-zA-Z]))", power_of_ten),
+    (rf"(?<=\d) ({LARGE})#", power_of_ten),
+)
 
-BRACKETS = ("()", "[]", "(]", "[)", "‹›", "{}")
-MIRRORED = {">": "<", "≥": "≤"}
-UPPER_SIGNS = str.maketrans("±∓", "+-")
-LOWER_SIGNS = str.maketrans("±∓", "-+")
+
+def numbers(text: str) -> str:
+    r"""Numbers are digits: 1{,}234 and 1 234 are 1234, 0.1\overline{6} is a sum, 5\% is 5/100."""
+    return rewritten(text, NUMBERS, only_with=UNUSUAL_NUMBER)
 
 
-def split(text: str, separators: str) -> list[str]:
-    """The pieces between separators that are outside all brackets.
+GROUPS = (signs, spaces, fonts, fractions, separators, unit_marks, collections, numbers)
 
-    split("1,(2,3)", ",;") is ["1", "(2,3)"]. It is empty if the brackets don't match.
+
+def normalise(answer: str) -> str:
+    """One spelling for what LaTeX spells in many ways, by groups of rewritings.
+
+    No group depends on a later one. Nothing is left of an answer that grows beyond MAX_CHARS.
     """
-    depth = 0
-    start = 0
-    pieces = []
-    for mark in re.finditer(rf"[\[\](){{}}‹›{separators}]", text):
-        character = mark[0]
-        if character in "([{‹":
-            depth += 1
-        elif character in ")]}›":
-            depth -= 1
-        if depth < 0 or depth > MAX_DEPTH or len(pieces) > MAX_MEMBERS:
-            return []
-
-        if depth == 0 and character in separators:
-            pieces.append(text[start : mark.start()])
-            start = mark.end()
-
-    if depth != 0:
-        return []
-    return [*pieces, text[start:]]
-
-
-def structure(text: str) -> Structure:
-    """The outermost structure of a normalised answer; its members are texts."""
-    text = text.strip()
-    word = WORD.fullmatch(text)
-    if word:
-        letters = word[1] or word[2]
-        return Structure("word", letters.casefold().replace(".", "").split())
-
-    members = list_members(text)
-    if len(members) > 1:
-        return Structure("list", members)
-
-    for kind in "=∪:":
-        sides = split(text, kind)
-        if len(sides) > 1:
-            return Structure(kind, sides)
-
-    sides = re.split("([<>≤≥≠])", text)
-    if len(sides) > 1:
-        return inequality(sides[::2], sides[1::2])
-
-    return bracketed(text)
-
-
-def list_members(text: str) -> list[str]:
-    """The members of "2, ±1" are 2, +1 and -1; the one member of any other text is that text."""
-    members = []
-    for item in split(text, ",;"):
-        upper = item.translate(UPPER_SIGNS)
-        lower = item.translate(LOWER_SIGNS)
-        members.append(upper)
-        if lower != upper:
-            members.append(lower)
-    if not members:
-        raise Unreadable
-    return members
-
-
-def bracketed(text: str) -> Structure:
-    """A set, a tuple, an interval; or what one pair of brackets holds; or else an expression."""
-    ends = text[:1] + text[-1:]
-    members = split(text[1:-1], ",;")
-    if ends not in BRACKETS or not members:
-        return Structure("value", [text])
-    if ends == "‹›" and members == [""]:
-        return Structure("set", [])
-    if ends == "‹›":
-        return Structure("set", members)
-    if len(members) > 1 and ends != "{}":
-        return Structure(ends, members)
-    return structure(text[1:-1])
-
-
-def inequality(sides: list[str], signs: list[str]) -> Structure:
-    r"""The structure of `sides` with `signs` between them.
-
-    0<x≤1 is the interval (0,1], and x<5 is (-\infty,5), where x is a name and the bounds hold
-    none. Others are a difference that is compared with 0: x+y<1 is (x+y)-(1) < 0.
-    """
-    if signs[0] in ">≥":
-        sides = sides[::-1]
-        signs = [MIRRORED.get(sign, "") for sign in signs[::-1]]
-
-    if len(sides) == 2 and signs != ["≠"]:
-        bound_first = not VARIABLE.search(sides[0])
-        bound_last = not VARIABLE.search(sides[1])
-        above = bound_first and NAME.fullmatch(sides[1])  # 5 < x
-        below = bound_last and NAME.fullmatch(sides[0])  # x < 5
-        if (above or below) and bound_first:
-            sides = [*sides, r"\infty"]
-            signs = [*signs, "<"]
-        elif below:
-            sides = [r"-\infty", *sides]
-            signs = ["<", *signs]
-
-    is_interval = len(sides) == 3 and set(signs) <= {"<", "≤"}
-    if is_interval and NAME.fullmatch(sides[1]):
-        opening = "(" if signs[0] == "<" else "["
-        closing = ")" if signs[1] == "<" else "]"
-        return Structure(opening + closing, [sides[0], sides[2]])
-
-    if len(sides) != 2:
-        raise Unreadable
-    return Structure(signs[0], [f"({sides[0]})-({sides[1]})"])
+    if answer.isascii() and answer.isdigit():
+        return answer  # nothing to rewrite
+    for group in GROUPS:
+        answer = group(answer)
+        if len(answer) > MAX_CHARS:
+            return ""
+    return answer

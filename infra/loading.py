@@ -17,6 +17,7 @@ from infra.agreement import (
     check_policy,
     check_sampler,
     own_logits,
+    pack_where_equal,
     plain_model,
     random_sequences,
 )
@@ -29,8 +30,8 @@ from infra.architecture import (
 )
 from infra.errors import UserError
 from infra.hub import prepare_for_hub
-from infra.policy import Policy
-from infra.ranks import device_mesh, shard, this_device
+from infra.policy import Policy, give_float32_head
+from infra.ranks import device_mesh, prefer_expandable_segments, shard, this_device
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 
@@ -87,7 +88,11 @@ def check_end_token(name: str | Path, lm, tokenizer) -> None:
 
 
 def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
-    """(model, tokenizer), whole, on the GPU if there is one. Raises UserError."""
+    """(model, tokenizer), whole, on the GPU if there is one; its logits are float32.
+
+    Raises UserError.
+    """
+    prefer_expandable_segments()
     folder, config, tokenizer = locate(name)
     check_files(name, folder, config, tokenizer)
     lm = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(this_device()).eval()
@@ -95,16 +100,26 @@ def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
     check_end_token(name, lm, tokenizer)
 
     sequences = random_sequences(config.vocab_size)
-    check_sampler(name, lm, sequences, own_logits(lm, sequences))
+    logits = own_logits(lm, sequences)
+    give_float32_head(lm)  # as train.py's sampler has it
+    check_sampler(name, lm, sequences, logits)
     return lm, tokenizer
 
 
-def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> tuple:
+def load_policy(
+    name: str,
+    temperature: float = 1.0,
+    recompute: bool = True,
+    packing: bool = True,
+    compiled: bool = False,
+) -> tuple:
     """(sharded Policy, tokenizer): built without memory, then each rank reads its slices.
 
     name: folder or hub id.
     temperature: of sampling and log-probabilities.
     recompute: activation checkpointing per layer.
+    packing: on GPUs pack micro-batches, if the model then gives the same numbers.
+    compiled: torch.compile each layer, as it is trained; the sampler's are not.
     Raises UserError, also where the result is not the model that from_pretrained gives.
     """
     folder, config, tokenizer = locate(name)
@@ -118,9 +133,13 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
 
     policy = Policy(lm, temperature)
     policy.twin = [copy.deepcopy(lm)]
+    give_float32_head(policy.twin[0])
     layers = decoder_layers(lm)
     if recompute:
         recompute_in_backward(lm, layers)
+    if compiled:
+        for layer in layers:  # before they are sharded, so that FSDP's hooks stay outside
+            layer.compile(dynamic=True)  # lengths differ from one micro-batch to the next
 
     shard(policy, layers, device_mesh())
     policy.to_empty(device=this_device())
@@ -132,6 +151,8 @@ def load_policy(name: str, temperature: float = 1.0, recompute: bool = True) -> 
         buffer.copy_(plain.buffers[buffer_name])
     initialise_sharding(policy)
     check_policy(name, policy, plain)
+    if packing and this_device().type == "cuda":
+        pack_where_equal(policy, plain)
     policy.reshard()
     return policy, tokenizer
 

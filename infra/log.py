@@ -58,10 +58,11 @@ def introduce(run, method_flags: type) -> None:
     prompt = run.tokenizer.decode(run.prompts[0])
     if len(prompt) > 300:
         prompt = prompt[:150] + " ... " + prompt[-150:]
+    layout = "packed" if run.policy.packed else "padded"
     start = f"after step {run.state.step}" if run.state.step else "from the beginning"
     facts = {
         "model": f"{cfg.model}, {type(run.policy.lm).__name__}, {parameters:,} parameters",
-        "ranks": f"{run.world} on {this_device().type}",
+        "ranks": f"{run.world} on {this_device().type}, micro-batches {layout}",
         "method": " ".join([cfg.method, *changed]),
         "problems": f"{len(run.problems)} for training, {len(run.held_out)} held out, "
         f"{run.dropped} dropped",
@@ -70,6 +71,24 @@ def introduce(run, method_flags: type) -> None:
     }
     for name, fact in facts.items():
         print(f"{name:10s} {fact}", flush=True)
+
+
+def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
+    """How far the sampler's law is from the scored one: metrics of a step, in nats.
+
+    logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and as the sampler says;
+    without metrics where it does not say. The KL divergence of the sampler from the scored policy
+    is estimated by the mean of r - 1 - log r, r = π_score / π_sampler (Schulman 2020,
+    "Approximating KL divergence"): unbiased, and no term is negative.
+    """
+    if sampled.isnan().all():
+        return {}
+    log_ratio = (logprob - sampled).double()
+    return {
+        "mismatch": float(log_ratio.abs().mean()),
+        "mismatch_max": float(log_ratio.abs().max()),
+        "mismatch_kl": float((log_ratio.expm1() - log_ratio).mean()),
+    }
 
 
 def pace(run, metrics: dict) -> str:
@@ -106,7 +125,8 @@ def save_samples(
 ) -> None:
     """Append `count` responses, spread over the batch, to samples.jsonl; the first rank's job.
 
-    problems: B; rewards: [B]; weights: [N], shown token by token as `lambda`.
+    problems: B, of which programs' tests, often long, are left out; rewards: [B]; weights: [N],
+    shown token by token as `lambda`.
     """
     rank, _ = rank_and_world()
     if rank > 0:
@@ -117,7 +137,7 @@ def save_samples(
         tokens = [tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
         sample = {
             "step": step,
-            **problems[i],
+            **{name: cell for name, cell in problems[i].items() if name != "tests"},
             "reward": float(rewards[i]),
             "response": rollouts.texts[i],
             "tokens": tokens,

@@ -8,12 +8,17 @@ FSDP's root unit, and stay gathered during forward and backward.
     always      weights and Adam's two moments in float32, 12 P / W
                 in an update also gradients, 4 P / W
     rollout     + all weights gathered, c P
-                + the logits of the responses in flight
-                + the KV cache, in 60 % of what is then free
+                + the KV cache, in 85 % of what is then free, less what follows
+                + the larger of these two:
+                  - in a pass that fills caches, of t tokens: c t (4.3 H + 3 I)
+                  - in a draw: for each response in flight and word two float32 logits, p and its
+                    sum in float64, and the float32 answer, 28 bytes; 80 under top-p
+                  (and never less than one layer's keys, which are there twice as they move)
     old         + root and two layers gathered
     log-probs   + one layer's working memory without gradients
                 + three blocks of logits
-                + the hidden states kept for DelTA
+                + the hidden states kept for DelTA, where they are no more than --proxy-budget-gb
+                  and 70 % of what is free
     update      + root and two layers gathered
                 + the largest of these three:
                   - in a layer's backward pass: the inputs of all layers, c L T H, from which it
@@ -23,11 +28,15 @@ FSDP's root unit, and stay gathered during forward and backward.
                     head's gradient in float32
                   - at the end: the root's gradients, in c bytes and in float32
 
-The factors 10, 9 and 6 were fitted to FSDP2 runs of the five Qwen3 sizes on fake tensors, and
-tests/test_memory.py holds the plan to such runs; all else is counted. The CUDA context, NCCL and
-fragmentation are not in it: RESERVE is set aside for them.
+The factors 10, 9 and 6 were fitted to FSDP2 runs of the five Qwen3 sizes on fake tensors, 4.3 and
+3 to runs of the sampler on such, and tests/test_memory.py holds the plan to both; all else is
+counted. The CUDA context, NCCL and fragmentation are not in it: RESERVE is set aside for them, and
+while responses are sampled the other 15 % of what is free.
+
+Of the disk a run takes up to three checkpoints, 12 P each: see infra/disk.py.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -35,14 +44,15 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 
 import toy
 from infra.architecture import count_parameters, decoder_layers
-from infra.cache import SHARE_OF_FREE_MEMORY, cache_bytes
+from infra.cache import cache_bytes, cache_room, mlp_width, working_bytes
+from infra.disk import checkpoint_bytes, run_bytes
 from infra.loading import locate
-from infra.policy import LOGIT_BLOCK
+from infra.policy import LOGIT_BLOCK_GPU, SHARE_FOR_KEPT
 
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
+BLOCKS = 4  # of logits at once: logits, log p, p and a product of these
 NODE = 8  # GPUs of a node at most; shards lie inside a node
-BLOCK = 4 * LOGIT_BLOCK  # bytes of a block of logits in float32
 
 # Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
 # key-value heads, heads of 128, and 151,936 words.
@@ -102,8 +112,7 @@ def sizes_of(config: PreTrainedConfig) -> Sizes:
         layers=len(layers),
         hidden=config.hidden_size,
         attention=heads * head_size,
-        # GPT-2, OPT and BLOOM call it otherwise or not at all: it is four times the hidden size.
-        mlp=getattr(config, "intermediate_size", 4 * config.hidden_size),
+        mlp=mlp_width(config),
         vocabulary=config.vocab_size,
     )
 
@@ -124,6 +133,7 @@ class Plan:
     old_logprobs: float  # peak while the old log-probabilities are computed
     hidden: float  # its share of the batch's hidden states, if all responses are of the longest
     hidden_on_host: bool  # whether these are kept in host memory, and so not in `old_logprobs`
+    pinned: float  # host memory that they then take: pinned, it comes in powers of two
 
     update: float  # peak of an update
     activations: float  # of it: activations, gathered parameters and their gradients
@@ -148,6 +158,11 @@ def layer_bytes(size: Sizes, T: int, c: int) -> int:
     return c * T * (10 * size.hidden + 9 * size.attention + 6 * size.mlp)
 
 
+def block_bytes(size: Sizes, T: int) -> int:
+    """A block of logits in float32."""
+    return 4 * min(LOGIT_BLOCK_GPU, T * size.vocabulary)
+
+
 def update_bytes(size: Sizes, T: int, recompute: bool, c: int) -> float:
     """What an update takes on top of weights, moments and gradients in float32."""
     head = size.vocabulary * size.hidden
@@ -156,7 +171,7 @@ def update_bytes(size: Sizes, T: int, recompute: bool, c: int) -> float:
         kept = c * size.layers * T * size.hidden  # only their inputs
 
     in_a_layer = kept + layer_bytes(size, T, c) + c * head
-    in_the_head = kept + 3 * BLOCK + 8 * head
+    in_the_head = kept + BLOCKS * block_bytes(size, T) + 8 * head
     at_the_end = (c + 4) * size.root
     return gathered_bytes(size, c) + max(in_a_layer, in_the_head, at_the_end)
 
@@ -172,12 +187,13 @@ def plan(
     rollout_rows: int,
     proxy_budget_gb: float,
     recompute: bool = True,
+    top_p: float = 1.0,
     c: int = 2,
 ) -> Plan:
     """The plan of a run on `world` GPUs of `gpu_gb` GB; from the config, nothing is loaded.
 
-    responses: of a step, on all ranks together; c: bytes of a number in the computation; the other
-    arguments are train.py's flags of that name.
+    responses: of a step, on all ranks together; top_p: the least of training and evaluation; c:
+    bytes of a number in the computation; the other arguments are train.py's flags of that name.
     """
     size = sizes_of(config)
     P = size.parameters
@@ -188,17 +204,19 @@ def plan(
     static = 12 * P / shards
     gradients = 4 * P / shards
 
-    # Logits of a response in float32, and three float64 of that size in the draw: 28 bytes a word.
-    sampling = static + c * P + 28 * size.vocabulary * rollout_rows
-    free = gpu_gb * GB - RESERVE - sampling
+    gathered = static + c * P
+    rows = min(rollout_rows, math.ceil(responses / world))
+    working = working_bytes(config, c, rows, longest, top_p)
     cache_per_token = cache_bytes(config, c)
-    room = int(SHARE_OF_FREE_MEMORY * free / (longest * cache_per_token))
-    in_flight = max(0, min(rollout_rows, room))
+    room = cache_room(config, c, gpu_gb * GB - RESERVE - gathered, working)
+    in_flight = min(rows, room // longest)
     cache = in_flight * longest * cache_per_token
+    moving = cache / (2 * size.layers)
 
     hidden = responses / world * max_new_tokens * size.hidden * c
-    budget = proxy_budget_gb * GB
-    scratch = gathered_bytes(size, c) + layer_bytes(size, T, c) / 2 + 3 * BLOCK
+    free = gpu_gb * GB - RESERVE - static - gathered_bytes(size, c)
+    budget = min(proxy_budget_gb * GB, SHARE_FOR_KEPT * free)
+    scratch = gathered_bytes(size, c) + layer_bytes(size, T, c) / 2 + BLOCKS * block_bytes(size, T)
 
     activations = update_bytes(size, T, recompute, c)
 
@@ -206,13 +224,14 @@ def plan(
         parameters=P,
         static=static,
         gradients=gradients,
-        rollout=sampling + cache,
+        rollout=gathered + cache + max(working, moving),
         cache=cache,
         cache_per_token=cache_per_token,
         in_flight=in_flight,
         old_logprobs=static + scratch + min(hidden, budget),
         hidden=hidden,
         hidden_on_host=hidden > budget,
+        pinned=2 ** math.ceil(math.log2(hidden)),
         update=static + gradients + activations,
         activations=activations,
     )
@@ -228,6 +247,8 @@ def dry_run(config) -> None:
     name = config.model
     if name == "toy":
         name = toy.base_folder(config.toy_k, config.toy_noise, config.toy_filler)
+    if name == "toy-code":
+        name = toy.code_base_folder()
     _, model_config, _ = locate(name)
     p = plan(
         model_config,
@@ -240,9 +261,13 @@ def dry_run(config) -> None:
         config.rollout_rows,
         config.proxy_budget_gb,
         config.recompute,
+        config.eval_top_p if config.eval_data else 1.0,
     )
 
-    where = "in host memory" if p.hidden_on_host else "on the GPU"
+    where = "on the GPU"
+    if p.hidden_on_host:
+        where = f"in host memory, of which they pin {in_gb(p.pinned)}"
+    disk = run_bytes(p.parameters, 2, config)
     print(
         f"{config.model}: {p.parameters / 1e9:.2f} billion parameters "
         f"on {config.world_size} GPUs of {config.gpu_gb:g} GB; on each:\n"
@@ -255,7 +280,9 @@ def dry_run(config) -> None:
         f"hidden states of the longest responses {in_gb(p.hidden)}, kept {where}\n"
         f"  update    {in_gb(p.update)}, of it {in_gb(p.activations)} "
         "activations and gathered layers at the longest micro-batch\n"
-        f"  reserved  {in_gb(RESERVE)} for the CUDA context, NCCL and fragmentation"
+        f"  reserved  {in_gb(RESERVE)} for the CUDA context, NCCL and fragmentation\n"
+        f"on disk, of all GPUs together: {in_gb(disk)} at most, "
+        f"{in_gb(checkpoint_bytes(p.parameters))} a checkpoint"
     )
 
     if p.fits(config.gpu_gb):
@@ -264,5 +291,5 @@ def dry_run(config) -> None:
         print(
             f"does not fit: {in_gb(p.peak)} of {config.gpu_gb:g} GB "
             f"and {p.in_flight} responses in flight; "
-            "more GPUs, or lower --micro-batch-tokens or --max-new-tokens"
+            "more GPUs, or lower --micro-batch-tokens, --max-new-tokens or --proxy-budget-gb"
         )

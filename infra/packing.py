@@ -1,4 +1,4 @@
-"""Responses side by side, their tokens as packed rows, and the micro-batches of a model.
+"""Responses side by side, their tokens as packed rows, and the mini-batches of a step.
 
 A rollout batch is stored as whole sequences (`Rollouts`), because a model reads sequences. The
 maths sees *packed* tokens (`TokenBatch`): one row per response token, no padding, so that a sum
@@ -13,9 +13,11 @@ Shapes: B responses, T tokens of the longest sequence, N packed response tokens.
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from infra.balance import PADDED, Layout, deal
 from infra.rows import Rows
 
 
@@ -32,6 +34,7 @@ class Rollouts:
     response_length: torch.Tensor  # [B] tokens, the end token included
     truncated: torch.Tensor  # [B] bool: stopped by max_new_tokens, not by an end token
     texts: list[str]  # B decoded responses without special tokens
+    logprobs: list[torch.Tensor]  # B of [tokens] float32: the sampler's log p, on the CPU
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -49,6 +52,7 @@ class Rollouts:
             self.response_length[index],
             self.truncated[index],
             [self.texts[i] for i in index],
+            [self.logprobs[i] for i in index],
         )
 
 
@@ -58,11 +62,15 @@ def pack(
     texts: list[str],
     end_tokens: list[int],
     device: torch.device,
+    logprobs: list[np.ndarray] | None = None,
 ) -> Rollouts:
     """Put each prompt and its response side by side, from column 0 on.
 
     What stands to the right of a response is never read.
+    logprobs: the sampler's log p of each response's tokens; NaN where it does not say.
     """
+    if logprobs is None:
+        logprobs = [np.full(len(response), np.nan, dtype=np.float32) for response in responses]
     prompt_length = torch.tensor([len(prompt) for prompt in prompts], device=device)
     response_length = torch.tensor([len(response) for response in responses], device=device)
     width = int((prompt_length + response_length).max())
@@ -74,7 +82,12 @@ def pack(
 
     truncated = [response[-1] not in end_tokens for response in responses]
     return Rollouts(
-        ids, prompt_length, response_length, torch.tensor(truncated, device=device), texts
+        ids,
+        prompt_length,
+        response_length,
+        torch.tensor(truncated, device=device),
+        texts,
+        [torch.from_numpy(logprob) for logprob in logprobs],
     )
 
 
@@ -87,6 +100,7 @@ def join(parts: list[Rollouts]) -> Rollouts:
         torch.cat([part.response_length for part in parts]),
         torch.cat([part.truncated for part in parts]),
         [text for part in parts for text in part.texts],
+        [logprob for part in parts for logprob in part.logprobs],
     )
 
 
@@ -104,10 +118,12 @@ class TokenBatch:
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
     kept: Rows | None = None  # [N, ...] what the method's record keeps of the hidden states
+    sampled: torch.Tensor | None = None  # [N] the sampler's own log p of the token, nats
 
     advantage: torch.Tensor | None = None  # [N] the response's A, repeated over its tokens
     current: torch.Tensor | None = None  # [N] log π_θ: `logprob`, until an update moves θ
     problems: list[dict] = field(default_factory=list)  # B, as the data set gives them
+    importance: torch.Tensor | None = None  # [N] weights min(π_old / π_sampler, C); None: off
     generator: torch.Generator | None = None  # for methods that draw; fixed by seed and step
     memory: dict = field(default_factory=dict)  # what a method keeps over steps and checkpoints
 
@@ -122,6 +138,8 @@ class TokenBatch:
             entropy=self.entropy[rows],
             token=self.token[rows],
             length=self.length[index],
+            sampled=None if self.sampled is None else self.sampled[rows],
+            importance=None if self.importance is None else self.importance[rows],
             advantage=self.advantage[rows],
             current=current,
             problems=[self.problems[i] for i in index.tolist()] if self.problems else [],
@@ -140,25 +158,6 @@ def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     first = (size.cumsum(0) - size).repeat_interleave(size)
     within = torch.arange(len(first), device=length.device) - first
     return start.repeat_interleave(size) + within
-
-
-def micro_batches(length: torch.Tensor, budget: int) -> list[torch.Tensor]:
-    """Split B sequences into groups of at most `budget` tokens after padding.
-
-    Sequences are sorted by `length` [B], so little is padded; a longer one stands alone. With
-    lengths [5, 40, 7] and a budget of 45 the groups are [1] and [2, 0].
-    """
-    groups = []
-    group = []
-    for i in length.argsort(descending=True, stable=True).tolist():
-        longest = int(length[group[0]]) if group else 0
-        if group and longest * (len(group) + 1) > budget:
-            groups.append(group)
-            group = []
-        group.append(i)
-    if group:
-        groups.append(group)
-    return [torch.tensor(group, device=length.device) for group in groups]
 
 
 @dataclass
@@ -187,12 +186,13 @@ def plan_mini_batches(
     budget: int,
     rank: int = 0,
     world: int = 1,
+    layout: Layout = PADDED,
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
-    Old log-probabilities and updates go through the same micro-batches of at most `budget` padded
-    tokens, so the ratio of the first update is 1 to the last bit. Responses are dealt to the ranks
-    by their length, for equal work.
+    Old log-probabilities and updates go through the same micro-batches of at most `budget` tokens,
+    padding included, so the ratio of the first update is 1 to the last bit. Responses are dealt to
+    the ranks for equal work, with `layout`'s idea of it.
     """
     length = rollouts.prompt_length + rollouts.response_length
     plan = []
@@ -201,22 +201,8 @@ def plan_mini_batches(
         plan.append(
             MiniBatch(
                 token_count=int(rollouts.response_length[part].sum()),
-                trained=deal(part[has_advantage], length, budget, rank, world),
-                silent=deal(part[~has_advantage], length, budget, rank, world),
+                trained=deal(part[has_advantage], length, budget, rank, world, layout),
+                silent=deal(part[~has_advantage], length, budget, rank, world, layout),
             )
         )
     return plan
-
-
-def deal(
-    index: torch.Tensor, length: torch.Tensor, budget: int, rank: int, world: int
-) -> list[torch.Tensor]:
-    """This rank's micro-batches of responses `index`, as many as every other rank has."""
-    index = index[length[index].argsort(descending=True, stable=True)]
-    shares = [index[r::world] for r in range(world)]
-    groups = [micro_batches(length[share], budget) for share in shares]
-
-    mine = [shares[rank][group] for group in groups[rank]]
-    empty = index[:0]
-    missing = max(len(some) for some in groups) - len(mine)
-    return mine + [empty] * missing

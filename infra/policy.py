@@ -18,12 +18,20 @@ from typing import NamedTuple
 import torch
 from torch.distributed.fsdp import FSDPModule
 
+from infra.architecture import attention_equals_rest
+from infra.balance import Layout
+from infra.cache import free_bytes
+from infra.packed_attention import VARLEN, row_of
 from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows
 from infra.progress import Progress
 from infra.ranks import full_tensor
 from infra.rows import Rows, over_ranks
 
-LOGIT_BLOCK = 2**26  # numbers in a block of logits
+# Numbers in a block of logits. A GPU's is larger, because each block reads the head's weights and
+# adds to its gradient: for 8B 14 GB of traffic, which here serves 1,766 rows instead of 441.
+LOGIT_BLOCK_CPU = 2**26
+LOGIT_BLOCK_GPU = 2**28
+SHARE_FOR_KEPT = 0.7  # of a GPU's free memory, at most, for what is kept of the hidden states
 
 
 class TokenRows(NamedTuple):
@@ -128,24 +136,48 @@ class TokenLogprobs(torch.autograd.Function):
 
     @staticmethod
     def blocks(hidden: torch.Tensor, head: Head) -> Iterator[tuple[slice, torch.Tensor]]:
-        """(slice, logits [rows, V]) over blocks of LOGIT_BLOCK numbers."""
-        size = max(1, LOGIT_BLOCK // len(head.weight))
+        """(slice, logits [rows, V]) over blocks of rows."""
+        numbers = LOGIT_BLOCK_GPU if hidden.is_cuda else LOGIT_BLOCK_CPU
+        size = max(1, numbers // len(head.weight))
         for start in range(0, len(hidden), size):
             block = slice(start, start + size)
             yield block, head.logits(hidden[block])
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, accumulated and returned in float32."""
+    """a @ b, accumulated and returned in float32: [m, k], [k, n] -> [m, n]."""
     if a.is_cuda and a.dtype != torch.float32:
         return torch.mm(a, b, out_dtype=torch.float32)
-    return (a @ b).float()
+    return a.float() @ b.float()
+
+
+class Float32Head(torch.nn.Linear):
+    """An LM head whose logits are float32 whatever the dtype of its weights, by `product`.
+
+    For the sampler: what is drawn then follows the law that is scored, by `Head.logits`.
+    """
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[..., H] -> [..., V] float32."""
+        logits = product(hidden.flatten(0, -2), self.weight.T)
+        if self.bias is not None:
+            logits += self.bias
+        return logits.unflatten(0, hidden.shape[:-1])
+
+
+def give_float32_head(lm: torch.nn.Module) -> None:
+    """Put a Float32Head of the same weights in the place of the model's head."""
+    old = lm.get_output_embeddings()
+    new = Float32Head(old.in_features, old.out_features, bias=False, device="meta")
+    new.weight, new.bias = old.weight, old.bias
+    lm.set_output_embeddings(new)
 
 
 class Policy(torch.nn.Module):
     """A causal language model `lm`, and the temperature that serves sampling and log-probabilities.
 
     twin: the same model without shards or hooks, for `plain`; empty where `lm` is not sharded.
+    packed: whether the sequences of a forward go through `lm` end to end in one row; see `pack`.
     """
 
     def __init__(self, lm: torch.nn.Module, temperature: float = 1.0):
@@ -153,6 +185,8 @@ class Policy(torch.nn.Module):
         self.lm = lm
         self.temperature = temperature
         self.twin = []  # in a list, so that its parameters are not taken for the policy's
+        self.packed = False
+        self.own_attention = lm.config._attn_implementation
 
     def forward(
         self, ids: torch.Tensor, prompt_length: torch.Tensor, response_length: torch.Tensor
@@ -167,8 +201,14 @@ class Policy(torch.nn.Module):
         end = prompt_length + response_length
         is_response = (columns >= prompt_length[:, None]) & (columns < end[:, None])  # [B, T]
 
-        states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, H]
-        hidden = states[:, :-1][is_response[:, 1:]]  # [N, H]: the state at t-1 predicts token t
+        # [N, H]: the state at t-1 predicts token t
+        if self.packed:
+            inputs, exists = row_of(ids, end)
+            states = self.lm.base_model(**inputs, use_cache=False).last_hidden_state[0]
+            hidden = states[:-1][is_response[exists][1:]]  # of no sequence the first token
+        else:
+            states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state
+            hidden = states[:, :-1][is_response[:, 1:]]
         token = ids[is_response]  # [N]
 
         # Entropies cost a tenth of an update at a large vocabulary, and nothing there reads them.
@@ -176,6 +216,29 @@ class Policy(torch.nn.Module):
         logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy)
         # A module of FSDP may return no view: its hooks would warn of it.
         return TokenRows(logprob, entropy, hidden.detach().clone(), token)
+
+    def pack(self, packed: bool) -> None:
+        """From now on pack the sequences of a forward in one row, or pad them.
+
+        The numbers are the same but for rounding; what is packed has no padding to compute. The
+        sampler's twin stays as it is.
+        """
+        self.packed = packed
+        if self.lm.device.type == "cuda":
+            self.lm.set_attn_implementation(VARLEN if packed else self.own_attention)
+
+    def reduce_over_nodes(self, now: bool) -> None:
+        """Whether the next backward pass sums gradients over the nodes; over one it always does.
+
+        Once an update is enough, and the network between nodes is the slowest there is.
+        """
+        if isinstance(self, FSDPModule):
+            self.set_requires_all_reduce(now)
+
+    @property
+    def layout(self) -> Layout:
+        """How micro-batches go through the model, and what they cost."""
+        return Layout(self.packed, attention_equals_rest(self.lm))
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
         """The packed rows of responses `index` of a rollout batch, cut to the longest of them.
@@ -242,7 +305,7 @@ def old_log_probabilities(
     rollouts: Rollouts,
     plan: list[MiniBatch],
     keep: Callable | None = None,
-    budget_gb: float = 8.0,
+    budget_gb: float = 30.0,
 ) -> TokenBatch:
     """One forward pass of θ_old over all responses: log π_old and entropies, packed.
 
@@ -282,14 +345,19 @@ def old_log_probabilities(
         token=torch.cat([rollouts.response_ids(i) for i in range(len(rollouts))]),
         length=length,
         kept=kept,
+        sampled=torch.cat(rollouts.logprobs).to(length.device),
     )
 
 
 def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
-    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16."""
+    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16.
+
+    In host memory where they exceed budget_gb, or what the GPU can spare.
+    """
     shape = (count, *values.shape[1:])
     if values.device.type == "cpu":
         return torch.empty(shape)
-    if 2 * count * values.shape[1:].numel() <= budget_gb * 1e9:  # bfloat16 takes 2 bytes
+    needed = 2 * count * values.shape[1:].numel()  # bfloat16 takes 2 bytes
+    if needed <= min(budget_gb * 1e9, SHARE_FOR_KEPT * free_bytes(values.device)):
         return torch.empty(shape, dtype=torch.bfloat16, device=values.device)
     return torch.empty(shape, dtype=torch.bfloat16, pin_memory=True)

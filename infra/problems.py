@@ -1,8 +1,9 @@
 """Problems as {"problem": str, "answer": str}, from the toy, a local file or the hub; prompts.
 
-SOURCES names the paper's training set (Sec. 5), its benchmarks (Table 1) and its sets of other
+SOURCES names the paper's training sets (Sec. 5), its benchmarks (Table 1) and its sets of other
 domains; any other set works with --problem-column and --answer-column. Multiple-choice problems
-carry "choice": True, and their answer is a letter.
+carry "choice": True, and their answer is a letter. Programming problems carry "tests" instead of an
+answer: infra/code_problems.py.
 """
 
 import random
@@ -16,6 +17,14 @@ from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 
 import toy
+from infra.code_problems import (
+    CODE_INSTRUCTION,
+    checked_tests,
+    eurus_problem,
+    humaneval_problem,
+    livecodebench_problem,
+    mbpp_problem,
+)
 from infra.errors import UserError, first_line
 from infra.hub import prepare_for_hub
 from infra.ranks import speaks
@@ -23,7 +32,7 @@ from infra.tables import LOCAL, read_table
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
-TOY_SETS = ("toy", "toy-held-out")
+TOY_SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
 def cell_text(value) -> str:
@@ -65,8 +74,14 @@ class Source:
     problem_column: str = "problem"
     answer_column: str = "answer"
     sample: int | None = None  # only so many of its problems, drawn once and for all
-    read: Callable[[dict, int], dict] | None = None  # (cells, row number) -> multiple choice
+    read: Callable[[dict, int], dict] | None = None  # (cells, row number) -> problem
+    only: tuple[str, str] | None = None  # a column, and what it says in the rows that are meant
 
+
+LIVECODEBENCH = [  # release_v6: all that there are; the paper does not say which it took
+    f"hf://datasets/livecodebench/code_generation_lite/test{number}.jsonl"
+    for number in ("", 2, 3, 4, 5, 6)
+]
 
 SOURCES = {
     "deepmath": Source(
@@ -96,6 +111,34 @@ SOURCES = {
         sample=600,  # of 12,032, as in the paper
         read=mmlu_pro_problem,
     ),
+    "eurus2_rl_code": Source(
+        hub="PRIME-RL/Eurus-2-RL-Data",
+        problem_column="prompt",
+        answer_column="reward_model",
+        only=("ability", "code"),
+        read=eurus_problem,
+    ),
+    "humaneval_plus": Source(
+        hub="evalplus/humanevalplus",
+        options={"split": "test"},
+        problem_column="prompt",
+        answer_column="test",
+        read=humaneval_problem,
+    ),
+    "mbpp_plus": Source(
+        hub="evalplus/mbppplus",
+        options={"split": "test"},
+        problem_column="prompt",
+        answer_column="test",
+        read=mbpp_problem,
+    ),
+    "livecodebench": Source(
+        hub="json",  # its own loading script is no longer run by datasets: its files, as they are
+        options={"split": "train", "data_files": LIVECODEBENCH},
+        problem_column="question_content",
+        answer_column="private_test_cases",
+        read=livecodebench_problem,
+    ),
 }
 
 
@@ -119,6 +162,10 @@ def load_problems(
         return toy.problems(8192, seed=2 * seed, k=toy_k)
     if name == "toy-held-out":
         return toy.problems(512, seed=1, k=toy_k)  # odd: no seed of a training set
+    if name == "toy-code":
+        return toy.code_task.problems(2048, seed=2 * seed)
+    if name == "toy-code-held-out":
+        return toy.code_task.problems(256, seed=1)
 
     source = SOURCES.get(name)
     if source is None:
@@ -136,7 +183,7 @@ def load_problems(
     if len(problems) < len(found):
         print(
             f"{name}: {len(found) - len(problems)} of {len(found)} problems dropped: "
-            "empty, without an answer, or repeated"
+            "empty, without an answer or tests, or repeated"
         )
     if not problems:
         raise UserError(f"{name} holds no problem with an answer")
@@ -147,7 +194,11 @@ def hub_rows(name: str, source: Source) -> list[dict]:
     """The rows of a set on the hub. Raises UserError where it cannot be had."""
     prepare_for_hub()
     try:
-        return load_dataset(source.hub, **source.options).to_list()
+        table = load_dataset(source.hub, **source.options)
+        if source.only:
+            column, wanted = source.only
+            table = table.filter(wanted.__eq__, input_columns=column)
+        return table.to_list()
     except (OSError, ValueError, DatasetsError) as error:
         # Not there, no network, gated, or an unknown split.
         reason = f"{type(error).__name__}: {first_line(error)}"
@@ -160,12 +211,18 @@ def hub_rows(name: str, source: Source) -> list[dict]:
 def check_columns(name: str, source: Source, rows: list[dict]) -> None:
     """Raise UserError where no row has the columns that the source says."""
     there = dict.fromkeys(column for row in rows for column in row)  # in the file's order
-    missing = {source.problem_column, source.answer_column} - there.keys()
+    answer = "tests" if has_tests(source, there) else source.answer_column
+    missing = {source.problem_column, answer} - there.keys()
     if missing:
         raise UserError(
             f"{name} has no column {', '.join(sorted(missing))} "
             f"(it has {', '.join(there)}): see --problem-column, --answer-column"
         )
+
+
+def has_tests(source: Source, columns) -> bool:
+    """Whether a set that is not known by name holds programming problems."""
+    return source.read is None and "tests" in columns
 
 
 def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
@@ -176,6 +233,7 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
     """
     if source.read:
         return source.read(cells, index)
+    where = f"{name}, row {index + 1}, column"
     question = cells.get(source.problem_column)
     answer = cells.get(source.answer_column)
     if isinstance(answer, list) and all(isinstance(each, str) for each in answer):
@@ -185,12 +243,10 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
         chat = {"chat": question}
         question = "\n".join(message["content"] for message in question)
 
-    where = f"{name}, row {index + 1}, column"
-    return {
-        "problem": checked_text(question, f"{where} {source.problem_column}"),
-        "answer": checked_text(answer, f"{where} {source.answer_column}"),
-        **chat,
-    }
+    problem = {"problem": checked_text(question, f"{where} {source.problem_column}"), **chat}
+    if has_tests(source, cells):
+        return problem | {"tests": checked_tests(cells["tests"], f"{where} tests")}
+    return problem | {"answer": checked_text(answer, f"{where} {source.answer_column}")}
 
 
 def is_chat(value) -> bool:
@@ -214,11 +270,11 @@ def checked_text(value, where: str) -> str:
 
 
 def without_gaps_and_repeats(found: list[dict]) -> list[dict]:
-    """The problems that have a text and an answer; of those with the same text the first."""
+    """The problems that have a text and an answer or tests; of those with one text the first."""
     problems = []
     seen = set()
     for each in found:
-        complete = each["problem"] and each["answer"]
+        complete = each["problem"] and (each.get("answer") or each.get("tests"))
         if complete and each["problem"] not in seen:
             seen.add(each["problem"])
             problems.append(each)
@@ -269,7 +325,8 @@ def encode_prompt(each: dict, tokenizer, template: str) -> list[int]:
     if not tokenizer.chat_template:
         return tokenizer(problem).input_ids
     if not chat:
-        chat = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
+        instruction = CODE_INSTRUCTION if each.get("tests") else INSTRUCTION
+        chat = [{"role": "user", "content": f"{problem}\n{instruction}"}]
     encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
     return encoded["input_ids"]
 

@@ -22,6 +22,8 @@ from torch.distributed.tensor import DTensor
 from infra.errors import Stop, UserError
 
 GRACE = 10  # seconds in which torchrun ends the other ranks of one that has failed
+NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
+GLOO_LIMIT = timedelta(days=7)  # of one between CPUs
 
 
 def this_device() -> torch.device:
@@ -56,16 +58,57 @@ def start_ranks() -> tuple[int, int]:
     # torchrun's store outlives a restart: the new ranks must not meet the addresses of dead ones.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
 
+    prefer_expandable_segments()
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(this_device())
         backend = "cpu:gloo,cuda:nccl"
 
-    # Ranks that evaluate may finish hours apart, and wait for each other without complaint.
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=world, timeout=timedelta(days=7)
-    )
+    # Ranks that sample finish hours apart, and wait for each other without complaint. Where they
+    # meet (dist.barrier, and what sends objects) goes through the CPU.
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=GLOO_LIMIT)
+    if torch.cuda.is_available():
+        limit_nccl(dist.group.WORLD)
     return rank, world
+
+
+def prefer_expandable_segments() -> None:
+    """Let torch grow its segments of GPU memory, unless the environment says how to allocate.
+
+    Caches of responses change their size between any two chunks of sampling: fixed segments would
+    not fit the next ones. Read when the GPU is first used, so it must be set before.
+    """
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+
+
+def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
+    """work(items), a list of as many, of which each rank does its share; in order, on all ranks.
+
+    Raises a UserError of one rank on every rank.
+    """
+    rank, world = rank_and_world()
+    if world == 1:
+        return work(items)
+    try:
+        mine = work(items[rank::world])
+    except UserError as error:
+        mine = error
+    shares = [None] * world
+    dist.all_gather_object(shares, mine)
+
+    result = [None] * len(items)
+    for first, share in enumerate(shares):
+        if isinstance(share, Exception):
+            raise share
+        result[first::world] = share
+    return result
+
+
+def limit_nccl(group) -> None:
+    """Between GPUs an hour's silence is a fault, and ends the run."""
+    # torch has no public way to give two backends two limits.
+    group._get_backend(torch.device("cuda"))._set_default_timeout(NCCL_LIMIT)
 
 
 def end_ranks() -> None:

@@ -5,12 +5,13 @@ responses depend on. P problems, n samples each.
 """
 
 import json
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from infra.errors import UserError
-from infra.files import append_line, read_json, read_lines, write_aside
+from infra.files import read_json, read_lines, write_aside
 from infra.identity import differences
-from infra.packing import Rollouts
 
 
 def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
@@ -28,17 +29,36 @@ def unfinished(saved: dict[tuple[int, int], str], count: int, samples: int) -> l
     return [i for i in range(count) if any((i, sample) not in saved for sample in wanted)]
 
 
-def append_responses(path: Path, rollouts: Rollouts, chosen: list[int], samples: int) -> None:
-    """Append `samples` responses to each of the problems `chosen`, one line a response."""
-    for i, text in enumerate(rollouts.texts):
-        row = {
-            "problem": chosen[i // samples],
-            "sample": i % samples,
-            "response": text,
-            "tokens": int(rollouts.response_length[i]),
-            "truncated": bool(rollouts.truncated[i]),
-        }
-        append_line(path, row)
+@dataclass(frozen=True)
+class Wanted:
+    """A response that is still to be sampled."""
+
+    benchmark: str
+    problem: int  # of the benchmark
+    sample: int  # of the problem's n
+    prompt: list[int]  # token ids
+
+
+def missing_responses(
+    encoded: dict[str, list[list[int]]], samples: int, folder: Path, rank: int, world: int
+) -> list[Wanted]:
+    """What this rank has to sample: of its problems, the responses that are not in `folder` yet.
+
+    The first responses to all problems come before the second ones: after them it is known which
+    problems have long responses, and those are sampled first (infra/flight.py).
+    """
+    wanted = []
+    counted = 0  # problems of all benchmarks, dealt to the ranks in turn
+    for name, prompts in encoded.items():
+        saved = saved_responses(folder / name)
+        for i, prompt in enumerate(prompts):
+            counted += 1
+            if counted % world != rank:
+                continue
+            for sample in range(samples):
+                if (i, sample) not in saved:
+                    wanted.append(Wanted(name, i, sample, prompt))
+    return sorted(wanted, key=attrgetter("sample"))
 
 
 def check_fingerprint(folder: Path, wanted: dict, regrade: bool, rank: int) -> None:

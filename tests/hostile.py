@@ -1,6 +1,9 @@
 """Inputs made to break a grader; test_verify.py judges them, benchmarks/graders.py times them."""
 
+from functools import cache
 
+
+@cache
 def hostile() -> dict[str, str]:
     """Responses made to hang, crash or overflow a grader: name -> response."""
     return {
@@ -8,6 +11,8 @@ def hostile() -> dict[str, str]:
         **deep_nestings(),
         **long_answers(),
         **long_responses(),
+        **repeated_fragments(),
+        **megabytes(),
     }
 
 
@@ -85,3 +90,120 @@ def long_responses() -> dict[str, str]:
         "1 MB of boxes": "\\boxed{" * 150_000,
         "1 MB after the answer": "the answer is: $" + "x" * 10**6,
     }
+
+
+# What a pattern may stumble over when it is repeated.
+FRAGMENTS = (
+    *("{", "}", "{}", "(", "[", "|", "^", "^{", "2^", "_", "\\", "\\\\", "&", "%", "$", "#", "~"),
+    *("1", "1,", "1,234,", "1 ", "1 234 ", "1.", ".", ",", ";", ":", "-", "+", "=", "<", "x", "xy"),
+    *(
+        "\\frac",
+        "\\frac{1}",
+        "\\sqrt",
+        "\\sqrt[",
+        "\\text{",
+        "\\text{ and }",
+        "\\text{not}",
+        "\\left(",
+    ),
+    *(
+        "\\quad",
+        "\\,",
+        "\\ ",
+        "\\pm",
+        "\\cup",
+        "\\in",
+        "\\approx",
+        "\\circ",
+        "\\overline{",
+        "\\lfloor",
+    ),
+    *(
+        "\\begin{pmatrix}",
+        "\\end{pmatrix}",
+        "f(",
+        "f(x)",
+        "x=",
+        "x<",
+        "1/",
+        "1!",
+        "e^",
+        "|x",
+        "n^n",
+    ),
+    *(
+        " and ",
+        " or ",
+        " cm",
+        " square",
+        "square meters per ",
+        "\\%",
+        "0.\\overline{3}",
+        "1\\frac{1}{2}",
+    ),
+    *(
+        "²",
+        "−",
+        "√",
+        "π",
+        "∞",
+        "½",
+        "٣",
+        "１",
+        "𝟏",
+        "é",
+        "e\u0301",
+        "\u200b",
+        "\u202e",
+        "\u00a0",
+        "😀",
+    ),
+)
+
+
+def repeated_fragments() -> dict[str, str]:
+    """Answers as long as an answer may be, each one fragment over and over."""
+    answers = {}
+    for fragment in FRAGMENTS:
+        answers[f"{fragment!r} over and over"] = box(fragment * (3900 // len(fragment)))
+    return answers
+
+
+def megabytes() -> dict[str, str]:
+    """Responses of a megabyte: a fragment over and over, within a box and without one."""
+    longer = (
+        *(
+            "{",
+            "^",
+            ",",
+            "1,",
+            "2^{",
+            "\\",
+            "1 ",
+            " ",
+            "\n",
+            ".",
+            "²",
+            "😀",
+            "e\u0301",
+            "\\quad",
+            "\\text{",
+        ),
+        *(
+            "\\boxed{1} and ",
+            "\\boxed{1}\\quad",
+            "\\boxed",
+            "\\fbox{\\boxed{",
+            "**Final Answer:** ",
+            "answer is ",
+        ),
+        *("\\(", "\\(x\\)", "\\[x", "$x$ and ", "$$", "1,234", "-1/", "1.5%", "answer: $"),
+    )
+    responses = {}
+    for fragment in longer:
+        megabyte = fragment * (10**6 // len(fragment))
+        responses[f"1 MB of {fragment!r}"] = megabyte
+        responses[f"1 MB of {fragment!r} in a box"] = box(megabyte)
+    responses["1 MB of nested braces in a box"] = box("{" * 500_000 + "5" + "}" * 500_000)
+    responses["1 MB of nested brackets"] = "(" * 500_000 + "5" + ")" * 500_000
+    return responses

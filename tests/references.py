@@ -45,6 +45,28 @@ def token_rows(hidden, token, logprob=None):
     return SimpleNamespace(hidden=hidden, token=token, logprob=logprob)
 
 
+def slow_varlen_attn(q, k, v, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):
+    """torch's varlen_attn, which needs a GPU, one sequence after the other with explicit scores."""
+    assert cu_q.dtype == cu_k.dtype == torch.int32
+    assert window_size[1] == 0  # causal
+    assert enable_gqa == (q.shape[1] != k.shape[1])
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+
+    parts = []
+    for start, end in zip(cu_q[:-1].tolist(), cu_q[1:].tolist(), strict=True):
+        assert end - start <= max_q == max_k
+        scores = torch.einsum("ihd,jhd->hij", q[start:end], k[start:end]) * scale
+        back = torch.arange(end - start)[:, None] - torch.arange(end - start)  # i - j
+        hidden = back < 0
+        if window_size[0] >= 0:
+            hidden |= back > window_size[0]
+        share = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+        parts.append(torch.einsum("hij,jhd->ihd", share, v[start:end]))
+    assert end == len(q)
+    return torch.cat(parts)
+
+
 def squared_distance(x, y):
     return sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
 

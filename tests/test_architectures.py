@@ -10,6 +10,7 @@ import shutil
 import pytest
 import torch
 from architectures import EXACT, WHY, random_ids, save_random_model, small_config
+from references import slow_varlen_attn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -18,13 +19,14 @@ import evaluate
 import rollout as rollout_module
 import toy
 import train
-from infra import agreement, cache, loading
+from infra import agreement, cache, loading, packed_attention
 from infra import policy as policy_module
 from infra.architecture import most_tokens
 from infra.checkpoints import RunState
 from infra.errors import UserError
 from infra.loading import load_model, load_policy
 from infra.optimise import clip_and_step
+from infra.packed_attention import VARLEN
 from infra.ranks import full_tensor, start_ranks
 from rollout import rollout, token_distribution, uniforms
 
@@ -92,6 +94,32 @@ def test_policy_rows_are_the_plain_models(name, folder, policies):
         logprob, entropy = plain_rows(plain_model(folder(name)))
     torch.testing.assert_close(ours.logprob, logprob, rtol=0, atol=1e-4)
     torch.testing.assert_close(ours.entropy, entropy, rtol=0, atol=1e-4)
+
+
+PADDED = {"gemma2", "bloom"}  # soft cap of the scores, ALiBi
+BY_MASK = PADDED | {"opt"}  # its positions come from a mask that it makes itself
+BY_KERNEL = PADDED | {"stablelm"}  # its layers do not hand on where sequences begin
+
+
+@pytest.mark.parametrize("on_kernel", [False, True])
+@pytest.mark.parametrize("name", EXACT)
+def test_policies_pack_where_that_is_the_same(name, on_kernel, folder, policies, monkeypatch):
+    """By transformers' mask, and by what a GPU runs but for the kernel: heads, windows, bounds."""
+    monkeypatch.setattr(packed_attention, "varlen_attn", slow_varlen_attn)
+    policy = policies(name)
+    plain = agreement.plain_model(folder(name), policy.lm.config)
+    if on_kernel:
+        policy.lm.set_attn_implementation(VARLEN)
+    try:
+        agreement.pack_where_equal(policy, plain)
+        assert policy.packed == (name not in (BY_KERNEL if on_kernel else BY_MASK))
+        if policy.packed:
+            with torch.no_grad():
+                logprob, _ = plain_rows(plain_model(folder(name)))
+                torch.testing.assert_close(packed(policy).logprob, logprob, rtol=0, atol=1e-4)
+    finally:
+        policy.pack(False)
+        policy.lm.set_attn_implementation(policy.own_attention)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -177,7 +205,7 @@ def test_training_runs_from_the_command_line_to_a_model_that_loads(name, folder,
         --recompute --eval-every 1 --eval-samples 1"""
     with pytest.MonkeyPatch.context() as patch:
         turns = iter([1.0, 0.0] * 1000)
-        patch.setattr(train, "grade", lambda *_: next(turns))
+        patch.setattr(train, "grades", lambda texts, _: [next(turns) for _ in texts])
         train.main([*flags.split(), "--eval-data", ""])
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
     assert [row["step"] for row in rows] == [1, 2]

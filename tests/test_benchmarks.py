@@ -5,6 +5,7 @@ test_statistics.py, and a run of every stage of benchmarks/gpu.py in test_memory
 """
 
 import importlib
+import json
 import os
 import time
 from dataclasses import fields, replace
@@ -14,17 +15,28 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 import bench
 import toy
 import train
-from benchmarks import gpu, logprobs, overhead, rollouts, scaling, trl_step
+from benchmarks import (
+    balance,
+    gpu,
+    logprobs,
+    overhead,
+    rollouts,
+    roofline,
+    scaling,
+    trl_delta,
+    trl_step,
+)
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
 from benchmarks.tables import table_line, write_csv
 from benchmarks.timing import alternate, peak_memory, ratios, spread
-from infra.memory import Plan
+from infra.balance import Layout
+from infra.memory import Plan, Sizes, sizes_of
 from infra.policy import Policy
 
 ARGS = SimpleNamespace(repetitions=1)
@@ -299,18 +311,37 @@ def test_gpu_table_row_by_hand():
 # ---- trl -----------------------------------------------------------------------------------------
 
 
-def test_trl_ours_has_the_steps_of_the_comparison(tmp_path):
-    seconds, rewards = trl_step.ours(str(tmp_path), 1)
+@pytest.mark.parametrize("mix", trl_step.LONGEST)
+def test_trl_ours_has_the_steps_of_the_comparison(mix, tmp_path):
+    seconds, rewards = trl_step.ours(mix, str(tmp_path), 1)
     assert len(seconds) == len(rewards) == 1
-    assert 0 <= rewards[0] <= 1
+    assert 0 < rewards[0] < 1
+    (metrics,) = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert metrics["grad_norm"] > 0
+    if mix == "tail":  # one or two of the 16 to each of 16 problems are eight times as long
+        assert 56 * (1 + 7 * 1 / 16) <= metrics["response_length"] <= 56 * (1 + 7 * 2 / 16)
+
+
+def test_trl_sampler_ends_its_responses_where_ours_does():
+    """By Hugging Face's `generate`, as GRPOTrainer calls it, with short and long ones."""
+    lm = toy.build_model()
+    trl_step.script_theirs(lm)
+    prompts = torch.full((11, 4), 7)
+    config = GenerationConfig(
+        do_sample=True, max_new_tokens=448, eos_token_id=END_TOKEN, pad_token_id=0
+    )
+    out = lm.generate(input_ids=prompts, attention_mask=prompts.sign(), generation_config=config)
+    ends = (out[:, 4:] == END_TOKEN).int()
+    assert (ends.argmax(dim=1) + 1).tolist() == [448, *[56] * 9, 448]
+    assert ends.sum(dim=1).tolist() == [1] * 11
 
 
 def test_trl_takes_turns_and_drops_the_first_step(monkeypatch, capsys):
     turns = []
 
     def side(name, seconds):
-        def run(folder, steps):
-            turns.append(name)
+        def run(mix, folder, steps):
+            turns.append((mix, name))
             return seconds, [0.25, 0.5, 0.75]
 
         return run
@@ -318,6 +349,136 @@ def test_trl_takes_turns_and_drops_the_first_step(monkeypatch, capsys):
     sides = {"ours": side("ours", [9.0, 1.0, 2.0]), "TRL": side("TRL", [9.0, 3.0, 3.0])}
     monkeypatch.setattr(trl_step, "SIDES", sides)
     result = trl_step.trl(SimpleNamespace(repetitions=2))
-    assert turns == ["ours", "TRL"] * 2
-    assert result["ratio"] == [0.5, 0.5]
-    assert "| TRL | 3.000 (3.000 to 3.000) | 0.250, 0.750 |" in capsys.readouterr().out
+    assert turns == [
+        *[("even", "ours"), ("even", "TRL")] * 2,
+        *[("tail", "ours"), ("tail", "TRL")] * 2,
+    ]
+    assert result["even"]["ratio"] == result["tail"]["ratio"] == [0.5, 0.5]
+    printed = capsys.readouterr().out
+    assert "| tail | TRL | 3.000 (3.000 to 3.000) | 0.250, 0.750 | 1 |" in printed
+    assert (
+        "| even | ours | 1.500 (1.500 to 1.500) | 0.250, 0.750 | 0.50 (0.50 to 0.50) |" in printed
+    )
+
+
+def test_trl_delta_needs_trl_and_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(trl_delta.importlib.util, "find_spec", {"trl": None}.get)
+    with pytest.raises(SystemExit) as stopped:
+        bench.main(["trl_delta"])
+    assert stopped.value.code == 2
+    said = (
+        "bench.py trl_delta: no TRL here: pip install trl==1.16.0, in an environment of its own\n"
+    )
+    assert capsys.readouterr().err == said
+
+
+def test_trl_delta_finds_our_numbers_in_trl(capsys):
+    """The whole check, where TRL is installed."""
+    pytest.importorskip("trl")
+    measured = trl_delta.trl_delta(ARGS)
+    assert measured["range_1_1_differences"] == 0
+    assert measured["delta_differences"] > 20
+    assert abs(measured["weights_mean"] - 1) < 1e-6
+    assert measured["weights_max"] - measured["weights_min"] > 0.1
+    assert measured["advantage_difference"] < 1e-3
+    assert measured["loss_difference"] < 1e-5
+    assert measured["responses"] == 256
+    assert "| largest difference in the loss |" in capsys.readouterr().out
+
+
+# ---- plan ----------------------------------------------------------------------------------------
+
+
+def small_work(**changes) -> roofline.Work:
+    """1,000 parameters of which 600 multiply, on 16 GPUs; figures that are easy to multiply."""
+    size = Sizes(1000, 200, layers=2, hidden=20, attention=8, mlp=40, vocabulary=20)
+    nothing = Plan(**{field.name: 0 for field in fields(Plan)})
+    planned = replace(nothing, cache=8000.0, cache_per_token=2, in_flight=1)
+    machine = roofline.Machine(
+        flop=1e6, memory=1e4, nvlink=1e4, network=1e3, pcie=1e3, launches=1e-9
+    )
+    given = {
+        "size": size,
+        "memory": planned,
+        "gpus": 16,
+        "length": 744,  # 1,000 with the prompt
+        "responses": 32,
+        "updates": 2,
+        "micro_batch_tokens": 400,
+        "longest": 1,
+        "most_in_flight": 256,
+        "machine": machine,
+    }
+    return roofline.Work(**(given | changes))
+
+
+def test_plan_counts_tokens_flop_and_bytes_by_hand():
+    work = small_work()
+    assert work.tokens == 2000  # of two responses
+    assert work.micro_batches == 2 * 3  # 1,000 tokens an update in rows of 400
+    assert work.multiplying == 600
+    assert work.forward_flop() == (2 * 600 + 2 * 2 * 8 * 1000) * 2000
+    weights = 2 * 1000 * 7 / 8  # of which a GPU of eight has an eighth
+    assert work.gathered() == weights
+    assert work.nvlink_bytes() == {
+        "sampling": weights,
+        "log-probs": 6 * weights,
+        "update": 6 * (2 * weights + 2 * weights),  # twice in 2 bytes, once in 4
+    }
+    # two updates, 500 bytes of gradients, there and back, over two nodes
+    assert work.network_bytes() == 2 * 2 * 500 * 1 / 2
+    assert small_work(gpus=8).network_bytes() == 0
+
+
+def test_plan_takes_the_slowest_of_what_a_stage_does():
+    work = small_work()
+    assert work.in_flight() == 2  # four would fit
+    reads = 2 * 600 + 2 * 372 * 2
+    sampling = 744 * reads / 1e4 + work.gathered() / 1e4
+    assert work.sampling() == pytest.approx(sampling)
+    assert small_work(longest=10**5).sampling() > 10 * sampling
+    assert small_work(memory=replace(work.memory, in_flight=0)).sampling() == float("inf")
+
+    flop = work.forward_flop() / 1e6
+    assert work.log_probs() == pytest.approx(flop)
+    assert work.update() == pytest.approx(4 * flop + work.network_bytes() / 1e3)
+    slow = replace(work.machine, nvlink=1.0)
+    assert small_work(machine=slow).log_probs() == work.nvlink_bytes()["log-probs"]
+
+    numbers = 2 * 744 * 20
+    assert work.coefficients() == pytest.approx(5 * 10 * numbers / 1e4)
+    on_host = replace(work.memory, hidden_on_host=True)
+    assert small_work(memory=on_host).coefficients() == pytest.approx(5 * 2 * numbers / 1e3)
+
+
+def test_plan_models_have_their_parameters():
+    parameters = {name: sizes_of(config).parameters for name, config in roofline.MODELS.items()}
+    billions = [round(count / 1e9, 1) for count in parameters.values()]
+    assert billions == [8.2, 14.8, 32.8, 70.6]
+
+
+def test_plan_table_row_has_the_columns_of_its_header():
+    works = [small_work(length=length) for length in roofline.LENGTHS]
+    row = roofline.table_row("small", works)
+    assert row.count("|") - 1 == columns(roofline.HEADER)
+    assert row.startswith("| small | 16 | 0, 0, 0 | yes |")
+
+
+# ---- balance -------------------------------------------------------------------------------------
+
+
+def test_balance_counts_what_is_useful_by_hand():
+    padded = Layout()
+    ranks = [[[10, 5], [4]], [[12], []]]  # steps of 20 and 12, of 4 and 0
+    assert balance.useful_share(ranks, padded) == (2, (10 + 5 + 4 + 12) / (2 * (20 + 4)))
+    packed = Layout(packed=True)
+    assert balance.useful_share(ranks, packed) == (2, (10 + 5 + 4 + 12) / (2 * (15 + 4)))
+
+
+def test_balance_deals_every_response_once_either_way():
+    lengths = balance.lengths_of("log-normal, median 3,000")[:60]
+    for deal in (balance.by_count, balance.balanced):
+        ranks = deal(lengths, 4, Layout())
+        dealt = [T for groups in ranks for group in groups for T in group]
+        assert sorted(dealt) == sorted(lengths)
+        assert len({len(groups) for groups in ranks}) == 1

@@ -13,8 +13,10 @@ from infra.cache import (
     free_cache_tokens,
     keep,
     left_padded,
+    let_grow,
     merged,
     prefill,
+    working_bytes,
 )
 
 SEQUENCES = [
@@ -75,7 +77,8 @@ def test_prefill_computes_distinct_sequences_once_and_without_their_last_token(m
     monkeypatch.setattr(model.base_model, "forward", spy)
     cache = prefill(model, SEQUENCES)
     monkeypatch.undo()
-    assert seen == [(3, 3)]
+    assert sum(rows for rows, _ in seen) == 3  # short ones may go apart from long ones
+    assert max(columns for _, columns in seen) == 3
     assert_holds(model, cache, SEQUENCES)
 
 
@@ -121,6 +124,74 @@ def test_growing_layer_holds_what_dynamic_layer_holds():
     assert torch.equal(ours[1], wanted[1])
 
 
+def held_bytes(cache):
+    """Bytes of all tensors that the cache keeps alive, under whatever name."""
+    tensors = [x for layer in cache.layers for x in vars(layer).values() if torch.is_tensor(x)]
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in tensors}
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+def needed_bytes(model, responses, columns):
+    return responses * columns * cache_bytes(model.config, 4)
+
+
+def test_memory_holds_what_is_kept_and_merged_and_no_more(model):
+    """32 responses are sampled and some leave: the old keys and values must not live on."""
+    cache = prefill(model, SEQUENCES * 8)
+    for step in range(2):
+        for i, layer in enumerate(cache.layers):
+            states = torch.zeros(32 - step, *layer.keys.shape[1:2], 1, layer.keys.shape[3])
+            cache.update(states, states, i)
+        columns = 3 + 1 + step
+        cache = keep(cache, list(range(31 - step)), columns)
+        assert held_bytes(cache) == needed_bytes(model, 31 - step, columns)
+
+    other = prefill(model, SEQUENCES)
+    cache = merged(cache, other)
+    assert held_bytes(cache) == needed_bytes(model, 30 + 4, columns)
+    assert held_bytes(other) == 0
+
+
+def test_layers_grow_by_a_quarter_as_far_as_they_may():
+    """One move for many tokens; never beyond what let_grow allows, but for the SPARE columns."""
+    cache = DynamicCache()
+    cache.layer_class_to_replicate = GrowingLayer
+    states = torch.zeros(1, 2, 1000, 4)
+    cache.update(states, states, 0)
+    layer = cache.layers[0]
+    one = states[:, :, :1]
+
+    def columns_after(most):
+        let_grow(cache, most)
+        while layer.get_seq_length() < layer.key_room.shape[2]:
+            cache.update(one, one, 0)
+        cache.update(one, one, 0)
+        return layer.get_seq_length(), layer.key_room.shape[2]
+
+    first = 1000 + SPARE + 1
+    assert columns_after(5000) == (first, first + first // 4)
+    second = first + first // 4 + 1
+    assert columns_after(second + 100) == (second, second + 100)
+    third = second + 100 + 1
+    assert columns_after(third) == (third, third + SPARE)
+
+
+def test_prefill_goes_through_long_sequences_in_several_passes(model, monkeypatch):
+    monkeypatch.setattr(cache_module, "PREFILL_TOKENS", 5)
+    seen = []
+    forward = model.base_model.forward
+
+    def spy(**options):
+        seen.append(tuple(options["input_ids"].shape))
+        return forward(**options)
+
+    monkeypatch.setattr(model.base_model, "forward", spy)
+    cache = prefill(model, SEQUENCES)
+    monkeypatch.undo()
+    assert seen == [(1, 3), (2, 1)]  # the four-token sequence alone, then those of two and one
+    assert_holds(model, cache, SEQUENCES)
+
+
 def qwen3_config(hidden, layers):
     """What a Qwen3's config.json says of its keys and values: 8 heads of 128."""
     return Qwen3Config(
@@ -141,8 +212,17 @@ def test_cache_bytes_are_those_of_a_cache(model):
 
 
 def test_free_cache_tokens_leave_room(model, monkeypatch):
-    monkeypatch.setattr(cache_module, "free_bytes", lambda device: 1e6)
-    tokens = free_cache_tokens(model)
-    assert 0.59e6 < tokens * cache_bytes(model.config, 4) <= 0.6e6
+    """15 % of what is free, a draw or a pass of prefill, and a layer's keys while they move."""
+    monkeypatch.setattr(cache_module, "free_bytes", lambda device: 1e9)
+    config = model.config
+    for rows, top_p in ((4, 1.0), (200_000, 1.0), (200_000, 0.7)):
+        tokens = free_cache_tokens(model, rows, 100, top_p)
+        working = working_bytes(config, 4, rows, 100, top_p)
+        taken = tokens * cache_bytes(config, 4) * (1 + 1 / (2 * config.num_hidden_layers)) + working
+        assert 0.849e9 < taken <= 0.85e9
+    assert working_bytes(config, 4, 200_000, 100, 0.7) == 80 * 200_000 * config.vocab_size
+
+    monkeypatch.setattr(cache_module, "free_bytes", lambda device: 1e5)
+    assert free_cache_tokens(model, 4, 100, 1.0) == 0  # then one response at a time
     monkeypatch.undo()
     assert cache_module.free_bytes(torch.device("cpu")) > 0

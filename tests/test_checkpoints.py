@@ -326,3 +326,49 @@ def test_export_replaces_the_folder_whole(run, base):
     assert not (target / "old.txt").exists()
     assert not list(run.folder.glob("*.tmp"))
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), base[0])
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL."""
+
+
+def killed_after(monkeypatch, owner, name: str, calls: int):
+    """From its call number `calls` on, the function does its work, or half of it, and no more."""
+    function = getattr(owner, name)
+    done = []
+
+    def until_killed(path, *rest):
+        done.append(path)
+        if len(done) < calls:
+            return function(path, *rest)
+        if name == "rmtree":
+            min(path.iterdir()).unlink()  # the first file has gone, others are left
+        else:
+            function(path, *rest)
+        raise Killed
+
+    monkeypatch.setattr(owner, name, until_killed)
+
+
+@pytest.mark.parametrize(
+    "owner, name, calls",
+    [
+        (checkpoints, "mark", 1),
+        (checkpoints.os, "rename", 1),
+        (checkpoints.os, "rename", 2),
+        (checkpoints.shutil, "rmtree", 1),
+    ],
+)
+def test_an_export_killed_at_any_moment_is_made_again(run, base, monkeypatch, owner, name, calls):
+    """The mark goes first or last; what is left must not look like somebody else's model."""
+    target = run.folder / "model"
+    export(target, run.policy, run.tokenizer, run.id)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killed_after(patch, owner, name, calls)
+        export(target, run.policy, run.tokenizer, run.id)
+
+    open_run(run.cfg, {})  # as the same command does
+    assert not list(run.folder.glob("*.tmp")) and not list(run.folder.glob("*.old"))
+    export(target, run.policy, run.tokenizer, run.id)
+    assert sorted(path.name for path in run.folder.glob("model*")) == ["model"]
+    assert same_weights(AutoModelForCausalLM.from_pretrained(target), base[0])

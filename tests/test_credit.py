@@ -40,9 +40,9 @@ from benchmarks.credit_tables import Column, Study, cell_texts, print_tables
 from benchmarks.gradients import direction
 from benchmarks.statistics import mean_interval
 from benchmarks.tables import write_csv
+from evaluate import grade
 from infra.errors import UserError
 from methods import row_proxy
-from verify import grade
 
 FEW = ("dapo", "random", ORACLE, "lm_head, K = 1", "topk, all three")
 
@@ -57,6 +57,25 @@ def has_sides(graded):
     """Whether the model drew both sides in both halves of the prompts: nearly always."""
     by_half = graded.advantages.view(-1, 2, graded.group)
     return all((s * by_half > 0).any(dim=2).any(dim=0).all() for s in (1, -1))
+
+
+def test_batch_of_the_code_toy_is_graded_by_its_tests_and_marked_by_its_tokens():
+    problems = toy.code_task.problems(4, seed=5)
+    graded = batch(*toy.code_base_model(), problems, 3, seed=3, limit=32)
+
+    rollouts = graded.rollouts
+    asked = [problem for problem in problems for _ in range(3)]
+    rights = [
+        toy.code_task.is_right(problem["problem"], text)
+        for problem, text in zip(asked, rollouts.texts, strict=True)
+    ]
+    assert graded.rewards.tolist() == [float(right) for right in rights]
+
+    marks = graded.decisive.split(rollouts.response_length.tolist())
+    for i, problem in enumerate(asked):
+        expected = toy.code_task.decisive(problem["problem"], rollouts.response_ids(i))
+        assert torch.equal(marks[i], expected)
+        assert rights[i] or marks[i].sum() <= 1
 
 
 # ---- a graded batch ------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from toy_runs import contents, refusal
 import evaluate
 import toy
 from evaluate import (
+    grade,
     grade_benchmark,
     mann_whitney,
     mann_whitney_exact,
@@ -35,7 +36,8 @@ from evaluate import (
 )
 from infra.errors import UserError
 from infra.identity import data_hash
-from rollout import never
+from infra.responses import missing_responses
+from rollout import generate, never
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = toy.problems(6, seed=9)  # of bench.jsonl
@@ -57,6 +59,17 @@ TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
 
 
 # ---- averages ------------------------------------------------------------------------------------
+
+
+def test_grade_takes_a_letter_for_multiple_choice_and_an_answer_otherwise():
+    assert grade("\\boxed{C}", {"answer": "C", "choice": True}) == 1.0
+    assert grade("\\boxed{\\text{(C)} 5}", {"answer": "C", "choice": True}) == 1.0
+    assert grade("\\boxed{B}", {"answer": "C", "choice": True}) == 0.0
+    assert grade("no idea", {"answer": "C", "choice": True}) == 0.0
+
+    assert grade("\\boxed{0.5}", {"answer": "1/2"}) == 1.0
+    assert grade("\\boxed{0.5}", {"answer": "1/2", "choice": False}) == 1.0
+    assert grade("\\boxed{0.6}", {"answer": "1/2"}) == 0.0
 
 
 @pytest.mark.parametrize("row", TABLE_1.splitlines())
@@ -314,13 +327,13 @@ def read(path):
 def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
     evaluate.main(flags(saved, tmp_path, "--rollout-rows", "6"))
     printed = capsys.readouterr().out
-    assert f"{BENCH}: rank 0 has 2 of its 6 problems" in printed
+    assert "rank 0 has 18 of its 18 responses" in printed
     assert "| benchmark | problems | avg@3 | pass@3 | standard error |" in printed
     assert f"| {BENCH} | 6 | " in printed
 
     lines = (tmp_path / BENCH / "responses-0.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    assert [(row["problem"], row["sample"]) for row in rows] == [
+    assert sorted((row["problem"], row["sample"]) for row in rows) == [
         (problem, sample) for problem in range(6) for sample in range(3)
     ]
     assert all(0 < row["tokens"] <= 48 for row in rows)
@@ -338,10 +351,43 @@ def test_evaluation_continues_after_a_kill(saved, tmp_path):
     whole = path.read_text()
     scores = read(tmp_path / "scores.json")
 
-    path.write_text(whole[: len(whole) // 2])  # in the middle of a line
+    half = whole[: len(whole) // 2]  # in the middle of a line
+    path.write_text(half)
     evaluate.main(flags(saved, tmp_path))
-    assert sorted(set(path.read_text().splitlines())) == sorted(whole.splitlines())
+    continued = path.read_text()
+    assert sorted(continued.splitlines()) == sorted(whole.splitlines())  # each of them once
+    assert continued.startswith(half[: half.rindex("\n") + 1])
     assert read(tmp_path / "scores.json") == scores
+
+
+def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
+    """Two sets of the same problems get the same responses, whoever shares the batch."""
+    other = tmp_path / "other.jsonl"
+    other.write_text((saved / "bench.jsonl").read_text())
+    calls = []
+
+    def spy(lm, jobs, *more):
+        calls.append(len(jobs))
+        return generate(lm, jobs, *more)
+
+    monkeypatch.setattr(sys.modules["rollout"], "generate", spy)
+    both = f"{saved / 'bench.jsonl'},{other}"
+    evaluate.main(flags(saved, tmp_path, "--benchmarks", both, "--rollout-rows", "7"))
+    assert calls == [2 * 18]
+    one, two = (saved_responses(tmp_path / f"{stem}-{BENCH[-8:]}") for stem in ("bench", "other"))
+    assert one == two
+    assert len(one) == 18
+
+
+def test_missing_responses_are_shared_by_the_ranks_first_samples_first(tmp_path):
+    write_responses(tmp_path / "b", 1, [(0, 1, "x"), (2, 0, "x")])
+    encoded = {"a": [[1], [2]], "b": [[3], [4], [5]]}
+    of_rank = []
+    for rank in (0, 1):
+        wanted = missing_responses(encoded, 2, tmp_path, rank, 2)
+        of_rank.append([(each.benchmark, each.problem, each.sample) for each in wanted])
+    assert of_rank[0] == [("a", 1, 0), ("b", 1, 0), ("a", 1, 1), ("b", 1, 1)]
+    assert of_rank[1] == [("a", 0, 0), ("b", 0, 0), ("a", 0, 1), ("b", 2, 1)]
 
 
 def test_regrade_grades_what_is_saved(saved, tmp_path):
@@ -465,7 +511,7 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluate, "rollout", pressed)
+    monkeypatch.setattr(evaluate, "respond", pressed)
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(flags(saved, tmp_path))
     assert stopped.value.code == 130

@@ -23,16 +23,18 @@ def flight(waiting=(), responses=(), most=10, cache_tokens=10**6, chunk=8):
 
 def test_response_append_ends_at_an_end_token_or_at_its_limit():
     one = response(prompt_length=3, limit=6)
-    one.append(torch.tensor([4, 5]), [9])
+    one.append(torch.tensor([4, 5]), torch.tensor([-4.0, -5.0]), [9])
     assert (one.new, one.finished) == (2, False)
-    one.append(torch.tensor([6, 9]), [9])
+    one.append(torch.tensor([6, 9]), torch.tensor([-6.0, -9.0]), [9])
     assert (one.new, one.finished) == (4, True)
     assert one.tokens.tolist() == [0, 0, 0, 4, 5, 6, 9]
+    assert torch.cat(one.logprobs).tolist() == [-4, -5, -6, -9]
 
     other = response(prompt_length=3, limit=3)
-    other.append(torch.tensor([4, 5, 6, 7, 8]), [9])
+    other.append(torch.tensor([4, 5, 6, 7, 8]), -torch.arange(4.0, 9.0), [9])
     assert (other.new, other.finished) == (3, True)
     assert other.tokens.tolist() == [0, 0, 0, 4, 5, 6]
+    assert torch.cat(other.logprobs).tolist() == [-4, -5, -6]
 
 
 def test_width_is_at_least_two():
@@ -48,14 +50,28 @@ def test_fits_counts_responses_and_tokens_and_always_admits_one():
     assert some.fits(1, 10**9)
 
 
-def test_the_finished_leave_and_the_shortest_step_back():
-    """Three unfinished ones of up to 20 columns do not fit into 80 tokens, two do."""
+def test_the_finished_leave_and_the_longest_step_back():
+    """Three unfinished ones of up to 20 columns do not fit into 80 tokens, two of 18 do."""
     responses = [response(new=18), response(new=18, finished=True), response(new=5)]
     responses.append(response(prompt_length=14, new=4))
     first = response()
     some = flight([first], responses, cache_tokens=80)
-    assert some.those_who_stay() == [responses[0], responses[2]]
-    assert list(some.waiting) == [first, responses[3]]  # of the fewest new tokens; last in the row
+    assert some.those_who_stay() == [responses[2], responses[3]]
+    assert list(some.waiting) == [first, responses[0]]
+
+
+def test_prompts_with_long_responses_come_first_and_unknown_ones_before_them():
+    """Of prompts of 2, 3, 4 tokens the first two have responses that ended, of 5 and 7."""
+    ended = [response(2, new=5, finished=True), response(3, new=7, finished=True)]
+    going = response(2, new=50)
+    a, b, c, d, e = (response(length) for length in (2, 3, 4, 2, 4))
+    some = flight([a, b, c, d, e], [*ended, going])
+    some.longest_first()
+    assert list(some.waiting) == [c, e, b, a, d]
+
+    some.responses = [response(3, new=1, finished=True), going]  # 7 and 1: 4 in the mean
+    some.longest_first()
+    assert list(some.waiting) == [c, e, a, d, b]
 
 
 def test_arrivals_come_in_order_until_one_does_not_fit():
@@ -67,3 +83,11 @@ def test_arrivals_come_in_order_until_one_does_not_fit():
     assert list(some.waiting) == waiting[2:]  # the short one behind the long one does not overtake
     for each in arriving:
         assert each.uniforms.tolist() == [0.25] * 5 + [0.0] * 8
+
+
+def test_those_who_stepped_back_wait_for_those_with_fewer_tokens():
+    waiting = [response(new=30), response(4), response(new=7), response(2)]
+    some = flight(waiting, cache_tokens=75)
+    arriving = some.those_who_arrive([])
+    assert arriving == [waiting[1], waiting[3], waiting[2]]
+    assert list(some.waiting) == [waiting[0]]

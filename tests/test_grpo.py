@@ -12,6 +12,7 @@ from grpo import (
     clipped_tokens,
     discriminator_scores,
     group_advantages,
+    importance_weights,
     side_centroids,
 )
 
@@ -71,6 +72,24 @@ def test_clipped_tokens_are_those_without_gradient(A):
     silenced = clipped_tokens(logprob.detach(), torch.zeros(41), advantage)
     assert torch.equal(silenced, gradient == 0)
     assert silenced.any()
+
+
+def test_importance_weights_are_the_ratio_up_to_the_cap():
+    """And unbiased where the cap does not bind: their mean under the sampler's law is 1."""
+    pi = torch.tensor([0.5, 0.3, 0.2])
+    sampler = torch.tensor([0.25, 0.25, 0.5])
+    weights = importance_weights(pi.log(), sampler.log(), 1.5)
+    torch.testing.assert_close(weights, torch.tensor([1.5, 1.2, 0.4]))
+    uncapped = importance_weights(pi.log(), sampler.log(), 100.0)
+    torch.testing.assert_close((sampler * uncapped).sum(), torch.tensor(1.0))
+    assert torch.equal(importance_weights(pi.log(), pi.log(), 1.5), torch.ones(3))
+    far = importance_weights(torch.tensor([0.0]), torch.tensor([-1e4]), 3.0)
+    assert far.item() == 3
+
+
+def test_importance_weights_refuse_a_sampler_that_does_not_tell():
+    with pytest.raises(ValueError, match="NaN or inf"):
+        importance_weights(torch.zeros(2), torch.tensor([0.0, float("nan")]), 2.0)
 
 
 def test_clipped_surrogate_survives_extreme_ratios():

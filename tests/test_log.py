@@ -14,6 +14,7 @@ from infra.log import (
     hint_without_signal,
     introduce,
     log,
+    mismatch,
     pace,
     plot_curves,
     report,
@@ -51,6 +52,25 @@ def test_log_prints_the_step_of_all_and_the_pace_and_keeps_neither(tmp_path, cap
     assert printed.startswith("step    1/220  reward 0.5")
     assert printed.endswith("left 0:10:00\n")
     assert read_lines(tmp_path / "metrics.jsonl")[0].keys() <= METRICS[1].keys()
+
+
+def test_mismatch_is_the_distance_of_two_laws():
+    """Four draws in the proportions of the sampler's law: the estimate is then its KL, exactly."""
+    scored = torch.tensor([0.4, 0.4, 0.2])
+    sampler = torch.tensor([0.25, 0.5, 0.25])
+    drawn = torch.tensor([0, 1, 1, 2])
+    found = mismatch(scored.log()[drawn], sampler.log()[drawn])
+    kl = (sampler * (sampler / scored).log()).sum()
+    assert found["mismatch_kl"] == pytest.approx(float(kl), rel=1e-5)
+    ratios = (scored / sampler).log().abs()[drawn]
+    assert found["mismatch"] == pytest.approx(float(ratios.mean()), rel=1e-5)
+    assert found["mismatch_max"] == pytest.approx(float(ratios.max()), rel=1e-5)
+    same = mismatch(scored.log(), scored.log())
+    assert set(same.values()) == {0.0}
+
+
+def test_mismatch_with_a_sampler_that_does_not_tell_is_no_metric():
+    assert mismatch(torch.zeros(3), torch.full((3,), torch.nan)) == {}
 
 
 def test_pace_takes_the_time_left_from_the_last_twenty_steps():

@@ -17,6 +17,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 import toy
 import train
 from benchmarks.gpu import stage_costs, table_row
+from infra.cache import SPARE
 from infra.memory import GB, plan, qwen3
 
 ROOT = Path(__file__).parent.parent
@@ -57,6 +58,31 @@ def test_plan_is_what_fsdp_takes_on_fake_tensors(size, world, sequences, tokens)
     assert plan(qwen3(size), world, **settings).update == pytest.approx(int(printed), rel=0.1)
 
 
+@pytest.mark.parametrize(
+    "size, rows, prompt, new",
+    [
+        ("8B", 4, 20000, 6),  # caches, and the pass that fills one
+        ("1.7B", 10, 3000, 6),  # passes over five prompts side by side
+        ("0.6B", 128, 20, 6),  # draws
+    ],
+)
+def test_plan_is_what_the_sampler_takes_on_fake_tensors(size, rows, prompt, new):
+    """To the byte while responses leave, arrive and grow, beside the weights."""
+    settings = {"max_prompt_tokens": prompt, "max_new_tokens": new, "rollout_rows": rows}
+    p = plan(qwen3(size), 8, **(PAPER | settings))
+    assert p.in_flight == rows
+
+    # Of so few tokens the columns that a layer has to spare are many; the plan has no such.
+    spare = rows * SPARE * p.cache_per_token
+    cache_tokens = rows * (prompt + new + SPARE)
+    arguments = (size, rows, prompt, new, cache_tokens)
+    seen = json.loads(run_python("-m", "tests.fake_sampler", *map(str, arguments)))
+    assert seen["left"] == 0
+
+    planned = p.rollout - p.static - 2 * p.parameters + spare
+    assert 0.95 * planned <= seen["peak"] <= 1.02 * planned
+
+
 def test_8b_needs_four_gpus_of_80_gb():
     one = plan(qwen3("8B"), 1, **PAPER)
     four = plan(qwen3("8B"), 4, **PAPER)
@@ -85,6 +111,15 @@ def test_hidden_states_beyond_the_budget_lie_in_host_memory():
     assert small.hidden_on_host
     assert not large.hidden_on_host
     assert large.old_logprobs - small.old_logprobs == pytest.approx(hidden - 8 * GB)
+    assert small.pinned == 2**36  # 43 GB, which come in a power of two
+
+
+def test_hidden_states_stay_on_a_gpu_only_if_it_can_spare_the_room():
+    budget = PAPER | {"proxy_budget_gb": 1000}
+    one = plan(qwen3("4B"), 1, **budget)
+    assert one.hidden_on_host
+    assert one.old_logprobs < 80 * GB - 3 * GB
+    assert not plan(qwen3("0.6B"), 8, **budget).hidden_on_host
 
 
 def test_updates_cost_more_without_recomputation():
@@ -126,13 +161,29 @@ def test_the_bench_for_gpus_prints_the_plan_beside_what_it_measured():
 
 # ---- train.py --dry-run --------------------------------------------------------------------------
 
-DRY_RUN = """
+# The peak of a fresh process. Linux's ru_maxrss will not do: it outlives exec, so that it begins at
+# what pytest held when it started the process.
+PEAK = """
 import resource, sys
-import train
-train.main(sys.argv[1:])
-unit = 1 if sys.platform == "darwin" else 1024
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+from pathlib import Path
+
+def peak_bytes():
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
 """
+
+DRY_RUN = (
+    PEAK
+    + """
+import train
+
+train.main(sys.argv[1:])
+print(peak_bytes())
+"""
+)
 
 
 def test_dry_run_reads_the_config_alone(tmp_path):
@@ -147,6 +198,7 @@ def test_dry_run_reads_the_config_alone(tmp_path):
     text = "\n".join(printed)
     assert "8.19 billion parameters on 1 GPUs of 80 GB" in text
     assert "\n  log-probs " in text
+    assert "98.3 GB a checkpoint" in text
     assert "does not fit" in text
     assert int(peak) < 1 * GB
 
@@ -180,19 +232,16 @@ def save_random_qwen3(folder, hidden, layers):
     toy.build_tokenizer().save_pretrained(folder)
 
 
-MEASURE = """
-import resource, sys
+MEASURE = (
+    PEAK
+    + """
 import torch
 from infra.loading import load_policy
 from infra.ranks import start_ranks
 
-def resident():
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
 torch.set_num_threads(1)
 start_ranks()
-before = resident()
+before = peak_bytes()
 policy, _ = load_policy(sys.argv[1])
 tokens, steps = int(sys.argv[2]), int(sys.argv[3])
 optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, fused=True)
@@ -201,8 +250,9 @@ for _ in range(steps):
     logprob = policy(ids, torch.tensor([8]), torch.tensor([tokens])).logprob
     logprob.sum().backward()
     optimizer.step()
-print(resident() - before, flush=True)
+print(peak_bytes() - before, flush=True)
 """
+)
 
 
 def peak(folder, tokens, steps=1, ranks=1):
@@ -238,10 +288,10 @@ def test_two_steps_at_the_true_vocabulary(tmp_path, monkeypatch):
     """A random Qwen3 and responses of 192 tokens, end to end; every other one is called right."""
     turns = itertools.cycle([1.0, 0.0])
 
-    def every_other_is_right(response, problem):
-        return next(turns)
+    def every_other_is_right(responses, problems):
+        return [next(turns) for _ in responses]
 
-    monkeypatch.setattr(train, "grade", every_other_is_right)
+    monkeypatch.setattr(train, "grades", every_other_is_right)
     save_random_qwen3(tmp_path / "model", 256, 2)
     problems = [{"problem": "1+2=?", "answer": "3"}, {"problem": "4+5=?", "answer": "9"}]
     lines = [json.dumps(problem) + "\n" for problem in problems]

@@ -1,14 +1,14 @@
-"""infra/packing.py: responses side by side, packed tokens, and the micro-batches of every rank."""
+"""infra/packing.py: responses side by side, packed tokens, and the mini-batches of every rank."""
 
+import numpy as np
 import pytest
 import torch
 
+from infra.balance import PADDED, Layout
 from infra.packing import (
     Rollouts,
     TokenBatch,
-    deal,
     join,
-    micro_batches,
     pack,
     packed_rows,
     plan_mini_batches,
@@ -22,7 +22,8 @@ RESPONSES = [[20, 21, END], [22, 23, 24, 25], [END]]
 
 @pytest.fixture
 def rollouts():
-    return pack(PROMPTS, RESPONSES, ["a", "b", "c"], [END, 2], CPU)
+    logprobs = [np.arange(len(response), dtype=np.float32) for response in RESPONSES]
+    return pack(PROMPTS, RESPONSES, ["a", "b", "c"], [END, 2], CPU, logprobs)
 
 
 def rollouts_of(lengths, prompt_length=4):
@@ -60,6 +61,7 @@ def same(a: Rollouts, b: Rollouts) -> bool:
         and a.prompt_length.tolist() == b.prompt_length.tolist()
         and a.truncated.tolist() == b.truncated.tolist()
         and a.texts == b.texts
+        and [len(x) for x in a.logprobs] == [len(x) for x in b.logprobs]
     )
 
 
@@ -67,6 +69,8 @@ def test_pick_takes_responses_in_the_order_asked_for(rollouts):
     picked = rollouts.pick([2, 0])
     wanted = pack([PROMPTS[2], PROMPTS[0]], [RESPONSES[2], RESPONSES[0]], ["c", "a"], [END], CPU)
     assert same(picked, wanted)
+    assert [x.tolist() for x in picked.logprobs] == [[0], [0, 1, 2]]
+    assert all(x.isnan().all() for x in wanted.logprobs)  # of a sampler that does not tell
 
 
 def test_join_undoes_pick_whatever_the_widths(rollouts):
@@ -96,6 +100,8 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
         entropy=torch.arange(6.0) + 10,
         token=torch.arange(6) + 20,
         length=length,
+        sampled=torch.arange(6.0) + 30,
+        importance=torch.arange(6.0) + 40,
         advantage=torch.tensor([1.0, 1, -1, -1, -1, 0]),
         problems=[{"answer": "a"}, {"answer": "b"}, {"answer": "c"}],
         memory={"kept": 1},
@@ -106,6 +112,8 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
     assert part.entropy.tolist() == [15, 10, 11]
     assert part.token.tolist() == [25, 20, 21]
     assert part.length.tolist() == [1, 2]
+    assert part.sampled.tolist() == [35, 30, 31]
+    assert part.importance.tolist() == [45, 40, 41]
     assert part.advantage.tolist() == [0, 1, 1]
     assert part.current is current
     assert part.problems == [{"answer": "c"}, {"answer": "a"}]
@@ -115,30 +123,18 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
 # ---- micro-batches ----------------------------------------------------------------------------
 
 
-def test_micro_batches_are_those_of_the_docstring():
-    groups = micro_batches(torch.tensor([5, 40, 7]), 45)
-    assert [group.tolist() for group in groups] == [[1], [2, 0]]
-
-
-def test_micro_batches_cover_all_responses_within_the_budget():
-    length = torch.tensor([5, 40, 7, 7, 90, 12, 1])
-    groups = micro_batches(length, 45)
-    assert sorted(torch.cat(groups).tolist()) == list(range(7))
-    for group in groups:
-        assert len(group) == 1 or int(length[group].max()) * len(group) <= 45
-    assert [4] in [group.tolist() for group in groups]  # longer than the budget: alone
-    assert len(groups) <= 4
-    assert micro_batches(length[:0], 45) == []
-
-
 LENGTHS = [30, 5, 18, 18, 7, 44, 3, 12, 26, 9, 31, 15]
 ADVANTAGES = torch.tensor([1.0, -1, 0, 0, 2, 0, 0.5, -0.5, 0, 0, 0, 0])
 
 
+@pytest.mark.parametrize("layout", [PADDED, Layout(packed=True, equal_at=30.0)])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_plan_mini_batches_covers_each_mini_batch_once_over_the_ranks(world):
+def test_plan_mini_batches_covers_each_mini_batch_once_over_the_ranks(world, layout):
     rollouts = rollouts_of(LENGTHS)
-    plans = [plan_mini_batches(rollouts, ADVANTAGES, 4, 100, rank, world) for rank in range(world)]
+    plans = [
+        plan_mini_batches(rollouts, ADVANTAGES, 4, 100, rank, world, layout)
+        for rank in range(world)
+    ]
     for number, over_ranks in enumerate(zip(*plans, strict=True)):
         responses = range(4 * number, 4 * number + 4)
         trained = [i for plan in over_ranks for group in plan.trained for i in group.tolist()]
@@ -174,21 +170,3 @@ def test_plan_mini_batches_without_any_advantage_trains_nothing():
     for mini_batch in plan_mini_batches(rollouts, torch.zeros(12), 4, 100):
         assert mini_batch.trained == []
         assert sum(len(group) for group in mini_batch.silent) == 4
-
-
-def test_deal_gives_two_ranks_equal_work():
-    """Sorted by length, the responses go to the ranks in turn."""
-    length = torch.tensor([10, 50, 20, 40, 30])
-    index = torch.tensor([4, 3, 2, 1, 0])
-    first = deal(index, length, 60, 0, 2)
-    second = deal(index, length, 60, 1, 2)
-    assert [group.tolist() for group in first] == [[1], [4, 0]]
-    assert [group.tolist() for group in second] == [[3], [2]]
-
-
-def test_deal_fills_up_with_empty_micro_batches():
-    length = torch.tensor([10, 50, 20])
-    index = torch.tensor([2])
-    assert [group.tolist() for group in deal(index, length, 60, 0, 2)] == [[2]]
-    assert [group.tolist() for group in deal(index, length, 60, 1, 2)] == [[]]
-    assert deal(index[:0], length, 60, 0, 2) == []

@@ -4,12 +4,23 @@ import copy
 
 import pytest
 import torch
+from references import slow_varlen_attn
 from torch.autograd import grad
 
 import toy
+from infra import packed_attention
 from infra import policy as policy_module
+from infra.packed_attention import VARLEN
 from infra.packing import plan_mini_batches
-from infra.policy import Head, Policy, TokenLogprobs, old_log_probabilities, token_logprobs
+from infra.policy import (
+    Head,
+    Policy,
+    TokenLogprobs,
+    give_float32_head,
+    old_log_probabilities,
+    product,
+    token_logprobs,
+)
 from methods import row_proxy
 
 
@@ -121,6 +132,68 @@ def test_rows_of_no_responses_are_none_and_can_go_backward(base, batch):
     assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
+# ---- packed in one row -----------------------------------------------------------------------
+
+
+def packed_policy(model, on_kernel, monkeypatch) -> Policy:
+    """A policy that packs: by transformers' mask of blocks, or by the way that GPUs take."""
+    policy = Policy(copy.deepcopy(model))
+    policy.pack(True)
+    if on_kernel:
+        monkeypatch.setattr(packed_attention, "varlen_attn", slow_varlen_attn)
+        policy.lm.set_attn_implementation(VARLEN)
+    return policy
+
+
+@pytest.mark.parametrize("on_kernel", [False, True])
+def test_a_packed_micro_batch_is_the_padded_one(base, batch, on_kernel, monkeypatch):
+    """Rows and gradients, of responses of all lengths in one row."""
+    model, _ = base
+    index = torch.tensor([5, 2, 11, 0, 7])
+    padded = Policy(model)
+    packed = packed_policy(model, on_kernel, monkeypatch)
+    widths = []
+    packed.lm.base_model.register_forward_pre_hook(
+        lambda _, __, inputs: widths.append(inputs["input_ids"].shape), with_kwargs=True
+    )
+
+    for rows, expected in zip(packed.rows(batch, index), padded.rows(batch, index), strict=True):
+        torch.testing.assert_close(rows, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    total = int((batch.prompt_length + batch.response_length)[index].sum())
+    assert widths == [(1, total)]
+
+    upstream = torch.randn(len(packed.rows(batch, index).logprob))
+    parameters = (list(policy.lm.parameters()) for policy in (packed, padded))
+    gradients = [
+        grad(policy.rows(batch, index).logprob, its_parameters, upstream)
+        for policy, its_parameters in zip((packed, padded), parameters, strict=True)
+    ]
+    for ours, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("on_kernel", [False, True])
+def test_a_packed_micro_batch_may_be_empty_or_of_one(base, batch, on_kernel, monkeypatch):
+    policy = packed_policy(base[0], on_kernel, monkeypatch)
+    with torch.no_grad():
+        assert len(policy.rows(batch, torch.tensor([], dtype=torch.long)).logprob) == 0
+        alone = policy.rows(batch, torch.tensor([3])).logprob
+        expected = Policy(base[0]).rows(batch, torch.tensor([3])).logprob
+    torch.testing.assert_close(alone, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_old_log_probabilities_of_packed_micro_batches(base, batch, monkeypatch):
+    packed = packed_policy(base[0], True, monkeypatch)
+    advantages = torch.tensor([1.0, 0, -1, 0.5] * 6)
+    plan = plan_mini_batches(batch, advantages, 8, 150, layout=packed.layout)
+    assert packed.layout.packed
+    ours = old_log_probabilities(packed, batch, plan, row_proxy)
+    padded = old_log_probabilities(Policy(base[0]), batch, plan_of(batch, 150), row_proxy)
+    torch.testing.assert_close(ours.logprob, padded.logprob, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.entropy, padded.entropy, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.kept.values, padded.kept.values, rtol=1e-3, atol=1e-3)
+
+
 # ---- log-probabilities in blocks -------------------------------------------------------------
 
 
@@ -131,7 +204,7 @@ def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(
 ):
     """Values, entropies and all gradients, over four blocks, at a temperature that is not 1."""
     V, T = 50, 0.7
-    monkeypatch.setattr(policy_module, "LOGIT_BLOCK", 20 * V)
+    monkeypatch.setattr(policy_module, "LOGIT_BLOCK_CPU", 20 * V)
     g = torch.Generator().manual_seed(0)
     hidden = torch.randn(70, 3, generator=g, requires_grad=True)
     weight = torch.randn(V, 3, generator=g, requires_grad=True)
@@ -165,6 +238,38 @@ def test_token_logprobs_entropy_of_a_certain_token_is_zero():
     head = Head(torch.tensor([[1.0], [-1.0]]))
     logprob, entropy = token_logprobs(hidden, head, torch.tensor([0]), with_entropy=True)
     assert logprob.item() == entropy.item() == 0
+
+
+# ---- the sampler's head ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_float32_head_gives_the_logits_that_are_scored(base, batch, bias):
+    """In bfloat16, to the last bit: from the same hidden states Head and sampler draw one law."""
+    model = copy.deepcopy(base[0]).bfloat16()
+    if bias:
+        model.lm_head.bias = torch.nn.Parameter(torch.randn(model.config.vocab_size).bfloat16())
+    plain = copy.deepcopy(model)
+    give_float32_head(model)
+    with torch.no_grad():
+        hidden = model.base_model(batch.ids).last_hidden_state
+        ours = model(batch.ids).logits
+        rounded = plain(batch.ids).logits
+    assert ours.dtype == torch.float32
+    assert rounded.dtype == torch.bfloat16
+    scored = Policy(plain).lm_head().logits(hidden.flatten(0, 1))
+    assert torch.equal(ours.flatten(0, 1), scored)
+    assert not torch.equal(ours, rounded.float())
+    torch.testing.assert_close(ours, rounded.float(), rtol=0.02, atol=0.02)
+    assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_product_of_bfloat16_is_accumulated_and_kept_in_float32():
+    g = torch.Generator().manual_seed(0)
+    a = torch.randn(5, 64, generator=g).bfloat16()
+    b = torch.randn(64, 7, generator=g).bfloat16()
+    expected = (a.double() @ b.double()).float()
+    torch.testing.assert_close(product(a, b), expected, rtol=1e-5, atol=1e-5)
 
 
 # ---- old log-probabilities -------------------------------------------------------------------

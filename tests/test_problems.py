@@ -121,9 +121,14 @@ def test_sources_are_the_papers():
         "brumo25": "MathArena/brumo_2025",
         "gpqa_diamond": "Idavidrein/gpqa",
         "mmlu_pro": "TIGER-Lab/MMLU-Pro",
+        "eurus2_rl_code": "PRIME-RL/Eurus-2-RL-Data",
+        "humaneval_plus": "evalplus/humanevalplus",
+        "mbpp_plus": "evalplus/mbppplus",
+        "livecodebench": "json",
     }
     splits = {name: source.options["split"] for name, source in SOURCES.items()}
-    assert splits.pop("mmlu_pro") == "test"
+    for name in ("mmlu_pro", "humaneval_plus", "mbpp_plus"):
+        assert splits.pop(name) == "test"
     assert set(splits.values()) == {"train"}
     assert SOURCES["gpqa_diamond"].options["name"] == "gpqa_diamond"
 

@@ -96,6 +96,24 @@ def test_rollout_samples_have_the_models_log_probabilities(base):
         assert surprise.mean().abs() < 4 * surprise.std() / len(surprise) ** 0.5
 
 
+@pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (1.4, 1.0), (1.0, 0.9)])
+def test_rollout_says_the_log_probability_of_what_it_drew(base, temperature, top_p):
+    """That of one forward pass over whole sequences, for chunks and rows that come and go."""
+    model, tokenizer = base
+    prompts = prompts_of(tokenizer, (6, 8, 5), (2, 9, 2))
+    settings = {"temperature": temperature, "top_p": top_p, "in_flight": 5, "seed": 1}
+    out = rollout(model, tokenizer, prompts, list(range(8)), 2, 80, **settings)
+    with torch.no_grad():
+        logits = model(out.ids).logits  # [B, T, V]
+
+    for i in range(len(out)):
+        first = int(out.prompt_length[i])
+        last = first + int(out.response_length[i])
+        law = token_distribution(logits[i, first - 1 : last - 1], temperature, top_p)
+        expected = law.gather(1, out.ids[i, first:last, None]).squeeze(1).log().float()
+        torch.testing.assert_close(out.logprobs[i], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_low_temperature_is_greedy(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 3, 5))
@@ -275,7 +293,7 @@ def test_chunked_output_is_that_of_one_plain_generate_call():
     lengths = [140, 64, 1, 65, 999]  # a chunk and one more; the last is truncated
     jobs = scripted_jobs(lengths, limit)
     chunked = generate(model, jobs, limit, [LAST], temperature=0.8, in_flight=2)
-    assert [len(new) for new in chunked] == [140, 64, 1, 65, limit]
+    assert [len(new.tokens) for new in chunked] == [140, 64, 1, 65, limit]
 
     config = GenerationConfig(
         do_sample=False, max_new_tokens=limit, eos_token_id=LAST, pad_token_id=0
@@ -287,7 +305,7 @@ def test_chunked_output_is_that_of_one_plain_generate_call():
             logits_processor=LogitsProcessorList([choose]),
             generation_config=config,
         )
-        assert whole[0, len(prompt) :].tolist() == new
+        assert whole[0, len(prompt) :].tolist() == new.tokens
 
 
 def counting(calls, numbers):
@@ -312,7 +330,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
     lengths = [3, 45, 8, 9, 999, 16, 17, 40, 1, 33, 24, 999]
     jobs = scripted_jobs(lengths, limit)
     whole = generate(model, jobs, limit, [LAST])
-    assert [len(new) for new in whole] == [min(length, limit) for length in lengths]
+    assert [len(new.tokens) for new in whole] == [min(length, limit) for length in lengths]
 
     shapes = []
     original = model.generate
@@ -328,7 +346,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
     chunked = generate(
         model, counted, limit, [LAST], in_flight=in_flight, cache_tokens=cache_tokens
     )
-    assert chunked == whole
+    assert [new.tokens for new in chunked] == [new.tokens for new in whole]
     for count, columns in shapes:
         assert count == 1 or count <= in_flight
         assert count == 1 or count * (columns + chunk) <= cache_tokens

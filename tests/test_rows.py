@@ -54,6 +54,11 @@ def test_all_finite_sees_a_single_broken_number(v, bad):
     assert not any(all_finite(form, CPU) for form in both_forms(broken))
 
 
+def test_all_finite_takes_numbers_whose_sum_overflows():
+    assert all_finite(torch.full((3, 4), 3e38), CPU)
+    assert all_finite(torch.tensor([[3e38, 3e38], [-3e38, -3e38]]), CPU)
+
+
 def test_rows_of_a_rank_are_put_in_their_places():
     """A rank that holds rows 1 and 3 of 4 fills those; the others come from the other ranks."""
     share = Rows(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([1, 3]), 4)

@@ -13,6 +13,8 @@ from safetensors import safe_open
 import toy
 import toy.base
 import toy.build
+import toy.code_base
+import toy.code_tokenizer
 from toy.task import is_right
 from verify import reward
 
@@ -216,9 +218,10 @@ def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
 
 
 def test_committed_bases_are_those_that_build_makes():
-    names = sorted(toy.base.base_name(*base) for base in toy.build.COMMITTED)
+    names = [toy.base.base_name(*base) for base in toy.build.COMMITTED]
+    names.append(toy.code_base.code_base_name())
 
-    assert [folder.name for folder in FOLDERS] == names
+    assert [folder.name for folder in FOLDERS] == sorted(names)
 
 
 @pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: toy.base.base_name(*base))
@@ -364,7 +367,7 @@ def test_save_base_keeps_what_another_process_has_made(tmp_path):
     folder.mkdir()
     (folder / "made").touch()
 
-    toy.base.save_base(model, folder)
+    toy.base.save_base(model, folder, toy.build_tokenizer())
 
     assert [path.name for path in folder.iterdir()] == ["made"]
     assert list(tmp_path.iterdir()) == [folder]
@@ -383,6 +386,36 @@ def test_build_replaces_the_named_base(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name / "model.safetensors").exists()
     assert not (tmp_path / name / "stale").exists()
+
+
+def test_build_builds_the_code_base_with_its_own_words(tmp_path, monkeypatch):
+    def train_code_briefly():
+        return toy.code_base.train_code_base(steps=2, batch=4)
+
+    monkeypatch.setattr(toy.build, "train_code_base", train_code_briefly)
+    threads = torch.get_num_threads()
+    name = toy.code_base.code_base_name()
+
+    toy.build.main([name, "--to", str(tmp_path)])
+    torch.set_num_threads(threads)
+
+    model, tokenizer = toy.base.load_base(tmp_path / name)
+    assert tokenizer.get_vocab() == toy.code_tokenizer.TOKEN_ID
+    assert model.config.vocab_size == len(toy.code_tokenizer.VOCABULARY)
+
+
+def test_supervised_batch_pads_on_the_right_and_learns_responses_only():
+    tokenizer = toy.build_tokenizer()
+
+    ids, labels = toy.base.supervised_batch(tokenizer, ["1+2=?", "1+2*3=?"], ["So ", "1+2=3"])
+
+    plain = tokenizer(["1+2=?So <eos>", "1+2*3=?1+2=3<eos>"]).input_ids
+    padding = [toy.TOKEN_ID["<pad>"]] * (len(plain[1]) - len(plain[0]))
+    assert ids.tolist() == [plain[0] + padding, plain[1]]
+    assert labels.tolist() == [
+        [-100] * 5 + plain[0][5:] + [-100] * len(padding),
+        [-100] * 7 + plain[1][7:],
+    ]
 
 
 def test_build_refuses_a_name_that_it_does_not_know(capsys):

@@ -5,6 +5,7 @@ must hold for certain responses is tested on responses written here.
 """
 
 import contextlib
+import copy
 import dataclasses
 import io
 import itertools
@@ -14,6 +15,7 @@ import os
 import shutil
 import signal
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +25,7 @@ from toy_runs import (
     PROBLEMS,
     SMALL,
     read_lines,
+    refusal,
     same_weights,
     small_config,
     train_small,
@@ -31,22 +34,24 @@ from toy_runs import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
+from evaluate import grade
 from grpo import group_advantages
+from infra import ranks
 from infra.errors import Interrupted, UserError
 from infra.packing import pack
+from infra.policy import Policy, old_log_probabilities
 from methods import METHODS, Method
 from train import overlong_penalty
-from verify import grade
 
 
 def graded_in_turn(monkeypatch, grades):
     """Have train.py grade responses by these numbers, one after the other."""
     numbers = iter(grades)
 
-    def next_grade(response, problem):
-        return next(numbers)
+    def next_grades(responses, problems):
+        return [next(numbers) for _ in responses]
 
-    monkeypatch.setattr(train, "grade", next_grade)
+    monkeypatch.setattr(train, "grades", next_grades)
 
 
 # ---- what a run writes -------------------------------------------------------------------------
@@ -168,6 +173,65 @@ def test_the_ratio_leaves_one_after_an_update(largest_log_ratios, tmp_path):
     first, second = largest_log_ratios
     assert first == 0.0
     assert second > 1e-4
+
+
+def test_mismatch_is_zero_on_the_cpu(tmp_path):
+    """In float32 sampler and scoring have one law, but for the rounding of another order of sums.
+
+    In the second step, too: the sampler follows the updates.
+    """
+    flags = ["--lr", "1e-3", "--temperature", "1.3"]
+    train_steps(small_config(tmp_path, *flags, steps=2))
+    for row in read_lines(tmp_path / "metrics.jsonl"):
+        assert row["mismatch"] < 1e-5
+        assert row["mismatch_max"] < 1e-3
+        assert abs(row["mismatch_kl"]) < 1e-6
+
+
+@contextlib.contextmanager
+def perturbed_sampler(run):
+    """In the place of run.policy.plain: the head of what is sampled is not that of the policy."""
+    with Policy.plain(run.policy) as lm:
+        other = copy.deepcopy(lm)
+        with torch.no_grad():
+            other.lm_head.weight *= 1.2
+        yield other
+
+
+def test_a_perturbed_sampler_shows_in_the_mismatch(tmp_path):
+    run = train.prepare(small_config(tmp_path, "--importance-cap", "1.1", steps=1))
+    run.policy.plain = partial(perturbed_sampler, run)
+    train.train_step(run, 1)
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["mismatch"] > 0.01
+    assert row["mismatch_max"] > 0.1
+    assert 1e-4 < row["mismatch_kl"] < row["mismatch"]
+
+
+def half_as_likely_to_the_sampler(*arguments):
+    """In the place of old_log_probabilities."""
+    tokens = old_log_probabilities(*arguments)
+    tokens.sampled = tokens.logprob - math.log(2)
+    return tokens
+
+
+def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypatch):
+    """At a ratio of 2 on every token the gradient is twice as long; with the cap, 1.5 times."""
+    norms = []
+    for folder, flags in (("off", []), ("two", ["3"]), ("capped", ["1.5"])):
+        if flags:
+            flags = ["--importance-cap", *flags]
+        monkeypatch.setattr(train, "old_log_probabilities", half_as_likely_to_the_sampler)
+        train_steps(small_config(tmp_path / folder, *flags, "--mini-batch", "8", steps=1))
+        monkeypatch.undo()
+        (row,) = read_lines(tmp_path / folder / "metrics.jsonl")
+        norms.append(row["grad_norm"])
+    assert norms[1] == pytest.approx(2 * norms[0], rel=1e-4)
+    assert norms[2] == pytest.approx(1.5 * norms[0], rel=1e-4)
+
+
+def test_an_importance_cap_below_one_is_refused(capsys):
+    assert "--importance-cap 0.5" in refusal(train.main, ["--importance-cap", "0.5"], capsys)
 
 
 def test_micro_batches_do_not_change_the_update(tmp_path):
@@ -620,7 +684,7 @@ def test_a_method_that_gives_no_weights_is_named(
         ("train.packed_rows", "update", "--micro-batch-tokens"),
     ],
 )
-def test_out_of_memory_says_which_knob_to_turn(culprit, stage, knob, tmp_path, monkeypatch):
+def test_out_of_memory_says_which_knob_to_turn(culprit, stage, knob, tmp_path, monkeypatch, capsys):
     """The memory runs out in a function that the stage calls."""
 
     def no_memory(*_, **__):
@@ -630,8 +694,10 @@ def test_out_of_memory_says_which_knob_to_turn(culprit, stage, knob, tmp_path, m
     eval_data = [] if stage == "evaluate" else ["--eval-data", ""]
     with pytest.raises(SystemExit) as stopped:
         train_small(tmp_path, *eval_data, steps=1)
-    assert f"out of GPU memory in {stage}: lower {knob}," in stopped.value.code
-    assert "Tried to allocate 2 GiB" in stopped.value.code
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert f"out of GPU memory in {stage}: lower {knob}," in said
+    assert "Tried to allocate 2 GiB" in said
 
 
 # ---- the command line --------------------------------------------------------------------------
@@ -718,13 +784,21 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("rank, said", [(0, 1), (1, 0)])
-def test_user_errors_are_said_by_the_first_rank_only(rank, said, monkeypatch, capsys):
+@pytest.mark.parametrize("rank, waited", [(0, []), (1, [ranks.GRACE])])
+def test_user_errors_are_said_by_the_first_rank_at_once(rank, waited, monkeypatch, capsys):
+    """Another one waits for torchrun to end it, and speaks where nobody does."""
     monkeypatch.setenv("RANK", str(rank))
-    with pytest.raises(SystemExit) as stopped:
-        train.main(["--prompts", "5"])
+    slept = []
+    monkeypatch.setattr(ranks.time, "sleep", slept.append)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            train.main(["--prompts", "5"])
+    finally:
+        signal.signal(signal.SIGTERM, handler)
     assert stopped.value.code == 2
-    assert capsys.readouterr().err.count("is not a multiple") == said
+    assert slept == waited
+    assert capsys.readouterr().err.count("is not a multiple") == 1
 
 
 def test_proxy_exact_is_refused_for_a_large_model(tmp_path, monkeypatch, capsys):

@@ -20,13 +20,18 @@ tokenizer.py   the vocabulary of 30 tokens
 base.py        the base model, committed or built at need
 build.py       makes the committed ones again
 bases/         the committed ones
+
+The same for programs, `--model toy-code`: code_task.py, code_tokenizer.py, code_base.py.
 """
 
+from toy import code_task as code_task
 from toy.base import base_folder as base_folder
 from toy.base import base_model as base_model
 from toy.base import build_model as build_model
 from toy.base import load_base as load_base
 from toy.base import train_base as train_base
+from toy.code_base import code_base_folder as code_base_folder
+from toy.code_base import code_base_model as code_base_model
 from toy.task import chain as chain
 from toy.task import decisive as decisive
 from toy.task import demonstration as demonstration

@@ -13,12 +13,13 @@ in float16; in memory they are float32.
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
-from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from toy.task import demonstration, problems
@@ -33,14 +34,16 @@ LAST_RATE = 0.1  # of the peak
 WARM_UP = 50  # steps
 
 
-def build_model(hidden: int = 64, layers: int = 2) -> Qwen3ForCausalLM:
-    """A randomly initialised Qwen3 over VOCABULARY, of 0.1 million parameters by default.
+def build_model(
+    hidden: int = 64, layers: int = 2, vocabulary: int = len(VOCABULARY)
+) -> Qwen3ForCausalLM:
+    """A randomly initialised Qwen3 of 0.1 million parameters by default.
 
     Its heads are 16 wide, with half as many for keys and values; its MLP is three times as wide
-    as `hidden`.
+    as `hidden`. Padding and end token have the ids of TOKEN_ID in every vocabulary of the toys.
     """
     config = Qwen3Config(
-        vocab_size=len(VOCABULARY),
+        vocab_size=vocabulary,
         hidden_size=hidden,
         num_hidden_layers=layers,
         num_attention_heads=hidden // 16,
@@ -90,19 +93,25 @@ def train_base(
         torch.manual_seed(seed)
         model = build_model()
 
+    def draw() -> tuple[list[str], list[str]]:
+        texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)), k=k)]
+        return texts, [demonstration(text, rng, noise, filler) for text in texts]
+
+    return learn(model, tokenizer, draw, steps)
+
+
+def learn(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    draw: Callable[[], tuple[list[str], list[str]]],
+    steps: int,
+) -> Qwen3ForCausalLM:
+    """Supervised training of `model` in place; draw() gives a batch's problems and responses."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
 
     for _ in range(steps):
-        # All prompts have one length, and so have all demonstrations: no padding.
-        texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)), k=k)]
-        answers = [demonstration(text, rng, noise, filler) + "<eos>" for text in texts]
-        prompt_ids = torch.tensor(tokenizer(texts).input_ids)  # [B, P]
-        answer_ids = torch.tensor(tokenizer(answers).input_ids)  # [B, R]
-        ids = torch.cat([prompt_ids, answer_ids], dim=1)  # [B, P + R]
-
-        # Only the response is learnt: a label of -100 is left out of the loss.
-        labels = pad(answer_ids, (prompt_ids.shape[1], 0), value=-100)  # [B, P + R]
+        ids, labels = supervised_batch(tokenizer, *draw())
         loss = model(input_ids=ids, labels=labels).loss
 
         optimizer.zero_grad()
@@ -112,6 +121,28 @@ def train_base(
         schedule.step()
 
     return model.eval()
+
+
+def supervised_batch(
+    tokenizer: PreTrainedTokenizerFast, texts: list[str], answers: list[str]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and labels [B, L] of problems and the responses to them, padded on the right.
+
+    Only the response and its end are learnt: a label of -100 is left out of the loss.
+    """
+    ids, labels = [], []
+    for text, answer in zip(texts, answers, strict=True):
+        prompt_ids = tokenizer(text).input_ids
+        answer_ids = tokenizer(answer + "<eos>").input_ids
+        ids.append(torch.tensor(prompt_ids + answer_ids))
+        labels.append(torch.tensor([-100] * len(prompt_ids) + answer_ids))
+
+    # What comes behind the end changes nothing before it: no attention mask.
+    padding = TOKEN_ID["<pad>"]
+    return (
+        pad_sequence(ids, batch_first=True, padding_value=padding),
+        pad_sequence(labels, batch_first=True, padding_value=-100),
+    )
 
 
 def base_name(k: int, noise: float, filler: int, seed: int) -> str:
@@ -137,8 +168,8 @@ def build_key() -> str:
     return hashlib.sha256(b"\n".join(parts)).hexdigest()[:8]
 
 
-def save_base(model: Qwen3ForCausalLM, folder: Path) -> None:
-    """Writes the model, in float16, and the tokenizer as one Hugging Face folder.
+def save_base(model: Qwen3ForCausalLM, folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Writes the model, in float16, and its tokenizer as one Hugging Face folder.
 
     The folder is written aside and then renamed, so that a half-written one never bears its name.
     Where it exists already (another process was faster), it stays as it is.
@@ -147,7 +178,7 @@ def save_base(model: Qwen3ForCausalLM, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
         written = Path(aside) / "model"
         model.half().save_pretrained(written)
-        build_tokenizer().save_pretrained(written)
+        tokenizer.save_pretrained(written)
         if not folder.exists():
             os.rename(written, folder)
 
@@ -169,7 +200,7 @@ def base_folder(
     folder = Path(cache) / f"toy-{name}-{build_key()}"
     if not folder.exists():
         print(f"building the toy's base model {name}, once: a minute or two", flush=True)
-        save_base(train_base(k, noise, filler, seed), folder)
+        save_base(train_base(k, noise, filler, seed), folder, build_tokenizer())
 
     return folder
 
@@ -182,7 +213,7 @@ def base_model(
 
 
 def load_base(folder: Path) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """The model in `folder`, in float32 and ready for inference, and its tokenizer."""
+    """The model in a base's folder, in float32 and ready for inference, and its tokenizer."""
     model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
     return model.eval(), AutoTokenizer.from_pretrained(folder)

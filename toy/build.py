@@ -18,8 +18,11 @@ from pathlib import Path
 import torch
 
 from toy.base import BASES, base_name, save_base, train_base
+from toy.code_base import code_base_name, train_code_base
+from toy.code_tokenizer import build_tokenizer as build_code_tokenizer
+from toy.tokenizer import build_tokenizer
 
-# (k, noise, filler, seed)
+# (k, noise, filler, seed) of the chains; the code toy has one base
 COMMITTED = [
     (5, 0.2, 1, 0),  # the default of train.py
     (12, 0.06, 1, 0),  # the studies': many steps and few errors tell methods apart
@@ -32,7 +35,8 @@ COMMITTED = [
 
 def main(arguments: list[str] | None = None) -> None:
     """Builds the bases named on the command line, or all; an existing folder is replaced."""
-    known = {base_name(*base): base for base in COMMITTED}
+    chains = {base_name(*base): base for base in COMMITTED}
+    known = [*chains, code_base_name()]
     parser = argparse.ArgumentParser(
         prog="python -m toy.build",
         description=__doc__,
@@ -48,11 +52,14 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     for name in options.names or known:
         print(f"building {name}", flush=True)
-        model = train_base(*known[name])
+        if name in chains:
+            model, tokenizer = train_base(*chains[name]), build_tokenizer()
+        else:
+            model, tokenizer = train_code_base(), build_code_tokenizer()
         folder = options.to / name
         if folder.exists():
             shutil.rmtree(folder)
-        save_base(model, folder)
+        save_base(model, folder, tokenizer)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,124 @@
+"""A filter of system calls (seccomp): what a program asks of the kernel that it never needs.
+
+Any user may put it on; nobody can take it off, and children and threads inherit it. Refused calls
+fail with EPERM, so that `os.fork()` or `socket.socket()` is a PermissionError in the program.
+
+The filter is a program of the kernel's small machine (BPF), which looks at a call's number and at
+the lower halves of its arguments, and says what becomes of the call.
+"""
+
+import ctypes
+import errno
+import functools
+import platform
+import struct
+
+from syscalls import BY_ARGUMENT, FILES, MEMORY, OTHERS, PROCESSES, SIGNALS, SYSTEM
+
+MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column, AUDIT_ARCH_...
+
+# Instructions: load a word of the call's record, jump if equal, at least, or any bit, and return.
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in the record
+
+ALLOW = 0x7FFF0000
+REFUSE = 0x00050000 | errno.EPERM
+UNKNOWN = 0x00050000 | errno.ENOSYS  # glibc then takes the older call
+KILL = 0x80000000
+
+CLONE_THREAD = 0x10000
+WRITING = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
+SET_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to others by a file's events
+SOCKET_OWNER = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
+
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, which walls.py sets
+
+PR_SET_SECCOMP = 22
+SECCOMP_MODE_FILTER = 2
+
+
+class Program(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, operand)
+
+
+@functools.cache  # built once, by the server
+def build(strict: bool) -> bytes:
+    """The filter's instructions for this machine.
+
+    strict: also refuse signals and changes of files, for where no namespace keeps them in.
+    """
+    column, architecture = MACHINES[platform.machine()]
+
+    def number(name: str) -> int | None:
+        return BY_ARGUMENT[name][column]
+
+    refused = [PROCESSES, OTHERS, SYSTEM, MEMORY]
+    if strict:
+        refused += [SIGNALS, FILES]
+
+    code = [
+        instruction(LOAD, ARCHITECTURE),
+        instruction(EQUAL, architecture, if_true=1),
+        instruction(RETURN, KILL),
+        instruction(LOAD, NUMBER),
+    ]
+    if column == 0:  # the x32 calls of an x86_64
+        code += [instruction(AT_LEAST, 0x40000000, if_false=1), instruction(RETURN, REFUSE)]
+    for calls in refused:
+        for numbers in calls.values():
+            if numbers[column] is not None:
+                code += when_called(numbers[column], REFUSE)
+
+    code += when_called(number("clone3"), UNKNOWN)  # its flags are out of a filter's sight
+    code += when_argument(number("clone"), 0, ANY_BIT, CLONE_THREAD, ALLOW, REFUSE)
+    code += when_argument(number("prlimit64"), 0, EQUAL, 0, ALLOW, REFUSE)  # 0 is oneself
+    code += when_argument(number("prctl"), 0, EQUAL, DIE_WITH_PARENT, REFUSE, ALLOW)
+    if strict:
+        code += when_called(number("openat2"), UNKNOWN)
+        code += when_argument(number("openat"), 2, ANY_BIT, WRITING, REFUSE, ALLOW)
+        if number("open") is not None:
+            code += when_argument(number("open"), 1, ANY_BIT, WRITING, REFUSE, ALLOW)
+        for name, commands in (("fcntl", SET_OWNER), ("ioctl", SOCKET_OWNER)):
+            for command in commands:
+                code += when_argument(number(name), 1, EQUAL, command, REFUSE, None)
+    code.append(instruction(RETURN, ALLOW))
+    return b"".join(code)
+
+
+def when_called(number: int, verdict: int) -> list[bytes]:
+    """The verdict on a call by its number alone."""
+    return [instruction(EQUAL, number, if_false=1), instruction(RETURN, verdict)]
+
+
+def when_argument(
+    number: int, argument: int, test: int, operand: int, if_true: int, if_false: int | None
+) -> list[bytes]:
+    """The verdict on a call by one of its arguments; with `if_false` None what follows decides."""
+    otherwise = instruction(LOAD, NUMBER)
+    if if_false is not None:
+        otherwise = instruction(RETURN, if_false)
+    return [
+        instruction(EQUAL, number, if_false=4),
+        instruction(LOAD, ARGUMENTS + 8 * argument),
+        instruction(test, operand, if_false=1),
+        instruction(RETURN, if_true),
+        otherwise,
+    ]
+
+
+def install(libc: ctypes.CDLL, strict: bool) -> None:
+    """Put the filter on this process for good. Raises OSError where the kernel has none."""
+    instructions = build(strict)
+    program = Program(len(instructions) // 8, instructions)
+    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp refuses the filter")
+
+
+def known_machine() -> bool:
+    return platform.machine() in MACHINES

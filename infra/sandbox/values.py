@@ -1,0 +1,122 @@
+"""Plain values as JSON text, so that what a program returns can be read without trusting it.
+
+Tuples, sets, dictionaries, bytes, complex numbers and large integers have forms of their own. Any
+other object travels as its type's name alone and is equal to nothing.
+"""
+
+import json
+
+DIGITS = 2**63  # integers from here on travel in hexadecimal, which takes linear time
+
+
+class Other:
+    """An object that is no plain value: true, not None, and equal to nothing."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __eq__(self, other):
+        return False
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"<{self.name}>"
+
+
+def dumps(value) -> str:
+    """The text of a value. Raises RecursionError where it holds itself."""
+    return json.dumps(packed(value))
+
+
+def loads(text: str):
+    """The value that a text spells. Raises ValueError or RecursionError."""
+    try:
+        return unpacked(json.loads(text))
+    except (TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise ValueError(f"no value: {type(error).__name__}") from error
+
+
+def packed(value):
+    """What JSON can hold of a value; {"kind": content} stands for what it cannot."""
+    if value is None or isinstance(value, bool | float | str):
+        return value if type(value) in PLAIN else plain_base(value)
+    if isinstance(value, int):
+        return int(value) if abs(value) < DIGITS else {"int": hex(value)}
+    if isinstance(value, list):
+        return [packed(each) for each in value]
+    if isinstance(value, tuple):
+        return {"tuple": [packed(each) for each in value]}
+    if isinstance(value, set | frozenset):
+        return {"set": [packed(each) for each in value]}
+    if isinstance(value, dict):
+        return {"dict": [[packed(key), packed(each)] for key, each in value.items()]}
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": value.hex()}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape:
+        return packed(value.item())
+    return {"other": type(value).__name__[:80]}
+
+
+PLAIN = (type(None), bool, float, str)
+
+
+def plain_base(value):
+    """A float or text without what a class of its own adds to it."""
+    base = float if isinstance(value, float) else str
+    return base.__str__(value) if base is str else base.__float__(value)
+
+
+def unpacked(content):
+    """The value of what `packed` gave."""
+    if isinstance(content, list):
+        return [unpacked(each) for each in content]
+    if not isinstance(content, dict):
+        return content
+    ((kind, inner),) = content.items()
+    return READERS[kind](inner)
+
+
+def read_tuple(inner):
+    return tuple(unpacked(each) for each in inner)
+
+
+def read_set(inner):
+    return {unpacked(each) for each in inner}
+
+
+def read_dict(inner):
+    return {unpacked(key): unpacked(each) for key, each in inner}
+
+
+def read_int(inner):
+    return int(inner, 16)
+
+
+def read_complex(inner):
+    return complex(*inner)
+
+
+READERS = {
+    "tuple": read_tuple,
+    "set": read_set,
+    "dict": read_dict,
+    "int": read_int,
+    "bytes": bytes.fromhex,
+    "complex": read_complex,
+    "other": Other,
+}
+
+
+def loads_reply(line: str) -> dict:
+    """{"value": ...} or {"error": ...} from a program's answer. Raises ValueError for others."""
+    reply = json.loads(line)
+    if not isinstance(reply, dict) or len(reply) != 1 or not reply.keys() <= {"value", "error"}:
+        raise ValueError("no answer to a call")
+    ((key, content),) = reply.items()
+    try:
+        return {key: unpacked(content)}
+    except (TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise ValueError(f"no value: {type(error).__name__}") from error

@@ -1,0 +1,148 @@
+"""Live bytes of rollout.generate on a Qwen3 size in bfloat16; run by test_memory.py.
+
+    python -m tests.fake_sampler SIZE ROWS PROMPT NEW CACHE_TOKENS
+
+samples twice ROWS responses of NEW tokens to prompts of PROMPT tokens, every other one half as
+long, and prints as JSON what lived at most, beside the weights. Tensors are fake: every storage is
+counted while it lives, to the byte. Token ids are real, so that `generate` and the sampler run as
+they are. Attention and the head's product are taken to be the kernels of a GPU, which make their
+output and nothing else.
+"""
+
+import json
+import sys
+import weakref
+from functools import partial
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from transformers import AutoModelForCausalLM
+
+import rollout
+from infra import policy
+from infra.memory import qwen3
+from infra.policy import give_float32_head
+
+END = 1
+ENDS_HERE = 2.0  # in the place of a uniform number
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of every storage that an operation makes, while it lives."""
+
+    def __init__(self):
+        super().__init__()
+        self.known = set()
+        self.now = self.peak = 0
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        result = operation(*arguments, **(options or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, FakeTensor):
+                self.note(each.untyped_storage())
+        return result
+
+    def note(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self.known:
+            return
+        self.known.add(key)
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self.forget, key, storage.nbytes())
+
+    def forget(self, key: int, count: int) -> None:
+        self.known.remove(key)
+        self.now -= count
+
+
+class Model:
+    """Makes a model of fake tensors that takes real ids."""
+
+    def __init__(self, config):
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.live = LiveBytes()
+        with torch.device("meta"):
+            self.lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+        give_float32_head(self.lm)
+        for module in self.lm.modules():
+            for tensors in (module._parameters, module._buffers):
+                for name, tensor in tensors.items():
+                    if tensor is not None:
+                        tensors[name] = self.fake_one(tensor)
+        for module in (self.lm, self.lm.base_model):
+            module.forward = partial(self.forward, module.forward)
+
+    def fake_one(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake tensor like `tensor`, which is on the meta device; parameters stay parameters."""
+        with self.fake:
+            fake = torch.empty(tensor.shape, dtype=tensor.dtype)
+        self.live.known.add(fake.untyped_storage()._cdata)  # weights are not counted
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(fake, requires_grad=False)
+        return fake
+
+    def forward(self, forward, **inputs):
+        mask = inputs["attention_mask"]
+        if mask is not None and not isinstance(mask, FakeTensor) and mask.all():
+            inputs["attention_mask"] = None  # as the model would find out; of a fake it cannot
+        # The count stands above the fakes: it sees what they make.
+        with self.fake, self.live:
+            return forward(**tree_map_only(torch.Tensor, self.made_fake, inputs))
+
+    def made_fake(self, x: torch.Tensor) -> torch.Tensor:
+        return x if isinstance(x, FakeTensor) else self.fake.from_tensor(x)
+
+
+def fused_attention(query, key, value, attn_mask=None, **_) -> torch.Tensor:
+    """In the place of torch's scaled_dot_product_attention."""
+    return query.new_empty(*query.shape[:-1], value.shape[-1])
+
+
+class Draw(rollout.InverseCDF):
+    """Draws on fake tensors, for what it takes; the real tokens are 0, and END where scripted."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        super().__call__(input_ids, scores)
+        self.finite = True
+        self.logprobs[-1] = torch.zeros(len(scores))
+        t = input_ids.shape[1] - self.prompt_width
+        ends = self.uniforms[:, t] > 1
+        return torch.stack([~ends, ends], dim=1).float()  # [R, 2]: the argmax is 0 or END
+
+
+def float32_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """In the place of infra.policy.product."""
+    return a.new_empty(len(a), b.shape[1], dtype=torch.float32)
+
+
+def script(length: int, longest: int) -> np.ndarray:
+    numbers = np.full(longest, 0.5)
+    if length < longest:
+        numbers[length - 1] = ENDS_HERE
+    return numbers
+
+
+def main() -> None:
+    size = sys.argv[1]
+    rows, prompt, new, cache_tokens = (int(argument) for argument in sys.argv[2:])
+    model = Model(qwen3(size))
+    jobs = []
+    for i in range(2 * rows):
+        length = new if i % 2 else new // 2
+        jobs.append(([i + 2] * prompt, partial(script, length, new)))
+
+    fused = patch("torch.nn.functional.scaled_dot_product_attention", fused_attention)
+    head = patch.object(policy, "product", float32_product)
+    short = patch.object(rollout, "CHUNK", 2)
+    with fused, head, short, patch.object(rollout, "InverseCDF", Draw), model.live:
+        rollout.generate(model.lm, jobs, new, [END], in_flight=rows, cache_tokens=cache_tokens)
+    print(json.dumps({"peak": model.live.peak, "left": model.live.now}))
+
+
+if __name__ == "__main__":
+    main()

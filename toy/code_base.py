@@ -1,0 +1,51 @@
+"""The code toy's base model: a small Qwen3 that knows how to write a function down, and slips.
+
+It is trained as the other bases are (toy/base.py), on demonstrations in which each operator, name
+and constant is a random one of its kind with probability NOISE, and it is committed like them.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from toy.base import BASES, build_model, learn, load_base
+from toy.code_task import demonstration, problems
+from toy.code_tokenizer import VOCABULARY, build_tokenizer
+
+NOISE = 0.15
+
+
+def train_code_base(
+    noise: float = NOISE, seed: int = 0, steps: int = 1500, batch: int = 64
+) -> Qwen3ForCausalLM:
+    """Supervised training from scratch on fresh noisy demonstrations, some minutes on one core.
+
+    The batch is in demonstrations. torch's own random state is left as it was.
+    """
+    rng = np.random.default_rng([seed, 1])
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = build_model(vocabulary=len(VOCABULARY))
+
+    def draw() -> tuple[list[str], list[str]]:
+        texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)))]
+        return texts, [demonstration(text, rng, noise) for text in texts]
+
+    return learn(model, build_tokenizer(), draw, steps)
+
+
+def code_base_name(noise: float = NOISE, seed: int = 0) -> str:
+    """The name of a base model, such as `code-noise0.15-seed0`."""
+    return f"code-noise{float(noise)}-seed{seed}"
+
+
+def code_base_folder() -> Path:
+    """The committed Hugging Face folder of the base model."""
+    return BASES / code_base_name()
+
+
+def code_base_model() -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+    """The base model, in float32 and ready for inference, and its tokenizer."""
+    return load_base(code_base_folder())

@@ -1,0 +1,58 @@
+"""The vocabulary of the code toy, and its word-level tokenizer."""
+
+import re
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from toy.tokenizer import CONNECTIVES
+
+ARITHMETIC = ["+", "-", "*", "//", "%"]
+BOUNDS = ["min", "max"]
+COMPARISONS = ["<", "<=", ">", ">=", "==", "!="]
+NAMES = list("abc")
+CONSTANTS = list("123456789")
+
+OPENING = "\n```python\n"  # of a program
+HEAD = "def f("
+RETURN = "):\n    return "
+CLOSING = "\n```"
+
+SPECIAL = ["<pad>", "<eos>", "<unk>"]  # in no text
+VOCABULARY = SPECIAL + [OPENING, HEAD, RETURN, CLOSING]
+VOCABULARY += [f" {name} " for name in ARITHMETIC + COMPARISONS]
+VOCABULARY += [f"{name}(" for name in BOUNDS]
+VOCABULARY += NAMES + CONSTANTS
+VOCABULARY += ["(", ")", ", "]
+VOCABULARY += CONNECTIVES
+
+# only in problems
+VOCABULARY += ["f(", "): take ", ") = ", "\n", "0", "-", "True", "False"]
+VOCABULARY += ["add ", "plus ", "subtract ", "minus ", "times ", "multiply ", "divide ", "over "]
+VOCABULARY += ["modulo ", "remainder ", "most ", "cap ", "least ", "raise ", "by ", "at ", "to "]
+VOCABULARY += ["is ", "it ", "not ", "below ", "above ", "less ", "more ", "than ", "equal "]
+
+TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer over VOCABULARY; decode(encode(text)) gives the text back.
+
+    Of the tokens with which a text may go on it takes the longest.
+    """
+    words = [token for token in VOCABULARY if token not in SPECIAL]
+    longest_first = sorted(words, key=len, reverse=True)
+    pattern = "|".join(re.escape(token) for token in longest_first)
+
+    tokenizer = Tokenizer(models.WordLevel(TOKEN_ID, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"{pattern}|."), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()  # tokens carry their own spaces: join them as they are
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
