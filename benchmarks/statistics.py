@@ -84,8 +84,8 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
 def smallest_seen(differences: Sequence[float], level: float = 0.05, power: float = 0.8) -> float:
     """The true mean difference that such a paired t-test finds with the given power.
 
-    (t of 1 - level/2 + t of the power) x standard error: for the spread that these differences have,
-    in as many runs. level: two-sided; divided by the number of tests, it is Holm's first step.
+    (t of 1 - level/2 + t of the power) x standard error: for as many runs, whose differences spread
+    as these do. level: two-sided; 0.05 over the number of tests is the first of Holm's steps.
     """
     differences = np.asarray(differences, dtype=float)  # [runs]
     degrees = len(differences) - 1
