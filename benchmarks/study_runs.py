@@ -141,13 +141,13 @@ STUDY = "k12"
 SETTINGS = {
     STUDY: Setting(),
     "k12, another base": Setting(build=1),
-    "k16": Setting(k=16, noise=0.045, tokens=148),  # right about as often
+    "k16": Setting(k=16, noise=0.05, tokens=148),  # right about as often
     "k5, filler 4": Setting(k=5, noise=0.2, filler=4, tokens=58),
     "k5, filler 0": Setting(k=5, noise=0.2, filler=0, tokens=38),
     "flipped 10 %": Setting(flip=0.1),
     "flipped 20 %": Setting(flip=0.2),
-    "often wrong": Setting(noise=0.3),
-    "often right": Setting(noise=0.01),
+    "often wrong": Setting(noise=0.4),  # demonstrations of which a fifth is right
+    "often right": Setting(noise=0.01),  # nine in ten
 }
 
 # ---- a run ---------------------------------------------------------------------------------------
