@@ -57,10 +57,12 @@ def draw_differences(
     groups: label -> name -> [seeds] differences. against: the row at 0.
     """
     names = list({name: None for group in groups.values() for name in group})
-    figure = Figure(figsize=(7, 1.4 + 0.27 * len(names)), layout="constrained")
+    points = sum(len(group) for group in groups.values())
+    height = 1.4 + 0.12 * len(names) + 0.15 * points  # inches
+    figure = Figure(figsize=(7, height), layout="constrained")
     axes = figure.subplots()
     for number, (label, group) in enumerate(groups.items()):
-        shift = 0.12 * (number - (len(groups) - 1) / 2)
+        shift = 0.15 * (number - (len(groups) - 1) / 2)
         axes.errorbar(
             [values.mean() for values in group.values()],
             [names.index(name) + shift for name in group],
@@ -78,5 +80,5 @@ def draw_differences(
         title=title,
         xlabel=f"mean training reward minus {against}'s, same seeds (95 % interval)",
     )
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=len(groups))
     figure.savefig(path, dpi=120)
