@@ -2,8 +2,12 @@
 
 seeds      grpo, dapo and delta on the toy over several seeds (20 minutes; resumes
            results/seeds.csv)
-methods    every row of the paper's tables on the toy, each at the best of three learning rates
-           (45 minutes; resumes results/methods.csv)
+methods    DelTA, its interventions, two oracles and the rows of the paper's tables on the toy, each
+           at its best learning rate (an hour and a half; resumes results/methods.csv)
+confirm    the best of these rows on fresh seeds, another base model and other settings (an hour;
+           resumes results/confirm.csv)
+noise      a few of these rows under flipped rewards, with rare or plentiful reward, with idle
+           tokens (half an hour; resumes results/noise.csv)
 curves     step by step, three of these rows (5 minutes)
 credit     which tokens the methods' weights single out on the toy, how near their update is to the
            true policy gradient, and why: sides, shape, saturation (half an hour; resumes
@@ -48,6 +52,8 @@ from infra.errors import UserError
 WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "seeds": "seed_study",
     "methods": "method_study",
+    "confirm": "confirm_study",
+    "noise": "noise_study",
     "curves": "curve_study",
     "credit": "credit_study",
     "truth": "truth",
@@ -69,6 +75,8 @@ WHERE = {  # a bench, and the file of benchmarks/ in which its function is
     "trl_delta": "trl_delta",
 }
 
+SEEDS = {"seeds": 8, "methods": 16, "confirm": 16, "noise": 6}  # by default
+
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
@@ -80,10 +88,10 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--seeds",
         type=int,
-        default=8,
         choices=range(2, 17),
         metavar="2..16",
-        help="runs of `seeds`",
+        help="of the studies of training; default: "
+        + ", ".join(f"{name} {count}" for name, count in SEEDS.items()),
     )
     parser.add_argument("--soups", type=int, default=3_000_000, help="pairs that `soups` grades")
     parser.add_argument("--output-dir", default="runs/seeds", help="where `seeds` keeps its runs")
@@ -92,6 +100,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--json", default="", help="also write what was measured to this file")
     args = parser.parse_args(argv)
+    if args.seeds is None:
+        args.seeds = SEEDS.get(args.name)
     if not args.csv:
         args.csv = f"results/{args.name}.csv"
     return args

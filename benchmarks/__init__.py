@@ -2,8 +2,11 @@
 
 What train.py or evaluate.py needs is not here.
 
-seed_study.py, method_study.py, curve_study.py      training on the toy, over seeds
-study_runs.py       the rows of the paper's tables, and a run of one
+seed_study.py, curve_study.py                       training on the toy, over seeds
+method_study.py, confirm_study.py, noise_study.py   which rows beat DAPO, and where that holds
+study_runs.py       the rows and settings of these studies, and a run of a row
+study_jobs.py       such runs two at a time, kept in a CSV file
+comparisons.py      differences between rows: tables and pictures
 credit.py           which tokens a method singles out, on one batch; credit_study.py over many, and
                     credit_tables.py its tables
 gradients.py        the updates that token weights make, split, and beside the policy gradient
@@ -19,6 +22,6 @@ timing.py           seconds, alternating, and the growth of a process's peak
 graders.py          verify.py against another grader
 soups.py            verify.py on random token soups
 memory.py           what Qwen3-0.6B to 14B need, by counting
-statistics.py       means with intervals, and tests
+statistics.py       means with intervals, tests, power
 tables.py           lines of a table, and CSV files
 """

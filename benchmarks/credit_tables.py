@@ -96,8 +96,8 @@ def cell_texts(column: Column) -> dict[str, str]:
     known = {row: x for row, x in column.cells.items() if not np.isnan(x).any()}
     stars = dict.fromkeys(known, "")
     if column.null is not None and known:
-        adjusted = holm([p_value(values - column.null) for values in known.values()])
-        stars = {row: "*" if p < LEVEL else "" for row, p in zip(known, adjusted, strict=True)}
+        adjusted = holm({row: p_value(values - column.null) for row, values in known.items()})
+        stars = {row: "*" if p < LEVEL else "" for row, p in adjusted.items()}
 
     sign = "+" if column.null == 0 else ""
     texts = {}
