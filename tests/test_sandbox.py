@@ -108,7 +108,7 @@ def sandbox_processes(run: int | None = None) -> set[int]:
 
 def traces() -> list[str]:
     """What a program has left: files, System V IPC."""
-    places = ["/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/usr", "/work", "/root", ROOT]
+    places = ["/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/usr", ROOT]
     places += [Path.home(), Path.cwd(), Path(client.SERVER).parent]
     found = [str(place) for place in places if os.path.exists(os.path.join(place, MARK))]
     for kind in ("shm", "msg", "sem"):
