@@ -223,14 +223,19 @@ def as_array(numbers) -> np.ndarray:
 def leaderboard(
     yours, others: dict[str, float], unit: str, lowest_first: bool = False
 ) -> int | None:
-    """Print a table with your number in its place; the place is returned, None without a number.
+    """Print a table with your number in its place, and return the place; None without a number.
 
     unit: what the numbers are, as `cosine to the true gradient`.
     lowest_first: whether a smaller number is better.
     """
     rows = [(float(number), name) for name, number in others.items()]
     place = None
-    if yours is not None and yours is not ...:
+    remark = ""
+    if yours is None or yours is ...:
+        remark = "not yet"
+    elif np.isnan(float(yours)):
+        remark = "not allowed (NaN)"
+    else:
         rows.append((float(yours), "you"))
     rows.sort(reverse=not lowest_first)
 
@@ -239,8 +244,8 @@ def leaderboard(
         if name == "you":
             place = i
         print(f"{i:3d}.  {number:8.4f}  {name}")
-    if place is None:
-        print("  -   not yet   you")
+    if remark:
+        print(f"  -   {remark}   you")
     return place
 
 

@@ -161,6 +161,8 @@ def test_leaderboard_puts_your_number_in_its_place(capsys):
     assert helpers.leaderboard(0.4, others, "error", lowest_first=True) == 3
     assert helpers.leaderboard(None, others, "cosine") is None
     assert "not yet" in capsys.readouterr().out
+    assert helpers.leaderboard(float("nan"), others, "cosine") is None
+    assert "not allowed" in capsys.readouterr().out
 
 
 # ---- the blackboard ------------------------------------------------------------------------------
