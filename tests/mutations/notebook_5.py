@@ -63,12 +63,12 @@ MUTATIONS = [
     ),
     Mutation(
         old="side_centroids(tokens.kept, A, weights[name])",
-        new='side_centroids(tokens.kept, A, weights["dapo"])',
+        new='side_centroids(tokens.kept, A, weights["delta"])',
         breaks='assert abs(gap["grpo"]) < 1e-4',
     ),
     Mutation(
         old="by_length = float((tokens.length * graded.advantages).sum()",
-        new="by_length = float(graded.advantages.sum()",
+        new="by_length = float(tokens.length.sum()",
         breaks='assert abs(gap["dapo"] - by_length)',
     ),
     # Eqs. 10 and 11
