@@ -185,7 +185,8 @@ FONTS = rewritings(
     (BOLD + r"\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),  # a letter or number
     (rf"\\(?:{UPRIGHT}|mathbf|mathit)#\*?\s?\{{", r"\\text{"),
     (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),  # \mathrm{sin}
-    (rf"({TEXT})|(?<![a-zA-Z\\])({FUNCTION}|sqrt|pi|infty)#", command_outside_text),  # a bare sin
+    # a bare sin; but \frac lg is l/g
+    (rf"({TEXT})|(?<![a-zA-Z\\])(?<!\\frac )({FUNCTION}|sqrt|pi|infty)#", command_outside_text),
     (r"(\\text\{[^{}]{0,50}\^)\{(-?\d)\}", r"\1\2"),  # \text{cm^{2}}
     (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)(?:\s+|(?<!\.)\.))\}", r"\\text{\1\2}"),  # \text{ cm.}
     (r"\\text\{\}", " "),
@@ -295,7 +296,8 @@ UNITS = rewritings(
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
     (r"\\text\{\}", " "),
     (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
-    (r"\\text\{([^{}]*)\}\s?(\^)\s?\{?\s?(-?\d)\s?\}?", r"\\text{\1\2\3}"),  # \text{cm}^2
+    (r"\\text\{([^{}]*)\}\s?\^\s?(?:\{\s?(-?\d)\s?\}|(-?\d))", r"\\text{\1^\2\3}"),  # \text{cm}^2
+    (rf"(?<=[\d)}}])\s?\\frac\s?\{{({TEXT})\}}\s?\{{({TEXT})\}}", r"\1/\2"),
     (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),  # \text{m}/\text{s}
     (
         r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$",
