@@ -28,6 +28,7 @@ EXAMPLES = [
     ("spaces", "\\leftarrow\\pi \\, r", "\\leftarrow\\pi r"),
     ("fonts", "\\mathbf{v} + \\mathrm{m}", " v  + \\text{m}"),
     ("fonts", "\\operatorname{sin} 2 + cos 3", "\\sin  2 + \\cos  3"),
+    ("fonts", "\\sqrt{\\frac lg} + lg 2", "\\sqrt{\\frac lg} + \\lg  2"),
     ("fonts", "\\textbf{ yes. }\\text{}", "\\text{yes} "),
     ("fonts", "\\text{cos and sin}", "\\text{cos and sin}"),
     ("fonts", "\\mathrm{cm^{2}}", "\\text{cm^2}"),
@@ -45,6 +46,8 @@ EXAMPLES = [
     ("separators", "1, 2, ...", "1, 2, ..."),
     ("separators", "x>1 and x<5", "x>1  ∧  x<5"),
     ("unit_marks", "5 \\text{cm}^2", "5\\text{cm^2}"),
+    ("unit_marks", "9.8 \\frac{\\text{m}}{\\text{s}^{2}}", "9.8\\text{m/s^2}"),
+    ("unit_marks", "\\frac{1}{\\text{s}^2}", "\\frac{1}{\\text{s^2}}"),
     ("unit_marks", "5 square meters", "5\\text{square meters}"),
     ("unit_marks", "60 km/h, 5cm", "60\\text{km/h}, 5cm"),
     ("unit_marks", "6 m + 6m", "6 m + 6m"),  # a product of m
