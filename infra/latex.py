@@ -132,7 +132,7 @@ LAYOUT = rewritings(
         " ",
     ),
     (r"\\qquad#", r"\\quad "),  # which may stand for a comma: see `separators`
-    (r"(?<!\\)\\[,;:!> ()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
+    (r"(?<!\\)\\[,;:!>~\s()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
     (r"(?<!\\)\\$", " "),  # a single backslash at the end
 )
 GAP = re.compile(r"(?:[~\s]|(?<!\\)\$)+")

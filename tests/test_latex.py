@@ -99,7 +99,7 @@ FRAGMENTS = (
     " \\overline{ \\ge or and n \\quad \\, \\! \\left \\right \\mathrm{ cm m 1{,}234 1,000 1 ' \\in"
     " \\mathbb{R} \\degree ½ π ² million \\text{5 \\over \\mathbf{"
 )
-TOKENS = [*FRAGMENTS.split(), " "]
+TOKENS = [*FRAGMENTS.split(), " ", "~", "\n", "\\"]
 
 
 @pytest.mark.parametrize("group", latex.GROUPS)
