@@ -1,4 +1,4 @@
-r"""Rewritings of gold answers that keep their meaning; mutations.py has those that change it.
+r"""Rewritings of gold answers that keep their meaning; gold_mutations.py has those that change it.
 
 Every function takes a gold answer and returns a list of rewritten ones, empty where it does not
 apply. For which forms of golds a function is says test_verify_metamorphic.py.

@@ -6,7 +6,7 @@ import functools
 import json
 from pathlib import Path
 
-import mutations
+import gold_mutations
 import pytest
 import rewritings
 from golds import GOLDS, pairs_of_golds
@@ -133,12 +133,12 @@ CHANGED = [
 
 @pytest.mark.parametrize("name, forms", CHANGED)
 def test_reward_is_0_for_a_gold_whose_value_is_changed(name, forms):
-    credited = earned(getattr(mutations, name), forms)[1.0]
+    credited = earned(getattr(gold_mutations, name), forms)[1.0]
     assert not credited, f"{len(credited)} false credits: {credited[:20]}"
 
 
 def test_reward_is_0_for_a_response_that_does_not_settle_on_the_gold():
-    credited = earned(mutations.other_boxes, ALL, gold_to_response=str)[1.0]
+    credited = earned(gold_mutations.other_boxes, ALL, gold_to_response=str)[1.0]
     assert not credited, f"{len(credited)} false credits: {credited[:20]}"
 
 

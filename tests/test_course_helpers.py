@@ -1,0 +1,209 @@
+"""notebooks/helpers.py: what the course's notebooks draw, grade and calculate with."""
+
+import base64
+import re
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "notebooks"))
+
+import helpers
+
+from delta import delta_coefficients, margins, temperatures
+from grpo import side_centroids
+from infra.policy import Policy
+
+
+@pytest.fixture
+def displayed(monkeypatch):
+    """What is given to `display`: a list of (data, metadata)."""
+    seen = []
+
+    def display(data, metadata=None, raw=False):
+        assert raw
+        seen.append((data, metadata))
+
+    monkeypatch.setattr(helpers, "display", display)
+    return seen
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+
+
+def test_show_displays_a_png_with_its_alt_text_and_closes_the_figure(displayed):
+    fig, ax = plt.subplots()
+    helpers.show(fig, "a picture of nothing")
+    [(data, metadata)] = displayed
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert metadata == {"image/png": {"alt": "a picture of nothing"}}
+    assert not plt.fignum_exists(fig.number)
+
+
+def test_panels_draw_every_value_on_shared_axes(displayed):
+    drawn = []
+
+    def draw(ax, value):
+        ax.plot([0, value])
+        drawn.append((ax, value))
+
+    helpers.panels(draw, "γ", [1, 2, 5], "three lines", live=False)
+    axes, values = zip(*drawn, strict=True)
+    assert values == (1, 2, 5)
+    assert [ax.get_title() for ax in axes] == ["γ = 1", "γ = 2", "γ = 5"]
+    assert len({ax.get_ylim() for ax in axes}) == 1
+    assert len(displayed) == 1
+
+
+def test_panels_give_a_slider_where_one_is_wanted(displayed, monkeypatch):
+    calls = []
+    monkeypatch.setattr(helpers, "slider", lambda *arguments: calls.append(arguments))
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+
+    def draw(ax, value):
+        ax.plot([0, value])
+
+    helpers.panels(draw, "γ", [1, 2], "lines")
+    assert not calls
+    helpers.panels(draw, "γ", [1, 2], "lines", live=True)
+    assert calls == [(draw, "γ", [1, 2], "lines")]
+
+
+def test_slider_does_nothing_without_ipywidgets(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)  # an import of it fails
+    assert helpers.slider(None, "γ", [1, 2], "lines") is None
+
+
+# ---- coloured text -------------------------------------------------------------------------------
+
+
+def styles(shown):
+    """The style of every word of a credit_text."""
+    return re.findall(r'title="[^"]*" style="([^"]*)"', shown.data)
+
+
+def test_credit_text_tells_sign_and_strength_without_colour():
+    shown = helpers.credit_text(["a", "b", "c", "d"], [1.2, 1.1, 1.0, 0.8], "λ", "+", centre=1)
+    strong, weak, none, below = styles(shown)
+    assert "border-bottom:4px solid" in strong
+    assert "border-bottom:2px solid" in weak
+    assert "border" not in none
+    assert "border-bottom:4px dotted" in below
+
+
+def test_credit_text_escapes_words_and_breaks_lines_after_them():
+    shown = helpers.credit_text(["<eos>", "\n"], [0.0, 0.0], "a & b", "-")
+    assert "&lt;eos&gt;" in shown.data
+    assert "↵</span><br>" in shown.data
+    assert "(-) a &amp; b" in shown.data
+
+
+def test_credit_text_frames_the_marked_words_and_says_so():
+    words = ["a", "b"]
+    plain = helpers.credit_text(words, [0.5, 0.5], "t", "+")
+    marked = helpers.credit_text(words, [0.5, 0.5], "t", "+", [True, False], marked="decisive")
+    assert "outline" not in plain.data and "decisive" not in plain.data
+    assert ["outline" in style for style in styles(marked)] == [True, False]
+    assert ">decisive<" in marked.data
+
+
+def test_credit_text_takes_one_scale_for_several_texts():
+    shown = helpers.credit_text(["a"], [0.1], "t", "+", limit=0.4)
+    assert "border-bottom:1px" in styles(shown)[0]
+
+
+# ---- exercises -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[1.0, 2.0], torch.tensor([1.0, 2.0]), np.array([1, 2]), (1.00005, 2.0)],
+)
+def test_check_takes_numbers_of_any_kind(answer, capsys):
+    assert helpers.check(answer, torch.tensor([1.0, 2.0]), "look again") is True
+    assert capsys.readouterr().out == "right\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[1.0, 3.0], [1.0, float("nan")], 1.0, [[1.0, 2.0]], "two", [1.0, None], [[1.0], [1.0, 2.0]]],
+)
+def test_check_answers_a_wrong_answer_with_the_hint(answer, capsys):
+    assert helpers.check(answer, [1.0, 2.0], "look again") is False
+    out = capsys.readouterr().out
+    assert out.startswith("not right") and "look again" in out
+
+
+def test_check_names_a_wrong_shape(capsys):
+    helpers.check(torch.ones(3), torch.ones(2), "one for each side")
+    assert "shape (3,) where (2,) is expected" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stub", [None, ...])
+def test_check_of_an_unfilled_stub_is_neither_right_nor_wrong(stub, capsys):
+    assert helpers.check(stub, 1.0, "look again") is None
+    assert capsys.readouterr().out == "not yet\n"
+
+
+def test_check_of_a_truth_value():
+    assert helpers.check(True, True, "") is True
+    assert helpers.check(False, True, "") is False
+
+
+def test_leaderboard_puts_your_number_in_its_place(capsys):
+    others = {"DAPO": 0.1, "DelTA": 0.3}
+    assert helpers.leaderboard(0.2, others, "cosine") == 2
+    assert helpers.leaderboard(torch.tensor(0.4), others, "cosine") == 1
+    assert helpers.leaderboard(0.4, others, "error", lowest_first=True) == 3
+    assert helpers.leaderboard(None, others, "cosine") is None
+    assert "not yet" in capsys.readouterr().out
+    assert helpers.leaderboard(float("nan"), others, "cosine") is None
+    assert "not allowed" in capsys.readouterr().out
+
+
+# ---- the blackboard ------------------------------------------------------------------------------
+
+
+def test_blackboard_has_the_token_gradients_of_its_softmax():
+    board = helpers.blackboard()
+    logits = board.p.log().requires_grad_()
+    for x, v in zip(board.token, board.v, strict=True):
+        [gradient] = torch.autograd.grad(logits.log_softmax(0)[x], logits)
+        assert torch.allclose(gradient, v, atol=1e-6)
+
+
+def test_blackboard_has_the_round_numbers_of_the_course():
+    board = helpers.blackboard()
+    assert board.A.tolist() == [1.0, 1.0, -1.0, -1.0]
+    assert torch.allclose((board.A[:, None] * board.v).sum(0), torch.tensor([0.0, 1.0, -1.0]))
+
+    mu_pos, mu_neg, _, _ = side_centroids(board.v, board.A)
+    assert torch.allclose(mu_pos, torch.tensor([0.0, 0.25, -0.25]))
+    assert torch.allclose(mu_neg, -mu_pos)
+
+    delta = margins(board.v, board.A, mu_pos, mu_neg)
+    assert torch.allclose(delta, torch.tensor([0.0, 1.0, 0.0, 1.0]), atol=1e-6)
+    assert [float(gamma) for gamma in temperatures(delta, board.A)] == pytest.approx([0.5, 0.5])
+
+    lam = delta_coefficients(board.v, board.A, K=0)  # the middle, 1, and that of σ(2)
+    high = 0.8 + 0.4 * torch.tensor(2.0).sigmoid()
+    assert torch.allclose(lam / lam[0], torch.stack([torch.ones(()), high] * 2), atol=1e-5)
+
+
+# ---- the toy -------------------------------------------------------------------------------------
+
+
+def test_token_gradients_are_those_of_each_token_by_itself(base, batch):
+    lm, _ = base
+    some = batch.pick([0, 5])
+    gradients = helpers.token_gradients(lm, some)
+    logprob = Policy(lm).rows(some, torch.arange(2)).logprob
+    assert len(gradients) == len(logprob)
+    for i in (0, 3, len(logprob) - 1):
+        parts = torch.autograd.grad(logprob[i], list(lm.parameters()), retain_graph=True)
+        alone = torch.cat([part.flatten() for part in parts])
+        assert torch.allclose(gradients[i], alone, atol=1e-4 * float(alone.abs().max()))
