@@ -82,7 +82,7 @@ MUTATIONS = [
     Mutation(
         old="first_order += (w * (away @ d)) @ away / float(g)",
         new="first_order += 4 * (w * (away @ d)) @ away / float(g)",
-        breaks='assert name != "row (1-p)h" or (0.4',
+        breaks='assert name != "row (1-p)h" or (min(errors)',
     ),
     Mutation(
         old="shuffled.append(order.repeat_interleave(tokens.length))",
