@@ -528,7 +528,7 @@ TOY = {  # the defaults under --model toy
     "eval_data": "toy-held-out",
 }
 OF_CODE = {  # where those under --model toy-code differ
-    "steps": 80,
+    "steps": 100,
     "max_new_tokens": 32,
     "data": "toy-code",
     "eval_data": "toy-code-held-out",

@@ -20,7 +20,7 @@ from benchmarks.study_runs import MAIN, ROWS, SECONDARY, STUDY
 from benchmarks.tables import table_line
 from infra.errors import UserError
 
-GRID = (5e-5, 1e-4, 2e-4)
+GRID = (1e-4, 2e-4, 4e-4)
 PILOT_SEEDS = range(2)
 SECONDARY_PILOT_SEEDS = range(1)
 FIRST_SEED = 5  # of those that are counted

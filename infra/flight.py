@@ -21,6 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from statistics import mean
 
 import numpy as np
@@ -127,16 +128,17 @@ class Flight:
         """
         arriving = []
         widest = width(staying)
-        while self.waiting:
-            first = min(self.waiting, key=lambda response: response.new)
-            widest = max(widest, len(first))
+        for response in sorted(self.waiting, key=attrgetter("new")):  # equals keep their order
+            widest = max(widest, len(response))
             if not self.fits(len(staying) + len(arriving) + 1, widest):
                 break
-            self.waiting.remove(first)
-            arriving.append(first)
+            arriving.append(response)
 
             # Zeros, because others may go on past this response's limit.
-            first.uniforms = np.append(first.numbers(), np.zeros(self.chunk))
+            response.uniforms = np.append(response.numbers(), np.zeros(self.chunk))
+
+        gone = set(arriving)
+        self.waiting = deque(response for response in self.waiting if response not in gone)
         return arriving
 
     def fits(self, count: int, widest: int) -> bool:

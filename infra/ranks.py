@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from infra.errors import Stop, UserError
 
-GRACE = 10  # seconds in which torchrun ends the other ranks of one that has failed
+GRACE = 30  # seconds in which torchrun ends the other ranks of one that has failed
 NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
 GLOO_LIMIT = timedelta(days=7)  # of one between CPUs
 

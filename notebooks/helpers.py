@@ -25,7 +25,6 @@ from IPython.display import HTML, Code, display
 
 import toy
 from infra.packing import Rollouts
-from infra.policy import Policy
 
 # Okabe and Ito's colours: told apart also by those who see some colours alike.
 BLUE = "#0072B2"
@@ -68,8 +67,8 @@ def show(fig: plt.Figure, alt: str) -> None:
 def panels(draw: Callable, name: str, values: Sequence, alt: str, live: bool | None = None) -> None:
     """A row of small pictures, one for each value of a parameter, in the place of a slider.
 
-    draw: draw(ax, value) draws one panel, without its title.
-    name: of the parameter; a panel's title is `name = value`.
+    draw: draw(ax, value) draws one panel and names its axes; the title is set here.
+    name: of the parameter, for the titles `name = value`.
     live: whether a slider follows below the row. None: where ipywidgets is there and the notebook
         is open in Jupyter, and not run from a command line.
     """
@@ -78,6 +77,7 @@ def panels(draw: Callable, name: str, values: Sequence, alt: str, live: bool | N
     for ax, value in zip(axes[0], values, strict=True):
         draw(ax, value)
         ax.set_title(f"{name} = {value}")
+        ax.label_outer()
     show(fig, alt)
 
     if live is None:
@@ -223,14 +223,19 @@ def as_array(numbers) -> np.ndarray:
 def leaderboard(
     yours, others: dict[str, float], unit: str, lowest_first: bool = False
 ) -> int | None:
-    """Print a table with your number in its place; the place is returned, None without a number.
+    """Print a table with your number in its place, and return the place; None without a number.
 
     unit: what the numbers are, as `cosine to the true gradient`.
     lowest_first: whether a smaller number is better.
     """
     rows = [(float(number), name) for name, number in others.items()]
     place = None
-    if yours is not None and yours is not ...:
+    remark = ""
+    if yours is None or yours is ...:
+        remark = "not yet"
+    elif np.isnan(float(yours)):
+        remark = "not allowed (NaN)"
+    else:
         rows.append((float(yours), "you"))
     rows.sort(reverse=not lowest_first)
 
@@ -239,8 +244,8 @@ def leaderboard(
         if name == "you":
             place = i
         print(f"{i:3d}.  {number:8.4f}  {name}")
-    if place is None:
-        print("  -   not yet   you")
+    if remark:
+        print(f"  -   {remark}   you")
     return place
 
 
@@ -286,16 +291,21 @@ def source(function) -> Code:
 
 def token_gradients(lm, rollouts: Rollouts) -> torch.Tensor:
     """∇ log π of every response token by autograd, over all parameters: [N, D]."""
-    policy = Policy(lm)
     parameters = list(lm.parameters())
 
     gradients = []
     for i in range(len(rollouts)):  # one response at a time: autograd goes back through it alone
-        logprob = policy.rows(rollouts, torch.tensor([i])).logprob
-        for x in logprob:
-            parts = torch.autograd.grad(x, parameters, retain_graph=True)
-            gradients.append(torch.cat([part.flatten() for part in parts]))  # [D]
-    return torch.stack(gradients)
+        start = int(rollouts.prompt_length[i])
+        token = rollouts.response_ids(i)  # [T]
+        ids = rollouts.ids[i, : start + len(token)]
+        logits = lm(input_ids=ids[None], use_cache=False).logits[0, start - 1 : -1]  # [T, V]
+        logprob = logits.log_softmax(dim=1).gather(1, token[:, None])[:, 0]  # [T]
+
+        # Row t of the identity asks for the gradient of token t; all T go back at once.
+        every = torch.eye(len(token))
+        parts = torch.autograd.grad(logprob, parameters, every, is_grads_batched=True)
+        gradients.append(torch.cat([part.flatten(1) for part in parts], dim=1))  # [T, D]
+    return torch.cat(gradients)
 
 
 FRAME = ("=", "\n", "answer ", "\\boxed{", "}", "<eos>")

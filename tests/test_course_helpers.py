@@ -16,6 +16,7 @@ import helpers
 
 from delta import delta_coefficients, margins, temperatures
 from grpo import side_centroids
+from infra.policy import Policy
 
 
 @pytest.fixture
@@ -160,6 +161,8 @@ def test_leaderboard_puts_your_number_in_its_place(capsys):
     assert helpers.leaderboard(0.4, others, "error", lowest_first=True) == 3
     assert helpers.leaderboard(None, others, "cosine") is None
     assert "not yet" in capsys.readouterr().out
+    assert helpers.leaderboard(float("nan"), others, "cosine") is None
+    assert "not allowed" in capsys.readouterr().out
 
 
 # ---- the blackboard ------------------------------------------------------------------------------
@@ -189,3 +192,18 @@ def test_blackboard_has_the_round_numbers_of_the_course():
     lam = delta_coefficients(board.v, board.A, K=0)  # the middle, 1, and that of σ(2)
     high = 0.8 + 0.4 * torch.tensor(2.0).sigmoid()
     assert torch.allclose(lam / lam[0], torch.stack([torch.ones(()), high] * 2), atol=1e-5)
+
+
+# ---- the toy -------------------------------------------------------------------------------------
+
+
+def test_token_gradients_are_those_of_each_token_by_itself(base, batch):
+    lm, _ = base
+    some = batch.pick([0, 5])
+    gradients = helpers.token_gradients(lm, some)
+    logprob = Policy(lm).rows(some, torch.arange(2)).logprob
+    assert len(gradients) == len(logprob)
+    for i in (0, 3, len(logprob) - 1):
+        parts = torch.autograd.grad(logprob[i], list(lm.parameters()), retain_graph=True)
+        alone = torch.cat([part.flatten() for part in parts])
+        assert torch.allclose(gradients[i], alone, atol=1e-4 * float(alone.abs().max()))

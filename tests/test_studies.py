@@ -151,12 +151,13 @@ def test_another_base_model_is_the_one_that_trains(same_threads, monkeypatch):
 
 # ---- jobs and their CSV --------------------------------------------------------------------------
 
-BEST_RATE = {"dapo": 1e-4, "select bottom": 2e-4, "exact": 2.5e-5}  # the others: 1e-4
+LOWEST, MIDDLE, HIGHEST = GRID
+BEST_RATE = {"select bottom": HIGHEST, "exact": LOWEST / 2}  # the others: MIDDLE
 
 
 def made_up_run(job):
     """Row by row a little more reward; the best learning rates are above, the seeds alternate."""
-    distance = abs(math.log2(job.rate / BEST_RATE.get(job.row, 1e-4)))
+    distance = abs(math.log2(job.rate / BEST_RATE.get(job.row, MIDDLE)))
     reward = 0.5 + 0.01 * list(ROWS).index(job.row) + 0.004 * (job.seed % 2) - 0.05 * distance
     if job.row == "topk, fresh":
         reward += 0.2 + 0.002 * job.seed
@@ -242,6 +243,11 @@ def test_a_csv_of_something_else_is_refused(tmp_path, no_runs, monkeypatch):
 # ---- methods -------------------------------------------------------------------------------------
 
 
+def rates_of(lines, row):
+    """The learning rates that a row was run at."""
+    return {float(line["lr"]) for line in lines if line["row"] == row}
+
+
 def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkeypatch, capsys):
     path = tmp_path / "methods.csv"
     args = SimpleNamespace(csv=str(path), seeds=8)
@@ -252,22 +258,18 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     lines = read(path)
     of_dapo = [(float(x["lr"]), int(x["seed"])) for x in lines if x["row"] == "dapo"]
     assert of_dapo[:6] == [(rate, seed) for seed in (0, 1) for rate in GRID]
-    assert of_dapo[6:] == [(1e-4, seed) for seed in range(5, 13)]  # other rows use 5 to 10 again
+    assert of_dapo[6:] == [(MIDDLE, seed) for seed in range(5, 13)]  # other rows use 5 to 10 again
     # Two winners stood at an edge, one of them twice: their grids were widened, no other's.
-    assert {x["lr"] for x in lines if x["row"] == "exact"} == {
-        *map(str, GRID),
-        "2.5e-05",
-        "1.25e-05",
-    }
-    assert {x["lr"] for x in lines if x["row"] == "select bottom"} == {*map(str, GRID), "0.0004"}
-    assert {x["lr"] for x in lines if x["row"] == "select top"} == set(map(str, GRID))
+    assert rates_of(lines, "exact") == {*GRID, LOWEST / 2, LOWEST / 4}
+    assert rates_of(lines, "select bottom") == {*GRID, 2 * HIGHEST}
+    assert rates_of(lines, "select top") == set(GRID)
     main_pilot = 2 * (3 * len(MAIN) + 2)
     secondary_pilot = 3 * len(SECONDARY) + 1
     assert len(lines) == main_pilot + 8 * len(MAIN) + secondary_pilot + 6 * len(SECONDARY)
 
-    row = "| `--method dapo` | 22.95 | 0.0001 | 0.502 ± 0.002 | 0.750 ± 0.000 |"
+    row = "| `--method dapo` | 22.95 | 0.0002 | 0.502 ± 0.002 | 0.750 ± 0.000 |"
     assert f"| dapo {row}" in first
-    assert "| exact | `--proxy exact` | - | 2.5e-05 (of 1.25e-05 to 0.0002) |" in first
+    assert "| exact | `--proxy exact` | - | 5e-05 (of 2.5e-05 to 0.0004) |" in first
     assert "gained 0.500 ± 0.000" in first
     assert f"{len(lines)} runs, {len(lines)} minutes of one core, " in first
     assert path.with_suffix(".png").stat().st_size > 10_000
@@ -279,7 +281,7 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
         "top-K proxy: γ fresh, not lagged"
     ]
     assert fresh["difference"] == pytest.approx(0.21 + 0.002 * 8.5)
-    assert chosen(path) == ("topk, fresh", {name: BEST_RATE.get(name, 1e-4) for name in MAIN}, 8)
+    assert chosen(path) == ("topk, fresh", {name: BEST_RATE.get(name, MIDDLE) for name in MAIN}, 8)
 
     monkeypatch.setattr(study_jobs, "study_run", never)
     method_study.methods(args)
@@ -329,7 +331,7 @@ def test_the_other_studies_need_the_first(tmp_path, no_runs, monkeypatch):
 @pytest.mark.parametrize("study", [confirm_study, noise_study])
 def test_other_studies_take_the_best_row_at_its_rate(study, tmp_path, no_runs, monkeypatch, capsys):
     first_csv = tmp_path / "methods.csv"
-    rates = {name: BEST_RATE.get(name, 1e-4) for name in MAIN}
+    rates = {name: BEST_RATE.get(name, MIDDLE) for name in MAIN}
     jobs = [Job(STUDY, name, rates[name], seed) for name in MAIN for seed in (0, 1, 5, 6)]
     study_jobs.complete(jobs, {}, first_csv, "runs")
 
@@ -349,7 +351,7 @@ def test_other_studies_take_the_best_row_at_its_rate(study, tmp_path, no_runs, m
         assert path.with_suffix(".png").stat().st_size > 10_000
         assert "flipped 10 %: DAPO 0.50" in printed
     else:
-        assert "to be confirmed: topk, fresh, at 0.0001, the best on 2 seeds" in printed
+        assert f"to be confirmed: topk, fresh, at {MIDDLE:g}, the best on 2 seeds" in printed
         assert printed.count("| topk, fresh minus delta |") == len(study.PLACES)
     assert {x["row"] for x in lines} == rows
     assert len(lines) == len(rows) * 3 * len(study.PLACES)
