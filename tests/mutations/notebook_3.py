@@ -80,7 +80,7 @@ MUTATIONS = [
     Mutation(
         old="F.square().sum()) for F in full]",
         new="F.norm()) for F in full]",  # no share
-        breaks="assert 0.1 < min(in_head)",
+        breaks="assert min(in_head) > 0.1",
     ),
     # top-K
     Mutation(
