@@ -14,7 +14,8 @@ credit     which tokens the methods' weights single out on the toy, how near the
            results/credit.csv; compares with results/truth.csv where that is)
 truth      the true advantage of single tokens on the toy, by continuing from each prefix (half an
            hour)
-verify     verify.py against math_verify on labelled answers, and its slowest hostile inputs
+verify     verify.py against math_verify on labelled answers, on all pairs of golds, and its slowest
+           hostile inputs
 soups      verify.py on three million random token soups (--soups: fewer)
 memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
 plan       a step of 8B to 70B on 8 to 512 GPUs on paper: memory, bytes sent, seconds

@@ -384,13 +384,14 @@ class Judge:
 
 DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
 SIGNIFICANT = 6  # digits, from which on a decimal stands for an irrational number (rule 2)
+EXACTLY = Fraction(0)  # no tolerance
 
 
 def tolerance_of_prediction(text: str) -> Fraction:
     """One unit of the last of six significant digits or more; 0 if it is no such decimal."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
-        return Fraction(0)
+        return EXACTLY
     return Fraction(1, 10 ** len(decimal[2]))
 
 
@@ -398,7 +399,7 @@ def tolerance_of_gold(text: str) -> Fraction:
     """The same of a decimal with six digits or more behind the point."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal or len(decimal[2]) < SIGNIFICANT:
-        return Fraction(0)
+        return EXACTLY
     return tolerance_of_prediction(text)
 
 

@@ -2,8 +2,9 @@
 
 Times are those that this process had a core, whatever else the machine was doing.
 
-The two alternate in one run; then come verify.py's slowest hostile inputs. math_verify needs an
-environment of its own: pip install math-verify==0.9.0 numpy tqdm
+The two alternate in one run; then come verify.py on all pairs of gold answers that are not the
+same, and its slowest hostile inputs. math_verify needs an environment of its own:
+pip install math-verify==0.9.0 numpy tqdm
 """
 
 import functools
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from verify import reward
+from verify import is_equivalent, reward
 
 TESTS = Path(__file__).parent.parent / "tests"
 
@@ -41,6 +42,7 @@ def verify(args) -> None:
         print(f"\nverify.py is {ratio:.0f} times faster (median of the repetitions' ratios)")
 
     print_missed(pairs, verdicts["verify.py"])
+    print_credited_golds()
     print_slowest_hostile_inputs()
 
 
@@ -130,6 +132,17 @@ def print_missed(pairs: list[dict], verdicts: list[bool]) -> None:
         if pair["truth"] and not verdict:
             missed.append(f"{pair['response']} for {pair['gold']}")
     print("\nmissed by verify.py:", "; ".join(missed) or "none")
+
+
+def print_credited_golds() -> None:
+    """Every gold answer as the answer to every other question: none may earn anything."""
+    golds = runpy.run_path(str(TESTS / "golds.py"))
+    pairs = list(golds["pairs_of_golds"]())
+    credited = []
+    for prediction, gold in tqdm(pairs, desc="pairs of golds", disable=None):
+        if is_equivalent(prediction, gold):
+            credited.append(f"{prediction} for {gold}")
+    print(f"credited of {len(pairs):,} pairs of golds: {'; '.join(credited) or 'none'}")
 
 
 def print_slowest_hostile_inputs() -> None:

@@ -29,8 +29,8 @@ SMOOTH_POINTS = 8  # for expressions of one formula
 ENOUGH_POINTS = 10  # if more are hard to find, or the budget does not last
 FEWER_ATTEMPTS = 5  # if none was found, or ENOUGH_POINTS
 ATTEMPTS = 20  # for each point that is wanted
-POINT_BITS = 1 << 13  # of a rational number at a point, where a constant may have MAX_BITS
-POINT_MAGNITUDE = 200  # of an approximate one
+# Bits of a rational number at a point, where a constant may have MAX_BITS; magnitude of another.
+POINT_LIMITS = (1 << 13, 200)
 KEY_BITS = 64  # arguments of an unknown function that agree so far behind the point are the same
 ROUNDING = re.compile(r"\\lfloor|\\lceil")
 NEAR = Fraction(1, 2**60)  # ratios that agree so far are the same
@@ -173,16 +173,15 @@ class Evaluator:
         """Both values at a point, with the arithmetic that has bits enough to compare them."""
         bits = FIRST_BITS
         while True:
-            arithmetic = Arithmetic(bits)
-            if point is not None:
-                arithmetic = Arithmetic(bits, POINT_BITS, POINT_MAGNITUDE)
-            values = [self.value(expression, point, arithmetic) for expression in (a, b)]
-            if any(isinstance(value, Approximate) for value in values):
-                for value in values:
-                    arithmetic.record_digits(value)
+            arithmetic = Arithmetic(bits) if point is None else Arithmetic(bits, *POINT_LIMITS)
+            a_value = self.value(a, point, arithmetic)
+            b_value = self.value(b, point, arithmetic)
+            if isinstance(a_value, Approximate) or isinstance(b_value, Approximate):
+                arithmetic.record_digits(a_value)
+                arithmetic.record_digits(b_value)
             needed = bits_for(arithmetic.magnitude)
             if needed <= bits:
-                return *values, arithmetic
+                return a_value, b_value, arithmetic
             bits = needed
 
     def value(self, expression: Expression, point: int | None, arithmetic: Arithmetic):

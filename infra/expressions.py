@@ -310,6 +310,9 @@ class Reader:
                 raise Unreadable from None
             return
 
+        if token.isdecimal():
+            self.emit("number", 0, Fraction(int(token)))
+            return
         exponent = re.split("[eE]", token)[1:]
         if token == "." or (exponent and abs(int(exponent[0])) > MAX_EXPONENT):
             raise Unreadable

@@ -29,14 +29,15 @@ APPLIED = rf"(?:{FUNCTION})(?:\({ARGUMENT}\)|\[{ARGUMENT}\])"
 OPERATOR = rf"\\(?:det|deg|dim|arg|Re|Im)\s?{SINGLE}"
 DERIVATIVE = r"\\frac\s?\{\s?d(?:\^\d)?\s?[a-zA-Z]?\s?\}\s?\{\s?d\s?[a-z](?:\^\d)?\s?\}"
 
-# \angle ABC, |AB|, |z|, [ABC], \cos\theta, \sin A, A:B
+# \angle ABC, |AB|, |z|, [ABC], \cos\theta, \sin 2A, \tan\frac{A}{2}, A:B
 FIGURE = (
     r"m?\s?\\(?:angle|triangle|measuredangle|overline|widehat)\s?"
     r"(?:\{[^{}]{1,20}\}|(?:[A-Z]\s?){1,4}|\d)"
 )
 LENGTH = rf"(?:\||\\lvert|\\\|)\s?(?:{POINTS}|[A-Zabcuvwz])\s?(?:\||\\rvert|\\\|)"
 AREA = rf"\[\s?(?:\\triangle\s?)?{POINTS}\]"
-ANGLE = r"(?:[A-Z]|\\(?:alpha|beta|gamma|delta|theta|phi|varphi|angle\s?(?:[A-Z]\s?){1,3}))\s?"
+ONE_ANGLE = r"(?:[A-Z]|\\(?:alpha|beta|gamma|delta|theta|phi|varphi|angle\s?(?:[A-Z]\s?){1,3}))\s?"
+ANGLE = rf"(?:(?:\d\s?)?{ONE_ANGLE}|\\frac\s?\{{\s?{ONE_ANGLE}\}}\s?\{{\s?\d\s?\}}\s?)"
 TRIGONOMETRIC = rf"\\(?:sin|cos|tan|cot|sec|csc)\s?(?:\(\s?{ANGLE}\)|\{{\s?{ANGLE}\}}|{ANGLE})"
 RATIO = rf"(?:{SINGLE}|{POINTS})(?:\s?:\s?(?:{SINGLE}|{POINTS})){{1,4}}"
 QUANTITIES = (APPLIED, OPERATOR, DERIVATIVE, FIGURE, LENGTH, AREA, TRIGONOMETRIC, RATIO)

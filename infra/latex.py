@@ -100,6 +100,7 @@ SPELLINGS = {
 }
 SIGNS = {spelling: sign for sign, many in SPELLINGS.items() for spelling in many.split()}
 SIGN = re.compile(r"\\[a-zA-Z]+|\\.|\*\*|<=|>=|!=|[^\x00-\x7f]", re.DOTALL)
+CARET = re.compile(r"\^")
 RAISED = rewritings(
     (r"\^\s?(?:\\(?:circ|degree)#|\{\s?\\(?:circ|degree)#\s?\})\s?", r"\\degree "),
     (r"\^\s?(?:\{\s?('{1,3})\s?\}|('))", r"\1\2"),
@@ -109,7 +110,7 @@ RAISED = rewritings(
 def signs(text: str) -> str:
     r"""A sign is one character or one command: 2 \times π \leq x² is 2 * \pi ≤ x^2; $5 is 5."""
     text = SIGN.sub(one_sign, text)
-    return rewritten(text, RAISED)
+    return rewritten(text, RAISED, only_with=CARET)
 
 
 def one_sign(found: re.Match) -> str:
@@ -118,19 +119,23 @@ def one_sign(found: re.Match) -> str:
 
 # ---- spaces --------------------------------------------------------------------------------------
 
-SPACES = rewritings(
+BACKSLASH = re.compile(r"\\")
+LAYOUT = rewritings(
     (r"\\\\\s?\[\s?\d{1,3}\s?[a-z]{2}\s?\]", r"\\\\"),  # a new line \\[2pt]
     (r",\\!", "{,}"),  # 1,\!000
     (r"\\(?:left|[bB]igg?l)#\s?\|", r"\\lvert "),
     (r"\\(?:right|[bB]igg?r)#\s?\|", r"\\rvert "),
     (r"\\(?:left|right|middle|[bB]igg?[lrm]?)#\s?\.?", " "),
-    (r"\\(?:displaystyle|textstyle|limits|hfill|notag)#", " "),
-    (r"\\(?:[lL]arge|LARGE|[hH]uge|normalsize|small|bf|it|rm|sf|bfseries)#", " "),
+    (
+        r"\\(?:displaystyle|textstyle|limits|hfill|notag"
+        r"|[lL]arge|LARGE|[hH]uge|normalsize|small|bf|it|rm|sf|bfseries)#",
+        " ",
+    ),
     (r"\\qquad#", r"\\quad "),  # which may stand for a comma: see `separators`
-    (r"(?<!\\)\\[,;:!> ()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
-    (r"(?:[~\s]|(?<!\\)\$)+|(?<!\\)\\$", " "),
-    (r"^ | $", ""),
+    (r"(?<!\\)\\[,;:!>~\s()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
+    (r"(?<!\\)\\$", " "),  # a single backslash at the end
 )
+GAP = re.compile(r"(?:[~\s]|(?<!\\)\$)+")
 
 
 def spaces(text: str) -> str:
@@ -138,7 +143,8 @@ def spaces(text: str) -> str:
 
     Braces around the whole answer are nothing.
     """
-    text = rewritten(text, SPACES)
+    text = rewritten(text, LAYOUT, only_with=BACKSLASH)
+    text = GAP.sub(" ", text).strip()
     while text.startswith("{") and closing_brace(text, 1) == len(text) - 1:
         text = text[1:-1].strip()
     return text
@@ -171,12 +177,16 @@ def command_outside_text(found: re.Match) -> str:
 
 
 BOLD = r"\\(?:mathbf|mathit|boldsymbol|bm|vec)#\s?"
-TWO_LETTERS = re.compile("[a-zA-Z]{2}")
+FONT_OR_FUNCTION = re.compile(
+    r"\\(?:text|math|operatorname|emph|mbox|boldsymbol|bm|vec)"
+    rf"|(?<![a-zA-Z\\])(?:{FUNCTION}|sqrt|pi|infty)"
+)
 FONTS = rewritings(
     (BOLD + r"\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),  # a letter or number
     (rf"\\(?:{UPRIGHT}|mathbf|mathit)#\*?\s?\{{", r"\\text{"),
     (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),  # \mathrm{sin}
-    (rf"({TEXT})|(?<![a-zA-Z\\])({FUNCTION}|sqrt|pi|infty)#", command_outside_text),  # a bare sin
+    # a bare sin; but \frac lg is l/g
+    (rf"({TEXT})|(?<![a-zA-Z\\])(?<!\\frac )({FUNCTION}|sqrt|pi|infty)#", command_outside_text),
     (r"(\\text\{[^{}]{0,50}\^)\{(-?\d)\}", r"\1\2"),  # \text{cm^{2}}
     (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)(?:\s+|(?<!\.)\.))\}", r"\\text{\1\2}"),  # \text{ cm.}
     (r"\\text\{\}", " "),
@@ -185,7 +195,7 @@ FONTS = rewritings(
 
 def fonts(text: str) -> str:
     r"""\mathbf{v} is v; \mathrm{sin} and sin are \sin; all that is upright is a trimmed \text."""
-    return rewritten(text, FONTS, only_with=TWO_LETTERS)
+    return rewritten(text, FONTS, only_with=FONT_OR_FUNCTION)
 
 
 # ---- fractions -----------------------------------------------------------------------------------
@@ -226,6 +236,7 @@ JOINT = rewritings(
     (rf"({TEXT})|(?<![a-zA-Z\\])and#|\\(?:land|wedge)#", joint_outside_text),
 )
 INEQUALITY = re.compile(r"[<>≤≥]")
+SEPARATOR = re.compile(r"\\text|\\quad|and|or|,")
 SEPARATORS = rewritings(
     (r"\\text\{\s?[,;]?\s?(?:and|or)?\s?[,;]?\s?\}", ","),
     (rf"({TEXT})|(?<![a-zA-Z\\])(?:and|or)#", comma_outside_text),
@@ -233,6 +244,8 @@ SEPARATORS = rewritings(
     (r"\\quad#\s?(?=\\text|\(|\\quad|[,;])", " "),
     (r"(?<=[,;])\s?\\quad#", " "),
     (r",(?:\s?,)+", ","),
+)
+ENDS = rewritings(
     (r"^(?:[\s=:,]|\\quad#)+|(?:[\s,;:]|(?<!\.)\.|\\quad#)+$", ""),  # the three dots stay
 )
 
@@ -241,7 +254,8 @@ def separators(text: str) -> str:
     r"""Members have one comma between them: 1 \quad\text{and}\quad 2 is 1 , 2; none at the ends."""
     if INEQUALITY.search(text):
         text = rewritten(text, JOINT)
-    return rewritten(text, SEPARATORS)
+    text = rewritten(text, SEPARATORS, only_with=SEPARATOR)
+    return rewritten(text, ENDS)
 
 
 # ---- units ---------------------------------------------------------------------------------------
@@ -282,7 +296,8 @@ UNITS = rewritings(
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
     (r"\\text\{\}", " "),
     (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
-    (r"\\text\{([^{}]*)\}\s?(\^)\s?\{?\s?(-?\d)\s?\}?", r"\\text{\1\2\3}"),  # \text{cm}^2
+    (r"\\text\{([^{}]*)\}\s?\^\s?(?:\{\s?(-?\d)\s?\}|(-?\d))", r"\\text{\1^\2\3}"),  # \text{cm}^2
+    (rf"(?<=[\d)}}])\s?\\frac\s?\{{({TEXT})\}}\s?\{{({TEXT})\}}", r"\1/\2"),
     (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),  # \text{m}/\text{s}
     (
         r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$",

@@ -49,6 +49,8 @@ OPENING = "([{‹⟦"
 CLOSING = ")]}›⟧"
 BRACKETS = ("()", "[]", "(]", "[)", "‹›", "{}", "⟦⟧")
 RELATIONS = "<>≤≥"
+CONNECTIONS = ("∧", "≈", "=", RELATIONS, "≠", "∪", ":")  # the loosest first
+CONNECTED = re.compile(f"[{''.join(CONNECTIONS)}]")
 MIRRORED = {">": "<", "≥": "≤"}
 UPPER_SIGNS = str.maketrans("±∓", "+-")
 LOWER_SIGNS = str.maketrans("±∓", "-+")
@@ -99,12 +101,11 @@ def structure(text: str) -> Structure:
     if len(members) > 1:
         return Structure("list", members)
 
-    for kind in ("∧", "≈", "=", RELATIONS, "≠", "∪", ":"):
-        if not any(sign in text for sign in kind):
-            continue
-        sides = split(text, kind)
-        if len(sides) > 1:
-            return rising(sides) if kind == RELATIONS else Structure(kind, sides[::2])
+    if CONNECTED.search(text):
+        for kind in CONNECTIONS:
+            sides = split(text, kind)
+            if len(sides) > 1:
+                return rising(sides) if kind == RELATIONS else Structure(kind, sides[::2])
 
     quantity = QUANTITY.fullmatch(text) if text.endswith("}") else None
     if quantity:
@@ -118,16 +119,13 @@ def list_members(text: str) -> list[str]:
     """The members of "2, ±1" are 2, +1 and -1; the one member of any other text is that text."""
     members = []
     for item in split(text, ",;")[::2]:
-        upper = item.translate(UPPER_SIGNS)
-        lower = item.translate(LOWER_SIGNS)
-        if item.startswith("‹"):  # a set with ±1 is one set
+        has_signs = "±" in item or "∓" in item
+        if not has_signs or item.startswith("‹"):  # a set with ±1 is one set
             members.append(item)
         elif item.count("±") > 1 and "∓" not in item and not item.startswith("("):
             members.extend(independent_signs(item))
         else:
-            members.append(upper)
-            if lower != upper:
-                members.append(lower)
+            members.extend([item.translate(UPPER_SIGNS), item.translate(LOWER_SIGNS)])
     if not members:
         raise Unreadable
     return members

@@ -143,6 +143,7 @@ QUANTITIES = (
         "\\det A",
     ),
     *("\\angle ABC", "|AB|", "|z|", "[ABC]", "[\\triangle ABC]", "\\cos\\theta", "\\sin A", "A:B"),
+    *("\\sin 2A", "\\cos 2\\theta", "\\tan\\frac{A}{2}", "\\cos(3\\alpha)"),
     *("\\frac{dy}{dx}", "(x,y)", "\\overline{AB}"),
 )
 NO_LABELS = (
@@ -159,6 +160,8 @@ NO_LABELS = (
         "|x|",
         "|x-1|",
         "\\sin x",
+        "\\sin 2x",
+        "2\\sin A",
     ),
     *("\\sqrt{x}", "2+3", "", "x=5", "(1,2)", "a" * 200),
 )
