@@ -299,6 +299,9 @@ def test_the_servers_end_with_their_sandbox():
     assert not sandbox_processes() - before
 
 
+SERVER_AND_PROGRAM = 3  # processes: server, supervisor, program
+
+
 def test_nothing_survives_a_run_that_is_killed():
     script = (
         "from infra.sandbox.client import Limits, Sandbox\n"
@@ -311,13 +314,22 @@ def test_nothing_survives_a_run_that_is_killed():
     )
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout.readline() == "started\n"
-        assert len(sandbox_processes(run.pid)) >= 2
-        run.kill()
+        try:
+            assert run.stdout.readline() == "started\n"
+            assert within_30_seconds(lambda: len(sandbox_processes(run.pid)) == SERVER_AND_PROGRAM)
+        finally:
+            run.kill()  # else leaving the block would wait for it
+    assert within_30_seconds(lambda: not sandbox_processes(run.pid))
+
+
+def within_30_seconds(condition) -> bool:
+    """Whether it comes true in time."""
     deadline = time.monotonic() + 30
-    while sandbox_processes(run.pid) and time.monotonic() < deadline:
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.05)
-    assert not sandbox_processes(run.pid)
+    return True
 
 
 # ---- when the sandbox breaks ---------------------------------------------------------------------
