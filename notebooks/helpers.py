@@ -284,9 +284,17 @@ def blackboard() -> Blackboard:
 # ---- the toy -------------------------------------------------------------------------------------
 
 
-def source(function) -> Code:
-    """The code of a function of this repository."""
-    return Code(inspect.getsource(function), language="python")
+def source(function, start: str = "") -> Code:
+    """The code of a function of this repository.
+
+    start: text in the first line to show, so that what stands before it is left out.
+    """
+    code = inspect.getsource(function)
+    if start:
+        line = code.rindex("\n", 0, code.index(start)) + 1
+        names = ", ".join(inspect.signature(function).parameters)
+        code = f"def {function.__name__}({names}):\n    ...\n{code[line:]}"
+    return Code(code, language="python")
 
 
 def token_gradients(lm, rollouts: Rollouts) -> torch.Tensor:

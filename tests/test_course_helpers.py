@@ -207,3 +207,13 @@ def test_token_gradients_are_those_of_each_token_by_itself(base, batch):
         parts = torch.autograd.grad(logprob[i], list(lm.parameters()), retain_graph=True)
         alone = torch.cat([part.flatten() for part in parts])
         assert torch.allclose(gradients[i], alone, atol=1e-4 * float(alone.abs().max()))
+
+
+def test_source_shows_a_function_or_leaves_its_beginning_out():
+    assert helpers.source(side_centroids).data.startswith("def side_centroids(\n")
+    short = helpers.source(side_centroids, start="mu_pos, mu_neg = ").data.splitlines()
+    assert short[:2] == ["def side_centroids(v, advantage, weight):", "    ..."]
+    assert short[2].startswith("    mu_pos, mu_neg = ")
+    assert short[-1] == "    return mu_pos, mu_neg, mass[0], mass[1]"
+    with pytest.raises(ValueError):
+        helpers.source(side_centroids, start="no such line")

@@ -19,11 +19,10 @@ MUTATIONS = [
         new="last = s",  # a fresh temperature
         breaks="assert torch.allclose(delta_coefficients(board.v",
     ),
-    # margins
     Mutation(
-        old="direct = torch.where(pos, to_neg - to_pos, to_pos - to_neg)",
-        new="direct = torch.where(pos, to_neg - to_pos, to_neg - to_pos)",
-        breaks="assert worst < 1e-4",
+        old="w = s / (s + 0.5)",
+        new="w = 0.5",  # Eq. 7 without its scores
+        breaks="assert torch.allclose(delta_coefficients(board.v",
     ),
     # Eqs. 5 and 6
     Mutation(
@@ -46,17 +45,6 @@ MUTATIONS = [
         new="- np.exp(-2 * abs(x)) if x",
         breaks="assert max(cold) < 1e-12",
     ),
-    # Eq. 7
-    Mutation(
-        old="refined = centroids(v, A, alpha)\n\n\ndef misfit",
-        new="refined = centroids(v, A)\n\n\ndef misfit",
-        breaks="assert float(gradient.norm()) < 1e-4",
-    ),
-    Mutation(
-        old="total = float((alpha[side].double() * A[side].double().abs()).sum())",
-        new="total = float(A[side].double().abs().sum())",
-        breaks="assert abs(rise / (total",
-    ),
     # the lag
     Mutation(
         old="lagged = spread  # for the next margins",
@@ -73,31 +61,15 @@ MUTATIONS = [
         new="return delta[pos] / gamma_pos + 9, delta[neg] / gamma_neg + 9",
         breaks="assert max(abs(float(lag_pos.mean()))",
     ),
-    # why margins grow
-    Mutation(
-        old="exact += sign * (w * score) @ away / (w @ score)",
-        new="exact += (w * score) @ away / (w @ score)",
-        breaks="assert off_by < 1e-3",
-    ),
-    Mutation(
-        old="first_order += (w * (away @ d)) @ away / float(g)",
-        new="first_order += 4 * (w * (away @ d)) @ away / float(g)",
-        breaks='assert name != "row (1-p)h" or (min(errors)',
-    ),
     Mutation(
         old="shuffled.append(order.repeat_interleave(tokens.length))",
         new="shuffled.append(A)",  # nothing shuffled
-        breaks='assert name != "row (1-p)h" or np.median',
-    ),
-    Mutation(
-        old="eigenvectors[:, -1]",
-        new="eigenvectors[:, 0]",
-        breaks="assert turned[1] > 0.8",
+        breaks='assert name != "row (1-p)h" or middle',
     ),
     # Eq. 8
     Mutation(
-        old="J = (lam * s).sum() / lam.sum()",
-        new="J = (lam * s).sum() / (N * lam.max())",
+        old="J = (lam * term).sum() / lam.sum()",
+        new="J = (lam * term).sum() / (N * lam.max())",
         breaks="assert error < 1e-3",
     ),
     Mutation(
@@ -111,13 +83,24 @@ MUTATIONS = [
         breaks="assert torch.allclose(delta_coefficients(v, A, lam_min=8",
     ),
     Mutation(
-        old='scaled = update["lagged"] * float(lam.mean())',
-        new='scaled = update["lagged"] * float(lam.max())',
-        breaks='assert torch.allclose(update["lagged, λ / N"]',
+        old='"DelTA": lam_bar,',
+        new='"DelTA": equal_sides(range_map, story["lagged"][1][2], A, 0.8, 1.2),',
+        breaks='assert mass["DelTA"][1] > 1.05',
+    ),
+    # why margins grow
+    Mutation(
+        old="exact += sign * (w * score) @ away / (w @ score)",
+        new="exact += (w * score) @ away / (w @ score)",
+        breaks="assert off_by < 1e-3",
     ),
     Mutation(
-        old='"lagged": lam_bar,',
-        new='"lagged": equal_sides(range_map, story["lagged"][1][2], A, 0.8, 1.2),',
-        breaks='assert mass["lagged"][1] > 1.05',
+        old="first_order += (w * (away @ d)) @ away / float(g)",
+        new="first_order += 4 * (w * (away @ d)) @ away / float(g)",
+        breaks='assert name != "row (1-p)h" or (min(errors)',
+    ),
+    Mutation(
+        old="eigenvectors[:, -1]",
+        new="eigenvectors[:, 0]",
+        breaks="assert abs(cosines[0, 1]) > 0.8",
     ),
 ]
