@@ -12,12 +12,12 @@ of the next token that is not so sure.
 
 results/truth.csv has a line for each token: its base, response and position, the token, whether
 toy.decisive marks it, 1 - p, V before it, Q - V and its standard error, the response's reward.
-Half an hour on two cores.
+Bases that are in it are not measured again. Half an hour on two cores.
 """
 
 import csv
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -43,14 +43,18 @@ LIMIT = 112  # tokens of a response, and of a continuation
 def truth(args) -> list[dict]:
     """Fill --csv and print what it says of `toy.decisive`."""
     torch.set_num_threads(1)  # a base that is built depends on their number
-    lines = []
+    path = Path(args.csv)
+    lines = read_truth(path) if path.exists() else []
+    measured = {line["base"] for line in lines}
     for seed in BUILD_SEEDS:
+        if seed in measured:
+            continue
         folder = toy.base_folder(k=K, noise=NOISE, seed=seed)
         with ProcessPoolExecutor(2) as pool:
             parts = pool.map(partial(branched, folder, seed), range(PROMPTS * GROUP))
             for part in tqdm(parts, total=PROMPTS * GROUP, desc=f"base {seed}", disable=None):
                 lines += part
-        write_csv(Path(args.csv), lines)  # what there is so far
+        write_csv(path, lines)
     print_agreement(lines)
     return lines
 
@@ -60,11 +64,17 @@ def batch_of(lm, tokenizer, seed: int) -> GradedBatch:
     return batch(lm, tokenizer, toy.problems(PROMPTS, seed=4000 + seed, k=K), GROUP, seed, LIMIT)
 
 
+@cache
+def base_and_batch(folder: Path, seed: int):
+    """(model, tokenizer, batch_of them): once in each process."""
+    lm, tokenizer = toy.load_base(folder)
+    return lm, tokenizer, batch_of(lm, tokenizer, seed)
+
+
 def branched(folder: Path, seed: int, index: int) -> list[dict]:
     """The lines of one response to the problems of a base."""
     torch.set_num_threads(1)
-    lm, tokenizer = toy.load_base(folder)
-    graded = batch_of(lm, tokenizer, seed)
+    lm, tokenizer, graded = base_and_batch(folder, seed)
     first = int(graded.tokens.length[:index].sum())
     rows = slice(first, first + int(graded.tokens.length[index]))
 
