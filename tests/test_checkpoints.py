@@ -183,7 +183,17 @@ def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--save-every", "7"], ["--rollout-rows", "5"], ["--recompute"], ["--steps", "9"]]
+    "flags",
+    [
+        ["--save-every", "7"],
+        ["--rollout-rows", "5"],
+        ["--recompute"],
+        ["--steps", "9"],
+        ["--micro-batch-tokens", "300"],  # what running out of memory advises
+        ["--no-packing"],
+        ["--compile"],
+        ["--proxy-budget-gb", "1"],
+    ],
 )
 def test_open_run_allows_flags_that_change_no_number(flags, two_steps):
     command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps), *flags]
