@@ -7,6 +7,7 @@ answer: infra/code_problems.py.
 """
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -32,6 +33,7 @@ from infra.tables import LOCAL, read_table
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
+THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 1,000
 TOY_SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
@@ -237,7 +239,7 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
     question = cells.get(source.problem_column)
     answer = cells.get(source.answer_column)
     if isinstance(answer, list) and all(isinstance(each, str) for each in answer):
-        answer = ", ".join(answer)
+        answer = joined_members(answer, f"{where} {source.answer_column}")
     chat = {}
     if is_chat(question):
         chat = {"chat": question}
@@ -247,6 +249,42 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
     if has_tests(source, cells):
         return problem | {"tests": checked_tests(cells["tests"], f"{where} tests")}
     return problem | {"answer": checked_text(answer, f"{where} {source.answer_column}")}
+
+
+def joined_members(members: list[str], where: str) -> str:
+    """The members of a list answer, as the one text that verify.py splits at its commas.
+
+    Commas between thousands are left out. Raises UserError for a member with any other comma
+    outside brackets: it would be two.
+    """
+    if len(members) == 1:
+        return members[0]
+    plain = [without_thousands(member) for member in members]
+    for member in plain:
+        if has_bare_comma(member):
+            raise UserError(
+                f"{where}, holds the member {member}: a comma separates members, so write it "
+                "without one, or in brackets"
+            )
+    return ", ".join(plain)
+
+
+def without_thousands(text: str) -> str:
+    """1,000 as 1000; as it is where there are brackets, for (1,200) may be a point."""
+    if any(bracket in text for bracket in "([{"):
+        return text
+    return THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+
+
+def has_bare_comma(text: str) -> bool:
+    """Whether a comma stands outside all brackets."""
+    depth = 0
+    for character in text:
+        depth += character in "([{"
+        depth -= character in ")]}"
+        if character == "," and depth <= 0:
+            return True
+    return False
 
 
 def is_chat(value) -> bool:

@@ -54,6 +54,10 @@ REFUSED = {
         b'{"problem": "1", "answer": [1, 2]}\n',
         "{path}, row 1, column answer, holds a list",
     ),
+    "comma.json": (
+        b'[{"problem": "1", "answer": ["(1, 2)", "x=1, y=2"]}]',
+        "{path}, row 1, column answer, holds the member x=1, y=2: a comma separates members",
+    ),
     "bool.json": (b'[{"problem": "1", "answer": true}]', "row 1, column answer, holds a bool"),
     "columns.csv": (b"question,answer\n1,2\n", "no column problem (it has question, answer)"),
 }
@@ -130,6 +134,20 @@ def test_a_list_of_texts_is_a_list_answer(name, tmp_path):
     assert reward("\\boxed{1, 0.5}", two["answer"]) == 1
     assert reward("\\boxed{1}", two["answer"]) == 0
     assert one["answer"] == "7"
+
+
+def test_commas_inside_a_member_of_a_list_answer_make_no_further_members(tmp_path):
+    rows = [
+        {"problem": "1", "answer": ["1,000", "-2,000,000", "2"]},
+        {"problem": "2", "answer": ["(1,200)", "3"]},
+        {"problem": "3", "answer": ["x=1, y=2"]},  # one text is no list
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    thousands, pair, one = load_problems(str(tmp_path / "a.json"))
+    assert reward("\\boxed{1000, -2000000, 2}", thousands["answer"]) == 1
+    assert reward("\\boxed{1, 0, -2, 0, 0, 2}", thousands["answer"]) == 0
+    assert reward("\\boxed{(1, 200), 3}", pair["answer"]) == 1
+    assert one["answer"] == "x=1, y=2"
 
 
 CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3=?"}]
