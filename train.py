@@ -145,6 +145,7 @@ def train_step(run: "Run", step: int) -> None:
     look_for_signals(run)
     tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
     if cfg.importance_cap:
+        check_sampled(tokens)
         tokens.importance = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)
     tokens.current = tokens.logprob  # θ is θ_old; for methods that follow the policy
     tokens.problems = problems
@@ -363,6 +364,16 @@ def prepare(cfg: "Config") -> Run:
         held_out_prompts=held_out_prompts,
         dropped=loaded - len(problems) - len(held_out),
     )
+
+
+def check_sampled(tokens: TokenBatch) -> None:
+    """Raise UserError where the sampler does not say how likely a token was."""
+    silent = int(tokens.sampled.isnan().sum())
+    if silent:
+        raise UserError(
+            f"--importance-cap: the sampler gave no log-probability of {silent} of "
+            f"{len(tokens.sampled)} tokens: have it give them, or drop the flag"
+        )
 
 
 def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> None:

@@ -3,7 +3,6 @@
 import json
 import sys
 
-import numpy as np
 import pytest
 import torch
 from conftest import ROOT
@@ -12,6 +11,7 @@ from toy_runs import small_config
 import evaluate
 import toy
 import train
+from infra.errors import UserError
 from infra.problems import encode_prompts
 
 README = (ROOT / "README.md").read_text()
@@ -48,7 +48,7 @@ def plug_in(monkeypatch):
         section = README.split("### A serving engine instead of `generate`")[1]
         code = section.split("```python\n")[1].split("```")[0]
         monkeypatch.setattr(sys.modules["rollout"], "generate", None)  # put back at the end
-        exec(compile(code, "README.md", "exec"), {"engine": engine, "np": np})
+        exec(compile(code, "README.md", "exec"), {"engine": engine})
 
     return put
 
@@ -72,6 +72,16 @@ def test_training_and_its_evaluation_sample_from_an_engine(tmp_path, plug_in):
     first, second = (weights["lm_head.weight"] for weights in engine.loaded)
     assert torch.equal(first, before)  # θ_old of each step
     assert not torch.equal(second, before)
+
+
+def test_an_importance_cap_needs_an_engine_that_says_how_likely_its_tokens_were(tmp_path, plug_in):
+    run = train.prepare(small_config(tmp_path, "--importance-cap", "2", steps=1))
+    plug_in(StubEngine(run.tokenizer, run.problems, run.prompts))
+    try:
+        with pytest.raises(UserError, match="--importance-cap: the sampler gave no log-prob"):
+            train.train_step(run, 1)
+    finally:
+        train.unlock(tmp_path)
 
 
 def test_an_evaluation_samples_from_an_engine(tmp_path, base, plug_in):
