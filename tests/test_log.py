@@ -73,6 +73,14 @@ def test_mismatch_with_a_sampler_that_does_not_tell_is_no_metric():
     assert mismatch(torch.zeros(3), torch.full((3,), torch.nan)) == {}
 
 
+def test_mismatch_leaves_out_the_tokens_of_which_the_sampler_does_not_tell():
+    scored = torch.tensor([-1.0, -2.0, -3.0])
+    sampled = torch.tensor([-1.5, torch.nan, -3.0])
+    found = mismatch(scored, sampled)
+    assert found == mismatch(scored[[0, 2]], sampled[[0, 2]])
+    assert found["mismatch"] == 0.25
+
+
 def test_pace_takes_the_time_left_from_the_last_twenty_steps():
     run = SimpleNamespace(cfg=SimpleNamespace(prompts=2, group_size=4, steps=130), seconds=[])
     run.seconds += [1000.0] * 5 + [2.0] * 19
