@@ -77,9 +77,10 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
     """How far the sampler's law is from the scored one: metrics of a step, in nats.
 
     logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and as the sampler says;
-    tokens of which it does not say are left out, and without any there are no metrics. The KL divergence of the sampler from the scored policy
-    is estimated by the mean of r - 1 - log r, r = π_score / π_sampler (Schulman 2020,
-    "Approximating KL divergence"): unbiased, and no term is negative.
+    tokens of which it does not say are left out, and without any other there are no metrics. The KL
+    divergence of the sampler from the scored policy is estimated by the mean of r - 1 - log r,
+    r = π_score / π_sampler (Schulman 2020, "Approximating KL divergence"): unbiased, and no term is
+    negative.
     """
     told = ~sampled.isnan()
     if not told.any():
