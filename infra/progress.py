@@ -5,7 +5,7 @@ import time
 
 from tqdm import tqdm
 
-from infra.ranks import rank_and_world
+from infra.ranks import speaks
 
 QUIET = 60  # seconds between two lines
 
@@ -24,8 +24,7 @@ class Progress:
         self.started = time.monotonic()
         self.next_line = self.started + QUIET
 
-        rank, _ = rank_and_world()
-        self.silent = rank > 0
+        self.silent = not speaks()
         self.bar = None
         if not self.silent and sys.stderr.isatty():
             self.bar = tqdm(total=total, desc=stage, unit=" tokens", leave=False, delay=1)
