@@ -155,7 +155,7 @@ def load_problems(
 
     Local files end in .jsonl, .json, .csv or .parquet. The toy's sets are `toy`, which depends on
     the seed, and `toy-held-out`, which does not. Empty and repeated problems are dropped, and
-    counted in a printed line.
+    counted in a line of the first rank.
 
     Raises UserError for a set that is not there or cannot be read, a missing column, a cell that is
     no text or number, or no problem left.
@@ -182,7 +182,7 @@ def load_problems(
 
     found = [read_problem(name, source, row, index) for index, row in enumerate(rows)]
     problems = without_gaps_and_repeats(found)
-    if len(problems) < len(found):
+    if len(problems) < len(found) and speaks():
         print(
             f"{name}: {len(found) - len(problems)} of {len(found)} problems dropped: "
             "empty, without an answer or tests, or repeated"

@@ -61,6 +61,12 @@ def test_load_problems_drops_and_counts_the_empty_and_the_repeated(tmp_path, cap
     assert "3 of 5 problems dropped" in capsys.readouterr().out
 
 
+def test_what_load_problems_drops_is_said_by_the_first_rank(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    assert load_problems(write(tmp_path / "a.jsonl", [*PROBLEMS, *PROBLEMS])) == PROBLEMS
+    assert capsys.readouterr().out == ""
+
+
 def test_load_problems_a_problem_without_an_answer_does_not_hide_one_with(tmp_path):
     table = [{"problem": "1+1?", "answer": None}, *PROBLEMS]
     assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
