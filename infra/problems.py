@@ -169,6 +169,12 @@ def load_problems(
     if name == "toy-code-held-out":
         return toy.code_task.problems(256, seed=1)
 
+    if not name:
+        raise UserError(
+            f"--data is empty: name a known set ({', '.join(SOURCES)}), a local file "
+            f"({', '.join(LOCAL)}) or a hub id"
+        )
+
     source = SOURCES.get(name)
     if source is None:
         source = Source(name, problem_column=problem_column, answer_column=answer_column)

@@ -762,6 +762,7 @@ USER_ERRORS = [
     (["--delta-variant", "random", "--proxy", "topk"], "uses no proxy"),
     # not there, not readable, not writable
     (["--model", "/no/such/folder", "--data", "toy", "--eval-data", ""], "/no/such/folder"),
+    (["--data", ""], "--data is empty"),
     (["--data", "/no/such.jsonl"], "/no/such.jsonl"),
     (["--eval-data", "/no/such.csv"], "/no/such.csv"),
     (["--output-dir", "/dev/null/run"], "/dev/null/run"),
