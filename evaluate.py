@@ -34,7 +34,15 @@ from torch import distributed as dist
 from infra.architecture import refuse_length
 from infra.choices import choice
 from infra.errors import UserError
-from infra.files import append_line, read_json, read_lines, write_aside, write_lines
+from infra.files import (
+    append_line,
+    check_kinds,
+    damaged,
+    read_json,
+    read_lines,
+    write_aside,
+    write_lines,
+)
 from infra.flags import (
     AtLeastOne,
     Parser,
@@ -493,13 +501,20 @@ def paired_bootstrap(
 
 
 def read_scores(folder: str) -> dict:
-    """What `run` wrote to an output folder. Raises UserError if it wrote nothing there."""
+    """What `run` wrote to an output folder. Raises UserError if it is not there, or damaged."""
     path = Path(folder) / "scores.json"
     if not path.exists():
         raise UserError(
             f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first"
         )
-    return read_json(path, "benchmarks")
+    scores = read_json(path, benchmarks=dict)
+    for name, result in scores["benchmarks"].items():
+        where = f"{path}, {name},"
+        check_kinds(result, where, problems=int, repetitions=list, by_problem=list)
+        accuracies = result["repetitions"] + result["by_problem"]
+        if not all(isinstance(accuracy, float | int) for accuracy in accuracies):
+            raise UserError(damaged(where, "an accuracy is no number"))
+    return scores
 
 
 def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:

@@ -35,8 +35,8 @@ def read_run(folder: Path) -> tuple[dict, list[dict]]:
     """(settings that make it another run, metrics). Raises UserError where there is no run."""
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} holds no run of train.py: it has no config.json")
-    config = read_json(folder / "config.json", "method", "seed")
-    metrics = read_lines(folder / "metrics.jsonl", "step")
+    config = read_json(folder / "config.json", method=str, seed=int)
+    metrics = read_lines(folder / "metrics.jsonl", step=int)
     if not metrics:
         raise UserError(f"{folder} has no metrics yet: wait for its first step")
     settings = {name: value for name, value in config.items() if name not in MAY_CHANGE}

@@ -122,7 +122,7 @@ def begin_writing(cfg, state: RunState) -> None:
     kept = {"metrics.jsonl": [], "samples.jsonl": []}
     if state.step > 0:
         for name, last in (("metrics.jsonl", logged), ("samples.jsonl", state.step)):
-            rows = read_lines(folder / name, "step")
+            rows = read_lines(folder / name, step=int)
             kept[name] = [row for row in rows if row["step"] <= last]
 
     write_aside(folder / "config.json", json.dumps(asdict(cfg), indent=1) + "\n")

@@ -28,34 +28,46 @@ def write_lines(path: Path, rows: list[dict]) -> None:
     write_aside(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def read_json(path: Path, *keys: str) -> dict:
-    """The dictionary in a .json file. Raises UserError where it is none or lacks one of `keys`."""
-    return parsed(path.read_bytes(), str(path), keys)
+def read_json(path: Path, **kinds: type) -> dict:
+    """The dictionary in a .json file; `kinds` are the keys that it needs, and their types.
+
+    Raises UserError where it is no dictionary, or lacks one of them, or has it of another type.
+    """
+    return parsed(path.read_bytes(), str(path), kinds)
 
 
-def read_lines(path: Path, *keys: str) -> list[dict]:
+def read_lines(path: Path, **kinds: type) -> list[dict]:
     """The rows of a .jsonl file, none without a file; a last line that a kill cut off is no row.
 
-    Raises UserError, with the line's number, where one is no dictionary or lacks one of `keys`.
+    kinds: the keys that each row needs, and their types. Raises UserError, with the line's number,
+    as `read_json`.
     """
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")[:-1]
-    return [parsed(line, f"{path}, line {i},", keys) for i, line in enumerate(lines, start=1)]
+    return [parsed(line, f"{path}, line {i},", kinds) for i, line in enumerate(lines, start=1)]
 
 
-def parsed(content: bytes, where: str, keys: tuple[str, ...]) -> dict:
+def parsed(content: bytes, where: str, kinds: dict[str, type]) -> dict:
     """The dictionary that `content` spells. Raises UserError."""
     try:
         row = json.loads(content.decode())
-    except ValueError as error:  # no JSON, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8, or nested without end
         raise UserError(damaged(where, str(error))) from error
+    check_kinds(row, where, **kinds)
+    return row
+
+
+def check_kinds(row, where: str, **kinds: type) -> None:
+    """Raise UserError where a row is no dictionary with these keys of these types."""
     if not isinstance(row, dict):
         raise UserError(damaged(where, "no dictionary"))
-    missing = [key for key in keys if key not in row]
-    if missing:
-        raise UserError(damaged(where, f"no {missing[0]}"))
-    return row
+    for key, kind in kinds.items():
+        if key not in row:
+            raise UserError(damaged(where, f"no {key}"))
+        if not isinstance(row[key], kind):
+            found = type(row[key]).__name__
+            raise UserError(damaged(where, f"{key} is of type {found}, not {kind.__name__}"))
 
 
 def damaged(where: str, reason: str) -> str:

@@ -116,7 +116,7 @@ def identify_run(folder: Path, data: dict[str, str]) -> str:
     path = folder / RUN_FILE
     known = {"id": uuid.uuid4().hex, "data": data}
     if path.exists():
-        known = read_json(path, "id", "data")
+        known = read_json(path, id=str, data=dict)
     changed = [name for name in data if known["data"].get(name) != data[name]]
     if changed:
         raise UserError(
@@ -144,7 +144,7 @@ def check_places(model: Path, folder: Path) -> None:
 def marked_by(folder: Path) -> str | None:
     """The id of the run that exported the model in `folder`."""
     path = folder / MARK_FILE
-    return read_json(path, "id")["id"] if path.exists() else None
+    return read_json(path, id=str)["id"] if path.exists() else None
 
 
 def mark(folder: Path, run_id: str) -> None:

@@ -18,7 +18,7 @@ def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
     """(problem, sample) -> response, from the files of all ranks of all runs in `folder`."""
     saved = {}
     for path in sorted(folder.glob("responses-*.jsonl")):
-        for row in read_lines(path, "problem", "sample", "response"):
+        for row in read_lines(path, problem=int, sample=int, response=str):
             saved[row["problem"], row["sample"]] = row["response"]
     return saved
 
@@ -79,7 +79,7 @@ def check_fingerprint(folder: Path, wanted: dict, regrade: bool, rank: int) -> N
             write_aside(path, json.dumps(wanted, indent=1) + "\n")
         return
 
-    known = read_json(path, *wanted)
+    known = read_json(path, flags=dict, model=dict, problems=str)
     changed = []
     if known["problems"] != wanted["problems"]:
         changed.append("other problems")

@@ -466,6 +466,8 @@ def test_responses_of_unknown_origin_are_not_graded(more, saved, tmp_path, capsy
         (b"\xff\n", "is damaged"),
         (b"\0\0\n", "is damaged"),
         (b'{"problem": 0}\n', "is damaged (no sample)"),
+        (b'{"problem": [1], "sample": 0, "response": ""}\n', "is damaged (problem is of type list"),
+        (b'{"problem": 1, "sample": 0, "response": 5}\n', "is damaged (response is of type int"),
     ],
 )
 def test_garbage_among_the_responses_is_named(damage, message, saved, tmp_path, capsys):
@@ -474,6 +476,14 @@ def test_garbage_among_the_responses_is_named(damage, message, saved, tmp_path, 
     path.write_bytes(path.read_bytes() + damage)
     said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
     assert f"{path}, line 19, {message}" in said
+
+
+def test_a_fingerprint_of_other_types_is_named(saved, tmp_path, capsys):
+    path = tmp_path / BENCH / "fingerprint.json"
+    path.parent.mkdir()
+    path.write_text('{"flags": 1, "model": {}, "problems": ""}')
+    said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
+    assert f"{path} is damaged (flags is of type int" in said
 
 
 def test_two_benchmarks_of_one_stem_have_two_folders(saved, tmp_path):
@@ -519,11 +529,22 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
     assert said == "evaluate.py: stopped by Ctrl-C: the same command continues\n"
 
 
-@pytest.mark.parametrize("content", ["garbage", "[]", "{}"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "garbage",
+        "[]",
+        "{}",
+        '{"benchmarks": []}',
+        '{"benchmarks": {"a": 1}}',
+        '{"benchmarks": {"a": {"problems": 1, "repetitions": ["x"], "by_problem": [1]}}}',
+    ],
+)
 def test_compare_names_damaged_scores(content, tmp_path, capsys):
     (tmp_path / "scores.json").write_text(content)
     said = refusal(evaluate.main, ["compare", tmp_path, tmp_path], capsys)
-    assert f"{tmp_path / 'scores.json'} is damaged" in said
+    assert f"{tmp_path / 'scores.json'}" in said
+    assert "is damaged" in said
 
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):

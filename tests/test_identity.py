@@ -157,6 +157,8 @@ def test_a_run_gives_up_its_lock(tmp_path):
         ("metrics.jsonl", b"\xff\xfe\n", "metrics.jsonl, line 4, is damaged"),
         ("metrics.jsonl", b"[1]\n", "metrics.jsonl, line 4, is damaged (no dictionary)"),
         ("metrics.jsonl", b"{}\n", "metrics.jsonl, line 4, is damaged (no step)"),
+        ("metrics.jsonl", b'{"step": "x"}\n', "line 4, is damaged (step is of type str, not int)"),
+        ("metrics.jsonl", b"[" * 100_000 + b"\n", "metrics.jsonl, line 4, is damaged"),
         ("samples.jsonl", b"garbage\n", "is damaged"),
         ("config.json", b"garbage", "config.json is damaged"),
         ("run.json", b"garbage", "run.json is damaged"),
@@ -168,6 +170,12 @@ def test_garbage_in_a_run_is_named(name, damage, message, original, two_steps, c
     before = contents(two_steps)
     assert message in refusal(train.main, longer(original, two_steps), capsys)
     assert contents(two_steps) == before
+
+
+def test_a_run_file_of_other_types_is_named(original, two_steps, capsys):
+    (two_steps / "run.json").write_text('{"id": "x", "data": []}')
+    said = refusal(train.main, longer(original, two_steps), capsys)
+    assert "run.json is damaged (data is of type list, not dict)" in said
 
 
 @pytest.mark.parametrize("pattern", ["*.distcp", "state.pt", ".metadata", "checksums.json"])
