@@ -191,7 +191,8 @@ def damage(path: Path) -> str:
     except UserError as error:
         return str(error)
     found = checksums(path)
-    changed = [name for name in wanted if found.get(name) != wanted[name]]
+    names = sorted(wanted.keys() | found.keys())
+    changed = [name for name in names if found.get(name) != wanted.get(name)]
     return f"{', '.join(changed)} changed since it was written" if changed else ""
 
 

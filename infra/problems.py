@@ -306,11 +306,19 @@ def is_chat(value) -> bool:
 
 
 def checked_text(value, where: str) -> str:
-    """cell_text of a text or a number. Raises UserError for anything else."""
+    """cell_text of a text or a number. Raises UserError for anything else.
+
+    Texts that no tokenizer takes, with a NUL or half of a surrogate pair, are refused, too.
+    """
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if value is None or isinstance(value, str) or is_number:
-        return cell_text(value)
-    raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
+    if not (value is None or isinstance(value, str) or is_number):
+        raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
+    text = cell_text(value)
+    if "\0" in text:
+        raise UserError(f"{where}, holds a NUL character: mend the file")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UserError(f"{where}, holds half of a surrogate pair: mend the file")
+    return text
 
 
 def without_gaps_and_repeats(found: list[dict]) -> list[dict]:

@@ -61,7 +61,7 @@ def parsed(where: str, text: str):
     """What a JSON text spells. Raises UserError."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is no JSON ({error})") from error
 
 

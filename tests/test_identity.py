@@ -10,6 +10,7 @@ from toy_runs import PROBLEMS, SMALL, contents, read_lines, refusal, train_small
 
 import train
 from infra import identity
+from infra.checkpoints import damage
 from infra.identity import data_hash, file_hash, lock, model_fingerprint, unlock
 
 
@@ -151,7 +152,7 @@ def test_a_run_gives_up_its_lock(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, damage, message",
+    "name, garbage, message",
     [
         ("metrics.jsonl", b"\x00\x00\n", "metrics.jsonl, line 4, is damaged"),
         ("metrics.jsonl", b"\xff\xfe\n", "metrics.jsonl, line 4, is damaged"),
@@ -164,9 +165,9 @@ def test_a_run_gives_up_its_lock(tmp_path):
         ("run.json", b"garbage", "run.json is damaged"),
     ],
 )
-def test_garbage_in_a_run_is_named(name, damage, message, original, two_steps, capsys):
+def test_garbage_in_a_run_is_named(name, garbage, message, original, two_steps, capsys):
     with open(two_steps / name, "ab") as file:
-        file.write(damage)
+        file.write(garbage)
     before = contents(two_steps)
     assert message in refusal(train.main, longer(original, two_steps), capsys)
     assert contents(two_steps) == before
@@ -207,6 +208,13 @@ def test_a_lone_damaged_checkpoint_is_refused(original, two_steps, capsys):
     (two_steps / "checkpoint-000002" / "state.pt").write_text("garbage")
     said = refusal(train.main, longer(original, two_steps), capsys)
     assert "every checkpoint" in said
+
+
+def test_a_checkpoint_whose_checksums_name_no_file_is_damaged(two_steps):
+    checkpoint = two_steps / "checkpoint-000002"
+    assert damage(checkpoint) == ""
+    (checkpoint / "checksums.json").write_text("{}")
+    assert "state.pt changed since it was written" in damage(checkpoint)
 
 
 def test_the_runs_own_file_says_what_it_is(two_steps):

@@ -44,6 +44,16 @@ REFUSED = {
     "entry.json": (b"[" + GOOD + b", 7]", "{path}, entry 2, is no dictionary"),
     "wide.csv": (b"problem,answer\n1,2\n1,2,3\n", "{path}, line 3, has more cells"),
     "nul.jsonl": (GOOD + b"\0\0\0\n", "{path}, line 2, has a NUL byte"),
+    "escaped_nul.jsonl": (
+        GOOD + b'{"problem": "1\\u0000", "answer": "2"}\n',
+        "{path}, row 2, column problem, holds a NUL character",
+    ),
+    "surrogate.jsonl": (
+        GOOD + b'{"problem": "1", "answer": "\\ud800"}\n',
+        "{path}, row 2, column answer, holds half of a surrogate pair",
+    ),
+    "deep.jsonl": (GOOD + b"[" * 100_000 + b"\n", "{path}, line 2, is no JSON"),
+    "deep.json": (b"[" * 100_000, "{path} is no JSON"),
     "nul.csv": (b"problem,answer\n1+1?,\0\n", "{path}, line 2, has a NUL byte"),
     "bad.parquet": (b"no parquet", "{path} is no parquet file"),
     "cell.jsonl": (
