@@ -38,11 +38,18 @@ TOY_SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
 def cell_text(value) -> str:
-    """A cell as text; an integer that a column with gaps made a float is an integer again."""
+    """A cell as text, with all digits of a Decimal.
+
+    An integer that a column with gaps made a float is an integer again.
+    """
     if value is None or value != value:  # a gap, or what a column of numbers has for it: NaN
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 30:
+        text = f"{value:f}"
+        whole, _, fraction = text.partition(".")
+        return text if fraction.strip("0") else whole
     return str(value).strip()
 
 

@@ -7,6 +7,7 @@ and an error names its line; .parquet by the datasets library.
 import csv
 import io
 import json
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from datasets import load_dataset
@@ -58,18 +59,38 @@ def read_json_array(name: str, text: str) -> list[dict]:
 
 
 def parsed(where: str, text: str):
-    """What a JSON text spells. Raises UserError."""
+    """What a JSON text spells, its decimal numbers with all their digits. Raises UserError."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError, InvalidOperation) as error:
         raise UserError(f"{where} is no JSON ({error})") from error
 
 
 def dictionary(where: str, row) -> dict:
-    """The row itself. Raises UserError for anything but a dictionary."""
+    """The row itself, whose lists and dictionaries (a program's tests) have floats for Decimals.
+
+    Raises UserError for anything but a dictionary.
+    """
     if not isinstance(row, dict):
         raise UserError(f'{where} is no dictionary: write {{"problem": ..., "answer": ...}}')
+    try:
+        for name, cell in row.items():
+            if not isinstance(cell, Decimal):
+                row[name] = with_floats(cell)
+    except RecursionError as error:
+        raise UserError(f"{where} has a cell of too many lists in each other") from error
     return row
+
+
+def with_floats(value):
+    """The same value with a float for each Decimal in it."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, list):
+        return [with_floats(each) for each in value]
+    if isinstance(value, dict):
+        return {name: with_floats(each) for name, each in value.items()}
+    return value
 
 
 def read_csv(name: str, text: str) -> list[dict]:

@@ -53,6 +53,11 @@ REFUSED = {
         "{path}, row 2, column answer, holds half of a surrogate pair",
     ),
     "deep.jsonl": (GOOD + b"[" * 100_000 + b"\n", "{path}, line 2, is no JSON"),
+    "deep_cell.json": (
+        b'[{"problem": "1", "answer": "2", "more": ' + b"[" * 5000 + b"]" * 5000 + b"}]",
+        "{path}",  # by the parser or after it, as Python's limits are
+    ),
+    "exponent.jsonl": (b'{"problem": "1", "answer": 1e' + b"9" * 30 + b"}", "line 1, is no JSON"),
     "deep.json": (b"[" * 100_000, "{path} is no JSON"),
     "nul.csv": (b"problem,answer\n1+1?,\0\n", "{path}, line 2, has a NUL byte"),
     "bad.parquet": (b"no parquet", "{path} is no parquet file"),
@@ -120,6 +125,32 @@ def test_integers_of_thirty_digits_keep_them_all(name, tmp_path):
     else:
         path.write_text(json.dumps([row] if path.suffix == ".json" else row))
     assert load_problems(str(path)) == [{"problem": "1", "answer": LONG}]
+
+
+@pytest.mark.parametrize(
+    "number, text",
+    [
+        ("0.12345678901234567890123", "0.12345678901234567890123"),
+        ("3.14159265358979323846", "3.14159265358979323846"),
+        ("2.0", "2"),
+        ("2.5", "2.5"),
+        ("1e-7", "0.0000001"),
+        ("1.5e3", "1500"),
+        ("NaN", ""),
+    ],
+)
+def test_decimal_numbers_of_json_keep_all_their_digits(number, text, tmp_path):
+    line = f'{{"problem": "1", "answer": {number}}}\n{{"problem": "2", "answer": 3}}\n'
+    (tmp_path / "a.jsonl").write_text(line)
+    answers = [each["answer"] for each in load_problems(str(tmp_path / "a.jsonl"))]
+    assert answers == ([text, "3"] if text else ["3"])
+
+
+def test_decimal_numbers_in_the_tests_of_a_program_are_floats(tmp_path):
+    tests = [{"function": "half", "args": [1.5, [2, 0.25]], "expected": 0.75}]
+    (tmp_path / "a.json").write_text(json.dumps([{"problem": "1", "tests": tests}]))
+    (problem,) = load_problems(str(tmp_path / "a.json"))
+    assert json.dumps(problem["tests"]) == json.dumps(tests)
 
 
 def test_cell_text_of_floats_invents_no_digits():
