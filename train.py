@@ -63,7 +63,7 @@ from infra.memory import dry_run
 from infra.optimise import clip_and_step
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities, room_for
-from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, load_problems
+from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, load_and_count
 from infra.progress import Progress
 from infra.ranks import end_ranks, leave, on_first_rank, start_ranks, this_device
 from infra.rows import over_ranks
@@ -294,7 +294,7 @@ class Run:
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
-    dropped: int = 0  # problems whose prompts are too long
+    dropped: int = 0  # problems without an answer, repeated, or with a prompt that is too long
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of the steps since it was started
     without_signal: int = 0  # steps in a row in which no response had an advantage
@@ -320,8 +320,8 @@ def prepare(cfg: "Config") -> Run:
     folder = locate(model_folder(cfg))[0]  # a wrong --model is said before any data is fetched
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
-    problems = load_problems(cfg.data, *columns)
-    held_out = load_problems(cfg.eval_data, *columns) if cfg.eval_data else []
+    problems, dropped = load_and_count(cfg.data, *columns)
+    held_out, more_dropped = load_and_count(cfg.eval_data, *columns) if cfg.eval_data else ([], 0)
     if any("tests" in each for each in problems + held_out):
         prepare_sandbox(cfg.code_sandbox)
 
@@ -329,7 +329,7 @@ def prepare(cfg: "Config") -> Run:
         folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
     )
     ablations.check_model(cfg, policy)
-    loaded = len(problems) + len(held_out)
+    loaded = len(problems) + dropped + len(held_out) + more_dropped
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)

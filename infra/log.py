@@ -50,10 +50,14 @@ def introduce(run, method_flags: type) -> None:
         return
     cfg = run.cfg
     parameters = sum(p.numel() for p in run.policy.parameters())
+    defaults = {each.name: each.default for each in fields(method_flags)}
+    defaults["method"] = cfg.method
+    if run.method.clips:
+        defaults["clip_low"], defaults["clip_high"] = run.method.default_clip
     changed = [
-        f"{spelled(each.name)} {getattr(cfg, each.name)}"
-        for each in fields(method_flags)
-        if each.name != "method" and getattr(cfg, each.name) != each.default
+        f"{spelled(name)} {getattr(cfg, name)}"
+        for name, default in defaults.items()
+        if getattr(cfg, name) != default
     ]
     prompt = run.tokenizer.decode(run.prompts[0])
     if len(prompt) > 300:

@@ -151,14 +151,20 @@ SOURCES = {
 }
 
 
-def load_problems(
+def load_problems(name: str, *arguments, **named) -> list[dict]:
+    """Of what `load_and_count` returns the problems alone; its arguments and errors."""
+    problems, _ = load_and_count(name, *arguments, **named)
+    return problems
+
+
+def load_and_count(
     name: str,
     problem_column: str = "problem",
     answer_column: str = "answer",
     toy_k: int = 5,
     seed: int = 0,
-) -> list[dict]:
-    """Problems of a name in SOURCES, a local file, a hub id, or the toy.
+) -> tuple[list[dict], int]:
+    """Problems of a name in SOURCES, a local file, a hub id, or the toy; and how many were dropped.
 
     Local files end in .jsonl, .json, .csv or .parquet. The toy's sets are `toy`, which depends on
     the seed, and `toy-held-out`, which does not. Empty and repeated problems are dropped, and
@@ -168,13 +174,13 @@ def load_problems(
     no text or number, or no problem left.
     """
     if name == "toy":
-        return toy.problems(8192, seed=2 * seed, k=toy_k)
+        return toy.problems(8192, seed=2 * seed, k=toy_k), 0
     if name == "toy-held-out":
-        return toy.problems(512, seed=1, k=toy_k)  # odd: no seed of a training set
+        return toy.problems(512, seed=1, k=toy_k), 0  # odd: no seed of a training set
     if name == "toy-code":
-        return toy.code_task.problems(2048, seed=2 * seed)
+        return toy.code_task.problems(2048, seed=2 * seed), 0
     if name == "toy-code-held-out":
-        return toy.code_task.problems(256, seed=1)
+        return toy.code_task.problems(256, seed=1), 0
 
     if not name:
         raise UserError(
@@ -202,7 +208,7 @@ def load_problems(
         )
     if not problems:
         raise UserError(f"{name} holds no problem with an answer")
-    return problems
+    return problems, len(found) - len(problems)
 
 
 def hub_rows(name: str, source: Source) -> list[dict]:

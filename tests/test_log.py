@@ -100,10 +100,11 @@ def test_hint_without_signal_is_given_once_after_ten_steps_without_a_side(capsys
 
 
 def test_introduce_says_what_the_run_is(tmp_path, capsys):
-    three = tmp_path / "three.jsonl"
-    problems = [*toy.problems(2, seed=1), *toy.problems(1, seed=1, k=9)]
-    three.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    flags = ["--method", "delta", "--K", "2", "--eval-data", str(three)]
+    five = tmp_path / "five.jsonl"
+    two = toy.problems(2, seed=1)
+    problems = [*two, *toy.problems(1, seed=1, k=9), two[0], {"problem": "1", "answer": ""}]
+    five.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    flags = ["--method", "delta", "--K", "2", "--eval-data", str(five)]
     limit = ["--max-prompt-tokens", "15"]  # 13 in a problem of 5 operations, 21 in one of 9
     cfg = small_config(tmp_path / "run", *flags, *limit, steps=3)
     run = train.prepare(cfg)
@@ -111,9 +112,21 @@ def test_introduce_says_what_the_run_is(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "method     delta --K 2\n" in printed
     assert "102,528 parameters" in printed
-    assert "problems   48 for training, 2 held out, 1 dropped\n" in printed
+    assert "problems   48 for training, 2 held out, 3 dropped\n" in printed
     assert run.problems[0]["problem"] in printed
     assert f"folder     {cfg.output_dir}, from the beginning" in printed
+
+
+@pytest.mark.parametrize("method, clip", [("grpo", "0.2"), ("dapo", "0.28")])
+def test_introduce_names_no_clip_that_is_the_methods_own(method, clip, tmp_path, capsys):
+    """Given or not; the two differ in their defaults."""
+    cfg = small_config(tmp_path / "run", "--method", method, "--clip-high", clip, steps=1)
+    run = train.prepare(cfg)
+    introduce(run, train.TrainingMethodFlags)
+    assert f"method     {method}\n" in capsys.readouterr().out
+    run.cfg.clip_high = 0.3
+    introduce(run, train.TrainingMethodFlags)
+    assert f"method     {method} --clip-high 0.3\n" in capsys.readouterr().out
 
 
 def test_log_and_save_samples_are_the_first_ranks_job(tmp_path, capsys, on_rank_1, base, batch):

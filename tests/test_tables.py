@@ -255,7 +255,7 @@ def test_a_wrong_model_is_said_before_any_data_is_fetched(tmp_path, monkeypatch,
     def fetched(*_, **__):
         raise AssertionError("data was fetched")
 
-    monkeypatch.setattr(train, "load_problems", fetched)
+    monkeypatch.setattr(train, "load_and_count", fetched)
     flags = ["--model", tmp_path / "none", "--output-dir", tmp_path / "run"]
     assert f"--model {tmp_path / 'none'}: no model" in refusal(train.main, flags, capsys)
 
