@@ -12,6 +12,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from infra.errors import UserError
+from infra.ranks import speaks
 
 # Layers of whose past nothing is needed but keys and values, as infra/cache.py holds them.
 KEYS_AND_VALUES = (DynamicLayer, DynamicSlidingWindowLayer)
@@ -136,19 +137,35 @@ def most_tokens(config) -> int | None:
     if "rope_type" in schemes:
         schemes = {"all layers": schemes}
     for scheme in schemes.values():
-        if isinstance(scheme, dict) and scheme.get("rope_type") == "longrope":
+        kind = scheme.get("rope_type") if isinstance(scheme, dict) else None
+        if kind == "longrope":
             # Beyond it the longest sequence of a batch chooses the frequencies for all of them.
             limit = min(limit, scheme["original_max_position_embeddings"])
+        if kind == "yarn" and scheme.get("factor"):
+            # Qwen3's recipe multiplies its 32,768 tokens and leaves the config's limit as it was.
+            limit = max(limit, int(scheme["factor"] * scheme["original_max_position_embeddings"]))
     return limit
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
-    """Raise UserError where a prompt and its response may outgrow the model's positions."""
+    """Raise UserError where a prompt and its response may outgrow the model's positions.
+
+    Where yarn extends these beyond what the config names, the first rank prints a warning.
+    """
     limit = most_tokens(config)
+    if limit is None:
+        return
     longest = max((len(prompt) for prompt in prompts), default=0)
-    if limit is not None and longest + max_new_tokens > limit:
+    if longest + max_new_tokens > limit:
         raise UserError(
             f"--max-new-tokens {max_new_tokens} after a prompt of {longest} tokens exceeds the "
             f"{limit} tokens for which the positions of this {config.model_type} are made: "
             f"lower it to {max(0, limit - longest)}"
+        )
+    named = config.max_position_embeddings
+    if longest + max_new_tokens > named and speaks():
+        print(
+            f"warning: --max-new-tokens {max_new_tokens} after a prompt of {longest} tokens goes "
+            f"beyond max_position_embeddings {named}, up to which this {config.model_type} was "
+            f"made; its yarn scheme extends the positions to {limit}"
         )

@@ -21,7 +21,7 @@ import toy
 import train
 from infra import agreement, cache, loading, packed_attention
 from infra import policy as policy_module
-from infra.architecture import most_tokens
+from infra.architecture import most_tokens, refuse_length
 from infra.checkpoints import RunState
 from infra.errors import UserError
 from infra.loading import load_model, load_policy
@@ -302,6 +302,24 @@ def test_most_tokens_of_longrope_are_those_of_its_pretraining():
     assert most_tokens(config) == 64
     assert most_tokens(small_config("phi3")) == 128
     assert most_tokens(small_config("bloom", max_position_embeddings=None)) is None
+
+
+def test_yarn_extends_the_positions_with_a_warning(capsys):
+    """Qwen3's recipe in small: factor 4 of the 32 tokens of its pretraining, 40 in the config."""
+    scheme = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    config = small_config("qwen3", rope_parameters=scheme, max_position_embeddings=40)
+    assert most_tokens(config) == 128
+    refuse_length(config, [[0] * 8], 32)
+    assert capsys.readouterr().out == ""
+    refuse_length(config, [[0] * 8], 120)
+    said = capsys.readouterr().out
+    assert said.startswith("warning: --max-new-tokens 120 after a prompt of 8 tokens")
+    assert "beyond max_position_embeddings 40" in said
+    with pytest.raises(UserError, match="exceeds the 128 tokens"):
+        refuse_length(config, [[0] * 8], 121)
+
+    long = small_config("qwen3", rope_parameters=scheme, max_position_embeddings=160)
+    assert most_tokens(long) == 160  # what the config names is never taken back
 
 
 # ---- the check at load, on models that are wrong without a word ----------------------------------
