@@ -72,6 +72,17 @@ REFUSED = {
     "mamba": {},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_next": {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 16,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
 }
 WHY = {  # a part of the line that refuses it
     "bert": "cls.predictions.transform.dense.weight between its body and its head",
@@ -80,7 +91,9 @@ WHY = {  # a part of the line that refuses it
     "mamba": "LinearAttentionLayer",
     "qwen3_moe": "wants model.layers.0.mlp.experts.down_proj",
     "mixtral": "wants model.layers.0.mlp.experts.down_proj",
+    "qwen3_next": "LinearAttentionLayer",
 }
+EVALUATED = ("gpt_neox", "qwen3_moe", "mixtral")  # refused in training alone
 CONFIGS = EXACT | REFUSED
 
 

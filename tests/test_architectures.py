@@ -1,7 +1,7 @@
 """Any causal language model: what is trained and sampled is the model that from_pretrained gives.
 
 Each of tests/architectures.py's EXACT is held against its own plain forward pass, one sequence at a
-time; each of REFUSED ends in one true line. Sliding windows are of 8 tokens, responses of 30.
+time; training ends on each of REFUSED in one true line. Sliding windows are of 8 tokens, responses of 30.
 """
 
 import json
@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 import torch
-from architectures import EXACT, WHY, random_ids, save_random_model, small_config
+from architectures import EVALUATED, EXACT, WHY, random_ids, save_random_model, small_config
 from references import slow_varlen_attn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -233,6 +233,15 @@ def refusal(call, *arguments):
 def test_what_cannot_be_trained_is_refused(name, folder):
     start_ranks()
     assert WHY[name] in refusal(load_policy, folder(name))
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_what_is_refused_in_training_alone_is_evaluated(name, folder):
+    lm, _ = load_model(folder(name))
+    ids = RESPONSES[0][None]
+    with torch.no_grad():
+        logits = lm(ids).logits
+        torch.testing.assert_close(logits, plain_model(folder(name))(ids).logits)
 
 
 def changed_config(folder, target, **changes):
