@@ -1,4 +1,4 @@
-"""README's table of what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs (`python bench.py memory`).
+"""RESULTS.md's table of what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs (`python bench.py memory`).
 
 Counted by infra/memory.py for the paper's settings (App. I), not measured.
 """

@@ -16,7 +16,7 @@ FSDP's root unit, and stay gathered during forward and backward.
                   (and never less than one layer's keys, which are there twice as they move)
     old         + root and two layers gathered
     log-probs   + one layer's working memory without gradients
-                + three blocks of logits
+                + four blocks of logits
                 + the hidden states kept for DelTA, where they are no more than --proxy-budget-gb
                   and 70 % of what is free
     update      + root and two layers gathered
@@ -24,7 +24,7 @@ FSDP's root unit, and stay gathered during forward and backward.
                   - in a layer's backward pass: the inputs of all layers, c L T H, from which it
                     is recomputed; its tensors and their gradients, c T (10 H + 9 q + 6 I); and
                     the LM head's gradient, c V H
-                  - in the LM head's: those inputs, three blocks of logits, and twice the LM
+                  - in the LM head's: those inputs, four blocks of logits, and twice the LM
                     head's gradient in float32
                   - at the end: the root's gradients, in c bytes and in float32
 
