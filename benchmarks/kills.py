@@ -47,7 +47,7 @@ def kills(args) -> dict:
         equal = {}
         for name in COMPARED:
             equal[name] = all(content(alone / name) == content(run / name) for run in runs)
-        left_over = [path.name for run in runs for path in run.rglob("*.tmp")]
+        left_over = [path.name for run in runs for path in half_written(run)]
 
     print(f"{KILLS} kills of {len(runs)} run(s), against one without a kill:")
     for name, same in equal.items():
@@ -113,10 +113,15 @@ def kill(folder: Path, in_start: bool, seconds: float) -> str:
     steps = 0
     if (folder / "metrics.jsonl").exists():
         steps = len((folder / "metrics.jsonl").read_text().splitlines()) - 1  # step 0 is there, too
-    half_written = [path.name for path in folder.glob("*.tmp")]
-    writing = f", writing {', '.join(half_written)}" if half_written else ""
+    names = [path.name for path in half_written(folder)]
+    writing = f", writing {', '.join(names)}" if names else ""
     where = "starting" if in_start else "running"
     return f"{where}, {max(0, steps)} steps logged{writing}"
+
+
+def half_written(folder: Path) -> list[Path]:
+    """What a write or an export leaves that a kill has cut off."""
+    return [*folder.rglob("*.tmp"), *folder.rglob("*.old")]
 
 
 def content(path: Path):
