@@ -103,7 +103,7 @@ class BenchmarkRunFlags:
 
     _argument_group_name = "run"
 
-    output_dir: str = flag("", "default: <model>-evaluation")
+    output_dir: str = flag("", "default: <model>-evaluation, of a hub id evaluation/<name>")
 
 
 @dataclass
