@@ -1,7 +1,8 @@
 """Any causal language model: what is trained and sampled is the model that from_pretrained gives.
 
 Each of tests/architectures.py's EXACT is held against its own plain forward pass, one sequence at a
-time; training ends on each of REFUSED in one true line. Sliding windows are of 8 tokens, responses of 30.
+time; each of REFUSED ends training in one true line. Sliding windows are of 8 tokens, responses of
+30.
 """
 
 import json
