@@ -40,6 +40,7 @@ from infra import ranks
 from infra.errors import Interrupted, UserError
 from infra.packing import pack
 from infra.policy import Policy, old_log_probabilities
+from infra.progress import Progress
 from methods import METHODS, Method
 from train import overlong_penalty
 
@@ -130,6 +131,46 @@ def test_train_ends_with_a_line_on_what_was_gained(finished):
     after = finished.metrics[-1]["eval_accuracy"]
     assert f"accuracy {before:.3f} before and {after:.3f} after" in last
     assert str(finished.folder) in last
+
+
+def test_train_says_what_it_does_and_how_fast(finished):
+    printed = "\n".join(finished.printed)
+    assert "\nproblems   8192 for training, 512 held out, 0 dropped\n" in printed
+    assert "\nstep    1/3  reward " in printed
+    assert printed.count("  tokens/s ") == 3
+
+
+@pytest.fixture
+def stages(monkeypatch):
+    """(name, total, done) of each stage that a run shows, as it is closed."""
+    shown = []
+
+    def close(stage):
+        shown.append((stage.stage, stage.total, stage.done))
+
+    monkeypatch.setattr(Progress, "close", close)
+    return shown
+
+
+def test_a_step_shows_the_progress_of_its_stages(stages, tmp_path):
+    run = train_steps(small_config(tmp_path, steps=1))
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    tokens = round(row["response_length"] * 32)
+    assert [name for name, _, _ in stages] == ["sampling", "scoring", "update"]
+    sampling, scoring, update = stages
+    assert sampling[2] == tokens
+    assert scoring[1:] == (tokens, tokens)
+    assert update[1] == update[2] <= tokens
+    assert run.without_signal == 0
+
+
+def test_steps_without_a_signal_are_counted_on_the_way(tmp_path, monkeypatch, capsys):
+    graded_in_turn(monkeypatch, itertools.repeat(1.0))
+    run = train.prepare(small_config(tmp_path, steps=1))
+    run.without_signal = 9
+    train.train_step(run, 1)
+    assert run.without_signal == 10
+    assert "hint: in ten steps no group had unequal rewards" in capsys.readouterr().out
 
 
 def test_train_same_seed_same_metrics_other_seed_others(tmp_path):
