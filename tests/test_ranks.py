@@ -147,6 +147,17 @@ def test_delta_coefficients_of_rows_on_two_ranks_are_those_of_one(variant, by_ra
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
 
 
+def test_delta_coefficients_of_a_plain_tensor_are_a_ranks_own(by_ranks):
+    """Where the maths is called without Rows nothing is sent between ranks."""
+    for folder, ranks in zip(by_ranks, (1, 2), strict=True):
+        ours = torch.load(folder / "results.pt")["own coefficients"]
+        assert len(ours) == ranks
+        for rank in range(ranks):
+            v, advantage = two_sides(seed=10 + rank)
+            expected = delta_coefficients(v, advantage, K=2)
+            torch.testing.assert_close(ours[rank], expected, rtol=0, atol=1e-6)
+
+
 def test_every_rank_learns_of_a_broken_row(by_ranks):
     for folder in by_ranks:
         assert torch.load(folder / "results.pt")["broken row seen"]

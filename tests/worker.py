@@ -68,6 +68,15 @@ def coefficients_of_spread_rows() -> dict[str, torch.Tensor]:
     }
 
 
+def coefficients_of_own_rows() -> list[torch.Tensor]:
+    """Of each rank DelTA's coefficients of a plain tensor, which is another one on each."""
+    v, advantage = two_sides(seed=10 + dist.get_rank())
+    ours = delta_coefficients(v, advantage, K=2)
+    told = [None] * dist.get_world_size()
+    dist.all_gather_object(told, ours)
+    return told
+
+
 def one_broken_row_is_seen_by_all() -> bool:
     """Whether every rank learns of a NaN in the last row, which one of them holds."""
     v, _ = two_sides(seed=4)
@@ -85,6 +94,7 @@ def main() -> None:
         "dapo": train_watched("dapo", folder, flags),
         "delta": train_watched("delta", folder, flags),
         "coefficients": coefficients_of_spread_rows(),
+        "own coefficients": coefficients_of_own_rows(),
         "broken row seen": one_broken_row_is_seen_by_all(),
     }
     if dist.get_rank() == 0:
