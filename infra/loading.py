@@ -64,7 +64,7 @@ def locate(name: str | Path) -> tuple:
 
 
 def check_files(name: str | Path, folder: Path, config, tokenizer) -> None:
-    """Raise UserError for weights and tokenizers that do not serve."""
+    """Raise UserError for weights and tokenizers that do not serve; nothing is loaded for it."""
     if not list(folder.glob("*.safetensors")):
         raise UserError(
             f"--model {name}: no .safetensors in {folder}, and other weights are not read: convert "
@@ -76,11 +76,16 @@ def check_files(name: str | Path, folder: Path, config, tokenizer) -> None:
             f"--model {name}: its tokenizer has {words} ids and its embedding {config.vocab_size}: "
             "pass the tokenizer that belongs to it, or resize the embedding"
         )
+    check_end_token(name, folder, config, tokenizer)
 
 
-def check_end_token(name: str | Path, lm, tokenizer) -> None:
+def check_end_token(name: str | Path, folder: Path, config, tokenizer) -> None:
     """Raise UserError where nothing says how a response ends."""
-    if tokenizer.eos_token_id is None and lm.generation_config.eos_token_id is None:
+    if (folder / "generation_config.json").exists():
+        end = GenerationConfig.from_pretrained(folder).eos_token_id
+    else:
+        end = GenerationConfig.from_model_config(config).eos_token_id
+    if tokenizer.eos_token_id is None and end is None:
         raise UserError(
             f"--model {name}: neither its tokenizer nor its generation_config.json names an end "
             "token: set eos_token in its tokenizer_config.json"
@@ -97,7 +102,6 @@ def load_model(name: str, dtype: torch.dtype = torch.float32) -> tuple:
     check_files(name, folder, config, tokenizer)
     lm = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(this_device()).eval()
     refuse_model(name, lm)
-    check_end_token(name, lm, tokenizer)
 
     sequences = random_sequences(config.vocab_size)
     logits = own_logits(lm, sequences)
@@ -129,7 +133,6 @@ def load_policy(
     if (folder / "generation_config.json").exists():
         lm.generation_config = GenerationConfig.from_pretrained(folder)
     refuse_model(name, lm)
-    check_end_token(name, lm, tokenizer)
 
     policy = Policy(lm, temperature)
     policy.twin = [copy.deepcopy(lm)]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import socket
 import time
 from decimal import Decimal
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from toy_runs import SMALL, refusal
 
+import evaluate
 import toy
 import train
 from infra import hub
@@ -251,13 +253,52 @@ def test_without_a_network_the_error_comes_within_three_seconds(no_network, tmp_
     assert time.monotonic() - started < 1
 
 
-def test_a_wrong_model_is_said_before_any_data_is_fetched(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def no_data(monkeypatch):
+    """Whoever fetches data fails."""
+
     def fetched(*_, **__):
         raise AssertionError("data was fetched")
 
     monkeypatch.setattr(train, "load_and_count", fetched)
-    flags = ["--model", tmp_path / "none", "--output-dir", tmp_path / "run"]
-    assert f"--model {tmp_path / 'none'}: no model" in refusal(train.main, flags, capsys)
+    monkeypatch.setattr(evaluate, "load_problems", fetched)
+
+
+def wrong_model(kind: str, folder):
+    """A copy of the toy's base model that cannot be used; no folder at all for `none`."""
+    if kind == "none":
+        return folder
+    shutil.copytree(toy.base_folder(5, 0.2, 1), folder)
+    tokenizer = toy.build_tokenizer()
+    if kind == "only .bin":
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    if kind == "many words":
+        tokenizer.add_tokens([f"word{i}" for i in range(11)])
+        tokenizer.save_pretrained(folder)
+    if kind == "no end":
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": None}))
+        tokenizer.eos_token = None
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "kind, message",
+    [
+        ("none", "no model"),
+        ("only .bin", "no .safetensors in"),
+        ("many words", "tokenizer has 41 ids"),
+        ("no end", "names an end token"),
+    ],
+)
+def test_a_wrong_model_is_said_before_any_data_is_fetched(kind, message, tmp_path, no_data, capsys):
+    folder = wrong_model(kind, tmp_path / "model")
+    for program in (train.main, evaluate.main):
+        said = refusal(program, ["--model", folder, "--output-dir", tmp_path / "out"], capsys)
+        assert f"--model {folder}: " in said
+        assert message in said
 
 
 def test_a_slash_behind_the_model_changes_nothing():
