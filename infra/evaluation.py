@@ -19,8 +19,9 @@ from infra.arithmetic import (
     Unreadable,
     bits_for,
 )
+from infra.domains import Shared
 from infra.expressions import Expression, is_smooth, read
-from infra.points import Points
+from infra.points import Point, Points
 from infra.tokens import numbers_in, variables_in
 
 FUEL = 12_000  # operations of one comparison
@@ -54,7 +55,7 @@ class Evaluator:
         self.seed = seed
         self.variables = variables_in(answers)
         self.expressions = {}  # (text, radians) -> its Expression
-        self.computed = {}  # (id of an Expression, point, bits) -> (value, magnitude)
+        self.computed = {}  # (id of an Expression, point, bits) -> (value or None, magnitude)
 
     @cached_property
     def points(self) -> Points:
@@ -88,32 +89,35 @@ class Evaluator:
     ) -> bool:
         """The same value at all points where both have one, of which there have to be MIN_POINTS.
 
-        If few points were enough, expressions could agree by chance. The same text needs one only;
-        and what is undefined everywhere agrees with nothing.
+        If few points were enough, expressions could agree by chance (or at an edge only, see
+        infra/domains.py). The same text needs one only; and what is undefined everywhere agrees
+        with nothing.
 
         tolerance: how far an irrational number may be from a rational one.
         """
         a = self.expression(p, radians)
         b = self.expression(g, radians)
         is_certain = a.tokens == b.tokens or not (a.names or b.names)
-        points = 0
+        shared = Shared(a, b)
         try:
-            for p_value, g_value, arithmetic in self.pairs(a, b):
+            for point, p_value, g_value, arithmetic in self.pairs(a, b, shared):
                 if not agree(p_value, g_value, arithmetic, tolerance):
                     return False
                 if is_certain:
                     return True
-                points += 1
+                shared.points.append(point)
         except OutOfFuel:
-            if points < ENOUGH_POINTS:
+            if len(shared.points) < ENOUGH_POINTS:
                 raise
-        return points >= MIN_POINTS
+        return shared.are(MIN_POINTS, self.points, self.is_defined)
 
     def proportional(self, p: str, g: str, positive: bool = False) -> bool:
         """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
+        a = self.expression(p)
+        b = self.expression(g)
         first = None
-        points = 0
-        for p_value, g_value, arithmetic in self.pairs(self.expression(p), self.expression(g)):
+        shared = Shared(a, b)
+        for point, p_value, g_value, arithmetic in self.pairs(a, b, shared):
             if (p_value == 0) != (g_value == 0):
                 return False  # x + |x| = 0 is not x = 0, though 2x and x agree where x > 0
             if p_value == 0:
@@ -125,28 +129,33 @@ class Evaluator:
                 first = ratio
             if abs(ratio - first) > NEAR * abs(first):
                 return False
-            points += 1
-        return points >= MIN_POINTS and not (positive and first < 0)
+            shared.points.append(point)
+        if positive and first is not None and first < 0:
+            return False
+        return shared.are(MIN_POINTS, self.points, self.is_defined)
 
     def constant(self, text: str) -> Fraction | None:
         """The value of a real expression without names, as far as it is known; of others None."""
         expression = self.expression(text)
         if expression.names:
             return None
-        for value, _, arithmetic in self.pairs(expression, expression):
+        shared = Shared(expression, expression)
+        for _, value, _, arithmetic in self.pairs(expression, expression, shared):
             return arithmetic.as_fraction(value)
         return None
 
     # ---- values ----------------------------------------------------------------------------------
 
-    def pairs(self, a: Expression, b: Expression) -> Iterator[tuple]:
-        """(value of a, value of b, the arithmetic of both) at every point where both are defined.
+    def pairs(self, a: Expression, b: Expression, shared: Shared) -> Iterator[tuple]:
+        """(point, value of a, value of b, their arithmetic) at every point where both are defined.
 
         Without free names there is one point, and a value that is too large is unreadable.
+
+        shared: is told where only one of the two is defined.
         """
         if not a.names and not b.names:
             try:
-                yield self.values_at(None, a, b)
+                yield None, *self.values_at(None, a, b)
             except TooLarge:
                 raise Unreadable from None
             except Undefined:
@@ -162,14 +171,20 @@ class Evaluator:
                 return
             try:
                 pair = self.values_at(point, a, b)
-            except (Undefined, TooLarge):
+            except Undefined:
+                if not shared.domains_differ:
+                    shared.domains_differ = self.is_defined(a, point) != self.is_defined(b, point)
                 continue
-            yield pair
+            except TooLarge:
+                continue
+            if shared.domains_differ and shared.has_place_of(point, self.points):
+                continue
+            yield point, *pair
             found += 1
             if found == wanted:
                 return
 
-    def values_at(self, point: int | None, a: Expression, b: Expression) -> tuple:
+    def values_at(self, point: Point | None, a: Expression, b: Expression) -> tuple:
         """Both values at a point, with the arithmetic that has bits enough to compare them."""
         bits = FIRST_BITS
         while True:
@@ -184,26 +199,41 @@ class Evaluator:
                 return a_value, b_value, arithmetic
             bits = needed
 
-    def value(self, expression: Expression, point: int | None, arithmetic: Arithmetic):
+    def is_defined(self, expression: Expression, point: Point) -> bool:
+        """Whether it has a value at a point, be it too large."""
+        try:
+            self.value(expression, point, Arithmetic(FIRST_BITS, *POINT_LIMITS))
+        except Undefined:
+            return False
+        except TooLarge:
+            pass
+        return True
+
+    def value(self, expression: Expression, point: Point | None, arithmetic: Arithmetic):
         """The value of one expression; what it costs is paid here."""
         if not expression.names:
             point = None
         key = (id(expression), point, arithmetic.bits)
         if key in self.computed:
             value, magnitude = self.computed[key]
+            if value is None:
+                raise Undefined
             arithmetic.record(magnitude)
             return value
 
         self.pay(len(expression.steps))
         try:
             value = self.run(expression, point, arithmetic)
+        except Undefined:
+            self.computed[key] = (None, 0)
+            raise
         finally:
             self.pay(arithmetic.work)
             arithmetic.work = 0
         self.computed[key] = (value, arithmetic.magnitude)
         return value
 
-    def run(self, expression: Expression, point: int | None, arithmetic: Arithmetic):
+    def run(self, expression: Expression, point: Point | None, arithmetic: Arithmetic):
         """Every step takes its arguments from the stack of values and leaves its result there."""
         stack = []
         for operation, arity, detail in expression.steps:

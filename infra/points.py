@@ -17,6 +17,10 @@ WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real
 PARTS = [(part, whole) for whole in (5, 7, 11) for part in range(1, whole)]  # of a region
 
 
+# One that is drawn has a number; one beside it is (that point, the name that moves, how far).
+Point = int | tuple[int, str, Fraction | int]
+
+
 class Points:
     """Random values of free names. Point 0, 1, 2 ... are the same for both answers.
 
@@ -51,13 +55,16 @@ class Points:
         more = MORE_POINTS if len(names) > 1 else 0
         return max(LEAST_POINTS, 3 * cards // 2) + more
 
-    def variable(self, name: str, point: int) -> Fraction:
+    def variable(self, name: str, point: Point) -> Fraction:
+        if isinstance(point, tuple):
+            point, moved, step = point
+            return self.variable(name, point) + (step if name == moved else 0)
         key = (name, point)
         if key not in self.values:
             self.values[key] = self.drawn(name, point)
         return self.values[key]
 
-    def function(self, name: str, arguments: tuple, point: int) -> Fraction:
+    def function(self, name: str, arguments: tuple, point: Point) -> Fraction:
         """The value of an unknown function, one for each of its arguments' values."""
         key = (name, arguments, point)
         if key not in self.values:

@@ -87,6 +87,16 @@ def is_the_number(text: str, value: Fraction) -> bool:
     return int(q) != 0 and Fraction(int(p), int(q)) == value
 
 
+def swapped_differences(gold: str) -> list[str]:
+    r"""\sqrt{b-a} for \sqrt{a-b}, and (k-n)! for (n-k)!."""
+    term = r"(\w+(?:\^\w)?) ?- ?(\w+(?:\^\w)?)"
+    changed = [
+        re.sub(rf"\\sqrt\{{{term}\}}", r"\\sqrt{\2-\1}", gold),
+        re.sub(rf"\({term}\)!", r"(\2-\1)!", gold),
+    ]
+    return [text for text in changed if text != gold]
+
+
 # ---- structures ----------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""infra/evaluation.py and infra/points.py: equal values everywhere, and points that tell apart."""
+"""infra/evaluation.py, points.py, domains.py: equal values everywhere, and what tells apart."""
 
 from fractions import Fraction
 
@@ -87,6 +87,12 @@ def test_functions_have_one_value_for_each_argument():
         ("x^{2019}+1", "1+x^{2019}"),
         ("k(a-b)", "-k(b-a)"),
         ("\\sqrt{x-10000000}", "(x-10^7)^{1/2}"),
+        ("\\ln x+\\ln y+\\ln z", "\\ln(xyz)"),  # defined where two are negative, too
+        ("\\binom{n}{k}", "\\frac{n!}{k!(n-k)!}"),
+        ("\\sin(\\arcsin x)", "x"),
+        ("\\sqrt{a-b}^2", "a-b"),
+        ("\\sqrt{f(x)}^2", "f(x)"),
+        ("\\sqrt{f(2)}^2", "f(2)"),
     ],
 )
 def test_equal_expressions_are_equal_for_every_seed(a, b):
@@ -126,6 +132,19 @@ def test_equal_expressions_are_equal_for_every_seed(a, b):
         ("n^{(-1)^n}", "n"),
         ("|a|+|b|", "|a+b|"),
         ("\\arcsin(\\sin x)", "x"),
+        # These share an edge of their domains.
+        ("\\sqrt{x-1}", "\\sqrt{1-x}"),
+        ("\\sqrt{1-x^2}", "\\sqrt{x^2-1}"),
+        ("\\sqrt{x^2-1}+\\sqrt{1-x^2}", "0"),
+        ("\\sqrt{(x-1)(x-2)}", "\\sqrt{(1-x)(x-2)}"),
+        ("\\sqrt{n-5}", "\\sqrt{5-n}"),
+        ("\\sqrt{a-b}", "\\sqrt{b-a}"),
+        ("y\\sqrt{x-1}", "y\\sqrt{1-x}"),
+        ("\\sqrt{x+y}", "\\sqrt{-x-y}"),
+        ("\\arcsin x", "\\arcsin(1/x)"),
+        ("\\arccos(a/b)", "\\arccos(b/a)"),
+        ("\\frac{n!}{(n-k)!}", "\\frac{n!}{(k-n)!}"),
+        ("\\frac{r!}{(r-s)!}", "\\frac{r!}{(s-r)!}"),
     ],
 )
 def test_equal_tells_apart_for_every_seed(a, b):
@@ -182,6 +201,8 @@ def test_what_is_undefined_everywhere_is_not_even_itself(text):
         ("x+|x|", "x", False, False),
         ("x", "x^2", False, False),
         ("x-x", "y-y", False, False),
+        ("\\sqrt{a-b}+a+b", "\\sqrt{b-a}+a+b", False, False),
+        ("\\sqrt{xy}", "\\sqrt{x}\\sqrt{y}", True, True),
     ],
 )
 def test_proportional(a, b, same, positive):

@@ -271,7 +271,7 @@ def test_random_characters_never_raise():
 
 
 READERS = (
-    "latex structure labels units intervals tokens expressions evaluation points arithmetic"
+    "latex structure labels units intervals tokens expressions evaluation domains points arithmetic"
     " fixed_point extraction"
 )
 

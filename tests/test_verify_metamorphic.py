@@ -114,6 +114,7 @@ CHANGED = [
     ("hedges", ALL),
     ("other_values", NUMBERS),
     ("other_rationals", ("number",)),
+    ("swapped_differences", ("value", "label", "family", "equation")),
     ("without_a_member", ("list", "named values")),
     ("set_without_a_member", ("set",)),
     ("tuple_without_a_member", ("tuple", "interval")),
