@@ -37,8 +37,8 @@ from infra.labels import (
     is_label,
     is_name,
     label_of,
+    labels_among,
     name_several,
-    names_among,
     sides_of,
 )
 from infra.latex import normalise
@@ -282,11 +282,11 @@ class Judge:
         return self.same(p_answer, g_answer)
 
     def same_system(self, ps: list[str], gs: list[str]) -> bool:
-        """x = y = 0 is y = x = 0: the same names, and the same other sides."""
-        if names_among(ps) != names_among(gs):
+        """x = y = 0 is y = x = 0: the same labels, and the same other sides."""
+        if labels_among(ps) != labels_among(gs):
             return False
-        p_others = [side for side in ps if not is_name(side)]
-        g_others = [side for side in gs if not is_name(side)]
+        p_others = [side for side in ps if not is_label(side)]
+        g_others = [side for side in gs if not is_label(side)]
         return self.same_members(p_others, g_others)
 
     def stated(self, sides: list[str], may_be_composed: bool) -> str | None:

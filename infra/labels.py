@@ -100,14 +100,14 @@ def label_of(sides: list[str]) -> str:
     return sides[0].replace(" ", "") if is_label(sides[0]) else ""
 
 
-def names_among(sides: list[str]) -> set[str]:
-    return {side.replace(" ", "") for side in sides if is_name(side)}
+def labels_among(sides: list[str]) -> set[str]:
+    return {side.replace(" ", "") for side in sides if is_label(side)}
 
 
 def name_several(ps: list[str], gs: list[str]) -> bool:
-    """Whether one of two chains says that several names are equal, as x = y = 0."""
+    """Whether one of two chains says that several labels are equal: x = y = 0, |AB| = |CD| = 5."""
     is_chain = max(len(ps), len(gs)) > 2
-    return is_chain and max(len(names_among(ps)), len(names_among(gs))) > 1
+    return is_chain and max(len(labels_among(ps)), len(labels_among(gs))) > 1
 
 
 def difference(sides: list[str]) -> str:
