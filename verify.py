@@ -346,8 +346,8 @@ class Judge:
             decimal = re.fullmatch(r"-?\s?\d+(?:\.(\d*))?", self.quantity(member)[0])
             if not decimal:
                 raise Unreadable
-            error = self.evaluator.constant(f"({value})-({decimal[0]})")
-            if error is None or abs(error) > Fraction(1, 10 ** len(decimal[1] or "")):
+            number = self.evaluator.constant(value)
+            if number is None or not is_rounded(decimal[0], number, len(decimal[1] or "")):
                 raise Unreadable
         return exact
 
@@ -401,6 +401,16 @@ def tolerance_of_gold(text: str) -> Fraction:
     if not decimal or len(decimal[2]) < SIGNIFICANT:
         return EXACTLY
     return tolerance_of_prediction(text)
+
+
+def is_rounded(decimal: str, number: Fraction, digits: int) -> bool:
+    """Whether a decimal with so many digits is a number rounded, half up or down, or cut off."""
+    written = Fraction(decimal.replace(" ", ""))
+    if written * number < 0:
+        return False
+    unit = Fraction(1, 10**digits)
+    error = abs(written) - abs(number)
+    return -unit < error <= unit / 2
 
 
 def without_letters(text: str, unit: str) -> str:

@@ -179,6 +179,24 @@ def test_is_equivalent_takes_a_label_from_a_prediction_that_it_leaves_on_a_gold_
         assert not is_equivalent("5", equation)
 
 
+@pytest.mark.parametrize(
+    "exact, right, wrong",
+    [
+        ("\\pi", "3 3.1 3.14 3.141 3.142", "4 3.2 3.15 3.140 3.143 -3"),
+        ("-\\frac{2}{3}", "-1 -0 -0.7 -0.6 -0.67 -0.66", "1 -2 -0.5 -0.8 0.7"),
+        ("\\frac{5}{2}", "2 3 2.5", "1 4 2.4 2.6"),
+        ("7", "7 7.0", "6 8 7.1 6.9"),
+    ],
+)
+def test_is_equivalent_takes_an_exact_form_beside_what_it_is_rounded_or_cut_off(
+    exact, right, wrong
+):
+    for decimal in right.split():
+        assert is_equivalent(f"{exact}\\approx {decimal}", exact), decimal
+    for decimal in wrong.split():
+        assert not is_equivalent(f"{exact}\\approx {decimal}", exact), decimal
+
+
 @pytest.mark.parametrize("frame", ["{}", "({},1)", "\\{{{}\\}}", "1,{}", "x={}"])
 @pytest.mark.parametrize(
     "undefined",
