@@ -353,8 +353,8 @@ def collections(text: str) -> str:
 # ---- numbers -------------------------------------------------------------------------------------
 
 
-def without_spaces(number: re.Match) -> str:
-    return number[0].replace(" ", "")
+def without_marks(number: re.Match) -> str:
+    return number[0].replace(" ", "").replace("{,}", "")
 
 
 def repeating_decimal(found: re.Match) -> str:
@@ -376,9 +376,9 @@ UNUSUAL_NUMBER = re.compile(
     r"\{,\}|\d \d|\\(?:overline|bar|dot)|%|p(?:er ?)?ce?n?t|thousand|illion"
 )
 NUMBERS = rewritings(
-    (r"(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),  # 1{,}234
-    (r"(?<=\d)\{,\}(?=\d)", "."),  # 3{,}5
-    (r"(?<![\w.^_}])(?<!\d )\d{1,3}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_spaces),
+    (r"(?<![\d.}])[1-9]\d{0,2}(?:\{,\}\d{3}){1,30}(?!\d|\{,\}\d)", without_marks),  # 1{,}234
+    (r"(?<=\d)\{,\}(?=\d)", ","),  # 3{,}5: no comma is a decimal point
+    (r"(?<![\w.^_}])(?<!\d )[1-9]\d{0,2}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_marks),
     (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar|dot) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
     (r" ?(?:\\?%|\\text\{(?:per ?cent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
     (rf"(?<=\d) ?\\text\{{({LARGE})(?:\}}| (?=[a-zA-Z]))", power_of_ten),
