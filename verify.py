@@ -183,9 +183,12 @@ class Judge:
         return all(self.same_value(f"({p})*({gs[0]})", f"({g})*({ps[0]})") for p, g in pairs)
 
     def same_quantity(self, a: str, b: str) -> bool:
-        """5 cm is 5, and 5 centimeters, but not 5 m."""
+        r"""5 cm is 5, and 5 centimeters, but not 5 m. 90\degree is \pi/2 radians, not 90."""
         p, p_unit = self.quantity(a)
         g, g_unit = self.quantity(b)
+        for unit, other in ((p_unit, b), (g_unit, a)):
+            if r"\degree" in other and units.is_angle(unit):
+                return self.evaluator.equal(p, g, radians=True)
         if p_unit and g_unit:
             return units.agree(p_unit, g_unit) and self.same(p, g)
         if self.same(p, g):

@@ -61,7 +61,8 @@ UNITS = {
     "hectare": "ha",
 }
 COMPOUNDS = {"mph": {"mi": 1, "h": -1}, "kph": {"km": 1, "h": -1}, "kmh": {"km": 1, "h": -1}}
-NO_UNIT = ("unit", "rad", "radian", "u", "the", "a", "of", "total")
+RADIANS = ("rad", "radian")
+NO_UNIT = ("unit", *RADIANS, "u", "the", "a", "of", "total")
 SYMBOL = {name: symbol for symbol, names in UNITS.items() for name in [symbol, *names.split()]}
 
 # Words that the letters after a number may be without \text, beside the units.
@@ -97,9 +98,14 @@ SAYING_MORE = """
     tripled ago lakh crore hundred hundreds thousand thousands million millions billion billions
     trillion trillions one two three four five six seven eight nine ten eleven twelve thirteen
     fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy
-    eighty ninety infinity even odd
+    eighty ninety infinity even odd nope nah nay hardly scarcely untrue absurd contradict
+    contradicts contradictory contradicted reject rejects refuted disproved disproven cancelled
+    canceled forbidden unacceptable bogus spurious alternatively alternately doubtful tentative
+    tentatively presumably supposedly rounded truncated upto power till
 """
 MEANINGFUL = frozenset(SAYING_MORE.split())
+AUXILIARY = "is are was were do does did has have had wo ca could should would must need ai sha"
+NEGATION = re.compile(rf"(?:{'|'.join(AUXILIARY.split())})nt")  # isnt, wont; isn't has a sign
 ORDINAL = re.compile(r"[a-z]+ths?")  # tenths
 NO_ORDINALS = ("month", "path", "length", "width", "depth", "bath", "cloth", "moth", "birth")
 SHORT = "a an as at by in is it of on to we am pm sq cu"
@@ -114,7 +120,9 @@ def is_dropped(text: str) -> bool:
     if AND_SO_ON_OR_PERCENT.search(text):
         return False
     words = re.findall(r"[a-zA-Z]+|[^\sa-zA-Z/.,()]", NON_NEGATIVE.sub("", POWER.sub("", text)))
-    return 0 < len(words) <= MAX_WORDS and all(map(is_harmless, words))
+    if not words or len(words) > MAX_WORDS or words[0] == "to":  # ways to sit, but not 5 to 7
+        return False
+    return all(map(is_harmless, words))
 
 
 AND_SO_ON_OR_PERCENT = re.compile(r"\.\s?\.|per\s?(?:cent|mille)")
@@ -129,7 +137,9 @@ def is_harmless(word: str) -> bool:
         return False
     name = singular(word)
     is_ordinal = ORDINAL.fullmatch(word.lower()) is not None and name not in NO_ORDINALS
-    return not is_ordinal and word.lower() not in MEANINGFUL
+    if is_ordinal or NEGATION.fullmatch(word.lower()):
+        return False
+    return word.lower() not in MEANINGFUL
 
 
 def singular(word: str) -> str:
@@ -167,6 +177,11 @@ def unit(text: str) -> dict[str, int]:
         sign = 1
         power = 1
     return {name: power for name, power in powers.items() if name not in NO_UNIT}
+
+
+def is_angle(text: str) -> bool:
+    """Whether it says that an angle is in radians, which degrees are not."""
+    return singular(text.strip()) in RADIANS
 
 
 def agree(a: str, b: str) -> bool:
