@@ -132,6 +132,7 @@ LAYOUT = rewritings(
         " ",
     ),
     (r"\\qquad#", r"\\quad "),  # which may stand for a comma: see `separators`
+    (r"(?<!\\)\\[)\]]\s?(?:\\\\)?\s?\\[(\[]", r"\\quad "),  # one formula, and another
     (r"(?<!\\)\\[,;:!>~\s()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
     (r"(?<!\\)\\$", " "),  # a single backslash at the end
 )

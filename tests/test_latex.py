@@ -21,6 +21,7 @@ EXAMPLES = [
     ("signs", "f^{\\prime}(x²)", "f'(x^2)"),
     ("signs", "1 \\\\lt 2", "1 \\\\lt 2"),  # a new line, then lt
     ("spaces", "$\\left(\\,5 \\right.$", "( 5"),
+    ("spaces", "\\(1\\) \\(2\\] \\\\ \\[3", "1\\quad 2\\quad 3"),
     ("spaces", "\\Bigl[ 1 \\bigr) \\quad 2", "[ 1 ) \\quad 2"),
     ("spaces", "\\left|x\\right|", "\\lvert x\\rvert"),
     ("spaces", "1,\\!234", "1{,}234"),
