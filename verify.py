@@ -320,15 +320,17 @@ class Judge:
         r"""Whether a value is stated of several names, as in m+n = 33 or \frac{a}{b} = 3.
 
         Of one name it is an equation to be solved, as 2a = 6; between x, y and z it is a curve,
-        unless it is computed: x+y = 2+3 = 5.
+        unless it is computed: x+y = 2+3 = 5. So is what is 0: a+b+c = 0 is a condition.
         """
         first, *between, last = sides
+        value = self.quantity(last)[0]
         try:
             names = self.evaluator.names(first)
-            names_of_value = self.evaluator.names(self.quantity(last)[0])
+            names_of_value = self.evaluator.names(value)
+            is_zero = not names_of_value and self.evaluator.constant(value) == 0
         except Unreadable:
             return False
-        is_curve = any(name[0] in CURVE for name in names) and not between
+        is_curve = (is_zero or any(name[0] in CURVE for name in names)) and not between
         return len(names) > 1 and not names_of_value and not is_curve
 
     def is_formula(self, side: str, last: str) -> bool:
