@@ -262,6 +262,12 @@ OTHER_VALUES = [
     ({"a": 1}, {"a": 1, "b": 2}),
     ({True: 1}, {"True": 1}),
     ([1, 2], [1, 2, 3]),
+    (0.5, float("inf")),
+    (0, float("inf")),
+    (float("-inf"), float("inf")),
+    (float("nan"), float("inf")),
+    (10**400, float("inf")),
+    ({1: "a", "1": "b"}, {"1": "b"}),
 ]
 
 
