@@ -10,6 +10,7 @@ first test that it fails ends the matter. A test is one of
 The program is hostile. It runs behind the walls of infra/sandbox, is told its input and nothing
 else, and cannot report success: what it prints or returns comes back as text, and is compared here.
 Even an assertion script runs in another process than the program, which it calls as `add` above.
+Plain values pass between the two, as copies: see infra/sandbox/values.py.
 
 Rules of the comparison:
 1. Outputs agree line by line and token by token; blanks at the end of a line, and blank lines at
@@ -21,7 +22,9 @@ Rules of the comparison:
 4. A program that ends with an error has failed, whatever it printed before.
 
 CPU time decides what takes too long, so that a busy machine fails no right program. A sandbox
-that breaks stops the run (SandboxBroken): no response is right, or wrong, for lack of a grade.
+that breaks stops the run (SandboxBroken), as does a script that fails before it calls the program,
+never calls it or lacks a package: no response is right, or wrong, for lack of a grade. A script's
+later errors count against the program, whose values may have caused them.
 
 Departures from the paper: (1) it does not say how it runs programs; CPU time of 6 s a test (30 s a
 script) and 1 GB are ours, 6 s being LiveCodeBench's.
@@ -39,6 +42,7 @@ from infra.sandbox import client, values
 from infra.sandbox.client import Limits, Outcome, SandboxBroken, Server
 
 TOLERANCE = 1e-6
+FAULT = 3  # exit code of a script that failed by itself, as infra/sandbox/program.py gives it
 SCRIPT = 5  # a script may take as many times the CPU time of a call: it makes hundreds
 
 
@@ -173,7 +177,7 @@ def run_calls(
     program: str, tests: list[dict], limits: Limits, sandbox: client.Sandbox
 ) -> Iterator[None]:
     """One run of the program, which is asked for all calls; the CPU limit is that of a call."""
-    calls = [values.dumps([test["function"], test["args"]]) for test in tests]
+    calls = [values.dumps([test["function"], test["args"], {}]) for test in tests]
     room = max(limits.output_bytes, 2 * sum(len(values.dumps(test["expected"])) for test in tests))
     job = {"kind": "calls", "text": program, "calls": calls, "prelude": True}
     outcome = run_job(sandbox, job, replace(limits, output_bytes=room))
@@ -211,18 +215,26 @@ def run_scripts(
             script += f"\ncheck({test['entry_point']})\n"
         of_script, of_program = run_pair(sandbox, program, script, limits)
         if of_script.stopped or of_script.code != 0:
-            check_script(of_script)
+            check_script(of_script, script)
             if of_program.stopped != "cancelled":
                 check_end(of_program, limits)
             check_end(of_script, limits)
         yield
 
 
-def check_script(outcome: Outcome) -> None:
-    """Raise SandboxBroken where a script lacks a package: that is no program's fault."""
+def check_script(outcome: Outcome, script: str) -> None:
+    """Raise SandboxBroken where a script failed by itself: that is no program's fault.
+
+    Its exit code says so, and not what it wrote, where words of the program may stand.
+    """
+    if outcome.code != FAULT:
+        return
     last = outcome.errors.strip().rpartition("\n")[2]
-    if last.startswith("ModuleNotFoundError"):
-        raise SandboxBroken(f"a test's script cannot be run ({excerpt(last)}): install the package")
+    advice = "install the package" if last.startswith("ModuleNotFoundError") else "mend the test"
+    raise SandboxBroken(
+        f"a test's script cannot judge any program ({excerpt(last)}): {advice}; "
+        f"it begins: {excerpt(script)}"
+    )
 
 
 RUNNERS = {"output": run_on_inputs, "function": run_calls, "script": run_scripts}
