@@ -1,7 +1,7 @@
 """The reward of a programming problem (Sec. 6): find the program of a response, and run its tests.
 
-A response's program is its last fenced block. It earns 1.0 if it passes all tests, else 0.0; the
-first test that it fails ends the matter. A test is one of
+A response's program is its last fenced block in Python. It earns 1.0 if it passes all tests, else
+0.0; the first test that it fails ends the matter. A test is one of
 
     {"input": "3 4\\n", "output": "7\\n"}                      standard input and output
     {"function": "add", "args": [3, 4], "expected": 7}       a call, in JSON's values
@@ -82,30 +82,51 @@ def reward_of_program(
 
 # ---- extract: the program of a response ----------------------------------------------------------
 
-FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
-LANGUAGES = ("", "python", "python3", "py", "py3")  # what may stand behind the opening fence
+# (margin)(marks)(tag) of a line. (?![`~]) keeps it linear: a run of marks is not tried in parts.
+FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})(?![`~])([^\n`]*)$", re.MULTILINE)
+TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
 MAX_CHARS = 200_000  # of a program
 
 
 def extract_program(response: str) -> str | None:
-    """The last fenced block in Python or no named language; None where there is none.
+    """The last fenced block that is tagged as Python, or else that has no tag; None without one.
 
-    A block that is not closed is none: the response was cut off. Blocks in other languages
-    (inputs, shell commands) are passed over.
+    A tag is the first word behind the opening fence: python, py3, python3.11, {python} or
+    python:main.py. An untagged block never hides a tagged one: it may show what the program prints.
+    Blocks in other languages are passed over. A block in a list or a quotation is freed of its
+    margin. A block that is not closed is none: the response was cut off.
     """
-    program = None
+    programs = {}  # whether it is tagged -> the last such block
     opening = None
     for fence in FENCE.finditer(response):
-        marks, language = fence[1], fence[2].lower()
         if opening is None:
             opening = fence
-        elif language == "" and marks[0] == opening[1][0] and len(marks) >= len(opening[1]):
-            if opening[2].lower() in LANGUAGES:
-                program = response[opening.end() + 1 : fence.start()]
+        elif closes(fence, opening):
+            tag = opening[3].strip()
+            if tag == "" or TAG.match(tag):
+                block = response[opening.end() + 1 : fence.start()]
+                programs[tag != ""] = without_margin(block, opening[1])
             opening = None
+    program = programs.get(True, programs.get(False))
     if program is None or not program.strip() or len(program) > MAX_CHARS:
         return None
     return program
+
+
+def closes(fence: re.Match, opening: re.Match) -> bool:
+    """Whether a fence closes the block: of the same mark, as long, bare, and no further indented.
+
+    One that is indented by four more belongs to the program, in a docstring, say.
+    """
+    same_mark = fence[2].startswith(opening[2])
+    return same_mark and not fence[3].strip() and len(fence[1]) < len(opening[1]) + 4
+
+
+def without_margin(block: str, margin: str) -> str:
+    """A block's lines without what its opening fence has before it; others stay as they are."""
+    bare = margin.rstrip()  # all that an empty line of a quotation has
+    lines = ["" if line == bare else line.removeprefix(margin) for line in block.split("\n")]
+    return "\n".join(lines)
 
 
 # ---- run -----------------------------------------------------------------------------------------

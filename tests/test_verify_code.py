@@ -29,7 +29,22 @@ PROGRAMS = {
     "```python\na\n```\nRun it:\n```bash\npython a.py\n```\n": "a\n",
     "~~~python\na\n```\nb\n~~~": "a\n```\nb\n",
     "````python\na = '''\n```\n'''\n````": "a = '''\n```\n'''\n",
-    "  ```python  title\n  a\n  ```": "  a\n",
+    "  ```python  title\n  a\n  ```": "a\n",
+    "```python:main.py\na\n```": "a\n",
+    "```{python}\na\n```": "a\n",
+    "```{.python .numberLines}\na\n```": "a\n",
+    "```python3.11\na\n```": "a\n",
+    "1. So:\n\n    ```python\n    if a:\n\n        b\n    ```": "if a:\n\n    b\n",
+    "> ```python\n> if a:\n>\n>     b\n> ```": "if a:\n\n    b\n",
+    "    ```python\na\n    ```": "a\n",
+    "```python\ndef f():\n    '\\\n    ```\n    '\n```": "def f():\n    '\\\n    ```\n    '\n",
+    "```python\na\n```\nOutput:\n```\n7\n```": "a\n",
+    "```\n7\n```\n```python\na\n```": "a\n",
+    "```\na\n```\n```\nb\n```": "b\n",
+    "```pycon\n>>> a\n```": None,
+    "```python-repl\n>>> a\n```": None,
+    "```python2\na\n```": None,
+    "```pypy\na\n```": None,
     "```python\r\na\r\n```": "a\r\n",
     "no program": None,
     "print(1)": None,
@@ -54,6 +69,11 @@ def test_extract_program_of_hostile_responses_ends():
     assert extract_program("```\n" * 10**5) is None
     assert extract_program("`" * 10**6 + "\n") is None
     assert extract_program(" " * 10**6 + "```") is None
+    assert extract_program("~" * 10**6 + "`") is None
+    assert extract_program("```" + " " * 10**6 + "`") is None
+    assert extract_program("~~~" + "x~" * 10**6 + "`") is None
+    assert extract_program("> " * 10**6) is None
+    assert extract_program("> " * 10**5 + "```\n" + "> " * 10**4 + "7\n```") is not None
 
 
 # ---- run -----------------------------------------------------------------------------------------
