@@ -134,8 +134,8 @@ def check_hostile(name: str, sandbox: Sandbox, outcomes: list, door) -> None:
     for outcome in outcomes:
         assert outcome.cpu_seconds < cpu_seconds + 1
         longest = limits.wall_seconds + limits.load * cpu_seconds
-        # A second is what is promised; RESULTS.md has the most there was, 0.76 s, on an idle
-        # machine. The other five are for one that is busy with more than this test.
+        # A second is what is promised; RESULTS.md has the most there was, 0.76 s. The other
+        # five are for a machine that is busy with more than this test.
         assert outcome.seconds < longest + 1 + 5
 
     # A supervisor that has answered takes a moment to end.
