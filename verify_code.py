@@ -1,7 +1,7 @@
 """The reward of a programming problem (Sec. 6): find the program of a response, and run its tests.
 
-A response's program is its last fenced block. It earns 1.0 if it passes all tests, else 0.0; the
-first test that it fails ends the matter. A test is one of
+A response's program is its last fenced block in Python. It earns 1.0 if it passes all tests, else
+0.0; the first test that it fails ends the matter. A test is one of
 
     {"input": "3 4\\n", "output": "7\\n"}                      standard input and output
     {"function": "add", "args": [3, 4], "expected": 7}       a call, in JSON's values
@@ -10,6 +10,7 @@ first test that it fails ends the matter. A test is one of
 The program is hostile. It runs behind the walls of infra/sandbox, is told its input and nothing
 else, and cannot report success: what it prints or returns comes back as text, and is compared here.
 Even an assertion script runs in another process than the program, which it calls as `add` above.
+Plain values pass between the two, as copies: see infra/sandbox/values.py.
 
 Rules of the comparison:
 1. Outputs agree line by line and token by token; blanks at the end of a line, and blank lines at
@@ -21,12 +22,15 @@ Rules of the comparison:
 4. A program that ends with an error has failed, whatever it printed before.
 
 CPU time decides what takes too long, so that a busy machine fails no right program. A sandbox
-that breaks stops the run (SandboxBroken): no response is right, or wrong, for lack of a grade.
+that breaks stops the run (SandboxBroken), as does a script that fails before it calls the program,
+never calls it or lacks a package: no response is right, or wrong, for lack of a grade. A script's
+later errors count against the program, whose values may have caused them.
 
 Departures from the paper: (1) it does not say how it runs programs; CPU time of 6 s a test (30 s a
 script) and 1 GB are ours, 6 s being LiveCodeBench's.
 """
 
+import math
 import re
 import socket
 from collections.abc import Iterator
@@ -38,6 +42,7 @@ from infra.sandbox import client, values
 from infra.sandbox.client import Limits, Outcome, SandboxBroken, Server
 
 TOLERANCE = 1e-6
+FAULT = 3  # exit code of a script that failed by itself, as infra/sandbox/program.py gives it
 SCRIPT = 5  # a script may take as many times the CPU time of a call: it makes hundreds
 
 
@@ -77,30 +82,51 @@ def reward_of_program(
 
 # ---- extract: the program of a response ----------------------------------------------------------
 
-FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
-LANGUAGES = ("", "python", "python3", "py", "py3")  # what may stand behind the opening fence
+# (margin)(marks)(tag) of a line. (?![`~]) keeps it linear: a run of marks is not tried in parts.
+FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})(?![`~])([^\n`]*)$", re.MULTILINE)
+TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
 MAX_CHARS = 200_000  # of a program
 
 
 def extract_program(response: str) -> str | None:
-    """The last fenced block in Python or no named language; None where there is none.
+    """The last fenced block that is tagged as Python, or else that has no tag; None without one.
 
-    A block that is not closed is none: the response was cut off. Blocks in other languages
-    (inputs, shell commands) are passed over.
+    A tag is the first word behind the opening fence: python, py3, python3.11, {python} or
+    python:main.py. An untagged block never hides a tagged one: it may show what the program prints.
+    Blocks in other languages are passed over. A block in a list or a quotation is freed of its
+    margin. A block that is not closed is none: the response was cut off.
     """
-    program = None
+    programs = {}  # whether it is tagged -> the last such block
     opening = None
     for fence in FENCE.finditer(response):
-        marks, language = fence[1], fence[2].lower()
         if opening is None:
             opening = fence
-        elif language == "" and marks[0] == opening[1][0] and len(marks) >= len(opening[1]):
-            if opening[2].lower() in LANGUAGES:
-                program = response[opening.end() + 1 : fence.start()]
+        elif closes(fence, opening):
+            tag = opening[3].strip()
+            if tag == "" or TAG.match(tag):
+                block = response[opening.end() + 1 : fence.start()]
+                programs[tag != ""] = without_margin(block, opening[1])
             opening = None
+    program = programs.get(True, programs.get(False))
     if program is None or not program.strip() or len(program) > MAX_CHARS:
         return None
     return program
+
+
+def closes(fence: re.Match, opening: re.Match) -> bool:
+    """Whether a fence closes the block: of the same mark, as long, bare, and no further indented.
+
+    One that is indented by four more belongs to the program, in a docstring, say.
+    """
+    same_mark = fence[2].startswith(opening[2])
+    return same_mark and not fence[3].strip() and len(fence[1]) < len(opening[1]) + 4
+
+
+def without_margin(block: str, margin: str) -> str:
+    """A block's lines without what its opening fence has before it; others stay as they are."""
+    bare = margin.rstrip()  # all that an empty line of a quotation has
+    lines = ["" if line == bare else line.removeprefix(margin) for line in block.split("\n")]
+    return "\n".join(lines)
 
 
 # ---- run -----------------------------------------------------------------------------------------
@@ -172,7 +198,7 @@ def run_calls(
     program: str, tests: list[dict], limits: Limits, sandbox: client.Sandbox
 ) -> Iterator[None]:
     """One run of the program, which is asked for all calls; the CPU limit is that of a call."""
-    calls = [values.dumps([test["function"], test["args"]]) for test in tests]
+    calls = [values.dumps([test["function"], test["args"], {}]) for test in tests]
     room = max(limits.output_bytes, 2 * sum(len(values.dumps(test["expected"])) for test in tests))
     job = {"kind": "calls", "text": program, "calls": calls, "prelude": True}
     outcome = run_job(sandbox, job, replace(limits, output_bytes=room))
@@ -210,18 +236,26 @@ def run_scripts(
             script += f"\ncheck({test['entry_point']})\n"
         of_script, of_program = run_pair(sandbox, program, script, limits)
         if of_script.stopped or of_script.code != 0:
-            check_script(of_script)
+            check_script(of_script, script)
             if of_program.stopped != "cancelled":
                 check_end(of_program, limits)
             check_end(of_script, limits)
         yield
 
 
-def check_script(outcome: Outcome) -> None:
-    """Raise SandboxBroken where a script lacks a package: that is no program's fault."""
+def check_script(outcome: Outcome, script: str) -> None:
+    """Raise SandboxBroken where a script failed by itself: that is no program's fault.
+
+    Its exit code says so, and not what it wrote, where words of the program may stand.
+    """
+    if outcome.code != FAULT:
+        return
     last = outcome.errors.strip().rpartition("\n")[2]
-    if last.startswith("ModuleNotFoundError"):
-        raise SandboxBroken(f"a test's script cannot be run ({excerpt(last)}): install the package")
+    advice = "install the package" if last.startswith("ModuleNotFoundError") else "mend the test"
+    raise SandboxBroken(
+        f"a test's script cannot judge any program ({excerpt(last)}): {advice}; "
+        f"it begins: {excerpt(script)}"
+    )
 
 
 RUNNERS = {"output": run_on_inputs, "function": run_calls, "script": run_scripts}
@@ -347,6 +381,8 @@ def same_value(value, gold) -> bool:
     if isinstance(value, list | tuple) and isinstance(gold, list | tuple):
         return len(value) == len(gold) and all(map(same_value, value, gold))
     if isinstance(value, dict) and isinstance(gold, dict):
+        if len(value) != len(gold):  # asked first: 1 and "1" are one key below
+            return False
         value = {json_key(key): each for key, each in value.items()}
         return value.keys() == gold.keys() and all(same_value(value[k], gold[k]) for k in gold)
     if isinstance(value, bool) != isinstance(gold, bool):
@@ -357,6 +393,8 @@ def same_value(value, gold) -> bool:
 
 
 def close(value: int | float, gold: float) -> bool:
+    if math.isinf(gold):  # any number is within an infinite tolerance
+        return False
     try:
         return abs(value - gold) <= TOLERANCE * max(1.0, abs(gold))
     except OverflowError:  # an integer beyond all floats

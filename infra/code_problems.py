@@ -62,7 +62,7 @@ def eurus_tests(reward_model: dict) -> list[dict]:
         else:
             test = {"input": lines_of(given), "output": lines_of(wanted)}
         tests.append(test)
-    return tests
+    return [] if any(map(flaw, tests)) else tests
 
 
 def lines_of(value) -> str:
@@ -115,7 +115,7 @@ def livecodebench_tests(cells: dict) -> list[dict]:
                 tests.append({"input": row["input"], "output": row["output"]})
     except (ValueError, KeyError, TypeError, zlib.error, binascii.Error, pickle.UnpicklingError):
         return []
-    return tests
+    return [] if any(map(flaw, tests)) else tests
 
 
 def unpacked(text: str) -> list[dict]:
@@ -171,8 +171,31 @@ def check_test(test, where: str) -> None:
             raise UserError(f"{where} has a {key} that is no text")
         if key in LISTS and not isinstance(test[key], list):
             raise UserError(f"{where} has {key} that is no list")
+    if flaw(test):
+        raise UserError(f"{where} {flaw(test)}")
     if kind == "script":
         try:
             compile(test["script"], "script", "exec")
         except (SyntaxError, ValueError) as error:
             raise UserError(f"{where} has a script that is no Python ({error})") from error
+
+
+def flaw(test: dict) -> str:
+    """Why no program can ever pass a test; empty where one can."""
+    for key in ("input", "output"):
+        try:
+            test.get(key, "").encode()
+        except UnicodeEncodeError:
+            return f"has a lone surrogate in its {key}, which no stream carries"
+    if holds_nan(test.get("expected")) or holds_nan(test.get("or")):
+        return "expects NaN, which is equal to nothing"
+    return ""
+
+
+def holds_nan(value) -> bool:
+    """Whether a value of JSON is, or holds, the number that differs from itself."""
+    if isinstance(value, list):
+        return any(map(holds_nan, value))
+    if isinstance(value, dict):
+        return any(map(holds_nan, value.values()))
+    return value != value

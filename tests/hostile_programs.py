@@ -329,6 +329,12 @@ def lying_answers() -> dict[str, Hostile]:
             "AssertionError",
             "script",
         ),
+        "an error like a missing package": Hostile(
+            "def f(x): raise ValueError('\\nModuleNotFoundError: none')", ANY, "script"
+        ),
+        "an endless iterator": Hostile(
+            "import itertools\ndef f(x): return itertools.count()", ANY, "calls"
+        ),
         "no JSON": Hostile(
             calls.format("os.write(d, b'value\\n')", "pass"), "cannot be read", "calls"
         ),

@@ -11,6 +11,7 @@ import time
 from dataclasses import fields, replace
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,11 +24,14 @@ import train
 from benchmarks import (
     balance,
     gpu,
+    graders,
     logprobs,
     overhead,
+    programs,
     rollouts,
     roofline,
     scaling,
+    soups,
     trl_delta,
     trl_step,
 )
@@ -79,6 +83,51 @@ def test_gpu_without_a_gpu_is_one_line(capsys):
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith("bench.py gpu: torch sees no GPU") and error.count("\n") == 1
+
+
+# ---- graders and programs ------------------------------------------------------------------------
+
+
+def test_soups_are_graded_and_the_slowest_shown(capsys):
+    measured = soups.soups(SimpleNamespace(soups=20))
+    assert measured["soups"] == 20
+    assert 0 < measured["median_s"] <= measured["slowest_s"]
+    printed = capsys.readouterr().out
+    assert printed.startswith("20 soups, no exception") and printed.count(" for ") == soups.KEPT
+    assert soups.soup(3) == soups.soup(3) != soups.soup(4)
+
+
+def test_graders_are_measured_on_pairs_and_counted(capsys):
+    pairs = [{"response": f"\\boxed{{{i}}}", "gold": "7", "truth": i == 7} for i in range(20)]
+    pairs[3]["truth"] = True  # one that the grader will miss
+    named = {"verify.py": graders.ours}
+    verdicts, milliseconds = graders.measure(named, pairs, 2)
+    assert verdicts["verify.py"] == [i == 7 for i in range(20)]
+    assert len(milliseconds["verify.py"]) == 2 and min(milliseconds["verify.py"]) > 0
+
+    graders.print_table(pairs, verdicts, milliseconds)
+    graders.print_missed(pairs, verdicts["verify.py"])
+    printed = capsys.readouterr().out
+    assert "| verify.py | 95.0% | 0 | 1 |" in printed
+    assert "missed by verify.py: \\boxed{3} for 7" in printed
+
+
+def test_graders_measure_without_math_verify(monkeypatch, capsys):
+    monkeypatch.setattr(graders.importlib.util, "find_spec", {"math_verify": None}.get)
+    assert list(graders.installed_graders()) == ["verify.py"]
+    assert "math_verify is not installed" in capsys.readouterr().out
+
+
+def test_programs_are_timed_with_each_number_of_workers(monkeypatch, capsys):
+    monkeypatch.setattr(programs, "COUNT", 2)
+    monkeypatch.setattr(programs, "print_hostile", Mock())
+    rows = programs.programs(ARGS)
+    asked = [(row["programs"], row["workers"]) for row in rows]
+    assert asked == [(name, workers) for name in programs.CASES for workers in programs.WORKERS]
+    assert all(len(row["per_second"]) == len(row["worst_ms"]) == 1 for row in rows)
+    assert all(row["per_second"][0] > 0 and row["worst_ms"][0] > 0 for row in rows)
+    assert capsys.readouterr().out.count("\n| ") == len(rows)
+    assert programs.print_hostile.called
 
 
 # ---- timing and tables ---------------------------------------------------------------------------

@@ -227,6 +227,7 @@ def test_a_local_file_with_problem_and_tests(tmp_path):
     ]
 
 
+NAN = float("nan")
 BAD = {
     "no list": ("x = 1", "is no JSON"),
     "a number": (7, "holds a int"),
@@ -236,6 +237,10 @@ BAD = {
     "a key too many": ([{"input": "1", "output": "2", "score": 3}], "has score"),
     "a number for a text": ([{"input": 1, "output": "2"}], "a input that is no text"),
     "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "args that is no list"),
+    "half a character": ([{"input": "1", "output": "\ud800"}], "lone surrogate in its output"),
+    "half a character read": ([{"input": "\ud800", "output": ""}], "surrogate in its input"),
+    "NaN": ([{"function": "f", "args": [], "expected": [{"a": NAN}]}], "expects NaN"),
+    "NaN or more": ([{"function": "f", "args": [], "expected": 1, "or": [NAN]}], "expects NaN"),
     "no Python": ([{"script": "assert f("}], "no Python"),
 }
 
@@ -246,6 +251,18 @@ def test_tests_that_are_none_get_a_line_with_their_place(name, tmp_path):
     path = write(tmp_path / "a.jsonl", [{"problem": "p", "tests": tests}])
     with pytest.raises(UserError, match=f"row 1, column tests.*{said}"):
         load_problems(path)
+
+
+def test_rows_of_known_sets_that_no_program_can_pass_get_no_tests():
+    """They are dropped, and counted, like those that cannot be read."""
+    halves = json.dumps({"inputs": ["1"], "outputs": ["\ud800"]})
+    nan = json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [[NAN]]})
+    for truth in (halves, nan):
+        row = eurus_row("code", truth, 0)
+        assert SOURCES["eurus2_rl_code"].read(row, 0)["tests"] == []
+    public = json.dumps([{"input": "1", "output": "\udfff", "testtype": "stdin"}])
+    row = ROWS["livecodebench"][0] | {"public_test_cases": public}
+    assert SOURCES["livecodebench"].read(row, 0)["tests"] == []
 
 
 def test_kinds_are_those_that_verify_code_runs():

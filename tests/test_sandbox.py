@@ -134,7 +134,9 @@ def check_hostile(name: str, sandbox: Sandbox, outcomes: list, door) -> None:
     for outcome in outcomes:
         assert outcome.cpu_seconds < cpu_seconds + 1
         longest = limits.wall_seconds + limits.load * cpu_seconds
-        assert outcome.seconds < longest + 1 + 5  # for a busy machine
+        # A second is what is promised; RESULTS.md has the most there was, 0.76 s. The other
+        # five are for a machine that is busy with more than this test.
+        assert outcome.seconds < longest + 1 + 5
 
     # A supervisor that has answered takes a moment to end.
     deadline = time.monotonic() + 20
@@ -206,6 +208,16 @@ def test_the_environment_is_empty_and_python_isolated(whole):
     program = "import os, sys\nprint(dict(os.environ), sys.argv, sys.flags.no_user_site)"
     test = {"input": "", "output": "{} ['program.py'] 1"}
     assert run_tests(program, [test], None, whole).passed == 1
+
+
+def test_relative_library_folders_are_not_passed_on(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", ".")
+    sandbox = Sandbox(1)
+    try:
+        assert run_tests("print(7)", [{"input": "", "output": "7"}], None, sandbox).passed == 1
+    finally:
+        sandbox.close()
+    assert client.library_folders("/a:.::b/c:/d") == "/a:/d"
 
 
 def test_a_program_finds_nothing_of_the_one_before(whole):

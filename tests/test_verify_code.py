@@ -1,5 +1,8 @@
 """verify_code.py: which program a response has, what its tests say, and how values compare."""
 
+from decimal import Decimal
+from fractions import Fraction
+
 import pytest
 
 import evaluate
@@ -26,7 +29,22 @@ PROGRAMS = {
     "```python\na\n```\nRun it:\n```bash\npython a.py\n```\n": "a\n",
     "~~~python\na\n```\nb\n~~~": "a\n```\nb\n",
     "````python\na = '''\n```\n'''\n````": "a = '''\n```\n'''\n",
-    "  ```python  title\n  a\n  ```": "  a\n",
+    "  ```python  title\n  a\n  ```": "a\n",
+    "```python:main.py\na\n```": "a\n",
+    "```{python}\na\n```": "a\n",
+    "```{.python .numberLines}\na\n```": "a\n",
+    "```python3.11\na\n```": "a\n",
+    "1. So:\n\n    ```python\n    if a:\n\n        b\n    ```": "if a:\n\n    b\n",
+    "> ```python\n> if a:\n>\n>     b\n> ```": "if a:\n\n    b\n",
+    "    ```python\na\n    ```": "a\n",
+    "```python\ndef f():\n    '\\\n    ```\n    '\n```": "def f():\n    '\\\n    ```\n    '\n",
+    "```python\na\n```\nOutput:\n```\n7\n```": "a\n",
+    "```\n7\n```\n```python\na\n```": "a\n",
+    "```\na\n```\n```\nb\n```": "b\n",
+    "```pycon\n>>> a\n```": None,
+    "```python-repl\n>>> a\n```": None,
+    "```python2\na\n```": None,
+    "```pypy\na\n```": None,
     "```python\r\na\r\n```": "a\r\n",
     "no program": None,
     "print(1)": None,
@@ -51,6 +69,11 @@ def test_extract_program_of_hostile_responses_ends():
     assert extract_program("```\n" * 10**5) is None
     assert extract_program("`" * 10**6 + "\n") is None
     assert extract_program(" " * 10**6 + "```") is None
+    assert extract_program("~" * 10**6 + "`") is None
+    assert extract_program("```" + " " * 10**6 + "`") is None
+    assert extract_program("~~~" + "x~" * 10**6 + "`") is None
+    assert extract_program("> " * 10**6) is None
+    assert extract_program("> " * 10**5 + "```\n" + "> " * 10**4 + "7\n```") is not None
 
 
 # ---- run -----------------------------------------------------------------------------------------
@@ -109,12 +132,86 @@ def test_a_script_may_compute_what_it_expects_and_call_several_functions():
     assert "AssertionError" in run_tests(worse, [test]).stopped
 
 
-def test_a_script_that_lacks_a_package_stops_the_run():
-    """No program could ever pass it. What the program lacks is the program's fault."""
-    with pytest.raises(SandboxBroken, match="No module named 'no_such_package'"):
-        run_tests(ADD, [{"script": "import no_such_package\nassert add(3, 4) == 7"}])
+FAULTY = {  # a script -> what is said of it
+    "import no_such_package\nassert add(3, 4) == 7": "No module named 'no_such_package'.*install",
+    "def late():\n    import no_such\nassert add(3, 4) == 7\nlate()": "No module named 'no_such'",
+    "assert 1 / 0 == add(3, 4)": "ZeroDivisionError.*mend the test; it begins: assert 1 / 0",
+    "import math\nassert math.no_such(3) == add(3, 4)": "no attribute 'no_such'",
+    "assert 1 == 2 and add(3, 4) == 7": "AssertionError",
+    "assert add(3, lambda x: x) == 7": "add takes plain values",
+    "import sys\nsys.exit(1)": "cannot judge any program",
+    "def check(add): assert add(3, 4) == 8": "it calls no function of the program",
+    "assert callable(add)": "it calls no function of the program",
+    "return add(3, 4)": "outside function",
+}
+
+
+@pytest.mark.parametrize("script", FAULTY)
+def test_a_script_that_fails_by_itself_stops_the_run(script):
+    """No program could ever pass it, or any would."""
+    with pytest.raises(SandboxBroken, match=FAULTY[script]):
+        run_tests(ADD, [{"script": script}])
+
+
+UNKIND = {  # what a program returns, or does -> a script that it breaks
+    "raise ValueError('\\nModuleNotFoundError: No module named x')": "assert f(3) == 7",
+    "return '\\nModuleNotFoundError: No module named x'": "import os\nassert f(3) == 7, f(3)",
+    "return '7'": "assert f(3) + 1 == 8",
+    "return 0": "assert 7 / f(3) == 1",
+    "return object()": "assert f(3).size == 7",
+    "return print": "assert f(f(3)) == 7",
+    "return 3": "import sys\nsys.exit(f(3))",
+    "import os; os._exit(3)": "assert f(3) == 7",
+    "raise SystemExit(3)": "assert f(3) == 7",
+    "return 'no_such'": "import importlib\nassert importlib.import_module(f(3)).x == 7",
+}
+
+
+@pytest.mark.parametrize("body", UNKIND)
+def test_no_program_makes_a_script_stop_the_run(body):
+    result = run_tests(f"def f(x): {body}", [{"script": UNKIND[body]}])
+    assert result.passed == 0 and result.stopped
+
+
+def test_what_the_program_lacks_is_the_programs_fault():
     lacking = f"import no_such_package\n{ADD}"
     assert "ModuleNotFoundError" in run_tests(lacking, [{"script": "assert add(3, 4)"}]).stopped
+    late = "def add(a, b): import no_such_package"
+    assert "ModuleNotFoundError" in run_tests(late, [{"script": "assert add(3, 4)"}]).stopped
+
+
+def test_scripts_call_by_keyword_and_annotate_without_imports():
+    script = "x: List[int] = [3, 4]\nassert add(a=x[0], b=4) == add(3, b=x[1]) == 7"
+    assert run_tests(ADD, [{"script": script}]) == Result(1, 1, "")
+    wrong = run_tests(ADD, [{"script": "assert add(a=3, c=4) == 7"}]).stopped
+    assert "unexpected keyword arg" in wrong
+
+
+def test_arguments_of_a_script_are_copies():
+    """What a program does to them does not change what the script expects."""
+    script = "x = [2, 1]\nassert f(x) == sorted(x) == [1, 2]"
+    assert run_tests("def f(x):\n    x.clear()\n    return x", [{"script": script}]).passed == 0
+    assert run_tests("def f(x):\n    x.sort()\n    return x", [{"script": script}]).passed == 1
+
+
+ITERATED = {  # a body of f -> what a script may ask of f(3), and what Python says no to
+    "return range(x)": ("range(3)", "[0, 1, 2]"),
+    "return map(int, '012')": ("[0, 1, 2]", None),
+    "yield from range(x)": ("[0, 1, 2]", None),
+    "import numpy; return numpy.arange(x)": ("[0, 1, 2]", "[0, 1, 3]"),
+    "from fractions import Fraction; return Fraction(1, x)": ("Fraction(1, 3)", "1 / 3"),
+    "from decimal import Decimal; return Decimal('0.1') * x": ("Decimal('0.3')", "0.3"),
+}
+
+
+@pytest.mark.parametrize("body", ITERATED)
+def test_returned_iterables_and_numbers_are_what_they_are_in_python(body):
+    right, wrong = ITERATED[body]
+    imports = "from fractions import Fraction\nfrom decimal import Decimal\n"
+    got = "list(f(3))" if body.startswith(("return map", "yield")) else "f(3)"
+    program = f"def f(x):\n    {body}"
+    assert run_tests(program, [{"script": f"{imports}assert {got} == {right}"}]).stopped == ""
+    assert run_tests(program, [{"script": f"{imports}assert f(3) == {wrong}"}]).passed == 0
 
 
 def test_values_of_many_types_pass_between_script_and_program():
@@ -262,6 +359,12 @@ OTHER_VALUES = [
     ({"a": 1}, {"a": 1, "b": 2}),
     ({True: 1}, {"True": 1}),
     ([1, 2], [1, 2, 3]),
+    (0.5, float("inf")),
+    (0, float("inf")),
+    (float("-inf"), float("inf")),
+    (float("nan"), float("inf")),
+    (10**400, float("inf")),
+    ({1: "a", "1": "b"}, {"1": "b"}),
 ]
 
 
@@ -280,6 +383,7 @@ def test_other_value(value, gold):
 VALUES = [
     *(None, True, 7, -(2**63), 2**63, 10**5000, 1.5, float("-inf"), "ä\n", "\ud800"),
     *([], [1, [2]], (), (1, (2,)), set(), {1, "a"}, {}, {1: (2,)}, {(1,): {2: 3}}),
+    *(range(3, 9, 2), Fraction(-1, 3), Decimal("-1.50"), Decimal("1E+5")),
     *(b"\x00", 1 + 2j, {"tuple": 1}, {"value": {"error": 2}}),
 ]
 
@@ -296,10 +400,26 @@ def test_other_objects_come_back_equal_to_nothing():
     assert repr(back) == "[<object>, <builtin_function_or_method>]"
 
 
+def test_numbers_of_too_many_digits_are_no_numbers():
+    for number in (Fraction(1, 10**60), Fraction(10**60), Fraction(10**5000, 7)):
+        assert repr(loads(dumps(number))) == "<Fraction>"
+    for text in ("NaN", "-Infinity", "sNaN", "1e60", "1e-61", "1e999999"):
+        assert repr(loads(dumps(Decimal(text)))) == "<Decimal>"
+    assert repr(loads(dumps(range(2**63)))) == "<range>"
+
+
 BAD = ["", "{", "7", "[]", '{"value": 1, "error": 2}', '{"code": 1}', '{"value": {"set": [[1]]}}']
 BAD += ['{"value": {"int": 7}}', '{"value": {"dict": [1]}}', '{"value": {"a": 1}}', '{"value": {}}']
 BAD += [
     '{"value": {"complex": ["a", 1]}}',
+    '{"value": {"range": [0, 1, 0]}}',
+    '{"value": {"range": [0, 9223372036854775808, 1]}}',
+    '{"value": {"range": ["a"]}}',
+    '{"value": {"decimal": "sNaN"}}',
+    '{"value": {"decimal": "1e9"}}',
+    '{"value": {"decimal": 1}}',
+    '{"value": {"fraction": "1/0"}}',
+    '{"value": {"fraction": "' + "9" * 61 + '/7"}}',
     '{"value": {"bytes": "x"}}',
     '{"value": ' + "9" * 9999 + "}",
 ]

@@ -88,8 +88,9 @@ class Server:
             "run": os.getpid(),  # whose programs these are, for who reads a list of processes
         }
         environment = {"PYTHONHASHSEED": "0"}
-        if "LD_LIBRARY_PATH" in os.environ:  # some Pythons do not start without it
-            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        libraries = library_folders(os.environ.get("LD_LIBRARY_PATH", ""))
+        if libraries:  # some Pythons do not start without it; programs do not see it
+            environment["LD_LIBRARY_PATH"] = libraries
         self.door, theirs = socket.socketpair()
         with theirs:
             # python -I, but for the seed of hashes, which -I would ignore: with a seed of its own
@@ -142,6 +143,11 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def library_folders(path: str) -> str:
+    """The absolute folders of a search path: a server starts in another folder than this."""
+    return ":".join(folder for folder in path.split(":") if os.path.isabs(folder))
 
 
 class Sandbox:

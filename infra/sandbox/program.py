@@ -8,12 +8,14 @@ import ast
 import atexit
 import builtins
 import io
+import json
 import os
 import random
 import socket
 import sys
 import threading
 import types
+import typing
 
 import values
 
@@ -33,6 +35,10 @@ from builtins import *
 READY = {}
 exec(PRELUDE, READY)
 del READY["__builtins__"]
+
+# Names of types that a script's annotations may have without an import.
+TYPES = {name: getattr(typing, name) for name in typing.__all__ if name[0].isupper()}
+FAULT = 3  # exit code of a script that cannot judge any program
 
 OURS = (
     "messages",
@@ -63,12 +69,12 @@ def run(job: dict, calls: socket.socket | None) -> None:
     code = 1
     try:
         if job["kind"] == "script":
-            run_script(job["text"], calls, vars(module))
+            code = run_script(job["text"], calls, vars(module))
         else:
             exec(compile(job["text"], "program.py", "exec"), vars(module))
             if job["kind"] == "calls":
                 answer(calls, module)
-        code = 0
+            code = 0
     except SystemExit as end:
         code = exit_code(end)
     except BaseException:
@@ -97,7 +103,7 @@ def exit_code(end: SystemExit) -> int:
         return 0
     if isinstance(end.code, int):
         return end.code & 0xFF
-    print(end.code, file=sys.stderr)
+    print(end.code, file=sys.stderr, flush=True)
     return 1
 
 
@@ -116,15 +122,15 @@ def leave(code: int) -> None:
 
 
 def answer(calls: socket.socket, module: types.ModuleType) -> None:
-    """Call functions of the program as lines [name, arguments] ask; a line of JSON each.
+    """Call functions of the program as lines [name, arguments, keywords] ask; a line of JSON each.
 
     {"value": ...} is what a function returned, {"error": ...} the last line of its traceback.
     """
     with calls.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:
             try:
-                name, arguments = values.loads(line)
-                value = function_of(module, name)(*arguments)
+                name, arguments, keywords = values.loads(line)
+                value = function_of(module, name)(*arguments, **keywords)
                 reply = '{"value": ' + values.dumps(value) + "}"
             except Exception as error:
                 reply = '{"error": ' + values.dumps(description(error)) + "}"
@@ -152,21 +158,39 @@ class CallFailed(Exception):
     """The program raised, or ended."""
 
 
-def run_script(script: str, calls: socket.socket, namespace: dict) -> None:
+def run_script(script: str, calls: socket.socket, namespace: dict) -> int:
     """Run an assertion script; its functions that it does not define are the program's.
 
-    So the assertions, and what they expect, are in another process than what they judge.
+    So the assertions, and what they expect, are in another process than what they judge. Returns
+    the exit code: 0 if all held, FAULT if the script failed by itself, else 1.
+
+    It failed by itself where it did before its first call of the program, where it ended without
+    one, and where it imports a package that is missing. Any later error counts against the program,
+    which may have caused it: no value that it returns can bring about FAULT.
     """
-    lines = calls.makefile("rw", encoding="utf-8", newline="\n")
-    for name in foreign_names(script):
-        namespace[name] = proxy(name, lines)
-    exec(compile(script, "tests.py", "exec"), namespace)
+    caller = Caller(calls)
+    namespace.update(TYPES)
+    try:
+        for name in foreign_names(script):
+            namespace[name] = caller.function(name)
+        exec(compile(script, "tests.py", "exec"), namespace)
+        code = 0
+    except SystemExit as end:
+        code = min(exit_code(end), 1)  # its own codes do not mean ours
+    except BaseException as error:
+        sys.excepthook(*sys.exc_info())
+        code = FAULT if lacks_package(script, error) else 1
+    if caller.called:
+        return code
+    if code == 0:
+        print("it calls no function of the program", file=sys.stderr, flush=True)
+    return FAULT
 
 
 def foreign_names(script: str) -> set[str]:
     """Names that a script uses and neither defines nor imports."""
     used = set()
-    bound = set(dir(builtins))
+    bound = {*dir(builtins), *TYPES}
     for node in ast.walk(ast.parse(script)):
         if isinstance(node, ast.Name):
             names = used if isinstance(node.ctx, ast.Load) else bound
@@ -180,18 +204,45 @@ def foreign_names(script: str) -> set[str]:
     return used - bound
 
 
-def proxy(name: str, lines: io.TextIOWrapper):
-    """A function that has the program's process call its function of that name."""
+def lacks_package(script: str, error: BaseException) -> bool:
+    """Whether an error says that a package is missing which the script itself imports."""
+    if not isinstance(error, ModuleNotFoundError):
+        return False
+    imported = set()
+    for node in ast.walk(ast.parse(script)):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    return (error.name or "").partition(".")[0] in imported
 
-    def call(*arguments):
-        lines.write(values.dumps([name, arguments]) + "\n")
-        lines.flush()
-        line = lines.readline()
+
+class Caller:
+    """Has the program's process call its functions, one at a time."""
+
+    def __init__(self, calls: socket.socket):
+        self.lines = calls.makefile("rw", encoding="utf-8", newline="\n")
+        self.called = False  # whether the program has heard, and may have said, anything
+
+    def function(self, name: str):
+        """What stands for a function of the program in a script. Its arguments go as copies."""
+
+        def call(*arguments, **keywords):
+            return self.call(name, arguments, keywords)
+
+        return call
+
+    def call(self, name: str, arguments: tuple, keywords: dict):
+        content = values.packed([name, arguments, keywords])
+        if values.holds_other(content):
+            raise TypeError(f"{name} takes plain values from a script: no functions or objects")
+        self.called = True
+        self.lines.write(json.dumps(content) + "\n")
+        self.lines.flush()
+        line = self.lines.readline()
         if not line:
             raise CallFailed(f"the program ended in a call of {name}")
         reply = values.loads_reply(line)
         if "error" in reply:
             raise CallFailed(f"{name} raised {reply['error']}")
         return reply["value"]
-
-    return call

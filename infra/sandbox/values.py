@@ -1,12 +1,20 @@
 """Plain values as JSON text, so that what a program returns can be read without trusting it.
 
-Tuples, sets, dictionaries, bytes, complex numbers and large integers have forms of their own. Any
-other object travels as its type's name alone and is equal to nothing.
+Tuples, sets, dictionaries, ranges, iterators, bytes, and numbers that JSON has not have forms of
+their own; an array of numpy travels as a list. Any other object travels as its type's name alone
+and is equal to nothing.
 """
 
 import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
 
 DIGITS = 2**63  # integers from here on travel in hexadecimal, which takes linear time
+# Longer ones could keep who compares them busy for minutes.
+DECIMAL = re.compile(r"-?[0-9]{1,60}(\.[0-9]{1,60})?")
+FRACTION = re.compile(r"-?[0-9]{1,60}/[1-9][0-9]{0,59}")
 
 
 class Other:
@@ -55,9 +63,38 @@ def packed(value):
         return {"bytes": value.hex()}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
-    if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape:
-        return packed(value.item())
+    if isinstance(value, range) and all(abs(part) < DIGITS for part in bounds(value)):
+        return {"range": bounds(value)}
+    if isinstance(value, Iterator):
+        return {"iterator": [packed(each) for each in value]}
+    if isinstance(value, Decimal | Fraction):
+        return packed_number(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return packed(value.tolist())
     return {"other": type(value).__name__[:80]}
+
+
+def bounds(value: range) -> list[int]:
+    return [value.start, value.stop, value.step]
+
+
+def packed_number(value: Decimal | Fraction) -> dict:
+    """Its digits, unless there are too many, or it is none."""
+    if isinstance(value, Fraction):
+        few = max(abs(value.numerator), value.denominator) < 10**60
+        text = f"{value.numerator}/{value.denominator}" if few else ""
+        return {"fraction": text} if FRACTION.fullmatch(text) else {"other": "Fraction"}
+    text = f"{value:f}" if abs(value.adjusted()) < 60 else ""
+    return {"decimal": text} if DECIMAL.fullmatch(text) else {"other": "Decimal"}
+
+
+def holds_other(content) -> bool:
+    """Whether what `packed` gave holds an object that travels as its name alone."""
+    if isinstance(content, list):
+        return any(map(holds_other, content))
+    if isinstance(content, dict):
+        return "other" in content or any(map(holds_other, content.values()))
+    return False
 
 
 PLAIN = (type(None), bool, float, str)
@@ -99,6 +136,28 @@ def read_complex(inner):
     return complex(*inner)
 
 
+def read_range(inner):
+    if not all(isinstance(part, int) and abs(part) < DIGITS for part in inner):
+        raise ValueError("no range")
+    return range(*inner)
+
+
+def read_iterator(inner):
+    return iter([unpacked(each) for each in inner])
+
+
+def read_decimal(inner):
+    if not DECIMAL.fullmatch(inner):
+        raise ValueError("no decimal")
+    return Decimal(inner)
+
+
+def read_fraction(inner):
+    if not FRACTION.fullmatch(inner):
+        raise ValueError("no fraction")
+    return Fraction(inner)
+
+
 READERS = {
     "tuple": read_tuple,
     "set": read_set,
@@ -106,6 +165,10 @@ READERS = {
     "int": read_int,
     "bytes": bytes.fromhex,
     "complex": read_complex,
+    "range": read_range,
+    "iterator": read_iterator,
+    "decimal": read_decimal,
+    "fraction": read_fraction,
     "other": Other,
 }
 
