@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from infra.arithmetic import Approximate, Unreadable
+from infra.domains import Shared
 from infra.evaluation import Evaluator
 from infra.expressions import (
     CALLS,
@@ -23,7 +24,8 @@ def value_of(text: str):
     """The value of an expression without names; None if it has none."""
     evaluator = Evaluator([text])
     expression = evaluator.expression(text)
-    for value, _, arithmetic in evaluator.pairs(expression, expression):
+    shared = Shared(expression, expression)
+    for _, value, _, arithmetic in evaluator.pairs(expression, expression, shared):
         if isinstance(value, Approximate):
             return complex(value.re / 2**arithmetic.bits, value.im / 2**arithmetic.bits)
         return value
