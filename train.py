@@ -165,6 +165,19 @@ def train_step(run: "Run", step: int) -> None:
     run.state.unlogged = {
         "step": step,
         **of_updates,
+        **rollout_metrics(rollouts, rewards, tokens, weights),
+        "seconds": time.perf_counter() - started,
+    }
+    if step == 1 or step % cfg.eval_every == 0:
+        save_samples(run.folder, step, problems, rollouts, rewards, weights, run.tokenizer)
+    finish_step(run)
+
+
+def rollout_metrics(
+    rollouts: Rollouts, rewards: torch.Tensor, tokens: TokenBatch, weights: torch.Tensor
+) -> dict:
+    """What metrics.jsonl says of a rollout batch, at θ_old; README has a line on each."""
+    return {
         "reward": float(rewards.mean()),
         "entropy": float(tokens.entropy.mean()),
         "response_length": float(tokens.length.float().mean()),
@@ -172,11 +185,7 @@ def train_step(run: "Run", step: int) -> None:
         "lambda_std": float(weights.std()),
         "lambda_above_one": float((weights > 1).float().mean()),
         **mismatch(tokens.logprob, tokens.sampled),
-        "seconds": time.perf_counter() - started,
     }
-    if step == 1 or step % cfg.eval_every == 0:
-        save_samples(run.folder, step, problems, rollouts, rewards, weights, run.tokenizer)
-    finish_step(run)
 
 
 def finish_step(run: "Run") -> None:
@@ -236,15 +245,7 @@ def update(
             logprob = run.policy.rows(rollouts, index).logprob  # log π_θ, with its gradient
             old_logprob = tokens.logprob[rows]
             advantage = tokens.advantage[rows]
-            weight = weights[rows]  # ρ; λ̄ with DelTA
-            if method.follows_policy and len(index) > 0:  # a rank's last ones may be empty
-                part = tokens.part(index, logprob.detach())
-                weight = method.weights(part, cfg)
-                check_weights(weight, part, cfg.method)
-
-            if tokens.importance is not None:  # the sampler's law is not quite that of θ_old
-                weight = weight * tokens.importance[rows]
-
+            weight = weights_of(run, tokens, index, weights[rows], logprob)  # ρ; λ̄ with DelTA
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * surrogate).sum() / mini_batch.token_count  # Eq. 8
             run.policy.reduce_over_nodes(index is batches[-1])
@@ -271,6 +272,27 @@ def update(
         "clip_fraction": clipped / len(tokens.logprob),
         "skipped_updates": len(norms) - len(finite),
     }
+
+
+def weights_of(
+    run: "Run",
+    tokens: TokenBatch,
+    index: torch.Tensor,
+    frozen: torch.Tensor,
+    logprob: torch.Tensor,
+) -> torch.Tensor:
+    """ρ of the tokens of the responses `index`, [n]: `frozen`, unless the method follows π_θ.
+
+    Times the importance weight where the sampler's law is not quite that of θ_old.
+    """
+    weight = frozen
+    if run.method.follows_policy and len(index) > 0:  # a rank's last ones may be empty
+        part = tokens.part(index, logprob.detach())
+        weight = run.method.weights(part, run.cfg)
+        check_weights(weight, part, run.cfg.method)
+    if tokens.importance is not None:
+        weight = weight * tokens.importance[packed_rows(index, tokens.length)]
+    return weight
 
 
 # ---- what the loop calls -------------------------------------------------------------------------

@@ -55,6 +55,9 @@ def methods(args) -> dict:
     complete(counted_jobs(rates, seeds), done, path, "main rows")
     print_gain(done, rates["dapo"], seeds)
     main = print_rows(done, rates, seeds)
+    picture = path.with_name(f"{path.stem}_main.png")
+    of_main = {f"{len(seeds)} seeds": against_dapo(done, rates, seeds)}
+    draw_differences(of_main, "DAPO", "Toy, 12 operations: the main rows against DAPO", picture)
     print()
     contrasts = print_differences(contrasts_of(done, rates, seeds), "one thing at a time")
 

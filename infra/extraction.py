@@ -18,10 +18,10 @@ ONLY_A_BOX = re.compile(r"[\s$]*\\f?box(?:ed)?\s{0,3}\{(.*)\}[\s$]*", re.DOTALL)
 
 # What may stand between two members of a list: "$\boxed{1}$ and $\boxed{2}$", \quad\text{or}\quad;
 # perhaps with a name for the second: "$x=\boxed{1}$, $y=\boxed{2}$".
-JOINERS = (
-    r"(?:\n\s{0,9}(?:[-*•]|\d{1,2}[.)])\s|[\s,;$&.*]|\\\\|\\[,;:!> ()\[\]]"
-    r"|\\q?quad(?![a-zA-Z])|(?:and|or)(?![a-zA-Z])|\\(?:text|textrm|mathrm)\s?\{[\s,]{0,5}(?:and|or)[\s,]{0,5}\}){0,40}"
-)
+LIST_MARK = r"\n\s{0,9}(?:[-*•]|\d{1,2}[.)])\s"  # of an item on a line of its own
+MARKS = r"[\s,;$&.*]|\\\\|\\[,;:!> ()\[\]]|\\q?quad(?![a-zA-Z])"
+AND = r"(?:and|or)(?![a-zA-Z])|\\(?:text|textrm|mathrm)\s?\{[\s,]{0,5}(?:and|or)[\s,]{0,5}\}"
+JOINERS = rf"(?:{LIST_MARK}|{MARKS}|{AND}){{0,40}}"
 NAMED = rf"({SINGLE})\s{{0,3}}=[\s$]{{0,5}}"
 BETWEEN = re.compile(rf"{JOINERS}(?:{NAMED})?")
 NAME_BEFORE = re.compile(rf"(?<![\w\\^_}}]){NAMED}$")

@@ -254,6 +254,7 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     measured = method_study.methods(args)
     first = capsys.readouterr().out
     written = path.read_bytes()
+    assert (tmp_path / "methods_main.png").stat().st_size > 10_000
 
     lines = read(path)
     of_dapo = [(float(x["lr"]), int(x["seed"])) for x in lines if x["row"] == "dapo"]
