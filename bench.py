@@ -8,7 +8,7 @@ confirm    the best of these rows on fresh seeds, another base model and other s
            resumes results/confirm.csv)
 noise      a few of these rows under flipped rewards, with rare or plentiful reward, with idle
            tokens (half an hour; resumes results/noise.csv)
-curves     step by step, three of these rows (5 minutes)
+curves     step by step, five of these rows (7 minutes)
 credit     which tokens the methods' weights single out on the toy, how near their update is to the
            true policy gradient, and why: sides, shape, saturation (half an hour; resumes
            results/credit.csv; compares with results/truth.csv where that is)

@@ -21,7 +21,7 @@ from benchmarks import (
     study_runs,
 )
 from benchmarks.comparisons import print_differences
-from benchmarks.method_study import CANDIDATES, CONTRASTS, GRID, chosen
+from benchmarks.method_study import CANDIDATES, CONTRASTS, GRID, Choice, chosen
 from benchmarks.study_jobs import COLUMNS, Finished, Job, finished_runs
 from benchmarks.study_runs import (
     IN_RANGE,
@@ -364,6 +364,7 @@ def test_studies_share_no_seed():
         *range(method_study.FIRST_SEED, method_study.FIRST_SEED + 16),
         *range(confirm_study.FIRST_SEED, confirm_study.FIRST_SEED + 16),
         *range(noise_study.FIRST_SEED, noise_study.FIRST_SEED + 16),
+        *curve_study.SEEDS,
     ]
     assert len(set(seeds)) == len(seeds)
 
@@ -371,22 +372,25 @@ def test_studies_share_no_seed():
 # ---- curves --------------------------------------------------------------------------------------
 
 
-def made_up_curve(name, rate, seed, setting):
+def made_up_curve(name, rate, seed):
     numbers = {"response_length": 80.0, "entropy": 0.3, "lambda_std": 0.0, "seconds": 1.0}
     return [{"step": step, "reward": step / 3 + seed, **numbers} for step in (1, 2)]
 
 
 def test_curve_study_writes_every_step(tmp_path, monkeypatch, capsys):
+    rates = dict.fromkeys(MAIN, MIDDLE)
+    monkeypatch.setattr(curve_study, "chosen", lambda path: Choice("topk, fresh", rates, 16))
     monkeypatch.setattr(curve_study, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(curve_study, "run_row", made_up_curve)
-    monkeypatch.setattr(curve_study, "SEEDS", 2)
+    monkeypatch.setattr(curve_study, "SEEDS", range(2))
     path = tmp_path / "curves.csv"
     lines = curve_study.curves(SimpleNamespace(csv=str(path)))
-    assert len(lines) == 2 * 3 * 2
+    assert len(lines) == 2 * 5 * 2
+    assert {line["row"] for line in lines} == {"dapo", "delta", "topk, fresh", IN_RANGE, ORACLE}
     text = path.read_text().splitlines()
     assert text[0] == "row,lr,seed,step,reward,response_length,entropy,lambda_std"
-    assert text[1] == "dapo,2.5e-05,0,1,0.3333,80.0,0.3,0.0"
-    assert "dapo 1.000 ± " in capsys.readouterr().out
+    assert text[1] == f"dapo,{MIDDLE},0,1,0.3333,80.0,0.3,0.0"
+    assert "dapo: 1.000 ± " in capsys.readouterr().out
 
 
 # ---- seeds ---------------------------------------------------------------------------------------
