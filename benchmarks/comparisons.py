@@ -9,6 +9,8 @@ from benchmarks.statistics import half_width, holm, mean_interval, p_value, smal
 from benchmarks.tables import table_line
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+MARKS = ("o", "X", "s", "^", "D")
+REWARD = "mean training reward minus DAPO's, same seeds (95 % interval)"
 
 
 def print_differences(differences: dict[str, np.ndarray], label: str) -> list[dict]:
@@ -50,11 +52,11 @@ def print_differences(differences: dict[str, np.ndarray], label: str) -> list[di
 
 
 def draw_differences(
-    groups: dict[str, dict[str, np.ndarray]], against: str, title: str, path: Path
+    groups: dict[str, dict[str, np.ndarray]], title: str, path: Path, what: str = REWARD
 ) -> None:
-    """Points with 95 % intervals: a line of the picture for each name, a colour for each group.
+    """Points with 95 % intervals: a line for each name, a colour and a mark for each group.
 
-    groups: label -> name -> [seeds] differences. against: the row at 0.
+    groups: label -> name -> [seeds] differences. what: they are differences of.
     """
     names = list({name: None for group in groups.values() for name in group})
     points = sum(len(group) for group in groups.values())
@@ -67,8 +69,8 @@ def draw_differences(
             [values.mean() for values in group.values()],
             [names.index(name) + shift for name in group],
             xerr=[half_width(values) for values in group.values()],
-            fmt="o",
-            markersize=4,
+            fmt=MARKS[number % len(MARKS)],
+            markersize=5,
             capsize=2,
             color=COLOURS[number % len(COLOURS)],
             label=label,
@@ -76,9 +78,6 @@ def draw_differences(
     axes.axvline(0, color="0.3", linewidth=1)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set(
-        title=title,
-        xlabel=f"mean training reward minus {against}'s, same seeds (95 % interval)",
-    )
+    axes.set(title=title, xlabel=what)
     figure.legend(loc="outside lower center", ncols=len(groups))
     figure.savefig(path, dpi=120)

@@ -33,7 +33,7 @@ from benchmarks.credit import (
     singled_out,
     weighed,
 )
-from benchmarks.credit_tables import print_tables
+from benchmarks.credit_tables import draw_split, print_tables
 from benchmarks.gradients import PARTS, cosine, parts_of, side_means, sides_of_rows
 from benchmarks.ranking import auc, rank_correlation
 from benchmarks.tables import write_csv
@@ -69,7 +69,7 @@ class Sizes:
 
 
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
-    """Fill --csv, and print its means over bases with 95 % intervals."""
+    """Fill --csv, print its means over bases with 95 % intervals, and draw them beside DAPO."""
     path = Path(args.csv)
     torch.set_num_threads(1)  # a base that is built depends on their number
     lines = lines_before(path)
@@ -84,6 +84,8 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
                 lines += list(pool.map(partial(truth_lines, base), [sizes.truth]))[0]
                 write_csv(path, lines)
     print_tables(lines)
+    if len(sizes.bases) > 1:  # as for the tables' intervals
+        draw_split(lines, path.with_suffix(".png"))
     return lines
 
 

@@ -8,9 +8,11 @@ t-interval over base models. A star: told apart from the value that the table's 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from benchmarks.comparisons import draw_differences
 from benchmarks.credit import ROWS
 from benchmarks.gradients import reliability
 from benchmarks.statistics import half_width, holm, p_value
@@ -210,3 +212,22 @@ def print_truth(study: Study) -> None:
         "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
         columns,
     )
+
+
+# ---- the picture ---------------------------------------------------------------------------------
+
+
+def draw_split(lines: list[dict], path: Path) -> None:
+    """What each row's update, and the two parts of it, gain on DAPO's cosine; a PNG at `path`.
+
+    lines: of results/credit.csv, of two base models or more.
+    """
+    study = Study(lines)
+    groups = {
+        "sides' mean weights alone": study.over_dapo("cosine_means"),
+        "shape inside the sides alone": study.over_dapo("cosine_shape"),
+        "both: the update": study.over_dapo("cosine"),
+    }
+    title = "How near an update of 128 responses is to the policy gradient"
+    what = f"cosine minus DAPO's, {len(study.bases)} base models (95 % interval)"
+    draw_differences(groups, title, path, what)

@@ -57,7 +57,7 @@ def methods(args) -> dict:
     main = print_rows(done, rates, seeds)
     picture = path.with_name(f"{path.stem}_main.png")
     of_main = {f"{len(seeds)} seeds": against_dapo(done, rates, seeds)}
-    draw_differences(of_main, "DAPO", "Toy, 12 operations: the main rows against DAPO", picture)
+    draw_differences(of_main, "Toy, 12 operations: the main rows against DAPO", picture)
     print()
     contrasts = print_differences(contrasts_of(done, rates, seeds), "one thing at a time")
 
@@ -74,7 +74,7 @@ def methods(args) -> dict:
         f"{len(few)} seeds": against_dapo(done, others, few),
     }
     title = "Toy, 12 operations: every row against DAPO"
-    draw_differences(groups, "DAPO", title, path.with_suffix(".png"))
+    draw_differences(groups, title, path.with_suffix(".png"))
     return {"main": main, "contrasts": contrasts, "secondary": secondary}
 
 

@@ -48,7 +48,7 @@ def noise(args) -> list[dict]:
 
     print()
     lines = print_differences(all_differences, "minus dapo")
-    draw_differences(groups, "DAPO", "Toy: noise and sparsity", path.with_suffix(".png"))
+    draw_differences(groups, "Toy: noise and sparsity", path.with_suffix(".png"))
     return lines
 
 

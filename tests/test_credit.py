@@ -12,7 +12,7 @@ import torch
 
 import ablations
 import toy
-from benchmarks import credit_study, truth
+from benchmarks import credit_study, credit_tables, truth
 from benchmarks.credit import (
     NEARLY,
     ORACLE,
@@ -36,7 +36,7 @@ from benchmarks.credit_study import (
     measured,
     truth_lines,
 )
-from benchmarks.credit_tables import Column, Study, cell_texts, print_tables
+from benchmarks.credit_tables import Column, Study, cell_texts, draw_split, print_tables
 from benchmarks.gradients import direction
 from benchmarks.statistics import mean_interval
 from benchmarks.tables import write_csv
@@ -426,3 +426,17 @@ def test_tables_are_printed(capsys):
     assert "by base: 0.500, 0.500, 0.500, 0.500;" in said and "0.816" in said
     print_tables(made_up(bases=1))
     assert "fewer than two" in capsys.readouterr().out
+
+
+def test_split_is_drawn(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(credit_tables, "draw_differences", lambda *args: drawn.append(args))
+    draw_split(made_up(), tmp_path / "credit.png")
+    groups, _, path, what = drawn[0]
+    assert path == tmp_path / "credit.png" and "4 base models" in what
+    *_, whole = groups.values()
+    assert whole[ORACLE].mean() == pytest.approx(0.1, abs=0.01) and "dapo" not in whole
+
+    monkeypatch.undo()
+    draw_split(made_up(), path)
+    assert path.stat().st_size > 10_000
