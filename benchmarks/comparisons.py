@@ -60,7 +60,7 @@ def draw_differences(
     """
     names = list({name: None for group in groups.values() for name in group})
     points = sum(len(group) for group in groups.values())
-    height = 1.4 + 0.12 * len(names) + 0.15 * points  # inches
+    height = 1.3 + 0.1 * len(names) + 0.11 * points  # inches
     figure = Figure(figsize=(7, height), layout="constrained")
     axes = figure.subplots()
     for number, (label, group) in enumerate(groups.items()):
@@ -77,7 +77,8 @@ def draw_differences(
         )
     axes.axvline(0, color="0.3", linewidth=1)
     axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set(title=title, xlabel=what)
+    axes.set_ylim(len(names) - 0.5, -0.5)  # the first name on top
+    axes.set_xlabel(what)
+    figure.suptitle(title)
     figure.legend(loc="outside lower center", ncols=len(groups))
     figure.savefig(path, dpi=120)

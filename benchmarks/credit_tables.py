@@ -6,7 +6,7 @@ t-interval over base models. A star: told apart from the value that the table's 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,27 @@ from benchmarks.statistics import half_width, holm, p_value
 from benchmarks.tables import table_line
 
 LEVEL = 0.05
+IN_TABLES_ONLY = ("permuted", "permuted, held out", "all three")  # ends of rows' names
+
+# One thing at a time: what is changed, the row with it, the row without it.
+CONTRASTS = {
+    "row proxy: γ fresh, not lagged": ("lm_head, fresh", "lm_head, K = 1"),
+    "top-K proxy: γ fresh, not lagged": ("topk, fresh", "topk, K = 1"),
+    "exact proxy: γ fresh, not lagged": ("exact, fresh", "exact, K = 1"),
+    "row proxy: no refinement": ("lm_head, K = 0", "lm_head, K = 1"),
+    "top-K proxy: no refinement": ("topk, K = 0", "topk, K = 1"),
+    "exact proxy: no refinement": ("exact, K = 0", "exact, K = 1"),
+    "row proxy: each side of mean 1": ("lm_head, side", "lm_head, K = 1"),
+    "top-K proxy: each side of mean 1": ("topk, side", "topk, K = 1"),
+    "exact proxy: each side of mean 1": ("exact, side", "exact, K = 1"),
+    "row proxy: centroids held out": ("lm_head, held out", "lm_head, K = 1"),
+    "top-K proxy: centroids held out": ("topk, held out", "topk, K = 1"),
+    "exact proxy: centroids held out": ("exact, held out", "exact, K = 1"),
+    "lagged: top-K, not row proxy": ("topk, K = 1", "lm_head, K = 1"),
+    "lagged: exact, not row proxy": ("exact, K = 1", "lm_head, K = 1"),
+    "fresh: top-K, not row proxy": ("topk, fresh", "lm_head, fresh"),
+    "fresh: exact, not row proxy": ("exact, fresh", "lm_head, fresh"),
+}
 
 Cells = dict[str, np.ndarray]  # row -> a number for each base model
 
@@ -45,6 +66,7 @@ def print_tables(lines: list[dict]) -> None:
     print_saturation(study)
     print_directions(study)
     print_split(study)
+    print_contrasts(study)
     if any(line["batch"] == "truth" for line in lines):
         print_truth(study)
 
@@ -80,13 +102,13 @@ class Study:
         }
 
 
-def print_table(title: str, columns: Sequence[Column]) -> None:
-    """A table with a line for each row of ROWS."""
+def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = ROWS) -> None:
+    """A table with a line for each of `names` that has a cell."""
     print(f"{title}\n")
     print(table_line(["row", *(column.title for column in columns)]))
     print("|---" * (len(columns) + 1) + "|")
     texts = [cell_texts(column) for column in columns]
-    for row in ROWS:
+    for row in names:
         cells = [text.get(row, "-") for text in texts]
         if any(cell != "-" for cell in cells):
             print(table_line([row, *cells]))
@@ -198,6 +220,20 @@ def print_split(study: Study) -> None:
     )
 
 
+def print_contrasts(study: Study) -> None:
+    """One thing at a time: what it does to the cosine with the policy gradient."""
+    columns = []
+    for kind, size in (("small", "128"), ("sum", "added up"), ("whole", "as one")):
+        cells = study.cells("cosine", kind)
+        differences = {label: cells[a] - cells[b] for label, (a, b) in CONTRASTS.items()}
+        columns.append(Column(size, differences, null=0, digits=4))
+    print_table(
+        "One thing at a time: difference of cosines with the policy gradient (* against 0)",
+        columns,
+        CONTRASTS,
+    )
+
+
 def print_truth(study: Study) -> None:
     """Weights against the true advantages of tokens."""
     columns = []
@@ -218,16 +254,21 @@ def print_truth(study: Study) -> None:
 
 
 def draw_split(lines: list[dict], path: Path) -> None:
-    """What each row's update, and the two parts of it, gain on DAPO's cosine; a PNG at `path`.
+    """What a row's update, and the two parts of it, gain on DAPO's cosine; a PNG at `path`.
 
-    lines: of results/credit.csv, of two base models or more.
+    lines: of results/credit.csv, of two base models or more. Without the rows that only the tables
+    need.
     """
     study = Study(lines)
-    groups = {
-        "sides' mean weights alone": study.over_dapo("cosine_means"),
-        "shape inside the sides alone": study.over_dapo("cosine_shape"),
-        "both: the update": study.over_dapo("cosine"),
+    parts = {
+        "sides' mean weights alone": "cosine_means",
+        "shape inside the sides alone": "cosine_shape",
+        "both: the update": "cosine",
     }
+    groups = {}
+    for label, column in parts.items():
+        cells = study.over_dapo(column)
+        groups[label] = {row: x for row, x in cells.items() if not row.endswith(IN_TABLES_ONLY)}
     title = "How near an update of 128 responses is to the policy gradient"
     what = f"cosine minus DAPO's, {len(study.bases)} base models (95 % interval)"
     draw_differences(groups, title, path, what)

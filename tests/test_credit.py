@@ -428,6 +428,20 @@ def test_tables_are_printed(capsys):
     assert "fewer than two" in capsys.readouterr().out
 
 
+def test_contrasts_are_of_rows_and_paired_by_base(capsys):
+    lines = []
+    for base in range(3):
+        for row in ROWS:
+            cosine = 0.1 * base + (0.02 if row.endswith("fresh") else 0.0)
+            numbers = {"cosine": cosine + 0.001 * (row == "topk, fresh") * base}
+            lines += [line_of(base, row, kind, **numbers) for kind in ("0", "sum", "whole")]
+    credit_tables.print_contrasts(Study(lines))
+    said = capsys.readouterr().out
+    assert said.count("γ fresh, not lagged | +0.02") == 3
+    assert "| exact proxy: no refinement | +0.0000 ± 0.0000" in said
+    assert "| top-K proxy: γ fresh, not lagged | +0.0210 ± 0.0025* |" in said
+
+
 def test_split_is_drawn(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(credit_tables, "draw_differences", lambda *args: drawn.append(args))
