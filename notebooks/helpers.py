@@ -175,23 +175,6 @@ def colour_bar(low: float, centre: float, high: float) -> str:
     return f'{low:.3g} <span style="{box};{bar}">{centre:.3g}</span> {high:.3g}'
 
 
-def coloured(words: list[str], values, title: str) -> HTML:
-    """Words on a background from blue (the lowest value) over white (0) to orange (the highest).
-
-    Pointing at a word shows its value.
-    """
-    values = np.asarray(values, dtype=float)
-    strength = np.abs(values) / (np.abs(values).max() or 1.0)
-
-    spans = []
-    for word, value, share in zip(words, values, strength, strict=True):
-        rgb = "213,94,0" if value > 0 else "0,114,178"  # ORANGE, BLUE
-        style = f"background:rgba({rgb},{0.75 * share:.2f})"
-        text = html.escape(word).replace("\n", "↵<br>")
-        spans.append(f'<span title="{value:.3g}" style="{style}">{text}</span>')
-    return HTML(f"<b>{title}</b><pre style='line-height:1.5'>{''.join(spans)}</pre>")
-
-
 # ---- exercises -----------------------------------------------------------------------------------
 
 

@@ -26,7 +26,6 @@ GRADED = re.compile(r"^(check|leaderboard)\(", re.MULTILINE)
 SOLUTION = re.compile(
     r"<details><summary>Solution</summary>.*?```python\n(.*?)```.*?</details>", re.DOTALL
 )
-MUTATIONS = Path(__file__).parent / "mutations"
 
 
 @dataclass
@@ -49,11 +48,6 @@ class Report:
     cells: list[str] = field(default_factory=list)
     mutations: list[str] = field(default_factory=list)
     exercises: list[str] = field(default_factory=list)
-
-
-def has_mutations(path: Path) -> bool:
-    """Whether a notebook is of the second edition: with mutations and graded exercises."""
-    return (MUTATIONS / f"notebook_{path.name[0]}.py").exists()
 
 
 def code_cells(path: Path) -> list[Cell]:

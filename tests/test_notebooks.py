@@ -6,17 +6,13 @@ import re
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from subprocess import DEVNULL
 
 import course
 import nbformat
 import pytest
 from conftest import ROOT
-from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-COURSE = [path for path in NOTEBOOKS if course.has_mutations(path)]  # the second edition
-PLAIN = [path for path in NOTEBOOKS if path not in COURSE]
 PLAN = ROOT / "notebooks" / "README.md"
 
 
@@ -62,34 +58,22 @@ def runs(request, tmp_path_factory):
 
 
 def execute(path, folder):
-    """Run the notebook in a folder: a report, or, of those without mutations, nothing."""
+    """Run the notebook in a folder, its mutations and its exercises: a report."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    if course.has_mutations(path):
-        return course.run(path, folder)
-
-    os.environ["PYTHONPATH"] = str(ROOT)
-    where = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(read(path), timeout=600, resources=where)
-    client.execute(stderr=DEVNULL)  # a kernel greets there; a cell that raises raises here
+    return course.run(path, folder)
 
 
-@each(PLAIN)
-def test_notebook_runs_and_its_checks_hold(path, runs):
-    """Executed in a copy of notebooks/; a failed assertion in a cell fails here."""
-    runs[path].result()
-
-
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_lesson_runs_and_its_checks_hold(path, runs):
     assert runs[path].result().cells == []
 
 
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_every_assertion_of_a_lesson_fails_when_its_claim_is_broken(path, runs):
     assert runs[path].result().mutations == []
 
 
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_exercises_know_a_stub_from_a_solution_from_a_wrong_answer(path, runs):
     assert runs[path].result().exercises == []
 
@@ -109,7 +93,7 @@ PARTS = (
 DRAWS = re.compile(r"^(show|panels)\(", re.MULTILINE)
 
 
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_lesson_has_its_parts_in_order(path):
     text = text_of(read(path))
     places = [text.find(part) for part in PARTS]
@@ -117,7 +101,7 @@ def test_lesson_has_its_parts_in_order(path):
     assert places == sorted(places)
 
 
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_lesson_fits_the_page(path):
     for cell in read(path).cells:
         lines = cell.source.splitlines()
@@ -125,7 +109,7 @@ def test_lesson_fits_the_page(path):
         assert cell.cell_type != "code" or len(lines) <= 25
 
 
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_lesson_imports_by_name(path):
     for cell in course.code_cells(path):
         for node in ast.walk(ast.parse(cell.source)):
@@ -133,7 +117,7 @@ def test_lesson_imports_by_name(path):
                 assert "*" not in [alias.name for alias in node.names]
 
 
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_after_a_picture_stands_what_to_see_and_what_would_refute_it(path):
     cells = read(path).cells
     for cell, following in zip(cells, [*cells[1:], None], strict=True):
@@ -143,7 +127,7 @@ def test_after_a_picture_stands_what_to_see_and_what_would_refute_it(path):
             assert "What would refute it" in following.source, cell.source
 
 
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_pictures_are_described_in_words(path):
     assert "plt.show" not in text_of(read(path))
     for cell in read(path).cells:
@@ -152,7 +136,7 @@ def test_pictures_are_described_in_words(path):
                 assert len(output.metadata["image/png"]["alt"]) >= 40
 
 
-@each(COURSE)
+@each(NOTEBOOKS)
 def test_lesson_has_three_exercises_and_the_last_is_a_leaderboard(path):
     exercises = [cell for cell in course.code_cells(path) if cell.is_exercise]
     assert len(exercises) == 3
@@ -164,21 +148,6 @@ def test_lesson_has_three_exercises_and_the_last_is_a_leaderboard(path):
 
 
 # ---- they are committed as they should be --------------------------------------------------------
-
-
-@each(PLAIN)
-def test_notebook_is_short_and_has_its_parts(path):
-    notebook = read(path)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            lines = cell.source.splitlines()
-            assert len(lines) <= 30
-            assert max(len(line) for line in lines) <= 100
-
-    text = text_of(notebook)
-    assert "## Exercises" in text
-    assert "Read next" in text
-    assert text.count("assert ") >= 4
 
 
 @each(NOTEBOOKS)
