@@ -132,6 +132,11 @@ MUTATIONS = [
         new="return 1 - p**G",
         breaks="assert abs(measured - teaches(accuracy, G))",
     ),
+    Mutation(
+        old='noisy = finished_runs(Path("../results/noise.csv"))',
+        new="noisy = confirmation",
+        breaks="assert not trained_on & {*seeds, *PILOT_SEEDS, *fresh}",
+    ),
     # what to try
     Mutation(
         old="while seen_from(n, level, power) > delta:",
