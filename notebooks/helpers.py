@@ -22,7 +22,6 @@ import numpy as np
 import torch
 import transformers
 from IPython.display import HTML, Code, display
-from PIL import Image
 
 import toy
 from infra.packing import Rollouts
@@ -56,18 +55,11 @@ transformers.utils.logging.disable_progress_bar()  # a bar of loaded weights is 
 # ---- pictures ------------------------------------------------------------------------------------
 
 
-def show(fig: plt.Figure, alt: str, colours: int | None = None) -> None:
-    """Display a figure as a PNG with a text for those who cannot see it, and close it.
-
-    colours: how many to keep, at most 256, for a file of a third of the size; None: all.
-    """
+def show(fig: plt.Figure, alt: str) -> None:
+    """Display a figure as a PNG with a text for those who cannot see it, and close it."""
     png = io.BytesIO()
     fig.savefig(png, format="png")
     plt.close(fig)
-    if colours is not None:
-        picture = Image.open(png).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
-        png = io.BytesIO()
-        picture.save(png, format="png", optimize=True)
     data = {"image/png": base64.b64encode(png.getvalue()).decode(), "text/plain": alt}
     display(data, metadata={"image/png": {"alt": alt}}, raw=True)
 
