@@ -445,11 +445,20 @@ def test_contrasts_are_of_rows_and_paired_by_base(capsys):
 def test_split_is_drawn(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(credit_tables, "draw_differences", lambda *args: drawn.append(args))
-    draw_split(made_up(), tmp_path / "credit.png")
+    lines = made_up()
+    for line in lines:
+        if line["row"] == ORACLE:
+            line["cosine_means"] -= 0.07
+            line["cosine_shape"] -= 0.04
+    draw_split(lines, tmp_path / "credit.png")
     groups, _, path, what = drawn[0]
     assert path == tmp_path / "credit.png" and "4 base models" in what
-    *_, whole = groups.values()
-    assert whole[ORACLE].mean() == pytest.approx(0.1, abs=0.01) and "dapo" not in whole
+    gains = {label: group[ORACLE].mean() for label, group in groups.items()}
+    assert gains["sides' mean weights alone"] == pytest.approx(0.03, abs=0.005)
+    assert gains["shape inside the sides alone"] == pytest.approx(0.06, abs=0.005)
+    assert gains["both: the update"] == pytest.approx(0.1, abs=0.005)
+    assert all("dapo" not in group for group in groups.values())
+    assert not any("permuted" in row for group in groups.values() for row in group)
 
     monkeypatch.undo()
     draw_split(made_up(), path)

@@ -153,7 +153,7 @@ def test_lesson_has_three_exercises_and_the_last_is_a_leaderboard(path):
 @each(NOTEBOOKS)
 def test_notebook_is_committed_with_clean_outputs(path):
     """All cells were run in order, there is a picture, and no error, warning or progress bar."""
-    assert path.stat().st_size < 1_000_000
+    assert path.stat().st_size < 800_000
 
     cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
     counts = [cell.execution_count for cell in cells]

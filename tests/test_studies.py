@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import toy
 import train
@@ -20,7 +21,7 @@ from benchmarks import (
     study_jobs,
     study_runs,
 )
-from benchmarks.comparisons import print_differences
+from benchmarks.comparisons import draw_differences, print_differences
 from benchmarks.method_study import CANDIDATES, CONTRASTS, GRID, Choice, chosen
 from benchmarks.study_jobs import COLUMNS, Finished, Job, finished_runs
 from benchmarks.study_runs import (
@@ -311,6 +312,22 @@ def test_differences_are_corrected_and_say_what_could_be_seen(capsys):
     assert lines[0]["above_0"] == 4 and lines[2]["p_holm"] == pytest.approx(1)
     assert lines[0]["smallest_seen"] > lines[0]["half_width"]
     assert "| a | 0.020 ± 0.013 | 4 of 4 | 0.049 |" in capsys.readouterr().out
+
+
+def test_points_stand_at_their_names(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    few = np.array([0.01, 0.03])
+    groups = {"one": {"a": few, "b": -few}, "other": {"b": 2 * few}}
+    draw_differences(groups, "title", tmp_path / "x.png")
+    (axes,) = figures[0].axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first name on top
+
+    points = [container.lines[0] for container in axes.containers]
+    assert [line.get_xdata().tolist() for line in points] == [[0.02, -0.02], [0.04]]
+    assert [[round(y) for y in line.get_ydata()] for line in points] == [[0, 1], [1]]
+    assert len({line.get_marker() for line in points}) == 2  # told apart without colour
 
 
 # ---- confirm and noise ---------------------------------------------------------------------------
