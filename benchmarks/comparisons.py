@@ -56,7 +56,7 @@ def draw_differences(
 ) -> None:
     """Points with 95 % intervals: a line for each name, a colour and a mark for each group.
 
-    groups: label -> name -> [seeds] differences. what: they are differences of.
+    groups: label -> name -> [n] differences, over seeds or base models. what: the axis' label.
     """
     names = list({name: None for group in groups.values() for name in group})
     points = sum(len(group) for group in groups.values())
