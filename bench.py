@@ -50,30 +50,30 @@ from importlib.metadata import version
 
 from infra.errors import UserError
 
-WHERE = {  # a bench, and the file of benchmarks/ in which its function is
-    "seeds": "seed_study",
-    "methods": "method_study",
-    "confirm": "confirm_study",
-    "noise": "noise_study",
-    "curves": "curve_study",
-    "credit": "credit_study",
-    "truth": "truth",
-    "verify": "graders",
-    "soups": "soups",
-    "memory": "memory",
-    "plan": "roofline",
-    "balance": "balance",
-    "overhead": "overhead",
-    "rollouts": "rollouts",
-    "logprobs": "logprobs",
-    "mismatch": "mismatch",
-    "padding": "padding",
-    "scaling": "scaling",
-    "kills": "kills",
-    "programs": "programs",
-    "gpu": "gpu",
-    "trl": "trl_step",
-    "trl_delta": "trl_delta",
+WHERE = {  # a bench, and the module in which its function is
+    "seeds": "studies.seed_study",
+    "methods": "studies.method_study",
+    "confirm": "studies.confirm_study",
+    "noise": "studies.noise_study",
+    "curves": "studies.curve_study",
+    "credit": "studies.credit_study",
+    "truth": "studies.truth",
+    "verify": "benchmarks.graders",
+    "soups": "benchmarks.soups",
+    "memory": "benchmarks.memory",
+    "plan": "benchmarks.roofline",
+    "balance": "benchmarks.balance",
+    "overhead": "benchmarks.overhead",
+    "rollouts": "benchmarks.rollouts",
+    "logprobs": "benchmarks.logprobs",
+    "mismatch": "benchmarks.mismatch",
+    "padding": "benchmarks.padding",
+    "scaling": "benchmarks.scaling",
+    "kills": "benchmarks.kills",
+    "programs": "benchmarks.programs",
+    "gpu": "benchmarks.gpu",
+    "trl": "benchmarks.trl_step",
+    "trl_delta": "benchmarks.trl_delta",
 }
 
 SEEDS = {"seeds": 8, "methods": 16, "confirm": 16, "noise": 6}  # by default
@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
     # Only the file that is asked for: some need packages that the others do without.
-    module = importlib.import_module(f"benchmarks.{WHERE[args.name]}")
+    module = importlib.import_module(WHERE[args.name])
     bench = getattr(module, args.name)
     try:
         measured = bench(args)

@@ -67,8 +67,8 @@ from infra.problems import SEED_STRIDE, SOURCES, draw_indices, encode_prompts, l
 from infra.progress import Progress
 from infra.ranks import end_ranks, leave, on_first_rank, start_ranks, this_device
 from infra.rows import over_ranks
-from infra.sandbox.probe import prepare_sandbox
 from methods import METHODS, Method
+from programs.sandbox.probe import prepare_sandbox
 from rollout import rollout
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point

@@ -1,9 +1,9 @@
 r"""The reward of RLVR (App. I): find the final answer of a response, and decide if it is right.
 
-The answer is *extracted* (infra/extraction.py), *normalised* to one spelling (infra/latex.py), and
-*compared* with the gold answer: structures (lists, intervals, equations ...: infra/structure.py)
-member by member, expressions by their values, which are taken at random points where there are
-free variables (infra/expressions.py, infra/evaluation.py).
+The answer is *extracted* (answers/extraction.py), *normalised* to one spelling (answers/latex.py),
+and *compared* with the gold answer: structures (lists, intervals, equations ...:
+answers/structure.py) member by member, expressions by their values, which are taken at random
+points where there are free variables (answers/expressions.py, answers/values.py).
 
 Departures from the paper:
 1. It grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so no
@@ -24,12 +24,11 @@ import itertools
 import re
 from fractions import Fraction
 
-from infra import units
-from infra.arithmetic import Unreadable
-from infra.evaluation import Evaluator
-from infra.extraction import MAX_CHARS, extract_answer
-from infra.intervals import halves, joint, solved
-from infra.labels import (
+from answers import units
+from answers.arithmetic import Unreadable
+from answers.extraction import MAX_CHARS, extract_answer
+from answers.intervals import halves, joint, solved
+from answers.labels import (
     POINT,
     coordinates,
     difference,
@@ -41,9 +40,10 @@ from infra.labels import (
     name_several,
     sides_of,
 )
-from infra.latex import normalise
-from infra.structure import WORD, Structure, readings, structure
-from infra.tokens import TOKEN
+from answers.latex import normalise
+from answers.structure import WORD, Structure, readings, structure
+from answers.tokens import TOKEN
+from answers.values import Evaluator
 
 
 def reward(response: str, gold: str) -> float:
@@ -124,7 +124,7 @@ class Judge:
     def same(self, a: str, b: str) -> bool:
         """Whether two texts are the same answer.
 
-        The kinds of structure are listed at `Structure` in infra/structure.py.
+        The kinds of structure are listed at `Structure` in answers/structure.py.
         """
         p = self.structure(a)
         g = self.structure(b)

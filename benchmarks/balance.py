@@ -8,8 +8,8 @@ sorted by length, and dealt in turn.
 
 import numpy as np
 
-from benchmarks.tables import table_line
 from infra.balance import Layout, shares
+from studies.tables import table_line
 
 RESPONSES = 512
 PROMPT = 200  # tokens

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.statistics import half_width
 from infra.checkpoints import MAY_CHANGE
 from infra.errors import UserError
 from infra.files import read_json, read_lines
 from infra.flags import spelled
 from methods import METHODS
+from studies.statistics import half_width
 
 PANELS = (
     ("reward", "share right", "training reward"),

@@ -20,12 +20,12 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 import toy
 from benchmarks.scripted import PROMPT_WIDTH
 from benchmarks.stages import prepared_step, stages
-from benchmarks.tables import table_line
 from benchmarks.timing import alternate
 from infra.errors import UserError
 from infra.loading import load_policy
 from infra.memory import GB, Plan, plan, qwen3
 from infra.ranks import start_ranks, this_device
+from studies.tables import table_line
 
 PEAK_FLOP = 989e12  # dense bfloat16 FLOP per second of an H100 or H200
 LENGTH = 512  # of a response, tokens

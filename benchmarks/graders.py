@@ -1,4 +1,4 @@
-"""verify.py against math_verify on the labelled answers in tests/data/answers.jsonl.
+"""verify.py against math_verify on the labelled answers in tests/answers/data/answers.jsonl.
 
 Times are those that this process had a core, whatever else the machine was doing.
 
@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from verify import is_equivalent, reward
 
-TESTS = Path(__file__).parent.parent / "tests"
+TESTS = Path(__file__).parent.parent / "tests" / "answers"
 
 
 def verify(args) -> None:
@@ -100,7 +100,7 @@ def slowest_hostile_inputs(count: int) -> list[tuple[float, str]]:
 
 @functools.cache
 def hostile_inputs() -> dict[str, str]:
-    """What tests/hostile.py makes; the tests are no package that could be imported from here."""
+    """What tests/answers/hostile.py makes; tests are no package to import from."""
     made = runpy.run_path(str(TESTS / "hostile.py"))
     return {**made["hostile"](), **made["repeated_fragments"](), **made["megabytes"]()}
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.tables import table_line
 from benchmarks.timing import alternate, peak_memory, spread
 from infra.policy import Head, token_logprobs
+from studies.tables import table_line
 
 VOCABULARY = 151936
 HIDDEN = 512

@@ -13,12 +13,12 @@ import torch
 
 import rollout
 from benchmarks.scripted import END_TOKEN, random_model
-from benchmarks.tables import table_line
 from infra.log import mismatch as distance
 from infra.packing import pack
 from infra.policy import Policy, give_float32_head
 from infra.ranks import this_device
 from rollout import uniforms
+from studies.tables import table_line
 
 HIDDEN = 256
 LAYERS = 4

@@ -19,10 +19,10 @@ import torch
 import toy
 from benchmarks.scripted import random_model
 from benchmarks.stages import prepared_step, stages
-from benchmarks.tables import table_line
 from benchmarks.timing import alternate, ratios, spread
 from delta import delta_coefficients
 from infra.policy import Policy
+from studies.tables import table_line
 
 K = 1
 PASSES = 2 * K + 3  # of the coefficients over v

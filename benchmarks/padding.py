@@ -11,9 +11,9 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from benchmarks.tables import table_line
 from infra import flight
 from infra.flight import Flight, Response, width
+from studies.tables import table_line
 
 RESPONSES = 256
 PROMPT = 500  # tokens

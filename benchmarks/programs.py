@@ -1,7 +1,7 @@
-"""Programs that the sandbox of verify_code.py runs in a second, and how long one takes at worst.
+"""Programs that the sandbox runs in a second, and how long one takes at worst.
 
 Three kinds of trivial programs, with one worker and with two, in alternating repetitions of one
-run; and the programs of tests/hostile_programs.py that take longest.
+run; and the programs of tests/programs/hostile_programs.py that take longest.
 """
 
 import runpy
@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.timing import spread
-from infra.sandbox.client import Limits, Sandbox
-from verify_code import SCRIPT, run_tests
+from programs.sandbox.client import Limits, Sandbox
+from programs.verify_code import SCRIPT, run_tests
 
-HOSTILE = Path(__file__).parent.parent / "tests" / "hostile_programs.py"
+HOSTILE = Path(__file__).parent.parent / "tests" / "programs" / "hostile_programs.py"
 COUNT = 100  # programs in a repetition
 WORKERS = (1, 2)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.scripted import plain_generate, random_model, sampled
-from benchmarks.tables import table_line
 from benchmarks.timing import alternate, peak_memory, ratios, spread
+from studies.tables import table_line
 
 VOCABULARY = 4096
 WIDE = 256

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from transformers import LlamaConfig, PreTrainedConfig, Qwen3Config
 
 import train
-from benchmarks.tables import table_line
 from infra import memory
 from infra.memory import GB, NODE, Plan, Sizes, qwen3, sizes_of
+from studies.tables import table_line
 
 GPUS = (8, 32, 128, 512)
 LENGTHS = (1024, 4096, 16384)  # mean tokens of a response

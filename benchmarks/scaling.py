@@ -16,10 +16,10 @@ import torch
 import toy
 import train
 from benchmarks.stages import Step, prepared_step, stages
-from benchmarks.tables import table_line
 from benchmarks.timing import alternate, peak_memory
 from delta import delta_coefficients
 from infra.policy import Policy
+from studies.tables import table_line
 
 RESPONSES = (64, 128, 256, 512)
 LENGTHS = (40, 80, 160, 320)  # tokens

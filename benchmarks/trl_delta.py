@@ -15,12 +15,12 @@ import torch
 from torch import distributed as dist
 
 import toy
-from benchmarks.tables import table_line
 from delta import delta_coefficients, token_gradient_proxy
 from evaluate import grade
 from grpo import clipped_surrogate
 from infra.errors import UserError
 from infra.ranks import end_ranks, rank_and_world
+from studies.tables import table_line
 
 README = Path(__file__).parent.parent / "README.md"
 HEADING = "### In TRL's GRPOTrainer\n"

@@ -28,9 +28,9 @@ import rollout
 import toy
 import train
 from benchmarks.scripted import END_TOKEN, Scripted, script
-from benchmarks.tables import table_line
 from benchmarks.timing import ratios, spread
 from evaluate import grade
+from studies.tables import table_line
 
 STEPS = 6  # of a round; the first does not count
 UPDATES = 4  # of a step

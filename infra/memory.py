@@ -29,7 +29,7 @@ FSDP's root unit, and stay gathered during forward and backward.
                   - at the end: the root's gradients, in c bytes and in float32
 
 The factors 10, 9 and 6 were fitted to FSDP2 runs of the five Qwen3 sizes on fake tensors, 4.3 and
-3 to runs of the sampler on such, and tests/test_memory.py holds the plan to both; all else is
+3 to runs of the sampler on such, and tests/infra/test_memory.py holds the plan to both; all else is
 counted. The CUDA context, NCCL and fragmentation are not in it: RESERVE is set aside for them, and
 while responses are sampled the other 15 % of what is free.
 

@@ -3,7 +3,7 @@
 SOURCES names the paper's training sets (Sec. 5), its benchmarks (Table 1) and its sets of other
 domains; any other set works with --problem-column and --answer-column. Multiple-choice problems
 carry "choice": True, and their answer is a letter. Programming problems carry "tests" instead of an
-answer: infra/code_problems.py.
+answer: programs/problems.py.
 """
 
 import random
@@ -18,7 +18,11 @@ from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 
 import toy
-from infra.code_problems import (
+from infra.errors import UserError, first_line
+from infra.hub import prepare_for_hub
+from infra.ranks import speaks
+from infra.tables import LOCAL, read_table
+from programs.problems import (
     CODE_INSTRUCTION,
     checked_tests,
     eurus_problem,
@@ -26,10 +30,6 @@ from infra.code_problems import (
     livecodebench_problem,
     mbpp_problem,
 )
-from infra.errors import UserError, first_line
-from infra.hub import prepare_for_hub
-from infra.ranks import speaks
-from infra.tables import LOCAL, read_table
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number

@@ -34,7 +34,7 @@ def test_every_function_in_the_table_exists():
 
 
 def test_every_test_in_the_table_exists():
-    written = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    written = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     named = set(re.findall(r"\b(test_\w+)`", TABLE))
     assert len(named) > 18
     for name in named:

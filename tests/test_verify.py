@@ -9,11 +9,11 @@ import pytest
 from hostile import hostile, megabytes, repeated_fragments
 
 import verify
-from infra.arithmetic import MAX_BITS
+from answers.arithmetic import MAX_BITS
 from verify import extract_answer, is_equivalent, normalise, reward
 
 ROOT = Path(__file__).parent.parent
-ANSWERS = ROOT / "tests" / "data" / "answers.jsonl"
+ANSWERS = ROOT / "tests" / "answers" / "data" / "answers.jsonl"
 TABLE = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
 KINDS = sorted({pair["kind"] for pair in TABLE})
 

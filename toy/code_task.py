@@ -214,7 +214,7 @@ def read(problem: str) -> Chain:
 
 
 def tests(chain: Chain) -> list[dict]:
-    """The calls of the function and what they must give, as verify_code.py reads them."""
+    """The calls of the function and what they must give, as programs/verify_code.py reads them."""
     calls = zip(inputs(chain.arguments), results(chain), strict=True)
     return [{"function": "f", "args": values, "expected": wanted} for values, wanted in calls]
 

@@ -1,0 +1,417 @@
+r"""An expression is read once into the steps that compute it, in postfix order.
+
+`read(r"2x+1")` is an `Expression` of the steps 2, x, multiply, 1, add; answers/values.py runs
+them at as many points as it likes. Whatever is not in the grammar raises `Unreadable`.
+Names and functions are told apart in answers/tokens.py.
+"""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from answers.arithmetic import Unreadable
+from answers.tokens import (
+    CONSTANTS,
+    TOKEN,
+    is_applied,
+    is_letter,
+    take_inverse,
+    take_name,
+)
+
+MAX_DEPTH = 40  # of brackets, arguments and operands within each other
+MAX_TOKENS = 1000
+MAX_EXPONENT = 1000  # of 3e8
+
+# How tightly operators bind.
+SUM = 1
+PRODUCT = 2  # with a sign
+BESIDE = 3  # a product without a sign, as 2x: see `binding`
+POWER = 5
+ATOM = 9  # nothing binds tighter
+
+# What an operator binds on its left, and what its right side is read with: only what binds
+# tighter belongs to it. So a - b - c is (a - b) - c, a / 2x is (a / 2) x, and a^b^c is a^(b^c).
+LEVEL = {
+    "+": SUM,
+    "-": SUM,
+    "*": PRODUCT,
+    "/": PRODUCT,
+    "^": POWER,
+    "!": POWER,
+    "!!": POWER,
+}
+RIGHT = {"+": SUM, "-": SUM, "*": BESIDE, "/": BESIDE, "^": POWER - 1}
+OPERATION = {
+    "+": "add",
+    "-": "subtract",
+    "*": "multiply",
+    "/": "divide",
+    "!": "factorial",
+    "!!": "double_factorial",
+}
+
+BARS = ("|", r"\lvert")
+CLOSING = {
+    "(": ")",
+    "[": "]",
+    "{": "}",
+    "|": "|",
+    r"\lvert": r"\rvert",
+    r"\lfloor": r"\rfloor",
+    r"\lceil": r"\rceil",
+}
+ROUNDED = {r"\lfloor": "floor", r"\lceil": "ceil"}
+
+CONDITIONAL = "PE"  # P(A|B) has two arguments; elsewhere a bar begins an absolute value
+CALL_NAMES = "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc exp"
+CALLS = tuple(CALL_NAMES.split())  # methods of Arithmetic, all of them
+LOGS = {"log": None, "ln": None, "lg": Fraction(10)}  # the base where none is written; None is e
+COMMANDS = frozenset("\\" + name for name in [*CALLS, *LOGS])
+
+
+class Step(NamedTuple):
+    """One step: what to do with the last `arity` values, of which the result takes the place.
+
+    operation: a method of Arithmetic; or "number" with the Fraction, "variable" with its name,
+    "function" with the name of an unknown one, "constant" with e, i, π or ∞.
+    """
+
+    operation: str
+    arity: int
+    detail: object = None
+
+
+class Expression(NamedTuple):
+    steps: list[Step]
+    names: frozenset[str]  # of variables and unknown functions
+    tokens: list[str]
+
+
+# Steps whose results follow one formula everywhere, as x^2 and sin x do, but not |x|.
+SMOOTH_NAMES = """
+    number variable constant function add subtract multiply divide negative
+    exp sin cos tan cot sec csc sinh cosh tanh arctan ln real_ln
+"""
+SMOOTH = frozenset(SMOOTH_NAMES.split())
+
+
+def is_smooth(expression: Expression) -> bool:
+    r"""Whether what holds near some points holds everywhere, as it is of one formula.
+
+    Its powers have whole exponents, unlike \sqrt{x^2} and (-1)^n.
+    """
+    before = Step("number", 0)
+    for step in expression.steps:
+        is_power = step.operation in ("power", "real_power")
+        if is_power and (before.detail is None or before.detail.denominator != 1):
+            return False
+        if not is_power and step.operation not in SMOOTH:
+            return False
+        before = step if step.operation == "number" else Step(step.operation, 0)
+    return True
+
+
+def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = False) -> Expression:
+    """The expression that is the whole of `text`.
+
+    variables: names that are no functions even before a bracket.
+    radians: 90° is π/2; otherwise it is 90, and π/2 within \\sin and the like only.
+    """
+    tokens = TOKEN.findall(text)
+    if len(tokens) > MAX_TOKENS:
+        raise Unreadable
+    reader = Reader(tokens, variables, radians)
+    reader.read()
+    if reader.tokens != [""]:
+        raise Unreadable
+    return Expression(reader.steps, frozenset(reader.names), tokens)
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Recursive descent. The tokens are a stack with "" at its bottom."""
+
+    def __init__(self, tokens: list[str], variables: frozenset[str], radians: bool):
+        self.tokens = ["", *reversed(tokens)]
+        self.variables = variables
+        self.radians = radians
+        self.steps = []
+        self.names = set()
+        self.last_name = -1  # the step of the last name
+        self.depth = 0
+        self.open_bars = 0
+        self.last = ""  # the last bracket that was closed, if nothing came after it
+
+    def emit(self, operation: str, arity: int, detail: object = None) -> None:
+        self.steps.append(Step(operation, arity, detail))
+
+    def next_token(self) -> str:
+        token = self.tokens.pop()
+        if token == "":
+            raise Unreadable
+        self.last = ""
+        return token
+
+    def read(self, level: int = 0) -> None:
+        """Read what comes next, as far as operators bind tighter than `level`.
+
+        Of 2*x+1, read() takes all, read(SUM) takes 2*x and read(PRODUCT) takes 2.
+        """
+        if self.depth >= MAX_DEPTH:
+            raise Unreadable
+        self.depth += 1
+
+        start = len(self.steps)
+        token = self.next_token()
+        if token in "+-":
+            self.read(BESIDE)
+            if token == "-":
+                self.emit("negative", 1)
+        else:
+            self.atom(token)
+
+        previous = ""
+        while self.binding(previous) > level:
+            previous = self.tokens[-1]
+            sign = self.tokens.pop() if previous in LEVEL else "*"
+            if sign in ("!", "!!"):
+                self.emit(OPERATION[sign], 1)
+            elif sign == "^":
+                self.power(start)
+            else:
+                self.read(RIGHT[sign])
+                self.emit(OPERATION[sign], 2)
+
+        self.depth -= 1
+
+    def binding(self, previous: str) -> int:
+        """How tightly the next token binds what is on its left; 0 if it ends the expression.
+
+        A product without a sign binds tighter than one with a sign, unless the factor is a
+        function: sin 2x is sin(2x), but sin 2 * x is (sin 2) x, and sin x cos x is
+        (sin x)(cos x).
+        """
+        token = self.tokens[-1]
+        if token == "":
+            return 0
+        if token in LEVEL:
+            return LEVEL[token]
+        if not self.is_factor(token, previous):
+            return 0
+        if token in COMMANDS:
+            return PRODUCT
+        return BESIDE
+
+    def is_factor(self, token: str, previous: str) -> bool:
+        r"""Whether a product goes on with `token` though no sign precedes it: 2x, 2(x+1), 3!4."""
+        if token == "|":
+            return self.open_bars == 0  # else it closes a bar
+        if token[0] == "\\":
+            return token not in CLOSING.values()
+        if token[0].isdecimal():
+            return previous in ("!", "!!", "^") or self.last == ")"
+        return token.isalpha() or token in ("(", "[", "{")
+
+    def power(self, base: int) -> None:
+        """What follows ^: a group, or what binds as tightly, as in 2^-1 and 2^3^2.
+
+        base: the step at which the base begins. Of what has names only real powers count: the
+        root of x is undefined for x < 0, and that of -4 is 2i. What 0^n is depends on n > 0.
+        """
+        exponent = len(self.steps)
+        operation = "real_power" if self.is_free(base) else "power"
+        if self.tokens[-1] == "{":
+            self.argument()
+        else:
+            self.read(RIGHT["^"])
+        if self.steps[base:exponent] == [Step("number", 0, Fraction(0))] and self.is_free(exponent):
+            raise Unreadable
+        if self.steps[base:exponent] == [Step("constant", 0, "e")]:
+            del self.steps[base]
+            self.last_name -= 1
+            self.emit("exp", 1)
+            return
+        self.emit(operation, 2)
+
+    def is_free(self, start: int) -> bool:
+        """Whether there is a name in the steps from `start` on."""
+        return self.last_name >= start
+
+    def argument(self) -> None:
+        r"""A LaTeX argument: a group, or the next digit or atom, as in \frac12 or x^\pi."""
+        token = self.next_token()
+        if token.isdigit() and len(token) > 1:
+            self.tokens.append(token[1:])
+            token = token[0]
+        self.tokens.append(token)
+        self.read(ATOM)
+
+    def option(self, mark: str) -> list[Step]:
+        r"""The steps of the argument after `mark`, as in \log_2, \sin^2 or \sqrt[3]; or none."""
+        if self.tokens[-1] != mark:
+            return []
+        if mark != "[":  # a bracket is a part of its argument
+            self.tokens.pop()
+        start = len(self.steps)
+        self.argument()
+        steps = self.steps[start:]
+        del self.steps[start:]
+        return steps
+
+    def operand(self, radians: bool) -> None:
+        """What a function applies to: a bracket, or the product that follows, as in sin 2x."""
+        outer = self.radians
+        self.radians = outer or radians
+        if self.tokens[-1] in CLOSING:
+            self.argument()
+        else:
+            self.read(PRODUCT)
+        self.radians = outer
+
+    def atom(self, token: str) -> None:
+        """What begins with `token`: a number, a bracket, a command or a name."""
+        if token[0].isdecimal() or token[0] == ".":
+            self.number(token)
+        elif token in CLOSING:
+            self.bracket(token)
+        elif token == r"\frac":
+            self.argument()
+            self.argument()
+            self.emit("divide", 2)
+        elif token == r"\binom":
+            self.argument()
+            self.argument()
+            self.emit("binomial", 2)
+        elif token == r"\sqrt":
+            self.root()
+        elif token in COMMANDS:
+            self.call(token[1:])
+        elif token == r"\degree":
+            self.degree()
+        elif token in CONSTANTS and self.tokens[-1] != "_":
+            self.emit("constant", 0, token)
+        elif is_letter(token):
+            self.name(token)
+        else:
+            raise Unreadable
+
+    def number(self, token: str) -> None:
+        """A number; 204_5 is 54, written in base 5."""
+        if self.tokens[-1] == "_":
+            base = self.option("_")
+            if [step.operation for step in base] != ["number"] or not 2 <= base[0].detail <= 36:
+                raise Unreadable
+            try:
+                self.emit("number", 0, Fraction(int(token, int(base[0].detail))))
+            except ValueError:  # 7 is no digit in base 5
+                raise Unreadable from None
+            return
+
+        if token.isdecimal():
+            self.emit("number", 0, Fraction(int(token)))
+            return
+        exponent = re.split("[eE]", token)[1:]
+        if token == "." or (exponent and abs(int(exponent[0])) > MAX_EXPONENT):
+            raise Unreadable
+        self.emit("number", 0, Fraction(token))
+
+    def bracket(self, opening: str) -> None:
+        """A group, an absolute value, or what is rounded down or up."""
+        outer_bars = self.open_bars
+        self.open_bars = outer_bars + 1 if opening == "|" else 0
+        self.read()
+        self.open_bars = outer_bars
+        if self.tokens.pop() != CLOSING[opening]:
+            raise Unreadable
+        self.last = CLOSING[opening]
+        if opening in BARS:
+            self.emit("absolute", 1)
+        if opening in ROUNDED:
+            self.emit(ROUNDED[opening], 1)
+
+    def root(self) -> None:
+        degree = self.option("[") or [Step("number", 0, Fraction(2))]
+        base = len(self.steps)
+        self.argument()
+        is_free = self.is_free(base)
+        self.emit("number", 0, Fraction(1))
+        self.steps.extend(degree)
+        self.emit("divide", 2)
+        self.emit("real_power" if is_free else "power", 2)
+
+    def call(self, function: str) -> None:
+        r"""A function: \sin 30°, \sin^2 x, \log_2^3 x; \sin^{-1} is the inverse function."""
+        power = self.option("^")
+        base = self.option("_")
+        power = power or self.option("^")
+        if base and function not in LOGS:
+            raise Unreadable
+
+        minus_one = [("number", 0, Fraction(1)), ("negative", 1, None)]
+        if power == minus_one and "arc" + function in CALLS:
+            function = "arc" + function
+            power = []
+
+        start = len(self.steps)
+        self.operand(radians=function not in LOGS)
+        if function in LOGS:
+            self.logarithm(function, base, start)
+        else:
+            self.emit(function, 1)
+        if power:
+            self.steps.extend(power)
+            self.emit("power", 2)
+
+    def logarithm(self, function: str, base: list[Step], start: int) -> None:
+        """The logarithm of the operand that begins at step `start`."""
+        self.emit("real_ln" if self.is_free(start) else "ln", 1)
+        if not base and LOGS[function]:
+            base = [Step("number", 0, LOGS[function])]
+        if base:
+            self.steps.extend(base)
+            self.emit("ln", 1)
+            self.emit("divide", 2)
+
+    def degree(self) -> None:
+        """The unit of 30°, a factor."""
+        if not self.radians:
+            self.emit("number", 0, Fraction(1))
+            return
+        self.emit("constant", 0, r"\pi")
+        self.emit("number", 0, Fraction(180))
+        self.emit("divide", 2)
+
+    def name(self, token: str) -> None:
+        """A variable; or an unknown function with its arguments, f(2x) or u(x,t)."""
+        name = take_name(token, self.tokens)
+        if name not in self.variables and take_inverse(self.tokens):
+            name += "^{-1}"
+        is_function = name not in self.variables and is_applied(name, self.tokens)
+        self.names.add(name)
+        if not is_function:
+            self.last_name = len(self.steps)
+            self.emit("variable", 0, name)
+            return
+
+        arguments = self.arguments(name)
+        self.last_name = len(self.steps)
+        self.emit("function", arguments, name)
+
+    def arguments(self, name: str) -> int:
+        """Read the brackets of an unknown function with its arguments; how many there are."""
+        closing = CLOSING[self.tokens.pop()]
+        outer_bars = self.open_bars
+        self.open_bars = 1 if name[0] in CONDITIONAL else 0
+        self.read()
+        count = 1
+        while self.tokens[-1] == "," or (count == 1 and self.open_bars and self.tokens[-1] == "|"):
+            self.tokens.pop()
+            self.read()
+            count += 1
+        if self.tokens.pop() != closing:
+            raise Unreadable
+        self.open_bars = outer_bars
+        return count

@@ -1,0 +1,81 @@
+r"""Inequalities as intervals: x<5 is (-\infty,5), -2x>4 is (-\infty,-2), x>1 and x<5 is (1,5)."""
+
+from collections.abc import Callable
+
+from answers.labels import difference, is_label, is_name
+from answers.structure import Structure
+from answers.tokens import substituted
+from answers.values import Evaluator
+
+INTERVALS = ("()", "[]", "(]", "[)")
+COORDINATES = ("x", "y", "z", "t", r"\theta")  # -a < x < a is an interval, a < b < c is a chain
+NONE = ("", None)
+
+
+def solved(p: Structure, evaluator: Evaluator) -> tuple[str, Structure | None]:
+    """The name and the interval of 0<x≤1, x<5 or -2x>4; of others there is none."""
+    if p.kind in INTERVALS:
+        return "", p
+    sides = p.members[::2]
+    if p.kind != "<" or len(sides) > 3:
+        return NONE
+    if len(sides) == 2:
+        return half_line(sides, p.members[1], evaluator)
+
+    low, middle, high = sides
+    names = [evaluator.names(side) for side in sides]
+    is_between_numbers = not names[0] | names[2]
+    is_coordinate = middle in COORDINATES and not names[1] & (names[0] | names[2])
+    if is_label(middle) and (is_between_numbers or is_coordinate):
+        return middle, between(low, *p.members[1::2], high)
+    return NONE
+
+
+def half_line(sides: list[str], sign: str, evaluator: Evaluator) -> tuple[str, Structure | None]:
+    """The solutions of left < right where left - right is a x + b: below -b/a, or above."""
+    left, right = sides
+    left_names = evaluator.names(left)
+    right_names = evaluator.names(right)
+    if is_label(left) and not right_names:
+        return left, between(r"-\infty", "<", sign, right)
+    if is_label(right) and not left_names:
+        return right, between(left, sign, "<", r"\infty")
+    if len(left_names | right_names) != 1:
+        return NONE
+
+    (name,) = left_names | right_names
+    b = substituted(difference(sides), name, "(0)")
+    a = f"({substituted(difference(sides), name, '(1)')})-({b})"
+    slope = evaluator.constant(a)
+    if not slope or not evaluator.equal(difference(sides), f"({a})*{name}+({b})"):
+        return NONE
+    bound = f"-({b})/({a})"
+    if slope > 0:
+        return name, between(r"-\infty", "<", sign, bound)
+    return name, between(bound, sign, "<", r"\infty")
+
+
+def between(low: str, low_sign: str, high_sign: str, high: str) -> Structure:
+    opening = "(" if low_sign == "<" else "["
+    closing = ")" if high_sign == "<" else "]"
+    return Structure(opening + closing, [low, high])
+
+
+def joint(p: Structure, structure: Callable[[str], Structure]) -> Structure:
+    """1<x<5 of x>1 ∧ x<5; anything else as it is."""
+    if p.kind != "∧" or len(p.members) != 2:
+        return p
+    chains = [structure(member) for member in p.members]
+    if any(chain.kind != "<" or len(chain.members) != 3 for chain in chains):
+        return p
+    for low, high in (chains, chains[::-1]):
+        if low.members[2] == high.members[0] and is_name(high.members[0]):
+            return Structure("<", [*low.members, *high.members[1:]])
+    return p
+
+
+def halves(p: Structure) -> list[str]:
+    """The two intervals of x≠0; a union's own members."""
+    if p.kind != "≠" or len(p.members) != 2 or not is_name(p.members[0]):
+        return p.members
+    return [f"(-\\infty,{p.members[1]})", f"({p.members[1]},\\infty)"]

@@ -1,0 +1,115 @@
+r"""What an equation may have on its left that only names its right side: x, f(3), |AB|, \cos\theta.
+
+Such a label says nothing that the question has not said; "x = 5" and "5" are the same answer.
+"""
+
+import re
+
+from answers.tokens import CONSTANTS, GREEK
+
+# ---- names: x, a_5, f', \theta, S_{10}, f_{\max}; AB and ABC; \text{area} ------------------------
+
+GREEK_LETTER = "|".join(re.escape(letter) for letter in sorted(GREEK, key=len, reverse=True))
+LETTER = rf"(?:[a-zA-Z]|(?:{GREEK_LETTER})(?![a-zA-Z]))"
+WORDS = r"\\text\{[^{}]{1,50}\}"
+INDEX = rf"(?:\s?_\s?(?:\w|{WORDS}|\{{(?:[^{{}}]|{WORDS}){{1,50}}\}}|\\[a-z]{{2,5}}))?"
+SINGLE = rf"{LETTER}\s?'{{0,3}}{INDEX}'{{0,3}}"
+POINTS = rf"(?:[A-Z]{INDEX}\s?){{2,6}}"
+NAME = re.compile(rf"\s*(?:{SINGLE}|{POINTS}|{WORDS})\s*")
+
+# ---- quantities that have no shorter name --------------------------------------------------------
+
+# f(3), f^{-1}(x), P(A∪B), E[X], \gcd(12, 20)
+ARGUMENT = r"[^()]{1,50}(?:\([^()]{1,50}\)[^()]{0,50})?"
+FUNCTION = (
+    rf"{SINGLE}(?:\^\s?\{{-1\}}\s?)?|\\mathbb\s?\{{[A-Z]\}}\s?|\\text\{{[a-zA-Z]{{2,20}}\}}\s?"
+    r"|\\(?:gcd|lcm|det|deg|dim|arg|Pr|Re|Im)\s?"
+)
+APPLIED = rf"(?:{FUNCTION})(?:\({ARGUMENT}\)|\[{ARGUMENT}\])"
+OPERATOR = rf"\\(?:det|deg|dim|arg|Re|Im)\s?{SINGLE}"
+DERIVATIVE = r"\\frac\s?\{\s?d(?:\^\d)?\s?[a-zA-Z]?\s?\}\s?\{\s?d\s?[a-z](?:\^\d)?\s?\}"
+
+# \angle ABC, |AB|, |z|, [ABC], \cos\theta, \sin 2A, \tan\frac{A}{2}, A:B
+FIGURE = (
+    r"m?\s?\\(?:angle|triangle|measuredangle|overline|widehat)\s?"
+    r"(?:\{[^{}]{1,20}\}|(?:[A-Z]\s?){1,4}|\d)"
+)
+LENGTH = rf"(?:\||\\lvert|\\\|)\s?(?:{POINTS}|[A-Zabcuvwz])\s?(?:\||\\rvert|\\\|)"
+AREA = rf"\[\s?(?:\\triangle\s?)?{POINTS}\]"
+ONE_ANGLE = r"(?:[A-Z]|\\(?:alpha|beta|gamma|delta|theta|phi|varphi|angle\s?(?:[A-Z]\s?){1,3}))\s?"
+ANGLE = rf"(?:(?:\d\s?)?{ONE_ANGLE}|\\frac\s?\{{\s?{ONE_ANGLE}\}}\s?\{{\s?\d\s?\}}\s?)"
+TRIGONOMETRIC = rf"\\(?:sin|cos|tan|cot|sec|csc)\s?(?:\(\s?{ANGLE}\)|\{{\s?{ANGLE}\}}|{ANGLE})"
+RATIO = rf"(?:{SINGLE}|{POINTS})(?:\s?:\s?(?:{SINGLE}|{POINTS})){{1,4}}"
+QUANTITIES = (APPLIED, OPERATOR, DERIVATIVE, FIGURE, LENGTH, AREA, TRIGONOMETRIC, RATIO)
+QUANTITY = re.compile(rf"\s*(?:{'|'.join(QUANTITIES)})\s*")
+
+COORDINATES = re.compile(rf"\(\s?({SINGLE}(?:\s?,\s?{SINGLE}){{1,8}})\s?\)")  # (x,y)
+POINT = re.compile(r"[A-Z]'{0,2}\s?(\(.*\))", re.DOTALL)  # P(2,-3), with what it stands for
+
+MAX_LABEL = 100  # characters
+
+
+def is_name(text: str) -> bool:
+    """Whether it is a lone name, as x in x = 5."""
+    return NAME.fullmatch(text) is not None
+
+
+def is_label(text: str) -> bool:
+    """Whether it only names what it is equal to: a name, a quantity, or coordinates."""
+    if len(text) > MAX_LABEL:
+        return False
+    return any(pattern.fullmatch(text) for pattern in (NAME, QUANTITY, COORDINATES))
+
+
+def coordinates(text: str) -> list[str]:
+    """The names of (x,y); none if it is something else."""
+    found = COORDINATES.fullmatch(text)
+    return [name.strip() for name in found[1].split(",")] if found else []
+
+
+def in_order(names: list[str], values: list[str]) -> list[str]:
+    """The values in the order of their names, if these are neighbours in the alphabet as x and y.
+
+    Of others, as (n,k), the order is kept: nobody knows in which the question has them.
+    """
+    letters = sorted(names)
+    if any(len(letter) > 1 for letter in letters):
+        return values
+    neighbours = zip(letters, letters[1:], strict=False)
+    if any(ord(second) - ord(first) != 1 for first, second in neighbours):
+        return values
+    return [value for _, value in sorted(zip(names, values, strict=True))]
+
+
+# ---- the sides of equations ----------------------------------------------------------------------
+
+
+def sides_of(kind: str, members: list[str], text: str) -> list[str]:
+    """The sides of an equation, its name first (8 = x); of anything else the side that it is."""
+    if kind != "=":
+        return [text]
+    sides = members
+    name_is_last = is_name(sides[-1]) and sides[-1] not in CONSTANTS
+    if len(sides) == 2 and name_is_last and not is_label(sides[0]):
+        return sides[::-1]
+    return sides
+
+
+def label_of(sides: list[str]) -> str:
+    """The left side, if it only names the right one."""
+    return sides[0].replace(" ", "") if is_label(sides[0]) else ""
+
+
+def labels_among(sides: list[str]) -> set[str]:
+    return {side.replace(" ", "") for side in sides if is_label(side)}
+
+
+def name_several(ps: list[str], gs: list[str]) -> bool:
+    """Whether one of two chains says that several labels are equal: x = y = 0, |AB| = |CD| = 5."""
+    is_chain = max(len(ps), len(gs)) > 2
+    return is_chain and max(len(labels_among(ps)), len(labels_among(gs))) > 1
+
+
+def difference(sides: list[str]) -> str:
+    """The left side minus the right."""
+    return f"({sides[0]})-({sides[1]})"

@@ -1,0 +1,409 @@
+r"""One spelling for what LaTeX spells in many ways: groups of rewritings.
+
+Each group is a function with one concern. `normalise` applies them in the order in which they
+stand here: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes
+`( \frac{1}{2}, 3\text{cm} ]`. A group that is applied twice changes nothing more.
+answers/structure.py reads the result.
+
+What is left of TeX after each: signs have one character or command each; what sets apart is a
+space; upright text is \text; a quotient is \frac; members have a comma between them; units are
+\text right behind their value; sets, matrices and intervals are in brackets; numbers are digits.
+The quantifiers' bounds keep matching fast on hostile texts.
+"""
+
+import re
+import sys
+
+from answers import units
+from answers.expressions import CALLS, LOGS
+
+MAX_CHARS = 4000  # of an answer
+ROUNDS = 4  # a rule is applied again while it finds something, as in nested groups
+
+TEXT = r"\\text\{[^{}]*\}"
+LETTER = r"(?:[a-zA-Z]|\\[a-zA-Z]{2,10}(?![a-zA-Z])\s?)"
+
+
+ANYTHING = re.compile("")
+
+
+def rewritings(*pairs: tuple) -> list[tuple]:
+    """(pattern, replacement) pairs, compiled, to be applied in this order.
+
+    In a pattern # stands for the end of a command's name, so that `\\le#` doesn't match `\\left`.
+    """
+    return [(re.compile(pattern.replace("#", "(?![a-zA-Z])")), new) for pattern, new in pairs]
+
+
+def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -> str:
+    """The text after all rules.
+
+    only_with: what each of them needs in the text, so that most answers are looked at but once.
+    """
+    if not only_with.search(text):
+        return text
+    for pattern, replacement in rules:
+        for _ in range(ROUNDS):
+            text, count = pattern.subn(replacement, text)
+            if count == 0:
+                break
+    return text
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+SPELLINGS = {
+    "-": "− – ‐ ‑",
+    "*": r"× · ∙ ⋅ \cdot \times \ast",
+    "/": r"÷ \div ∕",
+    "±": r"\pm",
+    "∓": r"\mp",
+    "≤": r"<= \le \leq \leqslant \leqq",
+    "≥": r">= \ge \geq \geqslant \geqq",
+    "≠": r"!= \ne \neq",
+    "<": r"\lt",
+    ">": r"\gt",
+    "≈": r"\approx",
+    "∈": r"\in",
+    "∪": r"\cup",
+    "∅": r"\emptyset \varnothing",
+    "‹": r"\{ \lbrace",
+    "›": r"\} \rbrace",
+    "(": r"\langle ⟨",
+    ")": r"\rangle ⟩",
+    "|": r"\vert \mid ∣",
+    "'": r"\prime ′ ’",
+    "^": "**",
+    "^2": "²",
+    "^3": "³",
+    r"\sqrt ": "√",
+    r"\infty ": "∞",
+    r"\degree ": "° º",
+    r"\pi ": "π",
+    r"\alpha ": "α",
+    r"\beta ": "β",
+    r"\gamma ": "γ",
+    r"\theta ": "θ",
+    r"\lambda ": "λ",
+    r"\mu ": "μ µ",
+    r"\omega ": "ω",
+    r"\mathbb{R}": r"ℝ \R \Reals",
+    r"\frac{1}{2}": "½",
+    r"\frac{1}{3}": "⅓",
+    r"\frac{1}{4}": "¼",
+    r"\frac{3}{4}": "¾",
+    r"\text{USD} ": r"\$",
+    r"\text{EUR} ": "€",
+    r"\text{GBP} ": "£",
+    r"\text{JPY} ": "¥",
+    r"\text{INR} ": "₹",
+}
+SIGNS = {spelling: sign for sign, many in SPELLINGS.items() for spelling in many.split()}
+SIGN = re.compile(r"\\[a-zA-Z]+|\\.|\*\*|<=|>=|!=|[^\x00-\x7f]", re.DOTALL)
+CARET = re.compile(r"\^")
+RAISED = rewritings(
+    (r"\^\s?(?:\\(?:circ|degree)#|\{\s?\\(?:circ|degree)#\s?\})\s?", r"\\degree "),
+    (r"\^\s?(?:\{\s?('{1,3})\s?\}|('))", r"\1\2"),
+)
+
+
+def signs(text: str) -> str:
+    r"""A sign is one character or one command: 2 \times π \leq x² is 2 * \pi ≤ x^2; $5 is 5."""
+    text = SIGN.sub(one_sign, text)
+    return rewritten(text, RAISED, only_with=CARET)
+
+
+def one_sign(found: re.Match) -> str:
+    return SIGNS.get(found[0], found[0])
+
+
+# ---- spaces --------------------------------------------------------------------------------------
+
+BACKSLASH = re.compile(r"\\")
+LAYOUT = rewritings(
+    (r"\\\\\s?\[\s?\d{1,3}\s?[a-z]{2}\s?\]", r"\\\\"),  # a new line \\[2pt]
+    (r",\\!", "{,}"),  # 1,\!000
+    (r"\\(?:left|[bB]igg?l)#\s?\|", r"\\lvert "),
+    (r"\\(?:right|[bB]igg?r)#\s?\|", r"\\rvert "),
+    (r"\\(?:left|right|middle|[bB]igg?[lrm]?)#\s?\.?", " "),
+    (
+        r"\\(?:displaystyle|textstyle|limits|hfill|notag"
+        r"|[lL]arge|LARGE|[hH]uge|normalsize|small|bf|it|rm|sf|bfseries)#",
+        " ",
+    ),
+    (r"\\qquad#", r"\\quad "),  # which may stand for a comma: see `separators`
+    (r"(?<!\\)\\[)\]]\s?(?:\\\\)?\s?\\[(\[]", r"\\quad "),  # one formula, and another
+    (r"(?<!\\)\\[,;:!>~\s()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
+    (r"(?<!\\)\\$", " "),  # a single backslash at the end
+)
+GAP = re.compile(r"(?:[~\s]|(?<!\\)\$)+")
+
+
+def spaces(text: str) -> str:
+    r"""What only sets apart is one space: sizes, \, and \; the dollars of $\left(5\,x\right)$.
+
+    Braces around the whole answer are nothing.
+    """
+    text = rewritten(text, LAYOUT, only_with=BACKSLASH)
+    text = GAP.sub(" ", text).strip()
+    while text.startswith("{") and closing_brace(text, 1) == len(text) - 1:
+        text = text[1:-1].strip()
+    return text
+
+
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is no brace
+
+
+def closing_brace(text: str, start: int, end: int = sys.maxsize) -> int | None:
+    """Where the group ends whose content begins at `start`, if it does before `end`."""
+    depth = 1
+    for brace in BRACE.finditer(text, start, end):
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+        if depth == 0:
+            return brace.start()
+    return None
+
+
+# ---- fonts ---------------------------------------------------------------------------------------
+
+FUNCTION = "|".join([*CALLS, *LOGS])
+UPRIGHT = "mathrm|mathsf|operatorname|textbf|textit|textrm|textsf|textnormal|emph|mbox"
+
+
+def command_outside_text(found: re.Match) -> str:
+    return found[1] or f"\\{found[2]} "
+
+
+BOLD = r"\\(?:mathbf|mathit|boldsymbol|bm|vec)#\s?"
+FONT_OR_FUNCTION = re.compile(
+    r"\\(?:text|math|operatorname|emph|mbox|boldsymbol|bm|vec)"
+    rf"|(?<![a-zA-Z\\])(?:{FUNCTION}|sqrt|pi|infty)"
+)
+FONTS = rewritings(
+    (BOLD + r"\{\s?(\\?[a-zA-Z]{1,9}|[-\d.,/]{1,50})\s?\}", r" \1 "),  # a letter or number
+    (rf"\\(?:{UPRIGHT}|mathbf|mathit)#\*?\s?\{{", r"\\text{"),
+    (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),  # \mathrm{sin}
+    # a bare sin; but \frac lg is l/g
+    (rf"({TEXT})|(?<![a-zA-Z\\])(?<!\\frac )({FUNCTION}|sqrt|pi|infty)#", command_outside_text),
+    (r"(\\text\{[^{}]{0,50}\^)\{(-?\d)\}", r"\1\2"),  # \text{cm^{2}}
+    (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)(?:\s+|(?<!\.)\.))\}", r"\\text{\1\2}"),  # \text{ cm.}
+    (r"\\text\{\}", " "),
+)
+
+
+def fonts(text: str) -> str:
+    r"""\mathbf{v} is v; \mathrm{sin} and sin are \sin; all that is upright is a trimmed \text."""
+    return rewritten(text, FONTS, only_with=FONT_OR_FUNCTION)
+
+
+# ---- fractions -----------------------------------------------------------------------------------
+
+DIGITS = r"\d{1,50}"
+WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
+QUOTIENT = re.compile(r"frac|binom|over|choose|\d \d")
+FRACTIONS = rewritings(
+    (r"\\[dtc](frac|binom)#", r"\\\1"),
+    (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
+    (r"\\frac ?(\d)(?= ?\{)", r"\\frac{\1}"),
+    (r"\{([^{}]{1,99})\\over#([^{}]{1,99})\}", r"\\frac{\1}{\2}"),
+    (r"\{([^{}]{1,99})\\choose#([^{}]{1,99})\}", r"\\binom{\1}{\2}"),
+    (WHOLE_PART + rf" ?\\frac ?\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}", r"(\1+\2/\3)"),
+    (WHOLE_PART + rf" ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),  # 1 2/3
+)
+
+
+def fractions(text: str) -> str:
+    r"""\dfrac{a}{b} and {a \over b} are \frac{a}{b}; a mixed number 1\frac23 is (1+2/3)."""
+    return rewritten(text, FRACTIONS, only_with=QUOTIENT)
+
+
+# ---- separators ----------------------------------------------------------------------------------
+
+
+def comma_outside_text(found: re.Match) -> str:
+    return found[1] or ","
+
+
+def joint_outside_text(found: re.Match) -> str:
+    return found[1] or " ∧ "
+
+
+# Between inequalities "and" asks for both, which is not a list.
+JOINT = rewritings(
+    (r"\\text\{\s?,?\s?and\s?\}", " ∧ "),
+    (rf"({TEXT})|(?<![a-zA-Z\\])and#|\\(?:land|wedge)#", joint_outside_text),
+)
+INEQUALITY = re.compile(r"[<>≤≥]")
+SEPARATOR = re.compile(r"\\text|\\quad|and|or|,")
+SEPARATORS = rewritings(
+    (r"\\text\{\s?[,;]?\s?(?:and|or)?\s?[,;]?\s?\}", ","),
+    (rf"({TEXT})|(?<![a-zA-Z\\])(?:and|or)#", comma_outside_text),
+    # A wide space is nothing beside a comma or text. Else it is kept: structure.readings.
+    (r"\\quad#\s?(?=\\text|\(|\\quad|[,;])", " "),
+    (r"(?<=[,;])\s?\\quad#", " "),
+    (r",(?:\s?,)+", ","),
+)
+ENDS = rewritings(
+    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s,;:]|(?<!\.)\.|\\quad#)+$", ""),  # the three dots stay
+)
+
+
+def separators(text: str) -> str:
+    r"""Members have one comma between them: 1 \quad\text{and}\quad 2 is 1 , 2; none at the ends."""
+    if INEQUALITY.search(text):
+        text = rewritten(text, JOINT)
+    text = rewritten(text, SEPARATORS, only_with=SEPARATOR)
+    return rewritten(text, ENDS)
+
+
+# ---- units ---------------------------------------------------------------------------------------
+
+# A number from its beginning to a unit without \text: no letter is in it but those of commands.
+NUMBER_BEFORE = re.compile(
+    r"(?:^|[,;=(\[‹≈<>≤≥])\s?(?:[-+±*/^.\d\s{}()]|\\frac|\\sqrt|\\pi){0,60}[\d)}]$"
+)
+MEMBER_END = r"(?=\s?(?:$|[,;=)\]›≈<>≤≥]))"
+
+
+def unit_behind_number(found: re.Match) -> str:
+    start = found.start()
+    if not NUMBER_BEFORE.search(found.string[max(0, start - 60) : start]):
+        return found[0]
+    return f"\\text{{{found[1]}}}"
+
+
+def letter_in_text(found: re.Match) -> str:
+    r"""5\text{m} is a quantity, but in \text{A} and x+\text{C} the letter is a name."""
+    before, letter = found[1] or "", found[2]
+    if before and letter in units.SYMBOL:
+        return found[0]
+    return f"{before} {letter} "
+
+
+UPRIGHT_WORD = re.compile(r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|(?i:answer)")
+CURRENCY = "(?:USD|EUR|GBP|JPY|INR|Rs)"
+UNITS = rewritings(
+    (rf"(?<![a-zA-Z\\{{])({CURRENCY})\.?\s?(?=\d)", r"\\text{\1} "),
+    (
+        rf"\\text\{{({CURRENCY})\}}\s?"
+        r"(-?\d(?:[\d.,{}]{0,50}\d)?(?: million| billion)?)(?!\d|\s?\\text)",
+        r"\2\\text{\1}",  # USD 5 is 5 USD
+    ),
+    (rf"(^|[=-]\s?)\\text\{{{CURRENCY}\}}", r"\1"),
+    (r"^(?:\\text\{)?(?i:(?:final )?answer)\s?(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?", ""),
+    (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
+    (r"\\text\{\}", " "),
+    (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
+    (r"\\text\{([^{}]*)\}\s?\^\s?(?:\{\s?(-?\d)\s?\}|(-?\d))", r"\\text{\1^\2\3}"),  # \text{cm}^2
+    (rf"(?<=[\d)}}])\s?\\frac\s?\{{({TEXT})\}}\s?\{{({TEXT})\}}", r"\1/\2"),
+    (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),  # \text{m}/\text{s}
+    (
+        r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$",
+        r"\\text{\1}",
+    ),
+    (r"\\text\{deg(?:ree)?s?\}|(?<=\d) deg(?:ree)?s?#", r"\\degree "),
+    (r"(?:([\w)}\]])\s?)?\\text\{\(?([a-zA-Z])\)?\}", letter_in_text),
+    (r"(?<=[\w)}\]|]) (?=\\text)", ""),
+)
+
+
+def unit_marks(text: str) -> str:
+    r"""A unit is \text right behind its value: of 5 cm, 5 \text{ cm} and \text{5 cm} 5\text{cm}."""
+    return rewritten(text, UNITS, only_with=UPRIGHT_WORD)
+
+
+# ---- collections ---------------------------------------------------------------------------------
+
+
+def matrix(found: re.Match) -> str:
+    r"""1 & 2 \\ 3 & 4 is ⟦(1,2),(3,4)⟧. A determinant is a number, which is not computed."""
+    rows = found[2].strip().removesuffix("\\\\").split("\\\\")
+    texts = [f"({row.strip().replace('&', ',')})" for row in rows]
+    name = "\\det" if found[1] in ("vmatrix", "Vmatrix") else ""
+    return f"{name}⟦{','.join(texts)}⟧"
+
+
+def equations(cases: re.Match) -> str:
+    """A system of equations is a list; cases with conditions are not read."""
+    return ",".join(row.strip() for row in cases[1].split("\\\\") if row.strip())
+
+
+SET_OR_MATRIX = re.compile(r"[‹∈]|\\begin|\\mathbb")
+COLLECTIONS = rewritings(
+    (
+        r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?"
+        r"((?:(?!\\begin|\\end).){0,999})\\end\s?\{[a-zA-Z]{5,7}\}",
+        matrix,
+    ),
+    (r"\\begin ?\{cases\}([^&]{1,500}?)\\end ?\{cases\}", equations),
+    # ‹x : x>0› is x>0, and x ∈ [0,1] is [0,1]
+    (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),
+    (rf"^(?:{LETTER}(?:_\w)?|\([a-z](?: ?, ?[a-z]){{1,5}}\))\s?∈\s?(?=[(\[‹∅\\])", ""),
+    (r"\\mathbb\s?(?:\{\s?R\s?\}|R#)", r"(-\\infty,\\infty)"),
+)
+
+
+def collections(text: str) -> str:
+    r"""Matrices, sets and intervals are brackets: x \in \mathbb{R} is (-\infty,\infty)."""
+    return rewritten(text, COLLECTIONS, only_with=SET_OR_MATRIX)
+
+
+# ---- numbers -------------------------------------------------------------------------------------
+
+
+def without_marks(number: re.Match) -> str:
+    return number[0].replace(" ", "").replace("{,}", "")
+
+
+def repeating_decimal(found: re.Match) -> str:
+    start, decimals, period = found.groups()
+    return f"({start}0+{period}/({10 ** len(decimals)}*{10 ** len(period) - 1}))"
+
+
+ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+LARGE = "|".join(ZEROS)
+
+
+def power_of_ten(found: re.Match) -> str:
+    """5 million is 5*10^{6}; of \\text{million dollars} the dollars stay."""
+    rest = "\\text{" if found[0].endswith(" ") else ""
+    return f"*10^{{{ZEROS[found[1]]}}}{rest}"
+
+
+UNUSUAL_NUMBER = re.compile(
+    r"\{,\}|\d \d|\\(?:overline|bar|dot)|%|p(?:er ?)?ce?n?t|thousand|illion"
+)
+NUMBERS = rewritings(
+    (r"(?<![\d.}])[1-9]\d{0,2}(?:\{,\}\d{3}){1,30}(?!\d|\{,\}\d)", without_marks),  # 1{,}234
+    (r"(?<=\d)\{,\}(?=\d)", ","),  # 3{,}5: no comma is a decimal point
+    (r"(?<![\w.^_}])(?<!\d )[1-9]\d{0,2}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_marks),
+    (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar|dot) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
+    (r" ?(?:\\?%|\\text\{(?:per ?cent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
+    (rf"(?<=\d) ?\\text\{{({LARGE})(?:\}}| (?=[a-zA-Z]))", power_of_ten),
+    (rf"(?<=\d) ({LARGE})#", power_of_ten),
+)
+
+
+def numbers(text: str) -> str:
+    r"""Numbers are digits: 1{,}234 and 1 234 are 1234, 0.1\overline{6} is a sum, 5\% is 5/100."""
+    return rewritten(text, NUMBERS, only_with=UNUSUAL_NUMBER)
+
+
+GROUPS = (signs, spaces, fonts, fractions, separators, unit_marks, collections, numbers)
+
+
+def normalise(answer: str) -> str:
+    """One spelling for what LaTeX spells in many ways, by groups of rewritings.
+
+    No group depends on a later one. Nothing is left of an answer that grows beyond MAX_CHARS.
+    """
+    if answer.isascii() and answer.isdigit():
+        return answer  # nothing to rewrite
+    for group in GROUPS:
+        answer = group(answer)
+        if len(answer) > MAX_CHARS:
+            return ""
+    return answer

@@ -1,0 +1,208 @@
+r"""What an answer is made of: lists, brackets, relations, quantities; expressions are the leaves.
+
+`structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as texts. It
+reads what `latex.normalise` has written; the leaves are read by answers/expressions.py.
+"""
+
+import itertools
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from answers import units
+from answers.arithmetic import Unreadable
+from answers.expressions import MAX_DEPTH
+
+MAX_MEMBERS = 64  # of a list or a bracket
+
+
+class Structure(NamedTuple):
+    r"""Read from normalised text, by kind:
+
+    | kind            | for example       | members                                 |
+    |-----------------|-------------------|-----------------------------------------|
+    | word            | \text{not prime}  | not, prime                              |
+    | list            | 2, ±1             | 2, +1, -1                               |
+    | ∧               | x>1 ∧ x<5         | x>1, x<5                                |
+    | ≈               | \sqrt{2} ≈ 1.41   | \sqrt{2}, 1.41                          |
+    | =               | x=y=3             | x, y, 3                                 |
+    | <               | 1≥x>0             | 0, <, x, ≤, 1: rising, with the signs   |
+    | ≠               | x≠5               | x, 5                                    |
+    | ∪               | [0,1)∪(2,3)       | [0,1), (2,3)                            |
+    | :               | 2:3               | 2, 3                                    |
+    | quantity        | 5\text{cm}        | 5, cm                                   |
+    | set             | ‹1,2›             | 1, 2                                    |
+    | matrix          | ⟦(1,2),(3,4)⟧     | (1,2), (3,4): its rows                  |
+    | () [] (] [)     | (1,2]             | 1, 2: a tuple's, or an interval's ends  |
+    | value           | \frac{1}{2}+x     | the text itself: an expression          |
+    """
+
+    kind: str
+    members: list[str]
+
+
+WORD = re.compile(r"\\text\{([^{}]{1,200})\}|([a-zA-Z]{2}[a-zA-Z' -]{1,200}|[nN]o)")
+QUANTITY = re.compile(r"(.*[^\s+*/^=<>≤≥(\[{,-])\s*\\text\{([^{}]*)\}", re.DOTALL)
+
+ABSOLUTE = re.compile(r"(?:\||\\lvert)\s?([a-z])\s?(?:\||\\rvert)")
+OPENING = "([{‹⟦"
+CLOSING = ")]}›⟧"
+BRACKETS = ("()", "[]", "(]", "[)", "‹›", "{}", "⟦⟧")
+RELATIONS = "<>≤≥"
+CONNECTIONS = ("∧", "≈", "=", RELATIONS, "≠", "∪", ":")  # the loosest first
+CONNECTED = re.compile(f"[{''.join(CONNECTIONS)}]")
+MIRRORED = {">": "<", "≥": "≤"}
+UPPER_SIGNS = str.maketrans("±∓", "+-")
+LOWER_SIGNS = str.maketrans("±∓", "-+")
+ESCAPED = "".join(re.escape(bracket) for bracket in OPENING + CLOSING)
+
+
+@lru_cache
+def marks(separators: str) -> re.Pattern:
+    return re.compile(f"[{ESCAPED}{separators}]")
+
+
+def split(text: str, separators: str) -> list[str]:
+    """The pieces between separators that are outside all brackets, and every second the separator.
+
+    split("1,(2,3);4", ",;") is ["1", ",", "(2,3)", ";", "4"]. It is empty if the brackets don't
+    match.
+    """
+    depth = 0
+    start = 0
+    pieces = []
+    for mark in marks(separators).finditer(text):
+        character = mark[0]
+        if character in OPENING:
+            depth += 1
+        elif character in CLOSING:
+            depth -= 1
+        if depth < 0 or depth > MAX_DEPTH or len(pieces) > 2 * MAX_MEMBERS:
+            return []
+
+        if depth == 0 and character in separators:
+            pieces.extend([text[start : mark.start()].strip(), character])
+            start = mark.end()
+
+    if depth != 0:
+        return []
+    return [*pieces, text[start:].strip()]
+
+
+def structure(text: str) -> Structure:
+    """The outermost structure of a normalised answer; its members are texts."""
+    text = text.strip()
+    word = WORD.fullmatch(text)
+    if word:
+        letters = word[1] or word[2]
+        return Structure("word", letters.casefold().replace(".", "").split())
+
+    members = list_members(text)
+    if len(members) > 1:
+        return Structure("list", members)
+
+    if CONNECTED.search(text):
+        for kind in CONNECTIONS:
+            sides = split(text, kind)
+            if len(sides) > 1:
+                return rising(sides) if kind == RELATIONS else Structure(kind, sides[::2])
+
+    quantity = QUANTITY.fullmatch(text) if text.endswith("}") else None
+    if quantity:
+        if not units.is_dropped(quantity[2]):
+            raise Unreadable
+        return Structure("quantity", [quantity[1], quantity[2]])
+    return bracketed(text)
+
+
+def list_members(text: str) -> list[str]:
+    """The members of "2, ±1" are 2, +1 and -1; the one member of any other text is that text."""
+    members = []
+    for item in split(text, ",;")[::2]:
+        has_signs = "±" in item or "∓" in item
+        if not has_signs or item.startswith("‹"):  # a set with ±1 is one set
+            members.append(item)
+        elif item.count("±") > 1 and "∓" not in item and not item.startswith("("):
+            members.extend(independent_signs(item))
+        else:
+            members.extend([item.translate(UPPER_SIGNS), item.translate(LOWER_SIGNS)])
+    if not members:
+        raise Unreadable
+    return members
+
+
+def independent_signs(item: str) -> list[str]:
+    """The values of ±1±2: all four. In ±1∓2 and (±1,±2) the upper signs belong together."""
+    count = item.count("±")
+    if count > 3:
+        raise Unreadable
+    members = []
+    for signs in itertools.product("+-", repeat=count):
+        text = item
+        for sign in signs:
+            text = text.replace("±", sign, 1)
+        members.append(text)
+    return members
+
+
+def rising(sides: list[str]) -> Structure:
+    """The chain of inequalities with its sides and signs in turn, turned so that it rises."""
+    signs = set(sides[1::2])
+    if signs <= {">", "≥"}:
+        sides = [MIRRORED.get(side, side) for side in reversed(sides)]
+    elif not signs <= {"<", "≤"}:
+        raise Unreadable
+    return distance(sides) if len(sides) == 3 else Structure("<", sides)
+
+
+def distance(sides: list[str]) -> Structure:
+    """|x|<2 is -2<x<2, and |x|>2 a union; other inequalities stay as they are."""
+    left, sign, right = sides
+    name = ABSOLUTE.fullmatch(left)
+    if name:
+        return Structure("<", [f"-({right})", sign, name[1], sign, right])
+    name = ABSOLUTE.fullmatch(right)
+    if name:
+        opening, closing = ("(", ")") if sign == "<" else ("[", "]")
+        return Structure("∪", [f"(-\\infty,-({left}){closing}", f"{opening}{left},\\infty)"])
+    return Structure("<", sides)
+
+
+def bracketed(text: str) -> Structure:
+    """A set, a matrix, a tuple, an interval; what one pair of brackets holds; or else a value."""
+    ends = text[:1] + text[-1:]
+    if text == "∅":
+        return Structure("set", [])
+    members = split(text[1:-1], ",;")[::2]
+    if ends not in BRACKETS or not members:
+        return Structure("value", [text])
+    if ends == "‹›":
+        return Structure("set", [] if members == [""] else list_members(text[1:-1]))
+    if ends == "⟦⟧":
+        return Structure("matrix", members)
+    if len(members) > 1 and ends != "{}":
+        return Structure(ends, members)
+    return structure(text[1:-1])
+
+
+# ---- what a comma means --------------------------------------------------------------------------
+
+QUAD = re.compile(r"\\quad(?![a-zA-Z])")
+THOUSANDS = re.compile(
+    r"(?:[^,=]{1,60}=)?\s?[-+]?[1-9]\d{0,2}(?:,\d{3}){1,30}(?:\.\d{1,50})?\s?"
+    r"(?:/100|\\degree|\\text\{[^{}]{1,50}\})?\s?"
+)
+
+
+def readings(text: str) -> list[str]:
+    """What the commas of an answer can mean: 1,234 is the number 1234 and the list 1, 234.
+
+    They are thousands only where the whole answer is one number, perhaps with its name and unit,
+    in groups of three without a space. No comma is a decimal point. And a wide space is a comma,
+    or else nothing.
+    """
+    if "\\quad" in text:
+        return [QUAD.sub(",", text), QUAD.sub(" ", text)]
+    if THOUSANDS.fullmatch(text):
+        return [text.replace(",", ""), text]
+    return [text]

@@ -1,0 +1,1 @@
+"""The causal study on the toy: runs, the credit of tokens, its truth, tables and pictures."""

@@ -1,0 +1,310 @@
+"""Where a method puts the credit, on the toy, which knows the tokens that decided each reward.
+
+Graded batches, the weights that each row of the study gives them, and the policy gradient.
+studies/credit_study.py measures them over many batches; the notebooks look at single ones.
+
+Shapes: B responses, G of them to a prompt, N packed response tokens, D parameters.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+
+import ablations
+import toy
+import train
+from delta import Pieces, delta_coefficients, temperatures
+from evaluate import grades
+from grpo import group_advantages
+from infra.packing import Rollouts, TokenBatch, plan_mini_batches
+from infra.policy import Policy, old_log_probabilities
+from methods import METHODS, Method
+from rollout import rollout
+from studies.gradients import direction
+from studies.ranking import auc, near_ties
+
+MICRO_BATCH = 8192  # tokens
+IN_FLIGHT = 1024  # responses
+SATURATED = 0.01  # a score below it, or above 1 minus it
+NEARLY = 0.004  # weights no further apart count as tied: 1 % of the width of DelTA's range
+
+
+# ---- graded batches ------------------------------------------------------------------------------
+
+
+@dataclass
+class GradedBatch:
+    """Responses with all that is known of them."""
+
+    rollouts: Rollouts
+    tokens: TokenBatch
+    rewards: torch.Tensor  # [B] as graded, before any are flipped
+    advantages: torch.Tensor  # [B] of the flipped ones
+    decisive: torch.Tensor  # [N] bool: which tokens decided the reward
+    group: int  # G
+
+
+def batch(
+    lm,
+    tokenizer,
+    problems: list[dict],
+    group: int,
+    seed: int,
+    limit: int = 96,
+    flip: float = 0.0,
+    keep: Callable | None = None,
+) -> GradedBatch:
+    """Sample and grade `group` responses to each problem of the toy, or of the code toy.
+
+    limit: longest response, tokens.
+    flip: share of the rewards that are turned over before the advantages are taken, at random.
+    keep: (rows, head) -> [n, ...], what is kept of the hidden states as tokens.kept, for example
+        methods.row_proxy; none of them without it.
+    """
+    rollouts, rewards = graded_rollouts(lm, tokenizer, problems, group, seed, limit)
+    uniform = torch.rand(len(rewards), generator=torch.Generator().manual_seed(seed))
+    flipped = torch.where(uniform < flip, 1 - rewards, rewards)
+    advantages = group_advantages(flipped, group)  # [B]
+
+    tokens = packed_tokens(lm, rollouts, advantages, keep)
+    tokens.problems = repeated(problems, group)
+    marks = []
+    for i, problem in enumerate(tokens.problems):
+        marks.append(decisive(problem, rollouts.response_ids(i)))
+    return GradedBatch(rollouts, tokens, rewards, advantages, torch.cat(marks), group)
+
+
+def graded_rollouts(
+    lm, tokenizer, problems: list[dict], group: int, seed: int, limit: int
+) -> tuple[Rollouts, torch.Tensor]:
+    """`group` responses to each problem, and their rewards [B]."""
+    prompts = tokenizer([each["problem"] for each in problems]).input_ids
+    numbers = list(range(len(problems)))
+    rollouts = rollout(
+        lm, tokenizer, prompts, numbers, group, limit, seed=seed, in_flight=IN_FLIGHT
+    )
+    asked = repeated(problems, group)
+    return rollouts, torch.tensor(grades(rollouts.texts, asked))
+
+
+def repeated(problems: list[dict], group: int) -> list[dict]:
+    """The problem of each of the B responses."""
+    return [problem for problem in problems for _ in range(group)]
+
+
+def decisive(problem: dict, response_ids: torch.Tensor) -> torch.Tensor:
+    """Which tokens decided the reward, bool [T], by the toy from which the problem is."""
+    task = toy.code_task if "tests" in problem else toy
+    return task.decisive(problem["problem"], response_ids)
+
+
+def packed_tokens(
+    lm, rollouts: Rollouts, advantages: torch.Tensor, keep: Callable | None = None
+) -> TokenBatch:
+    """The tokens of `rollouts` with their log-probabilities and advantages, and what is kept."""
+    plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
+    tokens = old_log_probabilities(Policy(lm), rollouts, plan, keep)
+    tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
+    tokens.current = tokens.logprob
+    return tokens
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """A way to weigh tokens."""
+
+    flags: str = ""  # of train.py
+    permuted: bool = False  # the coefficients see rewards that changed places inside their group
+    oracle: tuple[float, float] | None = None  # no method: weights of other and decisive tokens
+
+
+def rows_of_proxy(proxy: str) -> dict[str, Row]:
+    """DelTA with one proxy: as published (K = 1), with the interventions, and controls."""
+    flags = f"--proxy {proxy}"
+    fresh, side, held_out = "--gamma fresh", "--normalise side", "--centroids held_out"
+    return {
+        f"{proxy}, K = 0": Row(f"{flags} --K 0"),
+        f"{proxy}, K = 1": Row(flags),
+        f"{proxy}, fresh": Row(f"{flags} {fresh}"),
+        f"{proxy}, side": Row(f"{flags} {side}"),
+        f"{proxy}, held out": Row(f"{flags} {held_out}"),
+        f"{proxy}, all three": Row(f"{flags} {fresh} {side} {held_out}"),
+        f"{proxy}, permuted": Row(flags, permuted=True),
+        f"{proxy}, permuted, held out": Row(f"{flags} {held_out}", permuted=True),
+    }
+
+
+ORACLE = "oracle"
+ROWS = {
+    "dapo": Row("--method dapo"),
+    "forking_tokens": Row("--method forking_tokens"),
+    "random": Row("--delta-variant random"),
+    "oracle in range": Row(oracle=(0.8, 1.2)),  # DelTA's range
+    ORACLE: Row(oracle=(0.1, 1.1)),
+    **rows_of_proxy("lm_head"),
+    **rows_of_proxy("topk"),
+    **rows_of_proxy("exact"),
+}
+
+
+@dataclass
+class Weighed:
+    """What a row makes of a batch. (positive side, negative side), NaN without margins."""
+
+    weights: torch.Tensor  # ρ [N], mean 1
+    spread: tuple[float, float] = (float("nan"),) * 2  # deviation of the margins, over γ in use
+    saturated: tuple[float, float] = (float("nan"),) * 2  # share of scores next to 0 or 1
+
+
+@cache
+def configured(name: str, group: int = 8) -> tuple[Method, train.Config]:
+    """The method of a row, with its variant and proxy, and its flags. group: G."""
+    cfg = train.parse_config([*ROWS[name].flags.split(), "--group-size", str(group)])
+    return ablations.configured(METHODS[cfg.method], cfg), cfg
+
+
+def weights_of(name: str, lm, graded: GradedBatch, seed: int = 0) -> torch.Tensor:
+    """ρ [N] of a row of ROWS on a batch from `lm`, scaled to mean 1.
+
+    What the row's method wants of the hidden states is computed here. seed: of a row that draws.
+    """
+    return weighed(name, lm, graded, seed).weights
+
+
+def weighed(
+    name: str, lm, graded: GradedBatch, seed: int = 0, scored: dict | None = None
+) -> Weighed:
+    """ρ of a row of ROWS on a batch from `lm`, and how far its scores are saturated.
+
+    seed: of a row that draws. scored: holds the tokens with the latest proxy, so that the next row
+    of the same proxy need not make them again; for one batch only.
+    """
+    row = ROWS[name]
+    if row.oracle:
+        weights = torch.where(graded.decisive, row.oracle[1], row.oracle[0])
+        return Weighed(weights / weights.mean())
+
+    method, cfg = configured(name, graded.group)
+    tokens = graded.tokens
+    if method.keep:
+        tokens = tokens_with_proxy(cfg.proxy, method.keep, lm, graded, scored)
+    tokens = replace(tokens, generator=torch.Generator().manual_seed(seed), memory={})
+    if row.permuted:
+        advantages = permuted(graded.advantages, graded.group, seed)
+        tokens = replace(tokens, advantage=advantages.repeat_interleave(tokens.length))
+
+    if method.keep is None or not can_judge(tokens, cfg):
+        weights = method.weights(tokens, cfg)
+        return Weighed(weights / weights.mean())
+    return weighed_by_delta(tokens, cfg)
+
+
+def tokens_with_proxy(
+    proxy: str, keep: Callable, lm, graded: GradedBatch, scored: dict | None
+) -> TokenBatch:
+    """The batch's tokens with their proxy as tokens.kept, from `scored` where they are there."""
+    if scored is None:
+        scored = {}
+    if proxy not in scored:
+        scored.clear()  # the exact proxy of 2,048 responses is 1.7 GB
+        scored[proxy] = packed_tokens(lm, graded.rollouts, graded.advantages, keep)
+    return scored[proxy]
+
+
+def permuted(advantages: torch.Tensor, group: int, seed: int) -> torch.Tensor:
+    """[B] with the advantages of each group in another order, at random."""
+    groups = advantages.view(-1, group)
+    uniform = torch.rand(groups.shape, generator=torch.Generator().manual_seed(seed))
+    return groups.gather(1, uniform.argsort(dim=1)).flatten()
+
+
+def can_judge(tokens: TokenBatch, cfg: train.Config) -> bool:
+    """Whether there are two sides, for --centroids held_out in each half."""
+    if cfg.centroids == "own":
+        return ablations.has_both_sides(tokens.advantage)
+    half = ablations.halves(tokens, cfg.group_size)
+    return all(ablations.has_both_sides(tokens.advantage[half == h]) for h in (0, 1))
+
+
+def weighed_by_delta(tokens: TokenBatch, cfg: train.Config) -> Weighed:
+    """DelTA's weights by the pieces that the flags name, with its last scores looked at."""
+    pieces = ablations.chosen_pieces(tokens, cfg)
+    seen = {}
+    watched = replace(pieces, scores=watched_scores(pieces, cfg.gamma == "fresh", seen))
+    weights = delta_coefficients(
+        tokens.kept, tokens.advantage, cfg.K, cfg.lam_min, cfg.lam_max, watched
+    )
+
+    spread = []
+    saturated = []
+    gammas = seen["gamma"]
+    for side, gamma in zip((tokens.advantage > 0, tokens.advantage < 0), gammas, strict=True):
+        delta, alpha = seen["delta"][side].double(), seen["alpha"][side]
+        spread.append(float(delta.std(correction=0) / gamma))
+        extreme = (alpha < SATURATED) | (alpha > 1 - SATURATED)
+        saturated.append(float(extreme.double().mean()))
+    return Weighed(weights / weights.mean(), tuple(spread), tuple(saturated))
+
+
+def watched_scores(pieces: Pieces, fresh: bool, seen: dict) -> Callable:
+    """pieces.scores, which leaves its latest margins, temperatures and answer in `seen`."""
+
+    def scores(delta, advantage, gamma_pos, gamma_neg):
+        alpha = pieces.scores(delta, advantage, gamma_pos, gamma_neg)
+        gamma = temperatures(delta, advantage) if fresh else (gamma_pos, gamma_neg)
+        seen.update(delta=delta, gamma=gamma, alpha=alpha)
+        return alpha
+
+    return scores
+
+
+# ---- what weights single out ---------------------------------------------------------------------
+
+
+def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
+    """How far weights [N] set decisive tokens apart from others, for each side.
+
+    Their AUC, the share of pairs that are nearly tied, how much more a decisive token weighs, and
+    the side's mean weight.
+    """
+    advantage = graded.tokens.advantage
+    numbers = {}
+    for name, side in (("pos", advantage > 0), ("neg", advantage < 0)):
+        here, decisive = weights[side], graded.decisive[side]
+        numbers[f"auc_{name}"] = auc(here, decisive)
+        numbers[f"tied_{name}"] = near_ties(here, decisive, NEARLY)
+        numbers[f"lift_{name}"] = float(here[decisive].mean() - here[~decisive].mean())
+        numbers[f"mean_{name}"] = float(here.mean())
+    return numbers
+
+
+# ---- the policy gradient -------------------------------------------------------------------------
+
+
+def policy_gradient(
+    lm, tokenizer, prompts: int = 256, group: int = 64, halves: int = 2
+) -> list[torch.Tensor]:
+    """Independent estimates of ∇ E[R], each [D]: Σ (R - its group's mean) ∇ log π.
+
+    halves: how many estimates, each from `group` responses to each of `prompts` problems.
+    """
+    estimates = []
+    for half in range(halves):
+        problems = toy.problems(prompts, seed=1000 + half)
+        estimates.append(gradient_estimate(lm, tokenizer, problems, group, seed=500 + half))
+    return estimates
+
+
+def gradient_estimate(
+    lm, tokenizer, problems: list[dict], group: int, seed: int, limit: int = 96
+) -> torch.Tensor:
+    """One estimate of ∇ E[R] from `group` responses to each problem: [D]."""
+    rollouts, rewards = graded_rollouts(lm, tokenizer, problems, group, seed, limit)
+    by_group = rewards.view(-1, group)
+    centred = (by_group - by_group.mean(dim=1, keepdim=True)).flatten()  # [B]
+    return direction(lm, rollouts, centred.repeat_interleave(rollouts.response_length))

@@ -1,0 +1,302 @@
+"""Does the credit land where it should, and what does it do to the update? (`credit`)
+
+For each base model (chains of 12, rare errors), the batches of 16 prompts x 8 responses are
+weighed by every row of credit.ROWS: do the weights single out decisive tokens, how near is the
+update Σ ρ A v to the policy gradient, and how saturated are DelTA's scores? The same responses are
+then weighed once more as one batch of 2,048, which tells what a small batch costs a method that
+takes statistics of it. Where results/truth.csv has the true advantage Q - V of single tokens
+(`bench.py truth`), weights are compared with it on the responses that it is of.
+
+results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
+up), `whole` (all of them as one batch) and `truth`. Bases that are in it are not measured again.
+Some 25 minutes on two cores, and at most 5 GB of memory.
+"""
+
+import csv
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+import toy
+from infra.errors import UserError
+from infra.packing import join
+from studies import truth
+from studies.credit import (
+    ROWS,
+    GradedBatch,
+    batch,
+    gradient_estimate,
+    packed_tokens,
+    singled_out,
+    weighed,
+)
+from studies.credit_tables import draw_split, print_tables
+from studies.gradients import PARTS, cosine, parts_of, side_means, sides_of_rows
+from studies.ranking import auc, rank_correlation
+from studies.tables import write_csv
+
+
+def by_side(*names: str) -> list[str]:
+    """The columns of numbers that each side has."""
+    return [f"{name}_{side}" for side in ("pos", "neg") for name in names]
+
+
+COLUMNS = [
+    *("base", "row", "batch", "tokens"),
+    *by_side("auc", "tied", "lift", "mean", "spread", "saturated"),
+    *("cosine", "cosine_shape", "cosine_means", "agreement"),
+    *by_side("size_auc", "size_rank", "signed_rank"),
+]
+POLICY_GRADIENT = "policy gradient"  # a row of its own: how well the halves of its estimate agree
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    bases: tuple[int, ...] = (0, 1, 2, 3, 4)  # build seeds
+    batches: int = 16  # of a base, an even number
+    prompts: int = 16  # of a batch
+    group: int = 8  # responses to each
+    gradient_prompts: int = 128  # of half the policy gradient's estimate
+    gradient_group: int = 64
+    truth: Path = Path("results/truth.csv")
+
+
+def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
+    """Fill --csv, print its means over bases with 95 % intervals, and draw them beside DAPO."""
+    path = Path(args.csv)
+    torch.set_num_threads(1)  # a base that is built depends on their number
+    lines = lines_before(path)
+    with ProcessPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        list(pool.map(folder_of, sizes.bases))  # built at need
+        for base in tqdm(sizes.bases, desc="bases", disable=None):
+            batches = {line["batch"] for line in lines if line["base"] == base}
+            if "whole" not in batches:
+                lines += lines_of_base(pool, base, sizes)
+                write_csv(path, lines)
+            if "truth" not in batches:
+                lines += list(pool.map(partial(truth_lines, base), [sizes.truth]))[0]
+                write_csv(path, lines)
+    print_tables(lines)
+    if len(sizes.bases) > 1:  # as for the tables' intervals
+        draw_split(lines, path.with_suffix(".png"))
+    return lines
+
+
+def lines_before(path: Path) -> list[dict]:
+    """The lines of an earlier run, with numbers as numbers; a cell without one is NaN."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != COLUMNS:
+            raise UserError(f"{path} has other columns than this study: remove it, or take --csv")
+        found = list(reader)
+    for line in found:
+        if line["row"] not in (*ROWS, POLICY_GRADIENT):
+            raise UserError(f"{path} has a row {line['row']!r} that this study has not: remove it")
+        line["base"] = int(line["base"])
+        for name in COLUMNS[3:]:
+            line[name] = float(line[name])
+    return found
+
+
+def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dict:
+    """A line of the CSV, NaN where there is no number, floats to five digits."""
+    line = dict.fromkeys(COLUMNS, float("nan"))
+    line |= {"base": base, "row": row, "batch": str(batch_name)}
+    for name, value in numbers.items():
+        line[name] = round(float(value), 5)
+    return line
+
+
+# ---- one base ------------------------------------------------------------------------------------
+
+
+def folder_of(base: int) -> Path:
+    """The folder of a base model of the study, built at need."""
+    return toy.base_folder(k=truth.K, noise=truth.NOISE, seed=base)
+
+
+def load(base: int):
+    """(model, tokenizer) of a base model of the study."""
+    return toy.load_base(folder_of(base))
+
+
+def lines_of_base(pool: Executor, base: int, sizes: Sizes) -> list[dict]:
+    """All lines of a base but those of `truth`; every step is two equal jobs."""
+    first, second = pool.map(partial(half_of_gradient, base, sizes), (0, 1))
+    gradient = first + second
+    agreement = cosine(torch.from_numpy(first), torch.from_numpy(second))
+    lines = [line_of(base, POLICY_GRADIENT, "whole", agreement=agreement)]
+
+    halves = list(pool.map(partial(batches_of, base, sizes, gradient), (0, 1)))
+    sums = [torch.from_numpy(half_sums) for _, half_sums in halves]
+    for half_lines, _ in halves:
+        lines += half_lines
+    lines += lines_of_sums(base, *sums, torch.from_numpy(gradient))
+
+    names = list(ROWS)
+    for part in pool.map(partial(whole_of, base, sizes, gradient), (names[::2], names[1::2])):
+        lines += part
+    return lines
+
+
+def half_of_gradient(base: int, sizes: Sizes, half: int) -> np.ndarray:
+    """One of two independent estimates of the policy gradient: [D]."""
+    lm, tokenizer = load(base)
+    seed = 10 * base + half
+    problems = toy.problems(sizes.gradient_prompts, seed=6000 + seed, k=truth.K)
+    group = sizes.gradient_group
+    return gradient_estimate(lm, tokenizer, problems, group, 500 + seed, truth.LIMIT).numpy()
+
+
+def sampled(base: int, sizes: Sizes, number: int, lm, tokenizer) -> GradedBatch:
+    """Batch `number` of a base."""
+    seed = 100 * base + number
+    problems = toy.problems(sizes.prompts, seed=8000 + seed, k=truth.K)
+    return batch(lm, tokenizer, problems, sizes.group, 2000 + seed, truth.LIMIT)
+
+
+def batches_of(
+    base: int, sizes: Sizes, gradient: np.ndarray, half: int
+) -> tuple[list[dict], np.ndarray]:
+    """The lines of every other batch, and the sums of their updates [rows, 3, D] (PARTS)."""
+    lm, tokenizer = load(base)
+    lines = []
+    total = 0.0
+    for number in range(half, sizes.batches, 2):
+        graded = sampled(base, sizes, number, lm, tokenizer)
+        numbers, parts = measured(list(ROWS), lm, graded, number, torch.from_numpy(gradient))
+        lines += [line_of(base, row, number, **each) for row, each in numbers.items()]
+        total = total + parts
+    return lines, total.numpy()
+
+
+def lines_of_sums(
+    base: int, first: torch.Tensor, second: torch.Tensor, gradient: torch.Tensor
+) -> list[dict]:
+    """A line for each row: the updates of all batches added up, and how well two halves agree.
+
+    first, second: sums over half the batches each, [rows, 3, D].
+    """
+    lines = []
+    for row, one, other in zip(ROWS, first, second, strict=True):
+        numbers = cosines(one + other, gradient)
+        numbers["agreement"] = cosine(one[0], other[0])
+        lines.append(line_of(base, row, "sum", **numbers))
+    return lines
+
+
+def whole_of(base: int, sizes: Sizes, gradient: np.ndarray, names: list[str]) -> list[dict]:
+    """The lines of some rows on all batches taken as one."""
+    lm, tokenizer = load(base)
+    parts = [sampled(base, sizes, number, lm, tokenizer) for number in range(sizes.batches)]
+    graded = joined(lm, parts)
+    numbers, _ = measured(names, lm, graded, sizes.batches, torch.from_numpy(gradient))
+    return [line_of(base, row, "whole", **each) for row, each in numbers.items()]
+
+
+def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
+    """Several batches of whole groups as one."""
+    rollouts = join([part.rollouts for part in parts])
+    advantages = torch.cat([part.advantages for part in parts])
+    return GradedBatch(
+        rollouts=rollouts,
+        tokens=packed_tokens(lm, rollouts, advantages),
+        rewards=torch.cat([part.rewards for part in parts]),
+        advantages=advantages,
+        decisive=torch.cat([part.decisive for part in parts]),
+        group=parts[0].group,
+    )
+
+
+# ---- one batch -----------------------------------------------------------------------------------
+
+
+def measured(
+    names: list[str], lm, graded: GradedBatch, seed: int, gradient: torch.Tensor
+) -> tuple[dict[str, dict], torch.Tensor]:
+    """What rows make of a batch: their numbers, by COLUMNS, and their updates [rows, 3, D] (PARTS).
+
+    seed: of rows that draw; gradient: the policy gradient [D].
+    """
+    scored = {}
+    numbers = {}
+    weights = []
+    for row in names:
+        found = weighed(row, lm, graded, seed, scored)
+        weights.append(found.weights)
+        numbers[row] = {"tokens": len(found.weights), **singled_out(found.weights, graded)}
+        numbers[row] |= dict(zip(("spread_pos", "spread_neg"), found.spread, strict=True))
+        numbers[row] |= dict(zip(("saturated_pos", "saturated_neg"), found.saturated, strict=True))
+
+    plain = torch.ones_like(weights[0])
+    sides = sides_of_rows(lm, graded.rollouts, graded.advantages, [plain, *weights])
+    parts = []
+    for row, each, of_row in zip(names, weights, sides[1:], strict=True):
+        parts.append(parts_of(of_row, sides[0], side_means(each, graded.tokens.advantage)))
+        numbers[row] |= cosines(parts[-1], gradient)
+    return numbers, torch.stack(parts)
+
+
+def cosines(parts: torch.Tensor, gradient: torch.Tensor) -> dict[str, float]:
+    """The cosines of an update and its split [3, D] with the policy gradient [D]."""
+    names = ("cosine", *(f"cosine_{part}" for part in PARTS[1:]))
+    return {name: cosine(part, gradient) for name, part in zip(names, parts, strict=True)}
+
+
+# ---- against the true advantages -----------------------------------------------------------------
+
+
+def truth_lines(base: int, path: Path) -> list[dict]:
+    """A line for each row on the responses of a base whose Q - V is known; none where it is not.
+
+    path: of results/truth.csv. A line is printed where there is none, or of other responses.
+    """
+    if not path.exists():
+        print(f"base {base}: no {path} (bench.py truth), so nothing is compared with Q - V")
+        return []
+    known = [line for line in truth.read_truth(path) if line["base"] == base]
+    lm, tokenizer = load(base)
+    graded = truth.batch_of(lm, tokenizer, base)
+    words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
+    if words != [line["token"] for line in known]:
+        print(f"base {base}: {path} is of other responses than this machine's base model gives")
+        return []
+
+    scored = {}
+    lines = []
+    for row in ROWS:
+        weights = weighed(row, lm, graded, base, scored).weights
+        numbers = against_truth(weights, graded.tokens.advantage, known)
+        lines.append(line_of(base, row, "truth", tokens=len(weights), **numbers))
+    return lines
+
+
+def against_truth(
+    weights: torch.Tensor, advantage: torch.Tensor, known: list[dict]
+) -> dict[str, float]:
+    """How weights [N] rank the tokens of a side by what they changed, Q - V.
+
+    advantage: A [N]. known: the lines of results/truth.csv of these N tokens.
+    size_auc: AUC for |Q - V| beyond two standard errors; size_rank: rank correlation with |Q - V|;
+    signed_rank: with (Q - V) sign(A), which is below 0 for a token that its side should not learn.
+    """
+    gain = torch.tensor([line["advantage"] for line in known])
+    error = torch.tensor([line["standard_error"] for line in known])
+    size = gain.abs()
+    clear = size > 2 * error  # not where both are 0: a token that is sure
+    numbers = {}
+    for name, side in (("pos", advantage > 0), ("neg", advantage < 0)):
+        here = weights[side]
+        numbers[f"size_auc_{name}"] = auc(here, clear[side])
+        numbers[f"size_rank_{name}"] = rank_correlation(here, size[side])
+        numbers[f"signed_rank_{name}"] = rank_correlation(here, (gain * advantage.sign())[side])
+    return numbers

@@ -1,0 +1,197 @@
+"""The true advantage of single tokens on the toy, by branching (`truth`).
+
+The state before token t is the prompt and the tokens so far, s_t; what follows is deterministic, so
+that Q(s_t, o_t) = V(s_{t+1}), and the advantage of the token is Q - V = V(s_{t+1}) - V(s_t). V is
+the chance of a right answer from there on, measured by SAMPLES continuations that the model samples
+from s_t: continuation m of every prefix of a response uses the same uniform number at the same
+position, so that two neighbouring prefixes differ by what their token changed and hardly by chance.
+
+Where p(o_t) is nearly 1 there is nothing to measure: |Q - V| <= 1 - p, because Q and V differ only
+where another token would have been drawn. Tokens with 1 - p below SURE get 0, and their V is that
+of the next token that is not so sure.
+
+results/truth.csv has a line for each token: its base, response and position, the token, whether
+toy.decisive marks it, 1 - p, V before it, Q - V and its standard error, the response's reward.
+Bases that are in it are not measured again. Half an hour on two cores.
+"""
+
+import csv
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+import toy
+from evaluate import grade
+from rollout import end_tokens, generate, uniforms
+from studies.credit import GradedBatch, auc, batch
+from studies.tables import write_csv
+
+K = 12
+NOISE = 0.06
+BUILD_SEEDS = range(5)  # of the base models
+PROMPTS = 8
+GROUP = 8  # responses to each
+SAMPLES = 64  # continuations of a prefix
+SURE = 1e-3
+LIMIT = 112  # tokens of a response, and of a continuation
+
+
+def truth(args) -> list[dict]:
+    """Fill --csv and print what it says of `toy.decisive`."""
+    torch.set_num_threads(1)  # a base that is built depends on their number
+    path = Path(args.csv)
+    lines = read_truth(path) if path.exists() else []
+    measured = {line["base"] for line in lines}
+    for seed in BUILD_SEEDS:
+        if seed in measured:
+            continue
+        folder = toy.base_folder(k=K, noise=NOISE, seed=seed)
+        with ProcessPoolExecutor(2) as pool:
+            parts = pool.map(partial(branched, folder, seed), range(PROMPTS * GROUP))
+            for part in tqdm(parts, total=PROMPTS * GROUP, desc=f"base {seed}", disable=None):
+                lines += part
+        write_csv(path, lines)
+    print_agreement(lines)
+    return lines
+
+
+def batch_of(lm, tokenizer, seed: int) -> GradedBatch:
+    """The responses of which every token is measured; seed: of the base, for other problems."""
+    return batch(lm, tokenizer, toy.problems(PROMPTS, seed=4000 + seed, k=K), GROUP, seed, LIMIT)
+
+
+@cache
+def base_and_batch(folder: Path, seed: int):
+    """(model, tokenizer, batch_of them): once in each process."""
+    lm, tokenizer = toy.load_base(folder)
+    return lm, tokenizer, batch_of(lm, tokenizer, seed)
+
+
+def branched(folder: Path, seed: int, index: int) -> list[dict]:
+    """The lines of one response to the problems of a base."""
+    torch.set_num_threads(1)
+    lm, tokenizer, graded = base_and_batch(folder, seed)
+    first = int(graded.tokens.length[:index].sum())
+    rows = slice(first, first + int(graded.tokens.length[index]))
+
+    prompt = graded.rollouts.ids[index, : graded.rollouts.prompt_length[index]].tolist()
+    response = graded.rollouts.response_ids(index).tolist()
+    problem = graded.tokens.problems[index]
+    unsure = -torch.expm1(graded.tokens.logprob[rows])  # [T] 1 - p
+    reward = float(graded.rewards[index])
+    positions = [t for t, x in enumerate(unsure.tolist()) if x >= SURE]
+    rewards = rewards_of_branches(lm, tokenizer, prompt, response, positions, problem, index)
+    value, advantage, error = advantages_of(rewards, positions, len(response), reward)
+
+    words = tokenizer.convert_ids_to_tokens(response)
+    lines = []
+    for t, word in enumerate(words):
+        lines.append(
+            {
+                "base": seed,
+                "response": index,
+                "position": t,
+                "token": word,
+                "decisive": int(graded.decisive[rows][t]),
+                "one_minus_p": round(float(unsure[t]), 4),
+                "value": round(float(value[t]), 4),
+                "advantage": round(float(advantage[t]), 4),
+                "standard_error": round(float(error[t]), 4),
+                "reward": reward,
+            }
+        )
+    return lines
+
+
+def rewards_of_branches(
+    lm,
+    tokenizer,
+    prompt: list[int],
+    response: list[int],
+    positions: list[int],
+    problem: dict,
+    seed: int,
+    samples: int = SAMPLES,
+) -> np.ndarray:
+    """[positions, samples]: the rewards of continuations of the response before each position.
+
+    Two positions share the uniform number of each sample and place, and so a continuation that
+    draws the response's own tokens up to a later position has the reward of that position's.
+    """
+    if not positions:
+        return np.zeros((0, samples))
+    shared = [uniforms(seed, 0, 0, m, len(response) + LIMIT) for m in range(samples)]
+    jobs = []
+    for t in positions:
+        jobs += [
+            (prompt + response[:t], partial(numbers_from, t, shared[m])) for m in range(samples)
+        ]
+
+    continued = generate(lm, jobs, LIMIT, end_tokens(lm, tokenizer), in_flight=1024)
+    whole = []
+    for i, new in enumerate(continued):
+        whole.append(response[: positions[i // samples]] + new.tokens)
+    texts = tokenizer.batch_decode(whole, skip_special_tokens=True)
+    grades = [grade(text, problem) for text in texts]
+    return np.array(grades).reshape(len(positions), samples)
+
+
+def numbers_from(t: int, shared: np.ndarray) -> np.ndarray:
+    """The uniform numbers [LIMIT] of a continuation that begins at position t."""
+    return shared[t : t + LIMIT]
+
+
+def advantages_of(
+    rewards: np.ndarray, positions: list[int], length: int, reward: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(V before each token, Q - V of each, its standard error), [T] each.
+
+    rewards: [positions, samples]; reward: of the response itself, V once it is whole.
+    """
+    samples = rewards.shape[1]
+    ended = np.full((1, samples), reward)
+    after = np.concatenate([rewards[1:], ended])  # [positions, samples]
+    gained = after - rewards
+
+    advantage = np.zeros(length)
+    error = np.zeros(length)
+    advantage[positions] = gained.mean(axis=1)
+    error[positions] = gained.std(axis=1, ddof=1) / samples**0.5
+
+    # A sure token has the value of the next one that is not.
+    value = np.full(length, reward)
+    start = 0
+    for position, of_samples in zip(positions, rewards, strict=True):
+        value[start : position + 1] = of_samples.mean()
+        start = position + 1
+    return value, advantage, error
+
+
+def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
+    """The lines of the CSV, with numbers as numbers."""
+    with open(path, newline="") as file:
+        lines = list(csv.DictReader(file))
+    for line in lines:
+        for name, value in line.items():
+            if name in ("base", "response", "position", "decisive"):
+                line[name] = int(value)
+            elif name != "token":
+                line[name] = float(value)
+    return lines
+
+
+def print_agreement(lines: list[dict]) -> None:
+    """How far the mark `decisive` and |Q - V| agree, for right and wrong responses, by base."""
+    print("| base | responses | tokens | AUC of |Q - V| for decisive | share of Σ|Q - V| on them |")
+    print("|---|---|---|---|---|")
+    for base in sorted({line["base"] for line in lines}):
+        for reward, name in ((1.0, "right"), (0.0, "wrong")):
+            some = [x for x in lines if (x["base"], x["reward"]) == (base, reward)]
+            size = torch.tensor([abs(x["advantage"]) for x in some])
+            marked = torch.tensor([bool(x["decisive"]) for x in some])
+            share = float(size[marked].sum() / size.sum())
+            print(f"| {base} | {name} | {len(some)} | {auc(size, marked):.3f} | {share:.2f} |")

@@ -1,0 +1,33 @@
+"""The gold answers of data/answers.jsonl, as data/golds.jsonl labels them by hand.
+
+form: what a gold is, as "number", "list" or "interval".
+value: the same for golds that are the same answer.
+open: the same for golds of which it is a matter of opinion: 30 and 30°, the list 13, 169 and the
+number 13,169.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+FILE = Path(__file__).parent / "data" / "golds.jsonl"
+GOLDS = [json.loads(line) for line in FILE.read_text().splitlines()]
+
+
+def representatives() -> list[dict]:
+    """One gold for each value: the first."""
+    first = {}
+    for entry in GOLDS:
+        if entry["form"] != "undefined":
+            first.setdefault(entry.get("value", entry["gold"]), entry)
+    return list(first.values())
+
+
+def pairs_of_golds() -> Iterator[tuple[str, str]]:
+    """All pairs of golds that are not the same answer, each as a prediction of the other."""
+    for a, b in itertools.combinations(representatives(), 2):
+        if "open" in a and a.get("open") == b.get("open"):
+            continue
+        yield a["gold"], b["gold"]
+        yield b["gold"], a["gold"]

@@ -1,0 +1,184 @@
+"""answers/arithmetic.py: exact where numbers are rational, many digits elsewhere, bounded."""
+
+import cmath
+import math
+from fractions import Fraction
+
+import pytest
+
+from answers.arithmetic import (
+    FIRST_BITS,
+    MAX_BITS,
+    MAX_MAGNITUDE,
+    Approximate,
+    Arithmetic,
+    TooLarge,
+    Undefined,
+    bits_for,
+    exact_root,
+    natural_number,
+)
+
+BITS = 256
+TWO = Fraction(2)
+I = Approximate(0, 1 << BITS)  # noqa: E741
+
+
+@pytest.fixture
+def arithmetic():
+    return Arithmetic(BITS)
+
+
+def number(value) -> complex:
+    """A value as Python's complex number."""
+    if isinstance(value, Approximate):
+        return complex(value.re / 2**BITS, value.im / 2**BITS)
+    return complex(value)
+
+
+def test_natural_number_is_undefined_below_0_and_between_and_refused_above_the_bound():
+    assert natural_number(Fraction(7), most=7) == 7
+    for x in (Fraction(-1), Fraction(1, 2), I, math.inf):
+        with pytest.raises(Undefined):
+            natural_number(x, most=7)
+    with pytest.raises(TooLarge):
+        natural_number(Fraction(8), most=7)
+
+
+def test_exact_root_is_found_where_it_is_rational():
+    for n in (2, 3, 5, 12):
+        for root in (Fraction(0), Fraction(1), Fraction(7, 3), Fraction(10**20)):
+            assert exact_root(root**n, n) == root
+        assert exact_root(Fraction(3**n + 1, 2**n), n) is None
+    assert exact_root(Fraction(2), 10**6) is None
+
+
+def test_operations_are_exact_with_rational_numbers(arithmetic):
+    a, b = Fraction(2, 3), Fraction(-5, 7)
+    assert arithmetic.add(a, b) == Fraction(-1, 21)
+    assert arithmetic.subtract(a, b) == Fraction(29, 21)
+    assert arithmetic.multiply(a, b) == Fraction(-10, 21)
+    assert arithmetic.divide(a, b) == Fraction(-14, 15)
+    assert arithmetic.power(a, Fraction(-2)) == Fraction(9, 4)
+    assert arithmetic.power(Fraction(4, 9), Fraction(1, 2)) == a
+    assert arithmetic.magnitude == 0
+
+
+def test_operations_with_complex_numbers_are_pythons(arithmetic):
+    a = arithmetic.add(arithmetic.sqrt(TWO), I)  # 1.41 + i
+    b = arithmetic.subtract(Fraction(1, 3), arithmetic.multiply(TWO, I))  # 0.33 - 2i
+    for name, expected in [
+        ("add", number(a) + number(b)),
+        ("subtract", number(a) - number(b)),
+        ("multiply", number(a) * number(b)),
+        ("divide", number(a) / number(b)),
+        ("power", number(a) ** number(b)),
+    ]:
+        assert number(getattr(arithmetic, name)(a, b)) == pytest.approx(expected, rel=1e-14)
+    for name in ("exp", "sin", "cos", "tan", "sinh", "cosh", "tanh"):
+        expected = getattr(cmath, name)(number(b))
+        assert number(getattr(arithmetic, name)(b)) == pytest.approx(expected, rel=1e-13)
+    assert number(arithmetic.ln(b)) == pytest.approx(cmath.log(number(b)), rel=1e-14)
+
+
+@pytest.mark.parametrize("name", ["arcsin", "arccos", "arctan"])
+@pytest.mark.parametrize("x", [Fraction(-1), Fraction(-1, 3), Fraction(0), Fraction(1)])
+def test_inverse_functions_are_pythons_and_undefined_outside(arithmetic, name, x):
+    expected = getattr(math, name.replace("arc", "a"))(x)
+    assert number(getattr(arithmetic, name)(x)) == pytest.approx(expected, abs=1e-14)
+    if name != "arctan":
+        with pytest.raises(Undefined):
+            getattr(arithmetic, name)(TWO)
+
+
+def test_power_takes_the_real_odd_roots_of_negative_numbers(arithmetic):
+    for power in (arithmetic.power, arithmetic.real_power):
+        assert power(Fraction(-8), Fraction(1, 3)) == -2
+        assert power(Fraction(-8), Fraction(2, 3)) == 4
+        assert power(Fraction(-8), Fraction(-1, 3)) == Fraction(-1, 2)
+        tiny = Fraction(-1, 10**90)
+        assert power(tiny, Fraction(1, 3)) == Fraction(-1, 10**30)
+    assert number(arithmetic.power(Fraction(-2), Fraction(1, 3))) == pytest.approx(-(2 ** (1 / 3)))
+
+
+def test_power_takes_even_roots_of_negative_numbers_unless_all_is_real(arithmetic):
+    assert number(arithmetic.power(Fraction(-4), Fraction(1, 2))) == pytest.approx(2j)
+    with pytest.raises(Undefined):
+        arithmetic.real_power(Fraction(-4), Fraction(1, 2))
+    with pytest.raises(Undefined):
+        arithmetic.real_ln(Fraction(-4))
+
+
+@pytest.mark.parametrize("exponent", [Fraction(0), Fraction(-1)])
+def test_power_of_zero_is_undefined_unless_the_exponent_is_positive(arithmetic, exponent):
+    assert arithmetic.power(Fraction(0), Fraction(1, 2)) == 0
+    with pytest.raises(Undefined):
+        arithmetic.power(Fraction(0), exponent)
+
+
+def test_rounding_noise_is_an_exact_0(arithmetic):
+    root_8 = arithmetic.sqrt(Fraction(8))
+    twice_root_2 = arithmetic.multiply(TWO, arithmetic.sqrt(TWO))
+    pi = arithmetic.constant(r"\pi")
+    zeros = [
+        arithmetic.subtract(root_8, twice_root_2),
+        arithmetic.sin(pi),
+        arithmetic.ln(arithmetic.exp(Fraction(0))),
+        arithmetic.cos(arithmetic.divide(pi, TWO)),
+    ]
+    for zero in zeros:
+        assert isinstance(zero, Fraction)
+        assert zero == 0
+    with pytest.raises(Undefined):
+        arithmetic.divide(Fraction(1), zeros[0])
+
+
+def test_magnitude_says_how_many_bits_are_needed(arithmetic):
+    arithmetic.exp(Fraction(-100))  # 2^-144
+    assert 144 <= arithmetic.magnitude <= 151
+    assert bits_for(0) == FIRST_BITS
+    assert bits_for(150) >= 192 + 4 * 150
+
+    other = Arithmetic(BITS)
+    other.add(other.sqrt(TWO), Fraction(10**30 + 1, 10**30))
+    assert other.magnitude == (10**30).bit_length()
+
+
+def test_what_is_too_large_is_refused(arithmetic):
+    with pytest.raises(TooLarge):
+        arithmetic.power(TWO, Fraction(2 * MAX_BITS))
+    with pytest.raises(TooLarge):
+        arithmetic.exp(Fraction(MAX_MAGNITUDE))
+    with pytest.raises(TooLarge):
+        arithmetic.exp(Fraction(-MAX_MAGNITUDE))
+    with pytest.raises(TooLarge):
+        arithmetic.factorial(Fraction(10**6))
+    with pytest.raises(TooLarge):
+        arithmetic.binomial(Fraction(10**9), Fraction(10**8))
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "power"])
+def test_nothing_is_computed_with_infinity(arithmetic, name):
+    for arguments in ((math.inf, TWO), (TWO, math.inf)):
+        with pytest.raises(Undefined):
+            getattr(arithmetic, name)(*arguments)
+
+
+def test_floor_and_ceil_ignore_rounding_noise(arithmetic):
+    log_2_of_8 = arithmetic.divide(arithmetic.ln(Fraction(8)), arithmetic.ln(TWO))
+    assert arithmetic.floor(log_2_of_8) == arithmetic.ceil(log_2_of_8) == 3
+    assert arithmetic.floor(Fraction(-7, 2)) == -4
+    assert arithmetic.ceil(Fraction(-7, 2)) == -3
+    assert arithmetic.floor(arithmetic.constant(r"\pi")) == 3
+    assert arithmetic.ceil(arithmetic.negative(arithmetic.constant(r"\pi"))) == -3
+    with pytest.raises(Undefined):
+        arithmetic.floor(I)
+
+
+def test_factorials_step_by_one_or_two_and_binomials(arithmetic):
+    assert arithmetic.factorial(Fraction(7)) == math.factorial(7)
+    assert arithmetic.double_factorial(Fraction(7)) == 7 * 5 * 3
+    assert arithmetic.factorial(Fraction(0)) == 1
+    assert arithmetic.binomial(Fraction(5), TWO) == 10
+    assert arithmetic.binomial(TWO, Fraction(5)) == 0
+    assert arithmetic.absolute(Approximate(3 << BITS, -4 << BITS)) == Approximate(5 << BITS)

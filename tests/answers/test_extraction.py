@@ -1,0 +1,82 @@
+"""answers/extraction.py and answers/choices.py: where an answer is found in a response."""
+
+import pytest
+
+from answers.choices import choice
+from answers.extraction import MAX_BOXES, boxes, extract_answer
+
+
+@pytest.mark.parametrize(
+    "response, answer",
+    [
+        ("so \\boxed{1} no, this \\boxed{42}.", "42"),
+        ("\\boxed{\\frac{1}{2}} is it", "\\frac{1}{2}"),
+        ("\\boxed{3} and \\boxed{4", "3"),
+        ("\\fbox{7}", "7"),
+        ("\\boxed{\\{1,2\\}}", "\\{1,2\\}"),
+        ("\\boxed{}", ""),
+        ("5 then \\boxed{7", "7"),
+        # a box in a box
+        ("\\boxed{\\boxed{7}}", "7"),
+        ("\\boxed{$\\fbox{7}$}", "7"),
+        ("\\boxed{6\\boxed{5}}", "6\\boxed{5}"),
+        ("\\boxed{\\boxed{5} \\boxed{6}}", "\\boxed{5} \\boxed{6}"),
+        # neighbours
+        ("\\boxed{1}, \\boxed{2}", "1, 2"),
+        ("$\\boxed{1}$ and $\\boxed{2}$", "1, 2"),
+        ("\\boxed{1} \\quad\\text{or}\\quad \\boxed{2}", "1, 2"),
+        ("\\[\\boxed{1}\\] and \\(\\boxed{2}\\)", "1, 2"),
+        ("$\\boxed{42}$ or $\\boxed{42}$", "42"),
+        ("$\\boxed{\\frac12}$ or $\\boxed{\\dfrac{1}{2}}$", "\\frac12"),
+        ("\n1. $\\boxed{3}$\n2. $\\boxed{4}$", "3, 4"),
+        ("$y=\\boxed{2}$ and $x=\\boxed{3}$", "y=2, x=3"),
+        ("\\boxed{1}. But that is wrong, rather \\boxed{2}", "2"),
+        # stated
+        ("the answer is 7. Done.", "7"),
+        ("The answer is 5. No, the answer is 6.", "6"),
+        ("**Answer:** $\\frac12$ as was shown", "\\frac12"),
+        ("The answers are $3$ and $4$.", "3, 4"),
+        ("**Final Answer:** 12 apples", "12 \\text{apples}"),
+        ("**Final Answer**\n\nThe area is 12.", "12"),
+        ("The answer is 12 because 13 is prime.", "12"),
+        ("The answer is therefore 12.", "12"),
+        ("#### 12", "12"),
+        ("Final answer: x = 3\nThat is all.", "x = 3"),
+        # the last formula or number
+        ("first 3, then -4.5", "-4.5"),
+        ("so $x^2$ and $y^2$", "y^2"),
+        ("in all 1,234 ways", "1,234"),
+        ("no idea", None),
+        ("", None),
+    ],
+)
+def test_extract_answer(response, answer):
+    assert extract_answer(response) == answer
+
+
+def test_boxes_are_in_order_and_the_last_ones():
+    found = boxes("".join(f"\\boxed{{{i}}}" for i in range(100)))
+    assert [box.content for box in found] == [str(i) for i in range(100 - MAX_BOXES, 100)]
+    assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    "response, letter",
+    [
+        ("\\boxed{C}", "C"),
+        ("\\boxed{\\text{(D)}}", "D"),
+        ("\\boxed{\\textbf{B. } 5}", "B"),
+        ("The answer is (A).", "A"),
+        ("Answer: J", "J"),
+        ("**Answer:** E", "E"),
+        ("I choose option B", "B"),
+        ("(A) or (B)? It must be (B)", "B"),
+        ("so\n\nC", "C"),
+        ("\\boxed{5}", None),
+        ("A good day", None),
+        ("The answer is Apple", None),
+        ("", None),
+    ],
+)
+def test_choice(response, letter):
+    assert choice(response) == letter

@@ -1,0 +1,244 @@
+"""answers/values.py, points.py, domains.py: equal values everywhere, and what tells apart."""
+
+from fractions import Fraction
+
+import pytest
+
+from answers.arithmetic import Unreadable
+from answers.points import Points
+from answers.values import FUEL, Evaluator
+
+SEEDS = 20
+
+
+def equal(a: str, b: str, seed: str = "") -> bool:
+    return Evaluator([a, b], seed).equal(a, b)
+
+
+# ---- points --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x", "n"])
+@pytest.mark.parametrize(
+    "numbers", [set(), {Fraction(50)}, {Fraction(3), Fraction(7), Fraction(1, 2)}]
+)
+def test_points_of_one_name_are_in_every_region_with_both_signs(name, numbers):
+    for seed in range(SEEDS):
+        points = Points(str(seed), numbers)
+        values = [points.variable(name, i) for i in range(points.wanted(frozenset({name})))]
+        edges = [0, 1, *numbers] if name == "x" else [1, *(c for c in numbers if c > 1)]
+        edges = sorted({*edges, 4 * max([3, *numbers]), 1000 * max([3, *numbers])})
+        for low, high in zip(edges, edges[1:], strict=False):
+            assert any(low <= value <= high for value in values), (low, high, seed)
+            assert any(low <= -value <= high for value in values), (low, high, seed)
+
+
+def test_points_of_integers_have_both_parities_and_no_fractions():
+    for seed in range(SEEDS):
+        points = Points(str(seed), set())
+        for name in ("n", "k", "m"):
+            values = [points.variable(name, i) for i in range(points.wanted(frozenset({name})))]
+            assert all(value.denominator == 1 and value != 0 for value in values)
+            assert {value % 2 for value in values} == {0, 1}
+        fractions = [points.variable("x", i) for i in range(points.wanted(frozenset("x")))]
+        assert any(value.denominator == 1 for value in fractions)
+        assert any(value.denominator > 1 for value in fractions)
+
+
+def test_points_depend_on_the_seed_and_the_name_alone():
+    a, b, other = Points("seed", set()), Points("seed", set()), Points("other", set())
+    drawn = [a.variable("x", i) for i in range(9)]
+    assert drawn == [b.variable("x", i) for i in range(9)]
+    assert drawn != [other.variable("x", i) for i in range(9)]
+    assert drawn == [a.variable("x", i) for i in range(9)]
+    assert drawn != [a.variable("y", i) for i in range(9)]
+
+
+def test_functions_have_one_value_for_each_argument():
+    points = Points("seed", set())
+    at_2 = points.function("f", ((2, 0),), point=0)
+    assert at_2 == points.function("f", ((2, 0),), point=0)
+    others = {
+        points.function("f", ((3, 0),), point=0),
+        points.function("g", ((2, 0),), point=0),
+        points.function("f", ((2, 0),), point=1),
+    }
+    assert at_2 not in others
+    assert len(others) == 3
+
+
+# ---- equal, for any seed -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ("\\sqrt{1-x^2}+a", "a+\\sqrt{1-x^2}"),
+        ("\\frac{r!}{(r-s)!}", "\\binom{r}{s}s!"),
+        ("\\sqrt{(x-3)(5-x)}", "\\sqrt{(5-x)(x-3)}"),
+        ("\\sqrt{x}^2", "x"),
+        ("\\ln(x^2)", "\\ln x+\\ln x"),
+        ("\\lfloor\\frac{n+1}{2}\\rfloor", "\\lceil\\frac{n}{2}\\rceil"),
+        ("\\cos(n\\pi)", "(-1)^n"),
+        ("|a-b|", "|b-a|"),
+        ("f(2x)", "f(x+x)"),
+        ("f(\\sqrt{4})", "f(\\log_2 4)"),
+        ("e^{\\ln x}", "x"),
+        ("x^{2019}+1", "1+x^{2019}"),
+        ("k(a-b)", "-k(b-a)"),
+        ("\\sqrt{x-10000000}", "(x-10^7)^{1/2}"),
+        ("\\ln x+\\ln y+\\ln z", "\\ln(xyz)"),  # defined where two are negative, too
+        ("\\binom{n}{k}", "\\frac{n!}{k!(n-k)!}"),
+        ("\\sin(\\arcsin x)", "x"),
+        ("\\sqrt{a-b}^2", "a-b"),
+        ("\\sqrt{f(x)}^2", "f(x)"),
+        ("\\sqrt{f(2)}^2", "f(2)"),
+    ],
+)
+def test_equal_expressions_are_equal_for_every_seed(a, b):
+    for seed in range(SEEDS):
+        assert equal(a, b, str(seed)), seed
+        assert equal(b, a, str(seed)), seed
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ("\\lfloor\\log_2 n\\rfloor+1", "5"),
+        ("(-1)^n 18", "18"),
+        ("|x-10|", "10-x"),
+        ("|x-10|", "x-10"),
+        ("|x-3|+|x-7|", "4"),
+        ("\\lceil n/50\\rceil", "1"),
+        ("\\binom{k}{14}", "0"),
+        ("\\lfloor\\log_{11} n\\rfloor", "\\lfloor\\log_{10} n\\rfloor"),
+        ("m+(m-2)(m-3)(m-4)(m-5)(m-6)(m-7)(m-8)(m-9)(m-10)(m-11)(m-12)(m-13)", "m"),
+        ("2^{|n|}", "2^n"),
+        ("|a-b|", "a-b"),
+        ("f(2x)", "2f(x)"),
+        ("f(3)", "3f(1)"),
+        ("I(0)e^{-t/RC}", "0"),
+        ("E[X]^2", "E[X^2]"),
+        ("\\lceil n/50\\rceil", "\\lfloor n/50\\rfloor+1"),
+        ("\\lfloor n/12\\rfloor", "\\lceil n/12\\rceil-1"),
+        ("\\lfloor n/30\\rfloor", "\\lfloor (n+1)/30\\rfloor"),
+        ("\\lfloor\\sqrt{n}\\rfloor", "\\lfloor\\sqrt{n+1}\\rfloor"),
+        ("\\lfloor x\\rfloor", "\\lceil x\\rceil-1"),
+        ("\\lfloor x+\\frac12\\rfloor", "\\lceil x-\\frac12\\rceil"),
+        ("\\lfloor x\\rfloor+\\lfloor y\\rfloor", "\\lfloor x+y\\rfloor"),
+        ("|x-2500000|", "2500000-x"),
+        ("|x-10^7|", "10^7-x"),
+        ("-1", "(-1)^{n^2}"),
+        ("n^{(-1)^n}", "n"),
+        ("|a|+|b|", "|a+b|"),
+        ("\\arcsin(\\sin x)", "x"),
+        # These share an edge of their domains.
+        ("\\sqrt{x-1}", "\\sqrt{1-x}"),
+        ("\\sqrt{1-x^2}", "\\sqrt{x^2-1}"),
+        ("\\sqrt{x^2-1}+\\sqrt{1-x^2}", "0"),
+        ("\\sqrt{(x-1)(x-2)}", "\\sqrt{(1-x)(x-2)}"),
+        ("\\sqrt{n-5}", "\\sqrt{5-n}"),
+        ("\\sqrt{a-b}", "\\sqrt{b-a}"),
+        ("y\\sqrt{x-1}", "y\\sqrt{1-x}"),
+        ("\\sqrt{x+y}", "\\sqrt{-x-y}"),
+        ("\\arcsin x", "\\arcsin(1/x)"),
+        ("\\arccos(a/b)", "\\arccos(b/a)"),
+        ("\\frac{n!}{(n-k)!}", "\\frac{n!}{(k-n)!}"),
+        ("\\frac{r!}{(r-s)!}", "\\frac{r!}{(s-r)!}"),
+    ],
+)
+def test_equal_tells_apart_for_every_seed(a, b):
+    for seed in range(SEEDS):
+        assert not equal(a, b, str(seed)), seed
+        assert not equal(b, a, str(seed)), seed
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ("262537412640768744", "e^{\\pi\\sqrt{163}}"),
+        ("10^{20}", "10^{20}+\\pi"),
+        ("10^{100}", "10^{100}+\\pi"),
+        ("1", "1+e^{-200}"),
+        ("0", "e^{-200}"),
+        ("\\ln 2", "\\ln(2+10^{-40})"),
+        ("\\pi", "\\pi(1+10^{-50})"),
+        ("\\pi", "103993/33102"),
+        ("\\pi", "428224593349304/136308121570117"),
+        ("10^{20}x", "10^{20}x+\\pi"),
+        ("\\sqrt{2}+\\sqrt{3}", "3.1462643699419723423291350657155704455124771291873"),
+    ],
+)
+def test_equal_tells_apart_what_agrees_in_many_digits(a, b):
+    assert not equal(a, b)
+    assert equal(a, f"0+({a})")
+    assert equal(b, f"({b})+0")
+
+
+def test_equal_takes_an_irrational_number_within_the_tolerance_of_a_rational_one():
+    evaluator = Evaluator(["3.14159", "\\pi"])
+    tolerance = Fraction(1, 10**5)
+    assert evaluator.equal("3.14159", "\\pi", tolerance)
+    assert not evaluator.equal("3.14157", "\\pi", tolerance)
+    assert not evaluator.equal("3.14159", "3.141591", tolerance)
+
+
+@pytest.mark.parametrize(
+    "text", ["0/0", "\\frac{x}{0}", "\\frac{1}{x-x}", "\\ln 0", "\\sqrt{-1-x^2}"]
+)
+def test_what_is_undefined_everywhere_is_not_even_itself(text):
+    assert not equal(text, text)
+
+
+# ---- proportional, constant ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "a, b, same, positive",
+    [
+        ("2y-4x", "y-2x", True, True),
+        ("2y-4x", "2x-y", True, False),
+        ("x+|x|", "x", False, False),
+        ("x", "x^2", False, False),
+        ("x-x", "y-y", False, False),
+        ("\\sqrt{a-b}+a+b", "\\sqrt{b-a}+a+b", False, False),
+        ("\\sqrt{xy}", "\\sqrt{x}\\sqrt{y}", True, True),
+    ],
+)
+def test_proportional(a, b, same, positive):
+    evaluator = Evaluator([a, b])
+    assert evaluator.proportional(a, b) == same
+    assert evaluator.proportional(a, b, positive=True) == (same and positive)
+
+
+def test_constant():
+    evaluator = Evaluator(["x"])
+    assert evaluator.constant("2/3") == Fraction(2, 3)
+    assert float(evaluator.constant("\\sqrt{2}")) == pytest.approx(2**0.5)
+    assert evaluator.constant("x") is None
+    assert evaluator.constant("i") is None
+
+
+# ---- the budget ----------------------------------------------------------------------------------
+
+
+def test_an_evaluator_has_one_budget_for_all_it_computes():
+    evaluator = Evaluator(["1"])
+    evaluator.equal("1+1", "2")
+    spent = FUEL - evaluator.fuel
+    assert spent > 0
+    evaluator.equal("1+1", "2")
+    assert FUEL - evaluator.fuel == spent
+    evaluator.equal("1+2", "3")
+    assert FUEL - evaluator.fuel == 2 * spent
+
+    with pytest.raises(Unreadable):
+        evaluator.pay(FUEL)
+
+
+@pytest.mark.parametrize(
+    "text", ["99999^99999", "10^{10^{10}}", "e^{1000}", "\\sqrt{10^{200}+1}", "3000!+" * 200 + "1"]
+)
+def test_what_is_too_large_or_too_long_is_unreadable(text):
+    with pytest.raises(Unreadable):
+        equal(text, f"({text})")

@@ -1,0 +1,73 @@
+"""benchmarks/curves.py: which runs belong together, their mean and band, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from toy_runs import train_small
+
+from benchmarks import curves
+from benchmarks.curves import curve, group_runs, read_run
+from studies.statistics import half_width
+
+
+def fake_run(method="delta", seed=0, rewards=(0.25, 0.5), **settings) -> tuple[dict, list[dict]]:
+    metrics = [{"step": i, "reward": reward} for i, reward in enumerate(rewards, start=1)]
+    return {"method": method, "seed": seed, "lr": 1e-4} | settings, metrics
+
+
+def test_runs_that_differ_in_their_seed_share_a_line():
+    groups = group_runs([fake_run(seed=0), fake_run(seed=1), fake_run("dapo", seed=0)])
+    assert {label: len(runs) for label, runs in groups.items()} == {"delta": 2, "dapo": 1}
+
+
+def test_runs_that_differ_in_a_setting_have_it_in_their_label():
+    groups = group_runs([fake_run(lr=1e-4), fake_run(lr=3e-4, seed=1), fake_run(lr=3e-4)])
+    counts = {label: len(runs) for label, runs in groups.items()}
+    assert counts == {"delta, --lr 0.0001": 1, "delta, --lr 0.0003": 2}
+
+
+def test_a_clip_range_is_told_where_it_is_not_the_methods_own(tmp_path):
+    folders = []
+    for name, method, clip_high in [("a", "dapo", 0.28), ("b", "grpo", 0.2), ("c", "dapo", 0.2)]:
+        folders.append(tmp_path / name)
+        folders[-1].mkdir()
+        settings, metrics = fake_run(method, clip_low=0.2, clip_high=clip_high)
+        (folders[-1] / "config.json").write_text(json.dumps(settings))
+        (folders[-1] / "metrics.jsonl").write_text(json.dumps(metrics[0]) + "\n")
+    labels = group_runs([read_run(folder) for folder in folders])
+    assert list(labels) == ["dapo", "grpo", "dapo, --clip-high 0.2, --clip-low 0.2"]
+
+
+def test_a_curve_is_the_mean_over_runs_at_the_steps_that_all_have():
+    runs = [fake_run(rewards=x)[1] for x in ([0.1, 0.2, 0.9], [0.3, 0.6], [0.5, 0.1, 0.7])]
+    steps, mean, width = curve(runs, "reward")
+    assert steps == [1, 2]
+    np.testing.assert_allclose(mean, [0.3, 0.3])
+    np.testing.assert_allclose(width, [half_width([0.1, 0.3, 0.5]), half_width([0.2, 0.6, 0.1])])
+    assert curve(runs[:1], "reward")[2].tolist() == [0, 0, 0]
+
+
+def test_runs_of_train_py_are_drawn(tmp_path, capsys):
+    for seed in ("0", "1"):
+        train_small(tmp_path / seed, "--method", "dapo", "--seed", seed, steps=2)
+    picture = tmp_path / "both.png"
+    curves.main([str(tmp_path / "0"), str(tmp_path / "1"), "--output", str(picture)])
+    assert "dapo: 2 run(s), reward 0." in capsys.readouterr().out
+    width, height = Image.open(picture).size
+    assert width > 3 * height  # four panels
+
+
+def test_what_is_no_run_or_comes_twice_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        curves.main([str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "holds no run of train.py" in capsys.readouterr().err
+
+    (tmp_path / "config.json").write_text(json.dumps(fake_run()[0]))
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(fake_run()[1][0]) + "\n")
+    with pytest.raises(SystemExit) as stopped:
+        curves.main([str(tmp_path), str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "two runs are delta with --seed 0" in capsys.readouterr().err

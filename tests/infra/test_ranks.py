@@ -1,0 +1,343 @@
+"""infra/ranks.py and all that must not depend on the number of ranks (gloo, on this machine).
+
+Several ranks give the numbers of one, and a run survives what happens to long runs. Where other
+numbers of ranks are compared, the order of sums differs, and so the last digits; between equal
+numbers of ranks the metrics are equal to the last digit.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+import torch
+from references import two_sides
+from safetensors.torch import load_file
+from torch import distributed as dist
+from toy_runs import ROOT, SMALL, contents, read_lines, train_small
+
+from ablations import VARIANTS, delta_coefficients
+from infra.ranks import limit_nccl, prefer_expandable_segments, start_ranks
+
+NO_EVALUATION = [*SMALL, "--eval-data", ""]
+ENV = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def torchrun(ranks: int, *options: str) -> list[str]:
+    """The beginning of a command that starts so many ranks."""
+    return [*TORCHRUN, "--nproc_per_node", str(ranks), "--master_port", str(free_port()), *options]
+
+
+def training(folder, *flags: str) -> list[str]:
+    """The rest of it: train.py into `folder`."""
+    return ["train.py", *NO_EVALUATION, "--output-dir", str(folder), *flags]
+
+
+def run(command: list[str], code: int = 0) -> subprocess.CompletedProcess:
+    """Run to the end, which must be in success if and only if the code is 0."""
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=300)
+    assert (done.returncode == 0) == (code == 0), done.stderr[-3000:]
+    return done
+
+
+def start(command: list[str]) -> subprocess.Popen:
+    """Run in the background."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=pipe, stderr=pipe, text=True)
+
+
+def metrics(folder) -> list[dict]:
+    return read_lines(folder / "metrics.jsonl")
+
+
+def assert_close(rows: list[dict], expected: list[dict]) -> None:
+    """Metrics within 1e-4, as numbers of ranks may differ; mismatch is nothing but rounding."""
+    assert len(rows) == len(expected)
+    for row, other in zip(rows, expected, strict=True):
+        assert row.keys() == other.keys()
+        for name in row:
+            close = 1e-4 if name.startswith("mismatch") else 1e-7
+            assert row[name] == pytest.approx(other[name], rel=1e-4, abs=close), name
+
+
+@pytest.mark.parametrize("given", [None, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_segments_of_memory_expand_unless_the_environment_says_otherwise(monkeypatch, given):
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    if given:
+        monkeypatch.setenv(given, "max_split_size_mb:512")
+    prefer_expandable_segments()
+    default = None if given == "PYTORCH_CUDA_ALLOC_CONF" else "expandable_segments:True"
+    wanted = "max_split_size_mb:512" if given == "PYTORCH_ALLOC_CONF" else default
+    assert os.environ.get("PYTORCH_ALLOC_CONF") == wanted
+
+
+# ---- the same numbers --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def by_ranks(tmp_path_factory):
+    """What tests/infra/worker.py did on one and on two ranks: their folders.
+
+    Six prompts in mini-batches of three and small micro-batches are uneven on purpose.
+    """
+    flags = [
+        *NO_EVALUATION,
+        *("--steps", "3"),
+        *("--prompts", "6"),
+        *("--mini-batch", "3"),
+        *("--micro-batch-tokens", "300"),
+        *("--lr", "1e-3"),
+    ]
+    folders = []
+    for ranks in (1, 2):
+        folders.append(tmp_path_factory.mktemp(f"on_{ranks}"))
+        run([*torchrun(ranks), "tests/infra/worker.py", str(folders[-1]), *flags])
+    return folders
+
+
+@pytest.mark.parametrize("method", ["dapo", "delta"])
+def test_two_ranks_do_what_one_does(method, by_ranks):
+    """Metrics and parameters within 1e-4, weights of tokens within 1e-5, sampled tokens equal."""
+    one, two = by_ranks
+    assert_close(metrics(two / method), metrics(one / method))
+
+    steps = [torch.load(folder / "results.pt")[method] for folder in by_ranks]
+    assert len(steps[0]) == len(steps[1]) == 3
+    for alone, shared in zip(*steps, strict=True):
+        assert torch.equal(shared["token"], alone["token"])
+        torch.testing.assert_close(shared["weights"], alone["weights"], rtol=0, atol=1e-5)
+        torch.testing.assert_close(shared["logprob"], alone["logprob"], rtol=1e-4, atol=1e-5)
+
+    alone, shared = (load_file(folder / method / "model/model.safetensors") for folder in by_ranks)
+    for name, weight in alone.items():
+        assert (shared[name] - weight).norm() <= 1e-4 * weight.norm(), name
+
+
+def test_a_rank_keeps_what_it_computed_only(by_ranks):
+    """Of the hidden states: nothing for DAPO; for DelTA one rank all rows, each of two a part."""
+    one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
+    for step in one["dapo"] + two["dapo"]:
+        assert step["rows"] == 0
+    for step in one["delta"]:
+        assert step["rows"] == len(step["token"])
+    for step in two["delta"]:
+        assert 0 < step["rows"] < len(step["token"])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_delta_coefficients_of_rows_on_two_ranks_are_those_of_one(variant, by_ranks):
+    v, advantage = two_sides(seed=4)
+    expected = delta_coefficients(v, advantage, K=2, variant=variant)
+    for folder in by_ranks:
+        ours = torch.load(folder / "results.pt")["coefficients"][variant]
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+
+
+def test_delta_coefficients_of_a_plain_tensor_are_a_ranks_own(by_ranks):
+    """Where the maths is called without Rows nothing is sent between ranks."""
+    for folder, ranks in zip(by_ranks, (1, 2), strict=True):
+        ours = torch.load(folder / "results.pt")["own coefficients"]
+        assert len(ours) == ranks
+        for rank in range(ranks):
+            v, advantage = two_sides(seed=10 + rank)
+            expected = delta_coefficients(v, advantage, K=2)
+            torch.testing.assert_close(ours[rank], expected, rtol=0, atol=1e-6)
+
+
+def test_every_rank_learns_of_a_broken_row(by_ranks):
+    for folder in by_ranks:
+        assert torch.load(folder / "results.pt")["broken row seen"]
+
+
+def test_two_nodes_of_two_ranks_do_what_one_rank_does(tmp_path):
+    """HSDP, shards inside a node and copies across: two agents of torchrun on loopback."""
+    endpoint = f"127.0.0.1:{free_port()}"
+    rendezvous = [
+        *("--nnodes", "2"),
+        *("--nproc_per_node", "2"),
+        *("--rdzv-backend", "c10d"),
+        *("--rdzv-endpoint", endpoint),
+    ]
+    agents = []
+    for _ in range(2):
+        agents.append(start([*TORCHRUN, *rendezvous, *training(tmp_path / "four", "--steps", "2")]))
+    errors = [agent.communicate(timeout=250)[1] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], errors[0][-2000:]
+
+    alone = train_small(tmp_path / "one", "--eval-data", "", steps=2)
+    assert_close(metrics(tmp_path / "four"), alone)
+
+
+def test_ranks_wait_a_week_on_the_cpu_and_an_hour_between_gpus():
+    start_ranks()
+    gloo = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert gloo.options._timeout == timedelta(days=7)
+
+    limits = {}
+
+    def backend(device):
+        def set_limit(limit):
+            limits[device.type] = limit
+
+        return SimpleNamespace(_set_default_timeout=set_limit)
+
+    limit_nccl(SimpleNamespace(_get_backend=backend))
+    assert limits == {"cuda": timedelta(hours=1)}
+
+
+# ---- what happens to long runs -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def six_steps(tmp_path_factory):
+    """Two ranks, six steps without interruption; checkpoints of steps 4 and 6. To be read only."""
+    folder = tmp_path_factory.mktemp("ranks") / "six"
+    done = run([*torchrun(2), *training(folder, "--steps", "6")])
+    assert "done: 6 steps" in done.stdout
+    names = sorted(path.name for path in folder.glob("checkpoint-*"))
+    assert names == ["checkpoint-000004", "checkpoint-000006"]
+    return folder
+
+
+def wait_for_step(step: int, folder, process, seconds=120) -> None:
+    """Until the step is in the metrics of a run in the background."""
+    path = folder / "metrics.jsonl"
+    deadline = time.time() + seconds
+    while time.time() < deadline and process.poll() is None:
+        if path.exists() and f'"step": {step}' in path.read_text():
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"step {step} did not appear in {path}")
+
+
+def workers(folder) -> list[int]:
+    """Process ids of the ranks that write to `folder`, the launcher not among them."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                words = file.read().split("\0")
+        except OSError:
+            continue  # it ended meanwhile
+        if str(folder) in words and "torch.distributed.run" not in words:
+            found.append(int(pid))
+    return sorted(found)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds the workers in /proc")
+def test_a_killed_worker_is_restarted_and_the_run_resumes(tmp_path, six_steps):
+    folder = tmp_path / "cut"
+    launch = torchrun(2, "--max-restarts", "2", "--monitor-interval", "0.1")
+    process = start([*launch, *training(folder, "--steps", "6")])
+    wait_for_step(3, folder, process)
+    os.kill(workers(folder)[-1], signal.SIGKILL)
+    out, error = process.communicate(timeout=200)
+    assert process.returncode == 0, error
+    assert "continuing" in out
+    assert metrics(folder) == metrics(six_steps)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_on_all_ranks_and_the_run_can_be_continued(number, tmp_path, six_steps):
+    """Continued on one rank here; the very same command is test_train.py's."""
+    folder = tmp_path / "cut"
+    process = start([*torchrun(2), *training(folder, "--steps", "6", "--save-every", "100")])
+    wait_for_step(2, folder, process)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=100)
+    assert error.count(f"stopped by {number.name} after step") == 1
+    assert len(list(folder.glob("checkpoint-*[0-9]"))) == 1
+
+    assert_close(train_small(folder, "--eval-data", "", steps=6), metrics(six_steps))
+
+
+def test_two_ranks_replace_the_model_of_their_own_run(tmp_path, six_steps):
+    folder = shutil.copytree(six_steps, tmp_path / "copy")
+    before = contents(folder / "model")
+    run([*torchrun(2), *training(folder, "--steps", "7")])
+    assert contents(folder / "model") != before
+
+
+def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
+    """The first one looks into the folder; the others hear of it, and it speaks for all.
+
+    torchrun's report has no room for who did not fail, and ends with the message.
+    """
+    folder = shutil.copytree(six_steps, tmp_path / "copy")
+    (folder / "model" / "exported-by.json").unlink()
+    before = contents(folder)
+    done = run([*torchrun(2), *training(folder, "--steps", "7")], code=1)
+    said = "holds a model that this run did not write"
+    lines = [line for line in done.stderr.splitlines() if said in line]
+    assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
+    assert done.stderr.splitlines()[-2] == lines[1]
+    assert done.stderr.count("exitcode  :") == 1
+    assert done.stderr.count("Traceback") == 1  # torchrun's own
+    assert contents(folder) == before
+
+
+SPEAKS = """
+import os, sys
+sys.path.insert(0, os.getcwd())
+from infra import ranks
+ranks.GRACE = 0.5
+if os.environ["RANK"] == "1":
+    ranks.leave("only rank 1 knows", 2)
+import time
+time.sleep(600)
+"""
+
+
+def test_a_rank_alone_in_its_trouble_speaks_for_itself(tmp_path):
+    script = tmp_path / "speaks.py"
+    script.write_text(SPEAKS)
+    done = run([*torchrun(2), str(script)], code=1)
+    assert done.stderr.count("only rank 1 knows") == 2  # it, and torchrun's report
+
+
+def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
+    tmp_path, six_steps, capsys
+):
+    folder = shutil.copytree(six_steps, tmp_path / "copy")
+    (folder / "checkpoint-000008.tmp").mkdir()  # cut off while it was written
+    shards = (folder / "checkpoint-000006").glob("*.distcp")
+    shard = max(shards, key=lambda path: path.stat().st_size)
+    shard.write_bytes(shard.read_bytes()[:1000])  # renamed, then damaged
+
+    alone = train_small(folder, "--eval-data", "", steps=6)
+    said = capsys.readouterr().out
+    assert "checkpoint-000008.tmp: it was cut off" in said
+    assert "checkpoint-000006: it is damaged" in said
+    assert "after step 4" in said
+    assert not (folder / "checkpoint-000008.tmp").exists()
+    assert_close(alone, metrics(six_steps))
+
+
+def test_a_full_disk_leaves_the_checkpoints_before_it(tmp_path, six_steps):
+    """Writes beyond 100 kB fail as they do when there is no room (RLIMIT_FSIZE)."""
+    folder = shutil.copytree(six_steps, tmp_path / "copy")
+    checkpoints = [folder / "checkpoint-000004", folder / "checkpoint-000006"]
+    before = [contents(path) for path in checkpoints]
+
+    command = [*torchrun(2), *training(folder, "--steps", "8")]
+    done = run(["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command], code=1)
+    assert "could not be written" in done.stderr, done.stderr[-3000:]
+    assert "make room" in done.stderr
+    assert [contents(path) for path in checkpoints] == before
+
+    steps = [row["step"] for row in train_small(folder, "--eval-data", "", steps=8)]
+    assert steps == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -1,0 +1,354 @@
+"""Programming problems: the known sets by rows of their columns, sets of one's own, whole runs."""
+
+import base64
+import json
+import pickle
+import zlib
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from toy_runs import read_lines, refusal, train_small
+
+import evaluate
+import toy
+import train
+from infra import problems as problems_module
+from infra import ranks
+from infra.errors import UserError
+from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
+from programs.problems import CODE_INSTRUCTION, KEYS, unpacked
+from programs.verify_code import RUNNERS, SandboxBroken, run_tests
+
+# ---- the known sets ------------------------------------------------------------------------------
+
+
+def packed(tests: list[dict]) -> str:
+    """As LiveCodeBench packs its private tests."""
+    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
+
+
+def eurus_row(ability: str, truth: str, number: int) -> dict:
+    return {
+        "data_source": "taco",
+        "prompt": [
+            {"role": "system", "content": "Think."},
+            {"role": "user", "content": f"Problem {number}."},
+        ],
+        "ability": ability,
+        "reward_model": {"ground_truth": truth, "style": "rule"},
+        "extra_info": {"index": number, "split": "train"},
+    }
+
+
+STREAMS = json.dumps({"inputs": ["3 4\n", "5 6\n"], "outputs": ["7\n", "11\n"]})
+FUNCTION = json.dumps({"fn_name": "add", "inputs": [[3, 4], [1, 1]], "outputs": [[7], 2]})
+ADD_STREAMS = "a, b = map(int, input().split())\nprint(a + b)"
+ADD = "def add(a, b): return a + b"
+ADD_METHOD = "class Solution:\n    def add(self, a, b): return a + b"
+
+ROWS = {
+    "eurus2_rl_code": [
+        eurus_row("math", "7", 0),
+        eurus_row("code", STREAMS, 1),
+        eurus_row("code", FUNCTION, 2),
+        eurus_row("code", "no JSON", 3),
+    ],
+    "humaneval_plus": [
+        {
+            "task_id": "HumanEval/0",
+            "prompt": 'def add(a: int, b: int) -> int:\n    """The sum."""\n',
+            "canonical_solution": "    return a + b\n",
+            "entry_point": "add",
+            "test": "import numpy as np\n\ndef check(candidate):\n    inputs = [[3, 4], [5, 6]]\n"
+            "    results = [7, 11]\n    for i, (inp, exp) in enumerate(zip(inputs, results)):\n"
+            "        assert np.allclose(candidate(*inp), exp)\n",
+        }
+    ],
+    "mbpp_plus": [
+        {
+            "task_id": 2,
+            "code": ADD,
+            "prompt": "Write a function that adds.",
+            "source_file": "x.ipynb",
+            "test_imports": ["import math"],
+            "test_list": ["assert add(3, 4) == 7", "assert add(5, 6) == 11"],
+            "test": "inputs = [[3, 4], [5, 6]]\nresults = [7, 11]\n"
+            "for inp, exp in zip(inputs, results):\n    assert math.isclose(add(*inp), exp)\n",
+        }
+    ],
+    "livecodebench": [
+        {
+            "question_title": "Sum",
+            "question_content": "Print the sum.",
+            "platform": "atcoder",
+            "question_id": "a",
+            "contest_id": "c",
+            "contest_date": "2024-10-01T00:00:00",
+            "starter_code": "",
+            "difficulty": "easy",
+            "public_test_cases": '[{"input": "3 4", "output": "7", "testtype": "stdin"}]',
+            "private_test_cases": packed([{"input": "5 6", "output": "11", "testtype": "stdin"}]),
+            "metadata": "{}",
+        },
+        {
+            "question_title": "Sum",
+            "question_content": "Return the sum.",
+            "platform": "leetcode",
+            "question_id": "b",
+            "contest_id": "c",
+            "contest_date": "2024-10-01T00:00:00",
+            "starter_code": "class Solution:\n    def add(self, a: int, b: int) -> int:\n        ",
+            "difficulty": "easy",
+            "public_test_cases": '[{"input": "3\\n4", "output": "7", "testtype": "functional"}]',
+            "private_test_cases": '[{"input": "5\\n6", "output": "11", "testtype": "functional"}]',
+            "metadata": '{"func_name": "add"}',
+        },
+    ],
+}
+
+RIGHT = {
+    "eurus2_rl_code": [ADD_STREAMS, ADD],
+    "humaneval_plus": [ADD],
+    "mbpp_plus": [ADD],
+    "livecodebench": [ADD_STREAMS, ADD_METHOD],
+}
+TESTS = {"eurus2_rl_code": [2, 2], "humaneval_plus": [1], "mbpp_plus": [1], "livecodebench": [2, 2]}
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """load_dataset answers from a local parquet file; the calls, as they come."""
+    asked = []
+    load_dataset = problems_module.load_dataset
+
+    def play(name, **options):
+        asked.append((name, options))
+        table = next(t for n, t in ROWS.items() if SOURCES[n].hub == name)
+        path = tmp_path / "rows.parquet"
+        pq.write_table(pa.Table.from_pylist(table), path)
+        return load_dataset("parquet", data_files=str(path), split="train")
+
+    monkeypatch.setattr(problems_module, "load_dataset", play)
+    return asked
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_known_sets_become_prompts_and_tests(name, hub, capsys):
+    problems = load_problems(name)
+    assert hub == [(SOURCES[name].hub, SOURCES[name].options)]
+    assert [len(each["tests"]) for each in problems] == TESTS[name]
+    for each, program in zip(problems, RIGHT[name], strict=True):
+        assert each["problem"] and "answer" not in each
+        assert run_tests(program, each["tests"]).stopped == ""
+        wrong = program.replace("a + b", "a - b")
+        assert run_tests(wrong, each["tests"]).passed == 0
+    if name == "eurus2_rl_code":
+        assert [each["problem"] for each in problems] == [
+            "Think.\nProblem 1.",
+            "Think.\nProblem 2.",
+        ]
+        assert problems[0]["chat"][1] == {"role": "user", "content": "Problem 1."}
+        assert "1 of 3 problems dropped" in capsys.readouterr().out  # the one of mathematics aside
+
+
+def test_prompts_say_what_the_program_has_to_be(hub):
+    humaneval = load_problems("humaneval_plus")[0]["problem"]
+    assert "```python\ndef add(a: int, b: int) -> int:" in humaneval
+    mbpp = load_problems("mbpp_plus")[0]["problem"]
+    assert mbpp.endswith("assert add(3, 4) == 7") and "11" not in mbpp
+    streams, method = (each["problem"] for each in load_problems("livecodebench"))
+    assert "standard input" in streams and "class Solution:" in method
+
+    tokenizer = toy.build_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    rendered = []
+    encode = tokenizer.apply_chat_template
+
+    def seen(chat, **options):
+        rendered.append(chat[-1]["content"])
+        return encode([{"role": "user", "content": "1"}], **options)
+
+    tokenizer.apply_chat_template = seen
+    encode_prompts(load_problems("mbpp_plus"), tokenizer, 100)
+    assert rendered[0] == f"{mbpp}\n{CODE_INSTRUCTION}"
+
+
+def test_sources_of_code_are_the_papers():
+    hubs = {name: SOURCES[name].hub for name in ROWS}
+    assert hubs == {
+        "eurus2_rl_code": "PRIME-RL/Eurus-2-RL-Data",
+        "humaneval_plus": "evalplus/humanevalplus",
+        "mbpp_plus": "evalplus/mbppplus",
+        "livecodebench": "json",
+    }
+    assert LIVECODEBENCH[0].endswith("livecodebench/code_generation_lite/test.jsonl")
+    assert len(LIVECODEBENCH) == 6
+
+
+def test_a_pickle_that_would_call_something_is_refused():
+    class Evil:
+        def __reduce__(self):
+            return print, ("called",)
+
+    text = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
+    with pytest.raises(pickle.UnpicklingError, match="print"):
+        unpacked(text)
+    row = ROWS["livecodebench"][0] | {"private_test_cases": text}
+    assert SOURCES["livecodebench"].read(row, 0)["tests"] == []  # and then dropped, and counted
+
+
+# ---- sets of one's own ---------------------------------------------------------------------------
+
+GOOD = [
+    {"input": "1", "output": "2"},
+    {"function": "f", "args": [], "expected": None},
+    {"script": "assert f()", "entry_point": "f"},
+]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_a_local_file_with_problem_and_tests(tmp_path):
+    rows = [
+        {"problem": "p", "tests": GOOD},
+        {"problem": "q", "tests": json.dumps(GOOD[:1])},
+        {"problem": "r", "answer": "7"},
+        {"problem": "s", "tests": []},
+    ]
+    problems = load_problems(write(tmp_path / "a.jsonl", rows))
+    assert problems == [
+        {"problem": "p", "tests": GOOD},
+        {"problem": "q", "tests": GOOD[:1]},
+        {"problem": "r", "answer": "7"},
+    ]
+
+
+NAN = float("nan")
+BAD = {
+    "no list": ("x = 1", "is no JSON"),
+    "a number": (7, "holds a int"),
+    "no dictionary": ([7], "test 1, is no dictionary"),
+    "no kind": ([GOOD[0], {"question": "?"}], "test 2, has none of the keys output, function"),
+    "no input": ([{"output": "2"}], "lacks input"),
+    "a key too many": ([{"input": "1", "output": "2", "score": 3}], "has score"),
+    "a number for a text": ([{"input": 1, "output": "2"}], "a input that is no text"),
+    "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "args that is no list"),
+    "half a character": ([{"input": "1", "output": "\ud800"}], "lone surrogate in its output"),
+    "half a character read": ([{"input": "\ud800", "output": ""}], "surrogate in its input"),
+    "NaN": ([{"function": "f", "args": [], "expected": [{"a": NAN}]}], "expects NaN"),
+    "NaN or more": ([{"function": "f", "args": [], "expected": 1, "or": [NAN]}], "expects NaN"),
+    "no Python": ([{"script": "assert f("}], "no Python"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_tests_that_are_none_get_a_line_with_their_place(name, tmp_path):
+    tests, said = BAD[name]
+    path = write(tmp_path / "a.jsonl", [{"problem": "p", "tests": tests}])
+    with pytest.raises(UserError, match=f"row 1, column tests.*{said}"):
+        load_problems(path)
+
+
+def test_rows_of_known_sets_that_no_program_can_pass_get_no_tests():
+    """They are dropped, and counted, like those that cannot be read."""
+    halves = json.dumps({"inputs": ["1"], "outputs": ["\ud800"]})
+    nan = json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [[NAN]]})
+    for truth in (halves, nan):
+        row = eurus_row("code", truth, 0)
+        assert SOURCES["eurus2_rl_code"].read(row, 0)["tests"] == []
+    public = json.dumps([{"input": "1", "output": "\udfff", "testtype": "stdin"}])
+    row = ROWS["livecodebench"][0] | {"public_test_cases": public}
+    assert SOURCES["livecodebench"].read(row, 0)["tests"] == []
+
+
+def test_kinds_are_those_that_verify_code_runs():
+    assert KEYS.keys() == RUNNERS.keys()
+
+
+# ---- ranks ---------------------------------------------------------------------------------------
+
+
+def as_rank_one_of_three(monkeypatch, shares):
+    """infra.ranks as if the other two ranks had sent their shares; None stands for this one's."""
+
+    def gather(into, mine):
+        into[:] = [mine if share is None else share for share in shares]
+
+    monkeypatch.setattr(ranks, "rank_and_world", lambda: (1, 3))
+    monkeypatch.setattr(ranks.dist, "all_gather_object", gather)
+
+
+def test_each_rank_grades_its_share_and_all_get_all(monkeypatch):
+    as_rank_one_of_three(monkeypatch, [[0, 30], None, [20]])
+    asked = []
+
+    def work(items):
+        asked.extend(items)
+        return [10 * item for item in items]
+
+    assert ranks.shared_by_ranks([0, 1, 2, 3], work) == [0, 10, 20, 30]
+    assert asked == [1]
+
+
+def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
+    as_rank_one_of_three(monkeypatch, [[0, 30], None, UserError("broke")])
+    with pytest.raises(UserError, match="broke"):
+        ranks.shared_by_ranks([0, 1, 2, 3], list)
+
+    def broken(items):
+        raise SandboxBroken("here")
+
+    as_rank_one_of_three(monkeypatch, [[0, 30], None, [20]])
+    with pytest.raises(SandboxBroken, match="here"):
+        ranks.shared_by_ranks([0, 1, 2, 3], broken)
+
+
+# ---- whole runs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def programs_for_the_toy(tmp_path):
+    """Problems of the toy's words, whose tests no response of its base model passes."""
+    rows = []
+    for each in toy.problems(8, seed=1):
+        rows.append({"problem": each["problem"], "tests": [{"input": "", "output": "7"}]})
+    return write(tmp_path / "programs.jsonl", rows)
+
+
+def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys, monkeypatch):
+    """Responses are replaced before they are graded: every other one is right."""
+    grades = evaluate.grades
+
+    def half_right(responses, problems):
+        texts = [f"```\nprint({7 + i % 2})\n```" for i in range(len(responses))]
+        return grades(texts, problems)
+
+    monkeypatch.setattr(train, "grades", half_right)
+    flags = ("--data", programs_for_the_toy, "--eval-data", programs_for_the_toy)
+    metrics = train_small(tmp_path / "run", *flags, steps=1)
+    assert metrics[1]["reward"] == 0.5
+    assert metrics[0]["eval_accuracy"] == 0.0
+    assert "programs   run" in capsys.readouterr().out
+    samples = read_lines(tmp_path / "run" / "samples.jsonl")
+    assert samples and all("tests" not in sample for sample in samples)
+
+    monkeypatch.setattr(evaluate, "grades", half_right)
+    command = ["--model", tmp_path / "run" / "model", "--benchmarks", programs_for_the_toy]
+    command += ["--samples", "2", "--max-new-tokens", "8", "--output-dir", tmp_path / "scores"]
+    evaluate.main([str(word) for word in command])
+    assert "| 8 | 50.00% | 100.00% |" in capsys.readouterr().out
+
+
+def test_strict_refuses_a_machine_without_all_protections(
+    programs_for_the_toy, tmp_path, capsys, monkeypatch
+):
+    held = {"no network": True, "no signals to others": False}
+    monkeypatch.setattr("programs.sandbox.probe.protections", lambda sandbox: held)
+    command = ["--data", programs_for_the_toy, "--eval-data", "", "--code-sandbox", "strict"]
+    said = refusal(train.main, [*command, "--output-dir", tmp_path / "run"], capsys)
+    assert "this machine lacks no signals to others" in said
+    assert not (tmp_path / "run").exists()

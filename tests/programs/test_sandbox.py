@@ -1,0 +1,417 @@
+"""programs/sandbox/: hostile programs earn nothing and leave nothing behind; right ones run."""
+
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from hostile_programs import MARK, hostile
+
+from infra.errors import UserError
+from programs.sandbox import client, probe
+from programs.sandbox.client import Limits, Sandbox, SandboxBroken
+from programs.verify_code import SCRIPT, Result, rewards, run_tests
+
+HOSTILE = hostile()
+WALLED = [name for name, each in HOSTILE.items() if each.walls]
+LIMITS = Limits(cpu_seconds=0.5, wall_seconds=30, memory_mb=512)
+ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # the wall clock decides
+
+
+def sandbox_with(namespaces: bool, call_filter: bool):
+    try:
+        return Sandbox(1, namespaces, call_filter)
+    except SandboxBroken as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def whole():
+    sandbox = Sandbox(1)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="module")
+def namespaces_alone():
+    sandbox = sandbox_with(True, False)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="module")
+def filter_alone():
+    sandbox = sandbox_with(False, True)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture
+def outcomes(monkeypatch):
+    """All that supervisors answer, as it comes."""
+    seen = []
+    outcome = client.Job.outcome
+
+    def recorded(job):
+        seen.append(outcome(job))
+        return seen[-1]
+
+    monkeypatch.setattr(client.Job, "outcome", recorded)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def door():
+    """A server on this machine, and who came to it."""
+    guests = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def welcome():
+            while True:
+                try:
+                    guests.append(listener.accept()[1])
+                except OSError:
+                    return
+
+        threading.Thread(target=welcome, daemon=True).start()
+        yield listener.getsockname()[1], guests
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def asked(kind: str, gold: str) -> list[dict]:
+    if kind == "run":
+        return [{"input": "3 4\n", "output": gold}]
+    if kind == "calls":
+        return [{"function": "f", "args": [3], "expected": gold}]
+    return [{"script": f"assert f(3) == '{gold}'"}]
+
+
+def sandbox_processes(run: int | None = None) -> set[int]:
+    """The servers of a run, by default this one, and whatever was forked from them."""
+    found = set()
+    mark = f'"run": {run or os.getpid()}}}'.encode()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "cmdline").read_bytes():
+                found.add(int(entry.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def traces() -> list[str]:
+    """What a program has left: files, System V IPC."""
+    places = ["/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/usr", ROOT]
+    places += [Path.home(), Path.cwd(), Path(client.SERVER).parent]
+    found = [str(place) for place in places if os.path.exists(os.path.join(place, MARK))]
+    for kind in ("shm", "msg", "sem"):
+        found += Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]
+    return found
+
+
+def check_hostile(name: str, sandbox: Sandbox, outcomes: list, door) -> None:
+    each = HOSTILE[name]
+    port, guests = door
+    before, traces_before = sandbox_processes(), traces()
+    folder = set(os.listdir("/tmp"))
+    limits = ASLEEP if each.sleeps else LIMITS
+    gold = "gold-" + secrets.token_hex(16)
+
+    text = each.text.replace("PORT", str(port))
+    result = run_tests(text, asked(each.kind, gold), limits, sandbox)
+
+    assert result.passed == 0 and result.total == 1
+    assert re.search(each.ends, result.stopped.partition("test 1 of 1: ")[2]), result.stopped
+    assert guests == []
+    cpu_seconds = limits.cpu_seconds * (SCRIPT if each.kind == "script" else 1)
+    for outcome in outcomes:
+        assert outcome.cpu_seconds < cpu_seconds + 1
+        longest = limits.wall_seconds + limits.load * cpu_seconds
+        # A second is what is promised; RESULTS.md has the most there was, 0.76 s. The other
+        # five are for a machine that is busy with more than this test.
+        assert outcome.seconds < longest + 1 + 5
+
+    # A supervisor that has answered takes a moment to end.
+    deadline = time.monotonic() + 20
+    while sandbox_processes() - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not sandbox_processes() - before
+    assert traces() == traces_before
+    ours = {entry for entry in set(os.listdir("/tmp")) - folder if entry.startswith("program-")}
+    assert not ours
+
+
+def test_there_are_many_hostile_programs():
+    assert len(HOSTILE) >= 60
+    assert len(WALLED) >= 30
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_program(name, whole, outcomes, door):
+    check_hostile(name, whole, outcomes, door)
+
+
+@pytest.mark.parametrize("name", WALLED)
+def test_hostile_program_with_namespaces_alone(name, namespaces_alone, outcomes, door):
+    check_hostile(name, namespaces_alone, outcomes, door)
+
+
+@pytest.mark.parametrize("name", WALLED)
+def test_hostile_program_with_the_filter_alone(name, filter_alone, outcomes, door):
+    check_hostile(name, filter_alone, outcomes, door)
+
+
+# ---- programs that harm nobody -------------------------------------------------------------------
+
+HARMLESS = {
+    "input": "print(input())",
+    "input by descriptor": "print(open(0).read())",
+    "input by name": "print(open('/dev/stdin').read())",
+    "input by bytes": "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())",
+    "input of many lines": "import sys\nprint(*[line.strip() for line in sys.stdin])",
+    "main": "if __name__ == '__main__': print(input())",
+    "exit": "print(input())\nexit()",
+    "names without import": "print(Counter([input()]).most_common()[0][0])",
+    "annotations": "def f(x: List[int]) -> Optional[str]: return x\nprint(f(input()))",
+    "threads": "import threading\nt = threading.Thread(target=lambda: print(input()))\nt.start()",
+    "deep recursion": "import sys, threading\nsys.setrecursionlimit(10**6)\n"
+    "threading.stack_size(2**26)\ndef f(n): return n and f(n - 1)\n"
+    "t = threading.Thread(target=f, args=(50000,))\nt.start()\nt.join()\nprint(input())",
+    "numpy": "import numpy\nprint(input(), end='' if numpy.ones((50, 50)).sum() == 2500 else 'x')",
+    "asyncio": "import asyncio\nasync def f(): print(input())\nasyncio.run(f())",
+    "much memory": "x = bytearray(200 * 2**20)\nprint(input())",
+    "exit handlers": "import atexit\natexit.register(lambda: print(input()))",
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_harmless_program(name, whole):
+    result = run_tests(HARMLESS[name], [{"input": "ä 7\n", "output": "ä 7"}], None, whole)
+    assert result == Result(1, 1, "")
+
+
+def test_a_program_may_write_in_its_folder_which_the_next_one_finds_empty(whole):
+    program = "import os\nopen('a', 'w').write('7')\nprint(os.listdir('.'), open('a').read())"
+    if whole.walls["namespaces"] is not True:
+        pytest.skip("without namespaces programs write no files")
+    assert run_tests(program, 2 * [{"input": "", "output": "['a'] 7"}], None, whole).passed == 2
+
+
+def test_the_environment_is_empty_and_python_isolated(whole):
+    program = "import os, sys\nprint(dict(os.environ), sys.argv, sys.flags.no_user_site)"
+    test = {"input": "", "output": "{} ['program.py'] 1"}
+    assert run_tests(program, [test], None, whole).passed == 1
+
+
+def test_relative_library_folders_are_not_passed_on(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", ".")
+    sandbox = Sandbox(1)
+    try:
+        assert run_tests("print(7)", [{"input": "", "output": "7"}], None, sandbox).passed == 1
+    finally:
+        sandbox.close()
+    assert client.library_folders("/a:.::b/c:/d") == "/a:/d"
+
+
+def test_a_program_finds_nothing_of_the_one_before(whole):
+    """Its text, its input, its modules: the server that both were forked from never saw them."""
+    trace = "trace-" + secrets.token_hex(16)
+    first = f"import sys, values_of_mine\nsys.path = ['{trace}']"
+    run_tests(first, [{"input": trace, "output": ""}], None, whole)
+    second = (
+        "import re\nfound = []\nfor line in open('/proc/self/maps'):\n"
+        "    start, end = (int(x, 16) for x in line.split()[0].split('-'))\n"
+        "    with open('/proc/self/mem', 'rb') as file:\n        try:\n"
+        "            file.seek(start)\n"
+        "            found += re.findall(b'trace-[0-9a-f]{32}', file.read(end - start))\n"
+        "        except (OSError, ValueError, OverflowError): pass\nprint(found)"
+    )
+    assert run_tests(second, [{"input": "", "output": "[]"}], None, whole).stopped == ""
+
+
+# ---- limits --------------------------------------------------------------------------------------
+
+
+def test_cpu_time_decides_and_not_the_wall_clock(whole):
+    """A program that sleeps for longer than its CPU limit is right."""
+    program = "import time\ntime.sleep(1)\nprint(1)"
+    limits = Limits(cpu_seconds=0.5, wall_seconds=60)
+    assert run_tests(program, [{"input": "", "output": "1"}], limits, whole).passed == 1
+
+
+def test_the_cpu_limit_is_that_of_each_call(whole):
+    program = "import time\ndef f(x):\n    end = time.process_time() + 0.4\n"
+    program += "    while time.process_time() < end: pass\n    return x"
+    limits = Limits(cpu_seconds=0.8)
+    calls = [{"function": "f", "args": [x], "expected": x} for x in range(8)]
+    assert run_tests(program, calls, limits, whole) == Result(8, 8, "")
+
+
+def test_output_is_cut_at_what_the_test_expects_if_that_is_more(whole):
+    expected = "x" * 3000
+    limits = Limits(output_bytes=1000)
+    program = "print(input() * 3000)"
+    assert run_tests(program, [{"input": "x", "output": expected}], limits, whole).passed == 1
+    assert (
+        "too much output"
+        in run_tests(program, [{"input": "x", "output": "x"}], limits, whole).stopped
+    )
+
+
+# ---- the pool ------------------------------------------------------------------------------------
+
+
+def test_results_do_not_depend_on_the_number_of_workers(monkeypatch):
+    """Order of sets of texts and `random` included: both are the same in every server."""
+    program = "import random\nprint({'a', 'b', 'c', 'd', 'e'}, random.random())"
+    seen = set()
+    for workers in (1, 2):
+        sandbox = Sandbox(workers)
+        try:
+            asked = [(program, [{"input": "", "output": "x"}])] * 6
+
+            def run(program, tests, sandbox=sandbox):
+                return run_tests(program, tests, None, sandbox)
+
+            seen |= {result.stopped for result in sandbox.map(run, *zip(*asked, strict=True))}
+        finally:
+            sandbox.close()
+    assert len(seen) == 1
+
+
+def test_a_batch_under_load_has_its_rewards_in_order(monkeypatch, whole):
+    """Right programs stay right with four times as many at a time as there are cores."""
+    sandbox = Sandbox(4 * len(os.sched_getaffinity(0)))
+    monkeypatch.setattr(client, "SHARED", [sandbox])
+    try:
+        tests = [{"function": "f", "args": [x], "expected": x * x} for x in range(5)]
+        responses = []
+        for i in range(40):
+            body = "x * x" if i % 2 else "x + x"
+            responses.append(f"```python\n# {i}\ndef f(x): return {body}\n```")
+        limits = Limits(cpu_seconds=1, wall_seconds=120)
+        found = rewards(responses, [tests] * 40, limits)
+        assert found == [float(i % 2) for i in range(40)]
+    finally:
+        sandbox.close()
+
+
+def test_the_servers_end_with_their_sandbox():
+    before = sandbox_processes()
+    sandbox = Sandbox(2)
+    assert len(sandbox_processes() - before) == 2
+    sandbox.close()
+    assert not sandbox_processes() - before
+
+
+SERVER_AND_PROGRAM = 3  # processes: server, supervisor, program
+
+
+def test_nothing_survives_a_run_that_is_killed():
+    script = (
+        "from programs.sandbox.client import Limits, Sandbox\n"
+        "sandbox = Sandbox(1)\n"
+        "with sandbox.server() as server:\n"
+        "    job = {'kind': 'run', 'text': 'while True: pass', 'prelude': False}\n"
+        "    job = server.start(job, Limits(cpu_seconds=1000, wall_seconds=1000))\n"
+        "    print('started', flush=True)\n"
+        "    job.outcome()\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout.readline() == "started\n"
+            assert within_30_seconds(lambda: len(sandbox_processes(run.pid)) == SERVER_AND_PROGRAM)
+        finally:
+            run.kill()  # else leaving the block would wait for it
+    assert within_30_seconds(lambda: not sandbox_processes(run.pid))
+
+
+def within_30_seconds(condition) -> bool:
+    """Whether it comes true in time."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+# ---- when the sandbox breaks ---------------------------------------------------------------------
+
+
+def test_a_killed_server_is_replaced(whole):
+    whole.servers[0].process.kill()
+    whole.servers[0].process.wait()
+    assert run_tests("print(1)", [{"input": "", "output": "1"}], None, whole).passed == 1
+
+
+def test_a_sandbox_that_breaks_stops_the_run(whole, monkeypatch):
+    """Neither 1.0 nor 0.0: nothing was graded."""
+
+    def gone(job):
+        raise EOFError
+
+    monkeypatch.setattr(client.Job, "outcome", gone)
+    with pytest.raises(SandboxBroken, match="broke"):
+        run_tests("print(1)", [{"input": "", "output": "1"}], None, whole)
+
+
+def test_a_program_that_has_its_supervisor_killed_has_failed(whole, monkeypatch):
+    """If the sandbox runs a known program, what broke it twice was this one."""
+    outcome = client.Job.outcome
+    asked = []
+
+    def killed_twice(job):
+        asked.append(job)
+        if len(asked) < 3:
+            job.channel.close()
+            raise EOFError
+        return outcome(job)
+
+    monkeypatch.setattr(client.Job, "outcome", killed_twice)
+    result = run_tests("print(1)", [{"input": "", "output": "1"}], None, whole)
+    assert result == Result(0, 1, "test 1 of 1: its supervisor was killed")
+
+
+def test_an_error_of_the_supervisor_stops_the_run(whole):
+    with whole.server() as server, pytest.raises(SandboxBroken, match="broke .*KeyError"):
+        server.start({"kind": "run", "prelude": True}, Limits()).outcome()  # no text
+
+
+def test_no_walls_no_programs():
+    with pytest.raises(SandboxBroken, match="cannot be run safely here"):
+        Sandbox(1, namespaces=False, call_filter=False)
+
+
+# ---- what holds here -----------------------------------------------------------------------------
+
+
+def test_the_probe_finds_what_is_missing(whole, namespaces_alone, capsys, monkeypatch):
+    if whole.walls == {"namespaces": True, "filter": True}:
+        assert all(probe.protections(whole).values())
+    held = probe.protections(namespaces_alone)
+    assert [name for name, holds in held.items() if not holds] == ["no process of its own"]
+
+    monkeypatch.setattr(client, "SHARED", [namespaces_alone])
+    with pytest.raises(UserError, match="lacks no process of its own .filter: switched off"):
+        probe.prepare_sandbox("strict")
+    probe.prepare_sandbox("auto")
+    printed = capsys.readouterr().out
+    assert "programs   run one at a time" in printed and "no network" in printed
+    assert "missing: no process of its own (filter: switched off)" in printed
+
+
+def test_without_namespaces_the_filter_keeps_files_and_processes(filter_alone):
+    held = probe.protections(filter_alone)
+    for name in ("no network", "no signals to others", "no process of its own"):
+        assert held[name], name
+    assert held["no file written outside its folder"]
+    assert not held["no sight of other processes"]

@@ -1,0 +1,465 @@
+"""studies/credit.py, credit_study.py and credit_tables.py, whatever the model draws."""
+
+import csv
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import ablations
+import toy
+from evaluate import grade
+from infra.errors import UserError
+from methods import row_proxy
+from studies import credit_study, credit_tables, truth
+from studies.credit import (
+    NEARLY,
+    ORACLE,
+    ROWS,
+    batch,
+    configured,
+    packed_tokens,
+    permuted,
+    policy_gradient,
+    singled_out,
+    weighed,
+    weights_of,
+)
+from studies.credit_study import (
+    COLUMNS,
+    Sizes,
+    against_truth,
+    joined,
+    line_of,
+    lines_before,
+    measured,
+    truth_lines,
+)
+from studies.credit_tables import Column, Study, cell_texts, draw_split, print_tables
+from studies.gradients import direction
+from studies.statistics import mean_interval
+from studies.tables import write_csv
+
+FEW = ("dapo", "random", ORACLE, "lm_head, K = 1", "topk, all three")
+
+
+@pytest.fixture(scope="module")
+def graded(base):
+    """6 problems x 8 responses of the base model."""
+    return batch(*base, toy.problems(6, seed=5), 8, seed=3)
+
+
+def has_sides(graded):
+    """Whether the model drew both sides in both halves of the prompts: nearly always."""
+    by_half = graded.advantages.view(-1, 2, graded.group)
+    return all((s * by_half > 0).any(dim=2).any(dim=0).all() for s in (1, -1))
+
+
+def test_batch_of_the_code_toy_is_graded_by_its_tests_and_marked_by_its_tokens():
+    problems = toy.code_task.problems(4, seed=5)
+    graded = batch(*toy.code_base_model(), problems, 3, seed=3, limit=32)
+
+    rollouts = graded.rollouts
+    asked = [problem for problem in problems for _ in range(3)]
+    rights = [
+        toy.code_task.is_right(problem["problem"], text)
+        for problem, text in zip(asked, rollouts.texts, strict=True)
+    ]
+    assert graded.rewards.tolist() == [float(right) for right in rights]
+
+    marks = graded.decisive.split(rollouts.response_length.tolist())
+    for i, problem in enumerate(asked):
+        expected = toy.code_task.decisive(problem["problem"], rollouts.response_ids(i))
+        assert torch.equal(marks[i], expected)
+        assert rights[i] or marks[i].sum() <= 1
+
+
+# ---- a graded batch ------------------------------------------------------------------------------
+
+
+def test_batch_is_graded_problem_by_problem(graded):
+    rollouts, tokens = graded.rollouts, graded.tokens
+    rewards = []
+    marks = []
+    for i, problem in enumerate(tokens.problems):
+        assert problem == toy.problems(6, seed=5)[i // 8]
+        rewards.append(grade(rollouts.texts[i], problem))
+        marks.append(toy.decisive(problem["problem"], rollouts.response_ids(i)))
+    assert graded.rewards.tolist() == rewards
+    assert torch.equal(graded.decisive, torch.cat(marks))
+    assert torch.equal(tokens.advantage, graded.advantages.repeat_interleave(tokens.length))
+    assert torch.equal(tokens.current, tokens.logprob)
+    assert tokens.kept is None
+
+
+def test_batch_with_all_rewards_flipped_has_the_opposite_advantages(base, graded):
+    flipped = batch(*base, toy.problems(6, seed=5), 8, seed=3, flip=1.0)
+    assert flipped.rollouts.texts == graded.rollouts.texts
+    assert torch.equal(flipped.rewards, graded.rewards)
+    assert torch.allclose(flipped.advantages, -graded.advantages, atol=1e-6)
+
+
+def test_batch_keeps_what_it_is_told_to(base, graded):
+    kept = batch(*base, toy.problems(6, seed=5), 8, seed=3, keep=row_proxy).tokens.kept
+    N = len(graded.tokens.logprob)
+    assert kept.shape == (N, base[0].config.hidden_size)
+    assert torch.equal(kept.mine, torch.arange(N))
+
+
+# ---- weights -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_weights_of_every_row_have_mean_one(name, base, graded):
+    weights = weights_of(name, base[0], graded)
+    assert weights.shape == graded.tokens.logprob.shape
+    assert (weights >= 0).all()
+    assert float(weights.mean()) == pytest.approx(1, abs=1e-5)
+    assert graded.tokens.kept is None  # what a row needs stays with that row
+
+
+def test_rows_are_different_methods(base, graded):
+    assert len(set(ROWS.values())) == len(ROWS)
+    if not has_sides(graded):
+        return
+    found = [weights_of(name, base[0], graded) for name in ROWS if name.startswith("topk")]
+    for i, one in enumerate(found):
+        for other in found[:i]:
+            assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if ROWS[name].flags.startswith("--proxy")])
+def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
+    """Looking at the scores changes nothing: the same as the method that the flags configure."""
+    method, cfg = configured(name, graded.group)
+    tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
+    if ROWS[name].permuted:
+        advantages = permuted(graded.advantages, 8, seed=2)
+        tokens = replace(tokens, advantage=advantages.repeat_interleave(tokens.length))
+    expected = method.weights(tokens, cfg)
+    scored = {}
+    for _ in range(2):  # the second time from `scored`
+        found = weighed(name, base[0], graded, seed=2, scored=scored).weights
+        torch.testing.assert_close(found, expected / expected.mean())
+    assert list(scored) == [cfg.proxy]
+
+
+@pytest.mark.parametrize(("name", "ratio"), [(ORACLE, 11), ("oracle in range", 1.5)])
+def test_weights_of_the_oracles_stand_as_told(name, ratio, base, graded):
+    weights = weights_of(name, base[0], graded)
+    decisive, other = weights[graded.decisive], weights[~graded.decisive]
+    assert torch.allclose(decisive, ratio * other[0])
+    assert torch.equal(other, other[0].expand_as(other))
+
+
+@pytest.mark.parametrize("name", ["random", "topk, permuted"])
+def test_weights_that_are_drawn_depend_on_the_seed(name, base, graded):
+    first = weights_of(name, base[0], graded, seed=1)
+    assert torch.equal(first, weights_of(name, base[0], graded, seed=1))
+    if has_sides(graded):
+        assert not torch.equal(first, weights_of(name, base[0], graded, seed=2))
+
+
+def test_permuted_advantages_stay_in_their_group():
+    advantages = torch.arange(24.0)
+    found = permuted(advantages, 8, seed=0)
+    assert not torch.equal(found, advantages)
+    assert torch.equal(found.view(3, 8).sort(dim=1).values, advantages.view(3, 8))
+
+
+def test_spread_is_the_deviation_over_the_temperature_in_use(base, graded):
+    """1 where nothing lags; and scores of a lagged γ are as saturated as their spread says."""
+    if not has_sides(graded):
+        return
+    for name in ("exact, K = 0", "exact, fresh", "lm_head, all three"):
+        assert weighed(name, base[0], graded).spread == pytest.approx((1, 1), rel=1e-4)
+    lagged = weighed("lm_head, K = 1", base[0], graded)
+    assert min(lagged.spread) > 1  # a refinement moves the centroids apart
+    for share in lagged.saturated:
+        assert 0 <= share <= 1
+    assert all(math.isnan(x) for x in weighed("dapo", base[0], graded).spread)
+
+
+def test_saturated_counts_scores_that_are_next_to_0_or_1(base, graded):
+    """From the weights: α is their place in the range, before they are scaled."""
+    if not has_sides(graded):
+        return
+    found = weighed("topk, K = 1", base[0], graded)
+    method, cfg = configured("topk, K = 1")
+    tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
+    cfg = replace(cfg, delta_variant="no_norm")
+    no_norm = ablations.configured(method, cfg).weights(tokens, cfg)
+    alpha = (no_norm - cfg.lam_min) / (cfg.lam_max - cfg.lam_min)
+    for side, share in zip((1, -1), found.saturated, strict=True):
+        here = alpha[tokens.advantage.sign() == side]
+        expected = float(((here < 0.01) | (here > 0.99)).double().mean())
+        assert share == pytest.approx(expected, abs=0.005)
+
+
+def test_singled_out_by_hand(graded):
+    N = len(graded.decisive)
+    half = N // 2
+    small = SimpleNamespace(
+        tokens=SimpleNamespace(advantage=torch.cat([torch.ones(half), -torch.ones(N - half)])),
+        decisive=torch.arange(N) % 3 == 0,
+    )
+    weights = torch.where(small.decisive, 1.3, 1.0)
+    weights[half:] = torch.where(small.decisive[half:], 0.5, 0.5 + NEARLY / 2)
+    found = singled_out(weights, small)
+    assert (found["auc_pos"], found["auc_neg"]) == (1, 0)
+    assert (found["tied_pos"], found["tied_neg"]) == (0, 1)
+    assert found["lift_pos"] == pytest.approx(0.3)
+    assert found["lift_neg"] == pytest.approx(-NEARLY / 2, abs=1e-6)
+    assert found["mean_neg"] == pytest.approx(float(weights[half:].mean()))
+
+
+def test_policy_gradient_of_one_group_is_its_centred_rewards(base):
+    (estimate,) = policy_gradient(*base, prompts=1, group=8, halves=1)
+    again = batch(*base, toy.problems(1, seed=1000), 8, seed=500)
+    centred = again.rewards - again.rewards.mean()
+    by_token = centred.repeat_interleave(again.tokens.length)
+    expected = direction(base[0], again.rollouts, by_token)
+    assert torch.allclose(estimate, expected, atol=1e-6)
+
+
+# ---- one batch of the study ----------------------------------------------------------------------
+
+
+def test_measured_rows_by_their_updates(base, graded):
+    if not has_sides(graded):
+        return
+    lm = base[0]
+    D = sum(p.numel() for p in lm.parameters())
+    gradient = torch.randn(D, generator=torch.Generator().manual_seed(0))
+    numbers, parts = measured(list(FEW), lm, graded, 4, gradient)
+    assert list(numbers) == list(FEW) and parts.shape == (len(FEW), 3, D)
+
+    for row, of_row in zip(FEW, parts, strict=True):
+        weights = weights_of(row, lm, graded, seed=4)
+        update = direction(lm, graded.rollouts, weights * graded.tokens.advantage)
+        torch.testing.assert_close(of_row[0], update, rtol=1e-3, atol=3e-3)
+        cosine = float(torch.cosine_similarity(update, gradient, dim=0))
+        assert numbers[row]["cosine"] == pytest.approx(cosine, abs=1e-4)
+        assert set(numbers[row]) < set(COLUMNS)
+    dapo = numbers["dapo"]
+    assert dapo["cosine"] == pytest.approx(dapo["cosine_shape"]) == dapo["cosine_means"]
+    all_three = numbers["topk, all three"]  # both sides at mean 1 already
+    assert all_three["cosine"] == pytest.approx(all_three["cosine_shape"], abs=1e-5)
+
+
+def test_joined_batches_are_one_batch(base, graded):
+    lm = base[0]
+    other = batch(*base, toy.problems(2, seed=6), 8, seed=4)
+    whole = joined(lm, [graded, other])
+    assert len(whole.rollouts) == 64
+    N = len(graded.decisive)
+    assert torch.equal(whole.decisive[N:], other.decisive)
+    torch.testing.assert_close(whole.tokens.logprob[:N], graded.tokens.logprob)
+    assert torch.equal(whole.tokens.advantage[N:], other.tokens.advantage)
+    dapo = direction(lm, whole.rollouts, whole.tokens.advantage)
+    parts = [direction(lm, x.rollouts, x.tokens.advantage) for x in (graded, other)]
+    torch.testing.assert_close(dapo, parts[0] + parts[1], rtol=1e-3, atol=3e-3)
+
+
+# ---- against the true advantages -----------------------------------------------------------------
+
+
+def test_against_truth_by_hand():
+    advantage = torch.tensor([1.0, 1.0, 1.0, -2.0, -2.0, -2.0])
+    gains = [0.5, 0.0, -0.2, -0.4, 0.3, 0.0]
+    errors = [0.1, 0.0, 0.15, 0.1, 0.1, 0.0]
+    known = [{"advantage": a, "standard_error": b} for a, b in zip(gains, errors, strict=True)]
+    weights = torch.tensor([1.2, 0.9, 0.8, 1.2, 1.1, 0.8])
+    found = against_truth(weights, advantage, known)
+    assert found["size_auc_pos"] == 1  # 0.5 alone is clear
+    assert found["size_auc_neg"] == 1  # 0.4 and 0.3
+    assert found["size_rank_pos"] == pytest.approx(0.5)  # ranks 3 2 1 against 3 1 2
+    assert found["size_rank_neg"] == pytest.approx(1)
+    assert found["signed_rank_pos"] == pytest.approx(1)
+    assert found["signed_rank_neg"] == pytest.approx(0.5)  # 3 2 1 against 3 1 2
+
+
+@pytest.fixture
+def small_truth(monkeypatch):
+    monkeypatch.setattr(truth, "PROMPTS", 4)
+    monkeypatch.setattr(credit_study, "ROWS", {name: ROWS[name] for name in FEW})
+
+
+def test_truth_lines_of_known_responses(small_truth, tmp_path):
+    lm, tokenizer = credit_study.load(0)
+    graded = truth.batch_of(lm, tokenizer, 0)
+    words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
+    known = []
+    for i, word in enumerate(words):
+        known.append({"base": 0, "response": 0, "position": i, "token": word, "decisive": 0})
+        known[-1] |= {"advantage": (i % 7) / 10, "standard_error": 0.15, "reward": 1.0}
+    path = tmp_path / "truth.csv"
+    write_csv(path, known)
+    lines = truth_lines(0, path)
+    assert [line["row"] for line in lines] == list(FEW)
+    assert {line["batch"] for line in lines} == {"truth"}
+    weights = weights_of("random", lm, graded, seed=0)
+    expected = against_truth(weights, graded.tokens.advantage, truth.read_truth(path))
+    for name, value in expected.items():
+        assert lines[1][name] == pytest.approx(value, abs=1e-5, nan_ok=True)
+
+
+def test_truth_lines_without_the_file_or_of_other_responses(small_truth, tmp_path, capsys):
+    path = tmp_path / "truth.csv"
+    assert truth_lines(0, path) == []
+    said = capsys.readouterr().out
+    assert "bench.py truth" in said and said.count("\n") == 1
+    write_csv(path, [{"base": 0, "token": "7", "advantage": 0.1, "standard_error": 0.1}])
+    assert truth_lines(0, path) == []
+    assert "other responses" in capsys.readouterr().out
+
+
+# ---- the study -----------------------------------------------------------------------------------
+
+TINY = Sizes(bases=(0,), batches=2, prompts=6, group=8, gradient_prompts=2, gradient_group=8)
+
+
+def test_study_fills_the_csv_and_goes_on_from_it(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(credit_study, "ROWS", {name: ROWS[name] for name in FEW})
+    # Threads stand for processes: these would not see the few rows everywhere.
+    monkeypatch.setattr(credit_study, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(1))
+    args = SimpleNamespace(csv=str(tmp_path / "credit.csv"))
+    sizes = replace(TINY, truth=tmp_path / "none.csv")
+    threads = torch.get_num_threads()
+    try:
+        lines = credit_study.credit(args, sizes)
+        written = (tmp_path / "credit.csv").read_text()
+        monkeypatch.setattr(credit_study, "lines_of_base", None)  # not called again
+        again = credit_study.credit(args, sizes)
+    finally:
+        torch.set_num_threads(threads)
+
+    assert (tmp_path / "credit.csv").read_text() == written
+    assert len(again) == len(lines)
+    keys = [(line["row"], line["batch"]) for line in lines]
+    assert keys[0] == ("policy gradient", "whole")
+    for row in FEW:
+        assert [b for r, b in keys if r == row] == ["0", "1", "sum", "whole"]
+    with open(args.csv) as file:
+        assert next(csv.reader(file)) == COLUMNS
+
+    cosines = {(line["row"], line["batch"]): line["cosine"] for line in lines}
+    one, other = cosines["dapo", "sum"], cosines["dapo", "whole"]
+    assert one == pytest.approx(other, abs=1e-4, nan_ok=True)  # linear in responses
+    assert "compared with Q - V" in capsys.readouterr().out
+
+
+def test_study_refuses_a_csv_of_other_columns_or_rows(tmp_path):
+    path = tmp_path / "credit.csv"
+    assert lines_before(path) == []
+    write_csv(path, [{"row": "dapo", "filler": 1}])
+    with pytest.raises(UserError, match="other columns"):
+        lines_before(path)
+    write_csv(path, [line_of(0, "grpo", 1)])
+    with pytest.raises(UserError, match="'grpo'"):
+        lines_before(path)
+
+
+def test_lines_come_back_from_the_csv_as_they_were(tmp_path):
+    line = line_of(3, "dapo", 7, tokens=120, cosine=0.123456789)
+    write_csv(tmp_path / "credit.csv", [line])
+    (again,) = lines_before(tmp_path / "credit.csv")
+    assert (again["base"], again["batch"], again["cosine"]) == (3, "7", 0.12346)
+    np.testing.assert_equal(again, line)
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def made_up(bases=4):
+    """Lines in which the oracle's cosines lie 0.1 above DAPO's, and random's all around."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for base in range(bases):
+        lines.append(line_of(base, "policy gradient", "whole", agreement=0.5))
+        level = 0.5 + 0.05 * rng.normal()
+        for row in ("dapo", "random", ORACLE):
+            for kind in ("0", "1", "sum", "whole"):
+                cosine = level + {"dapo": 0, ORACLE: 0.1}.get(row, 0.01 * rng.normal())
+                cosine += 0.001 * rng.normal()
+                numbers = dict.fromkeys(("cosine", "cosine_shape", "cosine_means"), cosine)
+                auc = {"dapo": 0.5, ORACLE: 1.0}.get(row, 0.5 + 0.01 * rng.normal())
+                numbers |= {"auc_pos": auc, "agreement": 0.8}
+                lines.append(line_of(base, row, kind, **numbers))
+    return lines
+
+
+def test_cells_are_means_over_batches_then_over_bases():
+    lines = made_up()
+    study = Study(lines)
+    by_base = []
+    for base in range(4):
+        here = [x for x in lines if x["base"] == base and x["row"] == ORACLE]
+        by_base.append(np.mean([x["cosine"] for x in here if x["batch"] in ("0", "1")]))
+    cells = study.cells("cosine")
+    np.testing.assert_allclose(cells[ORACLE], by_base)
+    assert cell_texts(Column("", cells))[ORACLE] == mean_interval(by_base)
+    assert "dapo" not in study.over_dapo("cosine")
+    difference = study.over_dapo("cosine")[ORACLE]
+    np.testing.assert_allclose(difference, cells[ORACLE] - cells["dapo"])
+
+
+def test_stars_mark_what_is_told_apart():
+    study = Study(made_up())
+    texts = cell_texts(Column("", study.over_dapo("cosine"), null=0, digits=4))
+    assert texts[ORACLE].endswith("*") and texts[ORACLE].startswith("+")
+    assert not texts["random"].endswith("*")
+    assert list(texts) == ["random", ORACLE]  # rows without lines have no cell
+    assert cell_texts(Column("", study.cells("auc_pos"), null=0.5))["dapo"] == "0.500 ± 0.000"
+
+
+def test_tables_are_printed(capsys):
+    print_tables(made_up())
+    said = capsys.readouterr().out
+    assert "4 base models" in said and "True advantages" not in said
+    assert said.count("| dapo | ") == 2 and said.count(f"| {ORACLE} | ") == 3
+    # 0.5 between halves: 2/3 of the squared cosine, its root 0.816
+    assert "by base: 0.500, 0.500, 0.500, 0.500;" in said and "0.816" in said
+    print_tables(made_up(bases=1))
+    assert "fewer than two" in capsys.readouterr().out
+
+
+def test_contrasts_are_of_rows_and_paired_by_base(capsys):
+    lines = []
+    for base in range(3):
+        for row in ROWS:
+            cosine = 0.1 * base + (0.02 if row.endswith("fresh") else 0.0)
+            numbers = {"cosine": cosine + 0.001 * (row == "topk, fresh") * base}
+            lines += [line_of(base, row, kind, **numbers) for kind in ("0", "sum", "whole")]
+    credit_tables.print_contrasts(Study(lines))
+    said = capsys.readouterr().out
+    assert said.count("γ fresh, not lagged | +0.02") == 3
+    assert "| exact proxy: no refinement | +0.0000 ± 0.0000" in said
+    assert "| top-K proxy: γ fresh, not lagged | +0.0210 ± 0.0025* |" in said
+
+
+def test_split_is_drawn(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(credit_tables, "draw_differences", lambda *args: drawn.append(args))
+    lines = made_up()
+    for line in lines:
+        if line["row"] == ORACLE:
+            line["cosine_means"] -= 0.07
+            line["cosine_shape"] -= 0.04
+    draw_split(lines, tmp_path / "credit.png")
+    groups, _, path, what = drawn[0]
+    assert path == tmp_path / "credit.png" and "4 base models" in what
+    gains = {label: group[ORACLE].mean() for label, group in groups.items()}
+    assert gains["sides' mean weights alone"] == pytest.approx(0.03, abs=0.005)
+    assert gains["shape inside the sides alone"] == pytest.approx(0.06, abs=0.005)
+    assert gains["both: the update"] == pytest.approx(0.1, abs=0.005)
+    assert all("dapo" not in group for group in groups.values())
+    assert not any("permuted" in row for group in groups.values() for row in group)
+
+    monkeypatch.undo()
+    draw_split(made_up(), path)
+    assert path.stat().st_size > 10_000

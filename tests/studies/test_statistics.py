@@ -1,0 +1,91 @@
+"""studies/statistics.py: Student's t against closed forms, and intervals and tests by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from studies.statistics import (
+    half_width,
+    holm,
+    mean_interval,
+    p_value,
+    smallest_seen,
+    t975,
+    t_quantile,
+    t_tail,
+)
+
+# ---- Student's t ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("t", [-30.0, -1.0, 0.0, 0.5, 2.0, 40.0, 1e4])
+def test_tail_has_a_closed_form_at_1_and_2_degrees(t):
+    assert t_tail(t, 1) == pytest.approx(math.atan2(1, t) / math.pi, rel=1e-9)
+    beyond = 1 / (t**2 + 2 + abs(t) * math.sqrt(t**2 + 2))  # of |t|; without a difference
+    assert t_tail(abs(t), 2) == pytest.approx(beyond, rel=1e-9)
+
+
+def test_tail_of_many_degrees_is_the_normals():
+    normal = math.erfc(1.5 / math.sqrt(2)) / 2
+    assert t_tail(1.5, 10**6) == pytest.approx(normal, rel=1e-4)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 5, 15, 63, 1000])
+@pytest.mark.parametrize("share", [0.001, 0.2, 0.5, 0.8, 0.975, 0.9999])
+def test_quantile_leaves_its_share_below(share, degrees):
+    assert t_tail(t_quantile(share, degrees), degrees) == pytest.approx(1 - share, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "degrees, printed", [(1, 12.706), (2, 4.303), (5, 2.571), (15, 2.131), (30, 2.042)]
+)
+def test_t975_is_that_of_printed_tables(degrees, printed):
+    assert t975(degrees) == pytest.approx(printed, abs=5e-4)
+
+
+# ---- intervals -----------------------------------------------------------------------------------
+
+
+def test_half_width_by_hand():
+    # mean 3, deviation sqrt((4 + 0 + 4) / 2) = 2, three runs: 2 degrees of freedom
+    assert half_width([1, 3, 5]) == pytest.approx(4.303 * 2 / 3**0.5, rel=1e-4)
+    assert mean_interval([1, 3, 5]) == "3.000 ± 4.968"
+    assert half_width(np.full(16, 0.25)) == 0
+
+
+# ---- tests, and what they would have seen --------------------------------------------------------
+
+
+def test_p_is_5_percent_where_the_interval_ends_at_0():
+    values = np.array([0.3, -0.1, 0.4, 0.2, 0.5])
+    at_0 = values - values.mean() + half_width(values)
+    assert p_value(at_0) == pytest.approx(0.05)
+    assert p_value(-at_0) == pytest.approx(0.05)
+    assert p_value(values - values.mean()) == pytest.approx(1)
+
+
+def test_p_without_a_spread():
+    assert p_value([0.0, 0.0]) == 1
+    assert p_value([0.25, 0.25]) == 0
+
+
+def test_holm_by_hand():
+    # 4 x 0.01, 3 x 0.02 = 0.06, 2 x 0.025 = 0.05 which may not fall below 0.06, 1 x 0.9
+    corrected = holm({"c": 0.025, "a": 0.01, "d": 0.9, "b": 0.02})
+    assert corrected == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.9})
+    assert holm({"a": 0.6, "b": 0.7}) == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("level", [0.05, 0.05 / 13])
+def test_the_smallest_difference_is_found_four_times_in_five(level):
+    random = np.random.default_rng(0)
+    runs, experiments = 16, 4000
+    noise = random.normal(size=(experiments, runs))
+    # The spread that one study sees varies; over many its square is right.
+    typical = np.concatenate([np.ones(runs // 2), -np.ones(runs // 2)])
+    typical /= typical.std(ddof=1)
+    found = noise + smallest_seen(typical, level)
+    error = found.std(axis=1, ddof=1) / runs**0.5
+    seen = np.abs(found.mean(axis=1)) / error > t_quantile(1 - level / 2, runs - 1)
+    assert seen.mean() == pytest.approx(0.8, abs=0.03)
