@@ -20,7 +20,7 @@ from infra.flags import (
     WholeNumber,
     check_limits,
     flag,
-    refuse_foreign,
+    refuse_useless,
     spelled,
 )
 
@@ -108,12 +108,13 @@ def test_parser_refuses_a_wrong_flag_in_one_line(argv, message):
     assert "\n" not in str(error.value)
 
 
-def test_refuse_foreign_refuses_what_was_changed_from_its_default():
-    names = ("whole", "share")
-    refuse_foreign(Example(number=3.0), names, owner="delta")
+def test_refuse_useless_refuses_what_was_changed_to_no_effect():
+    table = [(("whole", "share"), "method", ["dapo"])]
+    refuse_useless(Example(number=3.0), table)
+    refuse_useless(Example(share=0.7, method="delta"), table)
     with pytest.raises(UserError) as error:
-        refuse_foreign(Example(share=0.7), names, owner="delta")
-    assert str(error.value).startswith("--share is delta's and does nothing with --method dapo")
+        refuse_useless(Example(share=0.7), table)
+    assert str(error.value) == "--share does nothing with --method dapo: drop one of them"
 
 
 # ---- --help ------------------------------------------------------------------------------------

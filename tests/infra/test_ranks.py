@@ -22,7 +22,8 @@ from safetensors.torch import load_file
 from torch import distributed as dist
 from toy_runs import ROOT, SMALL, contents, read_lines, train_small
 
-from ablations import VARIANTS, delta_coefficients
+from ablations import VARIANTS
+from delta import delta_coefficients
 from infra.ranks import limit_nccl, prefer_expandable_segments, start_ranks
 
 NO_EVALUATION = [*SMALL, "--eval-data", ""]
@@ -141,7 +142,7 @@ def test_a_rank_keeps_what_it_computed_only(by_ranks):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_delta_coefficients_of_rows_on_two_ranks_are_those_of_one(variant, by_ranks):
     v, advantage = two_sides(seed=4)
-    expected = delta_coefficients(v, advantage, K=2, variant=variant)
+    expected = delta_coefficients(v, advantage, K=2, pieces=VARIANTS[variant])
     for folder in by_ranks:
         ours = torch.load(folder / "results.pt")["coefficients"][variant]
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
