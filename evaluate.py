@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
-from answers.choices import choice
+from answers.extraction import choice
 from infra.architecture import refuse_length
 from infra.errors import UserError
 from infra.files import (
