@@ -32,6 +32,7 @@ from grpo import clipped_tokens, group_advantages, importance_weights
 from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.code_sandbox import prepare_sandbox
 from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop, UserError
 from infra.flags import (
@@ -68,7 +69,6 @@ from infra.progress import Progress
 from infra.ranks import end_ranks, leave, on_first_rank, start_ranks, this_device
 from infra.rows import over_ranks
 from methods import METHODS, Method
-from programs.sandbox.probe import prepare_sandbox
 from rollout import rollout
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
