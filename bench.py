@@ -30,7 +30,6 @@ mismatch   the sampler's log p against the scored one, in float32 and bfloat16; 
 padding    what the padding of unequal responses costs where caches are full, by counting
 scaling    how a step grows with responses, their length, the group size and the ranks
 kills      a run killed 20 times and continued, against one left alone (5 minutes)
-programs   programs that the sandbox runs in a second, and the worst latency, with 1 and 2 workers
 gpu        the stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is
 trl        a step of ours against one of TRL's GRPOTrainer (pip install trl==1.16.0 beside
            requirements.txt, in an environment of its own)
@@ -70,7 +69,6 @@ WHERE = {  # a bench, and the module in which its function is
     "padding": "benchmarks.padding",
     "scaling": "benchmarks.scaling",
     "kills": "benchmarks.kills",
-    "programs": "benchmarks.programs",
     "gpu": "benchmarks.gpu",
     "trl": "benchmarks.trl_step",
     "trl_delta": "benchmarks.trl_delta",

@@ -33,6 +33,7 @@ from torch import distributed as dist
 
 from answers.extraction import choice
 from infra.architecture import refuse_length
+from infra.code_sandbox import prepare_sandbox, rewards
 from infra.errors import UserError
 from infra.files import (
     append_line,
@@ -58,8 +59,6 @@ from infra.loading import check_files, load_model, locate
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
 from infra.ranks import leave, shared_by_ranks, start_ranks
 from infra.responses import check_fingerprint, missing_responses, saved_responses, unfinished
-from programs.sandbox.probe import prepare_sandbox
-from programs.verify_code import rewards
 from rollout import Sample, end_tokens, never, respond, rollout, uniforms
 from verify import reward
 

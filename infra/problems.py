@@ -18,13 +18,13 @@ from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 
 import toy
+from infra.code_sandbox import checked_tests
 from infra.errors import UserError, first_line
 from infra.hub import prepare_for_hub
 from infra.ranks import speaks
 from infra.tables import LOCAL, read_table
 from programs.problems import (
     CODE_INSTRUCTION,
-    checked_tests,
     eurus_problem,
     humaneval_problem,
     livecodebench_problem,

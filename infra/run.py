@@ -14,6 +14,7 @@ from infra import checkpoints
 from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, restore, save
+from infra.code_sandbox import prepare_sandbox
 from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop
 from infra.identity import check_places, data_hash, lock, unlock
@@ -22,7 +23,6 @@ from infra.policy import Policy
 from infra.problems import encode_prompts, load_and_count
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import over_ranks
-from programs.sandbox.probe import prepare_sandbox
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 

@@ -11,7 +11,6 @@ import time
 from dataclasses import fields, replace
 from functools import partial
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from benchmarks import (
     graders,
     logprobs,
     overhead,
-    programs,
     rollouts,
     roofline,
     scaling,
@@ -85,7 +83,7 @@ def test_gpu_without_a_gpu_is_one_line(capsys):
     assert error.startswith("bench.py gpu: torch sees no GPU") and error.count("\n") == 1
 
 
-# ---- graders and programs ------------------------------------------------------------------------
+# ---- graders -------------------------------------------------------------------------------------
 
 
 def test_soups_are_graded_and_the_slowest_shown(capsys):
@@ -116,18 +114,6 @@ def test_graders_measure_without_math_verify(monkeypatch, capsys):
     monkeypatch.setattr(graders.importlib.util, "find_spec", {"math_verify": None}.get)
     assert list(graders.installed_graders()) == ["verify.py"]
     assert "math_verify is not installed" in capsys.readouterr().out
-
-
-def test_programs_are_timed_with_each_number_of_workers(monkeypatch, capsys):
-    monkeypatch.setattr(programs, "COUNT", 2)
-    monkeypatch.setattr(programs, "print_hostile", Mock())
-    rows = programs.programs(ARGS)
-    asked = [(row["programs"], row["workers"]) for row in rows]
-    assert asked == [(name, workers) for name in programs.CASES for workers in programs.WORKERS]
-    assert all(len(row["per_second"]) == len(row["worst_ms"]) == 1 for row in rows)
-    assert all(row["per_second"][0] > 0 and row["worst_ms"][0] > 0 for row in rows)
-    assert capsys.readouterr().out.count("\n| ") == len(rows)
-    assert programs.print_hostile.called
 
 
 # ---- timing and tables ---------------------------------------------------------------------------
