@@ -69,7 +69,7 @@ from infra.ranks import end_ranks, leave, on_first_rank, start_ranks, this_devic
 from infra.rows import over_ranks
 from methods import METHODS, Method
 from programs.sandbox.probe import prepare_sandbox
-from rollout import rollout
+from rollout import Sampling, rollout
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 
@@ -143,14 +143,15 @@ def train_step(run: "Run", step: int) -> None:
     # log π_old of every token; what the method needs of the hidden states is kept on the way
     tokens = old_log_probabilities(run.policy, rollouts, plan, run.method.keep, cfg.proxy_budget_gb)
     look_for_signals(run)
-    tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
+    tokens = tokens.completed(
+        advantages,
+        problems=problems,
+        generator=torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step),
+        memory=run.state.memory,
+    )
     if cfg.importance_cap:
         check_sampled(tokens)
         tokens.importance = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)
-    tokens.current = tokens.logprob  # θ is θ_old; for methods that follow the policy
-    tokens.problems = problems
-    tokens.generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step)
-    tokens.memory = run.state.memory
 
     # ρ, the method's weight of every token; frozen over the updates, unless it follows the policy
     weights = run.method.weights(tokens, cfg)  # [N]
@@ -437,6 +438,9 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     parts, problems, rewards = [], [], []
     position = run.state.position
     sampled = Counter()  # responses by problem, over the rounds
+    sampling = Sampling(
+        cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.rollout_rows
+    )
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
         position += cfg.prompts
@@ -447,13 +451,10 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
                 [run.prompts[i] for i in chosen],
                 chosen,
                 G,
-                cfg.max_new_tokens,
-                cfg.temperature,
-                seed=cfg.seed,
-                step=step,
-                in_flight=cfg.rollout_rows,
-                stop=run.stopping,
-                sampled_before=sampled,
+                sampling,
+                step,
+                run.stopping,
+                sampled,
             )
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
@@ -495,6 +496,9 @@ def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torc
 def evaluate(run: Run) -> float:
     """avg@n on the held-out problems: the mean grade of --eval-samples responses to each."""
     cfg = run.cfg
+    sampling = Sampling(
+        cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, cfg.seed, cfg.rollout_rows
+    )
     with run.policy.plain() as lm:
         grades = sample_grades(
             lm,
@@ -502,11 +506,7 @@ def evaluate(run: Run) -> float:
             run.held_out,
             run.held_out_prompts,
             cfg.eval_samples,
-            cfg.max_new_tokens,
-            cfg.temperature,
-            cfg.eval_top_p,
-            cfg.seed,
-            cfg.rollout_rows,
+            sampling,
             run.stopping,
         )
     return float(grades.mean())

@@ -85,6 +85,21 @@ def test_segments_of_memory_expand_unless_the_environment_says_otherwise(monkeyp
     assert os.environ.get("PYTORCH_ALLOC_CONF") == wanted
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_without_the_number_of_ranks_is_refused_in_one_line(rank, tmp_path):
+    environment = {**ENV, "RANK": rank}
+    for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        environment.pop(name, None)
+    command = [sys.executable, *training(tmp_path / "run")]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 2
+    wanted = "RANK is set in the environment, but not MASTER_ADDR, MASTER_PORT, WORLD_SIZE"
+    assert wanted in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 # ---- the same numbers --------------------------------------------------------------------------
 
 
