@@ -345,7 +345,9 @@ def prepare(cfg: "Config") -> Run:
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems, dropped = load_and_count(cfg.data, *columns)
-    held_out, more_dropped = load_and_count(cfg.eval_data, *columns) if cfg.eval_data else ([], 0)
+    held_out, more_dropped = (
+        load_and_count(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else ([], 0)
+    )
     if any("tests" in each for each in problems + held_out):
         prepare_sandbox(cfg.code_sandbox)
 
