@@ -49,7 +49,7 @@ from infra.rows import over_ranks
 from infra.run import Run, open_run, running
 from infra.training_flags import TRAINING_GROUPS, training_config
 from methods import METHODS, check_weights
-from rollout import rollout
+from rollout import Sampling, rollout
 
 # ---- the loop ------------------------------------------------------------------------------------
 
@@ -105,11 +105,12 @@ def train_step(run: Run, step: int) -> None:
     # log π_old of every token, and what the method keeps of the hidden states (App. L.1)
     tokens = old_log_probabilities(run.policy, rollouts, plan, method.keep, cfg.proxy_budget_gb)
     run.look_for_signals()
-    tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
-    tokens.current = tokens.logprob  # θ is θ_old; for methods that follow the policy
-    tokens.problems = problems
-    tokens.generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step)
-    tokens.memory = run.state.memory
+    tokens = tokens.completed(
+        advantages,
+        problems=problems,
+        generator=torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step),
+        memory=run.state.memory,
+    )
 
     # ρ, the method's weight of every token: λ̄ with DelTA. Frozen over the updates (App. H),
     # unless the method follows the policy.
@@ -255,6 +256,9 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     parts, problems, rewards = [], [], []
     position = run.state.position
     sampled = Counter()  # responses by problem, over the rounds
+    sampling = Sampling(
+        cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.rollout_rows
+    )
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
         position += cfg.prompts
@@ -265,13 +269,10 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
                 [run.prompts[i] for i in chosen],
                 chosen,
                 G,
-                cfg.max_new_tokens,
-                cfg.temperature,
-                seed=cfg.seed,
-                step=step,
-                in_flight=cfg.rollout_rows,
-                stop=run.stopping,
-                sampled_before=sampled,
+                sampling,
+                step,
+                run.stopping,
+                sampled,
             )
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
@@ -305,6 +306,9 @@ def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
 def evaluate(run: Run) -> float:
     """avg@n on the held-out problems: the mean grade of --eval-samples responses to each."""
     cfg = run.cfg
+    sampling = Sampling(
+        cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, cfg.seed, cfg.rollout_rows
+    )
     with run.policy.plain() as lm:
         of_problems = sample_grades(
             lm,
@@ -312,11 +316,7 @@ def evaluate(run: Run) -> float:
             run.held_out,
             run.held_out_prompts,
             cfg.eval_samples,
-            cfg.max_new_tokens,
-            cfg.temperature,
-            cfg.eval_top_p,
-            cfg.seed,
-            cfg.rollout_rows,
+            sampling,
             run.stopping,
         )
     return float(of_problems.mean())

@@ -57,8 +57,9 @@ def measured(dtype: torch.dtype, float32_head: bool) -> dict:
         give_float32_head(sampler)
 
     jobs = [(prompt(i), numbers_of(i)) for i in range(RESPONSES)]
-    together = rollout.generate(sampler, jobs, LENGTH, [END_TOKEN])
-    alone = [rollout.generate(sampler, [job], LENGTH, [END_TOKEN])[0] for job in jobs]
+    sampling = rollout.Sampling(LENGTH)
+    together = rollout.generate(sampler, jobs, [END_TOKEN], sampling)
+    alone = [rollout.generate(sampler, [job], [END_TOKEN], sampling)[0] for job in jobs]
     same = [a.tokens == b.tokens for a, b in zip(together, alone, strict=True)]
 
     rollouts = pack(

@@ -129,7 +129,9 @@ class TaskFlags:
     problem_column: str = flag("problem", "column of the problem, in a set not known by name")
     answer_column: str = flag("answer", "column of the answer, in a set not known by name")
     prompt_template: str = flag(
-        "", "prompt with {problem} in it; default: the chat template with the instruction"
+        "",
+        "prompt with {problem} in it, \\n for a line break; "
+        "default: the chat template with the instruction",
     )
     max_prompt_tokens: AtLeastOne = flag(2048, "longer prompts are dropped, tokens")
     code_sandbox: str = flag(

@@ -116,7 +116,9 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems, dropped = load_and_count(cfg.data, *columns)
-    held_out, more_dropped = load_and_count(cfg.eval_data, *columns) if cfg.eval_data else ([], 0)
+    held_out, more_dropped = [], 0
+    if cfg.eval_data:
+        held_out, more_dropped = load_and_count(cfg.eval_data, *columns, "--eval-data")
     if any("tests" in each for each in problems + held_out):
         prepare_sandbox(cfg.code_sandbox)
 

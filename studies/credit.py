@@ -21,7 +21,7 @@ from grpo import group_advantages
 from infra.packing import Rollouts, TokenBatch, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
 from methods import METHODS, Method
-from rollout import rollout
+from rollout import Sampling, rollout
 from studies.gradients import direction
 from studies.ranking import auc, near_ties
 
@@ -82,9 +82,8 @@ def graded_rollouts(
     """`group` responses to each problem, and their rewards [B]."""
     prompts = tokenizer([each["problem"] for each in problems]).input_ids
     numbers = list(range(len(problems)))
-    rollouts = rollout(
-        lm, tokenizer, prompts, numbers, group, limit, seed=seed, in_flight=IN_FLIGHT
-    )
+    sampling = Sampling(limit, seed=seed, in_flight=IN_FLIGHT)
+    rollouts = rollout(lm, tokenizer, prompts, numbers, group, sampling)
     asked = repeated(problems, group)
     return rollouts, torch.tensor(grades(rollouts.texts, asked))
 
@@ -105,10 +104,7 @@ def packed_tokens(
 ) -> TokenBatch:
     """The tokens of `rollouts` with their log-probabilities and advantages, and what is kept."""
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
-    tokens = old_log_probabilities(Policy(lm), rollouts, plan, keep)
-    tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
-    tokens.current = tokens.logprob
-    return tokens
+    return old_log_probabilities(Policy(lm), rollouts, plan, keep).completed(advantages)
 
 
 # ---- rows ----------------------------------------------------------------------------------------

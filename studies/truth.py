@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 import toy
 from evaluate import grade
-from rollout import end_tokens, generate, uniforms
+from rollout import Sampling, end_tokens, generate, uniforms
 from studies.credit import GradedBatch, auc, batch
 from studies.tables import write_csv
 
@@ -131,7 +131,7 @@ def rewards_of_branches(
             (prompt + response[:t], partial(numbers_from, t, shared[m])) for m in range(samples)
         ]
 
-    continued = generate(lm, jobs, LIMIT, end_tokens(lm, tokenizer), in_flight=1024)
+    continued = generate(lm, jobs, end_tokens(lm, tokenizer), Sampling(LIMIT, in_flight=1024))
     whole = []
     for i, new in enumerate(continued):
         whole.append(response[: positions[i // samples]] + new.tokens)

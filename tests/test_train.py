@@ -832,6 +832,7 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
 def test_user_errors_are_said_by_the_first_rank_at_once(rank, waited, monkeypatch, capsys):
     """Another one waits for torchrun to end it, and speaks where nobody does."""
     monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
     slept = []
     monkeypatch.setattr(ranks.time, "sleep", slept.append)
     handler = signal.getsignal(signal.SIGTERM)

@@ -29,7 +29,7 @@ from infra.errors import UserError
 from infra.loading import load_model, load_policy
 from infra.packed_attention import VARLEN
 from infra.ranks import full_tensor, start_ranks
-from rollout import rollout, token_distribution, uniforms
+from rollout import Sampling, rollout, token_distribution, uniforms
 from train import clip_and_step
 
 TEMPERATURE = 0.7
@@ -155,7 +155,8 @@ def test_sampled_tokens_are_those_of_the_plain_models_distribution(
     prompts = [prompt.tolist() for prompt in PROMPTS]
     tokenizer = AutoTokenizer.from_pretrained(folder(name))
     with policies(name).plain() as lm:
-        out = rollout(lm, tokenizer, prompts, [0, 1], 4, 30, TEMPERATURE, seed=7, in_flight=5)
+        sampling = Sampling(30, TEMPERATURE, seed=7, in_flight=5)
+        out = rollout(lm, tokenizer, prompts, [0, 1], 4, sampling)
 
     plain = plain_model(folder(name))
     for i in range(8):
