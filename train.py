@@ -13,6 +13,9 @@ response tokens; evaluate.py has the paper's 30,000.
 Shapes: B responses of a step, G to each prompt, N packed response tokens, n of a micro-batch.
 """
 
+import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
+
+# isort: split
 import math
 import time
 from collections import Counter
@@ -32,6 +35,7 @@ from infra.endings import one_line_endings
 from infra.flags import flag
 from infra.log import (
     draw_curves,
+    hint_about_mean,
     hint_without_signal,
     introduce,
     log,
@@ -47,8 +51,8 @@ from infra.progress import Progress
 from infra.ranks import end_ranks, full_tensor
 from infra.rows import over_ranks
 from infra.run import Run, open_run, running
-from infra.training_flags import TRAINING_GROUPS, training_config
-from methods import METHODS, check_weights
+from infra.training_flags import TRAINING_GROUPS, check_owners, training_config
+from methods import METHODS, MethodFlags, check_weights
 from rollout import Sampling, rollout
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -116,6 +120,7 @@ def train_step(run: Run, step: int) -> None:
     # unless the method follows the policy.
     weights = method.weights(tokens, cfg)  # [N]
     check_weights(weights, tokens, cfg.method)
+    hint_about_mean(run, weights)
     tokens.kept = None  # frees the hidden states before the update
 
     of_updates = update(run, rollouts, tokens, weights, plan)  # θ_old becomes θ
@@ -129,7 +134,7 @@ def train_step(run: Run, step: int) -> None:
         "seconds": time.perf_counter() - started,
     }
     if step == 1 or step % cfg.eval_every == 0:
-        save_samples(run.folder, step, problems, rollouts, rewards, weights, run.tokenizer)
+        save_samples(run, step, problems, rollouts, rewards, advantages, weights)
     finish_step(run)
 
 
@@ -249,8 +254,8 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     """Sample and grade a rollout batch.
 
     Returns (rollouts of B responses, their B problems, rewards [B], where the stream of prompts
-    then stands). --dynamic-sampling goes on for up to 10 rounds, until enough groups have unequal
-    rewards; where they remain too few, others fill the batch. Raises Interrupted.
+    then stands). --dynamic-sampling goes on for up to 10 rounds, until enough groups have an
+    advantage. Where too few have one, others fill the batch. Raises Interrupted.
     """
     cfg, G = run.cfg, run.cfg.group_size
     parts, problems, rewards = [], [], []
@@ -278,24 +283,18 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
         rewards += training_rewards(part.texts, asked)
-        if len(mixed_groups(rewards, G)) >= cfg.prompts:
+        advantages = group_advantages(torch.tensor(rewards).float(), G)
+        mixed = advantages.view(-1, G).any(dim=1)  # [groups]
+        if mixed.sum() >= cfg.prompts:
             break
 
-    groups = list(range(len(rewards) // G))
+    groups = torch.arange(len(mixed))
     if cfg.dynamic_sampling:
-        mixed = mixed_groups(rewards, G)
-        groups.sort(key=lambda g: g not in mixed)  # mixed groups first; the sort is stable
-    index = [g * G + i for g in groups[: cfg.prompts] for i in range(G)]
+        groups = mixed.long().argsort(descending=True, stable=True)  # mixed groups first
+    index = [g * G + i for g in groups[: cfg.prompts].tolist() for i in range(G)]
     rollouts = join(parts).pick(index)
     rewards = torch.tensor([rewards[i] for i in index], device=rollouts.ids.device)
     return rollouts, [problems[i] for i in index], rewards, position
-
-
-def mixed_groups(rewards: list[float], group_size: int) -> set[int]:
-    """The numbers of the groups whose rewards differ: they alone have an advantage."""
-    groups = range(len(rewards) // group_size)
-    of_group = [rewards[g * group_size : (g + 1) * group_size] for g in groups]
-    return {g for g in groups if len(set(of_group[g])) > 1}
 
 
 def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
@@ -342,6 +341,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
     Raises UserError for flags that are unknown, out of their limits or contradict each other.
     """
+    check_owners(MethodFlags, METHODS)
     return training_config(Config, METHODS, ablations.NO_EFFECT, argv)
 
 

@@ -1,5 +1,6 @@
 """How a program ends early: in one line and with an exit code. A bug keeps its traceback."""
 
+import errno
 import signal
 import traceback
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
+from infra import interrupts
 from infra.errors import Stop, UserError
 from infra.ranks import leave
 
@@ -23,6 +25,8 @@ KNOBS = {  # the function in which GPU memory ran out -> the flag to lower
 @contextmanager
 def one_line_endings(program: str) -> Iterator[None]:
     """Turn what a user can act on into one line: 2 for wrong input, 1 for a run that failed."""
+    if signal.getsignal(signal.SIGINT) is interrupts.end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
         yield
     except UserError as error:
@@ -33,6 +37,11 @@ def one_line_endings(program: str) -> Iterator[None]:
         leave(f"{program}: stopped by Ctrl-C: the same command continues", 128 + signal.SIGINT)
     except FloatingPointError as error:  # the run diverged
         leave(f"{program}: stopped, {error}. The last checkpoint is untouched; try a lower --lr", 1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        message = f"no space left on the disk of {error.filename or 'the output folder'}"
+        leave(f"{program}: {message}: make room, then the same command continues", 1)
     except torch.OutOfMemoryError as error:
         leave(f"{program}: {out_of_memory(error)}", 1)
 

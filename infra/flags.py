@@ -28,6 +28,7 @@ TINY = 1e-12  # stands for "above 0"
 AtLeastOne = Annotated[int, Limits(1)]
 AtLeastTwo = Annotated[int, Limits(2)]
 WholeNumber = Annotated[int, Limits(0)]
+Seed = Annotated[int, Limits(0, 10**12)]  # times SEED_STRIDE it still fits in 64 bits
 NonNegative = Annotated[float, Limits(0)]
 Positive = Annotated[float, Limits(TINY)]
 Share = Annotated[float, Limits(0, 1)]
@@ -149,4 +150,4 @@ class SamplingFlags:
 
     temperature: Positive = flag(1.0, "of sampling, and in training of log-probabilities")
     max_new_tokens: AtLeastOne = flag(20480, "longest response, tokens")
-    seed: WholeNumber = flag(0, "of sampling and data order")
+    seed: Seed = flag(0, "of sampling and data order")

@@ -27,6 +27,8 @@ def first_rank_only(function: Callable[..., None]) -> Callable[..., None]:
     return on_first_rank
 
 
+LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
+
 SHOWN = (
     "reward",
     "response_length",
@@ -47,6 +49,8 @@ def log(folder: Path, metrics: dict, steps: int = 0, pace: str = "") -> None:
     """
     append_line(folder / "metrics.jsonl", metrics)
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
+    if metrics.get("mismatch", 0) > LARGE_MISMATCH:
+        gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and scoring disagree")
     if pace:
         gist.append(pace)
     of_all = f"/{steps}" if steps else ""
@@ -149,34 +153,49 @@ def hint_without_signal(run, advantages: torch.Tensor) -> None:
 
 
 @first_rank_only
+def hint_about_mean(run, weights: torch.Tensor) -> None:
+    """In the first step of a program, say so if the mean of the token weights [N] is not 1."""
+    mean = float(weights.mean())
+    if run.seconds or abs(mean - 1) < 0.01:
+        return
+    print(
+        f"hint: the token weights of --method {run.cfg.method} have mean {mean:.3g}, not 1, and so "
+        "have loss and gradient. Divide the weights by their mean, unless the method is defined "
+        "without that, as --delta-variant no_norm and no_range_map are",
+        flush=True,
+    )
+
+
+@first_rank_only
 def save_samples(
-    folder: Path,
+    run,
     step: int,
     problems: list[dict],
     rollouts: Rollouts,
     rewards: torch.Tensor,
+    advantages: torch.Tensor,
     weights: torch.Tensor,
-    tokenizer,
     count: int = 4,
 ) -> None:
     """Append `count` responses, spread over the batch, to samples.jsonl.
 
-    problems: B, of which programs' tests, often long, are left out; rewards: [B]; weights: [N],
-    shown token by token as `lambda`.
+    problems: B; the tests of programs, often long, are left out. rewards, advantages: [B].
+    weights: [N], written token by token as `lambda`.
     """
     every = max(1, len(rollouts) // count)
     for i in range(0, len(rollouts), every):
         rows = packed_rows(torch.tensor([i]), rollouts.response_length.cpu())
-        tokens = [tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
+        tokens = [run.tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
         sample = {
             "step": step,
             **{name: cell for name, cell in problems[i].items() if name != "tests"},
             "reward": float(rewards[i]),
+            "advantage": round(float(advantages[i]), 4),
             "response": rollouts.texts[i],
             "tokens": tokens,
             "lambda": [round(weight, 4) for weight in weights[rows.to(weights.device)].tolist()],
         }
-        append_line(folder / "samples.jsonl", sample)
+        append_line(run.folder / "samples.jsonl", sample)
 
 
 @first_rank_only

@@ -3,7 +3,7 @@
 A help that says "ours" marks what the paper does not state.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from infra.errors import UserError
@@ -189,6 +189,20 @@ def check_config(cfg, methods: dict, no_effect: tuple) -> None:
         raise UserError(
             f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}"
         )
+
+
+def check_owners(method_flags: type, methods: dict) -> None:
+    """Raise UserError for a flag of methods.MethodFlags that no record names: it would be silent.
+
+    A method's weights read its flags, so with another method the flag would do nothing, unseen.
+    """
+    owned = {name for method in methods.values() for name in method.flags}
+    for each in fields(method_flags):
+        if each.name not in {"method", "clip_low", "clip_high", *owned}:
+            raise UserError(
+                f"methods.py: no record names the flag {each.name}: write "
+                f'flags=("{each.name}",) in the record of the method that reads it'
+            )
 
 
 def flags_of_others(methods: dict) -> list[tuple]:
