@@ -7,7 +7,7 @@ methods can be compared under common random numbers, and no global random state 
 Nor do the number of ranks and who shares the batch, as far as arithmetic is exact. In float32 it
 nearly is: another token is drawn only where a random number falls within rounding of a step of the
 CDF. In bfloat16, as on GPUs, another batch moves log p by a hundredth, and most responses differ
-sooner or later (`bench.py mismatch`). What was drawn comes with its log p under the law it was
+sooner or later. What was drawn comes with its log p under the law it was
 drawn from, so that training can tell the sampler's law from the scored one.
 
 Departures:

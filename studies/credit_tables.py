@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from studies.comparisons import draw_differences
-from studies.credit import ROWS
 from studies.gradients import reliability
+from studies.rows import PROXIES, STATIC
 from studies.statistics import half_width, holm, p_value
 from studies.tables import table_line
 
@@ -22,24 +22,22 @@ LEVEL = 0.05
 IN_TABLES_ONLY = ("permuted", "permuted, held out", "all three")  # ends of rows' names
 
 # One thing at a time: what is changed, the row with it, the row without it.
-CONTRASTS = {
-    "row proxy: γ fresh, not lagged": ("lm_head, fresh", "lm_head, K = 1"),
-    "top-K proxy: γ fresh, not lagged": ("topk, fresh", "topk, K = 1"),
-    "exact proxy: γ fresh, not lagged": ("exact, fresh", "exact, K = 1"),
-    "row proxy: no refinement": ("lm_head, K = 0", "lm_head, K = 1"),
-    "top-K proxy: no refinement": ("topk, K = 0", "topk, K = 1"),
-    "exact proxy: no refinement": ("exact, K = 0", "exact, K = 1"),
-    "row proxy: each side of mean 1": ("lm_head, side", "lm_head, K = 1"),
-    "top-K proxy: each side of mean 1": ("topk, side", "topk, K = 1"),
-    "exact proxy: each side of mean 1": ("exact, side", "exact, K = 1"),
-    "row proxy: centroids held out": ("lm_head, held out", "lm_head, K = 1"),
-    "top-K proxy: centroids held out": ("topk, held out", "topk, K = 1"),
-    "exact proxy: centroids held out": ("exact, held out", "exact, K = 1"),
-    "lagged: top-K, not row proxy": ("topk, K = 1", "lm_head, K = 1"),
-    "lagged: exact, not row proxy": ("exact, K = 1", "lm_head, K = 1"),
-    "fresh: top-K, not row proxy": ("topk, fresh", "lm_head, fresh"),
-    "fresh: exact, not row proxy": ("exact, fresh", "lm_head, fresh"),
+CHANGES = {
+    "γ fresh, not lagged": "fresh",
+    "no refinement": "K = 0",
+    "each side of mean 1": "side",
+    "centroids held out": "held out",
 }
+CONTRASTS = {}
+for change, form in CHANGES.items():
+    for proxy, called in PROXIES.items():
+        CONTRASTS[f"{called} proxy: {change}"] = (f"{proxy}, {form}", f"{proxy}, K = 1")
+for when, form in (("lagged", "K = 1"), ("fresh", "fresh")):
+    for proxy in ("topk", "exact"):
+        CONTRASTS[f"{when}: {PROXIES[proxy]}, not row proxy"] = (
+            f"{proxy}, {form}",
+            f"lm_head, {form}",
+        )
 
 Cells = dict[str, np.ndarray]  # row -> a number for each base model
 
@@ -91,7 +89,7 @@ class Study:
         """kind: small (the mean over batches), sum, whole or truth."""
         return {
             row: np.array([self.of_base(row, base, column, kind) for base in self.bases])
-            for row in ROWS
+            for row in STATIC
         }
 
     def over_dapo(self, column: str, kind: str = "small", of: str = "cosine") -> Cells:
@@ -102,7 +100,7 @@ class Study:
         }
 
 
-def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = ROWS) -> None:
+def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = STATIC) -> None:
     """A table with a line for each of `names` that has a cell."""
     print(f"{title}\n")
     print(table_line(["row", *(column.title for column in columns)]))
