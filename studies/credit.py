@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import torch
 
 import ablations
-import toy
 import train
 from delta import Pieces, delta_coefficients, temperatures
 from evaluate import grades
@@ -46,8 +45,8 @@ class GradedBatch:
 
     rollouts: Rollouts
     tokens: TokenBatch
-    rewards: torch.Tensor  # [B] as graded, before any are flipped
-    advantages: torch.Tensor  # [B] of the flipped ones
+    rewards: torch.Tensor  # [B]
+    advantages: torch.Tensor  # [B]
     decisive: torch.Tensor  # [N] bool: which tokens decided the reward
     group: int  # G
 
@@ -59,20 +58,16 @@ def batch(
     group: int,
     seed: int,
     limit: int = 96,
-    flip: float = 0.0,
     keep: Callable | None = None,
 ) -> GradedBatch:
     """Sample and grade `group` responses to each problem of the toy, or of the code toy.
 
     limit: longest response, tokens.
-    flip: share of the rewards that are turned over before the advantages are taken, at random.
     keep: (rows, head) -> [n, ...], what is kept of the hidden states as tokens.kept, for example
         methods.row_proxy; none of them without it.
     """
     rollouts, rewards = graded_rollouts(lm, tokenizer, problems, group, seed, limit)
-    uniform = torch.rand(len(rewards), generator=torch.Generator().manual_seed(seed))
-    flipped = torch.where(uniform < flip, 1 - rewards, rewards)
-    advantages = group_advantages(flipped, group)  # [B]
+    advantages = group_advantages(rewards, group)  # [B]
 
     tokens = packed_tokens(lm, rollouts, advantages, keep)
     tokens.problems = repeated(problems, group)
@@ -228,20 +223,6 @@ def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
 
 
 # ---- the policy gradient -------------------------------------------------------------------------
-
-
-def policy_gradient(
-    lm, tokenizer, prompts: int = 256, group: int = 64, halves: int = 2
-) -> list[torch.Tensor]:
-    """Independent estimates of ∇ E[R], each [D]: Σ (R - its group's mean) ∇ log π.
-
-    halves: how many estimates, each from `group` responses to each of `prompts` problems.
-    """
-    estimates = []
-    for half in range(halves):
-        problems = toy.problems(prompts, seed=1000 + half)
-        estimates.append(gradient_estimate(lm, tokenizer, problems, group, seed=500 + half))
-    return estimates
 
 
 def gradient_estimate(

@@ -19,6 +19,7 @@ from studies.statistics import half_width, holm, p_value
 from studies.tables import table_line
 
 LEVEL = 0.05
+SIZES = {"small": "128", "sum": "added up", "whole": "as one"}  # kind of batch -> title
 IN_TABLES_ONLY = ("permuted", "permuted, held out", "all three")  # ends of rows' names
 
 # One thing at a time: what is changed, the row with it, the row without it.
@@ -60,13 +61,32 @@ def print_tables(lines: list[dict]) -> None:
     if count < 2:
         print("no interval over fewer than two base models")
         return
-    print_singled_out(study)
-    print_saturation(study)
+    print_by_side(
+        study,
+        "Decisive tokens, 128 responses: AUC (* against 0.5); share of pairs within 0.004; how "
+        "much more a decisive token weighs (* against 0)",
+        {"small": ""},
+        [("AUC", "auc", 0.5, 3), ("tied", "tied", None, 3), ("lift", "lift", 0, 3)],
+    )
+    print_by_side(
+        study,
+        "Saturation: deviation of the margins over γ in use; share of scores below 0.01 or above "
+        "0.99; at 128 responses, and all batches as one",
+        {"small": ", 128", "whole": ", all"},
+        [("sd/γ", "spread", None, 1), ("saturated", "saturated", None, 2)],
+    )
     print_directions(study)
     print_split(study)
     print_contrasts(study)
     if any(line["batch"] == "truth" for line in lines):
-        print_truth(study)
+        print_by_side(
+            study,
+            "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
+            "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
+            {"truth": ""},
+            [("AUC", "size_auc", 0.5, 3), ("rank", "size_rank", 0, 3)]
+            + [("signed", "signed_rank", 0, 3)],
+        )
 
 
 class Study:
@@ -132,36 +152,24 @@ def cell_texts(column: Column) -> dict[str, str]:
 # ---- the tables ----------------------------------------------------------------------------------
 
 
-def print_singled_out(study: Study) -> None:
-    """Decisive tokens against others."""
-    columns = []
-    for side in ("pos", "neg"):
-        columns += [
-            Column(f"AUC {side}", study.cells(f"auc_{side}"), null=0.5),
-            Column(f"tied {side}", study.cells(f"tied_{side}")),
-            Column(f"lift {side}", study.cells(f"lift_{side}"), null=0),
-        ]
-    print_table(
-        "Decisive tokens, 128 responses: AUC (* against 0.5); share of pairs within 0.004; how "
-        "much more a decisive token weighs (* against 0)",
-        columns,
-    )
+def print_by_side(
+    study: Study,
+    title: str,
+    kinds: dict[str, str],
+    columns: list[tuple[str, str, float | None, int]],
+) -> None:
+    """A table with the columns for each size of batch and each side.
 
-
-def print_saturation(study: Study) -> None:
-    """Margins over temperature, and scores next to 0 or 1."""
-    columns = []
-    for kind, size in (("small", "128"), ("whole", "all")):
+    kinds: of batches, and how the columns' titles end. columns: title, name in the CSV, null,
+    digits.
+    """
+    found = []
+    for kind, size in kinds.items():
         for side in ("pos", "neg"):
-            spread = study.cells(f"spread_{side}", kind)
-            saturated = study.cells(f"saturated_{side}", kind)
-            columns.append(Column(f"sd/γ {side}, {size}", spread, digits=1))
-            columns.append(Column(f"saturated {side}, {size}", saturated, digits=2))
-    print_table(
-        "Saturation: deviation of the margins over γ in use; share of scores below 0.01 or above "
-        "0.99; at 128 responses, and all batches as one",
-        columns,
-    )
+            for called, name, null, digits in columns:
+                cells = study.cells(f"{name}_{side}", kind)
+                found.append(Column(f"{called} {side}{size}", cells, null, digits))
+    print_table(title, found)
 
 
 def print_directions(study: Study) -> None:
@@ -206,7 +214,7 @@ def halves_of_estimate(study: Study) -> list[float]:
 def print_split(study: Study) -> None:
     """What the two parts of an update do to its cosine."""
     columns = []
-    for kind, size in (("small", "128"), ("sum", "added up"), ("whole", "as one")):
+    for kind, size in SIZES.items():
         for part in ("means", "shape"):
             cells = study.over_dapo(f"cosine_{part}", kind)
             columns.append(Column(f"{part}, {size}", cells, null=0, digits=4))
@@ -221,7 +229,7 @@ def print_split(study: Study) -> None:
 def print_contrasts(study: Study) -> None:
     """One thing at a time: what it does to the cosine with the policy gradient."""
     columns = []
-    for kind, size in (("small", "128"), ("sum", "added up"), ("whole", "as one")):
+    for kind, size in SIZES.items():
         cells = study.cells("cosine", kind)
         differences = {label: cells[a] - cells[b] for label, (a, b) in CONTRASTS.items()}
         columns.append(Column(size, differences, null=0, digits=4))
@@ -229,22 +237,6 @@ def print_contrasts(study: Study) -> None:
         "One thing at a time: difference of cosines with the policy gradient (* against 0)",
         columns,
         CONTRASTS,
-    )
-
-
-def print_truth(study: Study) -> None:
-    """Weights against the true advantages of tokens."""
-    columns = []
-    for side in ("pos", "neg"):
-        columns += [
-            Column(f"AUC {side}", study.cells(f"size_auc_{side}", "truth"), null=0.5),
-            Column(f"rank {side}", study.cells(f"size_rank_{side}", "truth"), null=0),
-            Column(f"signed {side}", study.cells(f"signed_rank_{side}", "truth"), null=0),
-        ]
-    print_table(
-        "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
-        "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
-        columns,
     )
 
 
