@@ -1,11 +1,13 @@
 """The causal study: does token credit decide what a method earns, and where does it land?
 
-    row     a way to weigh tokens: a line of ROWS in rows.py, flags of train.py in the simplest case
-    place   a task, its base model, and the first seed of each study there: a line of SETTINGS in
-            runs.py. No seed serves two studies
+    row     a way to weigh tokens: a line of STATIC in rows.py, flags of train.py in the simplest
+            case: "K = 2": Row("--K 2")
+    place   a task, its base model, and the first counted seed of each study there: a line of
+            SETTINGS in runs.py: "k16": Setting(k=16, noise=0.05, seeds={"confirm": 21})
     study   a function NAME(args) in training.py: `pilot` picks each row's learning rate on seeds
-            that do not count, `complete` runs the counted jobs, `print_differences` tests the rows
-            against each other. A line in bench.py's WHERE makes it `python bench.py NAME`
+            that do not count, `completed` runs the rows at every place whose seeds name the study,
+            and `print_differences` tests them. A line in bench.py's WHERE makes it
+            `python bench.py NAME`
     run     two runs at a time; each is a line of results/NAME.csv as soon as it has ended
     resume  the same command: a run that the file holds is not run again, and one whose row or place
             has changed since is refused

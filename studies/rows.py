@@ -1,4 +1,7 @@
-"""The rows of the studies, which are ways to weigh tokens; a new one is a line in MAIN.
+"""The rows of the studies, which are ways to weigh tokens.
+
+`methods` runs all of MAIN and SECONDARY. Another row is a line in STATIC, another proxy one in
+PROXIES: the study of credit weighs by all of STATIC, and a study of training may name any row.
 
 The oracles know which tokens decided (`toy.decisive`). The advantage Q - V of studies/truth.py
 would be the better truth, but takes thousands of continuations of every response, and a run samples
@@ -35,7 +38,7 @@ class Row:
         return f"`{self.flags}`{', permuted' if self.permuted else ''}"
 
 
-# ---- rows of the studies of training -------------------------------------------------------------
+# ---- rows of `methods` ---------------------------------------------------------------------------
 
 ORACLE = "oracle"
 IN_RANGE = "oracle in range"  # of the coefficients: λ_min and λ_max
