@@ -139,7 +139,7 @@ def hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ROWS)
 def test_known_sets_become_prompts_and_tests(name, hub, capsys):
     problems = load_problems(name)
-    assert hub == [(SOURCES[name].hub, SOURCES[name].options)]
+    assert hub == [(SOURCES[name].hub, {"revision": None, **SOURCES[name].options})]
     assert [len(each["tests"]) for each in problems] == TESTS[name]
     for each, program in zip(problems, RIGHT[name], strict=True):
         assert each["problem"] and "answer" not in each
