@@ -128,9 +128,9 @@ def run_row(job: Job) -> list[dict]:
     with tempfile.TemporaryDirectory() as folder:
         further = f"{setting.flags} --lr {job.rate} --seed {job.seed} --output-dir".split()
         method, cfg = configured(ROWS[job.row], [*further, folder])
+        cfg.model = str(setting.base())  # the presets above are those of --model toy
         with (
             patch.object(ablations, "configured", return_value=method),
-            patch.object(train, "model_folder", return_value=setting.base()),
             patch.object(train, "training_rewards", rewards),
             patch.object(train, "report"),  # curves that nobody looks at
             contextlib.redirect_stdout(io.StringIO()),
