@@ -31,8 +31,9 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
-from answers.choices import choice
+from answers.extraction import choice
 from infra.architecture import refuse_length
+from infra.code_sandbox import prepare_sandbox, rewards
 from infra.errors import UserError
 from infra.files import (
     append_line,
@@ -58,9 +59,7 @@ from infra.loading import check_files, load_model, locate
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
 from infra.ranks import leave, shared_by_ranks, start_ranks
 from infra.responses import check_fingerprint, missing_responses, saved_responses, unfinished
-from programs.sandbox.probe import prepare_sandbox
-from programs.verify_code import rewards
-from rollout import Sample, end_tokens, never, respond, rollout, uniforms
+from rollout import Sample, Sampling, end_tokens, never, respond, rollout, uniforms
 from verify import reward
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -153,33 +152,16 @@ def sample_grades(
     problems: list[dict],
     prompts: list[list[int]],
     samples: int,
-    max_new_tokens: int,
-    temperature: float,
-    top_p: float,
-    seed: int,
-    in_flight: int,
+    sampling: Sampling,
     stop: Callable[[], bool] = never,
 ) -> np.ndarray:
     """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
 
-    prompts: token ids of the P problems; in_flight: responses sampled at a time at most. All
-    ranks call it together. Every call draws the same random numbers, those of step 0, so that two
-    evaluations differ by the model alone. Raises Interrupted once stop() is true on a rank.
+    prompts: token ids of the P problems. All ranks call it together. Every call draws the same
+    random numbers, those of step 0, so that two evaluations differ by the model alone. Raises
+    Interrupted once stop() is true on a rank.
     """
-    rollouts = rollout(
-        lm,
-        tokenizer,
-        prompts,
-        range(len(problems)),
-        samples,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        step=0,
-        in_flight=in_flight,
-        stop=stop,
-    )
+    rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
     asked = [problem for problem in problems for _ in range(samples)]
     return np.array(grades(rollouts.texts, asked)).reshape(len(problems), samples)  # [P, n]
 
@@ -278,16 +260,14 @@ def sample_benchmarks(
         if finished % tenth == 0 or finished == len(jobs):
             print(f"rank {rank} has {finished} of its {len(jobs)} responses", flush=True)
 
-    respond(
-        lm,
-        tokenizer,
-        jobs,
+    sampling = Sampling(
         config.max_new_tokens,
         config.temperature,
         config.top_p,
+        config.seed,
         config.rollout_rows,
-        done=save,
     )
+    respond(lm, tokenizer, jobs, sampling, done=save)
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:

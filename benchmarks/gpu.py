@@ -45,12 +45,12 @@ HEADER = """\
 
 
 def gpu(args) -> list[dict]:
-    """Print the table of RESULTS.md. Raises UserError where there is no GPU."""
+    """The stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is.
+
+    Raises UserError where there is none.
+    """
     if not torch.cuda.is_available():
-        raise UserError(
-            "torch sees no GPU here: run it where there is one "
-            "(python bench.py memory plans without)"
-        )
+        raise UserError("torch sees no GPU here: run it where there is one")
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")
     print(HEADER)

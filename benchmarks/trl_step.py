@@ -206,7 +206,10 @@ SIDES = {"ours": ours, "TRL": theirs}
 
 
 def trl(args) -> dict:
-    """Print rounds of STEPS steps each, ours and theirs in turn, for each mix of lengths."""
+    """A step of ours against one of TRL's GRPOTrainer (trl==1.16.0, in an environment of its own).
+
+    Rounds of STEPS steps each, ours and theirs in turn, for each mix of lengths.
+    """
     print(
         f"| lengths | | seconds a step, median (min to max) of {args.repetitions} rounds "
         "| reward, first and last step | ours / TRL |\n|---|---|---|---|---|"

@@ -329,7 +329,7 @@ def old_log_probabilities(
         rows = packed_rows(index, length)
         logprob[rows] = out.logprob
         entropy[rows] = out.entropy
-        progress.add(len(rows))
+        progress.update(len(rows))
         if keep is None:
             continue
         values = keep(out._replace(hidden=out.hidden.float()), head)

@@ -12,7 +12,7 @@ import json
 import pickle
 import zlib
 
-from infra.errors import UserError
+from . import ProgramsError
 
 CODE_INSTRUCTION = (
     "Please reason step by step, and put your final Python program, imports included, in one "
@@ -138,46 +138,46 @@ class TextUnpickler(pickle.Unpickler):
 
 
 def checked_tests(tests, where: str) -> list[dict]:
-    """The tests of a cell, a list or its JSON text. Raises UserError where one is no test."""
+    """The tests of a cell, a list or its JSON text. Raises ProgramsError where one is no test."""
     if isinstance(tests, str):
         try:
             tests = json.loads(tests)
         except ValueError as error:
-            raise UserError(f"{where} is no JSON ({error})") from error
+            raise ProgramsError(f"{where} is no JSON ({error})") from error
     if tests is None:
         return []
     if not isinstance(tests, list):
-        raise UserError(f"{where} holds a {type(tests).__name__}: write a list of tests")
+        raise ProgramsError(f"{where} holds a {type(tests).__name__}: write a list of tests")
     for number, test in enumerate(tests, start=1):
         check_test(test, f"{where}, test {number},")
     return tests
 
 
 def check_test(test, where: str) -> None:
-    """Raise UserError for a test with a key too many or too few, or a value of another kind."""
+    """Raise ProgramsError for a test with a key too many or too few, or a value of another kind."""
     if not isinstance(test, dict):
-        raise UserError(f"{where} is no dictionary")
+        raise ProgramsError(f"{where} is no dictionary")
     kind = next((key for key in KEYS if key in test), None)
     if kind is None:
-        raise UserError(f"{where} has none of the keys {', '.join(KEYS)}")
+        raise ProgramsError(f"{where} has none of the keys {', '.join(KEYS)}")
     needed, allowed = KEYS[kind]
     if needed - test.keys():
-        raise UserError(f"{where} lacks {', '.join(sorted(needed - test.keys()))}")
+        raise ProgramsError(f"{where} lacks {', '.join(sorted(needed - test.keys()))}")
     if test.keys() - needed - allowed:
         unknown = ", ".join(sorted(test.keys() - needed - allowed))
-        raise UserError(f"{where} has {unknown}, which a test with {kind} has not")
+        raise ProgramsError(f"{where} has {unknown}, which a test with {kind} has not")
     for key in test:
         if key in TEXTS and not isinstance(test[key], str):
-            raise UserError(f"{where} has a {key} that is no text")
+            raise ProgramsError(f"{where} has a {key} that is no text")
         if key in LISTS and not isinstance(test[key], list):
-            raise UserError(f"{where} has {key} that is no list")
+            raise ProgramsError(f"{where} has {key} that is no list")
     if flaw(test):
-        raise UserError(f"{where} {flaw(test)}")
+        raise ProgramsError(f"{where} {flaw(test)}")
     if kind == "script":
         try:
             compile(test["script"], "script", "exec")
         except (SyntaxError, ValueError) as error:
-            raise UserError(f"{where} has a script that is no Python ({error})") from error
+            raise ProgramsError(f"{where} has a script that is no Python ({error})") from error
 
 
 def flaw(test: dict) -> str:

@@ -38,11 +38,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from itertools import groupby
 
-from programs.sandbox import client, values
-from programs.sandbox.client import Limits, Outcome, SandboxBroken, Server
+from .sandbox import client, values
+from .sandbox.client import Limits, Outcome, SandboxBroken, Server
 
 TOLERANCE = 1e-6
-FAULT = 3  # exit code of a script that failed by itself, as programs/sandbox/program.py gives it
+FAULT = 3  # sandbox/program.py ends so where a script fails, whatever program it were to judge
 SCRIPT = 5  # a script may take as many times the CPU time of a call: it makes hundreds
 
 
@@ -59,9 +59,8 @@ def rewards(
     for response, each in zip(responses, tests, strict=True):
         asked[extract_program(response), id(each)] = each
     programs = [program for program, _ in asked]
-    results = client.shared().map(
-        reward_of_program, programs, asked.values(), [limits] * len(asked)
-    )
+    sandbox = client.shared()  # the processes of this run, started at the first call
+    results = sandbox.map(reward_of_program, programs, asked.values(), [limits] * len(asked))
     known = dict(zip(asked, results, strict=True))
     return [known[extract_program(r), id(t)] for r, t in zip(responses, tests, strict=True)]
 
@@ -186,6 +185,7 @@ def run_on_inputs(
     """A run of the program for each input."""
     for test in tests:
         room = max(limits.output_bytes, 2 * len(test["output"].encode()))
+        # "prelude": with the usual imports done, as on the sites that these problems are from.
         job = {"kind": "run", "text": program, "input": test["input"], "prelude": True}
         outcome = run_job(sandbox, job, replace(limits, output_bytes=room))
         check_end(outcome, limits)
@@ -203,6 +203,7 @@ def run_calls(
     job = {"kind": "calls", "text": program, "calls": calls, "prelude": True}
     outcome = run_job(sandbox, job, replace(limits, output_bytes=room))
 
+    # A program that ends early leaves calls without a reply: see below.
     for test, reply in zip(tests, outcome.replies, strict=False):
         value = read_reply(reply)
         golds = [test["expected"], *test.get("or", [])]
@@ -267,7 +268,7 @@ def run_job(sandbox: client.Sandbox, job: dict, limits: Limits) -> Outcome:
     def run(server: Server) -> Outcome:
         return server.start(job, limits).outcome()
 
-    return twice(sandbox, run)
+    return on_live_server(sandbox, run)
 
 
 def run_pair(
@@ -288,10 +289,10 @@ def run_pair(
         of_script = questions.outcome()
         return of_script, answers.cancel()
 
-    return twice(sandbox, run)
+    return on_live_server(sandbox, run)
 
 
-def twice(sandbox: client.Sandbox, run):
+def on_live_server(sandbox: client.Sandbox, run):
     """run(server), and once more on a new server if its supervisor was killed.
 
     Somebody short of memory may have done that. A program that has it done twice has failed, if the

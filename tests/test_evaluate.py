@@ -37,7 +37,7 @@ from evaluate import (
 from infra.errors import UserError
 from infra.identity import data_hash
 from infra.responses import missing_responses
-from rollout import generate, never
+from rollout import Sampling, generate, never
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = toy.problems(6, seed=9)  # of bench.jsonl
@@ -99,8 +99,10 @@ def test_summary_of_one_problem_has_no_standard_error():
 def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
     asked = {}
 
-    def rollout(lm, tokenizer, prompts, problem_ids, group_size, **options):
-        asked.update(options, problem_ids=list(problem_ids), group_size=group_size)
+    def rollout(lm, tokenizer, prompts, problem_ids, group_size, sampling, **options):
+        asked.update(
+            options, problem_ids=list(problem_ids), group_size=group_size, sampling=sampling
+        )
         return SimpleNamespace(texts=["a", "b", "a", "b", "b", "b"])
 
     def grade(response, problem):
@@ -109,18 +111,13 @@ def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
     monkeypatch.setattr(evaluate, "rollout", rollout)
     monkeypatch.setattr(evaluate, "grade", grade)
     problems = [{"answer": "a"}, {"answer": "b"}]
-    grades = sample_grades(None, None, problems, [[1], [2]], 3, 48, 0.5, 0.7, seed=4, in_flight=5)
+    grades = sample_grades(None, None, problems, [[1], [2]], 3, Sampling(48, 0.5, 0.7, 4, 5))
 
     assert grades.tolist() == [[1, 0, 1], [1, 1, 1]]
     assert asked == {
         "problem_ids": [0, 1],
         "group_size": 3,
-        "max_new_tokens": 48,
-        "temperature": 0.5,
-        "top_p": 0.7,
-        "seed": 4,
-        "step": 0,
-        "in_flight": 5,
+        "sampling": Sampling(48, 0.5, 0.7, 4, 5),
         "stop": never,
     }
 

@@ -17,14 +17,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from infra.errors import UserError
-from programs.sandbox.messages import receive, send
+from .. import ProgramsError
+from .messages import receive, send
 
 SERVER = Path(__file__).resolve().parent / "server.py"
 GRACE = 30.0  # seconds over its wall clock limit in which a supervisor has to answer
 
 
-class SandboxBroken(UserError):
+class SandboxBroken(ProgramsError):
     """The sandbox cannot be started, or broke: the run has to stop."""
 
 

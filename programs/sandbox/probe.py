@@ -6,10 +6,9 @@ import socket
 import tempfile
 from pathlib import Path
 
-from infra.errors import UserError
-from infra.ranks import speaks
-from programs.sandbox import client
-from programs.sandbox.client import Limits, Sandbox, SandboxBroken
+from .. import ProgramsError
+from . import client
+from .client import Limits, Sandbox, SandboxBroken
 
 # What is said of a protection, and what the probing program does to find out that it is missing.
 ATTEMPTS = {
@@ -56,24 +55,23 @@ def protections(sandbox: Sandbox) -> dict[str, bool]:
             raise SandboxBroken("the sandbox for programs cannot run a program") from error
 
 
-def prepare_sandbox(mode: str) -> None:
-    """Start this process's sandbox, and print what protects it from programs.
+def start_sandbox(mode: str) -> list[str]:
+    """Start this process's sandbox; lines that tell what protects the machine from programs.
 
-    mode: `auto`, or `strict`, which takes no less than all of it. Raises UserError.
+    mode: `auto`, or `strict`, which takes no less than all of it. Raises ProgramsError.
     """
     sandbox = client.shared()
     held = protections(sandbox)
     missing = [name for name, holds in held.items() if not holds]
     reasons = [f"{name}: {why}" for name, why in sandbox.walls.items() if why is not True]
     if missing and mode == "strict":
-        raise UserError(
+        raise ProgramsError(
             f"--code-sandbox strict: this machine lacks {', '.join(missing)} "
             f"({'; '.join(reasons)}): allow user namespaces here, or run without strict"
         )
-    if not speaks():
-        return
     there = ", ".join(name for name, holds in held.items() if holds)
     workers = f"{sandbox.workers} at a time" if sandbox.workers > 1 else "one at a time"
-    print(f"programs   run {workers}, with limits of time and memory, and {there}", flush=True)
+    lines = [f"programs   run {workers}, with limits of time and memory, and {there}"]
     if missing:
-        print(f"           missing: {', '.join(missing)} ({'; '.join(reasons)})", flush=True)
+        lines.append(f"           missing: {', '.join(missing)} ({'; '.join(reasons)})")
+    return lines

@@ -140,7 +140,8 @@ def main() -> None:
     head = patch.object(policy, "product", float32_product)
     short = patch.object(rollout, "CHUNK", 2)
     with fused, head, short, patch.object(rollout, "InverseCDF", Draw), model.live:
-        rollout.generate(model.lm, jobs, new, [END], in_flight=rows, cache_tokens=cache_tokens)
+        sampling = rollout.Sampling(new, in_flight=rows, cache_tokens=cache_tokens)
+        rollout.generate(model.lm, jobs, [END], sampling)
     print(json.dumps({"peak": model.live.peak, "left": model.live.now}))
 
 

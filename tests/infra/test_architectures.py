@@ -7,6 +7,7 @@ time; each of REFUSED ends training in one true line. Sliding windows are of 8 t
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,10 +27,10 @@ from infra.architecture import most_tokens, refuse_length
 from infra.checkpoints import RunState
 from infra.errors import UserError
 from infra.loading import load_model, load_policy
-from infra.optimise import clip_and_step
 from infra.packed_attention import VARLEN
 from infra.ranks import full_tensor, start_ranks
-from rollout import rollout, token_distribution, uniforms
+from rollout import Sampling, rollout, token_distribution, uniforms
+from train import clip_and_step
 
 TEMPERATURE = 0.7
 PROMPTS = [random_ids(5), random_ids(11, seed=1)]
@@ -154,7 +155,8 @@ def test_sampled_tokens_are_those_of_the_plain_models_distribution(
     prompts = [prompt.tolist() for prompt in PROMPTS]
     tokenizer = AutoTokenizer.from_pretrained(folder(name))
     with policies(name).plain() as lm:
-        out = rollout(lm, tokenizer, prompts, [0, 1], 4, 30, TEMPERATURE, seed=7, in_flight=5)
+        sampling = Sampling(30, TEMPERATURE, seed=7, in_flight=5)
+        out = rollout(lm, tokenizer, prompts, [0, 1], 4, sampling)
 
     plain = plain_model(folder(name))
     for i in range(8):
@@ -181,7 +183,12 @@ def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
     for _ in range(10):
         logprob = packed(policy).logprob.mean()
         (-logprob).backward()
-        assert clip_and_step(policy, optimizer, 1.0, RunState()) > 0
+        assert (
+            clip_and_step(
+                SimpleNamespace(policy=policy, optimizer=optimizer, state=RunState()), 1.0
+            )
+            > 0
+        )
         logprobs.append(float(logprob.detach()))
 
     assert logprobs[-1] > logprobs[0] + 0.3

@@ -21,8 +21,16 @@ from safetensors.torch import load_file
 from torch import distributed as dist
 from toy_runs import SMALL, contents, read_lines, train_small
 
-from ablations import VARIANTS, delta_coefficients
-from infra.ranks import limit_nccl, prefer_expandable_segments, start_ranks
+from ablations import VARIANTS
+from delta import delta_coefficients
+from infra.errors import UserError
+from infra.ranks import (
+    check_environment,
+    leave,
+    limit_nccl,
+    prefer_expandable_segments,
+    start_ranks,
+)
 
 NO_EVALUATION = [*SMALL, "--eval-data", ""]
 
@@ -56,6 +64,24 @@ def test_segments_of_memory_expand_unless_the_environment_says_otherwise(monkeyp
     default = None if given == "PYTORCH_CUDA_ALLOC_CONF" else "expandable_segments:True"
     wanted = "max_split_size_mb:512" if given == "PYTORCH_ALLOC_CONF" else default
     assert os.environ.get("PYTORCH_ALLOC_CONF") == wanted
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_without_the_number_of_ranks_is_refused_at_once(rank, monkeypatch, capsys):
+    for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", rank)
+    wanted = "RANK is set in the environment, but not MASTER_ADDR, MASTER_PORT, WORLD_SIZE"
+    with pytest.raises(UserError, match=wanted) as refused:
+        check_environment()
+
+    monkeypatch.setattr(time, "sleep", None)  # without other ranks nobody is waited for
+    with pytest.raises(SystemExit):
+        leave(f"train.py: {refused.value}", 2)
+    assert wanted in capsys.readouterr().err
+
+    monkeypatch.delenv("RANK")
+    check_environment()
 
 
 # ---- the same numbers --------------------------------------------------------------------------
@@ -114,7 +140,7 @@ def test_a_rank_keeps_what_it_computed_only(by_ranks):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_delta_coefficients_of_rows_on_two_ranks_are_those_of_one(variant, by_ranks):
     v, advantage = two_sides(seed=4)
-    expected = delta_coefficients(v, advantage, K=2, variant=variant)
+    expected = delta_coefficients(v, advantage, K=2, pieces=VARIANTS[variant])
     for folder in by_ranks:
         ours = torch.load(folder / "results.pt")["coefficients"][variant]
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)

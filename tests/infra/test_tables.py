@@ -44,6 +44,10 @@ REFUSED = {
     "bad.json": (b'[{"problem": ', "{path} is no JSON"),
     "dict.json": (GOOD, "{path} is no array"),
     "entry.json": (b"[" + GOOD + b", 7]", "{path}, entry 2, is no dictionary"),
+    "twice.csv": (
+        b"problem,answer,answer\n1,2,3\n",
+        "{path}, line 1, repeats the column answer: rename one",
+    ),
     "wide.csv": (b"problem,answer\n1,2\n1,2,3\n", "{path}, line 3, has more cells"),
     "nul.jsonl": (GOOD + b"\0\0\0\n", "{path}, line 2, has a NUL byte"),
     "escaped_nul.jsonl": (
@@ -56,8 +60,8 @@ REFUSED = {
     ),
     "deep.jsonl": (GOOD + b"[" * 100_000 + b"\n", "{path}, line 2, is no JSON"),
     "deep_cell.json": (
-        b'[{"problem": "1", "answer": "2", "more": ' + b"[" * 5000 + b"]" * 5000 + b"}]",
-        "{path}",  # by the parser or after it, as Python's limits are
+        b'[{"problem": "1", "answer": "2", "more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]",
+        "{path} is no JSON",
     ),
     "exponent.jsonl": (b'{"problem": "1", "answer": 1e' + b"9" * 30 + b"}", "line 1, is no JSON"),
     "deep.json": (b"[" * 100_000, "{path} is no JSON"),
@@ -249,8 +253,14 @@ def test_without_a_network_the_error_comes_within_three_seconds(no_network, tmp_
 
     started = time.monotonic()
     flags = [*SMALL, "--output-dir", tmp_path / "run", "--data"]
-    assert "cannot load no/such" in refusal(train.main, [*flags, "no/such"], capsys)
+    said = refusal(train.main, [*flags, "no/such"], capsys)
+    assert "cannot load no/such, the value or default of --data (" in said
     assert time.monotonic() - started < 1
+
+    (tmp_path / "a.jsonl").write_bytes(GOOD)
+    flags = ["--model", toy.base_folder(5, 0.2, 1), "--output-dir", tmp_path / "run", "--data"]
+    said = refusal(train.main, [*flags, tmp_path / "a.jsonl"], capsys)
+    assert "cannot load aime25, the value or default of --eval-data (" in said
 
 
 @pytest.fixture

@@ -15,10 +15,13 @@ import toy
 import train
 from infra import problems as problems_module
 from infra import ranks
+from infra.code_sandbox import rewards
 from infra.errors import UserError
 from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
+from programs import verify_code
 from programs.problems import CODE_INSTRUCTION, KEYS, unpacked
-from programs.verify_code import RUNNERS, SandboxBroken, run_tests
+from programs.sandbox.client import SandboxBroken
+from programs.verify_code import RUNNERS, run_tests
 
 # ---- the known sets ------------------------------------------------------------------------------
 
@@ -299,12 +302,16 @@ def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
     with pytest.raises(UserError, match="broke"):
         ranks.shared_by_ranks([0, 1, 2, 3], list)
 
-    def broken(items):
+    def broken(responses, tests):
         raise SandboxBroken("here")
 
+    def graded(items):
+        return rewards(["x"] * len(items), [[]] * len(items))
+
+    monkeypatch.setattr(verify_code, "rewards", broken)
     as_rank_one_of_three(monkeypatch, [[0, 30], None, [20]])
-    with pytest.raises(SandboxBroken, match="here"):
-        ranks.shared_by_ranks([0, 1, 2, 3], broken)
+    with pytest.raises(UserError, match="here"):
+        ranks.shared_by_ranks([0, 1, 2, 3], graded)
 
 
 # ---- whole runs ----------------------------------------------------------------------------------

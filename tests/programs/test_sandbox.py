@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 from hostile_programs import MARK, hostile
 
-from infra.errors import UserError
+from programs import ProgramsError
 from programs.sandbox import client, probe
 from programs.sandbox.client import Limits, Sandbox, SandboxBroken
 from programs.verify_code import SCRIPT, Result, rewards, run_tests
@@ -394,17 +394,16 @@ def test_no_walls_no_programs():
 # ---- what holds here -----------------------------------------------------------------------------
 
 
-def test_the_probe_finds_what_is_missing(whole, namespaces_alone, capsys, monkeypatch):
+def test_the_probe_finds_what_is_missing(whole, namespaces_alone, monkeypatch):
     if whole.walls == {"namespaces": True, "filter": True}:
         assert all(probe.protections(whole).values())
     held = probe.protections(namespaces_alone)
     assert [name for name, holds in held.items() if not holds] == ["no process of its own"]
 
     monkeypatch.setattr(client, "SHARED", [namespaces_alone])
-    with pytest.raises(UserError, match="lacks no process of its own .filter: switched off"):
-        probe.prepare_sandbox("strict")
-    probe.prepare_sandbox("auto")
-    printed = capsys.readouterr().out
+    with pytest.raises(ProgramsError, match="lacks no process of its own .filter: switched off"):
+        probe.start_sandbox("strict")
+    printed = "\n".join(probe.start_sandbox("auto"))
     assert "programs   run one at a time" in printed and "no network" in printed
     assert "missing: no process of its own (filter: switched off)" in printed
 

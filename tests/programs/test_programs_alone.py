@@ -1,0 +1,42 @@
+"""programs/ can be copied into another project, under any name, and used as its README says."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import ROOT
+
+FOLDER = Path(ROOT) / "programs"
+
+
+def imported_names(path: Path) -> set[str]:
+    """The first words of all absolute imports in a file."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def test_only_the_standard_library_and_the_folder_itself_are_imported():
+    beside = {path.stem for path in (FOLDER / "sandbox").glob("*.py")}  # as server.py imports them
+    for path in FOLDER.rglob("*.py"):
+        assert imported_names(path) <= sys.stdlib_module_names | beside, path
+
+
+def test_a_copy_under_another_name_runs_the_example_of_its_readme(tmp_path):
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(FOLDER, tmp_path / "judge", ignore=ignored)
+    example = re.search(r"```python\n(.*?)^```$", (FOLDER / "README.md").read_text(), re.S | re.M)[
+        1
+    ]
+    promised = re.findall(r"^# (.*)$", example, re.MULTILINE)
+    command = [sys.executable, "-c", example.replace("from programs.", "from judge.")]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.stdout.splitlines() == promised, run.stderr
+    assert len(promised) == 2
