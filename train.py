@@ -27,7 +27,6 @@ import methods
 import toy
 from ablations import AblationFlags
 from delta import delta_coefficients
-from evaluate import grades, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights
 from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
@@ -47,7 +46,8 @@ from infra.flags import (
     flag,
     refuse_changed,
 )
-from infra.identity import check_places, data_hash, lock, unlock
+from infra.folder import check_places, lock, unlock
+from infra.grading import graded_once, grades, sample_grades
 from infra.loading import check_files, load_policy, locate
 from infra.log import (
     draw_curves,
@@ -303,7 +303,7 @@ class Run:
     """All that a run holds."""
 
     cfg: "Config"
-    id: str  # rank 0's; see infra/identity.py
+    id: str  # rank 0's; see infra/folder.py
     method: Method
     folder: Path
     rank: int
@@ -359,14 +359,13 @@ def prepare(cfg: "Config") -> Run:
     refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
 
     on_first_rank(lock, Path(cfg.output_dir))  # the flags have been checked by now
-    hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
-    run_id = on_first_rank(open_run, cfg, hashes)
-    parameters = sum(p.numel() for p in policy.parameters())
-    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
-    on_first_rank(check_disk, Path(cfg.output_dir), needed)
     optimizer = torch.optim.AdamW(  # of others `fused` cannot do with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
+    run_id = open_run(cfg, folder, {"training": problems, "evaluation": held_out}, optimizer)
+    parameters = sum(p.numel() for p in policy.parameters())
+    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
+    on_first_rank(check_disk, Path(cfg.output_dir), needed)
     state = restore(cfg, policy, optimizer)
     on_first_rank(begin_writing, cfg, state)
 
@@ -458,7 +457,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
-        rewards += training_rewards(part.texts, asked)
+        rewards += graded_once(training_rewards, part.texts, asked)
 
         groups = [rewards[i : i + G] for i in range(0, len(rewards), G)]
         mixed = [len(set(group)) > 1 for group in groups]
@@ -475,7 +474,10 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
 
 
 def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
-    """R of each response: its grade. Another reward for training goes here; evaluation stays."""
+    """R of each response: its grade. Another reward for training goes here; evaluation stays.
+
+    One rank calls it for a response, so that a reward need not be the same twice.
+    """
     return grades(responses, problems)
 
 

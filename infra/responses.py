@@ -1,32 +1,29 @@
-"""The responses of an evaluation on disk: appended as they come, and known by a fingerprint.
+"""The responses of an evaluation: sampled, and appended to a file of each rank as they come.
 
-A benchmark has a folder with a file of responses for each rank, and fingerprint.json: all that its
-responses depend on. P problems, n samples each.
+A benchmark has a folder in the output, with run.json (infra/folder.py) and responses-RANK.jsonl.
+Shapes: P problems, n samples each.
 """
 
-import json
+import math
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from infra.errors import UserError
-from infra.files import read_json, read_lines, write_aside
-from infra.identity import differences
+from infra.files import append_line, read_lines, write_lines
+from infra.ranks import rank_and_world
+from rollout import Sample, end_tokens, respond, uniforms
+
+STEP = 0  # of the random numbers: an evaluation has no steps
 
 
-def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
-    """(problem, sample) -> response, from the files of all ranks of all runs in `folder`."""
+def saved_responses(folder: Path) -> dict[tuple[int, int], dict]:
+    """(problem, sample) -> row, from the files of all ranks of all runs in `folder`."""
     saved = {}
     for path in sorted(folder.glob("responses-*.jsonl")):
         for row in read_lines(path, problem=int, sample=int, response=str):
-            saved[row["problem"], row["sample"]] = row["response"]
+            saved[row["problem"], row["sample"]] = row
     return saved
-
-
-def unfinished(saved: dict[tuple[int, int], str], count: int, samples: int) -> list[int]:
-    """Which of `count` problems lack some of their `samples` responses."""
-    wanted = range(samples)
-    return [i for i in range(count) if any((i, sample) not in saved for sample in wanted)]
 
 
 @dataclass(frozen=True)
@@ -61,38 +58,53 @@ def missing_responses(
     return sorted(wanted, key=attrgetter("sample"))
 
 
-def check_fingerprint(folder: Path, wanted: dict, regrade: bool, rank: int) -> None:
-    """Keep `wanted` in a benchmark's folder, or hold it against what is there.
+def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
+    """Sample this rank's missing responses to all benchmarks, and append each to its file.
 
-    With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError
-    where the responses in the folder are not those of this model, these problems and flags.
+    encoded: the prompts of each benchmark, token ids, by its name; config: an evaluate.Config.
+
+    All benchmarks go through one call of the sampler, so that the ranks wait for one long response
+    at the end, and not for one of each benchmark.
     """
-    path = folder / "fingerprint.json"
-    if not path.exists():
-        if list(folder.glob("responses-*.jsonl")):
-            raise UserError(
-                f"{folder} holds responses without a fingerprint.json, of an unknown model: "
-                "choose another --output-dir"
-            )
-        if rank == 0 and not regrade:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_aside(path, json.dumps(wanted, indent=1) + "\n")
-        return
+    rank, world = rank_and_world()
+    files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
+    for path in files.values():
+        if path.exists():
+            # A kill may have left half a line, and the next response must not be glued to it.
+            write_lines(path, read_lines(path))
 
-    known = read_json(path, flags=dict, model=dict, problems=str)
-    changed = []
-    if known["problems"] != wanted["problems"]:
-        changed.append("other problems")
-    if not regrade:
-        files = sorted(known["model"].keys() | wanted["model"].keys())
-        changed += [
-            f"another {file} of the model"
-            for file in files
-            if known["model"].get(file) != wanted["model"].get(file)
-        ]
-        changed += differences(known["flags"], wanted["flags"])
-    if changed:
-        raise UserError(
-            f"{folder} holds responses of another evaluation ({'; '.join(changed)}): "
-            "choose another --output-dir"
+    wanted = missing_responses(encoded, config.samples, folder, rank, world)
+    jobs = []
+    for each in wanted:
+        numbers = partial(
+            uniforms, config.seed, STEP, each.problem, each.sample, config.max_new_tokens
         )
+        jobs.append((each.prompt, numbers))
+    ends = end_tokens(lm, tokenizer)
+    between_lines = math.ceil(len(jobs) / 10)  # responses: ten lines of progress
+    finished = 0
+
+    def save(i: int, sample: Sample) -> None:
+        nonlocal finished
+        row = {
+            "problem": wanted[i].problem,
+            "sample": wanted[i].sample,
+            "response": tokenizer.decode(sample.tokens, skip_special_tokens=True),
+            "tokens": len(sample.tokens),
+            "truncated": sample.tokens[-1] not in ends,
+        }
+        append_line(files[wanted[i].benchmark], row)
+        finished += 1
+        if finished % between_lines == 0 or finished == len(jobs):
+            print(f"rank {rank} has {finished} of its {len(jobs)} responses", flush=True)
+
+    respond(
+        lm,
+        tokenizer,
+        jobs,
+        config.max_new_tokens,
+        config.temperature,
+        config.top_p,
+        config.rollout_rows,
+        done=save,
+    )
