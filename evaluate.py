@@ -23,15 +23,13 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from torch import distributed as dist
 
 from infra.agreement import computation_dtype
-from infra.architecture import refuse_length
 from infra.errors import Stop, UserError
-from infra.files import check_kinds, damaged, read_json, write_aside, write_lines
+from infra.files import write_aside, write_lines
 from infra.flags import (
     AtLeastOne,
     Parser,
@@ -43,12 +41,19 @@ from infra.flags import (
     flag,
     spelled,
 )
-from infra.folder import RUN_FILE, claim, data_hash, fingerprint, lock, read_run, unlock
+from infra.folder import data_hash, fingerprint, lock, unlock
 from infra.grading import graded_once, grades
 from infra.loading import check_files, load_model, locate
-from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_and_count
+from infra.problems import TOY_SETS
 from infra.ranks import end_ranks, leave, on_first_rank, start_ranks
-from infra.responses import sample_missing, saved_responses
+from infra.responses import (
+    claim_benchmarks,
+    encode_benchmarks,
+    load_benchmarks,
+    sample_missing,
+    saved_responses,
+)
+from infra.scores import common_benchmarks, read_scores
 from programs.sandbox.probe import prepare_sandbox
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -139,14 +144,6 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
 # ---- an evaluation -------------------------------------------------------------------------------
 
 
-class Benchmark(NamedTuple):
-    """What is asked."""
-
-    problems: list[dict]  # all P of them
-    asked: list[dict]  # the first --limit ones
-    dropped: int  # problems that the set holds beside them: empty, unanswered or repeated
-
-
 def output_folder(config: Config) -> Path:
     """--output-dir, else <model>-evaluation beside the model's folder, or of a hub id's name.
 
@@ -164,69 +161,6 @@ def output_folder(config: Config) -> Path:
     if model.is_dir():
         return model.resolve().with_name(model.resolve().name + "-evaluation")
     return Path("evaluation") / model.name
-
-
-def load_benchmarks(config: Config) -> dict[str, Benchmark]:
-    """Each of --benchmarks, by the name of its folder in the output.
-
-    A set that is known by name has that name; of any other the name alone says little (two files
-    may be called test.jsonl), so a hash of its problems follows. Raises UserError for none.
-    """
-    benchmarks = {}
-    for name in config.benchmarks.split(","):
-        name = name.strip()
-        if not name:
-            continue
-        columns = (config.problem_column, config.answer_column)
-        problems, dropped = load_and_count(name, *columns)
-        folder = name
-        if folder not in (*SOURCES, *TOY_SETS):
-            folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
-        asked = problems[: config.limit or None]
-        benchmarks[folder] = Benchmark(problems, asked, dropped)
-    if not benchmarks:
-        raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
-    return benchmarks
-
-
-def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool) -> None:
-    """Check that what is in `folder`, if anything is, is of this evaluation; the first rank's job.
-
-    With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError.
-    """
-    if (folder / "scores.json").exists() and not list(folder.glob(f"*/{RUN_FILE}")):
-        raise UserError(
-            f"{folder} holds a scores.json of something else (no {RUN_FILE} beside its responses): "
-            "choose another --output-dir"
-        )
-    for name, now in fingerprints.items():
-        if regrade:
-            known = read_run(folder / name)
-            if known is None:
-                raise UserError(
-                    f"{folder / name} holds no responses of an evaluation (no {RUN_FILE}): "
-                    "run without --regrade"
-                )
-            now = {**known, "data": now["data"]}
-        claim(folder / name, now, ("responses-*.jsonl", "wrong.jsonl"), {})
-
-
-def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config: Config) -> dict:
-    """The prompts of each benchmark, token ids, by its name.
-
-    Raises UserError if one is longer than --max-prompt-tokens, or with its response longer than
-    the model's positions.
-    """
-    encoded = {}
-    for name, benchmark in benchmarks.items():
-        kept, prompts = encode_prompts(
-            benchmark.asked, tokenizer, config.max_prompt_tokens, config.prompt_template
-        )
-        if len(kept) < len(benchmark.asked):
-            raise UserError(f"{name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
-        refuse_length(lm.config, prompts, config.max_new_tokens)
-        encoded[name] = prompts
-    return encoded
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
@@ -379,48 +313,6 @@ def paired_bootstrap(
     means = difference[drawn].mean(axis=1)  # [resamples]
     low, high = np.quantile(means, [0.025, 0.975])
     return float(difference.mean()), float(low), float(high), float((means <= 0).mean())
-
-
-def read_scores(folder: str) -> dict:
-    """What `run` wrote to an output folder. Raises UserError if it is not there, or damaged."""
-    path = Path(folder) / "scores.json"
-    if not path.exists():
-        raise UserError(
-            f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first"
-        )
-    scores = read_json(path, benchmarks=dict, samples=int)
-    for name, result in scores["benchmarks"].items():
-        where = f"{path}, {name},"
-        check_kinds(result, where, problems=int, repetitions=list, by_problem=list)
-        check_accuracies(result["repetitions"], scores["samples"], f"{where} repetitions")
-        check_accuracies(result["by_problem"], result["problems"], f"{where} by_problem")
-    return scores
-
-
-def check_accuracies(values: list, count: int, where: str) -> None:
-    """Raise UserError where a list of scores.json is not `count` numbers from 0 to 1."""
-    if len(values) != count or count < 1:
-        raise UserError(damaged(where, f"{len(values)} values for {count}"))
-    for value in values:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and 0 <= value <= 1):  # false for a NaN, too
-            raise UserError(damaged(where, f"{value} is no accuracy"))
-
-
-def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:
-    """The benchmarks in both scores; `first` and `second` name their folders in a UserError."""
-    names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
-    if not names:
-        raise UserError(f"{first} and {second} have no benchmark in common")
-    for name in names:
-        here = one["benchmarks"][name]["problems"]
-        there = two["benchmarks"][name]["problems"]
-        if here != there:
-            raise UserError(
-                f"{name} has {here} problems in {first} and {there} in {second}: "
-                "evaluate both on the same set"
-            )
-    return names
 
 
 def whole_repetitions(scores: dict, names: list[str]) -> list[float]:

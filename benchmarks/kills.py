@@ -121,15 +121,14 @@ def kill(folder: Path, in_start: bool, seconds: float) -> str:
 
 def half_written(folder: Path) -> list[Path]:
     """What a write or an export leaves that a kill has cut off."""
-    return [*folder.rglob("*.tmp"), *folder.rglob("*.old")]
+    return [*folder.rglob("writing-*"), *folder.rglob("*-before")]
 
 
 def content(path: Path):
     """What must be equal: rows without wall-clock times, and files of a model byte for byte."""
     if path.is_dir():
-        files = {each.name: each.read_bytes() for each in path.iterdir()}
-        files.pop("exported-by.json")  # the id of the run
-        return files
+        files = [each for each in path.iterdir() if "-of-" not in each.name]  # the run's mark
+        return {each.name: each.read_bytes() for each in files}
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row in rows:
         row.pop("seconds", None)

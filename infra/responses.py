@@ -1,4 +1,4 @@
-"""The responses of an evaluation: sampled, and appended to a file of each rank as they come.
+"""Benchmarks and the responses to them: sampled, and appended to a file of each rank as they come.
 
 A benchmark has a folder in the output, with run.json (infra/folder.py) and responses-RANK.jsonl.
 Shapes: P problems, n samples each.
@@ -9,12 +9,94 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
+from infra.architecture import refuse_length
+from infra.errors import UserError
 from infra.files import append_line, read_lines, write_lines
+from infra.folder import RUN_FILE, claim, data_hash, read_run
+from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_and_count
 from infra.ranks import rank_and_world
 from rollout import Sample, end_tokens, respond, uniforms
 
 STEP = 0  # of the random numbers: an evaluation has no steps
+
+
+# ---- what is asked -------------------------------------------------------------------------------
+
+
+class Benchmark(NamedTuple):
+    """What is asked."""
+
+    problems: list[dict]  # all P of them
+    asked: list[dict]  # the first --limit ones
+    dropped: int  # problems that the set holds beside them: empty, unanswered or repeated
+
+
+def load_benchmarks(config) -> dict[str, Benchmark]:
+    """Each of --benchmarks of an evaluate.Config, by the name of its folder in the output.
+
+    A set that is known by name has that name; of any other the name alone says little (two files
+    may be called test.jsonl), so a hash of its problems follows. Raises UserError for none.
+    """
+    benchmarks = {}
+    for name in config.benchmarks.split(","):
+        name = name.strip()
+        if not name:
+            continue
+        columns = (config.problem_column, config.answer_column)
+        problems, dropped = load_and_count(name, *columns)
+        folder = name
+        if folder not in (*SOURCES, *TOY_SETS):
+            folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
+        asked = problems[: config.limit or None]
+        benchmarks[folder] = Benchmark(problems, asked, dropped)
+    if not benchmarks:
+        raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
+    return benchmarks
+
+
+def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool) -> None:
+    """Check that what is in `folder`, if anything is, is of this evaluation; the first rank's job.
+
+    With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError.
+    """
+    if (folder / "scores.json").exists() and not list(folder.glob(f"*/{RUN_FILE}")):
+        raise UserError(
+            f"{folder} holds a scores.json of something else (no {RUN_FILE} beside its responses): "
+            "choose another --output-dir"
+        )
+    for name, now in fingerprints.items():
+        if regrade:
+            known = read_run(folder / name)
+            if known is None:
+                raise UserError(
+                    f"{folder / name} holds no responses of an evaluation (no {RUN_FILE}): "
+                    "run without --regrade"
+                )
+            now = {**known, "data": now["data"]}
+        claim(folder / name, now, ("responses-*.jsonl", "wrong.jsonl"), {})
+
+
+def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -> dict:
+    """The prompts of each benchmark, token ids, by its name.
+
+    Raises UserError if one is longer than --max-prompt-tokens, or with its response longer than
+    the model's positions.
+    """
+    encoded = {}
+    for name, benchmark in benchmarks.items():
+        kept, prompts = encode_prompts(
+            benchmark.asked, tokenizer, config.max_prompt_tokens, config.prompt_template
+        )
+        if len(kept) < len(benchmark.asked):
+            raise UserError(f"{name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+        refuse_length(lm.config, prompts, config.max_new_tokens)
+        encoded[name] = prompts
+    return encoded
+
+
+# ---- what is answered ----------------------------------------------------------------------------
 
 
 def saved_responses(folder: Path) -> dict[tuple[int, int], dict]:

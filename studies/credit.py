@@ -16,8 +16,8 @@ import ablations
 import toy
 import train
 from delta import Pieces, delta_coefficients, temperatures
-from evaluate import grades
 from grpo import group_advantages
+from infra.grading import grades
 from infra.packing import Rollouts, TokenBatch, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
 from methods import METHODS, Method

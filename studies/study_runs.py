@@ -24,7 +24,7 @@ import torch
 
 import toy
 import train
-from evaluate import grades
+from infra.grading import grades
 from infra.packing import TokenBatch
 from methods import METHODS, Method
 from studies.credit import decisive

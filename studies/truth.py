@@ -25,7 +25,7 @@ import torch
 from tqdm import tqdm
 
 import toy
-from evaluate import grade
+from infra.grading import grade
 from rollout import end_tokens, generate, uniforms
 from studies.credit import GradedBatch, auc, batch
 from studies.tables import write_csv

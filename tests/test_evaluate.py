@@ -22,7 +22,6 @@ from toy_runs import SMALL, contents, read_lines, refusal
 import evaluate
 import toy
 from evaluate import (
-    Benchmark,
     grade_benchmark,
     mann_whitney,
     paired_bootstrap,
@@ -34,7 +33,7 @@ from infra import grading, responses
 from infra.errors import UserError
 from infra.folder import data_hash
 from infra.grading import grade, graded_once, grades, sample_grades
-from infra.responses import missing_responses, saved_responses
+from infra.responses import Benchmark, missing_responses, saved_responses
 from rollout import generate, never
 
 ROOT = Path(__file__).parent.parent
