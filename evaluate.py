@@ -41,7 +41,7 @@ from infra.flags import (
     flag,
     spelled,
 )
-from infra.folder import data_hash, fingerprint, lock, unlock
+from infra.folder import fingerprint, lock, unlock
 from infra.grading import graded_once, grades
 from infra.loading import check_files, load_model, locate
 from infra.problems import TOY_SETS
@@ -222,7 +222,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
     of_model = fingerprint(settings, {}, model)
     fingerprints = {}
     for name, benchmark in benchmarks.items():
-        fingerprints[name] = of_model | {"data": {name: data_hash(benchmark.problems)}}
+        fingerprints[name] = of_model | fingerprint({}, {name: benchmark.problems}, None)
     on_first_rank(lock, folder)
     on_first_rank(claim_benchmarks, folder, fingerprints, config.regrade)
 

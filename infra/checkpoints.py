@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from infra.errors import Stop, UserError
 from infra.files import read_lines, write_aside, write_lines, writing
+from infra.flags import MemoryFlags, RunFlags
 from infra.folder import (
     MODELS,
     claim,
@@ -45,23 +46,8 @@ from infra.ranks import on_first_rank, rank_and_world
 WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", *MODELS)
 
 # Flags in which a continued run may differ from its beginning.
-MAY_CHANGE = {
-    "steps",
-    "eval_every",
-    "save_every",
-    "output_dir",
-    "resume",
-    "rollout_rows",
-    "micro_batch_tokens",
-    "recompute",
-    "packing",
-    "compile",
-    "proxy_budget_gb",
-    "dry_run",
-    "world_size",
-    "gpu_gb",
-    "code_sandbox",
-}
+MAY_CHANGE = {each.name for group in (RunFlags, MemoryFlags) for each in fields(group)}
+MAY_CHANGE |= {"eval_every", "code_sandbox"}
 
 
 @dataclass

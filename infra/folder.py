@@ -96,39 +96,20 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def fingerprint(settings: dict, data: dict[str, list[dict]], model: Path | None) -> dict:
-    """What makes a run or an evaluation the one that it is. All ranks call.
+    """What makes a run or an evaluation the one that it is, a flat dictionary. All ranks call.
 
-    settings: flags, and what else has a value that a message can show.
+    settings: flags, and what else matters.
     data: the problems of each set, by its name.
     model: the folder of the model; weights, config and tokenizer count by their bytes.
     """
-    names = []
+    found = dict(settings)
+    for name, problems in data.items():
+        found[f"{name} problems"] = data_hash(problems)
     if model is not None:
         names = sorted(path.name for path in model.iterdir() if path.suffix in MODEL_FILES)
-    return {
-        "settings": settings,
-        "data": {name: data_hash(problems) for name, problems in data.items()},
-        "model": file_hashes(model, names) if names else {},
-    }
-
-
-def differences(known: dict, now: dict, defaults: dict) -> list[str]:
-    """In words, where the fingerprint `now` is not the `known` one.
-
-    defaults: of settings that may be newer than the known one, what they were then.
-    """
-    changed = []
-    for name, value in now["settings"].items():
-        before = known["settings"].get(name, defaults.get(name))
-        if before != value:
-            changed.append(f"{name} {before} there, {value} here")
-    for name, value in now["data"].items():
-        if known["data"].get(name) != value:
-            changed.append(f"other {name} problems")
-    for name in sorted(known["model"].keys() | now["model"].keys()):
-        if known["model"].get(name) != now["model"].get(name):
-            changed.append(f"another {name} of the model")
-    return changed
+        for name, value in file_hashes(model, names).items():
+            found[f"{name} of the model"] = value
+    return found
 
 
 def read_run(folder: Path) -> dict | None:
@@ -136,7 +117,7 @@ def read_run(folder: Path) -> dict | None:
     path = folder / RUN_FILE
     if not path.exists():
         return None
-    return read_json(path, id=str, settings=dict, data=dict, model=dict)
+    return read_json(path, id=str, fingerprint=dict)
 
 
 def write_run(folder: Path, known: dict) -> None:
@@ -146,9 +127,10 @@ def write_run(folder: Path, known: dict) -> None:
 def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> dict:
     """The run.json of `folder`, with the run's id; of a folder without one it is written.
 
-    now: the run's fingerprint; defaults: see `differences`.
-    names: patterns of what it will write. Raises UserError where the folder has such files and no
-    run.json, or belongs to another run.
+    now: the run's fingerprint.
+    names: patterns of what it will write.
+    defaults: of settings that may be newer than the run in the folder, what they were then.
+    Raises UserError where the folder belongs to another run, or has such files and no run.json.
     """
     known = read_run(folder)
     if known is None:
@@ -158,11 +140,16 @@ def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> di
                 f"{folder} holds {', '.join(found)} of something else (no {RUN_FILE}): "
                 "choose another --output-dir"
             )
-        known = {"id": uuid.uuid4().hex[:12], **now}
+        known = {"id": uuid.uuid4().hex[:12], "fingerprint": now}
         folder.mkdir(parents=True, exist_ok=True)
         write_run(folder, known)
 
-    changed = differences(known, now, defaults)
+    before = {name: defaults[name] for name in now if name in defaults} | known["fingerprint"]
+    changed = [
+        f"{name} {before.get(name)} there, {now.get(name)} here"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
     if changed:
         raise UserError(
             f"{folder} holds another run or evaluation ({'; '.join(changed)}): "

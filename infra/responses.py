@@ -74,7 +74,8 @@ def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool)
                     f"{folder / name} holds no responses of an evaluation (no {RUN_FILE}): "
                     "run without --regrade"
                 )
-            now = {**known, "data": now["data"]}
+            problems = f"{name} problems"
+            now = known["fingerprint"] | {problems: now[problems]}
         claim(folder / name, now, ("responses-*.jsonl", "wrong.jsonl"), {})
 
 

@@ -430,7 +430,7 @@ def other_model(saved, tmp_path):
         (["--max-new-tokens", "40"], "--max-new-tokens 48 there, 40 here"),
         (["--seed", "1"], "--seed 0 there, 1 here"),
         (["--prompt-template", "{problem}"], "--prompt-template  there, {problem} here"),
-        ("model", "another model.safetensors of the model"),
+        ("model", "model.safetensors of the model"),
     ],
 )
 def test_responses_of_another_evaluation_are_not_graded(
@@ -453,9 +453,7 @@ def test_responses_to_other_problems_are_not_graded(more, saved, tmp_path, monke
     evaluate.main(flags(saved, tmp_path))
     other = toy.problems(6, seed=8)
     sets["aime24"] = Benchmark(other, other, 0)
-    assert "(other aime24 problems)" in refusal(
-        evaluate.main, flags(saved, tmp_path, *more), capsys
-    )
+    assert "(aime24 problems " in refusal(evaluate.main, flags(saved, tmp_path, *more), capsys)
 
 
 @pytest.mark.parametrize("more", [[], ["--regrade"]])
@@ -487,9 +485,9 @@ def test_garbage_among_the_responses_is_named(damage, message, saved, tmp_path, 
 def test_a_run_file_of_other_types_is_named(saved, tmp_path, capsys):
     path = tmp_path / BENCH / "run.json"
     path.parent.mkdir()
-    path.write_text('{"id": "x", "settings": 1, "model": {}, "data": {}}')
+    path.write_text('{"id": "x", "fingerprint": 1}')
     said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
-    assert f"{path} is damaged (settings is of type int" in said
+    assert f"{path} is damaged (fingerprint is of type int" in said
 
 
 def test_two_benchmarks_of_one_stem_have_two_folders(saved, tmp_path):
@@ -631,7 +629,7 @@ def test_a_touched_model_is_the_same_and_another_tokenizer_another(saved, tmp_pa
         before = path.read_bytes()
         path.write_bytes(before + b"\n")
         said = refusal(evaluate.main, flags(saved, tmp_path / "out", "--model", model), capsys)
-        assert f"another {name} of the model" in said
+        assert f"({name} of the model " in said
         path.write_bytes(before)
 
 

@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 from toy_runs import (
+    PROBLEMS,
     ROOT,
     SMALL,
     contents,
@@ -29,6 +30,7 @@ from infra import folder as folders
 from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
 from infra.errors import Stop, UserError
 from infra.folder import file_hash, mark, mark_file, read_run, scratch
+from infra.problems import load_problems
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +185,9 @@ def reopen(folder, *flags):
     """open_run as the command of the finished run does, with more flags."""
     command = [*SMALL, "--steps", "2", "--output-dir", str(folder), *flags]
     optimizer = torch.optim.AdamW([torch.zeros(1)])
-    return open_run(train.parse_config(command), toy.base_folder(), {}, optimizer)
+    problems = load_problems(PROBLEMS)
+    data = {"training": problems, "evaluation": problems}
+    return open_run(train.parse_config(command), toy.base_folder(), data, optimizer)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +297,7 @@ def test_a_run_stopped_before_its_first_update_goes_on_as_if_nothing_had_been(ru
 def test_open_run_takes_a_flag_that_is_newer_than_the_run_at_its_default(two_steps):
     path = two_steps / "run.json"
     written = json.loads(path.read_text())
-    del written["settings"]["overlong_buffer"]
+    del written["fingerprint"]["overlong_buffer"]
     path.write_text(json.dumps(written))
     reopen(two_steps)
     with pytest.raises(UserError, match="overlong_buffer 0 there, 30 here"):

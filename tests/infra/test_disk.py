@@ -1,6 +1,7 @@
 """infra/disk.py: what a run writes is known before it starts, and a full disk is refused then."""
 
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,8 @@ from toy_runs import small_config, train_small
 import train
 from infra import disk
 from infra.disk import GB, checkpoint_bytes, run_bytes
+from infra.errors import Stop
+from infra.files import append_line, write_aside
 
 P = 8_190_735_360  # Qwen3-8B
 
@@ -59,3 +62,17 @@ def test_what_a_run_holds_already_is_no_longer_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: SimpleNamespace(free=missing))
     assert shutil.disk_usage is disk.shutil.disk_usage
     train.check_disk(tmp_path / "run", run_bytes(102_528, 4, cfg))
+
+
+def test_a_line_that_the_disk_cannot_hold_is_one_message():
+    wanted = "/dev/full could not be written .*No space left on device.*make room"
+    with pytest.raises(Stop, match=wanted) as stopped:
+        append_line(Path("/dev/full"), {"step": 1})
+    assert stopped.value.code == 1
+
+
+def test_a_file_that_cannot_be_replaced_is_one_message_and_leaves_nothing(tmp_path):
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(Stop, match="config.json could not be written"):
+        write_aside(tmp_path / "config.json", "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
