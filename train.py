@@ -28,11 +28,11 @@ from transformers.utils import logging as hf_logging
 
 import ablations
 from ablations import AblationFlags
-from evaluate import grades, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export, save
 from infra.endings import one_line_endings
 from infra.flags import flag
+from infra.grading import graded_once, grades, sample_grades
 from infra.log import (
     draw_curves,
     hint_about_mean,
@@ -282,7 +282,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
-        rewards += training_rewards(part.texts, asked)
+        rewards += graded_once(training_rewards, part.texts, asked)
         advantages = group_advantages(torch.tensor(rewards).float(), G)
         mixed = advantages.view(-1, G).any(dim=1)  # [groups]
         if mixed.sum() >= cfg.prompts:
@@ -298,7 +298,10 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
 
 
 def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
-    """R of each response: its grade. Another reward for training goes here; evaluation stays."""
+    """R of each response: its grade. Another reward for training goes here; evaluation stays.
+
+    One rank calls it for a response, so that a reward need not be the same twice.
+    """
     return grades(responses, problems)
 
 

@@ -17,7 +17,7 @@ from infra.checkpoints import RunState, begin_writing, restore, save
 from infra.code_sandbox import prepare_sandbox
 from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop
-from infra.identity import check_places, data_hash, lock, unlock
+from infra.folder import check_places, lock, unlock
 from infra.loading import check_files, load_policy, locate
 from infra.policy import Policy
 from infra.problems import encode_prompts, load_and_count
@@ -133,14 +133,14 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
 
     on_first_rank(lock, Path(cfg.output_dir))  # from here on something is written
-    hashes = {"training": data_hash(problems), "evaluation": data_hash(held_out)}
-    run_id = on_first_rank(checkpoints.open_run, cfg, hashes)
-    parameters = sum(p.numel() for p in policy.parameters())
-    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
-    on_first_rank(check_disk, Path(cfg.output_dir), needed)
     optimizer = torch.optim.AdamW(  # other optimisers lack `fused` for sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
+    sets = {"training": problems, "evaluation": held_out}
+    run_id = checkpoints.open_run(cfg, folder, sets, optimizer)
+    parameters = sum(p.numel() for p in policy.parameters())
+    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
+    on_first_rank(check_disk, Path(cfg.output_dir), needed)
     state = restore(cfg, policy, optimizer)
     on_first_rank(begin_writing, cfg, state)
 

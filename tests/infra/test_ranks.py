@@ -24,6 +24,7 @@ from toy_runs import SMALL, contents, read_lines, train_small
 from ablations import VARIANTS
 from delta import delta_coefficients
 from infra.errors import UserError
+from infra.folder import read_run
 from infra.ranks import (
     check_environment,
     leave,
@@ -261,7 +262,8 @@ def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
     torchrun's report has no room for who did not fail, and ends with the message.
     """
     folder = shutil.copytree(six_steps, tmp_path / "copy")
-    (folder / "model" / "exported-by.json").unlink()
+    (mark,) = (folder / "model").glob("model-of-*.json")
+    mark.unlink()
     before = contents(folder)
     done = finished(torchrun(2, *training(folder, "--steps", "7")), code=1)
     said = "holds a model that this run did not write"
@@ -296,17 +298,18 @@ def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
     tmp_path, six_steps, capsys
 ):
     folder = shutil.copytree(six_steps, tmp_path / "copy")
-    (folder / "checkpoint-000008.tmp").mkdir()  # cut off while it was written
+    cut_off = folder / f"writing-{read_run(folder)['id']}"
+    cut_off.mkdir()
     shards = (folder / "checkpoint-000006").glob("*.distcp")
     shard = max(shards, key=lambda path: path.stat().st_size)
     shard.write_bytes(shard.read_bytes()[:1000])  # renamed, then damaged
 
     alone = train_small(folder, "--eval-data", "", steps=6)
     said = capsys.readouterr().out
-    assert "checkpoint-000008.tmp: it was cut off" in said
+    assert f"{cut_off}: it was cut off" in said
     assert "checkpoint-000006: it is damaged" in said
     assert "after step 4" in said
-    assert not (folder / "checkpoint-000008.tmp").exists()
+    assert not cut_off.exists()
     assert_close(alone, metrics(six_steps))
 
 

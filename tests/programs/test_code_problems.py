@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from toy_runs import read_lines, refusal, train_small
 
-import evaluate
 import toy
 import train
+from infra import grading, ranks
 from infra import problems as problems_module
-from infra import ranks
 from infra.code_sandbox import rewards
 from infra.errors import UserError
 from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
@@ -328,7 +327,7 @@ def programs_for_the_toy(tmp_path):
 
 def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys, monkeypatch):
     """Responses are replaced before they are graded: every other one is right."""
-    grades = evaluate.grades
+    grades = grading.grades
 
     def half_right(responses, problems):
         texts = [f"```\nprint({7 + i % 2})\n```" for i in range(len(responses))]

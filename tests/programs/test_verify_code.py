@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-import evaluate
+from infra import grading
 from programs import verify_code
 from programs.sandbox.client import Limits, SandboxBroken
 from programs.sandbox.values import Other, dumps, loads, loads_reply
@@ -280,7 +280,7 @@ def test_grades_take_each_problem_in_its_own_way():
         {"answer": "B", "choice": True},
         {"answer": "3"},
     ]
-    assert evaluate.grades(responses, problems) == [1.0, 1.0, 1.0, 0.0]
+    assert grading.grades(responses, problems) == [1.0, 1.0, 1.0, 0.0]
 
 
 def test_limits_reach_the_program():
