@@ -44,7 +44,7 @@ def test_a_run_that_the_disk_cannot_hold_is_refused_before_its_first_step(
 ):
     cfg = small_config(tmp_path / "run", steps=2)
     needed = run_bytes(102_528, 4, cfg)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: SimpleNamespace(free=needed - 9000))
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: SimpleNamespace(free=needed - 1000))
     with pytest.raises(SystemExit) as stopped:
         train_small(tmp_path / "run", "--eval-data", "", steps=2)
     assert stopped.value.code == 2
