@@ -54,7 +54,7 @@ from infra.flags import (
     spelled,
 )
 from infra.identity import data_hash, lock, model_fingerprint, unlock
-from infra.loading import check_files, load_model, locate
+from infra.loading import load_model, locate
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_problems
 from infra.ranks import leave, shared_by_ranks, start_ranks
 from infra.responses import check_fingerprint, missing_responses, saved_responses, unfinished
@@ -381,8 +381,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
 
     files = {}
     if not config.regrade:
-        model, *parts = locate(config.model)
-        check_files(config.model, model, *parts)  # before any data is fetched
+        model, _, _ = locate(config.model)  # before any data is fetched
         files = model_fingerprint(model)
     benchmarks = load_benchmarks(config)
     if rank == 0 and any("tests" in each for every in benchmarks.values() for each in every):

@@ -48,7 +48,7 @@ from infra.flags import (
     refuse_changed,
 )
 from infra.identity import check_places, data_hash, lock, unlock
-from infra.loading import check_files, load_policy, locate
+from infra.loading import load_policy, locate
 from infra.log import (
     draw_curves,
     hint_without_signal,
@@ -339,8 +339,7 @@ class Run:
 def prepare(cfg: "Config") -> Run:
     """Load data and model, open the output folder, continue from a checkpoint. Raises UserError."""
     rank, world = start_ranks()
-    folder, *parts = locate(model_folder(cfg))
-    check_files(cfg.model, folder, *parts)  # a wrong --model is said before any data is fetched
+    folder, _, _ = locate(model_folder(cfg))  # a wrong --model is said before data is fetched
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems, dropped = load_and_count(cfg.data, *columns)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.timing import alternate, peak_memory, spread
-from infra.policy import Head, token_logprobs
+from infra.head import Head, token_logprobs
 from studies.tables import table_line
 
 VOCABULARY = 151936

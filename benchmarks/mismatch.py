@@ -13,9 +13,10 @@ import torch
 
 import rollout
 from benchmarks.scripted import END_TOKEN, random_model
+from infra.head import give_float32_head
 from infra.log import mismatch as distance
 from infra.packing import pack
-from infra.policy import Policy, give_float32_head
+from infra.policy import Policy
 from infra.ranks import this_device
 from rollout import uniforms
 from studies.tables import table_line

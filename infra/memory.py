@@ -46,8 +46,9 @@ import toy
 from infra.architecture import count_parameters, decoder_layers
 from infra.cache import cache_bytes, cache_room, mlp_width, working_bytes
 from infra.disk import checkpoint_bytes, run_bytes
+from infra.head import LOGIT_BLOCK_GPU
 from infra.loading import locate
-from infra.policy import LOGIT_BLOCK_GPU, SHARE_FOR_KEPT
+from infra.policy import SHARE_FOR_KEPT
 
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation

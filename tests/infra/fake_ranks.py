@@ -17,11 +17,11 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
-from infra import policy as policy_module
-from infra import ranks
+from infra import head, ranks
 from infra.architecture import decoder_layers, recompute_in_backward
+from infra.head import token_logprobs
 from infra.memory import qwen3
-from infra.policy import Policy, TokenRows, token_logprobs
+from infra.policy import Policy, TokenRows
 
 
 class EveryTokenAResponse(Policy):
@@ -68,7 +68,7 @@ def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
 
 def peak_bytes(size: str, sequences: int, tokens: int) -> int:
     """The most that one rank holds at once."""
-    policy_module.LOGIT_BLOCK_CPU = policy_module.LOGIT_BLOCK_GPU  # as for the precision above
+    head.LOGIT_BLOCK_CPU = head.LOGIT_BLOCK_GPU  # as for the precision above
     mesh = ranks.device_mesh()  # made of real tensors
     with FakeTensorMode():
         policy = sharded_policy(size, mesh)

@@ -23,9 +23,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers import AutoModelForCausalLM
 
 import rollout
-from infra import policy
+from infra import head as head_module
+from infra.head import give_float32_head
 from infra.memory import qwen3
-from infra.policy import give_float32_head
 
 END = 1
 ENDS_HERE = 2.0  # in the place of a uniform number
@@ -116,7 +116,7 @@ class Draw(rollout.InverseCDF):
 
 
 def float32_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """In the place of infra.policy.product."""
+    """In the place of infra.head.product."""
     return a.new_empty(len(a), b.shape[1], dtype=torch.float32)
 
 
@@ -137,7 +137,7 @@ def main() -> None:
         jobs.append(([i + 2] * prompt, partial(script, length, new)))
 
     fused = patch("torch.nn.functional.scaled_dot_product_attention", fused_attention)
-    head = patch.object(policy, "product", float32_product)
+    head = patch.object(head_module, "product", float32_product)
     short = patch.object(rollout, "CHUNK", 2)
     with fused, head, short, patch.object(rollout, "InverseCDF", Draw), model.live:
         rollout.generate(model.lm, jobs, new, [END], in_flight=rows, cache_tokens=cache_tokens)
