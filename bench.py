@@ -17,8 +17,8 @@ truth      the true advantage of single tokens on the toy, by continuing from ea
 verify     verify.py against math_verify on labelled answers, on all pairs of golds, and its slowest
            hostile inputs
 soups      verify.py on three million random token soups (--soups: fewer)
-memory     what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs, by counting
-plan       a step of 8B to 70B on 8 to 512 GPUs on paper: memory, bytes sent, seconds
+plan       what a run needs of each GPU, by counting: plan <flags of train.py> --gpus 8 --gpu-gb 80;
+           without flags what Qwen3-0.6B to 14B need of 1, 4 and 8 GPUs
 balance    what padding and ranks in step take of an update, simulated
 overhead   DelTA's coefficients as a share of a training step, and against the released code's extra
            forward passes
@@ -60,8 +60,7 @@ WHERE = {  # a bench, and the module in which its function is
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
     "soups": "benchmarks.soups",
-    "memory": "benchmarks.memory",
-    "plan": "benchmarks.roofline",
+    "plan": "benchmarks.plan",
     "balance": "benchmarks.balance",
     "overhead": "benchmarks.overhead",
     "rollouts": "benchmarks.rollouts",
@@ -82,7 +81,10 @@ SEEDS = {"seeds": 8, "methods": 16, "confirm": 16, "noise": 6}  # by default
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="bench.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bench.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --seed is train.py's
     )
     parser.add_argument("name", choices=WHERE)
     parser.add_argument("--repetitions", type=int, default=3, help="of each timing")
@@ -100,7 +102,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--csv", default="", help="where a study keeps its rows; default results/NAME.csv"
     )
     parser.add_argument("--json", default="", help="also write what was measured to this file")
-    args = parser.parse_args(argv)
+    args, args.flags = parser.parse_known_args(argv)
+    if args.flags and args.name != "plan":
+        parser.error(f"unrecognized arguments: {' '.join(args.flags)}")
     if args.seeds is None:
         args.seeds = SEEDS.get(args.name)
     if not args.csv:

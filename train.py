@@ -59,7 +59,6 @@ from infra.log import (
     report,
     save_samples,
 )
-from infra.memory import dry_run
 from infra.optimise import clip_and_step
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities, room_for
@@ -612,8 +611,6 @@ def parse_config(argv: list[str] | None = None) -> Config:
         raise UserError(
             f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}"
         )
-    if cfg.world_size > 8 and cfg.world_size % 8:
-        raise UserError(f"--world-size {cfg.world_size} is neither up to 8 nor a multiple of 8")
     return cfg
 
 
@@ -635,18 +632,15 @@ def out_of_memory(error: torch.OutOfMemoryError) -> str:
     stage = next((name for name in reversed(frames) if name in KNOBS), update.__name__)
     return (
         f"train.py: out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over "
-        f"more GPUs (--dry-run says what it needs). {str(error).splitlines()[0]}"
+        f"more GPUs (python bench.py plan says what it needs). {str(error).splitlines()[0]}"
     )
 
 
-def main(argv: list[str] | None = None) -> Path | None:
+def main(argv: list[str] | None = None) -> Path:
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
     try:
         cfg = parse_config(argv)
-        if cfg.dry_run:
-            dry_run(cfg)
-            return None
         folder = train(cfg)
         end_ranks()
         return folder

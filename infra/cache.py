@@ -179,7 +179,7 @@ def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) 
     """What sampling takes beside weights and cache: one pass of `prefill`, or one draw.
 
     rows: responses in flight at most; longest: tokens of a prompt and its response at most.
-    Fitted to runs on fake tensors: see infra/memory.py.
+    Fitted to runs on fake tensors: see benchmarks/plan.py.
     """
     mlp = mlp_width(config)
     tokens = max(PREFILL_TOKENS, longest)

@@ -43,9 +43,6 @@ MAY_CHANGE = {
     "packing",
     "compile",
     "proxy_budget_gb",
-    "dry_run",
-    "world_size",
-    "gpu_gb",
     "code_sandbox",
 }
 

@@ -796,7 +796,6 @@ USER_ERRORS = [
     # in contradiction to each other
     (["--lam-min", "1.3"], "--lam-min 1.3"),
     (["--prompts", "5"], "multiple"),
-    (["--world-size", "12"], "--world-size 12"),
     (["--proxy", "topk", "--method", "grpo"], "--proxy is delta's"),
     (["--K", "2", "--method", "dapo"], "--K is delta's"),
     (["--select", "top", "--method", "fipo"], "--select is delta's"),

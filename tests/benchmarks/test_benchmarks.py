@@ -1,7 +1,7 @@
 """bench.py and the benches of speed: small sizes, and what can be known of them beforehand.
 
 studies/credit.py is tested in test_credit.py, the studies in test_studies.py, statistics.py in
-test_statistics.py, and a run of every stage of benchmarks/gpu.py in test_memory.py.
+test_statistics.py, and a run of every stage of benchmarks/gpu.py in test_plan.py.
 """
 
 import importlib
@@ -29,17 +29,16 @@ from benchmarks import (
     overhead,
     programs,
     rollouts,
-    roofline,
     scaling,
     soups,
     trl_delta,
     trl_step,
 )
+from benchmarks.plan import Plan
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
 from benchmarks.timing import alternate, peak_memory, ratios, spread
 from infra.balance import Layout
-from infra.memory import Plan, Sizes, sizes_of
 from infra.policy import Policy
 from studies.tables import table_line, write_csv
 
@@ -70,9 +69,9 @@ def test_arguments_that_cannot_be_are_refused(argv, capsys):
 
 def test_json_says_what_was_measured_on_what(tmp_path):
     path = tmp_path / "out.json"
-    bench.main(["memory", "--json", str(path)])
+    bench.main(["plan", "--json", str(path)])
     written = path.read_text()
-    assert '"name": "memory"' in written
+    assert '"name": "plan"' in written
     assert f'"torch": "{torch.__version__}' in written
 
 
@@ -433,84 +432,6 @@ def test_trl_delta_finds_our_numbers_in_trl(capsys):
     assert measured["loss_difference"] < 1e-5
     assert measured["responses"] == 256
     assert "| largest difference in the loss |" in capsys.readouterr().out
-
-
-# ---- plan ----------------------------------------------------------------------------------------
-
-
-def small_work(**changes) -> roofline.Work:
-    """1,000 parameters of which 600 multiply, on 16 GPUs; figures that are easy to multiply."""
-    size = Sizes(1000, 200, layers=2, hidden=20, attention=8, mlp=40, vocabulary=20)
-    nothing = Plan(**{field.name: 0 for field in fields(Plan)})
-    planned = replace(nothing, cache=8000.0, cache_per_token=2, in_flight=1)
-    machine = roofline.Machine(
-        flop=1e6, memory=1e4, nvlink=1e4, network=1e3, pcie=1e3, launches=1e-9
-    )
-    given = {
-        "size": size,
-        "memory": planned,
-        "gpus": 16,
-        "length": 744,  # 1,000 with the prompt
-        "responses": 32,
-        "updates": 2,
-        "micro_batch_tokens": 400,
-        "longest": 1,
-        "most_in_flight": 256,
-        "machine": machine,
-    }
-    return roofline.Work(**(given | changes))
-
-
-def test_plan_counts_tokens_flop_and_bytes_by_hand():
-    work = small_work()
-    assert work.tokens == 2000  # of two responses
-    assert work.micro_batches == 2 * 3  # 1,000 tokens an update in rows of 400
-    assert work.multiplying == 600
-    assert work.forward_flop() == (2 * 600 + 2 * 2 * 8 * 1000) * 2000
-    weights = 2 * 1000 * 7 / 8  # of which a GPU of eight has an eighth
-    assert work.gathered() == weights
-    assert work.nvlink_bytes() == {
-        "sampling": weights,
-        "log-probs": 6 * weights,
-        "update": 6 * (2 * weights + 2 * weights),  # twice in 2 bytes, once in 4
-    }
-    # two updates, 500 bytes of gradients, there and back, over two nodes
-    assert work.network_bytes() == 2 * 2 * 500 * 1 / 2
-    assert small_work(gpus=8).network_bytes() == 0
-
-
-def test_plan_takes_the_slowest_of_what_a_stage_does():
-    work = small_work()
-    assert work.in_flight() == 2  # four would fit
-    reads = 2 * 600 + 2 * 372 * 2
-    sampling = 744 * reads / 1e4 + work.gathered() / 1e4
-    assert work.sampling() == pytest.approx(sampling)
-    assert small_work(longest=10**5).sampling() > 10 * sampling
-    assert small_work(memory=replace(work.memory, in_flight=0)).sampling() == float("inf")
-
-    flop = work.forward_flop() / 1e6
-    assert work.log_probs() == pytest.approx(flop)
-    assert work.update() == pytest.approx(4 * flop + work.network_bytes() / 1e3)
-    slow = replace(work.machine, nvlink=1.0)
-    assert small_work(machine=slow).log_probs() == work.nvlink_bytes()["log-probs"]
-
-    numbers = 2 * 744 * 20
-    assert work.coefficients() == pytest.approx(5 * 10 * numbers / 1e4)
-    on_host = replace(work.memory, hidden_on_host=True)
-    assert small_work(memory=on_host).coefficients() == pytest.approx(5 * 2 * numbers / 1e3)
-
-
-def test_plan_models_have_their_parameters():
-    parameters = {name: sizes_of(config).parameters for name, config in roofline.MODELS.items()}
-    billions = [round(count / 1e9, 1) for count in parameters.values()]
-    assert billions == [8.2, 14.8, 32.8, 70.6]
-
-
-def test_plan_table_row_has_the_columns_of_its_header():
-    works = [small_work(length=length) for length in roofline.LENGTHS]
-    row = roofline.table_row("small", works)
-    assert row.count("|") - 1 == columns(roofline.HEADER)
-    assert row.startswith("| small | 16 | 0, 0, 0 | yes |")
 
 
 # ---- balance -------------------------------------------------------------------------------------
