@@ -101,9 +101,6 @@ class MemoryFlags:
         30.0,
         "delta: kept hidden states up to this size stay on the GPU, else in host memory (ours)",
     )
-    dry_run: bool = flag(False, "print what the run would need of every GPU, and stop")
-    world_size: AtLeastOne = flag(8, "dry run: GPUs, in nodes of up to 8")
-    gpu_gb: Positive = flag(80.0, "dry run: memory of a GPU, GB")
 
 
 @dataclass

@@ -804,7 +804,6 @@ USER_ERRORS = [
     # in contradiction to each other
     (["--lam-min", "1.3"], "--lam-min 1.3"),
     (["--prompts", "5"], "multiple"),
-    (["--world-size", "12"], "--world-size 12"),
     (["--proxy", "topk", "--method", "grpo"], "--proxy does nothing with --method grpo"),
     (["--K", "2", "--method", "dapo"], "--K does nothing with --method dapo"),
     (["--select", "top", "--method", "fipo"], "--select does nothing with --method fipo"),
