@@ -807,7 +807,7 @@ USER_ERRORS = [
     (["--proxy", "topk", "--method", "grpo"], "--proxy does nothing with --method grpo"),
     (["--K", "2", "--method", "dapo"], "--K does nothing with --method dapo"),
     (["--select", "top", "--method", "fipo"], "--select does nothing with --method fipo"),
-    (["--delta-variant", "random", "--proxy", "topk"], "uses no proxy"),
+    (["--delta-variant", "random", "--proxy", "topk"], "--proxy does nothing with --delta-variant random"),
     # not there, not readable, not writable
     (["--model", "/no/such/folder", "--data", "toy", "--eval-data", ""], "/no/such/folder"),
     (["--data", ""], "--data is empty"),
