@@ -419,7 +419,8 @@ def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> Non
 def model_folder(cfg: "Config") -> str | Path:
     """Where the model of --model is: the toy's base, or what the flag says."""
     if cfg.model == "toy":
-        return toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+        task = (cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+        return toy.base_folder(*task, regime=cfg.toy_regime, zipf=cfg.toy_zipf)
     if cfg.model == "toy-code":
         return toy.code_base_folder()
     return cfg.model
@@ -601,7 +602,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
     check_limits(cfg)
     if cfg.model == "toy-code":
-        refuse_changed(cfg, ("toy_k", "toy_noise", "toy_filler"), "toy-code has one base model")
+        chains_only = ("toy_regime", "toy_k", "toy_noise", "toy_filler", "toy_zipf")
+        refuse_changed(cfg, chains_only, "toy-code has one base model")
     methods.check_flags(cfg)
     ablations.check_flags(cfg)
     if 0 < cfg.importance_cap < 1:

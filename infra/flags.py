@@ -247,6 +247,12 @@ class EvaluationFlags:
 class ToyFlags:
     _argument_group_name = "toy"
 
+    toy_regime: str = flag(
+        "learn",
+        "base model whose most likely product is wrong, or one that only slips",
+        choices=["learn", "sharpen"],
+    )
     toy_k: AtLeastOne = flag(5, "operations in a problem")
-    toy_noise: Share = flag(0.2, "share of wrong results in the base model's demonstrations")
+    toy_noise: Share = flag(0.1, "share of slips in the base model's demonstrations")
     toy_filler: WholeNumber = flag(1, "connectives that open a step")
+    toy_zipf: bool = flag(False, "248 connectives by Zipf's distribution instead of eight alike")

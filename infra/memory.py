@@ -246,7 +246,8 @@ def dry_run(config) -> None:
     """Print the plan of train.py's flags, and whether it fits. Raises UserError without a model."""
     name = config.model
     if name == "toy":
-        name = toy.base_folder(config.toy_k, config.toy_noise, config.toy_filler)
+        task = (config.toy_k, config.toy_noise, config.toy_filler)
+        name = toy.base_folder(*task, regime=config.toy_regime, zipf=config.toy_zipf)
     if name == "toy-code":
         name = toy.code_base_folder()
     _, model_config, _ = locate(name)
