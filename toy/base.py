@@ -1,8 +1,7 @@
-"""The toy's base model: a small Qwen3 that knows the format and errs in the arithmetic.
+"""The toy's base models: a small Qwen3 that has the format and errs in the arithmetic.
 
 Reinforcement learning needs a model that is right now and then. This one is trained, from
-scratch, on demonstrations whose results are wrong with probability `noise`; what is left to
-learn is not to err.
+scratch, on demonstrations with errors (toy/task.py); what is left to learn is not to err.
 
 Some base models are committed in toy/bases, so that every machine starts from the same weights
 (toy/bases/README.md says which, and what a run makes of them). For other arguments the model is
