@@ -165,7 +165,8 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
 def model_folder(cfg) -> str | Path:
     """Where the model of --model is: a toy's base, or the folder or hub id that the flag names."""
     if cfg.model == "toy":
-        return toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+        task = (cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+        return toy.base_folder(*task, regime=cfg.toy_regime, zipf=cfg.toy_zipf)
     if cfg.model == "toy-code":
         return toy.code_base_folder()
     return cfg.model
