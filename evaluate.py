@@ -17,98 +17,39 @@ repetitions do not tell how much depends on which problems were asked.
 Shapes: P problems of a benchmark, n samples a problem, which are n repetitions of the benchmark.
 """
 
+import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
+
+# isort: split
 import json
 import math
-import signal
 import sys
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from torch import distributed as dist
 
+from grading import graded_once, grades
 from infra.agreement import computation_dtype
 from infra.code_sandbox import prepare_sandbox
-from infra.errors import Stop, UserError
-from infra.files import write_aside, write_lines
-from infra.flags import (
-    AtLeastOne,
-    Parser,
-    PositiveShare,
-    SamplingFlags,
-    TaskFlags,
-    WholeNumber,
-    check_limits,
-    flag,
-    spelled,
-)
+from infra.endings import one_line_endings
+from infra.errors import UserError
+from infra.evaluation_flags import GROUPS, Config
+from infra.files import append_line, read_lines, write_aside, write_lines
+from infra.flags import Parser, check_limits, spelled
 from infra.folder import fingerprint, lock, unlock
-from infra.grading import graded_once, grades
 from infra.loading import check_files, load_model, locate
 from infra.problems import TOY_SETS
-from infra.ranks import end_ranks, leave, on_first_rank, start_ranks
+from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
     claim_benchmarks,
     encode_benchmarks,
     load_benchmarks,
-    sample_missing,
+    missing_responses,
     saved_responses,
 )
 from infra.scores import common_benchmarks, read_scores
-
-PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
-
-
-# ---- flags: the defaults are the paper's (App. I) ------------------------------------------------
-
-
-@dataclass
-class BenchmarkFlags:
-    """What is asked and how often, and from which part of the model's distribution answers come."""
-
-    _argument_group_name = "evaluation"
-
-    benchmarks: str = flag(PAPER, "comma-separated: known sets, local files or hub ids")
-    samples: AtLeastOne = flag(16, "responses a problem, the n of avg@n")
-    top_p: PositiveShare = flag(0.7, "nucleus sampling")
-    limit: WholeNumber = flag(0, "problems of each benchmark, its first ones; 0: all of them")
-    regrade: bool = flag(False, "grade the saved responses again; samples nothing")
-
-
-@dataclass
-class BenchmarkSamplingFlags(SamplingFlags):
-    """As in training, but for longer responses."""
-
-    max_new_tokens: AtLeastOne = flag(30000, "longest response, tokens")
-
-
-@dataclass
-class BenchmarkMemoryFlags:
-    """What is computed does not depend on it, but for rounding: see rollout.py."""
-
-    _argument_group_name = "memory"
-
-    rollout_rows: AtLeastOne = flag(256, "responses a rank samples at a time at most (ours)")
-
-
-@dataclass
-class BenchmarkRunFlags:
-    """Where the responses and the averages go."""
-
-    _argument_group_name = "run"
-
-    output_dir: str = flag("", "default: <model>-evaluation, of a hub id evaluation/<name>")
-
-
-@dataclass
-class Config(
-    BenchmarkRunFlags, TaskFlags, BenchmarkFlags, BenchmarkSamplingFlags, BenchmarkMemoryFlags
-):
-    """All flags of an evaluation."""
-
-
-GROUPS = list(Config.__bases__)  # each under its heading in --help
-
+from rollout import Sample, Sampling, end_tokens, respond, uniforms
 
 # ---- averages ------------------------------------------------------------------------------------
 
@@ -161,6 +102,56 @@ def output_folder(config: Config) -> Path:
     if model.is_dir():
         return model.resolve().with_name(model.resolve().name + "-evaluation")
     return Path("evaluation") / model.name
+
+
+def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
+    """Sample this rank's missing responses to all benchmarks, and append each to its file.
+
+    encoded: the prompts of each benchmark, token ids, by its name; config: an evaluate.Config.
+
+    All benchmarks go through one call of the sampler, so that the ranks wait for one long response
+    at the end, and not for one of each benchmark.
+    """
+    rank, world = rank_and_world()
+    files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
+    for path in files.values():
+        if path.exists():
+            # A kill may have left half a line, and the next response must not be glued to it.
+            write_lines(path, read_lines(path))
+
+    wanted = missing_responses(encoded, config.samples, folder, rank, world)
+    jobs = []
+    for each in wanted:
+        numbers = partial(
+            uniforms, config.seed, 0, each.problem, each.sample, config.max_new_tokens
+        )
+        jobs.append((each.prompt, numbers))
+    ends = end_tokens(lm, tokenizer)
+    between_lines = math.ceil(len(jobs) / 10)  # responses: ten lines of progress
+    finished = 0
+
+    def save(i: int, sample: Sample) -> None:
+        nonlocal finished
+        row = {
+            "problem": wanted[i].problem,
+            "sample": wanted[i].sample,
+            "response": tokenizer.decode(sample.tokens, skip_special_tokens=True),
+            "tokens": len(sample.tokens),
+            "truncated": sample.tokens[-1] not in ends,
+        }
+        append_line(files[wanted[i].benchmark], row)
+        finished += 1
+        if finished % between_lines == 0 or finished == len(jobs):
+            print(f"rank {rank} has {finished} of its {len(jobs)} responses", flush=True)
+
+    sampling = Sampling(
+        config.max_new_tokens,
+        config.temperature,
+        config.top_p,
+        config.seed,
+        config.rollout_rows,
+    )
+    respond(lm, tokenizer, jobs, sampling, done=save)
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
@@ -366,19 +357,13 @@ def main(argv: list[str] | None = None) -> None:
     """`evaluate.py compare A B`, or an evaluation; a UserError is one line and exit code 2."""
     if argv is None:
         argv = sys.argv[1:]
-    try:
+    with one_line_endings("evaluate.py"):
         if argv[:1] == ["compare"]:
             compare(*argv[1:])
             return
         parser = Parser(GROUPS, prog="evaluate.py", description=__doc__.splitlines()[0])
         run(Config(**vars(parser.parse_args(argv))))
         end_ranks()
-    except UserError as error:
-        leave(f"evaluate.py: {error}", 2)
-    except Stop as stop:
-        leave(f"evaluate.py: {stop}", stop.code)
-    except KeyboardInterrupt:
-        leave("evaluate.py: stopped by Ctrl-C: the same command continues", 128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ from transformers.utils import logging as hf_logging
 
 import ablations
 from ablations import AblationFlags
+from grading import graded_once, grades, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export, save
 from infra.endings import one_line_endings
 from infra.flags import flag
-from infra.grading import graded_once, grades, sample_grades
 from infra.log import (
     draw_curves,
     hint_about_mean,

@@ -16,9 +16,9 @@ from torch import distributed as dist
 
 import toy
 from delta import delta_coefficients, token_gradient_proxy
+from grading import grade
 from grpo import clipped_surrogate
 from infra.errors import UserError
-from infra.grading import grade
 from infra.ranks import end_ranks, rank_and_world
 from studies.tables import table_line
 

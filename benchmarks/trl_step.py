@@ -29,7 +29,7 @@ import toy
 import train
 from benchmarks.scripted import END_TOKEN, Scripted, script
 from benchmarks.timing import ratios, spread
-from infra.grading import grade
+from grading import grade
 from studies.tables import table_line
 
 STEPS = 6  # of a round; the first does not count

@@ -23,7 +23,6 @@ from torch.distributed.checkpoint.state_dict import (
 
 from infra.errors import Stop, UserError
 from infra.files import read_lines, write_aside, write_lines, writing
-from infra.flags import MemoryFlags, RunFlags
 from infra.folder import (
     MODELS,
     claim,
@@ -41,6 +40,7 @@ from infra.folder import (
 )
 from infra.policy import Policy
 from infra.ranks import on_first_rank, rank_and_world
+from infra.training_flags import MemoryFlags, RunFlags
 
 # What a run writes; none of it may be there before.
 WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", *MODELS)

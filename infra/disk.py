@@ -27,9 +27,10 @@ def run_bytes(parameters: int, c: int, cfg) -> int:
 def check_disk(folder: Path, needed: int) -> None:
     """Raise UserError where the run in `folder` cannot grow to `needed` bytes.
 
-    What it holds already counts as free: it is part of what is needed.
+    The checkpoints and models that it holds count as free: they are part of what is needed.
     """
-    held = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    files = [*folder.glob("checkpoint-*/*"), *folder.glob("model/*"), *folder.glob("best/*")]
+    held = sum(file.stat().st_size for file in files if file.is_file())
     free = shutil.disk_usage(folder).free + held
     if free < needed:
         raise UserError(

@@ -1,6 +1,5 @@
 """How a program ends early: in one line and with an exit code. A bug keeps its traceback."""
 
-import errno
 import signal
 import traceback
 from collections.abc import Iterator
@@ -37,11 +36,6 @@ def one_line_endings(program: str) -> Iterator[None]:
         leave(f"{program}: stopped by Ctrl-C: the same command continues", 128 + signal.SIGINT)
     except FloatingPointError as error:  # the run diverged
         leave(f"{program}: stopped, {error}. The last checkpoint is untouched; try a lower --lr", 1)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        message = f"no space left on the disk of {error.filename or 'the output folder'}"
-        leave(f"{program}: {message}: make room, then the same command continues", 1)
     except torch.OutOfMemoryError as error:
         leave(f"{program}: {out_of_memory(error)}", 1)
 

@@ -14,7 +14,7 @@ from infra.errors import Stop, UserError, first_line
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """While `path` is written, turn a full disk, say, into one line. Raises Stop."""
+    """While `path` is written, turn a full disk, for example, into one line. Raises Stop."""
     try:
         yield
     except (OSError, SafetensorError) as error:

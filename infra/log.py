@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from infra.files import append_line, read_lines
+from infra.files import append_line, read_lines, writing
 from infra.flags import spelled
 from infra.packing import Rollouts, TokenBatch, packed_rows
 from infra.ranks import rank_and_world, this_device
@@ -244,4 +244,5 @@ def plot_curves(metrics: list[dict], path: Path) -> None:
         accuracy = [row["eval_accuracy"] for row in evaluated]
         panels[0].plot(steps, accuracy, "o-", color="#D55E00", label="held-out problems")
     panels[0].legend()
-    figure.savefig(path, dpi=120)
+    with writing(path):
+        figure.savefig(path, dpi=120)

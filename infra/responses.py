@@ -4,20 +4,16 @@ A benchmark has a folder in the output, with run.json (infra/folder.py) and resp
 Shapes: P problems, n samples each.
 """
 
-import math
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from infra.architecture import refuse_length
 from infra.errors import UserError
-from infra.files import append_line, read_lines, write_lines
+from infra.files import read_lines
 from infra.folder import RUN_FILE, claim, data_hash, read_run
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_and_count
-from infra.ranks import rank_and_world
-from rollout import Sample, Sampling, end_tokens, respond, uniforms
 
 STEP = 0  # of the random numbers: an evaluation has no steps
 
@@ -139,53 +135,3 @@ def missing_responses(
                 if (i, sample) not in saved:
                     wanted.append(Wanted(name, i, sample, prompt))
     return sorted(wanted, key=attrgetter("sample"))
-
-
-def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
-    """Sample this rank's missing responses to all benchmarks, and append each to its file.
-
-    encoded: the prompts of each benchmark, token ids, by its name; config: an evaluate.Config.
-
-    All benchmarks go through one call of the sampler, so that the ranks wait for one long response
-    at the end, and not for one of each benchmark.
-    """
-    rank, world = rank_and_world()
-    files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
-    for path in files.values():
-        if path.exists():
-            # A kill may have left half a line, and the next response must not be glued to it.
-            write_lines(path, read_lines(path))
-
-    wanted = missing_responses(encoded, config.samples, folder, rank, world)
-    jobs = []
-    for each in wanted:
-        numbers = partial(
-            uniforms, config.seed, STEP, each.problem, each.sample, config.max_new_tokens
-        )
-        jobs.append((each.prompt, numbers))
-    ends = end_tokens(lm, tokenizer)
-    between_lines = math.ceil(len(jobs) / 10)  # responses: ten lines of progress
-    finished = 0
-
-    def save(i: int, sample: Sample) -> None:
-        nonlocal finished
-        row = {
-            "problem": wanted[i].problem,
-            "sample": wanted[i].sample,
-            "response": tokenizer.decode(sample.tokens, skip_special_tokens=True),
-            "tokens": len(sample.tokens),
-            "truncated": sample.tokens[-1] not in ends,
-        }
-        append_line(files[wanted[i].benchmark], row)
-        finished += 1
-        if finished % between_lines == 0 or finished == len(jobs):
-            print(f"rank {rank} has {finished} of its {len(jobs)} responses", flush=True)
-
-    sampling = Sampling(
-        config.max_new_tokens,
-        config.temperature,
-        config.top_p,
-        config.seed,
-        config.rollout_rows,
-    )
-    respond(lm, tokenizer, jobs, sampling, done=save)

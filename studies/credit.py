@@ -14,8 +14,8 @@ import torch
 import ablations
 import train
 from delta import Pieces, delta_coefficients, temperatures
+from grading import grades
 from grpo import group_advantages
-from infra.grading import grades
 from infra.packing import Rollouts, TokenBatch, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
 from rollout import Sampling, rollout

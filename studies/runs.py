@@ -25,8 +25,8 @@ from tqdm import tqdm
 import ablations
 import toy
 import train
+from grading import grades
 from infra.errors import UserError
-from infra.grading import grades
 from studies.rows import ROWS, configured
 from studies.tables import appending, read_csv
 

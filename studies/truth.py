@@ -24,7 +24,7 @@ import torch
 from tqdm import tqdm
 
 import toy
-from infra.grading import grade
+from grading import grade
 from rollout import Sampling, end_tokens, generate, uniforms
 from studies.credit import GradedBatch, batch
 from studies.ranking import auc

@@ -20,6 +20,7 @@ import pytest
 from toy_runs import SMALL, contents, read_lines, refusal
 
 import evaluate
+import grading
 import toy
 from evaluate import (
     grade_benchmark,
@@ -29,10 +30,10 @@ from evaluate import (
     weighted_average,
     whole_repetitions,
 )
-from infra import grading, responses
+from grading import grade, graded_once, grades, sample_grades
+from infra import responses
 from infra.errors import UserError
 from infra.folder import data_hash
-from infra.grading import grade, graded_once, grades, sample_grades
 from infra.responses import Benchmark, missing_responses, saved_responses
 from rollout import Sampling, generate, never
 

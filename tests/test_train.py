@@ -34,11 +34,11 @@ from toy_runs import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
+from grading import grade
 from grpo import group_advantages, overlong_penalty
 from infra import ranks
 from infra import run as run_module
 from infra.errors import Interrupted, UserError
-from infra.grading import grade
 from infra.packing import pack
 from infra.policy import Policy, old_log_probabilities
 from infra.progress import Progress

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from toy_runs import read_lines, refusal, train_small
 
+import evaluate
 import toy
 import train
 from infra import grading, ranks

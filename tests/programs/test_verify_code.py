@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from infra import grading
+import grading
 from programs import verify_code
 from programs.sandbox.client import Limits, SandboxBroken
 from programs.sandbox.values import Other, dumps, loads, loads_reply

@@ -12,8 +12,8 @@ import torch
 
 import ablations
 import toy
+from grading import grade
 from infra.errors import UserError
-from infra.grading import grade
 from methods import row_proxy
 from studies import credit_study, credit_tables, truth
 from studies.credit import (

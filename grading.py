@@ -67,8 +67,9 @@ def sample_grades(
 ) -> np.ndarray:
     """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
 
-    prompts: token ids of the P problems. All ranks call it together. Every call draws the same random numbers, those of step 0, so that two
-    evaluations differ by the model alone. Raises Interrupted once stop() is true on a rank.
+    prompts: token ids of the P problems. All ranks call it together. Every call draws the same
+    random numbers, those of step 0, so that two evaluations differ by the model alone. Raises
+    Interrupted once stop() is true on a rank.
     """
     rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
     asked = [problem for problem in problems for _ in range(samples)]
