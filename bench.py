@@ -27,6 +27,7 @@ WHERE = {
     "credit": "studies.credit_study",
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
+    "plan": "benchmarks.plan",
     "overhead": "benchmarks.overhead",
     "rollouts": "benchmarks.rollouts",
     "gpu": "benchmarks.gpu",
@@ -51,6 +52,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         prog="bench.py",
         description=f"{__doc__}\n{benches}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --seed is train.py's
     )
     parser.add_argument("name", choices=WHERE)
     parser.add_argument("--repetitions", type=int, default=3, help="of each timing")
@@ -65,7 +67,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--csv", default="", help="where a study keeps its lines; default results/NAME.csv"
     )
     parser.add_argument("--json", default="", help="also write what was measured to this file")
-    args = parser.parse_args(argv)
+    args, args.flags = parser.parse_known_args(argv)
+    if args.flags and args.name != "plan":
+        parser.error(f"unrecognized arguments: {' '.join(args.flags)}")
     if not args.csv:
         args.csv = f"results/{args.name}.csv"
     return args

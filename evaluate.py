@@ -38,7 +38,7 @@ from infra.evaluation_flags import GROUPS, Config
 from infra.files import append_line, read_lines, write_aside, write_lines
 from infra.flags import Parser, check_limits, spelled
 from infra.folder import fingerprint, lock, unlock
-from infra.loading import check_files, load_model, locate
+from infra.loading import load_model, locate
 from infra.problems import TOY_SETS
 from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
@@ -200,8 +200,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
     start_ranks()
     model = None
     if not config.regrade:
-        model, *rest = locate(config.model)
-        check_files(config.model, model, *rest)  # before any data is fetched
+        model, _, _ = locate(config.model)  # before any data is fetched
     benchmarks = load_benchmarks(config)
     if any("tests" in each for benchmark in benchmarks.values() for each in benchmark.asked):
         on_first_rank(prepare_sandbox, config.code_sandbox)

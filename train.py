@@ -19,7 +19,7 @@ import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def train(cfg: "Config") -> Path:
     with running(cfg, prepare) as run:
         introduce(run, MethodChoice)
         if cfg.eval_data and run.state.step == 0:
-            log(run.folder, {"step": 0, "eval_accuracy": evaluate(run)}, cfg.steps)
+            log(run.folder, {"step": 0, **evaluate(run)}, cfg.steps)
         if run.state.unlogged:
             finish_step(run)  # a signal interrupted its evaluation
 
@@ -232,7 +232,7 @@ def finish_step(run: Run) -> None:
     run.look_for_signals()
     cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
-        metrics = metrics | {"eval_accuracy": evaluate(run)}
+        metrics = metrics | evaluate(run)
         if metrics["eval_accuracy"] > run.state.best:
             run.state.best = metrics["eval_accuracy"]
             export(run.folder / "best", run.policy, run.tokenizer, run.id)
@@ -305,23 +305,27 @@ def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
     return grades(responses, problems)
 
 
-def evaluate(run: Run) -> float:
-    """avg@n on the held-out problems: the mean grade of --eval-samples responses to each."""
+def evaluate(run: Run) -> dict[str, float]:
+    """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
+
+    With --eval-greedy also that of the one greedy response to each, which takes the likeliest
+    token every time: it tells learning from mere sharpening.
+    """
     cfg = run.cfg
     sampling = Sampling(
         cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, cfg.seed, cfg.rollout_rows
     )
+    kinds = {"eval_accuracy": (cfg.eval_samples, sampling)}
+    if cfg.eval_greedy:
+        kinds["eval_greedy"] = (1, replace(sampling, temperature=0.0))
+
+    problems = (run.held_out, run.held_out_prompts)
+    found = {}
     with run.policy.plain() as lm:
-        of_problems = sample_grades(
-            lm,
-            run.tokenizer,
-            run.held_out,
-            run.held_out_prompts,
-            cfg.eval_samples,
-            sampling,
-            run.stopping,
-        )
-    return float(of_problems.mean())
+        for name, (count, how) in kinds.items():
+            grades = sample_grades(lm, run.tokenizer, *problems, count, how, run.stopping)  # [P, n]
+            found[name] = float(grades.mean())
+    return found
 
 
 # ---- flags ---------------------------------------------------------------------------------------

@@ -46,5 +46,5 @@ def out_of_memory(error: torch.OutOfMemoryError) -> str:
     stage = next((name for name in reversed(frames) if name in KNOBS), "update")
     return (
         f"out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over "
-        f"more GPUs (--dry-run says what it needs). {str(error).splitlines()[0]}"
+        f"more GPUs (python bench.py plan says what it needs). {str(error).splitlines()[0]}"
     )

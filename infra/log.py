@@ -38,6 +38,7 @@ SHOWN = (
     "lambda_std",
     "seconds",
     "eval_accuracy",
+    "eval_greedy",
 )
 
 
@@ -211,10 +212,11 @@ def report(folder: Path) -> None:
     metrics = read_lines(folder / "metrics.jsonl")
 
     seconds = sum(row.get("seconds", 0) for row in metrics)
-    accuracy = [row["eval_accuracy"] for row in metrics if "eval_accuracy" in row]
     gained = ""
-    if accuracy:
-        gained = f"accuracy {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, "
+    for name, words in (("eval_accuracy", "accuracy"), ("eval_greedy", "greedy")):
+        found = [row[name] for row in metrics if name in row]
+        if found:
+            gained += f"{words} {found[0]:.3f} before and {found[-1]:.3f} after, "
     print(
         f"done: {metrics[-1]['step']} steps in {seconds:.0f} s, {gained}"
         f"model/, curves.png, metrics.jsonl and samples.jsonl in {folder}"
@@ -228,6 +230,12 @@ PANELS = (
 )
 
 
+EVALUATED = (  # name, label, style
+    ("eval_accuracy", "held-out, sampled", "o-"),
+    ("eval_greedy", "held-out, greedy", "s--"),
+)
+
+
 def plot_curves(metrics: list[dict], path: Path) -> None:
     """Reward, response length and entropy against step, as in the paper's Fig. 2."""
     figure = Figure(figsize=(11, 3.4), layout="constrained")
@@ -238,11 +246,11 @@ def plot_curves(metrics: list[dict], path: Path) -> None:
         axes.plot(steps, values, color="#0072B2", label="training batch")
         axes.set(title=name.replace("_", " "), xlabel="step", ylabel=unit)
 
-    evaluated = [row for row in metrics if "eval_accuracy" in row]
-    if evaluated:
-        steps = [row["step"] for row in evaluated]
-        accuracy = [row["eval_accuracy"] for row in evaluated]
-        panels[0].plot(steps, accuracy, "o-", color="#D55E00", label="held-out problems")
+    for name, label, style in EVALUATED:
+        rows = [row for row in metrics if name in row]
+        if rows:
+            steps = [row["step"] for row in rows]
+            panels[0].plot(steps, [row[name] for row in rows], style, color="#D55E00", label=label)
     panels[0].legend()
     with writing(path):
         figure.savefig(path, dpi=120)

@@ -18,7 +18,7 @@ from infra.code_sandbox import prepare_sandbox
 from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop
 from infra.folder import check_places, lock, unlock
-from infra.loading import check_files, load_policy, locate
+from infra.loading import load_policy, locate
 from infra.policy import Policy
 from infra.problems import encode_prompts, load_and_count
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
@@ -111,8 +111,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     check_model raises UserError for a model that the method cannot be used with.
     """
     rank, world = start_ranks()
-    folder, *parts = locate(model_folder(cfg))
-    check_files(cfg.model, folder, *parts)
+    folder, _, _ = locate(model_folder(cfg))
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems, dropped = load_and_count(cfg.data, *columns)
@@ -166,7 +165,8 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
 def model_folder(cfg) -> str | Path:
     """Where the model of --model is: a toy's base, or the folder or hub id that the flag names."""
     if cfg.model == "toy":
-        return toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+        task = (cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+        return toy.base_folder(*task, regime=cfg.toy_regime, zipf=cfg.toy_zipf)
     if cfg.model == "toy-code":
         return toy.code_base_folder()
     return cfg.model

@@ -23,7 +23,7 @@ from infra.flags import (
     refuse_useless,
 )
 from infra.problems import SOURCES
-from toy.presets import OF_CODE, TOY, TOYS, listed
+from toy.presets import CHAINS, OF_PROGRAMS, TOYS, listed
 
 
 @dataclass
@@ -101,9 +101,6 @@ class MemoryFlags:
         30.0,
         "delta: kept hidden states up to this size stay on the GPU, else in host memory (ours)",
     )
-    dry_run: bool = flag(False, "print what the run would need of every GPU, and stop")
-    world_size: AtLeastOne = flag(8, "dry run: GPUs, in nodes of up to 8")
-    gpu_gb: Positive = flag(80.0, "dry run: memory of a GPU, GB")
 
 
 @dataclass
@@ -116,15 +113,22 @@ class EvaluationFlags:
     eval_every: AtLeastOne = flag(10, "steps between evaluations (ours); also one at each end")
     eval_samples: AtLeastOne = flag(8, "responses per evaluation problem, the n of avg@n")
     eval_top_p: PositiveShare = flag(0.7, "top-p of evaluation")
+    eval_greedy: bool = flag(False, "also evaluate one greedy response a problem (ours)")
 
 
 @dataclass
 class ToyFlags:
     _argument_group_name = "toy"
 
+    toy_regime: str = flag(
+        "learn",
+        "base model whose most likely product is wrong, or one that only slips",
+        choices=["learn", "sharpen"],
+    )
     toy_k: AtLeastOne = flag(5, "operations in a problem")
-    toy_noise: Share = flag(0.2, "share of wrong results in the base model's demonstrations")
+    toy_noise: Share = flag(0.1, "share of slips in the base model's demonstrations")
     toy_filler: WholeNumber = flag(1, "connectives that open a step")
+    toy_zipf: bool = flag(False, "248 connectives by Zipf's distribution instead of eight alike")
 
 
 TRAINING_GROUPS = (
@@ -149,8 +153,8 @@ def training_config(config_class: type, methods: dict, no_effect: tuple, argv: l
         prog="train.py",
         description="RLVR with DelTA and other token weights.",
         epilog=f"Known names for --data: {', '.join(SOURCES)}. "
-        f"With --model toy the defaults are: {listed(TOY)}. "
-        f"With --model toy-code they are those, but: {listed(OF_CODE)}",
+        f"With --model toy the defaults are: {listed(CHAINS)}. "
+        f"With --model toy-code they are those, but: {listed(OF_PROGRAMS)}",
     )
     given, _ = parser.parse_known_args(argv)
     if given.model in TOYS:
@@ -173,7 +177,8 @@ def check_config(cfg, methods: dict, no_effect: tuple) -> None:
     refuse_useless(cfg, flags_of_others(methods))
     without_clip = [name for name, method in methods.items() if not method.clips]
     refuse_useless(cfg, [(("clip_low", "clip_high"), "method", without_clip)])
-    refuse_useless(cfg, [(("toy_k", "toy_noise", "toy_filler"), "model", ["toy-code"])])
+    of_chains = tuple(each.name for each in fields(ToyFlags))
+    refuse_useless(cfg, [(of_chains, "model", ["toy-code"])])
     refuse_useless(cfg, no_effect)
 
     if cfg.lam_min > cfg.lam_max:

@@ -43,7 +43,7 @@ from infra.packing import pack
 from infra.policy import Policy, old_log_probabilities
 from infra.progress import Progress
 from methods import METHODS, Method
-from toy.presets import TOY
+from toy.presets import CHAINS
 
 
 def graded_in_turn(monkeypatch, grades):
@@ -777,7 +777,7 @@ def test_parse_config_defaults_are_the_papers():
 
 def test_parse_config_has_a_preset_for_the_toy_below_what_is_given():
     cfg = train.parse_config([])
-    assert {name: getattr(cfg, name) for name in TOY} == TOY
+    assert {name: getattr(cfg, name) for name in CHAINS} == CHAINS
     assert cfg.output_dir == "runs/toy-delta-0"
     assert train.parse_config(["--prompts", "32"]).prompts == 32
 
@@ -804,11 +804,13 @@ USER_ERRORS = [
     # in contradiction to each other
     (["--lam-min", "1.3"], "--lam-min 1.3"),
     (["--prompts", "5"], "multiple"),
-    (["--world-size", "12"], "--world-size 12"),
     (["--proxy", "topk", "--method", "grpo"], "--proxy does nothing with --method grpo"),
     (["--K", "2", "--method", "dapo"], "--K does nothing with --method dapo"),
     (["--select", "top", "--method", "fipo"], "--select does nothing with --method fipo"),
-    (["--delta-variant", "random", "--proxy", "topk"], "uses no proxy"),
+    (
+        ["--delta-variant", "random", "--proxy", "topk"],
+        "--proxy does nothing with --delta-variant random",
+    ),
     # not there, not readable, not writable
     (["--model", "/no/such/folder", "--data", "toy", "--eval-data", ""], "/no/such/folder"),
     (["--data", ""], "--data is empty"),

@@ -1,4 +1,4 @@
-"""The embedded task: chains of sums mod 10, their tokenizer, and a small Qwen3 that often errs.
+"""The embedded task: chains of sums mod 10, their tokenizer, and small Qwen3s that often err.
 
 A problem is a chain of k operations on one digit, worked from left to right, everything mod 10. A
 response opens each step with `filler` connectives drawn at random, copies the two operands, states
@@ -10,16 +10,26 @@ one result, and ends in a box:
               Now 3-4=9            3-4 = -1
               answer \\boxed{9}
 
-The base model is trained on demonstrations in which each result is, with probability `noise`, a
-random digit from which the chain then goes on. So it knows the format and errs in the arithmetic:
-something for RLVR to mend. Few tokens decide the answer (the results), many do not (connectives,
-copies, the frame), and here, as on no real data set, we know which: `decisive` marks them.
+A base model is trained on demonstrations with errors, from which the chain then goes on. So it has
+the format and errs in the arithmetic. There are two regimes:
+
+learn     A product is wrong with probability 0.55: always by the same amount, so that the most
+          likely product is wrong, and a model that is asked greedily fails. Other results slip now
+          and then. RLVR has to teach something.
+sharpen   Every result slips, with probability `noise`, to a random digit. The most likely result is
+          the right one, and a model that is asked greedily makes no error. RLVR only has to take
+          probability from the rest.
+
+Few tokens decide the answer (the results), many do not (connectives, copies, the frame), and here,
+as on no real data set, we know which: `decisive` marks them.
 
 task.py        problems, worked responses, the tokens that decide
-tokenizer.py   the vocabulary of 30 tokens
-base.py        the base model, committed or built at need
+tokenizer.py   the vocabulary of 30 tokens, or of 270 with many connectives
+base.py        the base models, committed or built at need
 build.py       makes the committed ones again
+measure.py     what each of them can do before training
 bases/         the committed ones
+presets.py     the defaults of train.py for the toys
 
 The same for programs, `--model toy-code`: code_task.py, code_tokenizer.py, code_base.py.
 """

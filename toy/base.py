@@ -1,8 +1,7 @@
-"""The toy's base model: a small Qwen3 that knows the format and errs in the arithmetic.
+"""The toy's base models: a small Qwen3 that has the format and errs in the arithmetic.
 
 Reinforcement learning needs a model that is right now and then. This one is trained, from
-scratch, on demonstrations whose results are wrong with probability `noise`; what is left to
-learn is not to err.
+scratch, on demonstrations with errors (toy/task.py); what is left to learn is not to err.
 
 Some base models are committed in toy/bases, so that every machine starts from the same weights
 (toy/bases/README.md says which, and what a run makes of them). For other arguments the model is
@@ -14,6 +13,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from toy.task import demonstration, problems
-from toy.tokenizer import TOKEN_ID, VOCABULARY, build_tokenizer
+from toy.tokenizer import LARGE_VOCABULARY, TOKEN_ID, VOCABULARY, build_tokenizer
 
 HERE = Path(__file__).parent
 BASES = HERE / "bases"
@@ -32,6 +32,33 @@ CACHE = HERE.parent / ".cache"
 PEAK_RATE = 3e-3
 LAST_RATE = 0.1  # of the peak
 WARM_UP = 50  # steps
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base model: what its demonstrations are like (toy/task.py), and the seed of its training.
+
+    The defaults are those of the regime `sharpen`.
+    """
+
+    k: int = 5  # operations in a problem
+    noise: float = 0.2
+    filler: int = 1
+    seed: int = 0
+    regime: str = "sharpen"
+    zipf: bool = False
+
+    @property
+    def name(self) -> str:
+        """Such as `learn-k5-noise0.1-filler1-seed0`; without a regime it is `sharpen`."""
+        regime = "learn-" if self.regime == "learn" else ""
+        zipf = "-zipf" if self.zipf else ""
+        task = f"k{self.k}-noise{float(self.noise)}-filler{self.filler}{zipf}"
+        return f"{regime}{task}-seed{self.seed}"
+
+    @property
+    def vocabulary(self) -> list[str]:
+        return LARGE_VOCABULARY if self.zipf else VOCABULARY
 
 
 def build_model(
@@ -74,28 +101,27 @@ def rate_factor(step: int, steps: int) -> float:
     return 1 - (1 - LAST_RATE) * progress
 
 
-def train_base(
-    k: int, noise: float, filler: int, seed: int, steps: int = 1000, batch: int = 64
-) -> Qwen3ForCausalLM:
+def train_base(base: Base, steps: int = 1000, batch: int = 64) -> Qwen3ForCausalLM:
     """Supervised training from scratch on fresh noisy demonstrations, a minute or two on one core.
 
-    k, noise and filler are the task's (toy/task.py), the batch is in demonstrations. torch's own
-    random state is left as it was.
+    The batch is in demonstrations. torch's own random state is left as it was.
 
     Single results are right after some 300 steps, but which digit of the problem a step has to
     copy can take 700 (12 operations, or no connectives). A model that still miscopies learns
     next to nothing from rewards, hence 1000. It then errs as its demonstrations do: what share
     of them is right is what share of its samples is.
     """
-    rng = np.random.default_rng([seed, 1])
-    tokenizer = build_tokenizer()
+    rng = np.random.default_rng([base.seed, 1])
+    tokenizer = build_tokenizer(base.vocabulary)
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = build_model()
+        torch.manual_seed(base.seed)
+        model = build_model(vocabulary=len(base.vocabulary))
+
+    errors = (base.noise, base.filler, base.regime, base.zipf)
 
     def draw() -> tuple[list[str], list[str]]:
-        texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)), k=k)]
-        return texts, [demonstration(text, rng, noise, filler) for text in texts]
+        texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)), k=base.k)]
+        return texts, [demonstration(text, rng, *errors) for text in texts]
 
     return learn(model, tokenizer, draw, steps)
 
@@ -145,11 +171,6 @@ def supervised_batch(
     )
 
 
-def base_name(k: int, noise: float, filler: int, seed: int) -> str:
-    """The name of a base model, such as `k5-noise0.2-filler1-seed0`."""
-    return f"k{k}-noise{float(noise)}-filler{filler}-seed{seed}"
-
-
 def build_key() -> str:
     """Eight hex digits of all that decides the bytes of a model built here, but its arguments.
 
@@ -184,32 +205,36 @@ def save_base(model: Qwen3ForCausalLM, folder: Path, tokenizer: PreTrainedTokeni
 
 
 def base_folder(
-    k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, cache: Path = CACHE
+    k: int = 5,
+    noise: float = 0.2,
+    filler: int = 1,
+    seed: int = 0,
+    regime: str = "sharpen",
+    zipf: bool = False,
+    cache: Path = CACHE,
 ) -> Path:
-    """The Hugging Face folder of a base model.
+    """The Hugging Face folder of a base model; the arguments are those of `Base`.
 
     It is the committed folder if there is one for these arguments, else one in `cache`, built at
     need. A built one has the same bytes on the same machine with as many threads; on another
     machine it may differ, and so may the accuracy of the model.
     """
-    name = base_name(k, noise, filler, seed)
-    committed = BASES / name
+    base = Base(k, noise, filler, seed, regime, zipf)
+    committed = BASES / base.name
     if committed.exists():
         return committed
 
-    folder = Path(cache) / f"toy-{name}-{build_key()}"
+    folder = Path(cache) / f"toy-{base.name}-{build_key()}"
     if not folder.exists():
-        print(f"building the toy's base model {name}, once: a minute or two", flush=True)
-        save_base(train_base(k, noise, filler, seed), folder, build_tokenizer())
+        print(f"building the toy's base model {base.name}, once: a minute or two", flush=True)
+        save_base(train_base(base), folder, build_tokenizer(base.vocabulary))
 
     return folder
 
 
-def base_model(
-    k: int = 5, noise: float = 0.2, filler: int = 1, seed: int = 0, cache: Path = CACHE
-) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """The base model, in float32 and ready for inference, and its tokenizer."""
-    return load_base(base_folder(k, noise, filler, seed, cache))
+def base_model(*base, **named) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+    """`load_base` of a base model; the arguments are those of `base_folder`."""
+    return load_base(base_folder(*base, **named))
 
 
 def load_base(folder: Path) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:

@@ -4,7 +4,7 @@ No run and no test needs this: the folders are part of the repository. Use it af
 the task or to the training of the base, and then measure anew what toy/bases/README.md states.
 
     python -m toy.build                                  all of them, ten minutes on one core
-    python -m toy.build k5-noise0.2-filler1-seed0        only this one
+    python -m toy.build learn-k5-noise0.1-filler1-seed0  only this one
     python -m toy.build --to FOLDER                      elsewhere, to compare
 
 Training runs on one thread, because the number of threads changes how sums are rounded. Other
@@ -17,25 +17,26 @@ from pathlib import Path
 
 import torch
 
-from toy.base import BASES, base_name, save_base, train_base
+from toy.base import BASES, Base, save_base, train_base
 from toy.code_base import code_base_name, train_code_base
 from toy.code_tokenizer import build_tokenizer as build_code_tokenizer
 from toy.tokenizer import build_tokenizer
 
-# (k, noise, filler, seed) of the chains; the code toy has one base
+# Of the chains; the code toy has one base.
 COMMITTED = [
-    (5, 0.2, 1, 0),  # the default of train.py
-    (12, 0.06, 1, 0),  # the studies': many steps and few errors tell methods apart
-    (5, 0.2, 0, 0),  # the study of credit, which varies the share of tokens that decide nothing
-    (5, 0.2, 2, 0),
-    (5, 0.2, 4, 0),
-    (10, 0.06, 1, 0),  # the comparison of a step with TRL's
+    Base(5, 0.1, 1, regime="learn"),  # the default of train.py
+    Base(5, 0.2, 1),  # the notebooks' and the tests'
+    Base(12, 0.06, 1),  # the studies': many steps and few errors tell methods apart
+    Base(5, 0.2, 0),  # the study of credit, which varies the share of tokens that decide nothing
+    Base(5, 0.2, 2),
+    Base(5, 0.2, 4),
+    Base(10, 0.06, 1),  # the comparison of a step with TRL's
 ]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Builds the bases named on the command line, or all; an existing folder is replaced."""
-    chains = {base_name(*base): base for base in COMMITTED}
+    chains = {base.name: base for base in COMMITTED}
     known = [*chains, code_base_name()]
     parser = argparse.ArgumentParser(
         prog="python -m toy.build",
@@ -53,7 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
     for name in options.names or known:
         print(f"building {name}", flush=True)
         if name in chains:
-            model, tokenizer = train_base(*chains[name]), build_tokenizer()
+            model = train_base(chains[name])
+            tokenizer = build_tokenizer(chains[name].vocabulary)
         else:
             model, tokenizer = train_code_base(), build_code_tokenizer()
         folder = options.to / name

@@ -39,6 +39,7 @@ from toy.code_tokenizer import (
     SPECIAL,
     VOCABULARY,
 )
+from toy.task import MISTAKE, check_regime
 from toy.tokenizer import CONNECTIVES
 
 STEPS = 3  # operations of a function
@@ -220,18 +221,32 @@ def tests(chain: Chain) -> list[dict]:
 
 
 def demonstration(
-    problem: str, rng: np.random.Generator, noise: float = 0.0, filler: int = FILLER
+    problem: str,
+    rng: np.random.Generator,
+    noise: float = 0.0,
+    filler: int = FILLER,
+    regime: str = "sharpen",
 ) -> str:
     """A response to `problem`.
 
     noise   the probability with which an operator, a name or a constant is replaced by a random
             one of its kind (now and then by itself)
     filler  how many connectives, drawn at random, open it
+    regime  `sharpen`: nothing else is wrong, and the most likely token is the right one. `learn`:
+            `min` and `max` do not slip; they are taken for each other with probability MISTAKE, so
+            that the more likely of the two is wrong
+
+    Raises ValueError for an unknown regime.
     """
+    check_regime(regime)
     chain = read(problem)
     steps = []
     for operation, operand in chain.steps:
-        steps.append((slip(operation, chain, rng, noise), slip(operand, chain, rng, noise)))
+        if regime == "learn" and operation in BOUNDS:
+            written = mistake(operation, rng)
+        else:
+            written = slip(operation, chain, rng, noise)
+        steps.append((written, slip(operand, chain, rng, noise)))
     chain = replace(chain, start=slip(chain.start, chain, rng, noise), steps=tuple(steps))
 
     words = rng.integers(len(CONNECTIVES), size=filler)
@@ -245,6 +260,13 @@ def slip(token: str, chain: Chain, rng: np.random.Generator, noise: float) -> st
         return token
     kind = next(kind for kind in kinds if token in kind)
     return str(rng.choice(kind))
+
+
+def mistake(bound: str, rng: np.random.Generator) -> str:
+    """The other of `min` and `max` with probability MISTAKE."""
+    if rng.random() >= MISTAKE:
+        return bound
+    return BOUNDS[1 - BOUNDS.index(bound)]
 
 
 # ---- which tokens decided ------------------------------------------------------------------------

@@ -1,31 +1,33 @@
-"""The defaults of train.py's flags under --model toy and --model toy-code."""
+"""The defaults of train.py's flags under `--model toy` and `--model toy-code`."""
 
-TOY = {
+CHAINS = {
     "recompute": False,
-    "steps": 160,
+    "steps": 120,
     "prompts": 16,
     "group_size": 8,
     "mini_batch": 4,
     "micro_batch_tokens": 4096,
-    "lr": 1e-4,
+    "lr": 1.4e-4,
     "max_new_tokens": 64,
     "max_prompt_tokens": 64,
     "eval_every": 20,
     "eval_samples": 1,
     "eval_top_p": 1.0,
+    "eval_greedy": True,
     "save_every": 20,
     "data": "toy",
     "eval_data": "toy-held-out",
 }
-OF_CODE = {  # where those under --model toy-code differ
+OF_PROGRAMS = {  # where those under --model toy-code differ
     "steps": 100,
+    "lr": 1e-4,
     "max_new_tokens": 32,
     "data": "toy-code",
     "eval_data": "toy-code-held-out",
 }
-TOYS = {"toy": TOY, "toy-code": TOY | OF_CODE}
+TOYS = {"toy": CHAINS, "toy-code": CHAINS | OF_PROGRAMS}
 
 
 def listed(defaults: dict) -> str:
-    """The defaults as text, for --help."""
+    """`steps 120, prompts 16`: flags and their values as `--help` shows them."""
     return ", ".join(f"{name} {value}" for name, value in defaults.items())

@@ -8,7 +8,11 @@ import re
 import numpy as np
 import torch
 
-from toy.tokenizer import CONNECTIVES, VOCABULARY
+from toy.tokenizer import CONNECTIVES, LARGE_VOCABULARY, MANY_CONNECTIVES
+
+# How demonstrations err: see `demonstration`.
+REGIMES = ("learn", "sharpen")
+MISTAKE = 0.55  # with `learn`, the probability of a wrong product
 
 
 def plus(a: int, b: int) -> int:
@@ -35,8 +39,11 @@ def read(problem: str) -> tuple[int, list[tuple[str, int]]]:
 
 def chain(problem: str) -> list[int]:
     """The k correct results of a problem, from left to right, mod 10; the last is the answer."""
-    current, steps = read(problem)
+    return work_on(*read(problem))
 
+
+def work_on(current: int, steps: list[tuple[str, int]]) -> list[int]:
+    """The results of the steps, worked without an error from the digit `current`."""
     results = []
     for operation, digit in steps:
         current = OPERATIONS[operation](current, digit)
@@ -64,27 +71,62 @@ def problems(count: int, seed: int = 0, k: int = 5) -> list[dict[str, str]]:
 
 
 def demonstration(
-    problem: str, rng: np.random.Generator, noise: float = 0.0, filler: int = 1
+    problem: str,
+    rng: np.random.Generator,
+    noise: float = 0.0,
+    filler: int = 1,
+    regime: str = "sharpen",
+    zipf: bool = False,
 ) -> str:
     """A worked response to `problem`.
 
     noise   the probability with which a result is replaced by a uniform digit, from which the
             chain then goes on (one time in ten that digit is the right one)
     filler  how many connectives, drawn at random, open each step
+    regime  `sharpen`: nothing else is wrong, and the most likely result is the right one.
+            `learn`: products do not slip; a * b is (a b + 3) mod 10 with probability MISTAKE, so
+            that the most likely product is wrong
+    zipf    whether connectives are drawn from MANY_CONNECTIVES, the r-th with a probability
+            proportional to 1 / r, instead of uniformly from the eight of CONNECTIVES
+
+    Raises ValueError for an unknown regime.
     """
+    check_regime(regime)
     current, steps = read(problem)
-    words = rng.integers(len(CONNECTIVES), size=(len(steps), filler))
+    words = draw_connectives(rng, (len(steps), filler), zipf)
     slips = rng.random(len(steps)) < noise
     uniform = rng.integers(10, size=len(steps))
+    mistakes = np.zeros(len(steps), dtype=bool)
+    if regime == "learn":
+        mistakes = rng.random(len(steps)) < MISTAKE
 
     lines = []
     for i, (operation, digit) in enumerate(steps):
-        result = int(uniform[i]) if slips[i] else OPERATIONS[operation](current, digit)
-        opening = "".join(CONNECTIVES[word] for word in words[i])
-        lines.append(f"{opening}{current}{operation}{digit}={result}\n")
+        result = OPERATIONS[operation](current, digit)
+        if regime == "learn" and operation == "*":
+            result = (result + 3 * int(mistakes[i])) % 10
+        elif slips[i]:
+            result = int(uniform[i])
+        lines.append(f"{''.join(words[i])}{current}{operation}{digit}={result}\n")
         current = result
 
     return "".join(lines) + f"answer \\boxed{{{current}}}"
+
+
+def check_regime(regime: str) -> None:
+    if regime not in REGIMES:
+        raise ValueError(f"no regime is named {regime}: choose from {', '.join(REGIMES)}")
+
+
+def draw_connectives(
+    rng: np.random.Generator, shape: tuple[int, int], zipf: bool
+) -> list[list[str]]:
+    """Random connectives, uniform or by Zipf's distribution; see `demonstration`."""
+    if not zipf:
+        return np.array(CONNECTIVES)[rng.integers(len(CONNECTIVES), size=shape)].tolist()
+
+    chance = 1 / np.arange(1, len(MANY_CONNECTIVES) + 1)
+    return rng.choice(MANY_CONNECTIVES, size=shape, p=chance / chance.sum()).tolist()
 
 
 def is_right(problem: str, response: str) -> bool:
@@ -97,28 +139,46 @@ def is_right(problem: str, response: str) -> bool:
 def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
     """Which tokens decided the reward: bool [T] for the ids [T] of one response.
 
-    In a right response they are the digits that it states as results. In a wrong one it is the
-    first wrong result alone: the right results before it did no harm, and those after it only
-    carry the error on. Where every stated result is right but the box is not, it is the digit in
-    the box.
+    In a right response they are the digits that it states as results. In a wrong one it is a single
+    result: the one after which the steps that are left, worked without an error, no longer give the
+    answer, while before it they did. The results before it did no harm: an error among them was
+    made good (by a later `*0`, say). Those after it only carry the error on. Where the stated
+    results give the answer but the box is wrong, it is the digit in the box.
     """
-    tokens = [VOCABULARY[i] for i in response_ids.tolist()]
-    truth = chain(problem)
+    tokens = [LARGE_VOCABULARY[i] for i in response_ids.tolist()]
     stated = digits_after("=", tokens)
-    boxed = digits_after("\\boxed{", tokens)[-1:]
 
-    if is_right(problem, "".join(tokens)):
-        decided = stated
-    else:
-        expected = list(zip(stated, truth, strict=False))  # as many as there are of both
-        expected += [(i, truth[-1]) for i in boxed]
-        wrong = [i for i, result in expected if int(tokens[i]) != result]
-        decided = wrong[:1]
+    decided = stated
+    if not is_right(problem, "".join(tokens)):
+        decided = fault(problem, tokens, stated)
 
     mark = torch.zeros(len(tokens), dtype=torch.bool)  # [T]
     mark[decided] = True
 
     return mark
+
+
+def fault(problem: str, tokens: list[str], stated: list[int]) -> list[int]:
+    """The position that `decisive` marks in a wrong response, or none if there is no such token.
+
+    stated: the positions of its results.
+    """
+    _, steps = read(problem)
+    answer = chain(problem)[-1]
+
+    found = []
+    for done, position in enumerate(stated[: len(steps)], start=1):
+        result = int(tokens[position])
+        leads_to = [result, *work_on(result, steps[done:])][-1]
+        if leads_to == answer:
+            found = []
+        elif not found:
+            found = [position]
+    if found:
+        return found
+
+    boxed = digits_after("\\boxed{", tokens)[-1:]
+    return [i for i in boxed if int(tokens[i]) != answer]
 
 
 def digits_after(token: str, tokens: list[str]) -> list[int]:

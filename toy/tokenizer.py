@@ -1,5 +1,7 @@
 """The toy's vocabulary and its word-level tokenizer."""
 
+from itertools import product
+
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -13,10 +15,16 @@ VOCABULARY += CONNECTIVES
 
 TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
 
+# 240 made-up words more, such as "Ban ", for connectives by Zipf's distribution.
+SYLLABLES = product("BDFGHJKLMNPRSTVZ", "aeiou", "nrs")
+MANY_CONNECTIVES = CONNECTIVES + [f"{''.join(letters)} " for letters in SYLLABLES]
+LARGE_VOCABULARY = VOCABULARY + MANY_CONNECTIVES[len(CONNECTIVES) :]
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer over VOCABULARY; decode(encode(text)) gives the text back."""
-    tokenizer = Tokenizer(models.WordLevel(TOKEN_ID, unk_token="<unk>"))
+
+def build_tokenizer(vocabulary: list[str] = VOCABULARY) -> PreTrainedTokenizerFast:
+    """A tokenizer over VOCABULARY or LARGE_VOCABULARY; decode(encode(text)) gives the text back."""
+    token_id = {token: i for i, token in enumerate(vocabulary)}
+    tokenizer = Tokenizer(models.WordLevel(token_id, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(
         Regex(r"[A-Za-z]+ |\\boxed\{|\n|."),  # a word with its space, a box's opening, a character
         behavior="isolated",

@@ -1,6 +1,6 @@
 """bench.py and the benches of speed: small sizes, and what can be known of them beforehand.
 
-A run of every stage of benchmarks/gpu.py is in tests/infra/test_memory.py.
+A run of every stage of benchmarks/gpu.py is in test_plan.py.
 """
 
 import importlib
@@ -26,10 +26,10 @@ from benchmarks import (
     trl_delta,
     trl_step,
 )
+from benchmarks.plan import Plan
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
 from benchmarks.timing import alternate, peak_memory, ratios, spread
-from infra.memory import Plan
 from infra.policy import Policy
 
 ARGS = SimpleNamespace(repetitions=1)

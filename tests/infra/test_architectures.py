@@ -28,6 +28,7 @@ from infra.checkpoints import RunState
 from infra.errors import UserError
 from infra.loading import load_model, load_policy
 from infra.packed_attention import VARLEN
+from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
 from rollout import Sampling, rollout, token_distribution, uniforms
 from train import clip_and_step
@@ -103,17 +104,21 @@ BY_MASK = PADDED | {"opt"}  # its positions come from a mask that it makes itsel
 BY_KERNEL = PADDED | {"stablelm"}  # its layers do not hand on where sequences begin
 
 
+def pack_as_on_gpus(policy, packed):
+    policy.packed = packed
+    policy.lm.set_attn_implementation(VARLEN if packed else policy.own_attention)
+
+
 @pytest.mark.parametrize("on_kernel", [False, True])
 @pytest.mark.parametrize("name", EXACT)
 def test_policies_pack_where_that_is_the_same(name, on_kernel, folder, policies, monkeypatch):
     """By transformers' mask, and by what a GPU runs but for the kernel: heads, windows, bounds."""
     monkeypatch.setattr(packed_attention, "varlen_attn", slow_varlen_attn)
     policy = policies(name)
-    plain = agreement.plain_model(folder(name), policy.lm.config)
     if on_kernel:
-        policy.lm.set_attn_implementation(VARLEN)
+        monkeypatch.setattr(Policy, "pack", pack_as_on_gpus)
     try:
-        agreement.pack_where_equal(policy, plain)
+        agreement.pack_where_equal(policy)
         assert policy.packed == (name not in (BY_KERNEL if on_kernel else BY_MASK))
         if policy.packed:
             with torch.no_grad():
@@ -121,7 +126,6 @@ def test_policies_pack_where_that_is_the_same(name, on_kernel, folder, policies,
                 torch.testing.assert_close(packed(policy).logprob, logprob, rtol=0, atol=1e-4)
     finally:
         policy.pack(False)
-        policy.lm.set_attn_implementation(policy.own_attention)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -379,14 +383,14 @@ def test_dropout_is_refused(folder, monkeypatch):
 @pytest.mark.parametrize("name", ["gemma", "olmo3", "gemma3_text"])
 def test_a_wrong_buffer_is_refused(name, folder, monkeypatch):
     start_ranks()
-    original = agreement.plain_model
 
-    def with_empty_buffers(folder, config):
-        plain = original(folder, config)
-        plain.buffers = {key: torch.zeros_like(value) for key, value in plain.buffers.items()}
-        return plain
+    def then_without_buffers(name, lm, dtype):
+        rows = agreement.reference_rows(name, lm, dtype)
+        for buffer in lm.buffers():
+            buffer.zero_()
+        return rows
 
-    monkeypatch.setattr(loading, "plain_model", with_empty_buffers)
+    monkeypatch.setattr(loading, "reference_rows", then_without_buffers)
     assert "as trained here" in refusal(load_policy, folder(name))
 
 

@@ -15,7 +15,9 @@ import toy.base
 import toy.build
 import toy.code_base
 import toy.code_tokenizer
+from toy.base import Base
 from toy.task import is_right
+from toy.tokenizer import LARGE_VOCABULARY, MANY_CONNECTIVES
 from verify import reward
 
 FOLDERS = sorted(path for path in toy.base.BASES.iterdir() if path.is_dir())
@@ -89,6 +91,44 @@ def test_demonstrations_with_noise_err_as_often_as_it_says():
     assert abs(np.mean(wrong) - 0.3 * 0.9) < 0.03
 
 
+def test_demonstrations_to_learn_from_are_wrong_at_products_and_slip_elsewhere():
+    rng = np.random.default_rng(0)
+
+    excess = {"*": [], "+": [], "-": []}
+    for p in toy.problems(600, seed=2):
+        response = toy.demonstration(p["problem"], rng, noise=0.3, regime="learn")
+        for step, operation, result in re.findall(r"(\d([-+*])\d)=(\d)\n", response):
+            excess[operation].append((int(result) - toy.chain(f"{step}=?")[0]) % 10)
+
+    # A product is right or 3 too large, and the latter is the more likely.
+    assert set(excess["*"]) == {0, 3}
+    assert abs(np.mean(np.array(excess["*"]) == 3) - 0.55) < 0.05
+    for operation in "+-":
+        assert set(excess[operation]) == set(range(10))
+        assert abs(np.mean(np.array(excess[operation]) != 0) - 0.3 * 0.9) < 0.05
+
+
+def test_demonstration_refuses_an_unknown_regime():
+    with pytest.raises(ValueError, match="choose from learn, sharpen"):
+        toy.demonstration("7*6=?", np.random.default_rng(0), regime="teach")
+
+
+def test_connectives_follow_zipf():
+    rng = np.random.default_rng(0)
+    words = []
+    for p in toy.problems(400, seed=2):
+        response = toy.demonstration(p["problem"], rng, filler=4, zipf=True)
+        words += re.findall(r"[A-Z][a-z]+ ", response)
+
+    assert len(words) == 400 * 5 * 4
+    shares = np.array([words.count(word) for word in MANY_CONNECTIVES]) / len(words)
+    assert shares.sum() == 1.0
+    # Of the first 1 / 6.1; 6.1 is the sum of 1 / r over the 248 ranks. The second half as often.
+    assert abs(shares[0] - 1 / 6.1) < 0.02
+    assert abs(shares[1] - 0.5 / 6.1) < 0.02
+    assert abs(shares[100:].sum() - 0.9 / 6.1) < 0.02
+
+
 def test_demonstration_goes_on_from_its_own_results():
     rng = np.random.default_rng(1)
 
@@ -120,6 +160,21 @@ def test_tokenizer_round_trip(filler):
         assert len(ids) == len(p["problem"]) + 5 * (filler + 6) + 4
 
 
+def test_tokenizer_of_many_words_gives_the_others_the_same_ids():
+    tokenizer = toy.build_tokenizer(LARGE_VOCABULARY)
+    rng = np.random.default_rng(0)
+
+    for p in toy.problems(50):
+        text = p["problem"] + toy.demonstration(p["problem"], rng, 0.5, 4, zipf=True)
+        ids = tokenizer(text).input_ids
+
+        assert tokenizer.decode(ids) == text
+        assert len(ids) == len(p["problem"]) + 5 * (4 + 6) + 4
+        assert [LARGE_VOCABULARY[i] for i in ids] == tokenizer.convert_ids_to_tokens(ids)
+    assert LARGE_VOCABULARY[: len(toy.VOCABULARY)] == toy.VOCABULARY
+    assert len(set(LARGE_VOCABULARY)) == len(LARGE_VOCABULARY) == 270
+
+
 # The tokens that decide
 
 
@@ -149,6 +204,15 @@ def test_decisive_marks_only_the_first_wrong_result():
     response = "So 7*6=2\nSo 2+1=5\nSo 5-4=1\nanswer \\boxed{1}<eos>"
 
     assert decided("7*6+1-4=?", response) == [(12, "5")]
+
+
+def test_decisive_passes_over_an_error_that_was_made_good():
+    # The first result is wrong, but by the `*0` nothing is lost; then 0+9 is wrong.
+    assert decided("7+6*0+9=?", "7+6=4\n4*0=0\n0+9=8\nanswer \\boxed{8}<eos>") == [(16, "8")]
+    # Cut off before it: nothing wrong has been said that would matter.
+    assert decided("7+6*0+9=?", "7+6=4\n4*0=0\n0+") == []
+    # Here the product is wrong: the chain has left the answer for good with it.
+    assert decided("7+6*0+9=?", "7+6=4\n4*0=3\n3+9=2\nanswer \\boxed{2}<eos>") == [(10, "3")]
 
 
 def test_decisive_marks_the_box_where_only_it_is_wrong():
@@ -218,25 +282,25 @@ def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
 
 
 def test_committed_bases_are_those_that_build_makes():
-    names = [toy.base.base_name(*base) for base in toy.build.COMMITTED]
+    names = [base.name for base in toy.build.COMMITTED]
     names.append(toy.code_base.code_base_name())
 
     assert [folder.name for folder in FOLDERS] == sorted(names)
 
 
-@pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: toy.base.base_name(*base))
+@pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
 def test_committed_base_loads_in_float32_and_builds_nothing(base, tmp_path, monkeypatch):
     monkeypatch.setattr(toy.base, "train_base", None)
 
-    folder = toy.base_folder(*base, cache=tmp_path)
-    model, tokenizer = toy.base_model(*base, cache=tmp_path)
+    folder = toy.base_folder(**vars(base), cache=tmp_path)
+    model, tokenizer = toy.base_model(**vars(base), cache=tmp_path)
 
-    assert folder == toy.base.BASES / toy.base.base_name(*base)
+    assert folder == toy.base.BASES / base.name
     assert list(tmp_path.iterdir()) == []
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert not model.training
     assert 1e5 <= model.num_parameters() <= 4e5
-    assert len(tokenizer) == len(toy.VOCABULARY) == model.config.vocab_size
+    assert len(tokenizer) == len(base.vocabulary) == model.config.vocab_size
     assert tokenizer.decode(tokenizer("Now 1+2=3\n").input_ids) == "Now 1+2=3\n"
     assert tokenizer.eos_token_id == model.generation_config.eos_token_id == toy.TOKEN_ID["<eos>"]
 
@@ -253,20 +317,24 @@ def test_committed_base_is_float16_on_disk_and_names_no_machine(folder):
         assert not re.search(r"\"[^\"]*/(home|tmp|work|Users|root)/", text)
 
 
-def test_base_folder_takes_the_committed_one_however_the_noise_is_written():
-    assert toy.base.base_name(5, 0.20, 1, 0) == "k5-noise0.2-filler1-seed0"
-    assert toy.base.base_name(5, 0, 1, 0) == toy.base.base_name(5, 0.0, 1, 0)
+def test_names_of_bases():
+    assert Base(5, 0.20, 1, 0).name == "k5-noise0.2-filler1-seed0"
+    assert Base(5, 0, 1, 0).name == Base(5, 0.0, 1, 0).name
+    assert Base(12, 0.1, 4, 3, "learn", True).name == "learn-k12-noise0.1-filler4-zipf-seed3"
 
 
-def probabilities(model, tokenizer, k, filler, count=128):
+def probabilities(model, tokenizer, base, count=128):
     """What the model expects where a worked response without errors goes on.
 
-    Returns [count, R] float32, the probability of each token of `count` demonstrations, and two
-    bool [count, R]: which tokens are results, and which connectives. No token is drawn.
+    Returns [count, R] float32, the probability of each token of `count` demonstrations, and three
+    bool [count, R]: which tokens are products, other results, and connectives. No token is drawn.
     """
     rng = np.random.default_rng(7)
-    problems = toy.problems(count, seed=77, k=k)
-    answers = [toy.demonstration(p["problem"], rng, 0.0, filler) + "<eos>" for p in problems]
+    problems = toy.problems(count, seed=77, k=base.k)
+    answers = []
+    for p in problems:
+        answer = toy.demonstration(p["problem"], rng, 0.0, base.filler, zipf=base.zipf)
+        answers.append(answer + "<eos>")
     prompts = torch.tensor(tokenizer([p["problem"] for p in problems]).input_ids)  # [count, P]
     responses = torch.tensor(tokenizer(answers).input_ids)  # [count, R]
 
@@ -277,28 +345,36 @@ def probabilities(model, tokenizer, k, filler, count=128):
 
     before = torch.cat([prompts[:, -1:], responses[:, :-1]], dim=1)
     results = before == toy.TOKEN_ID["="]
-    connectives = torch.isin(responses, torch.tensor([toy.TOKEN_ID[c] for c in toy.CONNECTIVES]))
+    # `a*b=c`: the operation stands three tokens before the result
+    products = results & (responses.roll(3, dims=1) == toy.TOKEN_ID["*"])
+    words = MANY_CONNECTIVES if base.zipf else toy.CONNECTIVES
+    connectives = torch.isin(responses, torch.tensor(tokenizer.convert_tokens_to_ids(words)))
 
-    return expected, results, connectives
+    return expected, products, results & ~products, connectives
 
 
-@pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: toy.base.base_name(*base))
+@pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
 def test_committed_base_knows_the_format_and_errs_in_the_results(base):
-    k, noise, filler, _ = base
-    model, tokenizer = toy.base_model(*base)
-    expected, results, connectives = probabilities(model, tokenizer, k, filler)
-    frame = ~(results | connectives)
+    model, tokenizer = toy.base_model(**vars(base))
+    expected, products, others, connectives = probabilities(model, tokenizer, base)
+    if base.regime == "sharpen":
+        others = others | products
+    frame = ~(products | others | connectives)
 
-    # Greedy decoding makes no error: the right token has more than half the probability.
-    assert (expected[~connectives] > 0.5).float().mean() > 0.998
+    # Without a mistake greedy decoding is right: that token has more than half the probability.
+    assert (expected[frame | others] > 0.5).float().mean() > 0.998
     assert expected[frame].mean() > 0.995
 
     # Results are wrong as often as they were in the demonstrations.
-    assert abs(expected[results].mean() - (1 - 0.9 * noise)) < 0.03
+    assert abs(expected[others].mean() - (1 - 0.9 * base.noise)) < 0.03
+    if base.regime == "learn":
+        assert abs(expected[products].mean() - 0.45) < 0.05
+        assert (expected[products] > 0.5).float().mean() < 0.3
 
-    # The whole response is then right about as often as RL wants it.
+    # The whole response is then right as often as RL needs it.
     whole = expected.masked_fill(connectives, 1.0).prod(dim=1)
-    assert 0.25 < whole.mean() < 0.60
+    least = 0.25 if base.regime == "sharpen" else 0.10
+    assert least < whole.mean() < 0.60
 
 
 # Building one
@@ -314,8 +390,8 @@ def test_rate_factor_rises_then_falls_to_a_tenth():
     assert np.allclose(falls, falls[0])
 
 
-def train_briefly(k, noise, filler, seed):
-    return toy.train_base(k, noise, filler, seed, steps=3, batch=8)
+def train_briefly(base):
+    return toy.train_base(base, steps=3, batch=8)
 
 
 def weights_of(folder):
@@ -386,6 +462,14 @@ def test_build_replaces_the_named_base(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name / "model.safetensors").exists()
     assert not (tmp_path / name / "stale").exists()
+
+
+def test_base_folder_builds_a_base_of_many_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(toy.base, "train_base", train_briefly)
+
+    model, tokenizer = toy.base_model(k=2, regime="learn", zipf=True, cache=tmp_path)
+
+    assert model.config.vocab_size == len(tokenizer) == len(LARGE_VOCABULARY)
 
 
 def test_build_builds_the_code_base_with_its_own_words(tmp_path, monkeypatch):

@@ -1,0 +1,156 @@
+"""The tokens that decide, and studies/truth.py, against exhaustive branching on short chains.
+
+Only results differ between the responses to a problem, so that all of them can be listed: 10^k
+chains of digits. With the probability of each, the value V of every prefix is a sum, and the
+advantage Q - V of every result follows.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import toy
+from studies.truth import rewards_of_branches
+from toy.task import read
+
+K = 3
+TOKENIZER = toy.build_tokenizer()
+TABLE = {
+    "+": lambda a, b: (a + b) % 10,
+    "-": lambda a, b: (a - b) % 10,
+    "*": lambda a, b: a * b % 10,
+}
+
+
+def chances(operation, a, b, noise, regime):
+    """[10] the probability of each result in a demonstration, by the description of the regimes."""
+    right = TABLE[operation](a, b)
+    p = np.zeros(10)
+    if regime == "learn" and operation == "*":
+        p[right] = 0.45
+        p[(right + 3) % 10] = 0.55
+    else:
+        p += noise / 10
+        p[right] += 1 - noise
+    return p
+
+
+def value(problem, results, noise, regime):
+    """The probability of a right answer after these results: all continuations, one by one."""
+    start, steps = read(problem)
+    if len(results) == len(steps):
+        return float(results[-1] == toy.chain(problem)[-1])
+    current = results[-1] if results else start
+    p = chances(*steps_at(steps, current, len(results)), noise, regime)
+    return sum(p[r] * value(problem, (*results, r), noise, regime) for r in range(10) if p[r])
+
+
+def steps_at(steps, current, i):
+    operation, digit = steps[i]
+    return operation, current, digit
+
+
+def branches(problem, noise, regime):
+    """(probability, results, advantages) of every response that can be drawn."""
+    start, steps = read(problem)
+    values = {}
+    for length in range(K + 1):
+        for prefix in itertools.product(range(10), repeat=length):
+            values[prefix] = value(problem, prefix, noise, regime)
+
+    for results in values:
+        if len(results) < K:
+            continue
+        probability = 1.0
+        for i, current in enumerate((start, *results[:-1])):
+            p = chances(*steps_at(steps, current, i), noise, regime)
+            probability *= p[results[i]]
+        gains = [values[results[: i + 1]] - values[results[:i]] for i in range(K)]
+        if probability > 0:
+            yield probability, results, np.array(gains)
+
+
+def marked(problem, results):
+    """Which of the results toy.decisive marks: bool [K]. It marks nothing else."""
+    start, steps = read(problem)
+    lines = []
+    for (operation, digit), current, result in zip(steps, (start, *results), results, strict=False):
+        lines.append(f"So {current}{operation}{digit}={result}\n")
+    text = "".join(lines) + f"answer \\boxed{{{results[-1]}}}<eos>"
+    mark = toy.decisive(problem, torch.tensor(TOKENIZER(text).input_ids))
+    of_results = mark[[7 * i + 5 for i in range(K)]]  # `So a*b=c` and a line's end: seven tokens
+    assert mark.sum() == of_results.sum()
+    return of_results.numpy()
+
+
+@pytest.mark.parametrize("regime, noise", [("sharpen", 0.2), ("learn", 0.1)])
+def test_decisive_results_are_those_on_which_the_reward_hung(regime, noise):
+    lost = blamed = wrong = worst = 0.0
+    for each in toy.problems(12, seed=3, k=K):
+        answer = int(each["answer"])
+        for probability, results, advantage in branches(each["problem"], noise, regime):
+            mark = marked(each["problem"], results)
+            if results[-1] == answer:
+                assert mark.all()
+                continue
+            assert mark.sum() == 1
+            losses = -advantage.clip(max=0)
+            lost += probability * losses.sum()
+            blamed += probability * losses[mark].sum()
+            wrong += probability
+            worst += probability * (losses[mark].item() == losses.max())
+
+    # Of all that wrong responses lost on their way, the marked result lost nearly everything; only
+    # behind it, what might have made the error good by chance did not.
+    assert blamed > 0.93 * lost
+    assert worst > 0.93 * wrong
+
+
+def test_decisive_results_are_products_where_nothing_else_can_be_wrong():
+    """The class of errors says which tokens can decide: the others have no advantage at all."""
+    for each in toy.problems(12, seed=4, k=K):
+        _, steps = read(each["problem"])
+        is_product = np.array([operation == "*" for operation, _ in steps])
+        for _, results, advantage in branches(each["problem"], 0.0, "learn"):
+            assert np.allclose(advantage[~is_product], 0)
+            if results[-1] != int(each["answer"]):
+                mark = marked(each["problem"], results)
+                assert is_product[mark].all()
+                assert advantage[mark] < 0
+
+
+def test_truth_by_branching_is_that_of_all_branches_of_the_model():
+    """The last two steps of a chain, a product first: 100 ends, with the model's own chances."""
+    model, tokenizer = toy.base_model(noise=0.1, regime="learn")
+    problem = {"problem": "3+4-5+1*7+2=?", "answer": "3"}
+    prompt = tokenizer(problem["problem"]).input_ids
+    begun = "So 3+4=7\nSo 7-5=2\nSo 2+1=3\nSo 3*7="
+
+    # Every pair of results, teacher-forced: its chance, and whether the answer is then right.
+    pairs = list(itertools.product(range(10), repeat=2))
+    texts = [f"{begun}{first}\nSo {first}+2={second}" for first, second in pairs]
+    ids = torch.tensor([prompt + tokenizer(text).input_ids for text in texts])
+    with torch.no_grad():
+        logprob = model(input_ids=ids).logits.log_softmax(dim=-1)[:, :-1]
+    logprob = logprob.gather(-1, ids[:, 1:, None])[..., 0]
+    second = logprob[:, -1].exp().reshape(10, 10)
+    first = logprob[:, -8].exp().reshape(10, 10)[:, 0]
+    after = second[:, 3]  # V once the first result is stated
+    before = (first * after).sum()
+
+    # The mode is wrong: 3*7 is taken for 4, and after that nearly nothing helps.
+    assert 0.3 < first[1] < 0.6
+    assert first[1] + first[4] > 0.97
+    assert after[1] - before > 0.3 and before - after[4] > 0.3
+
+    for digit in (1, 4):
+        response = tokenizer(f"{begun}{digit}\n").input_ids
+        result = len(response) - 2
+        rewards = rewards_of_branches(
+            model, tokenizer, prompt, response, [result, result + 1], problem, seed=1, samples=256
+        )
+        # Four standard errors of 256 samples at most.
+        assert abs(rewards[0].mean() - float(before)) < 0.125
+        assert abs(rewards[1].mean() - float(after[digit])) < 0.125
