@@ -356,9 +356,9 @@ def checked_text(value, where: str) -> str:
         raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
     text = cell_text(value)
     if "\0" in text:
-        raise UserError(f"{where}, holds a NUL character: mend the file")
+        raise UserError(f"{where}, holds a NUL character: repair the file")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(f"{where}, holds half of a surrogate pair: mend the file")
+        raise UserError(f"{where}, holds half of a surrogate pair: repair the file")
     return text
 
 
