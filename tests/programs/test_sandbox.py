@@ -15,7 +15,7 @@ from conftest import ROOT
 from hostile_programs import MARK, hostile
 
 from programs import ProgramsError
-from programs.sandbox import client, probe
+from programs.sandbox import client, probe, syscalls
 from programs.sandbox.client import Limits, Sandbox, SandboxBroken
 from programs.verify_code import SCRIPT, Result, rewards, run_tests
 
@@ -182,6 +182,44 @@ def test_hostile_program_with_the_filter_and_landlock(name, filter_and_landlock,
     check_hostile(name, filter_and_landlock, outcomes, door)
 
 
+# ---- the filter where there are no namespaces ----------------------------------------------------
+
+REFUSED = {  # what reaches beyond a program by a descriptor that it may have
+    "flags of a file": "fcntl.ioctl(FILE, 0x40086602, b'\\x40' + bytes(7))",
+    "flags of a file, read": "fcntl.ioctl(FILE, 0x80086601, bytes(8))",
+    "a terminal's input": "fcntl.ioctl(FILE, 0x5412, b'x')",
+    "a lease": "fcntl.fcntl(FILE, 1024, 0)",
+    "news of a folder": "fcntl.fcntl(FILE, 1026, 1)",
+    "a lock": "fcntl.lockf(FILE, fcntl.LOCK_SH)",
+    "an owner": "fcntl.fcntl(FILE, 8, os.getppid())",
+    "a datagram": "socket.socketpair(1, 2)",
+    "packets": "socket.socketpair(1, 5)",
+    "a name for a socket": "socket.socketpair()[0].bind('\\0name')",
+    "another's queue": "call(NUMBERS['msgrcv'], 0, None, 0, 0, 0)",
+    "another's queue, removed": "call(NUMBERS['msgctl'], 0, 0, None)",
+    "another's memory, removed": "call(NUMBERS['shmctl'], 0, 0, None)",
+    "who opens a file": "call(NUMBERS['inotify_init1'], 0)",
+    "a call that is newer than the filter": "call(469, -100, b'x', None, 0, 0)",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_filter_refuses(name, filter_alone):
+    numbers = {**syscalls.MEMORY, **syscalls.OTHERS}
+    column = 0 if os.uname().machine == "x86_64" else 1
+    program = (
+        "import ctypes, fcntl, os, socket\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"NUMBERS = { ({name: both[column] for name, both in numbers.items()}) }\n"
+        "FILE = os.open(os.__file__, os.O_RDONLY)\n"
+        "def call(*arguments):\n    if libc.syscall(*arguments) < 0:\n"
+        "        raise OSError(ctypes.get_errno(), '')\n"
+        f"try: {REFUSED[name]}\nexcept OSError as error: print(error.errno)"
+    )
+    refused = "38" if "newer" in name else "1"  # ENOSYS, EPERM
+    result = run_tests(program, [{"input": "", "output": refused}], None, filter_alone)
+    assert result == Result(1, 1, "")
+
+
 # ---- programs that harm nobody -------------------------------------------------------------------
 
 HARMLESS = {
@@ -206,8 +244,10 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_harmless_program(name, whole):
-    result = run_tests(HARMLESS[name], [{"input": "ä 7\n", "output": "ä 7"}], None, whole)
+@pytest.mark.parametrize("walls", ["whole", "filter_and_landlock"])
+def test_harmless_program(name, walls, request):
+    sandbox = request.getfixturevalue(walls)
+    result = run_tests(HARMLESS[name], [{"input": "ä 7\n", "output": "ä 7"}], None, sandbox)
     assert result == Result(1, 1, "")
 
 
