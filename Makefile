@@ -6,7 +6,8 @@ train: .venv/.installed
 	$(BIN)/python train.py $(ARGS)
 
 test: .venv/.installed
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -c 'import xdist' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check pytest-xdist==3.8.0
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: .venv/.installed
 	test -x $(BIN)/ruff || $(BIN)/python -m pip install --quiet --disable-pip-version-check ruff==0.17.6

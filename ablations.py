@@ -20,13 +20,19 @@ from functools import partial
 
 import torch
 
-from delta import Pieces, normalise, require_finite, scores, temperatures
-from delta import delta_coefficients as paper_coefficients
+from delta import (
+    Pieces,
+    delta_coefficients,
+    normalise,
+    require_finite,
+    scores,
+    temperatures,
+)
 from infra.errors import UserError
-from infra.flags import AtLeastOne, PositiveShare, flag, refuse_changed, refuse_foreign
+from infra.flags import AtLeastOne, PositiveShare, changed, flag
 from infra.packing import TokenBatch
 from infra.rows import Rows, squared_distances
-from methods import Method, MethodFlags, top_share
+from methods import METHODS, Method, MethodFlags, top_share
 
 # ---- Tables 2 and 3: other pieces ----------------------------------------------------------------
 
@@ -60,8 +66,8 @@ def no_range_map(
     return torch.where(advantage == 0, 0.0, alpha)
 
 
-# Of delta_coefficients; --delta-variant also knows fixed_gamma and random, below. A new one comes
-# with its slow counterpart in tests/references.py.
+# The pieces of delta_coefficients that --delta-variant names; it also takes fixed_gamma and random,
+# below. tests/references.py has the slow counterpart of each.
 VARIANTS = {
     "full": Pieces(),
     "within_side": Pieces(margins=within_side_margins),
@@ -71,28 +77,11 @@ VARIANTS = {
 }
 
 
-def delta_coefficients(
-    v: torch.Tensor | Rows,
-    advantage: torch.Tensor,
-    K: int = 1,
-    lam_min: float = 0.8,
-    lam_max: float = 1.2,
-    variant: str = "full",
-) -> torch.Tensor:
-    """delta.delta_coefficients with the pieces of a variant of Tables 2 and 3: [N].
-
-    For use outside; training calls `variant_coefficients`, which has the same VARIANTS. Raises
-    ValueError as delta.delta_coefficients does, and for an unknown variant.
-    """
-    if variant not in VARIANTS:
-        raise ValueError(f"variant is {variant!r}: choose one of {', '.join(VARIANTS)}")
-    return paper_coefficients(v, advantage, K, lam_min, lam_max, VARIANTS[variant])
-
-
 def fixed_temperatures(memory: dict) -> Callable:
-    """The piece that answers with its first (γ₊, γ₋) for ever after (Table 3, w/o adaptive γ).
+    """Computes γ once and reuses it for the whole run (Table 3, w/o adaptive γ).
 
-    memory: belongs to the run's state; the two numbers are kept there and so survive a resumption.
+    memory: part of the run's checkpoint; it holds the first (γ₊, γ₋), so that they survive a
+    resumption.
     """
 
     def first_temperatures(delta: torch.Tensor, advantage: torch.Tensor):
@@ -111,9 +100,9 @@ def fixed_temperatures(memory: dict) -> Callable:
 def fresh_scores(
     delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
 ) -> torch.Tensor:
-    """α = σ(Δ/γ) with γ of these very margins, not of those before the refinement (App. H's lag).
+    """α = σ(Δ/γ) with γ measured on these margins: no lag (App. H).
 
-    The same at K = 0, where nothing lags.
+    The γ that the caller measured before the refinement is not used. At K = 0 both are the same.
     """
     return scores(delta, advantage, *temperatures(delta, advantage))
 
@@ -121,9 +110,10 @@ def fresh_scores(
 def equal_sides(
     mapped: Callable, alpha: torch.Tensor, advantage: torch.Tensor, lam_min: float, lam_max: float
 ) -> torch.Tensor:
-    """λ of the map `mapped`, each side over its own mean, so that no side gains on the other.
+    """λ of the range map `mapped`, divided by its mean on each side: both sides keep their mass.
 
-    1 where A = 0. The mean over the batch is then 1 already.
+    1 where A = 0. It replaces the range map, since a normaliser is not told the sides. The mean
+    over the batch is then 1, and the common normalisation changes nothing.
     """
     lam = mapped(alpha, advantage, lam_min, lam_max)
     result = torch.ones_like(lam)
@@ -139,10 +129,10 @@ def halves(tokens: TokenBatch, group_size: int) -> torch.Tensor:
 
 
 def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
-    """`pieces`, but each half of the tokens is judged by the centroids of the other half's.
+    """`pieces`, but the margins of each half of the tokens use the centroids of the other half.
 
-    half: [N], 0 or 1. The temperatures are those of all margins of a side, as before. Without it a
-    token pulls the centroid of its own side towards itself.
+    Otherwise a token pulls the centroid of its own side towards itself. half: [N], 0 or 1. Here
+    μ₊ and μ₋ are [2, H]: of half 0 and of half 1. Temperatures are those of all margins of a side.
     """
 
     def centroids_of_halves(v, advantage, alpha=None):
@@ -167,6 +157,9 @@ def has_both_sides(advantage: torch.Tensor) -> bool:
 # ---- App. F: other proxies for a token's gradient ------------------------------------------------
 
 
+NUMBERS_IN_BLOCK = 2**24  # 64 MB in float32
+
+
 def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     """v = W_y - Σ_j p̃_j W_j over the k likeliest tokens j: [n, H] (App. F).
 
@@ -177,7 +170,7 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     k = min(k, len(W))
     result = torch.empty_like(rows.hidden)
     numbers_a_row = max(len(W), k * W.shape[1])  # of the logits, and of W[likeliest]
-    size = max(1, 2**24 // numbers_a_row)  # rows in a block
+    size = max(1, NUMBERS_IN_BLOCK // numbers_a_row)  # rows in a block
     for start in range(0, len(rows.hidden), size):
         block = slice(start, start + size)
         logits, likeliest = (rows.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
@@ -271,34 +264,17 @@ class AblationFlags(MethodFlags):
 INTERVENTIONS = ("gamma", "normalise", "centroids")
 FLAGS = ("delta_variant", "proxy", "proxy_topk", *INTERVENTIONS, "select", "select_share")
 
-
-def check_flags(flags: AblationFlags) -> None:
-    """Raise UserError for flags that contradict each other."""
-    if flags.method != "delta":
-        refuse_foreign(flags, FLAGS, owner="delta")
-    if flags.proxy != "topk":
-        refuse_changed(flags, ("proxy_topk",), "there is no --proxy topk")
-    if flags.select == "none":
-        refuse_changed(flags, ("select_share",), "there is no --select")
-    if flags.delta_variant == "no_range_map":
-        refuse_changed(flags, ("lam_min", "lam_max"), "no_range_map has no range")
-    if flags.delta_variant == "random":
-        reason = "random λ have neither margins nor centroids"
-        refuse_changed(flags, ("K", "gamma", "centroids"), reason)
-    if flags.delta_variant in ("hard", "fixed_gamma"):
-        reason = f"--delta-variant {flags.delta_variant} measures no γ again"
-        refuse_changed(flags, ("gamma",), reason)
-    if flags.K == 0:
-        refuse_changed(flags, ("gamma",), "without a refinement (--K 0) no γ lags")
-    if flags.delta_variant in ("no_norm", "random"):
-        reason = f"--delta-variant {flags.delta_variant} has a normalisation of its own"
-        refuse_changed(flags, ("normalise",), reason)
-    if flags.centroids == "held_out" and flags.prompts < 2:
-        raise UserError("--centroids held_out needs two prompts a step: raise --prompts")
-    if flags.lam_min > flags.lam_max:
-        raise UserError(f"--lam-min {flags.lam_min} is above --lam-max {flags.lam_max}")
-    if flags.delta_variant == "random" and flags.proxy != "lm_head":
-        raise UserError(f"--delta-variant random uses no proxy: drop --proxy {flags.proxy}")
+# These flags do nothing while that other flag has one of these values.
+NO_EFFECT = (
+    (FLAGS, "method", tuple(name for name in METHODS if name != "delta")),
+    (("proxy_topk",), "proxy", ("lm_head", "exact")),
+    (("select_share",), "select", ("none",)),
+    (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
+    (("K", "proxy", *INTERVENTIONS), "delta_variant", ("random",)),
+    (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # they measure no γ again
+    (("gamma",), "K", (0,)),  # no γ lags
+    (("normalise",), "delta_variant", ("no_norm",)),
+)
 
 
 def check_model(flags: AblationFlags, policy) -> None:
@@ -332,15 +308,10 @@ def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
     return pieces
 
 
-def changed(flags: AblationFlags, names: tuple[str, ...]) -> bool:
-    """Whether one of these flags is not at its default."""
-    return any(getattr(flags, name) != getattr(AblationFlags, name) for name in names)
-
-
 def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
-    """ρ = λ̄ by the pieces that the flags name.
+    """ρ = λ̄ by the pieces that the flags name; `flags` is train.Config, with the group size.
 
-    1 throughout where --centroids held_out finds a half without both sides: it cannot judge.
+    1 throughout where --centroids held_out finds a half of the prompts without both sides.
     """
     advantage = tokens.advantage
     if flags.centroids == "held_out":
@@ -348,14 +319,14 @@ def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tens
         if not all(has_both_sides(advantage[half == h]) for h in (0, 1)):
             return torch.ones_like(advantage)
     pieces = chosen_pieces(tokens, flags)
-    return paper_coefficients(tokens.kept, advantage, flags.K, flags.lam_min, flags.lam_max, pieces)
+    return delta_coefficients(tokens.kept, advantage, flags.K, flags.lam_min, flags.lam_max, pieces)
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
     """`method` with the pieces, the proxy and the selection that the flags name."""
     if flags.delta_variant == "random":
         method = replace(method, weights=random_coefficients, keep=None)
-    elif flags.delta_variant != "full" or changed(flags, INTERVENTIONS):
+    elif any(changed(flags, name) for name in ("delta_variant", *INTERVENTIONS)):
         method = replace(method, weights=variant_coefficients)
 
     if flags.proxy == "topk":

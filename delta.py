@@ -5,8 +5,7 @@ each token a margin (nearer to its own side's centroid or to the other's), a sco
 and so a weight around 1 in the DAPO loss.
 
 Departures: (1) the statistics are those of the whole rollout batch, as in the text; the released
-code takes each rank's shard. (2) Where a side is empty there is nothing to tell apart, and every
-coefficient is 1.
+code takes each rank's shard. (2) Where a side is empty, every coefficient is 1.
 
 Shapes: N packed response tokens (one row per token, no padding), H hidden size.
 Symbols: v proxy, A advantage, μ centroid, Δ margin, γ temperature, α score, λ coefficient.
@@ -50,7 +49,7 @@ def margins(
 
     ‖v‖² cancels (App. G), so that a margin is linear in v.
     """
-    # In float64, because the two norms are nearly equal where the centroids are.
+    # The two norms are nearly equal: float64 for their difference. Δ itself is float32.
     offset = mu_neg.double().square().sum() - mu_pos.double().square().sum()
     margin_pos = products(v, 2 * (mu_pos - mu_neg)) + offset  # ‖v-μ₋‖² - ‖v-μ₊‖² (App. G)
     return require_finite(margin_pos * advantage.sign())  # swapped on the negative side
@@ -68,7 +67,7 @@ def scores(
 ) -> torch.Tensor:
     """α [N] = argmax over [0, 1] of α Δ + γ h(α), h the binary entropy (Eq. 5), each with its γ.
 
-    Where A = 0 the score is of no effect: it has no weight in a centroid, and λ is λ_min.
+    Where A = 0 the score has no effect: no weight in a centroid, and λ is λ_min.
     """
     gamma = torch.where(advantage > 0, gamma_pos, gamma_neg).to(delta.dtype)
     return torch.sigmoid(delta / gamma)  # σ(Δ/γ) (Eq. 6)
@@ -86,7 +85,7 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
     """λ̄ [N] = λ N / Z, Z = Σ λ: the coefficients at mean 1 (Eq. 8)."""
     mean = lam.double().mean()  # Z / N
     if mean == 0:
-        return torch.ones_like(lam)  # every λ is 0: a range of [0, 0], or hard scores from 0
+        return torch.ones_like(lam)  # every λ is 0, as hard scores may be with λ_min = 0
     return (lam / mean).to(lam.dtype)
 
 
@@ -130,8 +129,8 @@ def delta_coefficients(
     """
     check(v, advantage, K, lam_min, lam_max)
     if not (advantage > 0).any() or not (advantage < 0).any():
-        dtype = torch.promote_types(advantage.dtype, torch.float32)  # as the other answers
-        return torch.ones_like(advantage, dtype=dtype)  # nothing to tell apart
+        dtype = torch.promote_types(advantage.dtype, torch.float32)  # the dtype of λ̄ below
+        return torch.ones_like(advantage, dtype=dtype)  # a side is empty: nothing to separate
 
     mu_pos, mu_neg = pieces.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
@@ -139,7 +138,7 @@ def delta_coefficients(
 
     for _ in range(K):
         alpha = pieces.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, lagged: of Δ⁽ᵏ⁾, used with Δ⁽ᵏ⁺¹⁾
+        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, lagged: of Δ⁽ᵏ⁾ (γ⁽¹⁾ = γ⁽⁰⁾)
         mu_pos, mu_neg = pieces.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 
@@ -151,7 +150,7 @@ def delta_coefficients(
 def check(
     v: torch.Tensor | Rows, advantage: torch.Tensor, K: int, lam_min: float, lam_max: float
 ) -> None:
-    """Raise ValueError where delta_coefficients could not answer."""
+    """Raise ValueError for arguments that delta_coefficients has no answer to."""
     if len(v.shape) != 2 or advantage.shape != (len(v),):
         raise ValueError(
             f"v must be [N, H] and advantage [N], got {tuple(v.shape)} and {tuple(advantage.shape)}"

@@ -5,17 +5,19 @@ M₊μ₊ - M₋μ₋, two centroids of token gradients times their masses, and 
 whose gradients have a positive inner product with that direction. This is true of the raw gradient:
 Adam, weight decay and gradient clipping come after it (App. C).
 
-Departures: (1) a dual clip for negative advantages, as in the released code; (2) the group's
-standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is clamped: the centroid
-of an empty side is 0.
+Departures: (1) negative advantages have a dual clip, always 10, as in the released code; (2) the
+group's standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is clamped: the
+centroid of an empty side is 0.
 
 Shapes: B responses, G of them to a prompt, N packed response tokens (one row per token, no
 padding), H numbers of a token gradient, C candidate tokens.
 Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M₊ and M₋ masses.
+`Rows` is a tensor [N, H] whose rows lie on several ranks; `weighted_sums(v, w)` is w @ v for both.
 """
 
 import torch
 
+from infra.errors import UserError
 from infra.rows import Rows, weighted_sums
 
 EPS = 1e-6  # added to the group's standard deviation
@@ -44,9 +46,22 @@ def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     std = groups.std(dim=1, keepdim=True)
     advantages = (groups - mean) / (std + EPS)
 
-    # The rounding of a mean must not make two sides out of equal rewards.
+    # Equal rewards must give exactly 0, not ±1e-8.
     all_equal = (groups == groups[:, :1]).all(dim=1, keepdim=True)
     return advantages.masked_fill(all_equal, 0.0).view(-1)
+
+
+def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torch.Tensor:
+    """DAPO's soft length penalty, added to the rewards: [B], between -1 and 0.
+
+    It is 0 up to `buffer` tokens before `max_length` and falls linearly to -1 at it; a buffer of 0
+    switches it off. length: [B] tokens of each response. The paper's text has a binary reward; its
+    run script adds this penalty with a buffer of 4096 (--overlong-buffer).
+    """
+    if buffer == 0:
+        return torch.zeros_like(length, dtype=torch.float32)
+    beyond = length - (max_length - buffer)
+    return (-beyond / buffer).clamp(max=0.0)
 
 
 def clipped_surrogate(
@@ -59,8 +74,8 @@ def clipped_surrogate(
 ) -> torch.Tensor:
     """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2): what an update maximises.
 
-    All tensors are [N]. Where A < 0 the result is bounded below by dual_clip * A (None: not), so
-    that one token whose ratio explodes cannot take over the update.
+    All tensors are [N]. Where A < 0 the result is at least dual_clip * A, so that one token whose
+    ratio explodes cannot dominate the update. dual_clip=None switches this bound off.
     """
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()  # r; the clamp keeps exp finite
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
@@ -78,9 +93,10 @@ def clipped_tokens(
     clip_low: float = 0.2,
     clip_high: float = 0.28,
 ) -> torch.Tensor:
-    """Which tokens have no gradient because their ratio left [1-ε_low, 1+ε_high]: bool [N].
+    """Tokens without gradient because the clip is active: bool [N], for the metric clip_fraction.
 
-    Not those that the dual clip bounds.
+    The minimum takes the constant, clipped term only where r has moved far enough in the direction
+    that A wants: up for A > 0, down for A < 0. Tokens that the dual clip bounds are not counted.
     """
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()
     risen_enough = (advantage > 0) & (ratio > 1 + clip_high)
@@ -91,16 +107,20 @@ def clipped_tokens(
 def importance_weights(logprob: torch.Tensor, sampled: torch.Tensor, cap: float) -> torch.Tensor:
     """min(π_old / π_sampler, C) per token: truncated importance sampling.
 
-    Responses are drawn from π_sampler, which rounding, or another program, keeps from being π_old
-    quite; the ratio makes up for it, and C bounds its variance (Ionides 2008, "Truncated importance
-    sampling"; for RL with an engine that samples, Yao et al. 2025, "Your efficient RL framework
-    secretly brings you off-policy RL training"). Not in the paper; --importance-cap.
+    Rounding, or another sampling program, makes π_sampler differ from π_old. The ratio corrects
+    this off-policy gap; C bounds its variance (Ionides 2008, "Truncated importance sampling"; for
+    RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training").
+    Not in the paper: --importance-cap.
     logprob, sampled: [N] log π_old and log π_sampler of the drawn token.
-    Raises ValueError where a number is not finite, as from a sampler that does not tell.
+    Raises UserError where the sampler gave no log-probability, or one is not finite.
     """
-    log_ratio = logprob - sampled
-    if not log_ratio.isfinite().all():
-        raise ValueError("the sampler's log-probabilities, or those of θ_old, hold a NaN or inf")
+    log_ratio = logprob - sampled  # [N]
+    missing = int((~log_ratio.isfinite()).sum())
+    if missing:
+        raise UserError(
+            f"--importance-cap: the sampler gave no finite log-probability of {missing} of "
+            f"{len(sampled)} tokens: have it return them, or drop the flag"
+        )
     return log_ratio.clamp(-20, 20).exp().clamp(max=cap)
 
 
@@ -122,11 +142,12 @@ def side_centroids(
     signed = advantage.double()
     if weight is not None:
         signed = signed * weight.double()  # ρ A
-    token_mass = torch.stack([signed.clamp(min=0), (-signed).clamp(min=0)])  # [2, N]: ρ|A| by side
+    token_mass = torch.stack([signed.clamp(min=0), (-signed).clamp(min=0)])  # [2, N] ρ|A| by side
+    mass = token_mass.sum(dim=1)  # [2] M₊, M₋ (Eqs. 3, 11)
 
-    mass = token_mass.sum(dim=1)  # M₊, M₋ (Eqs. 3, 11)
-    share = token_mass / torch.where(mass == 0, 1.0, mass)[:, None]  # sums to 1 on each side
-    mu_pos, mu_neg = weighted_sums(v, share)  # μ₊, μ₋ (Eqs. 3, 11)
+    divisor = torch.where(mass == 0, 1.0, mass)  # an empty side keeps its zeros
+    share = token_mass / divisor[:, None]  # [2, N], each row sums to 1
+    mu_pos, mu_neg = weighted_sums(v, share)  # [2, H] float32 = share @ v: μ₊, μ₋ (Eqs. 3, 11)
     return mu_pos, mu_neg, mass[0], mass[1]
 
 
@@ -139,11 +160,11 @@ def discriminator_scores(
 ) -> torch.Tensor:
     """The change of log π that an update brings to C candidate tokens, up to the step size (Eq. 4).
 
-    What a small step along the raw gradient is, seen as a classifier; training does not call it,
-    the notebooks do.
-    u: [C, H] gradients of the candidates' log-probabilities; the others from side_centroids.
-    Returns [C], positive exactly where the positive side's score exceeds the negative side's: that
-    token goes up.
+    A small step along the raw gradient, seen as a linear classifier of candidate tokens. The
+    notebooks call it; training does not.
+    u: [C, H], the gradient of each candidate's log-probability.
+    mu_pos, mu_neg, mass_pos, mass_neg: as side_centroids returns them.
+    Returns [C]; a token's probability rises exactly where its score is positive.
     """
     u = u.to(mu_pos.dtype)
     return mass_pos.to(u) * (u @ mu_pos) - mass_neg.to(u) * (u @ mu_neg)  # Eq. 4

@@ -24,15 +24,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 from delta import delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate
-from infra.flags import NonNegative, Share, WholeNumber, flag, refuse_changed, refuse_foreign
+from infra.errors import UserError
+from infra.flags import NonNegative, Share, WholeNumber, flag
 from infra.packing import TokenBatch
 
 
 @dataclass
 class MethodFlags:
-    """What the methods of this file can be told on the command line."""
+    """The command line's flags for the methods of this file; a type like Share is a range."""
 
-    _argument_group_name = "method"
+    _argument_group_name = "method"  # the heading in --help
 
     method: str = flag("delta", "token weights (App. E)")  # train.py adds the choices: METHODS
     clip_low: Share = flag(0.2, "ε_low of the ratio clip")
@@ -51,30 +52,35 @@ def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor
 class Method:
     """All that is special about a method."""
 
-    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch. Of mean 1 over the N tokens, so
-    # that methods compare at one learning rate (FIPO's are not, nor is DelTA's ablation no_norm).
+    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens, a TokenBatch
+    # (infra/packing.py): log π_old, entropy, advantage and more of each. Of mean 1 over the N
+    # tokens, so that methods compare at one learning rate (FIPO's and DelTA's no_norm are not).
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
-    # True: ρ is computed anew in every update, from tokens.current. It then sees the responses of
-    # one micro-batch of one rank, without `kept`: it can take no mean over the batch, and must not
-    # draw from tokens.generator or write to tokens.memory, which would differ between ranks.
+    # True: ρ is computed anew in every update, from tokens.current = log π_θ. `weights` then sees
+    # the responses of one micro-batch of one rank, without tokens.kept: it can take no mean over
+    # the batch, and must not draw from tokens.generator or write to tokens.memory, since ranks
+    # would then differ.
     follows_policy: bool = False
 
-    # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise. It is
-    # multiplied by ρ, and not asked where A = 0: another term of a loss goes into train.update.
+    # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise; the
+    # loop multiplies it by ρ. Responses with A = 0 are skipped in an update, since Eq. 8 gives
+    # them no gradient. A term of the loss on every token, such as a KL penalty, goes into
+    # train.update.
     surrogate: Callable[..., torch.Tensor] = clipped
 
-    # Defaults of --clip-low and --clip-high under the surrogate `clipped`; with another surrogate
-    # the two flags are refused.
+    # The defaults of --clip-low and --clip-high with this method: train.parse_config puts them
+    # into the flags. With another surrogate than `clipped` the two flags are refused.
     default_clip: tuple[float, float] = (0.2, 0.28)
 
-    # (rows, head) -> [n, F], what the pass over θ_old keeps of its hidden states: `weights` finds
-    # it as tokens.kept. rows has hidden [n, H] in float32, logprob [n] and token [n]; head() is the
-    # LM head over the temperature [V, H]. Of several ranks each keeps its own rows: read them by
-    # the functions of infra/rows.py (per_row, say), which answer for all N.
+    # (rows, head) -> [n, F], what the pass over θ_old keeps of its hidden states; `weights` gets
+    # it as tokens.kept. rows has hidden [n, H] in float32, logprob [n], entropy [n] and token [n];
+    # head() is W / temperature [V, H], so that the logits are hidden @ head().T. Each rank keeps
+    # the rows of its own responses: the functions of infra/rows.py (per_row, for example) read
+    # them and return results for all N.
     keep: Callable[..., torch.Tensor] | None = None
 
-    # Its own flags: with another method they are refused.
+    # The names of its own flags; the command line refuses them with another method.
     flags: tuple[str, ...] = ()
 
     @property
@@ -180,11 +186,17 @@ METHODS = {
 }
 
 
-def check_flags(flags: MethodFlags) -> None:
-    """Raise UserError for a flag that does nothing with --method."""
-    chosen = METHODS[flags.method]
-    for name, method in METHODS.items():
-        foreign = [each for each in method.flags if each not in chosen.flags]
-        refuse_foreign(flags, foreign, owner=name)
-    if not chosen.clips:
-        refuse_changed(flags, ("clip_low", "clip_high"), f"--method {flags.method} has no clip")
+def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> None:
+    """Raise UserError where a method did not give one weight of at least 0 to each token."""
+    if weights.shape != tokens.logprob.shape:
+        raise UserError(
+            f"--method {method} gave weights of shape {tuple(weights.shape)}: "
+            f"it must give one to each of the {len(tokens.logprob)} tokens"
+        )
+    policy_is_finite = tokens.current.isfinite().all()  # else the update is skipped, and counted
+    if policy_is_finite and not weights.isfinite().all():
+        raise UserError(f"--method {method} gave a weight that is NaN or infinite")
+    if (weights < 0).any():
+        raise UserError(
+            f"--method {method} gave a negative weight, which would move a token to the other side"
+        )

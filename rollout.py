@@ -4,11 +4,11 @@ Every response and position has one uniform number, fixed by (seed, step, proble
 logits processor turns it into a token by inverse CDF, which `generate` then takes greedily. So two
 methods can be compared under common random numbers, and no global random state matters.
 
-Nor do the number of ranks and who shares the batch, as far as arithmetic is exact. In float32 it
+The number of ranks and the batch do not matter either, as far as arithmetic is exact. In float32 it
 nearly is: another token is drawn only where a random number falls within rounding of a step of the
 CDF. In bfloat16, as on GPUs, another batch moves log p by a hundredth, and most responses differ
-sooner or later (`bench.py mismatch`). What was drawn comes with its log p under the law it was
-drawn from, so that training can tell the sampler's law from the scored one.
+sooner or later. Each token comes with its log p under the distribution it was drawn from, so that
+training can compare the sampler's distribution with the scored one.
 
 Departures:
 1. The released code samples with a serving engine; this is `generate`, in chunks of CHUNK tokens,
@@ -23,31 +23,47 @@ size.
 
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import distributed as dist
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from infra.cache import free_cache_tokens, left_padded
 from infra.errors import Interrupted
-from infra.flight import Flight, Response
+from infra.flight import Flight, Response, tokens_done
 from infra.packing import Rollouts, pack
 from infra.progress import Progress
-from infra.ranks import rank_and_world
+from infra.ranks import shared_by_ranks
 
-CHUNK = 64  # tokens between two looks at who has finished
+CHUNK = 64  # tokens sampled before finished responses leave and waiting ones arrive
 
-Job = tuple[list[int], Callable[[], np.ndarray]]  # a prompt, and what gives its uniform numbers
+# A prompt, and what gives its uniform numbers. A function, because each has 20,480 of them.
+Job = tuple[list[int], Callable[[], np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The distribution that tokens are drawn from, and the limits of sampling."""
+
+    max_new_tokens: int  # of a response, its end token included
+    temperature: float = 1.0  # 0: greedy, the likeliest token whatever its random number
+    top_p: float = 1.0
+    seed: int = 0
+    in_flight: int = 256  # responses sampled at once, at most
+    cache_tokens: int = 0  # tokens in their caches, at most; 0: what fits in free memory
 
 
 class Sample(NamedTuple):
     """A sampled response."""
 
     tokens: list[int]  # new tokens only, up to and with the end token
-    logprob: np.ndarray  # [tokens] float32, log p of each under the law it was drawn from, nats
+    logprob: np.ndarray  # [tokens] float32, log p under the distribution drawn from, nats
+
+
+# ---- one token -----------------------------------------------------------------------------------
 
 
 def token_distribution(
@@ -55,8 +71,14 @@ def token_distribution(
 ) -> torch.Tensor:
     """Probabilities in float64 after temperature and top-p: logits [B, V] -> [B, V].
 
-    Top-p keeps the smallest set of likeliest tokens whose mass reaches `top_p`.
+    Top-p keeps the smallest set of likeliest tokens whose mass reaches `top_p`. At temperature 0
+    the likeliest token has probability 1. Logits that are not finite give NaN.
     """
+    if temperature == 0:
+        highest, likeliest = logits.max(dim=-1, keepdim=True)  # [B, 1]
+        one = 1 + 0 * highest.double()  # NaN for a highest logit of NaN or inf
+        return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, likeliest, one)
+
     p = (logits.float() / temperature).softmax(dim=-1).double()  # [B, V]
     if top_p < 1.0:
         ordered, index = p.sort(dim=-1, descending=True, stable=True)
@@ -117,13 +139,16 @@ def end_tokens(lm, tokenizer) -> list[int]:
     return sorted(ends)
 
 
+# ---- groups of responses, on all ranks -----------------------------------------------------------
+
+
 def never() -> bool:
     """The default of `stop`: sampling goes on."""
     return False
 
 
 def nothing(index: int, sample: Sample) -> None:
-    """The default of `done`: a finished response is not looked at before the last one is there."""
+    """The default of `done`: a finished response waits for the last one."""
 
 
 def rollout(
@@ -132,51 +157,44 @@ def rollout(
     prompts: list[list[int]],
     problem_ids: list[int],
     group_size: int,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    seed: int = 0,
+    sampling: Sampling,
     step: int = 0,
-    in_flight: int = 256,
-    cache_tokens: int = 0,
     stop: Callable[[], bool] = never,
     sampled_before: Counter | None = None,
 ) -> Rollouts:
     """Sample `group_size` responses to each prompt, the group of a prompt next to each other.
 
-    Ranks, where there are several, share the prompts, and all get all responses. `problem_ids` are
-    non-negative integers that name the problems. At most `in_flight` responses are sampled at once,
-    with at most `cache_tokens` tokens in their caches (0: what fits in free memory).
+    prompts: token ids. problem_ids: non-negative integers that name the prompts' problems. Ranks,
+    where there are several, share the prompts, and all get all responses.
 
     A problem that comes twice gets new responses: its samples are counted on, over several calls
     of a step in `sampled_before` (responses by problem; the call adds its own).
 
     Raises FloatingPointError when logits are not finite, Interrupted once stop() is true on a rank.
     """
-    samples = Counter() if sampled_before is None else sampled_before
+    count = Counter() if sampled_before is None else sampled_before  # responses by problem
     jobs = []
     for prompt, problem in zip(prompts, problem_ids, strict=True):
         for _ in range(group_size):
-            numbers = partial(uniforms, seed, step, problem, samples[problem], max_new_tokens)
-            samples[problem] += 1
-            jobs.append((prompt, numbers))
+            name = (sampling.seed, step, problem, count[problem])
+            jobs.append((prompt, partial(uniforms, *name, sampling.max_new_tokens)))
+            count[problem] += 1
 
-    def sampled(mine: list[Job]) -> list[tuple[Sample, str]]:
-        samples = respond(
-            lm, tokenizer, mine, max_new_tokens, temperature, top_p, in_flight, cache_tokens, stop
-        )
+    def sample_and_decode(mine: list[Job]) -> list[tuple[Sample, str]]:
+        samples = respond(lm, tokenizer, mine, sampling, stop)
         tokens = [sample.tokens for sample in samples]
         texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return list(zip(samples, texts, strict=True))
 
-    dealt = dealt_to_ranks(jobs, group_size, sampled)
+    # Whole groups go to a rank: the responses to a prompt share its cache.
+    responses = shared_by_ranks(jobs, sample_and_decode, group_size)
     return pack(
         [prompt for prompt, _ in jobs],
-        [sample.tokens for sample, _ in dealt],
-        [text for _, text in dealt],
+        [sample.tokens for sample, _ in responses],
+        [text for _, text in responses],
         end_tokens(lm, tokenizer),
         lm.device,
-        [sample.logprob for sample, _ in dealt],
+        [sample.logprob for sample, _ in responses],
     )
 
 
@@ -184,98 +202,59 @@ def respond(
     lm,
     tokenizer,
     jobs: list[Job],
-    max_new_tokens: int,
-    temperature: float,
-    top_p: float,
-    in_flight: int,
-    cache_tokens: int = 0,
+    sampling: Sampling,
     stop: Callable[[], bool] = never,
     done: Callable[[int, Sample], None] = nothing,
 ) -> list[Sample]:
-    """`generate`, given what it has to know of model and tokenizer; all sampling goes through it.
-
-    cache_tokens: 0 for as many as fit in free memory.
-    """
-    if cache_tokens == 0:
-        longest = max((len(prompt) for prompt, _ in jobs), default=0) + max_new_tokens
-        cache_tokens = free_cache_tokens(lm, min(in_flight, len(jobs)), longest, top_p)
-    return generate(
-        lm,
-        jobs,
-        max_new_tokens,
-        end_tokens(lm, tokenizer),
-        temperature,
-        top_p,
-        in_flight,
-        cache_tokens,
-        stop,
-        done,
-    )
+    """`generate` up to the model's end tokens. Training and evaluation both sample through it."""
+    return generate(lm, jobs, end_tokens(lm, tokenizer), sampling, stop, done)
 
 
-def dealt_to_ranks(jobs: list[Job], group_size: int, sampled: Callable[[list[Job]], list]) -> list:
-    """sampled(jobs), of which each rank does its share; in the order of `jobs`, on all ranks."""
-    rank, world = rank_and_world()
-
-    # Whole groups go to a rank: the responses to a prompt share its cache.
-    owners = [i // group_size % world for i in range(len(jobs))]
-    mine = [job for job, owner in zip(jobs, owners, strict=True) if owner == rank]
-    try:
-        result = sampled(mine)
-    except (FloatingPointError, Interrupted) as error:
-        result = error  # the other ranks wait for this one's result: they must hear of it
-
-    results = [result] * world
-    if world > 1:
-        dist.all_gather_object(results, result)
-    for each in results:
-        if isinstance(each, Exception):
-            raise each
-
-    in_turn = [iter(result) for result in results]
-    return [next(in_turn[owner]) for owner in owners]
+# ---- the sampler ---------------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def generate(
     lm,
     jobs: list[Job],
-    max_new_tokens: int,
     ends: list[int],
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    in_flight: int = 256,
-    cache_tokens: int = 2**40,
+    sampling: Sampling,
     stop: Callable[[], bool] = never,
     done: Callable[[int, Sample], None] = nothing,
 ) -> list[Sample]:
-    """A response to each job.
+    """A response to each job, up to one of the tokens `ends`.
 
     Hugging Face `generate` in chunks of CHUNK tokens. Between chunks finished responses leave batch
     and cache and waiting ones take their places, so one long response does not hold up hundreds.
-    done(i, sample) is called once for each job i, soon after its response has finished.
+    done(i, sample) is called once for each job i, soon after its response has finished. Raises
+    FloatingPointError when logits are not finite, Interrupted once stop() is true.
     """
+    if not jobs:
+        return []
     responses = []
     for prompt, numbers in jobs:
-        limit = len(prompt) + max_new_tokens
+        limit = len(prompt) + sampling.max_new_tokens
         responses.append(Response(torch.tensor(prompt), len(prompt), limit, numbers))
-    flight = Flight(deque(responses), in_flight, cache_tokens, CHUNK)
-
-    own_config = lm.generation_config
-    lm.generation_config = GenerationConfig()  # a hub model's would change the sampling law
-    progress = Progress("sampling", len(jobs) * max_new_tokens)
     place = {response: i for i, response in enumerate(responses)}
     samples = [None] * len(jobs)
-    unfinished = len(jobs)
+
+    rows = min(sampling.in_flight, len(jobs))
+    longest = max(response.limit for response in responses)
+    cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
+    flight = Flight(deque(responses), rows, cache_tokens, CHUNK)
+
+    own_config = lm.generation_config
+    lm.generation_config = GenerationConfig()  # a hub model's would change the distribution
+    progress = Progress("sampling", len(jobs) * sampling.max_new_tokens)
     try:
-        while unfinished:
-            flight.change(lm)
-            new, logprob = sample_chunk(lm, flight, ends, temperature, top_p)
-            for response in record_chunk(flight, new, logprob, ends):
-                i = place[response]
-                samples[i] = sample_of(response)
-                done(i, samples[i])
-                unfinished -= 1
+        while not all(response.finished for response in responses):
+            flight.change(lm)  # finished responses leave it, and waiting ones take their places
+            sample_chunk(lm, flight, ends, sampling)
+            for response in flight.responses:
+                if response.finished:
+                    i = place[response]
+                    samples[i] = Sample(*response.sampled())
+                    done(i, samples[i])
             progress.show(*tokens_done(responses))
             if stop():
                 raise Interrupted
@@ -285,35 +264,18 @@ def generate(
     return samples
 
 
-def tokens_done(responses: list[Response]) -> tuple[int, int]:
-    """(tokens sampled so far, the most that it may come to)."""
-    done = sum(response.new for response in responses)
-    rest = sum(response.limit - len(response) for response in responses if not response.finished)
-    return done, done + rest
+def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> None:
+    """Append the next tokens, at most CHUNK, to each of the R responses in flight."""
+    ids, mask = left_padded([response.tokens for response in flight.responses], lm.device)  # [R, L]
+    rest = max(response.limit - len(response) for response in flight.responses)
+    count = min(CHUNK, rest)
 
-
-def sample_of(response: Response) -> Sample:
-    """What a finished response came to."""
-    tokens = response.tokens[response.prompt_length :].tolist()
-    return Sample(tokens, torch.cat(response.logprobs).numpy())
-
-
-def sample_chunk(
-    lm, flight: Flight, ends: list[int], temperature: float, top_p: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next tokens of all in flight, and their log p: two [R, at most CHUNK].
-
-    Behind an end token stands padding.
-    """
-    ids, mask = left_padded([response.tokens for response in flight.responses], lm.device)
-    longest_rest = max(response.limit - len(response) for response in flight.responses)
-    count = min(CHUNK, longest_rest)
-
+    # The numbers of a response were made when it came into the flight.
     u = [response.uniforms[response.new :][:count] for response in flight.responses]
     u = torch.from_numpy(np.stack(u)).to(lm.device)  # [R, count]
-    choose = InverseCDF(u, ids.shape[1], temperature, top_p)
+    choose = InverseCDF(u, ids.shape[1], sampling.temperature, sampling.top_p)
     out = lm.generate(
-        ids,
+        ids,  # whole sequences: `generate` feeds the columns that the cache lacks, the last one
         attention_mask=mask,
         past_key_values=flight.cache,
         logits_processor=LogitsProcessorList([choose]),
@@ -323,20 +285,11 @@ def sample_chunk(
     )
     if not choose.finite:
         raise FloatingPointError("the model's logits are not finite")
-    return out[:, ids.shape[1] :].cpu(), torch.stack(choose.logprobs, dim=1).cpu()
 
-
-def record_chunk(
-    flight: Flight, new: torch.Tensor, logprob: torch.Tensor, ends: list[int]
-) -> list[Response]:
-    """Append the tokens `new` and their log p, [R, count], to the responses.
-
-    Returns those that are finished now.
-    """
-    ended = torch.isin(new, torch.tensor(ends))  # [R, count]
+    new = out[:, ids.shape[1] :].cpu()  # [R, up to count], padding behind an end token
+    logprob = torch.stack(choose.logprobs, dim=1).cpu()
+    ended = torch.isin(new, torch.tensor(ends))
     up_to_end = ended.int().argmax(dim=1) + 1  # of the first one
     size = torch.where(ended.any(dim=1), up_to_end, new.shape[1])  # [R]
-
     for i, response in enumerate(flight.responses):
         response.append(new[i, : size[i]], logprob[i, : size[i]], ends)
-    return [response for response in flight.responses if response.finished]

@@ -1,1 +1,1 @@
-"""From the text of an answer to equal or not: what stands behind verify.py."""
+"""Text of an answer -> equal or not. The design is in answers/README.md."""

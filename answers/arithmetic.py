@@ -12,14 +12,13 @@ it, and whoever computes looks at it and begins again with more (`bits_for`).
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
 
 from answers import fixed_point
+from answers.fixed_point import Approximate, exact_root
 
 MAX_BITS = 1 << 16  # of a rational number, numerator and denominator together
 MAX_FACTORIAL = 3000
 MAX_MAGNITUDE = 400  # an approximate number lies between 2^-400 and 2^400
-MAX_ROOT = 64  # \sqrt[64]{x} is looked at for being rational
 FIRST_BITS = 384
 
 
@@ -33,13 +32,6 @@ class Undefined(ArithmeticError):
 
 class TooLarge(ArithmeticError):
     """A value that is too long to write down, as 10^{10^{10}} is."""
-
-
-class Approximate(NamedTuple):
-    """A complex number: (re + im i) / 2^bits, where the `Arithmetic` that made it knows bits."""
-
-    re: int
-    im: int = 0
 
 
 def bits_for(magnitude: int) -> int:
@@ -63,35 +55,6 @@ def natural_number(x, most: int) -> int:
     if x > most:
         raise TooLarge
     return int(x)
-
-
-def exact_root(x: Fraction, n: int) -> Fraction | None:
-    """The n-th root of x >= 0 if it is rational."""
-    numerator = integer_root(x.numerator, n)
-    denominator = integer_root(x.denominator, n)
-    if numerator is None or denominator is None:
-        return None
-    return Fraction(numerator, denominator)
-
-
-def integer_root(x: int, n: int) -> int | None:
-    """The n-th root of x >= 0 if it is a whole number."""
-    if n == 2:
-        root = math.isqrt(x)
-        return root if root * root == x else None
-    if n > MAX_ROOT:
-        return x if x <= 1 else None
-
-    # By bisection between two powers of two.
-    low = 0
-    high = 1 << (x.bit_length() // n + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if middle**n <= x:
-            low = middle
-        else:
-            high = middle
-    return low if low**n == x else None
 
 
 class Arithmetic:

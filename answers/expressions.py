@@ -2,7 +2,7 @@ r"""An expression is read once into the steps that compute it, in postfix order.
 
 `read(r"2x+1")` is an `Expression` of the steps 2, x, multiply, 1, add; answers/values.py runs
 them at as many points as it likes. Whatever is not in the grammar raises `Unreadable`.
-Names and functions are told apart in answers/tokens.py.
+Names and functions are told apart in answers/names.py.
 """
 
 import re
@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from answers.arithmetic import Unreadable
-from answers.tokens import (
+from answers.names import (
     CONSTANTS,
     TOKEN,
     is_applied,
@@ -86,30 +86,6 @@ class Expression(NamedTuple):
     steps: list[Step]
     names: frozenset[str]  # of variables and unknown functions
     tokens: list[str]
-
-
-# Steps whose results follow one formula everywhere, as x^2 and sin x do, but not |x|.
-SMOOTH_NAMES = """
-    number variable constant function add subtract multiply divide negative
-    exp sin cos tan cot sec csc sinh cosh tanh arctan ln real_ln
-"""
-SMOOTH = frozenset(SMOOTH_NAMES.split())
-
-
-def is_smooth(expression: Expression) -> bool:
-    r"""Whether what holds near some points holds everywhere, as it is of one formula.
-
-    Its powers have whole exponents, unlike \sqrt{x^2} and (-1)^n.
-    """
-    before = Step("number", 0)
-    for step in expression.steps:
-        is_power = step.operation in ("power", "real_power")
-        if is_power and (before.detail is None or before.detail.denominator != 1):
-            return False
-        if not is_power and step.operation not in SMOOTH:
-            return False
-        before = step if step.operation == "number" else Step(step.operation, 0)
-    return True
 
 
 def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = False) -> Expression:

@@ -6,7 +6,7 @@ Every search is bounded, so that a response of a megabyte takes hardly longer th
 import re
 from typing import NamedTuple
 
-from answers.labels import SINGLE
+from answers.equations import SINGLE
 from answers.latex import MAX_CHARS, closing_brace, normalise
 
 MAX_BOXES = 32  # that are looked at, from the last one back
@@ -27,7 +27,7 @@ BETWEEN = re.compile(rf"{JOINERS}(?:{NAMED})?")
 NAME_BEFORE = re.compile(rf"(?<![\w\\^_}}]){NAMED}$")
 
 STATED = re.compile(r"(?i:answers?)[\s*_]{0,4}(?i:is|are|:|=)|(?i:final answer)|#### ")
-MARKS = " \t\n\r*_:#="
+EDGES = " \t\n\r*_:#="
 SENTENCE_END = re.compile(r"\.(?:\s|$)|\n")
 REASON = re.compile(r",?\s(?:because|since|as|so|which|where|for|but)\s")
 NEGATION = re.compile(r"(?<![a-z])(?:not|never|neither)(?![a-z])|n't")
@@ -69,7 +69,7 @@ def extract_answer(response: str) -> str | None:
 
     tail = response[-TAIL:]
     for statement in reversed(list(STATED.finditer(tail))):
-        line = tail[statement.end() :].lstrip(MARKS)[:LINE]
+        line = tail[statement.end() :].lstrip(EDGES)[:LINE]
         if line:
             return stated_answer(line)
 
@@ -148,7 +148,7 @@ def stated_answer(line: str) -> str:
         return joined(line, found)
     sentence = SENTENCE_END.split(BOLD.sub("", line))[0]
     clause = REASON.split(sentence)[0]
-    answer = ADVERB.sub("", VERB.split(clause)[-1].lstrip()).strip(MARKS + ".")
+    answer = ADVERB.sub("", VERB.split(clause)[-1].lstrip()).strip(EDGES + ".")
     return NUMBER_AND_WORDS.sub(r"\1 \\text{\2}", answer)
 
 
@@ -161,3 +161,33 @@ def formulas(text: str) -> list[Found]:
 
 def end_of(found: Found) -> int:
     return found.end
+
+
+# ---- multiple choice -----------------------------------------------------------------------------
+
+LETTER_IN_BOX = re.compile(r"(?:\s|\$|\\(?:text|mathrm|mathbf|textbf)\b|[{(]){0,9}([A-J])(?![\w'])")
+STATED_LETTERS = (
+    # "The answer is (A)", "Option B"
+    re.compile(r"(?i:answer|choice|option)[\s*]{0,4}(?i:is|:)?[\s*:($]{0,5}([A-J])(?![\w'])"),
+    # "(A)"
+    re.compile(r"\(([A-J])\)"),
+    # a line of its own
+    re.compile(r"(?m)^[\s*]{0,5}([A-J])[*.)]{0,3}\s{0,5}$"),
+)
+
+
+def choice(response: str) -> str | None:
+    """The letter A-J of a multiple-choice response: the boxed, else a stated one.
+
+    Of the ways to state one in STATED_LETTERS the first that occurs counts, where it occurs last.
+    """
+    boxed = boxes(response)
+    if boxed:
+        letter = LETTER_IN_BOX.match(boxed[-1].content)
+        return letter[1] if letter else None
+
+    for pattern in STATED_LETTERS:
+        stated = pattern.findall(response[-TAIL:])
+        if stated:
+            return stated[-1]
+    return None

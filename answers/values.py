@@ -19,10 +19,9 @@ from answers.arithmetic import (
     Unreadable,
     bits_for,
 )
-from answers.domains import Shared
-from answers.expressions import Expression, is_smooth, read
-from answers.points import Point, Points
-from answers.tokens import numbers_in, variables_in
+from answers.expressions import Expression, read
+from answers.names import numbers_in, variables_in
+from answers.points import Point, Points, Shared, is_smooth
 
 FUEL = 12_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
@@ -89,8 +88,8 @@ class Evaluator:
     ) -> bool:
         """The same value at all points where both have one, of which there have to be MIN_POINTS.
 
-        If few points were enough, expressions could agree by chance (or at an edge only, see
-        answers/domains.py). The same text needs one only; and what is undefined everywhere agrees
+        If few points were enough, expressions could agree by chance, or at an edge (`Shared` in
+        answers/points.py). The same text needs one only; and what is undefined everywhere agrees
         with nothing.
 
         tolerance: how far an irrational number may be from a rational one.

@@ -5,8 +5,8 @@ recomputed activations; 8B without update. Tokens per second are response tokens
 
 MFU of the update: 6 FLOP for each parameter that multiplies and each token, and 6 q (q = heads x
 head size) for each layer, token and token before it, forward and backward together, half the
-square; recomputation is not counted; over PEAK_FLOP. Peak memory stands beside what infra/memory.py
-plans for the same run.
+square; recomputation is not counted; over PEAK_FLOP. Peak memory stands beside what
+benchmarks/plan.py counts for the same run.
 """
 
 import gc
@@ -18,12 +18,13 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 import toy
+import train
+from benchmarks.plan import GB, Plan, planned, qwen3
 from benchmarks.scripted import PROMPT_WIDTH
 from benchmarks.stages import prepared_step, stages
 from benchmarks.timing import alternate
 from infra.errors import UserError
 from infra.loading import load_policy
-from infra.memory import GB, Plan, plan, qwen3
 from infra.ranks import start_ranks, this_device
 from studies.tables import table_line
 
@@ -45,11 +46,14 @@ HEADER = """\
 
 
 def gpu(args) -> list[dict]:
-    """Print the table of RESULTS.md. Raises UserError where there is no GPU."""
+    """The stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is.
+
+    Raises UserError where there is none.
+    """
     if not torch.cuda.is_available():
         raise UserError(
             "torch sees no GPU here: run it where there is one "
-            "(python bench.py memory plans without)"
+            "(python bench.py plan counts without)"
         )
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")
@@ -125,22 +129,23 @@ def update_flop(config: PreTrainedConfig, policy, sequences: int, width: int) ->
 
 
 def planned_here(config: PreTrainedConfig) -> Plan:
-    """What infra/memory.py plans for the run measured here, on this GPU."""
-    return plan(
-        config,
-        world=1,
-        gpu_gb=torch.cuda.get_device_properties(0).total_memory / GB,
+    """What benchmarks/plan.py counts for the run measured here, on this GPU."""
+    flags = train.Config(
         micro_batch_tokens=MICRO_BATCH,
         max_prompt_tokens=PROMPT_WIDTH,
         max_new_tokens=LENGTH,
-        responses=RESPONSES,
+        prompts=1,
+        group_size=RESPONSES,
         rollout_rows=RESPONSES,
         proxy_budget_gb=PROXY_BUDGET_GB,
+        eval_data="",
     )
+    gpu_gb = torch.cuda.get_device_properties(0).total_memory / GB
+    return planned(config, flags, gpus=1, gpu_gb=gpu_gb)
 
 
 def table_row(size: str, costs: dict, planned: Plan) -> str:
-    """A line of the table from what `stage_costs` measured and infra.memory.plan planned."""
+    """A line of the table from what `stage_costs` measured and benchmarks/plan.py counted."""
     median = {name: statistics.median(values) for name, values in costs["seconds"].items()}
     speeds = []
     for stage in PHASES:

@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent.parent / "tests" / "answers"
 
 
 def verify(args) -> None:
-    """Print the graders' agreement with the labels, and the time of a pair of answer and gold."""
+    """verify.py against math_verify: labelled answers, pairs of golds, slowest hostile inputs."""
     lines = (TESTS / "data" / "answers.jsonl").read_text().splitlines()
     pairs = [json.loads(line) for line in lines]
     print(

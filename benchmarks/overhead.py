@@ -56,10 +56,10 @@ N, H = 100_000, 1024  # of the comparison with a plain sum
 
 
 def overhead(args) -> list[dict]:
-    """Print shares of a training step with DelTA at K = 1, and the share of a sum's speed.
+    """DelTA's coefficients as a share of a training step, and beside further forward passes.
 
-    The last column: the K + 2 forward passes over all responses that the released code makes,
-    over our coefficients.
+    K = 1; also as a share of a plain sum's speed. The last column: the K + 2 forward passes over
+    all responses that the released code makes, over our coefficients.
     """
     print(HEADER)
     rows = []

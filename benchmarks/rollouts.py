@@ -28,7 +28,7 @@ HEADER = """\
 
 
 def rollouts(args) -> list[dict]:
-    """Print tokens per second of both, and by how much each lets the peak of a process grow."""
+    """Chunked sampling against one plain `generate` call: tokens per second, growth of the peak."""
     print(HEADER)
     rows = []
     for hidden, count in MODELS:

@@ -18,6 +18,7 @@ from infra.cache import left_padded
 
 END_TOKEN = 1
 END_HERE = 2.0  # in the place of a uniform number
+UNLIMITED = 2**40  # tokens in the caches
 PROMPT_WIDTH = 16  # tokens
 GROUP = 4  # responses to a prompt
 
@@ -78,9 +79,8 @@ def scripted_jobs(lengths: list[int]) -> list[tuple[list[int], Callable[[], np.n
 def sampled(lm, lengths: list[int]) -> list[list[int]]:
     """Responses of these lengths by rollout.generate, all of them in flight at once."""
     with patch.object(rollout, "InverseCDF", Scripted):
-        samples = rollout.generate(
-            lm, scripted_jobs(lengths), max(lengths), [END_TOKEN], in_flight=len(lengths)
-        )
+        sampling = rollout.Sampling(max(lengths), in_flight=len(lengths), cache_tokens=UNLIMITED)
+        samples = rollout.generate(lm, scripted_jobs(lengths), [END_TOKEN], sampling)
     return [sample.tokens for sample in samples]
 
 

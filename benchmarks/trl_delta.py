@@ -16,7 +16,7 @@ from torch import distributed as dist
 
 import toy
 from delta import delta_coefficients, token_gradient_proxy
-from evaluate import grade
+from grading import grade
 from grpo import clipped_surrogate
 from infra.errors import UserError
 from infra.ranks import end_ranks, rank_and_world
@@ -192,7 +192,7 @@ def from_all_ranks(mine: list) -> list:
 
 
 def trl_delta(args) -> dict:
-    """Print the four comparisons."""
+    """README's DelTA inside that trainer against ours, to the last digits (same environment)."""
     if importlib.util.find_spec("trl") is None:
         raise UserError("no TRL here: pip install trl==1.16.0, in an environment of its own")
     from trl import GRPOTrainer

@@ -29,7 +29,7 @@ import toy
 import train
 from benchmarks.scripted import END_TOKEN, Scripted, script
 from benchmarks.timing import ratios, spread
-from evaluate import grade
+from grading import grade
 from studies.tables import table_line
 
 STEPS = 6  # of a round; the first does not count
@@ -206,7 +206,10 @@ SIDES = {"ours": ours, "TRL": theirs}
 
 
 def trl(args) -> dict:
-    """Print rounds of STEPS steps each, ours and theirs in turn, for each mix of lengths."""
+    """A step of ours against one of TRL's GRPOTrainer (trl==1.16.0, in an environment of its own).
+
+    Rounds of STEPS steps each, ours and theirs in turn, for each mix of lengths.
+    """
     print(
         f"| lengths | | seconds a step, median (min to max) of {args.repetitions} rounds "
         "| reward, first and last step | ours / TRL |\n|---|---|---|---|---|"

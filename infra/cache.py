@@ -179,7 +179,7 @@ def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) 
     """What sampling takes beside weights and cache: one pass of `prefill`, or one draw.
 
     rows: responses in flight at most; longest: tokens of a prompt and its response at most.
-    Fitted to runs on fake tensors: see infra/memory.py.
+    Fitted to runs on fake tensors: see benchmarks/plan.py.
     """
     mlp = mlp_width(config)
     tokens = max(PREFILL_TOKENS, longest)
@@ -190,7 +190,7 @@ def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) 
 
 def mlp_width(config) -> int:
     """Width of the MLP; GPT-2, OPT and BLOOM name it otherwise or not at all."""
-    return getattr(config, "intermediate_size", 4 * config.hidden_size)
+    return getattr(config, "intermediate_size", None) or 4 * config.hidden_size
 
 
 def cache_room(config, itemsize: int, free: float, working: float) -> int:

@@ -1,15 +1,14 @@
-"""What a run leaves on disk to be continued or used: its folder, its checkpoints, its models.
+"""What a run leaves on disk to be continued or used: its checkpoints and its models.
 
 A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments,
-`state.pt`, and `checksums.json`. It is written under another name and renamed, so that a folder of
-that name was whole once; the checksums tell whether it still is.
+`state.pt`, and the mark of the run with the hash of each file (infra/folder.py). It is written in
+the run's scratch folder and renamed, so that a folder of that name was whole once; the hashes tell
+whether it still is.
 """
 
-import hashlib
 import json
-import os
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -23,31 +22,32 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from infra.errors import Stop, UserError
-from infra.files import read_json, read_lines, write_aside, write_lines
-from infra.identity import MODELS, check_export, differences, identify_run, mark
+from infra.files import read_lines, write_aside, write_lines, writing
+from infra.folder import (
+    MODELS,
+    claim,
+    delete_own,
+    file_hashes,
+    fingerprint,
+    mark,
+    mark_file,
+    marked,
+    put_in_place,
+    read_run,
+    scratch,
+    write_run,
+    written,
+)
 from infra.policy import Policy
 from infra.ranks import on_first_rank, rank_and_world
+from infra.training_flags import MemoryFlags, RunFlags
 
-CHECKSUMS = "checksums.json"
+# What a run writes; none of it may be there before.
+WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", *MODELS)
 
 # Flags in which a continued run may differ from its beginning.
-MAY_CHANGE = {
-    "steps",
-    "eval_every",
-    "save_every",
-    "output_dir",
-    "resume",
-    "rollout_rows",
-    "micro_batch_tokens",
-    "recompute",
-    "packing",
-    "compile",
-    "proxy_budget_gb",
-    "dry_run",
-    "world_size",
-    "gpu_gb",
-    "code_sandbox",
-}
+MAY_CHANGE = {each.name for group in (RunFlags, MemoryFlags) for each in fields(group)}
+MAY_CHANGE |= {"eval_every", "code_sandbox"}
 
 
 @dataclass
@@ -65,51 +65,40 @@ class RunState:
 # ---- the folder of a run -------------------------------------------------------------------------
 
 
-def open_run(cfg, data: dict[str, str]) -> str:
+def open_run(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> str:
     """Check that the run in --output-dir, if there is one, is the one described; returns its id.
 
-    data: the hashes of its problems, by set. Raises UserError where the folder holds another run,
-    something else, or a model in the place of an export.
+    model: the folder of the model that it starts from; data: its problems, by set. All ranks call.
+    Raises UserError where the folder holds another run, or something else in the place of what this
+    one writes.
     """
+    settings = {name: value for name, value in asdict(cfg).items() if name not in MAY_CHANGE}
+    settings["optimiser"] = type(optimizer).__name__
+    now = fingerprint(settings, data, model)
+    return on_first_rank(claim_run, cfg, now)
+
+
+def claim_run(cfg, now: dict) -> str:
+    """The first rank's part of `open_run`."""
     folder = Path(cfg.output_dir)
-    metrics = folder / "metrics.jsonl"
-    if (folder / "config.json").exists():
-        check_same_run(cfg, folder)
-    elif metrics.exists() and metrics.stat().st_size:
-        raise UserError(
-            f"--output-dir {folder} holds metrics of something else (no config.json): "
-            "choose another"
-        )
-    run_id = identify_run(folder, data)
-
-    for cut_off in folder.glob("checkpoint-*.tmp"):
-        print(f"skipping {cut_off}: it was cut off while being written")
-        shutil.rmtree(cut_off)
-    for name in MODELS:
-        remove(*asides(folder / name))
-    return run_id
-
-
-def check_same_run(cfg, folder: Path) -> None:
-    """Raise UserError where the run in `folder` may not be continued by cfg."""
-    if cfg.resume == "never":
+    if cfg.resume == "never" and read_run(folder):
         raise UserError(
             f"--output-dir {folder} already holds a run: "
             "choose another, or --resume auto to continue it"
         )
-    known = read_json(folder / "config.json")
-    before = {}
-    now = {}
-    for name, value in asdict(cfg).items():
-        if name not in MAY_CHANGE:
-            now[name] = value
-            before[name] = known.get(name, getattr(type(cfg), name))  # newer than the run: default
-    changed = differences(before, now)
-    if changed:
-        raise UserError(
-            f"--output-dir {folder} holds a run with other settings ({'; '.join(changed)}): "
-            "choose another"
-        )
+    defaults = {each.name: each.default for each in fields(cfg)}
+    run_id = claim(folder, now, WRITTEN, defaults)["id"]
+    for name in MODELS:
+        if (folder / name).exists() and not marked(folder / name, run_id):
+            raise UserError(
+                f"{folder / name} holds a model that this run did not write: move it away, "
+                "or choose another --output-dir"
+            )
+    cut_off = scratch(folder, run_id)
+    if cut_off.exists():
+        print(f"skipping {cut_off}: it was cut off while being written")
+        shutil.rmtree(cut_off)
+    return run_id
 
 
 def begin_writing(cfg, state: RunState) -> None:
@@ -138,10 +127,11 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
 
     Raises Stop where it cannot be written; the earlier checkpoints are then untouched.
     """
+    run_id = on_first_rank(read_run, folder)["id"]
     final = folder / f"checkpoint-{state.step:06d}"
-    if final.exists():
-        return
-    aside = final.with_suffix(".tmp")
+    if on_first_rank(marked, final, run_id):
+        return  # written just now, or continued from
+    aside = scratch(folder, run_id) / final.name
     try:
         # Of an optimiser that has made no step there is no state yet: asking would invent one.
         stepped = len(optimizer.state) > 0
@@ -150,49 +140,39 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
             extra = {"random": torch.get_rng_state(), "stepped": stepped}
             torch.save(asdict(state) | extra, aside / "state.pt")
         dist.barrier()  # the files of all ranks are there
-        sums = checksums(aside)
-        if dist.get_rank() == 0:
-            write_aside(aside / CHECKSUMS, json.dumps(sums, indent=1) + "\n")
-            os.replace(aside, final)
-            for old in sorted(folder.glob("checkpoint-*[0-9]"))[:-2]:
-                shutil.rmtree(old)
+        hashes = file_hashes(aside, sorted(path.name for path in aside.iterdir()))
+        on_first_rank(finish_checkpoint, aside, final, run_id, hashes)
     except (dcp.api.CheckpointException, OSError, RuntimeError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(aside.parent, ignore_errors=True)
         raise Stop(
-            f"{aside} could not be written ({str(error).splitlines()[-1]}); earlier checkpoints "
+            f"{final} could not be written ({str(error).splitlines()[-1]}); earlier checkpoints "
             "are untouched: make room, then run the same command to continue",
             1,
         ) from error
-    dist.barrier()
 
 
-def checksums(path: Path) -> dict[str, str]:
-    """The hash of each file of a checkpoint; ranks share the files, and all get all hashes."""
-    rank, world = rank_and_world()
-    names = sorted(each.name for each in path.iterdir() if each.name != CHECKSUMS)
-    mine = {}
-    for name in names[rank::world]:
-        with open(path / name, "rb") as file:
-            mine[name] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
-
-    parts = [mine]
-    if world > 1:
-        parts = [None] * world
-        dist.all_gather_object(parts, mine)
-    return {name: value for part in parts for name, value in part.items()}
+def finish_checkpoint(aside: Path, final: Path, run_id: str, hashes: dict[str, str]) -> None:
+    """Mark a checkpoint, move it to its place, and delete those before the newest two."""
+    mark(aside, run_id, hashes)
+    put_in_place(aside, final, run_id)
+    write_run(final.parent, read_run(final.parent) | {"saved": final.name})
+    for old in own_checkpoints(final.parent, run_id)[:-2]:
+        delete_own(old, run_id)
 
 
-def damage(path: Path) -> str:
+def own_checkpoints(folder: Path, run_id: str) -> list[Path]:
+    """The run's checkpoints by their steps; a copy under another name is none of them."""
+    paths = [path for path in folder.glob("checkpoint-*") if marked(path, run_id)]
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("checkpoint-")))
+
+
+def damage(path: Path, run_id: str) -> str:
     """What is wrong with a checkpoint; empty if nothing is. All ranks call it."""
-    if not (path / CHECKSUMS).exists():
-        return f"it has no {CHECKSUMS}"
-    try:
-        wanted = read_json(path / CHECKSUMS)
-    except UserError as error:
-        return str(error)
-    found = checksums(path)
-    names = sorted(wanted.keys() | found.keys())
-    changed = [name for name in names if found.get(name) != wanted.get(name)]
+    wanted = written(path, run_id)
+    if "state.pt" not in wanted:
+        return f"{mark_file(path, run_id).name} changed since it was written"
+    found = file_hashes(path, sorted(wanted))
+    changed = [name for name in sorted(wanted) if found[name] != wanted[name]]
     return f"{', '.join(changed)} changed since it was written" if changed else ""
 
 
@@ -218,14 +198,16 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
     """Put back what `save` wrote last, on any number of ranks; a fresh RunState without one.
 
     A damaged checkpoint is passed over with a message, and removed once an earlier one is found
-    to be whole. Raises UserError when all are damaged or the run is already past --steps.
+    to be whole. Raises UserError when all are damaged or have been deleted, or the run is already
+    past --steps.
     """
     folder = Path(cfg.output_dir)
     rank, _ = rank_and_world()
-    paths = sorted(folder.glob("checkpoint-*[0-9]"), reverse=True)
+    known = on_first_rank(read_run, folder)
+    paths = on_first_rank(own_checkpoints, folder, known["id"])
     damaged = []
-    for path in paths:
-        wrong = damage(path)
+    for path in reversed(paths):
+        wrong = damage(path, known["id"])
         if wrong:
             damaged.append(path)
             if rank == 0:
@@ -244,14 +226,19 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
         torch.set_rng_state(saved.pop("random"))
         if rank == 0:
             for each in damaged:
-                shutil.rmtree(each)
+                delete_own(each, known["id"])
             print(f"continuing {folder} after step {saved['step']}")
         return RunState(**saved)
 
     if paths:
         raise UserError(
             f"every checkpoint in {folder} is damaged: "
-            "delete it to start anew, or choose another --output-dir"
+            "delete the folder to start anew, or choose another --output-dir"
+        )
+    if "saved" in known:
+        raise UserError(
+            f"the checkpoints of the run in {folder} have gone ({known['saved']} was the last): "
+            "put it back to continue, or choose another --output-dir"
         )
     return RunState()
 
@@ -262,33 +249,15 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
     """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
 
-    Written aside; the model before it is moved away whole, mark and all, and deleted once the new
-    one is in its place: a kill at any moment leaves what the same run may replace. It replaces only
-    what run `run_id` wrote itself, as the first rank knows it. All ranks call it. Raises UserError
-    where something else stands in the way.
+    Written in scratch, and put in the place of the run's model before it. All ranks call it. Raises
+    Stop where it cannot be written.
     """
-    on_first_rank(check_export, folder, run_id)
-    aside, old = asides(folder)
+    aside = scratch(folder.parent, run_id) / folder.name
     with policy.plain() as lm:
         if dist.get_rank() > 0:
             return
-        remove(aside, old)
-        lm.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-    mark(aside, run_id)
-    if folder.exists():
-        os.rename(folder, old)
-    os.rename(aside, folder)
-    remove(old)
-
-
-def asides(folder: Path) -> tuple[Path, Path]:
-    """Where the next model for `folder` is written, and where the one before it waits to go."""
-    return folder.with_name(folder.name + ".tmp"), folder.with_name(folder.name + ".old")
-
-
-def remove(*folders: Path) -> None:
-    """Delete what a kill may have left there."""
-    for folder in folders:
-        if folder.exists():
-            shutil.rmtree(folder)
+        with writing(folder):
+            lm.save_pretrained(aside)
+            tokenizer.save_pretrained(aside)
+    mark(aside, run_id, dict.fromkeys(path.name for path in aside.iterdir()))
+    put_in_place(aside, folder, run_id)

@@ -2,24 +2,46 @@
 
 import json
 import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from infra.errors import UserError
+from safetensors import SafetensorError
+
+from infra.errors import Stop, UserError, first_line
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """While `path` is written, turn a full disk, for example, into one line. Raises Stop."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise Stop(
+            f"{path} could not be written ({first_line(error)}): make room, then run the "
+            "same command to continue",
+            1,
+        ) from error
 
 
 def write_aside(path: Path, text: str) -> None:
-    """Write under a temporary name, then rename.
+    """Write under a temporary name that nothing has, then rename.
 
-    Whoever reads `path` finds the old content or the new, never half of it.
+    Whoever reads `path` finds the old content or the new, never half of it. Raises Stop.
     """
-    aside = path.with_name(path.name + ".tmp")
-    aside.write_text(text)
-    os.replace(aside, path)
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with writing(path):
+        try:
+            aside.write_text(text)
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def append_line(path: Path, row: dict) -> None:
-    """Append `row` as one line of JSON."""
-    with open(path, "a") as file:
+    """Append `row` as one line of JSON. Raises Stop."""
+    with writing(path), open(path, "a") as file:
         file.write(json.dumps(row) + "\n")
 
 

@@ -1,17 +1,16 @@
 """Which responses are sampled together: between two chunks some leave, others take their places.
 
 Sampling waits for the longest response in flight. So finished ones make room at once, as many come
-in as the cache may hold, and where the caches grow too large some step back and wait again: they
-keep their tokens, and only their cache has to be computed anew. Those that are likely to be long
-come first, so that none of them is left to be sampled alone at the end.
+in as the cache may hold, and where the caches grow too large some are paused: they keep their
+tokens, and only their cache has to be computed anew. Those that are likely to be long come first,
+so that none of them is left to be sampled alone at the end.
 
     in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 arrives
-    in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, steps back
+    in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, is paused
     in flight 2 3,   waiting 4 0
 
-All are padded to the longest in flight. That the longest step back, and arrive only after those
-with fewer new tokens, keeps responses of like length together: the long ones come last, side by
-side.
+All are padded to the longest in flight. The longest are paused, and resumed only after those with
+fewer new tokens: so the long ones come last, side by side.
 
 Shapes: R responses in flight, L columns of their longest sequence.
 """
@@ -39,7 +38,7 @@ class Response:
     prompt_length: int
     limit: int  # most tokens of prompt and response
     numbers: Callable[[], np.ndarray]  # gives its uniform numbers, one for each new token
-    uniforms: np.ndarray | None = None  # these, and zeros for a chunk, once it is in flight
+    uniforms: np.ndarray | None = None  # these and zeros for a chunk, made when it arrives
     logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunks
     finished: bool = False
 
@@ -63,6 +62,10 @@ class Response:
         at_end = int(self.tokens[-1]) in ends
         self.finished = at_end or len(self) == self.limit
 
+    def sampled(self) -> tuple[list[int], np.ndarray]:
+        """Its new tokens and their log p."""
+        return self.tokens[self.prompt_length :].tolist(), torch.cat(self.logprobs).numpy()
+
 
 @dataclass
 class Flight:
@@ -77,7 +80,7 @@ class Flight:
     ended: dict = field(default_factory=lambda: defaultdict(list))  # prompt -> responses' tokens
 
     def change(self, lm) -> None:
-        """Finished responses leave, some step back where they must, waiting ones arrive."""
+        """Finished responses leave, some are paused where they must, waiting ones arrive."""
         self.longest_first()
         staying = self.those_who_stay()
         arriving = self.those_who_arrive(staying)
@@ -113,7 +116,7 @@ class Flight:
         self.waiting = deque(in_order)
 
     def those_who_stay(self) -> list[Response]:
-        """The unfinished ones that still fit; the longest step back."""
+        """The unfinished ones that still fit; the longest are paused."""
         staying = [response for response in self.responses if not response.finished]
         while not self.fits(len(staying), width(staying)):
             longest = max(staying, key=len)
@@ -149,6 +152,13 @@ class Flight:
         if count < 2:
             return True
         return count <= self.most and count * (widest + self.chunk) <= self.cache_tokens
+
+
+def tokens_done(responses: list[Response]) -> tuple[int, int]:
+    """(tokens sampled so far, the most that it may come to)."""
+    done = sum(response.new for response in responses)
+    rest = sum(response.limit - len(response) for response in responses if not response.finished)
+    return done, done + rest
 
 
 def width(responses: list[Response]) -> int:

@@ -1,16 +1,33 @@
-"""What a run tells: a line a step, metrics.jsonl, samples.jsonl, curves.png."""
+"""What the first rank reports: a line a step, metrics.jsonl, samples.jsonl, curves.png."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
 
-from infra.files import append_line, read_lines
+from infra.files import append_line, read_lines, writing
 from infra.flags import spelled
-from infra.packing import Rollouts, packed_rows
+from infra.packing import Rollouts, TokenBatch, packed_rows
 from infra.ranks import rank_and_world, this_device
+
+
+def first_rank_only(function: Callable[..., None]) -> Callable[..., None]:
+    """The function on the first rank, and nothing on the others."""
+
+    @wraps(function)
+    def on_first_rank(*arguments, **named):
+        rank, _ = rank_and_world()
+        if rank == 0:
+            function(*arguments, **named)
+
+    return on_first_rank
+
+
+LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 
 SHOWN = (
     "reward",
@@ -24,30 +41,28 @@ SHOWN = (
 )
 
 
+@first_rank_only
 def log(folder: Path, metrics: dict, steps: int = 0, pace: str = "") -> None:
-    """Append one line to metrics.jsonl and print the gist of it; the first rank's job.
+    """Append one line to metrics.jsonl and print the gist of it.
 
     steps: of the whole run; pace: what else to print, and not to keep.
     """
-    rank, _ = rank_and_world()
-    if rank > 0:
-        return
     append_line(folder / "metrics.jsonl", metrics)
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
+    if metrics.get("mismatch", 0) > LARGE_MISMATCH:
+        gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and scoring disagree")
     if pace:
         gist.append(pace)
     of_all = f"/{steps}" if steps else ""
     print(f"step {metrics['step']:4d}{of_all}  " + "  ".join(gist), flush=True)
 
 
+@first_rank_only
 def introduce(run, method_flags: type) -> None:
-    """Print what a run is before its first step; the first rank's job.
+    """Print what a run is before its first step.
 
     run: a train.Run; method_flags: the dataclass of the flags that say what the method is.
     """
-    rank, _ = rank_and_world()
-    if rank > 0:
-        return
     cfg = run.cfg
     parameters = sum(p.numel() for p in run.policy.parameters())
     defaults = {each.name: each.default for each in fields(method_flags)}
@@ -75,6 +90,24 @@ def introduce(run, method_flags: type) -> None:
     }
     for name, fact in facts.items():
         print(f"{name:10s} {fact}", flush=True)
+
+
+def rollout_metrics(
+    rollouts: Rollouts, rewards: torch.Tensor, tokens: TokenBatch, weights: torch.Tensor
+) -> dict:
+    """The metrics of a rollout batch, at θ_old; README explains each.
+
+    rewards: [B]; weights: ρ [N].
+    """
+    return {
+        "reward": float(rewards.mean()),
+        "entropy": float(tokens.entropy.mean()),
+        "response_length": float(tokens.length.float().mean()),
+        "truncated": float(rollouts.truncated.float().mean()),
+        "lambda_std": float(weights.std()),
+        "lambda_above_one": float((weights > 1).float().mean()),
+        **mismatch(tokens.logprob, tokens.sampled),
+    }
 
 
 def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
@@ -106,11 +139,11 @@ def pace(run, metrics: dict) -> str:
     return f"tokens/s {tokens / metrics['seconds']:.0f}  left {timedelta(seconds=round(left))}"
 
 
+@first_rank_only
 def hint_without_signal(run, advantages: torch.Tensor) -> None:
     """After ten steps in a row in which all rewards of each group are equal, say so once."""
     run.without_signal = 0 if advantages.any() else run.without_signal + 1
-    rank, _ = rank_and_world()
-    if run.without_signal == 10 and rank == 0:
+    if run.without_signal == 10:
         print(
             "hint: in ten steps no group had unequal rewards, so nothing is learnt. Are responses "
             "cut off (`truncated`)? Is the answer where verify.py looks (samples.jsonl)? Are the "
@@ -119,46 +152,59 @@ def hint_without_signal(run, advantages: torch.Tensor) -> None:
         )
 
 
+@first_rank_only
+def hint_about_mean(run, weights: torch.Tensor) -> None:
+    """In the first step of a program, say so if the mean of the token weights [N] is not 1."""
+    mean = float(weights.mean())
+    if run.seconds or abs(mean - 1) < 0.01:
+        return
+    print(
+        f"hint: the token weights of --method {run.cfg.method} have mean {mean:.3g}, not 1, and so "
+        "have loss and gradient. Divide the weights by their mean, unless the method is defined "
+        "without that, as --delta-variant no_norm and no_range_map are",
+        flush=True,
+    )
+
+
+@first_rank_only
 def save_samples(
-    folder: Path,
+    run,
     step: int,
     problems: list[dict],
     rollouts: Rollouts,
     rewards: torch.Tensor,
+    advantages: torch.Tensor,
     weights: torch.Tensor,
-    tokenizer,
     count: int = 4,
 ) -> None:
-    """Append `count` responses, spread over the batch, to samples.jsonl; the first rank's job.
+    """Append `count` responses, spread over the batch, to samples.jsonl.
 
-    problems: B, of which programs' tests, often long, are left out; rewards: [B]; weights: [N],
-    shown token by token as `lambda`.
+    problems: B; the tests of programs, often long, are left out. rewards, advantages: [B].
+    weights: [N], written token by token as `lambda`.
     """
-    rank, _ = rank_and_world()
-    if rank > 0:
-        return
     every = max(1, len(rollouts) // count)
     for i in range(0, len(rollouts), every):
         rows = packed_rows(torch.tensor([i]), rollouts.response_length.cpu())
-        tokens = [tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
+        tokens = [run.tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
         sample = {
             "step": step,
             **{name: cell for name, cell in problems[i].items() if name != "tests"},
             "reward": float(rewards[i]),
+            "advantage": round(float(advantages[i]), 4),
             "response": rollouts.texts[i],
             "tokens": tokens,
             "lambda": [round(weight, 4) for weight in weights[rows.to(weights.device)].tolist()],
         }
-        append_line(folder / "samples.jsonl", sample)
+        append_line(run.folder / "samples.jsonl", sample)
 
 
+@first_rank_only
 def draw_curves(folder: Path) -> None:
-    """curves.png of the run so far; the first rank's job."""
-    rank, _ = rank_and_world()
-    if rank == 0:
-        plot_curves(read_lines(folder / "metrics.jsonl"), folder / "curves.png")
+    """curves.png of the run so far."""
+    plot_curves(read_lines(folder / "metrics.jsonl"), folder / "curves.png")
 
 
+@first_rank_only
 def report(folder: Path) -> None:
     """Draw the curves and say where all is."""
     draw_curves(folder)
@@ -198,4 +244,5 @@ def plot_curves(metrics: list[dict], path: Path) -> None:
         accuracy = [row["eval_accuracy"] for row in evaluated]
         panels[0].plot(steps, accuracy, "o-", color="#D55E00", label="held-out problems")
     panels[0].legend()
-    figure.savefig(path, dpi=120)
+    with writing(path):
+        figure.savefig(path, dpi=120)

@@ -11,7 +11,7 @@ over (i, t) in the paper is a sum over rows. With two responses of 3 and 2 token
 Shapes: B responses, T tokens of the longest sequence, N packed response tokens.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -109,8 +109,10 @@ class TokenBatch:
     """A rollout batch as packed tokens: all that a method sees.
 
     Every rank holds the whole batch, except for `kept`, of which it holds the rows it computed; a
-    method that does without `kept` need not know of ranks. The last group of fields is attached by
-    the training loop.
+    method that does without `kept` works alike on any number of ranks.
+
+    Scoring makes the first group of fields, `completed` adds the second before a method sees the
+    batch, and `part` selects responses where a method follows the policy through the updates.
     """
 
     logprob: torch.Tensor  # [N] log π_old of the sampled token, nats
@@ -123,28 +125,31 @@ class TokenBatch:
     advantage: torch.Tensor | None = None  # [N] the response's A, repeated over its tokens
     current: torch.Tensor | None = None  # [N] log π_θ: `logprob`, until an update moves θ
     problems: list[dict] = field(default_factory=list)  # B, as the data set gives them
-    importance: torch.Tensor | None = None  # [N] weights min(π_old / π_sampler, C); None: off
     generator: torch.Generator | None = None  # for methods that draw; fixed by seed and step
     memory: dict = field(default_factory=dict)  # what a method keeps over steps and checkpoints
 
-    def part(self, index: torch.Tensor, current: torch.Tensor) -> "TokenBatch":
-        """The responses `index` with their current log-probabilities; without `kept`.
+    def completed(self, advantages: torch.Tensor, **fields) -> "TokenBatch":
+        """The scored batch with the advantages [B] of its responses, and further fields by name.
 
-        A field that is added above has to be handed on here.
+        θ is θ_old still, so log π_θ is log π_old.
         """
+        advantage = advantages.repeat_interleave(self.length)  # [N]
+        return replace(self, advantage=advantage, current=self.logprob, **fields)
+
+    def part(self, index: torch.Tensor, current: torch.Tensor) -> "TokenBatch":
+        """The responses `index` with their current log-probabilities; without `kept`."""
         rows = packed_rows(index, self.length)
-        return TokenBatch(
+        return replace(
+            self,
             logprob=self.logprob[rows],
             entropy=self.entropy[rows],
             token=self.token[rows],
             length=self.length[index],
             sampled=None if self.sampled is None else self.sampled[rows],
-            importance=None if self.importance is None else self.importance[rows],
             advantage=self.advantage[rows],
             current=current,
             problems=[self.problems[i] for i in index.tolist()] if self.problems else [],
-            generator=self.generator,
-            memory=self.memory,
+            kept=None,
         )
 
 

@@ -11,7 +11,6 @@ rank, H hidden size, V vocabulary.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -21,16 +20,13 @@ from torch.distributed.fsdp import FSDPModule
 from infra.architecture import attention_equals_rest
 from infra.balance import Layout
 from infra.cache import free_bytes
+from infra.head import Head, scale_and_cap, token_logprobs
 from infra.packed_attention import VARLEN, row_of
 from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows
 from infra.progress import Progress
 from infra.ranks import full_tensor
 from infra.rows import Rows, over_ranks
 
-# Numbers in a block of logits. A GPU's is larger, because each block reads the head's weights and
-# adds to its gradient: for 8B 14 GB of traffic, which here serves 1,766 rows instead of 441.
-LOGIT_BLOCK_CPU = 2**26
-LOGIT_BLOCK_GPU = 2**28
 SHARE_FOR_KEPT = 0.7  # of a GPU's free memory, at most, for what is kept of the hidden states
 
 
@@ -41,136 +37,6 @@ class TokenRows(NamedTuple):
     entropy: torch.Tensor  # [N] float32, of π_θ(. | q, o_<t), nats; NaN where gradients are on
     hidden: torch.Tensor  # [N, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [N] ids
-
-
-@dataclass(frozen=True)
-class Head:
-    """What makes logits of a hidden state h: cap tanh(scale (W h + b) / cap) / temperature.
-
-    Without a cap: scale (W h + b) / temperature.
-    """
-
-    weight: torch.Tensor  # W [V, H]
-    bias: torch.Tensor | None = None  # b [V]
-    scale: float = 1.0
-    cap: float | None = None
-    temperature: float = 1.0
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether the logits are a matrix times h."""
-        return self.bias is None and self.cap is None
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[n, H] -> [n, V] float32: in bfloat16 logits cost up to 0.06 nats."""
-        logits = product(hidden, self.weight.T)
-        if self.bias is not None:
-            logits += self.bias
-        if self.cap is None:
-            return logits.mul_(self.scale / self.temperature)
-        return logits.mul_(self.scale / self.cap).tanh_().mul_(self.cap / self.temperature)
-
-    def slope(self, logits: torch.Tensor) -> torch.Tensor | float:
-        """The derivative of `logits` [n, V] by W h + b, element by element."""
-        slope = self.scale / self.temperature
-        if self.cap is None:
-            return slope
-        tanh = logits * (self.temperature / self.cap)
-        return tanh.square_().neg_().add_(1).mul_(slope)  # tanh' = 1 - tanh²
-
-
-def token_logprobs(
-    hidden: torch.Tensor, head: Head, token: torch.Tensor, with_entropy: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(log p of `token`, entropy), both [N] float32, of the softmax of the head's logits.
-
-    hidden: [N, H]; token: [N]. Entropies are NaN without `with_entropy`.
-    """
-    return TokenLogprobs.apply(hidden, head.weight, head.bias, head, token, with_entropy)
-
-
-class TokenLogprobs(torch.autograd.Function):
-    """`token_logprobs`; weight and bias are those of `head`, given again for their gradients.
-
-    Works in blocks of rows, forward and again backward, so that nothing of size [N, V] exists: at
-    V = 151,936 one response of 20,000 tokens would take 12 GB.
-    """
-
-    @staticmethod
-    def forward(ctx, hidden, weight, bias, head, token, with_entropy):
-        ctx.save_for_backward(hidden, token)
-        ctx.head = head
-        logprob = torch.empty(len(token), device=hidden.device)
-        entropy = torch.full_like(logprob, torch.nan)
-        for block, logits in TokenLogprobs.blocks(hidden, head):
-            logp = logits.log_softmax(dim=-1)
-            logprob[block] = logp.gather(1, token[block, None]).squeeze(1)
-            if with_entropy:
-                entropy[block] = -(logp.exp() * logp).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
-            del logits, logp  # before the next block is made
-        ctx.mark_non_differentiable(entropy)
-        return logprob, entropy
-
-    @staticmethod
-    def backward(ctx, grad, _):
-        hidden, token = ctx.saved_tensors
-        head = ctx.head
-        weight, bias = head.weight, head.bias
-        grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
-        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
-        for block, logits in TokenLogprobs.blocks(hidden, head):
-            upstream = grad[block, None]
-            slope = head.slope(logits)
-            grad_z = logits.log_softmax(dim=-1).exp_().mul_(-upstream)  # (e_y - p) ∂L/∂log p
-            grad_z.scatter_add_(1, token[block, None], upstream)
-            grad_z *= slope  # by z = W h + b
-            grad_hidden[block] = grad_z.to(weight.dtype) @ weight
-            grad_weight += product(grad_z.to(hidden.dtype).T, hidden[block])
-            if bias is not None:
-                grad_bias += grad_z.sum(dim=0)
-            del logits, slope, grad_z
-        if bias is not None:
-            grad_bias = grad_bias.to(bias.dtype)
-        return grad_hidden, grad_weight.to(weight.dtype), grad_bias, None, None, None
-
-    @staticmethod
-    def blocks(hidden: torch.Tensor, head: Head) -> Iterator[tuple[slice, torch.Tensor]]:
-        """(slice, logits [rows, V]) over blocks of rows."""
-        numbers = LOGIT_BLOCK_GPU if hidden.is_cuda else LOGIT_BLOCK_CPU
-        size = max(1, numbers // len(head.weight))
-        for start in range(0, len(hidden), size):
-            block = slice(start, start + size)
-            yield block, head.logits(hidden[block])
-
-
-def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, accumulated and returned in float32: [m, k], [k, n] -> [m, n]."""
-    if a.is_cuda and a.dtype != torch.float32:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return a.float() @ b.float()
-
-
-class Float32Head(torch.nn.Linear):
-    """An LM head whose logits are float32 whatever the dtype of its weights, by `product`.
-
-    For the sampler: what is drawn then follows the law that is scored, by `Head.logits`.
-    """
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[..., H] -> [..., V] float32."""
-        logits = product(hidden.flatten(0, -2), self.weight.T)
-        if self.bias is not None:
-            logits += self.bias
-        return logits.unflatten(0, hidden.shape[:-1])
-
-
-def give_float32_head(lm: torch.nn.Module) -> None:
-    """Put a Float32Head of the same weights in the place of the model's head."""
-    old = lm.get_output_embeddings()
-    new = Float32Head(old.in_features, old.out_features, bias=False, device="meta")
-    new.weight, new.bias = old.weight, old.bias
-    lm.set_output_embeddings(new)
 
 
 class Policy(torch.nn.Module):
@@ -286,19 +152,6 @@ class Policy(torch.nn.Module):
                 module.reshard()
 
 
-def scale_and_cap(config) -> tuple[float, float | None]:
-    """(scale, cap) of the head, as Cohere, Granite and Gemma name theirs in config.json.
-
-    A model with anything else between W h and its logits is refused at load (infra/agreement.py).
-    """
-    scale = 1.0
-    if isinstance(getattr(config, "logit_scale", None), float):
-        scale *= config.logit_scale
-    if getattr(config, "logits_scaling", None):
-        scale /= config.logits_scaling
-    return scale, getattr(config, "final_logit_softcapping", None)
-
-
 @torch.no_grad()
 def old_log_probabilities(
     policy: Policy,
@@ -329,7 +182,7 @@ def old_log_probabilities(
         rows = packed_rows(index, length)
         logprob[rows] = out.logprob
         entropy[rows] = out.entropy
-        progress.add(len(rows))
+        progress.update(len(rows))
         if keep is None:
             continue
         values = keep(out._replace(hidden=out.hidden.float()), head)

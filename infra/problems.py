@@ -8,19 +8,22 @@ answer: programs/problems.py.
 
 import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
+import datasets
 import torch
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError
 
 import toy
 from infra.code_sandbox import checked_tests
 from infra.errors import UserError, first_line
-from infra.hub import prepare_for_hub
 from infra.ranks import speaks
 from infra.tables import LOCAL, read_table
 from programs.problems import (
@@ -33,16 +36,20 @@ from programs.problems import (
 )
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+PATIENCE = 3.0  # seconds in which the hub must answer
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
 THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 1,000
+INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
+COMMIT = re.compile(r"@([0-9a-f]{40})/")  # in the address of a file on the hub
 TOY_SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
 def cell_text(value) -> str:
-    """A cell as text, with all digits of a Decimal.
+    """A cell as text, with all digits of a Decimal or of a number in JSON.
 
     An integer that a column with gaps made a float is an integer again.
     """
+    value = getattr(value, "exact", value)
     if value is None or value != value:  # a gap, or what a column of numbers has for it: NaN
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -80,6 +87,7 @@ class Source:
     """A data set on the hub, and where in it the problems are."""
 
     hub: str
+    revision: str | None = None  # a commit, branch or tag; None: the newest
     options: dict = field(default_factory=lambda: {"split": "train"})  # more for load_dataset
     problem_column: str = "problem"
     answer_column: str = "answer"
@@ -153,7 +161,7 @@ SOURCES = {
 
 
 def load_problems(name: str, *arguments, **named) -> list[dict]:
-    """Of what `load_and_count` returns the problems alone; its arguments and errors."""
+    """`load_and_count` without the count."""
     problems, _ = load_and_count(name, *arguments, **named)
     return problems
 
@@ -164,12 +172,14 @@ def load_and_count(
     answer_column: str = "answer",
     toy_k: int = 5,
     seed: int = 0,
+    flag: str = "--data",
 ) -> tuple[list[dict], int]:
     """Problems of a name in SOURCES, a local file, a hub id, or the toy; and how many were dropped.
 
-    Local files end in .jsonl, .json, .csv or .parquet. The toy's sets are `toy`, which depends on
-    the seed, and `toy-held-out`, which does not. Empty and repeated problems are dropped, and
-    counted in a line of the first rank.
+    Local files end in .jsonl, .json, .csv or .parquet. A hub id may name a revision: owner/set@1.2.
+    The toy's sets are `toy`, which depends on the seed, and `toy-held-out`, which does not. Empty
+    and repeated problems are dropped, and the first rank prints how many of each. Messages name
+    the set's `flag`.
 
     Raises UserError for a set that is not there or cannot be read, a missing column, a cell that is
     no text or number, or no problem left.
@@ -185,15 +195,16 @@ def load_and_count(
 
     if not name:
         raise UserError(
-            f"--data is empty: name a known set ({', '.join(SOURCES)}), a local file "
+            f"{flag} is empty: name a known set ({', '.join(SOURCES)}), a local file "
             f"({', '.join(LOCAL)}) or a hub id"
         )
 
     source = SOURCES.get(name)
     if source is None:
-        source = Source(name, problem_column=problem_column, answer_column=answer_column)
+        hub, _, revision = name.partition("@")
+        source = Source(hub, revision or None, {"split": "train"}, problem_column, answer_column)
 
-    rows = read_table(name) if Path(name).suffix in LOCAL else hub_rows(name, source)
+    rows = read_table(name) if Path(name).suffix in LOCAL else hub_rows(name, source, flag)
     if source.sample:
         size = min(source.sample, len(rows))
         chosen = random.Random(0).sample(range(len(rows)), size)
@@ -202,22 +213,38 @@ def load_and_count(
     check_columns(name, source, rows)
 
     found = [read_problem(name, source, row, index) for index, row in enumerate(rows)]
-    problems = without_gaps_and_repeats(found)
-    if len(problems) < len(found) and speaks():
-        print(
-            f"{name}: {len(found) - len(problems)} of {len(found)} problems dropped: "
-            "empty, without an answer or tests, or repeated"
-        )
+    problems, dropped = without_gaps_and_repeats(found)
+    if dropped and speaks():
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+        print(f"{name}: {dropped.total()} of {len(found)} problems dropped: {reasons}")
     if not problems:
         raise UserError(f"{name} holds no problem with an answer")
-    return problems, len(found) - len(problems)
+    return problems, dropped.total()
 
 
-def hub_rows(name: str, source: Source) -> list[dict]:
-    """The rows of a set on the hub. Raises UserError where it cannot be had."""
-    prepare_for_hub()
+def without_retries(hub_id: str) -> None:
+    """Where the hub cannot be reached, let `datasets` take what is on disk or fail at once.
+
+    It would ask again for half a minute. For models `snapshot_download` does so by itself.
+    """
     try:
-        table = load_dataset(source.hub, **source.options)
+        HfApi().dataset_info(hub_id, timeout=PATIENCE)
+    except (HfHubHTTPError, ValueError):
+        pass  # the hub has answered; load_dataset will say what
+    except Exception:  # no name, no route, no answer of a proxy: all have their own classes
+        datasets.config.HF_HUB_OFFLINE = True
+
+
+def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
+    """The rows of a set on the hub, whose revision the first rank prints.
+
+    Raises UserError where it cannot be had.
+    """
+    without_retries(source.hub)
+    try:
+        table = load_dataset(source.hub, revision=source.revision, **source.options)
+        if speaks():
+            print(f"{name}: {source.hub} at revision {revision_of(table)}")
         if source.only:
             column, wanted = source.only
             table = table.filter(wanted.__eq__, input_columns=column)
@@ -226,8 +253,8 @@ def hub_rows(name: str, source: Source) -> list[dict]:
         # Not there, no network, gated, or an unknown split.
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(
-            f"cannot load {name} ({reason}): pass one of {', '.join(SOURCES)}, "
-            f"a local file ({', '.join(LOCAL)}), or a hub id you can reach"
+            f"cannot load {name}, the value or default of {flag} ({reason}): pass one of "
+            f"{', '.join(SOURCES)}, a local file ({', '.join(LOCAL)}), or a hub id you can reach"
         ) from error
 
 
@@ -240,6 +267,15 @@ def with_layout(source: Source, rows: list[dict]) -> Source:
         return source
     (problem_column, answer_column, *_), read = layout
     return replace(source, read=read, problem_column=problem_column, answer_column=answer_column)
+
+
+def revision_of(table: Dataset) -> str:
+    """The commit that a set was loaded from, by the addresses of its files; unknown without it."""
+    for address in table.info.download_checksums or {}:
+        commit = COMMIT.search(address)
+        if commit:
+            return commit[1]
+    return "unknown"
 
 
 def check_columns(name: str, source: Source, rows: list[dict]) -> None:
@@ -292,37 +328,29 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
 def joined_members(members: list[str], where: str) -> str:
     """The members of a list answer, as the one text that verify.py splits at its commas.
 
-    Commas between thousands are left out. Raises UserError for a member with any other comma
-    outside brackets: it would be two.
+    Commas between thousands are left out, but not in brackets: (1,200) may be a point. Raises
+    UserError for a member with any other comma outside brackets: it would be two.
     """
     if len(members) == 1:
         return members[0]
-    plain = [without_thousands(member) for member in members]
-    for member in plain:
-        if has_bare_comma(member):
+    plain = []
+    for member in members:
+        if not any(bracket in member for bracket in "([{"):
+            member = THOUSANDS.sub(lambda number: number[0].replace(",", ""), member)
+        if "," in without_brackets(member):
             raise UserError(
                 f"{where}, holds the member {member}: a comma separates members, so write it "
                 "without one, or in brackets"
             )
+        plain.append(member)
     return ", ".join(plain)
 
 
-def without_thousands(text: str) -> str:
-    """1,000 as 1000; as it is where there are brackets, for (1,200) may be a point."""
-    if any(bracket in text for bracket in "([{"):
-        return text
-    return THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
-
-
-def has_bare_comma(text: str) -> bool:
-    """Whether a comma stands outside all brackets."""
-    depth = 0
-    for character in text:
-        depth += character in "([{"
-        depth -= character in ")]}"
-        if character == "," and depth <= 0:
-            return True
-    return False
+def without_brackets(text: str) -> str:
+    """The text outside all brackets."""
+    while INNERMOST_BRACKETS.search(text):
+        text = INNERMOST_BRACKETS.sub("", text)
+    return text
 
 
 def is_chat(value) -> bool:
@@ -353,16 +381,24 @@ def checked_text(value, where: str) -> str:
     return text
 
 
-def without_gaps_and_repeats(found: list[dict]) -> list[dict]:
-    """The problems that have a text and an answer or tests; of those with one text the first."""
-    problems = []
-    seen = set()
+def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
+    """The problems with a text and an answer or tests, and how many others there were, by reason.
+
+    Of those with one text the first is kept, whatever the others' answers are.
+    """
+    kept = {}
+    dropped = Counter()
     for each in found:
-        complete = each["problem"] and (each.get("answer") or each.get("tests"))
-        if complete and each["problem"] not in seen:
-            seen.add(each["problem"])
-            problems.append(each)
-    return problems
+        text = each["problem"]
+        if not text or not (each.get("answer") or each.get("tests")):
+            dropped["empty, or without an answer or tests"] += 1
+        elif text not in kept:
+            kept[text] = each
+        elif each == kept[text]:
+            dropped["repeated"] += 1
+        else:
+            dropped["repeated with another answer than the first, which is kept"] += 1
+    return list(kept.values()), dropped
 
 
 def encode_prompts(
@@ -370,13 +406,15 @@ def encode_prompts(
 ) -> tuple[list[dict], list[list[int]]]:
     """(problems, prompts): the token ids of each problem's prompt.
 
-    Problems whose prompts exceed `limit` tokens are dropped, and counted in a line of the first
-    rank. Raises UserError if nothing is left, or the template has no {problem}.
+    Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
+    `\\n` in the template, as a shell leaves it, is a line break. Raises UserError if nothing is
+    left, or the template has no {problem}.
     """
     if template and "{problem}" not in template:
         raise UserError(
             f"--prompt-template {template!r} has no {{problem}} in it: write where the problem goes"
         )
+    template = template.replace("\\n", "\n")
     if any("chat" in each for each in problems) and not tokenizer.chat_template:
         raise UserError(
             "the data holds chats, and the model's tokenizer has no chat template: write texts"

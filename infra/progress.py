@@ -1,57 +1,36 @@
-"""How far a stage of a step is: a bar on a terminal, a line a minute where the output is piped."""
+"""How far a stage of a step is: a bar on a terminal, a line a minute in a log."""
 
 import sys
-import time
 
 from tqdm import tqdm
 
 from infra.ranks import speaks
 
-QUIET = 60  # seconds between two lines
 
+class Progress(tqdm):
+    """The progress of one stage, counted in tokens; the first rank shows it on standard error.
 
-class Progress:
-    """The progress of one stage, counted in tokens; shown by the first rank, on standard error.
-
-    A stage of less than a minute leaves no line in a log, and its bar goes when it is closed. A
-    stage that an exception ends leaves its bar where it stood.
+    A stage that ends before its first bar or line would be due leaves nothing behind.
     """
 
+    monitor_interval = 0  # tqdm then starts no thread of its own
+
     def __init__(self, stage: str, total: int):
-        self.stage = stage
-        self.total = total
-        self.done = 0
-        self.started = time.monotonic()
-        self.next_line = self.started + QUIET
-
-        self.silent = not speaks()
-        self.bar = None
-        if not self.silent and sys.stderr.isatty():
-            self.bar = tqdm(total=total, desc=stage, unit=" tokens", leave=False, delay=1)
-
-    def add(self, tokens: int) -> None:
-        """`tokens` more are done."""
-        self.show(self.done + tokens, self.total)
+        on_terminal = sys.stderr.isatty()
+        line = "  {desc}: {n_fmt} of at most {total_fmt} tokens after {elapsed}\n"
+        super().__init__(
+            desc=stage,
+            total=total,
+            unit=" tokens",
+            leave=False,
+            file=sys.stderr,
+            disable=not speaks(),
+            delay=1 if on_terminal else 60,  # seconds before the first
+            mininterval=0.1 if on_terminal else 60,  # seconds between two
+            bar_format=None if on_terminal else line,
+        )
 
     def show(self, done: int, total: int) -> None:
         """`done` of `total` tokens are done; of sampling, `total` is only the most there may be."""
-        more = done - self.done
-        self.done = done
         self.total = total
-        if self.silent:
-            return
-        if self.bar is not None:
-            self.bar.total = total
-            self.bar.update(more)
-        elif time.monotonic() >= self.next_line:
-            self.next_line = time.monotonic() + QUIET
-            seconds = time.monotonic() - self.started
-            print(
-                f"  {self.stage}: {done:,} of at most {total:,} tokens after {seconds:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        self.update(done - self.n)

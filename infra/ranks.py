@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from infra.errors import Stop, UserError
+from infra.errors import Interrupted, Stop, UserError
 
 GRACE = 30  # seconds in which torchrun ends the other ranks of one that has failed
 NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
@@ -41,7 +41,7 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def speaks() -> bool:
-    """Whether this is the process that says what all would say, with or without a process group."""
+    """Whether this process prints what all would print, with or without a process group."""
     return int(os.environ.get("RANK", 0)) == 0
 
 
@@ -50,6 +50,7 @@ def start_ranks() -> tuple[int, int]:
     if dist.is_initialized():
         return rank_and_world()
 
+    check_environment()
     if "RANK" in os.environ:
         store, rank, world = next(dist.rendezvous("env://"))
     else:
@@ -72,6 +73,16 @@ def start_ranks() -> tuple[int, int]:
     return rank, world
 
 
+def check_environment() -> None:
+    """Raise UserError where the environment names a rank, but not the others that it waits for."""
+    missing = {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} - os.environ.keys()
+    if "RANK" in os.environ and missing:
+        raise UserError(
+            f"RANK is set in the environment, but not {', '.join(sorted(missing))}: "
+            "start with torchrun, or unset RANK"
+        )
+
+
 def prefer_expandable_segments() -> None:
     """Let torch grow its segments of GPU memory, unless the environment says how to allocate.
 
@@ -82,27 +93,30 @@ def prefer_expandable_segments() -> None:
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
-def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
-    """work(items), a list of as many, of which each rank does its share; in order, on all ranks.
+def shared_by_ranks(items: list, work: Callable[[list], list], group: int = 1) -> list:
+    """work(items), of which each rank does its share; in order, on all ranks.
 
-    Raises a UserError of one rank on every rank.
+    work: some of the items -> as many results. `group` items in a row stay on one rank. Raises a
+    UserError, FloatingPointError or Interrupted of one rank on every rank: the others wait for its
+    results, and must hear of it.
     """
     rank, world = rank_and_world()
     if world == 1:
         return work(items)
+
+    owners = [i // group % world for i in range(len(items))]
     try:
-        mine = work(items[rank::world])
-    except UserError as error:
+        mine = work([item for item, owner in zip(items, owners, strict=True) if owner == rank])
+    except (UserError, FloatingPointError, Interrupted) as error:
         mine = error
     shares = [None] * world
     dist.all_gather_object(shares, mine)
-
-    result = [None] * len(items)
-    for first, share in enumerate(shares):
+    for share in shares:
         if isinstance(share, Exception):
             raise share
-        result[first::world] = share
-    return result
+
+    in_turn = [iter(share) for share in shares]
+    return [next(in_turn[owner]) for owner in owners]
 
 
 def limit_nccl(group) -> None:
@@ -152,7 +166,7 @@ def leave(message: str, code: int) -> NoReturn:
     """
     if not speaks() and code > 128:
         sys.exit(code)
-    if not speaks():
+    if not speaks() and "WORLD_SIZE" in os.environ:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         time.sleep(GRACE)
     print(message, file=sys.stderr, flush=True)

@@ -1,32 +1,108 @@
-"""The responses of an evaluation on disk: appended as they come, and known by a fingerprint.
+"""Benchmarks and the responses to them: sampled, and appended to a file of each rank as they come.
 
-A benchmark has a folder with a file of responses for each rank, and fingerprint.json: all that its
-responses depend on. P problems, n samples each.
+A benchmark has a folder in the output, with run.json (infra/folder.py) and responses-RANK.jsonl.
+Shapes: P problems, n samples each.
 """
 
-import json
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
+from infra.architecture import refuse_length
 from infra.errors import UserError
-from infra.files import read_json, read_lines, write_aside
-from infra.identity import differences
+from infra.files import read_lines
+from infra.folder import RUN_FILE, claim, data_hash, read_run
+from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_and_count
+
+STEP = 0  # of the random numbers: an evaluation has no steps
 
 
-def saved_responses(folder: Path) -> dict[tuple[int, int], str]:
-    """(problem, sample) -> response, from the files of all ranks of all runs in `folder`."""
+# ---- what is asked -------------------------------------------------------------------------------
+
+
+class Benchmark(NamedTuple):
+    """What is asked."""
+
+    problems: list[dict]  # all P of them
+    asked: list[dict]  # the first --limit ones
+    dropped: int  # problems that the set holds beside them: empty, unanswered or repeated
+
+
+def load_benchmarks(config) -> dict[str, Benchmark]:
+    """Each of --benchmarks of an evaluate.Config, by the name of its folder in the output.
+
+    A set that is known by name has that name; of any other the name alone says little (two files
+    may be called test.jsonl), so a hash of its problems follows. Raises UserError for none.
+    """
+    benchmarks = {}
+    for name in config.benchmarks.split(","):
+        name = name.strip()
+        if not name:
+            continue
+        columns = (config.problem_column, config.answer_column)
+        problems, dropped = load_and_count(name, *columns, flag="--benchmarks")
+        folder = name
+        if folder not in (*SOURCES, *TOY_SETS):
+            folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
+        asked = problems[: config.limit or None]
+        benchmarks[folder] = Benchmark(problems, asked, dropped)
+    if not benchmarks:
+        raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
+    return benchmarks
+
+
+def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool) -> None:
+    """Check that what is in `folder`, if anything is, is of this evaluation; the first rank's job.
+
+    With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError.
+    """
+    if (folder / "scores.json").exists() and not list(folder.glob(f"*/{RUN_FILE}")):
+        raise UserError(
+            f"{folder} holds a scores.json of something else (no {RUN_FILE} beside its responses): "
+            "choose another --output-dir"
+        )
+    for name, now in fingerprints.items():
+        if regrade:
+            known = read_run(folder / name)
+            if known is None:
+                raise UserError(
+                    f"{folder / name} holds no responses of an evaluation (no {RUN_FILE}): "
+                    "run without --regrade"
+                )
+            problems = f"{name} problems"
+            now = known["fingerprint"] | {problems: now[problems]}
+        claim(folder / name, now, ("responses-*.jsonl", "wrong.jsonl"), {})
+
+
+def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -> dict:
+    """The prompts of each benchmark, token ids, by its name.
+
+    Raises UserError if one is longer than --max-prompt-tokens, or with its response longer than
+    the model's positions.
+    """
+    encoded = {}
+    for name, benchmark in benchmarks.items():
+        kept, prompts = encode_prompts(
+            benchmark.asked, tokenizer, config.max_prompt_tokens, config.prompt_template
+        )
+        if len(kept) < len(benchmark.asked):
+            raise UserError(f"{name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+        refuse_length(lm.config, prompts, config.max_new_tokens)
+        encoded[name] = prompts
+    return encoded
+
+
+# ---- what is answered ----------------------------------------------------------------------------
+
+
+def saved_responses(folder: Path) -> dict[tuple[int, int], dict]:
+    """(problem, sample) -> row, from the files of all ranks of all runs in `folder`."""
     saved = {}
     for path in sorted(folder.glob("responses-*.jsonl")):
         for row in read_lines(path, problem=int, sample=int, response=str):
-            saved[row["problem"], row["sample"]] = row["response"]
+            saved[row["problem"], row["sample"]] = row
     return saved
-
-
-def unfinished(saved: dict[tuple[int, int], str], count: int, samples: int) -> list[int]:
-    """Which of `count` problems lack some of their `samples` responses."""
-    wanted = range(samples)
-    return [i for i in range(count) if any((i, sample) not in saved for sample in wanted)]
 
 
 @dataclass(frozen=True)
@@ -59,40 +135,3 @@ def missing_responses(
                 if (i, sample) not in saved:
                     wanted.append(Wanted(name, i, sample, prompt))
     return sorted(wanted, key=attrgetter("sample"))
-
-
-def check_fingerprint(folder: Path, wanted: dict, regrade: bool, rank: int) -> None:
-    """Keep `wanted` in a benchmark's folder, or hold it against what is there.
-
-    With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError
-    where the responses in the folder are not those of this model, these problems and flags.
-    """
-    path = folder / "fingerprint.json"
-    if not path.exists():
-        if list(folder.glob("responses-*.jsonl")):
-            raise UserError(
-                f"{folder} holds responses without a fingerprint.json, of an unknown model: "
-                "choose another --output-dir"
-            )
-        if rank == 0 and not regrade:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_aside(path, json.dumps(wanted, indent=1) + "\n")
-        return
-
-    known = read_json(path, flags=dict, model=dict, problems=str)
-    changed = []
-    if known["problems"] != wanted["problems"]:
-        changed.append("other problems")
-    if not regrade:
-        files = sorted(known["model"].keys() | wanted["model"].keys())
-        changed += [
-            f"another {file} of the model"
-            for file in files
-            if known["model"].get(file) != wanted["model"].get(file)
-        ]
-        changed += differences(known["flags"], wanted["flags"])
-    if changed:
-        raise UserError(
-            f"{folder} holds responses of another evaluation ({'; '.join(changed)}): "
-            "choose another --output-dir"
-        )

@@ -7,6 +7,7 @@ and an error names its line; .parquet by the datasets library.
 import csv
 import io
 import json
+from collections import Counter
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def read_json_lines(name: str, text: str) -> list[dict]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             where = f"{name}, line {number},"
-            rows.append(dictionary(where, parsed(where, line)))
+            rows.append(checked_dictionary(where, parsed(where, line)))
     return rows
 
 
@@ -55,42 +56,31 @@ def read_json_array(name: str, text: str) -> list[dict]:
     array = parsed(name, text)
     if not isinstance(array, list):
         raise UserError(f'{name} is no array: write [{{"problem": ..., "answer": ...}}, ...]')
-    return [dictionary(f"{name}, entry {i},", row) for i, row in enumerate(array, start=1)]
+    return [checked_dictionary(f"{name}, entry {i},", row) for i, row in enumerate(array, start=1)]
+
+
+class Number(float):
+    """A decimal number of a JSON text, with all its digits in `exact`, a Decimal."""
+
+    def __new__(cls, text):
+        number = super().__new__(cls, text)
+        number.exact = Decimal(text)
+        return number
 
 
 def parsed(where: str, text: str):
-    """What a JSON text spells, its decimal numbers with all their digits. Raises UserError."""
+    """What a JSON text spells. Raises UserError."""
     try:
-        return json.loads(text, parse_float=Decimal)
+        return json.loads(text, parse_float=Number)
     except (ValueError, RecursionError, InvalidOperation) as error:
         raise UserError(f"{where} is no JSON ({error})") from error
 
 
-def dictionary(where: str, row) -> dict:
-    """The row itself, whose lists and dictionaries (a program's tests) have floats for Decimals.
-
-    Raises UserError for anything but a dictionary.
-    """
+def checked_dictionary(where: str, row) -> dict:
+    """The row itself. Raises UserError for anything but a dictionary."""
     if not isinstance(row, dict):
         raise UserError(f'{where} is no dictionary: write {{"problem": ..., "answer": ...}}')
-    try:
-        for name, cell in row.items():
-            if not isinstance(cell, Decimal):
-                row[name] = with_floats(cell)
-    except RecursionError as error:
-        raise UserError(f"{where} has a cell of too many lists in each other") from error
     return row
-
-
-def with_floats(value):
-    """The same value with a float for each Decimal in it."""
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, list):
-        return [with_floats(each) for each in value]
-    if isinstance(value, dict):
-        return {name: with_floats(each) for name, each in value.items()}
-    return value
 
 
 def read_csv(name: str, text: str) -> list[dict]:
@@ -98,6 +88,10 @@ def read_csv(name: str, text: str) -> list[dict]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows = []
     try:
+        count = Counter(reader.fieldnames)
+        repeated = [column for column in count if column and count[column] > 1]
+        if repeated:
+            raise UserError(f"{name}, line 1, repeats the column {', '.join(repeated)}: rename one")
         for row in reader:
             if None in row:
                 raise UserError(f"{name}, line {reader.line_num}, has more cells than the header")

@@ -8,22 +8,27 @@ Shapes: B responses, G of them to a prompt, N packed response tokens, D paramete
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 
 import torch
 
 import ablations
-import toy
 import train
 from delta import Pieces, delta_coefficients, temperatures
-from evaluate import grades
+from grading import grades
 from grpo import group_advantages
 from infra.packing import Rollouts, TokenBatch, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
-from methods import METHODS, Method
-from rollout import rollout
+from rollout import Sampling, rollout
 from studies.gradients import direction
 from studies.ranking import auc, near_ties
+from studies.rows import (
+    ROWS,
+    configured,
+    decisive_tokens,
+    oracle_weights,
+    with_permuted_rewards,
+)
+from studies.rows import permuted as permuted
 
 MICRO_BATCH = 8192  # tokens
 IN_FLIGHT = 1024  # responses
@@ -40,8 +45,8 @@ class GradedBatch:
 
     rollouts: Rollouts
     tokens: TokenBatch
-    rewards: torch.Tensor  # [B] as graded, before any are flipped
-    advantages: torch.Tensor  # [B] of the flipped ones
+    rewards: torch.Tensor  # [B]
+    advantages: torch.Tensor  # [B]
     decisive: torch.Tensor  # [N] bool: which tokens decided the reward
     group: int  # G
 
@@ -53,27 +58,21 @@ def batch(
     group: int,
     seed: int,
     limit: int = 96,
-    flip: float = 0.0,
     keep: Callable | None = None,
 ) -> GradedBatch:
     """Sample and grade `group` responses to each problem of the toy, or of the code toy.
 
     limit: longest response, tokens.
-    flip: share of the rewards that are turned over before the advantages are taken, at random.
     keep: (rows, head) -> [n, ...], what is kept of the hidden states as tokens.kept, for example
         methods.row_proxy; none of them without it.
     """
     rollouts, rewards = graded_rollouts(lm, tokenizer, problems, group, seed, limit)
-    uniform = torch.rand(len(rewards), generator=torch.Generator().manual_seed(seed))
-    flipped = torch.where(uniform < flip, 1 - rewards, rewards)
-    advantages = group_advantages(flipped, group)  # [B]
+    advantages = group_advantages(rewards, group)  # [B]
 
     tokens = packed_tokens(lm, rollouts, advantages, keep)
     tokens.problems = repeated(problems, group)
-    marks = []
-    for i, problem in enumerate(tokens.problems):
-        marks.append(decisive(problem, rollouts.response_ids(i)))
-    return GradedBatch(rollouts, tokens, rewards, advantages, torch.cat(marks), group)
+    marks = decisive_tokens(tokens)
+    return GradedBatch(rollouts, tokens, rewards, advantages, marks, group)
 
 
 def graded_rollouts(
@@ -82,9 +81,8 @@ def graded_rollouts(
     """`group` responses to each problem, and their rewards [B]."""
     prompts = tokenizer([each["problem"] for each in problems]).input_ids
     numbers = list(range(len(problems)))
-    rollouts = rollout(
-        lm, tokenizer, prompts, numbers, group, limit, seed=seed, in_flight=IN_FLIGHT
-    )
+    sampling = Sampling(limit, seed=seed, in_flight=IN_FLIGHT)
+    rollouts = rollout(lm, tokenizer, prompts, numbers, group, sampling)
     asked = repeated(problems, group)
     return rollouts, torch.tensor(grades(rollouts.texts, asked))
 
@@ -94,62 +92,15 @@ def repeated(problems: list[dict], group: int) -> list[dict]:
     return [problem for problem in problems for _ in range(group)]
 
 
-def decisive(problem: dict, response_ids: torch.Tensor) -> torch.Tensor:
-    """Which tokens decided the reward, bool [T], by the toy from which the problem is."""
-    task = toy.code_task if "tests" in problem else toy
-    return task.decisive(problem["problem"], response_ids)
-
-
 def packed_tokens(
     lm, rollouts: Rollouts, advantages: torch.Tensor, keep: Callable | None = None
 ) -> TokenBatch:
     """The tokens of `rollouts` with their log-probabilities and advantages, and what is kept."""
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
-    tokens = old_log_probabilities(Policy(lm), rollouts, plan, keep)
-    tokens.advantage = advantages.repeat_interleave(tokens.length)  # [N]
-    tokens.current = tokens.logprob
-    return tokens
+    return old_log_probabilities(Policy(lm), rollouts, plan, keep).completed(advantages)
 
 
-# ---- rows ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Row:
-    """A way to weigh tokens."""
-
-    flags: str = ""  # of train.py
-    permuted: bool = False  # the coefficients see rewards that changed places inside their group
-    oracle: tuple[float, float] | None = None  # no method: weights of other and decisive tokens
-
-
-def rows_of_proxy(proxy: str) -> dict[str, Row]:
-    """DelTA with one proxy: as published (K = 1), with the interventions, and controls."""
-    flags = f"--proxy {proxy}"
-    fresh, side, held_out = "--gamma fresh", "--normalise side", "--centroids held_out"
-    return {
-        f"{proxy}, K = 0": Row(f"{flags} --K 0"),
-        f"{proxy}, K = 1": Row(flags),
-        f"{proxy}, fresh": Row(f"{flags} {fresh}"),
-        f"{proxy}, side": Row(f"{flags} {side}"),
-        f"{proxy}, held out": Row(f"{flags} {held_out}"),
-        f"{proxy}, all three": Row(f"{flags} {fresh} {side} {held_out}"),
-        f"{proxy}, permuted": Row(flags, permuted=True),
-        f"{proxy}, permuted, held out": Row(f"{flags} {held_out}", permuted=True),
-    }
-
-
-ORACLE = "oracle"
-ROWS = {
-    "dapo": Row("--method dapo"),
-    "forking_tokens": Row("--method forking_tokens"),
-    "random": Row("--delta-variant random"),
-    "oracle in range": Row(oracle=(0.8, 1.2)),  # DelTA's range
-    ORACLE: Row(oracle=(0.1, 1.1)),
-    **rows_of_proxy("lm_head"),
-    **rows_of_proxy("topk"),
-    **rows_of_proxy("exact"),
-}
+# ---- weights of a row ----------------------------------------------------------------------------
 
 
 @dataclass
@@ -159,13 +110,6 @@ class Weighed:
     weights: torch.Tensor  # ρ [N], mean 1
     spread: tuple[float, float] = (float("nan"),) * 2  # deviation of the margins, over γ in use
     saturated: tuple[float, float] = (float("nan"),) * 2  # share of scores next to 0 or 1
-
-
-@cache
-def configured(name: str, group: int = 8) -> tuple[Method, train.Config]:
-    """The method of a row, with its variant and proxy, and its flags. group: G."""
-    cfg = train.parse_config([*ROWS[name].flags.split(), "--group-size", str(group)])
-    return ablations.configured(METHODS[cfg.method], cfg), cfg
 
 
 def weights_of(name: str, lm, graded: GradedBatch, seed: int = 0) -> torch.Tensor:
@@ -186,17 +130,15 @@ def weighed(
     """
     row = ROWS[name]
     if row.oracle:
-        weights = torch.where(graded.decisive, row.oracle[1], row.oracle[0])
-        return Weighed(weights / weights.mean())
+        return Weighed(oracle_weights(graded.decisive, row.oracle))
 
-    method, cfg = configured(name, graded.group)
+    method, cfg = configured(row, ["--group-size", str(graded.group)])
     tokens = graded.tokens
     if method.keep:
         tokens = tokens_with_proxy(cfg.proxy, method.keep, lm, graded, scored)
     tokens = replace(tokens, generator=torch.Generator().manual_seed(seed), memory={})
-    if row.permuted:
-        advantages = permuted(graded.advantages, graded.group, seed)
-        tokens = replace(tokens, advantage=advantages.repeat_interleave(tokens.length))
+    if method.keep and row.permuted:
+        tokens = with_permuted_rewards(tokens, graded.group)
 
     if method.keep is None or not can_judge(tokens, cfg):
         weights = method.weights(tokens, cfg)
@@ -214,13 +156,6 @@ def tokens_with_proxy(
         scored.clear()  # the exact proxy of 2,048 responses is 1.7 GB
         scored[proxy] = packed_tokens(lm, graded.rollouts, graded.advantages, keep)
     return scored[proxy]
-
-
-def permuted(advantages: torch.Tensor, group: int, seed: int) -> torch.Tensor:
-    """[B] with the advantages of each group in another order, at random."""
-    groups = advantages.view(-1, group)
-    uniform = torch.rand(groups.shape, generator=torch.Generator().manual_seed(seed))
-    return groups.gather(1, uniform.argsort(dim=1)).flatten()
 
 
 def can_judge(tokens: TokenBatch, cfg: train.Config) -> bool:
@@ -284,20 +219,6 @@ def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
 
 
 # ---- the policy gradient -------------------------------------------------------------------------
-
-
-def policy_gradient(
-    lm, tokenizer, prompts: int = 256, group: int = 64, halves: int = 2
-) -> list[torch.Tensor]:
-    """Independent estimates of ∇ E[R], each [D]: Σ (R - its group's mean) ∇ log π.
-
-    halves: how many estimates, each from `group` responses to each of `prompts` problems.
-    """
-    estimates = []
-    for half in range(halves):
-        problems = toy.problems(prompts, seed=1000 + half)
-        estimates.append(gradient_estimate(lm, tokenizer, problems, group, seed=500 + half))
-    return estimates
 
 
 def gradient_estimate(

@@ -1,7 +1,7 @@
 """Does the credit land where it should, and what does it do to the update? (`credit`)
 
 For each base model (chains of 12, rare errors), the batches of 16 prompts x 8 responses are
-weighed by every row of credit.ROWS: do the weights single out decisive tokens, how near is the
+weighed by every row of rows.STATIC: do the weights single out decisive tokens, how near is the
 update Σ ρ A v to the policy gradient, and how saturated are DelTA's scores? The same responses are
 then weighed once more as one batch of 2,048, which tells what a small batch costs a method that
 takes statistics of it. Where results/truth.csv has the true advantage Q - V of single tokens
@@ -12,7 +12,6 @@ up), `whole` (all of them as one batch) and `truth`. Bases that are in it are no
 Some 25 minutes on two cores, and at most 5 GB of memory.
 """
 
-import csv
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,6 @@ from infra.errors import UserError
 from infra.packing import join
 from studies import truth
 from studies.credit import (
-    ROWS,
     GradedBatch,
     batch,
     gradient_estimate,
@@ -38,7 +36,8 @@ from studies.credit import (
 from studies.credit_tables import draw_split, print_tables
 from studies.gradients import PARTS, cosine, parts_of, side_means, sides_of_rows
 from studies.ranking import auc, rank_correlation
-from studies.tables import write_csv
+from studies.rows import STATIC
+from studies.tables import appending, read_csv
 
 
 def by_side(*names: str) -> list[str]:
@@ -69,20 +68,26 @@ class Sizes:
 
 
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
-    """Fill --csv, print its means over bases with 95 % intervals, and draw them beside DAPO."""
+    """Which tokens the weights single out, and how near an update is to the policy gradient.
+
+    Half an hour. Fill --csv, print its means over bases with 95 % intervals, and draw them beside
+    DAPO.
+    """
     path = Path(args.csv)
     torch.set_num_threads(1)  # a base that is built depends on their number
-    lines = lines_before(path)
-    with ProcessPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        list(pool.map(folder_of, sizes.bases))  # built at need
+    found = {(line["base"], line["batch"]) for line in lines_before(path)}
+    bases = {base for base in sizes.bases if not {(base, "whole"), (base, "truth")} <= found}
+    with (
+        ProcessPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        appending(path, COLUMNS) as write,
+    ):
+        list(pool.map(folder_of, bases))  # built at need
         for base in tqdm(sizes.bases, desc="bases", disable=None):
-            batches = {line["batch"] for line in lines if line["base"] == base}
-            if "whole" not in batches:
-                lines += lines_of_base(pool, base, sizes)
-                write_csv(path, lines)
-            if "truth" not in batches:
-                lines += list(pool.map(partial(truth_lines, base), [sizes.truth]))[0]
-                write_csv(path, lines)
+            if (base, "whole") not in found:
+                write(lines_of_base(pool, base, sizes))
+            if (base, "truth") not in found:
+                write(list(pool.map(partial(truth_lines, base), [sizes.truth]))[0])
+    lines = lines_before(path)
     print_tables(lines)
     if len(sizes.bases) > 1:  # as for the tables' intervals
         draw_split(lines, path.with_suffix(".png"))
@@ -91,15 +96,9 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
 
 def lines_before(path: Path) -> list[dict]:
     """The lines of an earlier run, with numbers as numbers; a cell without one is NaN."""
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames != COLUMNS:
-            raise UserError(f"{path} has other columns than this study: remove it, or take --csv")
-        found = list(reader)
+    found = read_csv(path, COLUMNS)
     for line in found:
-        if line["row"] not in (*ROWS, POLICY_GRADIENT):
+        if line["row"] not in (*STATIC, POLICY_GRADIENT):
             raise UserError(f"{path} has a row {line['row']!r} that this study has not: remove it")
         line["base"] = int(line["base"])
         for name in COLUMNS[3:]:
@@ -142,7 +141,7 @@ def lines_of_base(pool: Executor, base: int, sizes: Sizes) -> list[dict]:
         lines += half_lines
     lines += lines_of_sums(base, *sums, torch.from_numpy(gradient))
 
-    names = list(ROWS)
+    names = list(STATIC)
     for part in pool.map(partial(whole_of, base, sizes, gradient), (names[::2], names[1::2])):
         lines += part
     return lines
@@ -173,7 +172,7 @@ def batches_of(
     total = 0.0
     for number in range(half, sizes.batches, 2):
         graded = sampled(base, sizes, number, lm, tokenizer)
-        numbers, parts = measured(list(ROWS), lm, graded, number, torch.from_numpy(gradient))
+        numbers, parts = measured(list(STATIC), lm, graded, number, torch.from_numpy(gradient))
         lines += [line_of(base, row, number, **each) for row, each in numbers.items()]
         total = total + parts
     return lines, total.numpy()
@@ -187,7 +186,7 @@ def lines_of_sums(
     first, second: sums over half the batches each, [rows, 3, D].
     """
     lines = []
-    for row, one, other in zip(ROWS, first, second, strict=True):
+    for row, one, other in zip(STATIC, first, second, strict=True):
         numbers = cosines(one + other, gradient)
         numbers["agreement"] = cosine(one[0], other[0])
         lines.append(line_of(base, row, "sum", **numbers))
@@ -273,7 +272,7 @@ def truth_lines(base: int, path: Path) -> list[dict]:
 
     scored = {}
     lines = []
-    for row in ROWS:
+    for row in STATIC:
         weights = weighed(row, lm, graded, base, scored).weights
         numbers = against_truth(weights, graded.tokens.advantage, known)
         lines.append(line_of(base, row, "truth", tokens=len(weights), **numbers))

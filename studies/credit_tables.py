@@ -13,33 +13,32 @@ from pathlib import Path
 import numpy as np
 
 from studies.comparisons import draw_differences
-from studies.credit import ROWS
 from studies.gradients import reliability
+from studies.rows import PROXIES, STATIC
 from studies.statistics import half_width, holm, p_value
 from studies.tables import table_line
 
 LEVEL = 0.05
+SIZES = {"small": "128", "sum": "added up", "whole": "as one"}  # kind of batch -> title
 IN_TABLES_ONLY = ("permuted", "permuted, held out", "all three")  # ends of rows' names
 
 # One thing at a time: what is changed, the row with it, the row without it.
-CONTRASTS = {
-    "row proxy: γ fresh, not lagged": ("lm_head, fresh", "lm_head, K = 1"),
-    "top-K proxy: γ fresh, not lagged": ("topk, fresh", "topk, K = 1"),
-    "exact proxy: γ fresh, not lagged": ("exact, fresh", "exact, K = 1"),
-    "row proxy: no refinement": ("lm_head, K = 0", "lm_head, K = 1"),
-    "top-K proxy: no refinement": ("topk, K = 0", "topk, K = 1"),
-    "exact proxy: no refinement": ("exact, K = 0", "exact, K = 1"),
-    "row proxy: each side of mean 1": ("lm_head, side", "lm_head, K = 1"),
-    "top-K proxy: each side of mean 1": ("topk, side", "topk, K = 1"),
-    "exact proxy: each side of mean 1": ("exact, side", "exact, K = 1"),
-    "row proxy: centroids held out": ("lm_head, held out", "lm_head, K = 1"),
-    "top-K proxy: centroids held out": ("topk, held out", "topk, K = 1"),
-    "exact proxy: centroids held out": ("exact, held out", "exact, K = 1"),
-    "lagged: top-K, not row proxy": ("topk, K = 1", "lm_head, K = 1"),
-    "lagged: exact, not row proxy": ("exact, K = 1", "lm_head, K = 1"),
-    "fresh: top-K, not row proxy": ("topk, fresh", "lm_head, fresh"),
-    "fresh: exact, not row proxy": ("exact, fresh", "lm_head, fresh"),
+CHANGES = {
+    "γ fresh, not lagged": "fresh",
+    "no refinement": "K = 0",
+    "each side of mean 1": "side",
+    "centroids held out": "held out",
 }
+CONTRASTS = {}
+for change, form in CHANGES.items():
+    for proxy, called in PROXIES.items():
+        CONTRASTS[f"{called} proxy: {change}"] = (f"{proxy}, {form}", f"{proxy}, K = 1")
+for when, form in (("lagged", "K = 1"), ("fresh", "fresh")):
+    for proxy in ("topk", "exact"):
+        CONTRASTS[f"{when}: {PROXIES[proxy]}, not row proxy"] = (
+            f"{proxy}, {form}",
+            f"lm_head, {form}",
+        )
 
 Cells = dict[str, np.ndarray]  # row -> a number for each base model
 
@@ -62,13 +61,32 @@ def print_tables(lines: list[dict]) -> None:
     if count < 2:
         print("no interval over fewer than two base models")
         return
-    print_singled_out(study)
-    print_saturation(study)
+    print_by_side(
+        study,
+        "Decisive tokens, 128 responses: AUC (* against 0.5); share of pairs within 0.004; how "
+        "much more a decisive token weighs (* against 0)",
+        {"small": ""},
+        [("AUC", "auc", 0.5, 3), ("tied", "tied", None, 3), ("lift", "lift", 0, 3)],
+    )
+    print_by_side(
+        study,
+        "Saturation: deviation of the margins over γ in use; share of scores below 0.01 or above "
+        "0.99; at 128 responses, and all batches as one",
+        {"small": ", 128", "whole": ", all"},
+        [("sd/γ", "spread", None, 1), ("saturated", "saturated", None, 2)],
+    )
     print_directions(study)
     print_split(study)
     print_contrasts(study)
     if any(line["batch"] == "truth" for line in lines):
-        print_truth(study)
+        print_by_side(
+            study,
+            "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
+            "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
+            {"truth": ""},
+            [("AUC", "size_auc", 0.5, 3), ("rank", "size_rank", 0, 3)]
+            + [("signed", "signed_rank", 0, 3)],
+        )
 
 
 class Study:
@@ -91,7 +109,7 @@ class Study:
         """kind: small (the mean over batches), sum, whole or truth."""
         return {
             row: np.array([self.of_base(row, base, column, kind) for base in self.bases])
-            for row in ROWS
+            for row in STATIC
         }
 
     def over_dapo(self, column: str, kind: str = "small", of: str = "cosine") -> Cells:
@@ -102,7 +120,7 @@ class Study:
         }
 
 
-def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = ROWS) -> None:
+def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = STATIC) -> None:
     """A table with a line for each of `names` that has a cell."""
     print(f"{title}\n")
     print(table_line(["row", *(column.title for column in columns)]))
@@ -134,36 +152,24 @@ def cell_texts(column: Column) -> dict[str, str]:
 # ---- the tables ----------------------------------------------------------------------------------
 
 
-def print_singled_out(study: Study) -> None:
-    """Decisive tokens against others."""
-    columns = []
-    for side in ("pos", "neg"):
-        columns += [
-            Column(f"AUC {side}", study.cells(f"auc_{side}"), null=0.5),
-            Column(f"tied {side}", study.cells(f"tied_{side}")),
-            Column(f"lift {side}", study.cells(f"lift_{side}"), null=0),
-        ]
-    print_table(
-        "Decisive tokens, 128 responses: AUC (* against 0.5); share of pairs within 0.004; how "
-        "much more a decisive token weighs (* against 0)",
-        columns,
-    )
+def print_by_side(
+    study: Study,
+    title: str,
+    kinds: dict[str, str],
+    columns: list[tuple[str, str, float | None, int]],
+) -> None:
+    """A table with the columns for each size of batch and each side.
 
-
-def print_saturation(study: Study) -> None:
-    """Margins over temperature, and scores next to 0 or 1."""
-    columns = []
-    for kind, size in (("small", "128"), ("whole", "all")):
+    kinds: of batches, and how the columns' titles end. columns: title, name in the CSV, null,
+    digits.
+    """
+    found = []
+    for kind, size in kinds.items():
         for side in ("pos", "neg"):
-            spread = study.cells(f"spread_{side}", kind)
-            saturated = study.cells(f"saturated_{side}", kind)
-            columns.append(Column(f"sd/γ {side}, {size}", spread, digits=1))
-            columns.append(Column(f"saturated {side}, {size}", saturated, digits=2))
-    print_table(
-        "Saturation: deviation of the margins over γ in use; share of scores below 0.01 or above "
-        "0.99; at 128 responses, and all batches as one",
-        columns,
-    )
+            for called, name, null, digits in columns:
+                cells = study.cells(f"{name}_{side}", kind)
+                found.append(Column(f"{called} {side}{size}", cells, null, digits))
+    print_table(title, found)
 
 
 def print_directions(study: Study) -> None:
@@ -208,7 +214,7 @@ def halves_of_estimate(study: Study) -> list[float]:
 def print_split(study: Study) -> None:
     """What the two parts of an update do to its cosine."""
     columns = []
-    for kind, size in (("small", "128"), ("sum", "added up"), ("whole", "as one")):
+    for kind, size in SIZES.items():
         for part in ("means", "shape"):
             cells = study.over_dapo(f"cosine_{part}", kind)
             columns.append(Column(f"{part}, {size}", cells, null=0, digits=4))
@@ -223,7 +229,7 @@ def print_split(study: Study) -> None:
 def print_contrasts(study: Study) -> None:
     """One thing at a time: what it does to the cosine with the policy gradient."""
     columns = []
-    for kind, size in (("small", "128"), ("sum", "added up"), ("whole", "as one")):
+    for kind, size in SIZES.items():
         cells = study.cells("cosine", kind)
         differences = {label: cells[a] - cells[b] for label, (a, b) in CONTRASTS.items()}
         columns.append(Column(size, differences, null=0, digits=4))
@@ -231,22 +237,6 @@ def print_contrasts(study: Study) -> None:
         "One thing at a time: difference of cosines with the policy gradient (* against 0)",
         columns,
         CONTRASTS,
-    )
-
-
-def print_truth(study: Study) -> None:
-    """Weights against the true advantages of tokens."""
-    columns = []
-    for side in ("pos", "neg"):
-        columns += [
-            Column(f"AUC {side}", study.cells(f"size_auc_{side}", "truth"), null=0.5),
-            Column(f"rank {side}", study.cells(f"size_rank_{side}", "truth"), null=0),
-            Column(f"signed {side}", study.cells(f"signed_rank_{side}", "truth"), null=0),
-        ]
-    print_table(
-        "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
-        "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
-        columns,
     )
 
 

@@ -40,9 +40,6 @@ def t975(degrees: int) -> float:
     return t_quantile(0.975, degrees)
 
 
-T975 = [t975(degrees) for degrees in range(1, 16)]
-
-
 def half_width(values: Sequence[float]) -> float:
     """Half the 95 % t-interval of the mean over independent runs, at least 2 of them."""
     values = np.asarray(values, dtype=float)  # [runs]

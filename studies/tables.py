@@ -1,8 +1,11 @@
 """Lines of a Markdown table, and CSV files that git can compare."""
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from infra.errors import UserError
 
 
 def table_line(cells: Iterable) -> str:
@@ -10,10 +13,29 @@ def table_line(cells: Iterable) -> str:
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
-def write_csv(path: Path, rows: list[dict]) -> None:
-    """The rows, all with the same keys, under a line of these keys."""
+def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The lines of a CSV, none without the file; raises UserError where it has other columns."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        lines = list(reader)
+    if reader.fieldnames != list(columns):
+        raise UserError(f"{path} has other columns than {', '.join(columns)}: move it away")
+    return lines
+
+
+@contextmanager
+def appending(path: Path, columns: Sequence[str]) -> Iterator[Callable[[list[dict]], None]]:
+    """A function that writes lines at the end of a CSV, at once; a new file gets its columns."""
     path.parent.mkdir(exist_ok=True)
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    with open(path, "a", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        if file.tell() == 0:
+            writer.writeheader()
+
+        def write(lines: list[dict]) -> None:
+            writer.writerows(lines)
+            file.flush()
+
+        yield write

@@ -15,7 +15,6 @@ toy.decisive marks it, 1 - p, V before it, Q - V and its standard error, the res
 Bases that are in it are not measured again. Half an hour on two cores.
 """
 
-import csv
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -25,10 +24,11 @@ import torch
 from tqdm import tqdm
 
 import toy
-from evaluate import grade
-from rollout import end_tokens, generate, uniforms
-from studies.credit import GradedBatch, auc, batch
-from studies.tables import write_csv
+from grading import grade
+from rollout import Sampling, end_tokens, generate, uniforms
+from studies.credit import GradedBatch, batch
+from studies.ranking import auc
+from studies.tables import appending, read_csv, table_line
 
 K = 12
 NOISE = 0.06
@@ -38,23 +38,32 @@ GROUP = 8  # responses to each
 SAMPLES = 64  # continuations of a prefix
 SURE = 1e-3
 LIMIT = 112  # tokens of a response, and of a continuation
+COLUMNS = (
+    *("base", "response", "position", "token", "decisive"),
+    *("one_minus_p", "value", "advantage", "standard_error", "reward"),
+)
 
 
 def truth(args) -> list[dict]:
-    """Fill --csv and print what it says of `toy.decisive`."""
+    """The true advantage of single tokens, by continuing from each prefix (half an hour).
+
+    Fill --csv and print what it says of `toy.decisive`.
+    """
     torch.set_num_threads(1)  # a base that is built depends on their number
     path = Path(args.csv)
-    lines = read_truth(path) if path.exists() else []
-    measured = {line["base"] for line in lines}
-    for seed in BUILD_SEEDS:
-        if seed in measured:
-            continue
-        folder = toy.base_folder(k=K, noise=NOISE, seed=seed)
-        with ProcessPoolExecutor(2) as pool:
-            parts = pool.map(partial(branched, folder, seed), range(PROMPTS * GROUP))
-            for part in tqdm(parts, total=PROMPTS * GROUP, desc=f"base {seed}", disable=None):
-                lines += part
-        write_csv(path, lines)
+    measured = {line["base"] for line in read_truth(path)}
+    with appending(path, COLUMNS) as write:
+        for seed in BUILD_SEEDS:
+            if seed in measured:
+                continue
+            folder = toy.base_folder(k=K, noise=NOISE, seed=seed)
+            lines = []
+            with ProcessPoolExecutor(2) as pool:
+                parts = pool.map(partial(branched, folder, seed), range(PROMPTS * GROUP))
+                for part in tqdm(parts, total=PROMPTS * GROUP, desc=f"base {seed}", disable=None):
+                    lines += part
+            write(lines)
+    lines = read_truth(path)
     print_agreement(lines)
     return lines
 
@@ -90,20 +99,10 @@ def branched(folder: Path, seed: int, index: int) -> list[dict]:
     words = tokenizer.convert_ids_to_tokens(response)
     lines = []
     for t, word in enumerate(words):
-        lines.append(
-            {
-                "base": seed,
-                "response": index,
-                "position": t,
-                "token": word,
-                "decisive": int(graded.decisive[rows][t]),
-                "one_minus_p": round(float(unsure[t]), 4),
-                "value": round(float(value[t]), 4),
-                "advantage": round(float(advantage[t]), 4),
-                "standard_error": round(float(error[t]), 4),
-                "reward": reward,
-            }
-        )
+        numbers = [unsure[t], value[t], advantage[t], error[t]]
+        cells = [seed, index, t, word, int(graded.decisive[rows][t])]
+        cells += [round(float(number), 4) for number in numbers]
+        lines.append(dict(zip(COLUMNS, [*cells, reward], strict=True)))
     return lines
 
 
@@ -131,7 +130,7 @@ def rewards_of_branches(
             (prompt + response[:t], partial(numbers_from, t, shared[m])) for m in range(samples)
         ]
 
-    continued = generate(lm, jobs, LIMIT, end_tokens(lm, tokenizer), in_flight=1024)
+    continued = generate(lm, jobs, end_tokens(lm, tokenizer), Sampling(LIMIT, in_flight=1024))
     whole = []
     for i, new in enumerate(continued):
         whole.append(response[: positions[i // samples]] + new.tokens)
@@ -173,8 +172,7 @@ def advantages_of(
 
 def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
     """The lines of the CSV, with numbers as numbers."""
-    with open(path, newline="") as file:
-        lines = list(csv.DictReader(file))
+    lines = read_csv(path, COLUMNS)
     for line in lines:
         for name, value in line.items():
             if name in ("base", "response", "position", "decisive"):
@@ -194,4 +192,4 @@ def print_agreement(lines: list[dict]) -> None:
             size = torch.tensor([abs(x["advantage"]) for x in some])
             marked = torch.tensor([bool(x["decisive"]) for x in some])
             share = float(size[marked].sum() / size.sum())
-            print(f"| {base} | {name} | {len(some)} | {auc(size, marked):.3f} | {share:.2f} |")
+            print(table_line([base, name, len(some), f"{auc(size, marked):.3f}", f"{share:.2f}"]))

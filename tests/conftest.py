@@ -6,7 +6,7 @@ import pytest
 from transformers.utils import logging as hf_logging
 
 import toy
-from rollout import rollout
+from rollout import Sampling, rollout
 
 ROOT = Path(__file__).parent.parent
 
@@ -25,4 +25,4 @@ def batch(base):
     model, tokenizer = base
     problems = toy.problems(3, seed=5) + toy.problems(3, seed=6, k=3)
     prompts = tokenizer([problem["problem"] for problem in problems]).input_ids
-    return rollout(model, tokenizer, prompts, list(range(6)), 4, 48, seed=3, step=1)
+    return rollout(model, tokenizer, prompts, list(range(6)), 4, Sampling(48, seed=3), step=1)

@@ -7,6 +7,7 @@ was drawn, whatever it was, is saved, continued and graded as it should be.
 import fcntl
 import itertools
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -16,28 +17,25 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from toy_runs import contents, refusal
+from toy_runs import SMALL, contents, read_lines, refusal
 
 import evaluate
+import grading
 import toy
 from evaluate import (
-    grade,
     grade_benchmark,
     mann_whitney,
-    mann_whitney_exact,
-    mann_whitney_normal,
     paired_bootstrap,
-    sample_grades,
-    saved_responses,
     summary,
-    unfinished,
     weighted_average,
     whole_repetitions,
 )
+from grading import grade, graded_once, grades, sample_grades
+from infra import responses
 from infra.errors import UserError
-from infra.identity import data_hash
-from infra.responses import missing_responses
-from rollout import generate, never
+from infra.folder import data_hash
+from infra.responses import Benchmark, missing_responses, saved_responses
+from rollout import Sampling, generate, never
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = toy.problems(6, seed=9)  # of bench.jsonl
@@ -93,34 +91,31 @@ def test_summary_by_hand():
 def test_summary_of_one_problem_has_no_standard_error():
     s = summary(np.array([[1.0, 0]]))
     assert s["avg"] == 0.5
-    assert np.isnan(s["stderr"])
+    assert s["stderr"] is None
 
 
 def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
     asked = {}
 
-    def rollout(lm, tokenizer, prompts, problem_ids, group_size, **options):
-        asked.update(options, problem_ids=list(problem_ids), group_size=group_size)
+    def rollout(lm, tokenizer, prompts, problem_ids, group_size, sampling, **options):
+        asked.update(
+            options, problem_ids=list(problem_ids), group_size=group_size, sampling=sampling
+        )
         return SimpleNamespace(texts=["a", "b", "a", "b", "b", "b"])
 
     def grade(response, problem):
         return float(response == problem["answer"])
 
-    monkeypatch.setattr(evaluate, "rollout", rollout)
-    monkeypatch.setattr(evaluate, "grade", grade)
+    monkeypatch.setattr(grading, "rollout", rollout)
+    monkeypatch.setattr(grading, "grade", grade)
     problems = [{"answer": "a"}, {"answer": "b"}]
-    grades = sample_grades(None, None, problems, [[1], [2]], 3, 48, 0.5, 0.7, seed=4, in_flight=5)
+    grades = sample_grades(None, None, problems, [[1], [2]], 3, Sampling(48, 0.5, 0.7, 4, 5))
 
     assert grades.tolist() == [[1, 0, 1], [1, 1, 1]]
     assert asked == {
         "problem_ids": [0, 1],
         "group_size": 3,
-        "max_new_tokens": 48,
-        "temperature": 0.5,
-        "top_p": 0.7,
-        "seed": 4,
-        "step": 0,
-        "in_flight": 5,
+        "sampling": Sampling(48, 0.5, 0.7, 4, 5),
         "stop": never,
     }
 
@@ -165,30 +160,16 @@ def test_mann_whitney_is_exact_with_ties(seed):
     assert mann_whitney(a, b) == (observed, pytest.approx(np.mean(as_large)))
 
 
-def test_mann_whitney_normal_is_near_the_exact_one():
-    """30 against 30, with ties: the most that is counted, and what stands in above it."""
-    rng = np.random.default_rng(0)
-    for shift in (-0.3, 0.0, 0.4):
-        a = rng.normal(shift, 1, 30).round(1).tolist()
-        b = rng.normal(0, 1, 30).round(1).tolist()
-        u, p = mann_whitney(a, b)
-        pooled = sorted(a + b)
-        assert p == mann_whitney_exact(u, 30, pooled)
-        assert mann_whitney_normal(u, 30, pooled) == pytest.approx(p, abs=0.003)
-
-
-def test_mann_whitney_above_sixty_values_is_the_normal_one():
-    # a: 31 ones; b: 20 zeros, 10 ones. U = 31 x (20 + 10 / 2) = 775 around 465, and tie groups of
-    # 20 and 41: variance 31 x 30 / 12 x (62 - (7980 + 68880) / (61 x 60)) = 3177.5.
+def test_mann_whitney_of_sixty_one_values_by_hand():
+    # a: 31 ones; b: 20 zeros, 10 ones. U = 31 x (20 + 10 / 2).
     u, p = mann_whitney([1.0] * 31, [0.0] * 20 + [1.0] * 10)
     assert u == 775
-    z = (775 - 465 - 0.5) / 3177.5**0.5
-    tail = np.exp(-(np.linspace(z, z + 10, 100_001) ** 2) / 2).mean() * 10 / (2 * np.pi) ** 0.5
-    assert p == pytest.approx(tail, rel=1e-3)
+    # All 20 zeros go to b, 30 of 61: the only way to so large a U.
+    assert p == pytest.approx(math.comb(41, 10) / math.comb(61, 30), rel=1e-9)
 
 
 def test_mann_whitney_of_many_equal_values_is_one():
-    assert mann_whitney([1.0] * 40, [1.0] * 40) == (800, 1.0)
+    assert mann_whitney([1.0] * 40, [1.0] * 40) == (800, pytest.approx(1.0))
 
 
 def test_paired_bootstrap_sees_pairs():
@@ -216,7 +197,9 @@ def write_scores(folder, grades_by_benchmark):
     """A scores.json as `run` writes it, of the grades [P, n] of each benchmark."""
     folder.mkdir()
     benchmarks = {name: summary(np.array(g)) for name, g in grades_by_benchmark.items()}
-    (folder / "scores.json").write_text(json.dumps({"benchmarks": benchmarks}))
+    samples = len(next(iter(benchmarks.values()))["repetitions"])
+    scores = {"samples": samples, "benchmarks": benchmarks}
+    (folder / "scores.json").write_text(json.dumps(scores))
     return str(folder)
 
 
@@ -233,7 +216,7 @@ def test_compare_prints_both_tests(tmp_path, capsys):
     a = write_scores(tmp_path / "A", {"x": [[1.0, 1, 1], [1, 1, 1], [1, 0, 0]], "y": [[1.0, 1, 1]]})
     b = write_scores(
         tmp_path / "B",
-        {"only": [[0.0]], "x": [[1.0, 1, 1], [0, 0, 0], [0, 0, 0]], "y": [[1, 1, 1]]},
+        {"only": [[0.0, 0, 0]], "x": [[1.0, 1, 1], [0, 0, 0], [0, 0, 0]], "y": [[1, 1, 1]]},
     )
     evaluate.main(["compare", a, b])
     averages, repetitions, problems = capsys.readouterr().out.splitlines()
@@ -277,9 +260,8 @@ def test_saved_responses_are_those_of_all_ranks_and_whole_lines(tmp_path):
     write_responses(tmp_path, 0, [(0, 0, "a"), (0, 1, "b")], end='{"problem": 1, "sa')
     write_responses(tmp_path, 1, [(2, 0, "c")])
     saved = saved_responses(tmp_path)
-    assert saved == {(0, 0): "a", (0, 1): "b", (2, 0): "c"}
-    assert unfinished(saved, 3, samples=1) == [1]
-    assert unfinished(saved, 3, samples=2) == [1, 2]
+    texts = {place: row["response"] for place, row in saved.items()}
+    assert texts == {(0, 0): "a", (0, 1): "b", (2, 0): "c"}
 
 
 def test_grade_benchmark_grades_each_response_by_its_problem(tmp_path):
@@ -288,6 +270,8 @@ def test_grade_benchmark_grades_each_response_by_its_problem(tmp_path):
     four = r"\boxed{4}"
     write_responses(tmp_path, 0, [(0, 0, three), (0, 1, four), (1, 1, four), (1, 0, four)])
     assert grade_benchmark(problems, 2, tmp_path).tolist() == [[1, 0], [1, 1]]
+    (wrong,) = read_lines(tmp_path / "wrong.jsonl")
+    assert wrong == {"problem": 0, "sample": 1, "response": four, "asked": problems[0]}
     with pytest.raises(UserError, match="lacks responses to 2 of 2 problems"):
         grade_benchmark(problems, 3, tmp_path)
 
@@ -324,6 +308,23 @@ def read(path):
     return json.loads(path.read_text())
 
 
+def two_ranks(*command):
+    """A program on two ranks, to its end."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    return subprocess.run(
+        [*launch, *(str(word) for word in command)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )
+
+
+def texts(folder):
+    return {place: row["response"] for place, row in saved_responses(folder).items()}
+
+
 def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
     evaluate.main(flags(saved, tmp_path, "--rollout-rows", "6"))
     printed = capsys.readouterr().out
@@ -340,7 +341,7 @@ def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
 
     scores = read(tmp_path / "scores.json")
     expected = summary(grade_benchmark(PROBLEMS, 3, tmp_path / BENCH))
-    assert scores["benchmarks"] == {BENCH: expected}
+    assert scores["benchmarks"] == {BENCH: expected | {"dropped": 0}}
     assert scores["average"] == expected["avg"]
     assert scores["samples"] == 3
 
@@ -374,7 +375,7 @@ def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
     both = f"{saved / 'bench.jsonl'},{other}"
     evaluate.main(flags(saved, tmp_path, "--benchmarks", both, "--rollout-rows", "7"))
     assert calls == [2 * 18]
-    one, two = (saved_responses(tmp_path / f"{stem}-{BENCH[-8:]}") for stem in ("bench", "other"))
+    one, two = (texts(tmp_path / f"{stem}-{BENCH[-8:]}") for stem in ("bench", "other"))
     assert one == two
     assert len(one) == 18
 
@@ -427,7 +428,7 @@ def other_model(saved, tmp_path):
         (["--max-new-tokens", "40"], "--max-new-tokens 48 there, 40 here"),
         (["--seed", "1"], "--seed 0 there, 1 here"),
         (["--prompt-template", "{problem}"], "--prompt-template  there, {problem} here"),
-        ("model", "another model.safetensors of the model"),
+        ("model", "model.safetensors of the model"),
     ],
 )
 def test_responses_of_another_evaluation_are_not_graded(
@@ -437,7 +438,7 @@ def test_responses_of_another_evaluation_are_not_graded(
     before = contents(tmp_path / "out")
     more = ["--model", other_model] if change == "model" else change
     said = refusal(evaluate.main, flags(saved, tmp_path / "out", *more), capsys)
-    assert "holds responses of another evaluation" in said
+    assert "holds another run or evaluation" in said
     assert message in said
     assert contents(tmp_path / "out") == before
 
@@ -445,18 +446,19 @@ def test_responses_of_another_evaluation_are_not_graded(
 @pytest.mark.parametrize("more", [[], ["--regrade"]])
 def test_responses_to_other_problems_are_not_graded(more, saved, tmp_path, monkeypatch, capsys):
     """A known name whose set has changed on the hub."""
-    sets = {"aime24": PROBLEMS}
+    sets = {"aime24": Benchmark(PROBLEMS, PROBLEMS, 0)}
     monkeypatch.setattr(evaluate, "load_benchmarks", lambda config: sets)
     evaluate.main(flags(saved, tmp_path))
-    sets["aime24"] = toy.problems(6, seed=8)
-    assert "(other problems)" in refusal(evaluate.main, flags(saved, tmp_path, *more), capsys)
+    other = toy.problems(6, seed=8)
+    sets["aime24"] = Benchmark(other, other, 0)
+    assert "(aime24 problems " in refusal(evaluate.main, flags(saved, tmp_path, *more), capsys)
 
 
 @pytest.mark.parametrize("more", [[], ["--regrade"]])
 def test_responses_of_unknown_origin_are_not_graded(more, saved, tmp_path, capsys):
     write_responses(tmp_path / BENCH, 0, [(0, 0, "a")])
     said = refusal(evaluate.main, flags(saved, tmp_path, *more), capsys)
-    assert "without a fingerprint.json" in said
+    assert "(no run.json)" in said
 
 
 @pytest.mark.parametrize(
@@ -478,12 +480,12 @@ def test_garbage_among_the_responses_is_named(damage, message, saved, tmp_path, 
     assert f"{path}, line 19, {message}" in said
 
 
-def test_a_fingerprint_of_other_types_is_named(saved, tmp_path, capsys):
-    path = tmp_path / BENCH / "fingerprint.json"
+def test_a_run_file_of_other_types_is_named(saved, tmp_path, capsys):
+    path = tmp_path / BENCH / "run.json"
     path.parent.mkdir()
-    path.write_text('{"flags": 1, "model": {}, "problems": ""}')
+    path.write_text('{"id": "x", "fingerprint": 1}')
     said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
-    assert f"{path} is damaged (flags is of type int" in said
+    assert f"{path} is damaged (fingerprint is of type int" in said
 
 
 def test_two_benchmarks_of_one_stem_have_two_folders(saved, tmp_path):
@@ -521,12 +523,18 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluate, "respond", pressed)
+    monkeypatch.setattr(responses, "respond", pressed)
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(flags(saved, tmp_path))
     assert stopped.value.code == 130
     said = capsys.readouterr().err
     assert said == "evaluate.py: stopped by Ctrl-C: the same command continues\n"
+
+
+def one_benchmark(**changed):
+    """A scores.json of one benchmark of two problems, two samples each, with a change."""
+    result = {"problems": 2, "repetitions": [0.5, 1], "by_problem": [0.5, 1.0]} | changed
+    return json.dumps({"samples": 2, "benchmarks": {"a": result}})
 
 
 @pytest.mark.parametrize(
@@ -535,9 +543,17 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
         "garbage",
         "[]",
         "{}",
-        '{"benchmarks": []}',
-        '{"benchmarks": {"a": 1}}',
-        '{"benchmarks": {"a": {"problems": 1, "repetitions": ["x"], "by_problem": [1]}}}',
+        '{"benchmarks": [], "samples": 1}',
+        '{"benchmarks": {"a": 1}, "samples": 1}',
+        one_benchmark(repetitions=["x", 1]),
+        one_benchmark(repetitions=[0.5]),
+        one_benchmark(repetitions=[7.5, 1]),
+        one_benchmark(by_problem=[0.5]),
+        one_benchmark(by_problem=[0.5, 1.0, 1.0]),
+        one_benchmark(by_problem=[0.5, float("nan")]),
+        one_benchmark(by_problem=[0.5, -0.1]),
+        one_benchmark(by_problem=[0.5, True]),
+        one_benchmark(problems=0, by_problem=[]),
     ],
 )
 def test_compare_names_damaged_scores(content, tmp_path, capsys):
@@ -549,27 +565,116 @@ def test_compare_names_damaged_scores(content, tmp_path, capsys):
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path / "one"))
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-    ]
-    done = subprocess.run(
-        [*launch, "evaluate.py", *flags(saved, tmp_path / "two")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    done = two_ranks("evaluate.py", *flags(saved, tmp_path / "two"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "two" / BENCH / "responses-1.jsonl").exists()
 
-    one = saved_responses(tmp_path / "one" / BENCH)
-    assert saved_responses(tmp_path / "two" / BENCH) == one
+    assert texts(tmp_path / "two" / BENCH) == texts(tmp_path / "one" / BENCH)
     assert read(tmp_path / "one" / "scores.json") == read(tmp_path / "two" / "scores.json")
+
+
+# ---- what else a stranger meets ------------------------------------------------------------------
+
+
+def test_a_limit_asks_the_first_problems_and_a_whole_run_goes_on_from_there(saved, tmp_path):
+    evaluate.main(flags(saved, tmp_path, "--limit", 2))
+    first = texts(tmp_path / BENCH)
+    assert sorted(first) == [(i, sample) for i in range(2) for sample in range(3)]
+    assert read(tmp_path / "scores.json")["benchmarks"][BENCH]["problems"] == 2
+
+    evaluate.main(flags(saved, tmp_path))
+    assert texts(tmp_path / BENCH).items() > first.items()
+    assert read(tmp_path / "scores.json")["benchmarks"][BENCH]["problems"] == 6
+
+
+def test_wrong_responses_stand_in_a_file_with_what_was_asked(saved, tmp_path):
+    evaluate.main(flags(saved, tmp_path))
+    rows = saved_responses(tmp_path / BENCH)
+    right = {place: grade(row["response"], PROBLEMS[place[0]]) for place, row in rows.items()}
+    wrong = read_lines(tmp_path / BENCH / "wrong.jsonl")
+    places = [(row["problem"], row["sample"]) for row in wrong]
+    assert places == sorted(place for place in right if not right[place])
+    assert all(row["asked"] == PROBLEMS[row["problem"]] for row in wrong)
+
+
+def test_problems_that_a_benchmark_loses_are_counted(saved, tmp_path, capsys):
+    path = tmp_path / "gaps.jsonl"
+    rows = [*PROBLEMS[:2], PROBLEMS[0], {"problem": "", "answer": "1"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluate.main(flags(saved, tmp_path / "out", "--benchmarks", path))
+    said = capsys.readouterr().out
+    assert "2 empty, unanswered or repeated problems not asked" in said
+    (result,) = read(tmp_path / "out" / "scores.json")["benchmarks"].values()
+    assert (result["problems"], result["dropped"]) == (2, 2)
+
+
+def test_the_toy_says_what_top_p_does_to_its_number(saved, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(toy, "problems", lambda *_, **__: PROBLEMS)
+    for top_p, said in (("0.7", 1), ("1.0", 0)):
+        toys = ("--benchmarks", "toy-held-out", "--samples", 1, "--top-p", top_p)
+        evaluate.main(flags(saved, tmp_path / top_p, *toys))
+        assert capsys.readouterr().out.count("with --top-p 1, where accuracy is lower") == said
+
+
+def test_a_touched_model_is_the_same_and_another_tokenizer_another(saved, tmp_path, capsys):
+    model = shutil.copytree(saved / "model", tmp_path / "model")
+    evaluate.main(flags(saved, tmp_path / "out", "--model", model))
+    for path in model.iterdir():
+        os.utime(path, (1, 1))
+    evaluate.main(flags(saved, tmp_path / "out", "--model", model))
+    for name in ("tokenizer.json", "config.json", "generation_config.json"):
+        path = model / name
+        before = path.read_bytes()
+        path.write_bytes(before + b"\n")
+        said = refusal(evaluate.main, flags(saved, tmp_path / "out", "--model", model), capsys)
+        assert f"({name} of the model " in said
+        path.write_bytes(before)
+
+
+@pytest.mark.parametrize("name", ["scores.json", f"{BENCH}/wrong.jsonl"])
+def test_a_file_of_something_else_is_not_overwritten(name, saved, tmp_path, capsys):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
+    assert f"{path.name} of something else" in said
+    assert path.read_text() == "mine"
+
+
+RANDOM_REWARDS = """
+import random
+import sys
+
+import train
+
+right = train.training_rewards
+
+
+def flipped(responses, problems):
+    return [abs(r - (random.random() < 0.1)) for r in right(responses, problems)]
+
+
+train.training_rewards = flipped
+train.main(sys.argv[1:])
+"""
+
+
+def test_a_random_reward_is_the_same_on_two_ranks(tmp_path):
+    """Each rank would draw its own rewards, and wait for the other in another place."""
+    script = tmp_path / "flipped.py"
+    script.write_text(RANDOM_REWARDS)
+    command = [*SMALL, "--eval-data", "", "--steps", "3", "--dynamic-sampling"]
+    done = two_ranks(script, *command, "--output-dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    steps = [row["step"] for row in read_lines(tmp_path / "run" / "metrics.jsonl")]
+    assert steps == [1, 2, 3]
+
+
+def test_graded_once_asks_for_a_share_and_returns_all():
+    problems = [{"answer": "1"}, {"answer": "2"}]
+    assert graded_once(grades, ["\\boxed{1}", "\\boxed{1}"], problems) == [1.0, 0.0]
+    assert graded_once(lambda a, b, c: [a[0] + b[0] + c[0]], [1], [2], [3]) == [6]
+    assert graded_once(grades, [], []) == []
 
 
 # ---- a user's mistakes ---------------------------------------------------------------------------
@@ -588,6 +693,8 @@ def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
         (["--benchmarks", ""], "--benchmarks is empty"),
         (["--benchmarks", " , "], "--benchmarks is empty"),
         (["--model", "/no/such", "--benchmarks", "/no/such.jsonl"], "no model"),
+        (["--model", "x", "--output-dir", "x"], "x is in the folder of --model x"),
+        (["--model", "x", "--output-dir", "x/a/b"], "x/a/b is in the folder of --model x"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):

@@ -11,8 +11,17 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 import rollout as rollout_module
 import toy
-from infra.errors import Interrupted
-from rollout import InverseCDF, end_tokens, generate, rollout, token_distribution, uniforms
+from infra import ranks
+from infra.errors import Interrupted, UserError
+from rollout import (
+    InverseCDF,
+    Sampling,
+    end_tokens,
+    generate,
+    rollout,
+    token_distribution,
+    uniforms,
+)
 
 END = toy.TOKEN_ID["<eos>"]
 
@@ -81,7 +90,7 @@ def test_rollout_samples_have_the_models_log_probabilities(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (64, 8, 5))
     for temperature in (1.0, 1.5):
-        out = rollout(model, tokenizer, prompts, list(range(64)), 8, 64, temperature=temperature)
+        out = rollout(model, tokenizer, prompts, list(range(64)), 8, Sampling(64, temperature))
         with torch.no_grad():
             logprob = (model(out.ids).logits / temperature).log_softmax(-1)  # [B, T, V]
         entropy = -(logprob.exp() * logprob).sum(-1)
@@ -101,23 +110,31 @@ def test_rollout_says_the_log_probability_of_what_it_drew(base, temperature, top
     """That of one forward pass over whole sequences, for chunks and rows that come and go."""
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (6, 8, 5), (2, 9, 2))
-    settings = {"temperature": temperature, "top_p": top_p, "in_flight": 5, "seed": 1}
-    out = rollout(model, tokenizer, prompts, list(range(8)), 2, 80, **settings)
+    sampling = Sampling(80, temperature, top_p, seed=1, in_flight=5)
+    out = rollout(model, tokenizer, prompts, list(range(8)), 2, sampling)
     with torch.no_grad():
         logits = model(out.ids).logits  # [B, T, V]
 
     for i in range(len(out)):
         first = int(out.prompt_length[i])
         last = first + int(out.response_length[i])
-        law = token_distribution(logits[i, first - 1 : last - 1], temperature, top_p)
-        expected = law.gather(1, out.ids[i, first:last, None]).squeeze(1).log().float()
+        p = token_distribution(logits[i, first - 1 : last - 1], temperature, top_p)
+        expected = p.gather(1, out.ids[i, first:last, None]).squeeze(1).log().float()
         torch.testing.assert_close(out.logprobs[i], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_low_temperature_is_greedy(base):
+@pytest.mark.parametrize(
+    "temperature, top_p, seed, in_flight", [(0, 1, 0, 256), (0, 0.7, 5, 3), (1e-4, 1, 0, 256)]
+)
+def test_temperature_0_is_greedy_whatever_the_random_numbers(
+    base, temperature, top_p, seed, in_flight
+):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 3, 5))
-    out = rollout(model, tokenizer, prompts, [0, 1, 2, 3], 1, 48, temperature=1e-4)
+    sampling = Sampling(48, temperature, top_p, seed, in_flight)
+    out = rollout(model, tokenizer, prompts, [0, 1, 2, 3], 1, sampling)
+    if temperature == 0:
+        assert all((logprob == 0).all() for logprob in out.logprobs)  # probability 1
 
     config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
     greedy = model.generate(torch.tensor(prompts), generation_config=config)
@@ -131,29 +148,35 @@ def test_low_temperature_is_greedy(base):
 def test_rollout_does_not_depend_on_who_shares_the_batch(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 1, 5), (4, 2, 2))
-    sample = partial(rollout, model, tokenizer, max_new_tokens=48, seed=5, step=2)
-    together = ids_of(sample(prompts, list(range(8)), 3))
 
+    def sampled(prompts, problem_ids, in_flight=256):
+        sampling = Sampling(48, seed=5, in_flight=in_flight)
+        return ids_of(rollout(model, tokenizer, prompts, problem_ids, 3, sampling, step=2))
+
+    together = sampled(prompts, range(8))
     for in_flight in (5, 24):
-        assert ids_of(sample(prompts, list(range(8)), 3, in_flight=in_flight)) == together
+        assert sampled(prompts, range(8), in_flight) == together
 
     alone = []
     for i in range(8):
-        alone += ids_of(sample([prompts[i]], [i], 3))
+        alone += sampled([prompts[i]], [i])
     assert alone == together
 
-    backwards = ids_of(sample(prompts[::-1], list(range(8))[::-1], 3))
+    backwards = sampled(prompts[::-1], range(8)[::-1])
     assert backwards[-3:] == together[:3]
 
     torch.manual_seed(123)  # nor on torch's global random state
-    assert ids_of(sample(prompts[:2], [0, 1], 3)) == together[:6]
+    assert sampled(prompts[:2], [0, 1]) == together[:6]
 
 
-@pytest.mark.parametrize("change", [{"seed": 6}, {"step": 3}, {"problem_ids": [9, 8]}])
+@pytest.mark.parametrize(
+    "change", [{"sampling": Sampling(48, seed=6)}, {"step": 3}, {"problem_ids": [9, 8]}]
+)
 def test_rollout_depends_on_seed_step_and_problem(base, change):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (2, 1, 5))
-    arguments = {"problem_ids": [0, 1], "group_size": 4, "max_new_tokens": 48, "seed": 5, "step": 2}
+    sampling = Sampling(48, seed=5)
+    arguments = {"problem_ids": [0, 1], "group_size": 4, "sampling": sampling, "step": 2}
     one = ids_of(rollout(model, tokenizer, prompts, **arguments))
     other = ids_of(rollout(model, tokenizer, prompts, **(arguments | change)))
     assert one != other
@@ -165,9 +188,9 @@ def test_a_problem_that_comes_twice_gets_new_responses(in_flight, base):
     """The first time the same as alone; in a second call of the step it is counted on."""
     model, tokenizer = base
     (prompt,) = prompts_of(tokenizer, (1, 1, 5))
-    options = {"group_size": 3, "max_new_tokens": 48, "seed": 5, "step": 2}
+    options = {"group_size": 3, "sampling": Sampling(48, seed=5, in_flight=in_flight), "step": 2}
     alone = ids_of(rollout(model, tokenizer, [prompt], [4], **options))
-    twice = ids_of(rollout(model, tokenizer, [prompt] * 2, [4, 4], in_flight=in_flight, **options))
+    twice = ids_of(rollout(model, tokenizer, [prompt] * 2, [4, 4], **options))
     assert twice[:3] == alone
     assert len({tuple(response) for response in twice}) > 3
     assert twice[3:] != alone
@@ -188,10 +211,10 @@ def test_uniforms_are_fixed_by_their_names_and_in_range():
     assert np.array_equal(uniforms(0, 1, 2, 3, 50)[:20], uniforms(0, 1, 2, 3, 20))
 
 
-def test_rollout_ignores_a_generation_config_that_changes_the_law(base, monkeypatch):
+def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base, monkeypatch):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (2, 4, 5))
-    plain = rollout(model, tokenizer, prompts, [0, 1], 2, 48)
+    plain = rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(48))
 
     config = GenerationConfig(
         do_sample=True,
@@ -204,7 +227,7 @@ def test_rollout_ignores_a_generation_config_that_changes_the_law(base, monkeypa
         eos_token_id=END,
     )
     monkeypatch.setattr(model, "generation_config", config)
-    assert rollout(model, tokenizer, prompts, [0, 1], 2, 48).texts == plain.texts
+    assert rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(48)).texts == plain.texts
     assert model.generation_config is config
 
 
@@ -214,13 +237,13 @@ def test_rollout_ignores_a_generation_config_that_changes_the_law(base, monkeypa
 def test_rollout_ends_with_the_end_token_or_is_truncated(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (8, 4, 5), (2, 4, 2))
-    whole = rollout(model, tokenizer, prompts, list(range(10)), 2, 80)
+    whole = rollout(model, tokenizer, prompts, list(range(10)), 2, Sampling(80))
     lengths = sorted(whole.response_length.tolist())
     assert lengths[0] < lengths[-1]  # k = 2 makes shorter responses than k = 5
     assert all("<eos>" not in text for text in whole.texts)
 
     for limit in (lengths[0] - 1, lengths[len(lengths) // 2], lengths[-1] - 1, 80):
-        cut = rollout(model, tokenizer, prompts, list(range(10)), 2, limit)
+        cut = rollout(model, tokenizer, prompts, list(range(10)), 2, Sampling(limit))
         assert ids_of(cut) == [ids[:limit] for ids in ids_of(whole)]
         for ids, truncated in zip(ids_of(cut), cut.truncated.tolist(), strict=True):
             assert truncated == (END not in ids)
@@ -238,12 +261,13 @@ def test_end_tokens_unite_tokenizer_and_model(base, monkeypatch):
         assert end_tokens(model, tokenizer) == sorted(ends)
 
 
-def test_rollout_reports_logits_that_are_not_finite(base):
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_rollout_reports_logits_that_are_not_finite(base, temperature):
     _, tokenizer = base
     broken = toy.build_model()
     torch.nn.init.constant_(broken.lm_head.weight, float("nan"))
     with pytest.raises(FloatingPointError):
-        rollout(broken, tokenizer, [[3, 4]], [0], 2, 4)
+        rollout(broken, tokenizer, [[3, 4]], [0], 2, Sampling(4, temperature))
 
 
 def test_stop_abandons_the_batch(base):
@@ -251,7 +275,7 @@ def test_stop_abandons_the_batch(base):
     own = model.generation_config
     prompts = tokenizer(["1+2=?"]).input_ids
     with pytest.raises(Interrupted):
-        rollout(model, tokenizer, prompts, [0], 2, 40, stop=lambda: True)
+        rollout(model, tokenizer, prompts, [0], 2, Sampling(40), stop=lambda: True)
     assert model.generation_config is own
 
 
@@ -292,7 +316,7 @@ def test_chunked_output_is_that_of_one_plain_generate_call():
     limit = 150
     lengths = [140, 64, 1, 65, 999]  # a chunk and one more; the last is truncated
     jobs = scripted_jobs(lengths, limit)
-    chunked = generate(model, jobs, limit, [LAST], temperature=0.8, in_flight=2)
+    chunked = generate(model, jobs, [LAST], Sampling(limit, 0.8, in_flight=2))
     assert [len(new.tokens) for new in chunked] == [140, 64, 1, 65, limit]
 
     config = GenerationConfig(
@@ -324,12 +348,12 @@ SETTINGS = [
 
 @pytest.mark.parametrize("chunk, in_flight, cache_tokens", SETTINGS)
 def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_tokens):
-    """Responses leave and arrive between chunks, and step back when the caches grow too large."""
+    """Responses leave and arrive between chunks, and are paused when the caches grow too large."""
     model = random_model()
     limit = 45
     lengths = [3, 45, 8, 9, 999, 16, 17, 40, 1, 33, 24, 999]
     jobs = scripted_jobs(lengths, limit)
-    whole = generate(model, jobs, limit, [LAST])
+    whole = generate(model, jobs, [LAST], Sampling(limit))
     assert [len(new.tokens) for new in whole] == [min(length, limit) for length in lengths]
 
     shapes = []
@@ -343,15 +367,14 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
     monkeypatch.setattr(rollout_module, "CHUNK", chunk)
     arrivals = []
     counted = [(prompt, partial(counting, arrivals, numbers)) for prompt, numbers in jobs]
-    chunked = generate(
-        model, counted, limit, [LAST], in_flight=in_flight, cache_tokens=cache_tokens
-    )
+    sampling = Sampling(limit, in_flight=in_flight, cache_tokens=cache_tokens)
+    chunked = generate(model, counted, [LAST], sampling)
     assert [new.tokens for new in chunked] == [new.tokens for new in whole]
     for count, columns in shapes:
         assert count == 1 or count <= in_flight
         assert count == 1 or count * (columns + chunk) <= cache_tokens
     if cache_tokens < 2**40:
-        assert len(arrivals) > len(jobs)  # some stepped back, and arrived again
+        assert len(arrivals) > len(jobs)  # some were paused, and arrived again
     else:
         assert len(arrivals) == len(jobs)
 
@@ -368,7 +391,7 @@ def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
 
     monkeypatch.setattr(model, "generate", spy)
     monkeypatch.setattr(rollout_module, "CHUNK", 8)
-    generate(model, scripted_jobs([48, *[8] * 8], 48), 48, [LAST], in_flight=3)
+    generate(model, scripted_jobs([48, *[8] * 8], 48), [LAST], Sampling(48, in_flight=3))
     assert counts == [3, 3, 3, 3, 1, 1]
 
 
@@ -383,7 +406,7 @@ def test_prompts_are_prefilled_once(base, monkeypatch):
         return forward(*arguments, **options)
 
     monkeypatch.setattr(model.base_model, "forward", spy)
-    rollout(model, tokenizer, prompts, [0, 1, 2, 3], 8, 40)
+    rollout(model, tokenizer, prompts, [0, 1, 2, 3], 8, Sampling(40))
     assert seen[0] == (4, len(prompts[0]) - 1)
     assert set(seen[1:]) == {(32, 1)}
 
@@ -410,8 +433,8 @@ def on_threads(monkeypatch, world, function):
         except Exception as error:
             answers[rank] = error
 
-    monkeypatch.setattr(rollout_module, "rank_and_world", lambda: (here.rank, world))
-    monkeypatch.setattr(rollout_module.dist, "all_gather_object", all_gather)
+    monkeypatch.setattr(ranks, "rank_and_world", lambda: (here.rank, world))
+    monkeypatch.setattr(ranks.dist, "all_gather_object", all_gather)
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
     for thread in threads:
         thread.start()
@@ -420,7 +443,7 @@ def on_threads(monkeypatch, world, function):
     return answers
 
 
-def test_dealt_to_ranks_shares_whole_groups_and_keeps_the_order(monkeypatch):
+def test_shared_by_ranks_keeps_groups_whole_and_the_order(monkeypatch):
     jobs = [(prompt, sample) for prompt in "abcde" for sample in range(3)]
     shares = [None] * 2
 
@@ -429,22 +452,22 @@ def test_dealt_to_ranks_shares_whole_groups_and_keeps_the_order(monkeypatch):
             shares[rank] = mine
             return [f"{prompt}{sample}" for prompt, sample in mine]
 
-        return rollout_module.dealt_to_ranks(jobs, 3, sampled)
+        return ranks.shared_by_ranks(jobs, sampled, 3)
 
     answers = on_threads(monkeypatch, 2, work)
     assert answers == [[f"{prompt}{sample}" for prompt, sample in jobs]] * 2
     assert [{prompt for prompt, _ in share} for share in shares] == [set("ace"), set("bd")]
 
 
-@pytest.mark.parametrize("error", [Interrupted, FloatingPointError])
-def test_dealt_to_ranks_ends_all_ranks_when_one_fails(monkeypatch, error):
+@pytest.mark.parametrize("error", [Interrupted, FloatingPointError, UserError])
+def test_shared_by_ranks_ends_all_ranks_when_one_fails(monkeypatch, error):
     def work(rank):
         def sampled(mine):
             if rank == 1:
                 raise error("here")
             return mine
 
-        return rollout_module.dealt_to_ranks(list(range(4)), 2, sampled)
+        return ranks.shared_by_ranks(list(range(4)), sampled, 2)
 
     answers = on_threads(monkeypatch, 2, work)
     assert [type(answer) for answer in answers] == [error, error]

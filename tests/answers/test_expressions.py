@@ -7,16 +7,15 @@ from fractions import Fraction
 import pytest
 
 from answers.arithmetic import Approximate, Unreadable
-from answers.domains import Shared
 from answers.expressions import (
     CALLS,
     MAX_DEPTH,
     MAX_TOKENS,
     Step,
-    is_smooth,
     read,
 )
-from answers.tokens import numbers_in, substituted, variables_in
+from answers.names import numbers_in, substituted, variables_in
+from answers.points import Shared, is_smooth
 from answers.values import Evaluator
 
 

@@ -1,9 +1,8 @@
-"""answers/extraction.py and answers/choices.py: where an answer is found in a response."""
+"""answers/extraction.py: where an answer is found in a response."""
 
 import pytest
 
-from answers.choices import choice
-from answers.extraction import MAX_BOXES, boxes, extract_answer
+from answers.extraction import MAX_BOXES, boxes, choice, extract_answer
 
 
 @pytest.mark.parametrize(

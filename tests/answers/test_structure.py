@@ -1,10 +1,10 @@
-"""answers/structure.py and answers/labels.py: every kind of structure, and labels."""
+"""answers/structure.py and answers/equations.py: every kind of structure, and labels."""
 
 import pytest
 
 from answers.arithmetic import Unreadable
+from answers.equations import coordinates, in_order, is_label, is_name
 from answers.expressions import MAX_DEPTH
-from answers.labels import coordinates, in_order, is_label, is_name
 from answers.structure import MAX_MEMBERS, readings, split, structure
 
 # ---- structure -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""answers/values.py, points.py, domains.py: equal values everywhere, and what tells apart."""
+"""answers/values.py and answers/points.py: equal values everywhere, and what tells apart."""
 
 from fractions import Fraction
 

@@ -1,7 +1,6 @@
 """bench.py and the benches of speed: small sizes, and what can be known of them beforehand.
 
-studies/credit.py is tested in test_credit.py, the studies in test_studies.py, statistics.py in
-test_statistics.py, and a run of every stage of benchmarks/gpu.py in test_memory.py.
+A run of every stage of benchmarks/gpu.py is in test_plan.py.
 """
 
 import importlib
@@ -19,37 +18,32 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 import bench
 import toy
-import train
 from benchmarks import (
-    balance,
     gpu,
     graders,
-    logprobs,
     overhead,
     rollouts,
-    roofline,
-    scaling,
-    soups,
     trl_delta,
     trl_step,
 )
+from benchmarks.plan import Plan
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
 from benchmarks.timing import alternate, peak_memory, ratios, spread
-from infra.balance import Layout
-from infra.memory import Plan, Sizes, sizes_of
 from infra.policy import Policy
-from studies.tables import table_line, write_csv
 
 ARGS = SimpleNamespace(repetitions=1)
 
 # ---- bench.py ------------------------------------------------------------------------------------
 
 
-def test_every_bench_is_a_function_and_in_the_help():
-    for name, module in bench.WHERE.items():
-        assert callable(getattr(importlib.import_module(module), name))
-        assert f"\n{name} " in bench.__doc__
+@pytest.mark.parametrize("name", bench.WHERE)
+def test_every_bench_is_a_function_and_in_the_help(name, capsys):
+    function = getattr(importlib.import_module(bench.WHERE[name]), name)
+    with pytest.raises(SystemExit):
+        bench.parse_arguments(["--help"])
+    first_line = function.__doc__.splitlines()[0]
+    assert f"\n{name:10} {first_line}\n" in capsys.readouterr().out
 
 
 def test_arguments_default_to_the_csv_of_the_name():
@@ -66,12 +60,13 @@ def test_arguments_that_cannot_be_are_refused(argv, capsys):
     assert "bench.py: error" in capsys.readouterr().err
 
 
-def test_json_says_what_was_measured_on_what(tmp_path):
+def test_json_says_what_was_measured_on_what(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollouts, "rollouts", lambda args: [args.repetitions])
     path = tmp_path / "out.json"
-    bench.main(["memory", "--json", str(path)])
-    written = path.read_text()
-    assert '"name": "memory"' in written
-    assert f'"torch": "{torch.__version__}' in written
+    bench.main(["rollouts", "--json", str(path), "--repetitions", "7"])
+    written = json.loads(path.read_text())
+    assert (written["name"], written["measured"]) == ("rollouts", [7])
+    assert written["torch"] in torch.__version__
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="only where there is no GPU")
@@ -84,15 +79,6 @@ def test_gpu_without_a_gpu_is_one_line(capsys):
 
 
 # ---- graders -------------------------------------------------------------------------------------
-
-
-def test_soups_are_graded_and_the_slowest_shown(capsys):
-    measured = soups.soups(SimpleNamespace(soups=20))
-    assert measured["soups"] == 20
-    assert 0 < measured["median_s"] <= measured["slowest_s"]
-    printed = capsys.readouterr().out
-    assert printed.startswith("20 soups, no exception") and printed.count(" for ") == soups.KEPT
-    assert soups.soup(3) == soups.soup(3) != soups.soup(4)
 
 
 def test_graders_are_measured_on_pairs_and_counted(capsys):
@@ -116,7 +102,7 @@ def test_graders_measure_without_math_verify(monkeypatch, capsys):
     assert "math_verify is not installed" in capsys.readouterr().out
 
 
-# ---- timing and tables ---------------------------------------------------------------------------
+# ---- timing --------------------------------------------------------------------------------------
 
 
 def test_spread_and_ratios_by_hand():
@@ -157,12 +143,6 @@ def test_peak_memory_is_that_of_the_run_and_not_of_its_preparation():
 def test_peak_memory_does_not_wait_for_a_process_that_died():
     with pytest.raises(EOFError):
         peak_memory(os._exit, 1)
-
-
-def test_tables(tmp_path):
-    assert table_line(["a", 1, "0.5"]) == "| a | 1 | 0.5 |"
-    write_csv(tmp_path / "new" / "x.csv", [{"a": 1, "b": ""}, {"a": "x, y", "b": 2.5}])
-    assert (tmp_path / "new" / "x.csv").read_bytes() == b'a,b\n1,\n"x, y",2.5\n'
 
 
 # ---- scripted responses and the stages of a step -------------------------------------------------
@@ -241,55 +221,6 @@ def test_mixes_of_lengths_are_what_results_md_says():
     assert (min(even), max(even)) == (128, 128)
     assert (min(mild), max(mild)) == (64, 192)
     assert heavy.count(640) == 26 and heavy.count(64) == 230
-
-
-def test_logprobs_compares_the_same_numbers():
-    full = logprobs.forward_and_backward(logprobs.in_one_piece, 9, 8, 50)()
-    blocks = logprobs.forward_and_backward(logprobs.in_blocks, 9, 8, 50)()
-    assert [tuple(x.shape) for x in full] == [(9,), (9, 8), (50, 8)]
-    for a, b in zip(full, blocks, strict=True):
-        assert torch.allclose(a, b, atol=1e-6)
-
-
-def test_logprobs_table(monkeypatch, capsys):
-    monkeypatch.setattr(logprobs, "SIZES", (2, 3))
-    monkeypatch.setattr(logprobs, "forward_and_backward", small_forward_and_backward)
-    rows = logprobs.logprobs(ARGS)
-    assert [row["tokens"] for row in rows] == [2, 3]
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.count("|") - 1 == columns(logprobs.HEADER)
-
-
-def small_forward_and_backward(function, tokens, original=logprobs.forward_and_backward):
-    return original(function, tokens, 8, 50)
-
-
-def test_exponent_of_a_power_law():
-    sizes = (2.0, 4.0, 16.0)
-    assert scaling.exponent(sizes, [7 * size**0.7 for size in sizes]) == pytest.approx(0.7)
-
-
-def test_scaling_of_the_stages(monkeypatch, capsys):
-    monkeypatch.setattr(scaling, "TOKENS", (64, 128))
-    row = scaling.growth_of_a_step("responses", (16, 32), scaling.step_of_responses, 1)
-    assert len(row["exponents"]) == 4 and len(row["memory_gb"]) == 2
-    assert capsys.readouterr().out.count("|") - 1 == columns(scaling.HEADER)
-    assert len(scaling.growth_of_coefficients(1)["seconds"]) == 2
-
-
-def test_scaling_by_group_size_keeps_responses_and_updates(monkeypatch, capsys):
-    seen = []
-
-    def seconds_a_step(flags, ranks=1):
-        seen.append(train.parse_config(flags))
-        return 0.5
-
-    monkeypatch.setattr(scaling, "seconds_a_step", seconds_a_step)
-    scaling.steps_by_group_size()
-    for cfg in seen:
-        assert cfg.prompts * cfg.group_size == 128
-        assert cfg.prompts // cfg.mini_batch == 4
-    assert "--group-size 4: 0.50, --group-size 8: 0.50" in capsys.readouterr().out
 
 
 # ---- gpu -----------------------------------------------------------------------------------------
@@ -419,101 +350,3 @@ def test_trl_delta_finds_our_numbers_in_trl(capsys):
     assert measured["loss_difference"] < 1e-5
     assert measured["responses"] == 256
     assert "| largest difference in the loss |" in capsys.readouterr().out
-
-
-# ---- plan ----------------------------------------------------------------------------------------
-
-
-def small_work(**changes) -> roofline.Work:
-    """1,000 parameters of which 600 multiply, on 16 GPUs; figures that are easy to multiply."""
-    size = Sizes(1000, 200, layers=2, hidden=20, attention=8, mlp=40, vocabulary=20)
-    nothing = Plan(**{field.name: 0 for field in fields(Plan)})
-    planned = replace(nothing, cache=8000.0, cache_per_token=2, in_flight=1)
-    machine = roofline.Machine(
-        flop=1e6, memory=1e4, nvlink=1e4, network=1e3, pcie=1e3, launches=1e-9
-    )
-    given = {
-        "size": size,
-        "memory": planned,
-        "gpus": 16,
-        "length": 744,  # 1,000 with the prompt
-        "responses": 32,
-        "updates": 2,
-        "micro_batch_tokens": 400,
-        "longest": 1,
-        "most_in_flight": 256,
-        "machine": machine,
-    }
-    return roofline.Work(**(given | changes))
-
-
-def test_plan_counts_tokens_flop_and_bytes_by_hand():
-    work = small_work()
-    assert work.tokens == 2000  # of two responses
-    assert work.micro_batches == 2 * 3  # 1,000 tokens an update in rows of 400
-    assert work.multiplying == 600
-    assert work.forward_flop() == (2 * 600 + 2 * 2 * 8 * 1000) * 2000
-    weights = 2 * 1000 * 7 / 8  # of which a GPU of eight has an eighth
-    assert work.gathered() == weights
-    assert work.nvlink_bytes() == {
-        "sampling": weights,
-        "log-probs": 6 * weights,
-        "update": 6 * (2 * weights + 2 * weights),  # twice in 2 bytes, once in 4
-    }
-    # two updates, 500 bytes of gradients, there and back, over two nodes
-    assert work.network_bytes() == 2 * 2 * 500 * 1 / 2
-    assert small_work(gpus=8).network_bytes() == 0
-
-
-def test_plan_takes_the_slowest_of_what_a_stage_does():
-    work = small_work()
-    assert work.in_flight() == 2  # four would fit
-    reads = 2 * 600 + 2 * 372 * 2
-    sampling = 744 * reads / 1e4 + work.gathered() / 1e4
-    assert work.sampling() == pytest.approx(sampling)
-    assert small_work(longest=10**5).sampling() > 10 * sampling
-    assert small_work(memory=replace(work.memory, in_flight=0)).sampling() == float("inf")
-
-    flop = work.forward_flop() / 1e6
-    assert work.log_probs() == pytest.approx(flop)
-    assert work.update() == pytest.approx(4 * flop + work.network_bytes() / 1e3)
-    slow = replace(work.machine, nvlink=1.0)
-    assert small_work(machine=slow).log_probs() == work.nvlink_bytes()["log-probs"]
-
-    numbers = 2 * 744 * 20
-    assert work.coefficients() == pytest.approx(5 * 10 * numbers / 1e4)
-    on_host = replace(work.memory, hidden_on_host=True)
-    assert small_work(memory=on_host).coefficients() == pytest.approx(5 * 2 * numbers / 1e3)
-
-
-def test_plan_models_have_their_parameters():
-    parameters = {name: sizes_of(config).parameters for name, config in roofline.MODELS.items()}
-    billions = [round(count / 1e9, 1) for count in parameters.values()]
-    assert billions == [8.2, 14.8, 32.8, 70.6]
-
-
-def test_plan_table_row_has_the_columns_of_its_header():
-    works = [small_work(length=length) for length in roofline.LENGTHS]
-    row = roofline.table_row("small", works)
-    assert row.count("|") - 1 == columns(roofline.HEADER)
-    assert row.startswith("| small | 16 | 0, 0, 0 | yes |")
-
-
-# ---- balance -------------------------------------------------------------------------------------
-
-
-def test_balance_counts_what_is_useful_by_hand():
-    padded = Layout()
-    ranks = [[[10, 5], [4]], [[12], []]]  # steps of 20 and 12, of 4 and 0
-    assert balance.useful_share(ranks, padded) == (2, (10 + 5 + 4 + 12) / (2 * (20 + 4)))
-    packed = Layout(packed=True)
-    assert balance.useful_share(ranks, packed) == (2, (10 + 5 + 4 + 12) / (2 * (15 + 4)))
-
-
-def test_balance_deals_every_response_once_either_way():
-    lengths = balance.lengths_of("log-normal, median 3,000")[:60]
-    for deal in (balance.by_count, balance.balanced):
-        ranks = deal(lengths, 4, Layout())
-        dealt = [T for groups in ranks for group in groups for T in group]
-        assert sorted(dealt) == sorted(lengths)
-        assert len({len(groups) for groups in ranks}) == 1

@@ -7,6 +7,7 @@ time; each of REFUSED ends training in one true line. Sliding windows are of 8 t
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,10 +27,11 @@ from infra.architecture import most_tokens, refuse_length
 from infra.checkpoints import RunState
 from infra.errors import UserError
 from infra.loading import load_model, load_policy
-from infra.optimise import clip_and_step
 from infra.packed_attention import VARLEN
+from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
-from rollout import rollout, token_distribution, uniforms
+from rollout import Sampling, rollout, token_distribution, uniforms
+from train import clip_and_step
 
 TEMPERATURE = 0.7
 PROMPTS = [random_ids(5), random_ids(11, seed=1)]
@@ -102,17 +104,21 @@ BY_MASK = PADDED | {"opt"}  # its positions come from a mask that it makes itsel
 BY_KERNEL = PADDED | {"stablelm"}  # its layers do not hand on where sequences begin
 
 
+def pack_as_on_gpus(policy, packed):
+    policy.packed = packed
+    policy.lm.set_attn_implementation(VARLEN if packed else policy.own_attention)
+
+
 @pytest.mark.parametrize("on_kernel", [False, True])
 @pytest.mark.parametrize("name", EXACT)
 def test_policies_pack_where_that_is_the_same(name, on_kernel, folder, policies, monkeypatch):
     """By transformers' mask, and by what a GPU runs but for the kernel: heads, windows, bounds."""
     monkeypatch.setattr(packed_attention, "varlen_attn", slow_varlen_attn)
     policy = policies(name)
-    plain = agreement.plain_model(folder(name), policy.lm.config)
     if on_kernel:
-        policy.lm.set_attn_implementation(VARLEN)
+        monkeypatch.setattr(Policy, "pack", pack_as_on_gpus)
     try:
-        agreement.pack_where_equal(policy, plain)
+        agreement.pack_where_equal(policy)
         assert policy.packed == (name not in (BY_KERNEL if on_kernel else BY_MASK))
         if policy.packed:
             with torch.no_grad():
@@ -120,7 +126,6 @@ def test_policies_pack_where_that_is_the_same(name, on_kernel, folder, policies,
                 torch.testing.assert_close(packed(policy).logprob, logprob, rtol=0, atol=1e-4)
     finally:
         policy.pack(False)
-        policy.lm.set_attn_implementation(policy.own_attention)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -154,7 +159,8 @@ def test_sampled_tokens_are_those_of_the_plain_models_distribution(
     prompts = [prompt.tolist() for prompt in PROMPTS]
     tokenizer = AutoTokenizer.from_pretrained(folder(name))
     with policies(name).plain() as lm:
-        out = rollout(lm, tokenizer, prompts, [0, 1], 4, 30, TEMPERATURE, seed=7, in_flight=5)
+        sampling = Sampling(30, TEMPERATURE, seed=7, in_flight=5)
+        out = rollout(lm, tokenizer, prompts, [0, 1], 4, sampling)
 
     plain = plain_model(folder(name))
     for i in range(8):
@@ -181,7 +187,12 @@ def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
     for _ in range(10):
         logprob = packed(policy).logprob.mean()
         (-logprob).backward()
-        assert clip_and_step(policy, optimizer, 1.0, RunState()) > 0
+        assert (
+            clip_and_step(
+                SimpleNamespace(policy=policy, optimizer=optimizer, state=RunState()), 1.0
+            )
+            > 0
+        )
         logprobs.append(float(logprob.detach()))
 
     assert logprobs[-1] > logprobs[0] + 0.3
@@ -372,14 +383,14 @@ def test_dropout_is_refused(folder, monkeypatch):
 @pytest.mark.parametrize("name", ["gemma", "olmo3", "gemma3_text"])
 def test_a_wrong_buffer_is_refused(name, folder, monkeypatch):
     start_ranks()
-    original = agreement.plain_model
 
-    def with_empty_buffers(folder, config):
-        plain = original(folder, config)
-        plain.buffers = {key: torch.zeros_like(value) for key, value in plain.buffers.items()}
-        return plain
+    def then_without_buffers(name, lm, dtype):
+        rows = agreement.reference_rows(name, lm, dtype)
+        for buffer in lm.buffers():
+            buffer.zero_()
+        return rows
 
-    monkeypatch.setattr(loading, "plain_model", with_empty_buffers)
+    monkeypatch.setattr(loading, "reference_rows", then_without_buffers)
     assert "as trained here" in refusal(load_policy, folder(name))
 
 

@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 from toy_runs import (
+    PROBLEMS,
     ROOT,
     SMALL,
     contents,
@@ -22,19 +23,14 @@ from toy_runs import (
 )
 from transformers import AutoModelForCausalLM
 
+import toy
 import train
 from infra import checkpoints
-from infra.checkpoints import (
-    RunState,
-    begin_writing,
-    checksums,
-    export,
-    open_run,
-    restore,
-    save,
-)
+from infra import folder as folders
+from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
 from infra.errors import Stop, UserError
-from infra.identity import mark
+from infra.folder import file_hash, mark, mark_file, read_run, scratch
+from infra.problems import load_problems
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +152,10 @@ def test_best_keeps_the_best_evaluation_over_a_resumption(two_steps):
     checkpoint = two_steps / "checkpoint-000002"
     state = torch.load(checkpoint / "state.pt", weights_only=True)
     torch.save(state | {"best": 1.0}, checkpoint / "state.pt")
-    (checkpoint / "checksums.json").write_text(json.dumps(checksums(checkpoint)))
+    path = mark_file(checkpoint, read_run(two_steps)["id"])
+    listed = json.loads(path.read_text())
+    listed["files"]["state.pt"] = file_hash(checkpoint / "state.pt")
+    path.write_text(json.dumps(listed))
     before = contents(two_steps / "best")
     train_small(two_steps, steps=4)
     assert contents(two_steps / "best") == before
@@ -168,7 +167,7 @@ def test_best_keeps_the_best_evaluation_over_a_resumption(two_steps):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--lr", "1"], "other settings (lr 0.0001 there, 1.0 here)"),
+        (["--lr", "1"], "another run or evaluation (lr 0.0001 there, 1.0 here)"),
         (["--resume", "never"], "already holds a run"),
         (["--steps", "1"], "already at step 2"),
     ],
@@ -180,6 +179,15 @@ def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
     assert contents(two_steps) == before
+
+
+def reopen(folder, *flags):
+    """open_run as the command of the finished run does, with more flags."""
+    command = [*SMALL, "--steps", "2", "--output-dir", str(folder), *flags]
+    optimizer = torch.optim.AdamW([torch.zeros(1)])
+    problems = load_problems(PROBLEMS)
+    data = {"training": problems, "evaluation": problems}
+    return open_run(train.parse_config(command), toy.base_folder(), data, optimizer)
 
 
 @pytest.mark.parametrize(
@@ -196,22 +204,13 @@ def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
     ],
 )
 def test_open_run_allows_flags_that_change_no_number(flags, two_steps):
-    command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps), *flags]
-    open_run(train.parse_config(command), {})
+    reopen(two_steps, *flags)
 
 
-def test_open_run_leaves_a_folder_with_other_metrics_alone(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text("mine\n")
-    with pytest.raises(UserError, match="choose another"):
-        open_run(small_config(tmp_path, steps=2), {})
-    assert contents(tmp_path) == {tmp_path / "metrics.jsonl": b"mine\n"}
-
-
-def test_open_run_removes_a_checkpoint_that_was_cut_off(two_steps, capsys):
-    cut_off = two_steps / "checkpoint-000004.tmp"
-    cut_off.mkdir()
-    command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps)]
-    open_run(train.parse_config(command), {})
+def test_open_run_removes_what_was_cut_off(two_steps, capsys):
+    cut_off = scratch(two_steps, read_run(two_steps)["id"])
+    (cut_off / "checkpoint-000004").mkdir(parents=True)
+    reopen(two_steps)
     assert not cut_off.exists()
     assert (two_steps / "checkpoint-000002").exists()
     assert f"skipping {cut_off}: it was cut off" in capsys.readouterr().out
@@ -296,14 +295,13 @@ def test_a_run_stopped_before_its_first_update_goes_on_as_if_nothing_had_been(ru
 
 
 def test_open_run_takes_a_flag_that_is_newer_than_the_run_at_its_default(two_steps):
-    path = two_steps / "config.json"
+    path = two_steps / "run.json"
     written = json.loads(path.read_text())
-    del written["overlong_buffer"]
+    del written["fingerprint"]["overlong_buffer"]
     path.write_text(json.dumps(written))
-    command = [*SMALL, "--steps", "2", "--output-dir", str(two_steps)]
-    open_run(train.parse_config(command), {})
+    reopen(two_steps)
     with pytest.raises(UserError, match="overlong_buffer 0 there, 30 here"):
-        open_run(train.parse_config([*command, "--overlong-buffer", "30"]), {})
+        reopen(two_steps, "--overlong-buffer", "30")
 
 
 def test_restore_of_a_folder_without_checkpoints_is_a_fresh_state(run):
@@ -324,17 +322,17 @@ def test_save_that_fails_stops_the_run_and_leaves_the_earlier_ones(run, monkeypa
         save(run.folder, run.policy, run.optimizer, run.state)
     assert stopped.value.code == 1
     assert contents(run.folder) == before
-    assert not list(run.folder.glob("*.tmp"))
+    assert not list(run.folder.glob("writing-*"))
 
 
 def test_export_replaces_the_folder_whole(run, base):
     target = run.folder / "model"
     target.mkdir()
-    mark(target, run.id)
     (target / "old.txt").write_text("of an earlier export")
+    mark(target, run.id, {"old.txt": None})
     export(target, run.policy, run.tokenizer, run.id)
     assert not (target / "old.txt").exists()
-    assert not list(run.folder.glob("*.tmp"))
+    assert not list(run.folder.glob("writing-*"))
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), base[0])
 
 
@@ -351,8 +349,8 @@ def killed_after(monkeypatch, owner, name: str, calls: int):
         done.append(path)
         if len(done) < calls:
             return function(path, *rest)
-        if name == "rmtree":
-            min(path.iterdir()).unlink()  # the first file has gone, others are left
+        if name == "rmtree":  # the first file has gone, others are left
+            min(each for each in path.rglob("*") if each.is_file()).unlink()
         else:
             function(path, *rest)
         raise Killed
@@ -364,21 +362,30 @@ def killed_after(monkeypatch, owner, name: str, calls: int):
     "owner, name, calls",
     [
         (checkpoints, "mark", 1),
-        (checkpoints.os, "rename", 1),
-        (checkpoints.os, "rename", 2),
-        (checkpoints.shutil, "rmtree", 1),
+        (folders.os, "rename", 1),
+        (folders.os, "rename", 2),
+        (folders.shutil, "rmtree", 1),
     ],
 )
 def test_an_export_killed_at_any_moment_is_made_again(run, base, monkeypatch, owner, name, calls):
-    """The mark goes first or last; what is left must not look like somebody else's model."""
+    """What is left must not look like somebody else's model."""
     target = run.folder / "model"
     export(target, run.policy, run.tokenizer, run.id)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         killed_after(patch, owner, name, calls)
         export(target, run.policy, run.tokenizer, run.id)
 
-    open_run(run.cfg, {})  # as the same command does
-    assert not list(run.folder.glob("*.tmp")) and not list(run.folder.glob("*.old"))
+    train.prepare(run.cfg)  # as the same command does
+    assert not list(run.folder.glob("writing-*"))
     export(target, run.policy, run.tokenizer, run.id)
     assert sorted(path.name for path in run.folder.glob("model*")) == ["model"]
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), base[0])
+
+
+def test_a_model_that_the_disk_cannot_hold_is_one_line(run, monkeypatch):
+    def no_room(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run.tokenizer, "save_pretrained", no_room)
+    with pytest.raises(Stop, match="model could not be written .*No space left.* make room"):
+        export(run.folder / "model", run.policy, run.tokenizer, run.id)

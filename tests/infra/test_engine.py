@@ -31,12 +31,12 @@ class StubEngine:
     def load(self, weights: dict[str, torch.Tensor]) -> None:
         self.loaded.append({name: weight.clone() for name, weight in weights.items()})
 
-    def sample(self, prompt, max_new_tokens, ends, temperature, top_p):
+    def sample(self, prompt, ends, sampling):
         self.asked += 1
         digit = self.answers[tuple(prompt)] + self.asked % 2
         text = rf"answer \boxed{{{digit % 10}}}"
         tokens = self.tokenizer.encode(text, add_special_tokens=False) + ends[:1]
-        assert len(tokens) <= max_new_tokens
+        assert len(tokens) <= sampling.max_new_tokens
         return tokens, None
 
 

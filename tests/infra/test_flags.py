@@ -2,9 +2,12 @@
 
 import math
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, fields
 
 import pytest
+from conftest import ROOT
 
 import evaluate
 import train
@@ -20,9 +23,11 @@ from infra.flags import (
     WholeNumber,
     check_limits,
     flag,
-    refuse_foreign,
+    refuse_useless,
     spelled,
 )
+from infra.training_flags import check_owners, flags_of_others
+from methods import METHODS, Method, MethodFlags
 
 
 @dataclass
@@ -108,12 +113,13 @@ def test_parser_refuses_a_wrong_flag_in_one_line(argv, message):
     assert "\n" not in str(error.value)
 
 
-def test_refuse_foreign_refuses_what_was_changed_from_its_default():
-    names = ("whole", "share")
-    refuse_foreign(Example(number=3.0), names, owner="delta")
+def test_refuse_useless_refuses_what_was_changed_to_no_effect():
+    table = [(("whole", "share"), "method", ["dapo"])]
+    refuse_useless(Example(number=3.0), table)
+    refuse_useless(Example(share=0.7, method="delta"), table)
     with pytest.raises(UserError) as error:
-        refuse_foreign(Example(share=0.7), names, owner="delta")
-    assert str(error.value).startswith("--share is delta's and does nothing with --method dapo")
+        refuse_useless(Example(share=0.7), table)
+    assert str(error.value) == "--share does nothing with --method dapo: drop one of them"
 
 
 # ---- --help ------------------------------------------------------------------------------------
@@ -135,9 +141,9 @@ def help_groups(main, capsys):
 def test_help_of_train_has_the_groups_in_reading_order(capsys):
     assert list(help_groups(train.main, capsys)) == [
         "options",
+        "method",
         "run",
         "task",
-        "method",
         "sampling",
         "optimisation",
         "memory",
@@ -172,3 +178,42 @@ def test_help_says_the_default_of_each_number(program, capsys):
         if type(each.default) in (int, float):
             line = rf"^  {spelled(each.name)} .*\(default: {re.escape(str(each.default))}\)$"
             assert re.search(line, text, re.MULTILINE), each.name
+
+
+def test_a_flag_that_no_record_names_is_refused():
+    """Its method's weights would read it; with every other method it would do nothing, unseen."""
+
+    @dataclass
+    class Forked(MethodFlags):
+        power: NonNegative = flag(1.0, "mine: exponent")
+
+    with pytest.raises(UserError, match='write flags=\\("power",\\) in the record'):
+        check_owners(Forked, METHODS)
+    mine = Method(weights=METHODS["dapo"].weights, flags=("power",))
+    check_owners(Forked, METHODS | {"mine": mine})
+    assert flags_of_others({"a": mine, "b": METHODS["dapo"]}) == [(("power",), "method", ["b"])]
+
+
+@pytest.mark.parametrize("seed, allowed", [(0, True), (10**12, True), (10**13, False)])
+def test_a_seed_too_large_for_the_streams_is_refused(seed, allowed):
+    if allowed:
+        assert train.parse_config(["--seed", str(seed)]).seed == seed
+        return
+    with pytest.raises(UserError, match="--seed is"):
+        train.parse_config(["--seed", str(seed)])
+
+
+@pytest.mark.parametrize("program, code", [("train.py", 130), ("lesson.ipynb", 0)])
+def test_ctrl_c_while_libraries_are_imported_is_one_line(program, code):
+    """In a notebook, whose kernel has handlers of its own, nothing is changed."""
+    lines = (
+        f"import sys; sys.argv = [{program!r}]",
+        "import infra.interrupts, os, signal",
+        "if sys.argv[0] == 'train.py': os.kill(os.getpid(), signal.SIGINT)",
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == code
+    assert done.stderr == ("train.py: stopped by Ctrl-C\n" if code else "")

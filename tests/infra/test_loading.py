@@ -2,19 +2,30 @@
 
 import copy
 import json
+import os
 import shutil
+import subprocess
+import sys
+from math import nan
+from pathlib import Path
 
 import pytest
 import torch
+from architectures import save_random_model
+from safetensors.torch import load_file, save_file
 from toy_runs import same_weights
+from transformers import AutoModelForCausalLM
 
 import toy
 import train
-from infra import loading
+from infra import model_files
 from infra.errors import UserError
-from infra.loading import load_model, load_policy, locate
+from infra.loading import load_model, load_policy
+from infra.model_files import locate
 from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -130,6 +141,162 @@ def test_plain_follows_the_updates(ranks, base, batch):
         torch.testing.assert_close(logits, moved.lm(batch.ids[:1]).logits)
 
 
+@pytest.mark.parametrize("of_a_node, dimensions", [("2", 1), ("1", 2)])
+def test_two_ranks_hold_the_weights_of_the_files(of_a_node, dimensions, tmp_path):
+    """A mixture of experts, whose tensors from_pretrained joins; on one node, and on two (HSDP)."""
+    save_random_model("mixtral", tmp_path)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    script = [str(HERE / "load_on_ranks.py"), str(tmp_path), of_a_node]
+    done = subprocess.run(
+        [sys.executable, *launch, *script],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(HERE.parent.parent), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == [f"weights 0 rows True mesh {dimensions}"] * 2
+
+
+def change_weights(folder, change):
+    """Write model.safetensors anew with `change` of its tensors, a dictionary."""
+    path = folder / "model.safetensors"
+    save_file(change(load_file(path)), path, metadata={"format": "pt"})
+
+
+def tied_under_other_names(folder):
+    """As lm_head alone, and the rest without "model."."""
+    change_config(folder, tie_word_embeddings=True)
+    change_weights(folder, lambda tensors: {k: v for k, v in tensors.items() if "embed" not in k})
+
+
+def without_prefix(folder):
+    change_weights(folder, lambda ts: {k.removeprefix("model."): v for k, v in ts.items()})
+
+
+def halved(folder):
+    """Half of the tensors in float16: no dtype of the files is right for all but float32."""
+    change_weights(folder, lambda ts: {k: v.half() if "_proj" in k else v for k, v in ts.items()})
+
+
+def called_bfloat16(folder):
+    """What the files hold counts, not what config.json says of it."""
+    change_config(folder, dtype="bfloat16")
+
+
+def with_stale_shards(folder):
+    """from_pretrained takes model.safetensors where both are there."""
+    other = AutoModelForCausalLM.from_pretrained(folder)
+    other.lm_head.weight.data += 1
+    other.save_pretrained(folder / "other", max_shard_size="20KB")
+    for path in (folder / "other").glob("model*"):
+        shutil.move(path, folder)
+
+
+@pytest.mark.parametrize(
+    "change", [tied_under_other_names, without_prefix, halved, called_bfloat16, with_stale_shards]
+)
+def test_weights_are_those_of_from_pretrained_to_the_bit(change, ranks, base_copy):
+    change(base_copy)
+    expected = AutoModelForCausalLM.from_pretrained(base_copy, dtype=torch.float32)
+    for lm in (load_policy(base_copy, temperature=1e-4)[0].lm, load_model(base_copy)[0]):
+        assert same_weights(lm, expected)
+
+
+def test_cudnn_attends_in_no_model(ranks):
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    load_model(toy.base_folder())
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    load_policy(toy.base_folder())
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+# ---- files that are wrong: one line, in training and in evaluation -------------------------------
+
+
+def write(name, content):
+    def change(folder):
+        (folder / name).write_bytes(content)
+
+    return change
+
+
+def config(**changes):
+    def change(folder):
+        change_config(folder, **changes)
+
+    return change
+
+
+def cut_off(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def without_a_shard(folder):
+    with_stale_shards(folder)
+    (folder / "model.safetensors").unlink()
+    min(folder.glob("model-0*")).unlink()
+
+
+def without_tokenizer(folder):
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+
+
+def damaged(folder):
+    change_weights(folder, lambda tensors: tensors | {"model.norm.weight": torch.full((64,), nan)})
+
+
+def lacking(folder):
+    change_weights(folder, lambda ts: {k: v for k, v in ts.items() if "q_proj" not in k})
+
+
+def with_too_much(folder):
+    change_weights(folder, lambda tensors: tensors | {"score.weight": torch.ones(2)})
+
+
+WRONG = [
+    (write("model.safetensors", b""), "model.safetensors is damaged or cut off"),
+    (cut_off, "model.safetensors is damaged or cut off"),
+    (write("model.safetensors", b"version https://git-lfs.github.com/spec/v1"), "git lfs pull"),
+    (without_a_shard, "index.json names model-00001-of-"),
+    (write("generation_config.json", b"{no"), "cannot read generation_config.json"),
+    (write("generation_config.json", b"[1]"), "cannot read generation_config.json"),
+    (write("generation_config.json", b'{"eos_token_id": "</s>"}'), "eos_token_id"),
+    (write("config.json", b"{"), "cannot read config.json"),
+    (config(hidden_size="64"), "hidden_size"),
+    (config(model_type="nonsense"), "nonsense"),
+    (config(rope_parameters={"rope_type": "nope"}), "nope"),
+    (config(intermediate_size=96), "mlp.down_proj.weight has another shape"),
+    (config(tie_word_embeddings=True), "config.json ties lm_head.weight"),
+    (lacking, "model.layers.0.self_attn.q_proj.weight is missing (2 such)"),
+    (with_too_much, "score.weight has no place in the model"),
+    (damaged, "model.norm.weight holds NaN"),
+    (write("tokenizer.json", b"{}"), "cannot read the tokenizer"),
+    (write("tokenizer_config.json", b"[]"), "cannot read the tokenizer"),
+    (without_tokenizer, "no tokenizer in"),
+]
+
+
+@pytest.mark.parametrize("change, said", WRONG, ids=[said for _, said in WRONG])
+def test_wrong_files_are_one_line_that_names_them(change, said, ranks, base_copy, capfd):
+    change(base_copy)
+    for load in (load_policy, load_model):
+        with pytest.raises(UserError) as error:
+            load(base_copy)
+        assert said in str(error.value)
+        assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""  # no bar, no report of the library's
+
+
+def test_heads_of_several_sizes_are_refused(ranks, base_copy):
+    kinds = {"model_type": "gemma4_text", "layer_types": ["sliding_attention", "full_attention"]}
+    change_config(base_copy, **kinds, head_dim=16, global_head_dim=32, sliding_window=8)
+    with pytest.raises(UserError, match="one size for all heads of attention"):
+        load_policy(base_copy)
+
+
 # ---- names that lead nowhere -------------------------------------------------------------------
 
 
@@ -137,7 +304,7 @@ def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(monkeypatch, capsys):
     def no_network(*_, **__):
         raise OSError("no network")
 
-    monkeypatch.setattr(loading, "snapshot_download", no_network)
+    monkeypatch.setattr(model_files, "snapshot_download", no_network)
     with pytest.raises(SystemExit) as stopped:
         train.main(["--model", "some/where", "--data", "toy", "--eval-data", ""])
     assert stopped.value.code == 2
@@ -150,14 +317,3 @@ def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(monkeypatch, capsys):
 def test_locate_refuses_a_folder_without_a_model(tmp_path):
     with pytest.raises(UserError, match="no model in such a folder"):
         locate(tmp_path)
-
-
-@pytest.mark.parametrize("changes", [{"intermediate_size": 96}, {"num_hidden_layers": 3}])
-def test_load_policy_refuses_weights_that_do_not_fit_the_config(ranks, base_copy, changes):
-    """Weights of another shape, and a layer that is in no file."""
-    layers = json.loads((base_copy / "config.json").read_text()).get("layer_types")
-    if "num_hidden_layers" in changes and layers:
-        changes = changes | {"layer_types": layers + layers[:1]}
-    change_config(base_copy, **changes)
-    with pytest.raises(UserError, match="its safetensors do not fit its config.json"):
-        load_policy(base_copy)

@@ -11,6 +11,7 @@ import toy
 import train
 from infra import log as log_module
 from infra.log import (
+    hint_about_mean,
     hint_without_signal,
     introduce,
     log,
@@ -129,19 +130,25 @@ def test_introduce_names_no_clip_that_is_the_methods_own(method, clip, tmp_path,
     assert f"method     {method} --clip-high 0.3\n" in capsys.readouterr().out
 
 
+def run_in(folder, base):
+    """As much of a run as save_samples asks for."""
+    return SimpleNamespace(folder=folder, tokenizer=base[1])
+
+
 def test_log_and_save_samples_are_the_first_ranks_job(tmp_path, capsys, on_rank_1, base, batch):
     log(tmp_path, METRICS[0])
-    save_samples(tmp_path, 1, [{}] * 24, batch, torch.zeros(24), torch.zeros(10_000), base[1])
+    zeros = torch.zeros(24)
+    save_samples(run_in(tmp_path, base), 1, [{}] * 24, batch, zeros, zeros, torch.zeros(10_000))
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().out == ""
 
 
 def test_save_samples_shows_each_token_with_its_weight(tmp_path, base, batch):
-    _, tokenizer = base
     problems = [{"problem": f"problem {i}", "answer": str(i)} for i in range(24)]
     rewards = torch.arange(24) % 2
     weights = torch.arange(int(batch.response_length.sum())) / 1000
-    save_samples(tmp_path, 7, problems, batch, rewards, weights, tokenizer, count=4)
+    run = run_in(tmp_path, base)
+    save_samples(run, 7, problems, batch, rewards, 2.0 * rewards - 1, weights, count=4)
 
     samples = read_lines(tmp_path / "samples.jsonl")
     assert len(samples) == 4
@@ -150,6 +157,7 @@ def test_save_samples_shows_each_token_with_its_weight(tmp_path, base, batch):
         assert sample["problem"] == f"problem {i}"
         assert sample["answer"] == str(i)
         assert sample["reward"] == i % 2
+        assert sample["advantage"] == 2 * (i % 2) - 1
         assert sample["response"] == batch.texts[i]
         assert "".join(sample["tokens"]).removesuffix("<eos>") == sample["response"]
         rows = packed_rows(torch.tensor([i]), batch.response_length)
@@ -160,7 +168,8 @@ def test_save_samples_shows_each_token_with_its_weight(tmp_path, base, batch):
 def test_save_samples_of_a_batch_smaller_than_the_count_shows_all(tmp_path, base, batch):
     two = batch.pick([3, 20])
     weights = torch.ones(int(two.response_length.sum()))
-    save_samples(tmp_path, 1, [{}, {}], two, torch.zeros(2), weights, base[1], count=4)
+    zeros = torch.zeros(2)
+    save_samples(run_in(tmp_path, base), 1, [{}, {}], two, zeros, zeros, weights, count=4)
     assert [row["response"] for row in read_lines(tmp_path / "samples.jsonl")] == two.texts
 
 
@@ -210,3 +219,23 @@ def test_curves_are_drawn_at_every_evaluation_not_only_at_the_end(tmp_path):
     flags = ["--steps", "2", "--output-dir", str(tmp_path / "run")]
     run = train_steps(train.parse_config([*SMALL, *flags]))
     assert (run.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def weighing_run(*seconds, method="mine"):
+    """As much of a run as hint_about_mean asks for."""
+    return SimpleNamespace(seconds=list(seconds), cfg=SimpleNamespace(method=method))
+
+
+@pytest.mark.parametrize("mean, said", [(1.0, False), (1.004, False), (3.0, True), (0.5, True)])
+def test_weights_whose_mean_is_not_one_are_reported_once(mean, said, capsys):
+    weights = torch.full((10,), mean)
+    hint_about_mean(weighing_run(), weights)
+    assert ("the token weights of --method mine have mean" in capsys.readouterr().out) == said
+    hint_about_mean(weighing_run(2.5), weights)  # the second step
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("mismatch, said", [(0.01, False), (0.2, True)])
+def test_a_large_mismatch_is_on_the_printed_line(mismatch, said, tmp_path, capsys):
+    log(tmp_path, {"step": 1, "reward": 0.5, "mismatch": mismatch})
+    assert ("mismatch 0.2 nats" in capsys.readouterr().out) == said

@@ -13,6 +13,7 @@ from infra.packing import (
     packed_rows,
     plan_mini_batches,
 )
+from infra.rows import Rows
 
 CPU = torch.device("cpu")
 END = 1
@@ -93,6 +94,22 @@ def test_packed_rows_point_at_the_response():
     assert packed_rows(torch.arange(0), length).tolist() == []
 
 
+def test_token_batch_completed_gives_each_token_its_responses_advantage():
+    scored = TokenBatch(
+        logprob=-torch.arange(6.0),
+        entropy=torch.arange(6.0),
+        token=torch.arange(6),
+        length=torch.tensor([2, 3, 1]),
+        sampled=torch.arange(6.0) + 30,
+    )
+    tokens = scored.completed(torch.tensor([0.5, -1, 0]), problems=[{}, {}, {}], memory={"a": 1})
+    assert tokens.advantage.tolist() == [0.5, 0.5, -1, -1, -1, 0]
+    assert tokens.current is tokens.logprob is scored.logprob
+    assert tokens.sampled is scored.sampled
+    assert tokens.problems == [{}, {}, {}]
+    assert tokens.memory == {"a": 1}
+
+
 def test_token_batch_part_holds_the_tokens_of_its_responses():
     length = torch.tensor([2, 3, 1])
     batch = TokenBatch(
@@ -101,10 +118,10 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
         token=torch.arange(6) + 20,
         length=length,
         sampled=torch.arange(6.0) + 30,
-        importance=torch.arange(6.0) + 40,
         advantage=torch.tensor([1.0, 1, -1, -1, -1, 0]),
         problems=[{"answer": "a"}, {"answer": "b"}, {"answer": "c"}],
         memory={"kept": 1},
+        kept=Rows(torch.zeros(6, 2), torch.arange(6), 6),
     )
     current = torch.full((3,), 0.5)
     part = batch.part(torch.tensor([2, 0]), current)
@@ -113,11 +130,11 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
     assert part.token.tolist() == [25, 20, 21]
     assert part.length.tolist() == [1, 2]
     assert part.sampled.tolist() == [35, 30, 31]
-    assert part.importance.tolist() == [45, 40, 41]
     assert part.advantage.tolist() == [0, 1, 1]
     assert part.current is current
     assert part.problems == [{"answer": "c"}, {"answer": "a"}]
     assert part.memory is batch.memory
+    assert part.kept is None
 
 
 # ---- micro-batches ----------------------------------------------------------------------------

@@ -8,19 +8,12 @@ from references import slow_varlen_attn
 from torch.autograd import grad
 
 import toy
+from infra import head as head_module
 from infra import packed_attention
-from infra import policy as policy_module
+from infra.head import Head, TokenLogprobs, give_float32_head, product, token_logprobs
 from infra.packed_attention import VARLEN
 from infra.packing import plan_mini_batches
-from infra.policy import (
-    Head,
-    Policy,
-    TokenLogprobs,
-    give_float32_head,
-    old_log_probabilities,
-    product,
-    token_logprobs,
-)
+from infra.policy import Policy, old_log_probabilities
 from methods import row_proxy
 
 
@@ -204,7 +197,7 @@ def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(
 ):
     """Values, entropies and all gradients, over four blocks, at a temperature that is not 1."""
     V, T = 50, 0.7
-    monkeypatch.setattr(policy_module, "LOGIT_BLOCK_CPU", 20 * V)
+    monkeypatch.setattr(head_module, "LOGIT_BLOCK_CPU", 20 * V)
     g = torch.Generator().manual_seed(0)
     hidden = torch.randn(70, 3, generator=g, requires_grad=True)
     weight = torch.randn(V, 3, generator=g, requires_grad=True)

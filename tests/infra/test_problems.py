@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from infra.problems import (
     cell_text,
     draw_indices,
     encode_prompts,
+    load_and_count,
     load_problems,
 )
 
@@ -56,9 +58,15 @@ def test_load_problems_drops_and_counts_the_empty_and_the_repeated(tmp_path, cap
         {"problem": "", "answer": "3"},
         {"problem": "3+3?", "answer": None},
         {"problem": "1+1?", "answer": "3"},  # of repeated problems the first counts
+        *PROBLEMS,
     ]
-    assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
-    assert "3 of 5 problems dropped" in capsys.readouterr().out
+    problems, dropped = load_and_count(write(tmp_path / "a.jsonl", table))
+    assert problems == PROBLEMS
+    assert dropped == 5
+    assert capsys.readouterr().out == (
+        f"{tmp_path / 'a.jsonl'}: 5 of 7 problems dropped: 2 empty, or without an answer or tests, "
+        "1 repeated with another answer than the first, which is kept, 2 repeated\n"
+    )
 
 
 def test_what_load_problems_drops_is_said_by_the_first_rank(tmp_path, monkeypatch, capsys):
@@ -106,12 +114,12 @@ def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch
     load_dataset = problems_module.load_dataset
 
     def hub(name, **options):
-        asked.append((name, options))
+        asked.append((name, dict(options)))
         return load_dataset("parquet", data_files=path, **options)
 
     monkeypatch.setattr(problems_module, "load_dataset", hub)
     assert load_problems(name) == PROBLEMS
-    assert asked == [(source.hub, source.options)]
+    assert asked == [(source.hub, {"revision": None, **source.options})]
 
 
 def test_sources_are_the_papers():
@@ -143,6 +151,34 @@ def play_hub(monkeypatch, table):
     """load_dataset answers with `table`, whatever it is asked for."""
     table = Dataset.from_list(table)
     monkeypatch.setattr(problems_module, "load_dataset", lambda *names, **options: table)
+
+
+@pytest.mark.parametrize(
+    "name, hub, revision",
+    [("deepmath", "zwhe99/DeepMath-103K", None), ("a/b", "a/b", None), ("a/b@v1.2", "a/b", "v1.2")],
+)
+def test_a_sets_revision_is_asked_for_and_the_loaded_one_is_printed(
+    name, hub, revision, monkeypatch, capsys
+):
+    source = SOURCES.get(name)
+    columns = (source.problem_column, source.answer_column) if source else ("problem", "answer")
+    table = Dataset.from_list([dict(zip(columns, ("1+1?", "2"), strict=True))])
+    commit = "0123456789" * 4
+    table.info.download_checksums = {f"hf://datasets/{hub}@{commit}/data/a.parquet": {}}
+    asked = []
+
+    def load(name, **options):
+        asked.append((name, options["revision"]))
+        return table
+
+    monkeypatch.setattr(problems_module, "load_dataset", load)
+    assert load_problems(name) == PROBLEMS[:1]
+    assert asked == [(hub, revision)]
+    assert f"{name}: {hub} at revision {commit}\n" in capsys.readouterr().out
+
+    table.info.download_checksums = None
+    load_problems(name)
+    assert "at revision unknown" in capsys.readouterr().out
 
 
 def test_gpqa_shuffles_its_answers_and_keeps_track_of_the_right_one(monkeypatch):
@@ -231,6 +267,18 @@ def test_encode_prompts_fills_in_the_users_template():
     assert tokenizer.batch_decode(prompts) == ["71+2=?8", "71+2*3=?8"]
     with pytest.raises(UserError, match="{problem}"):
         encode_prompts(CHAINS, tokenizer, 20, "7")
+
+
+def test_a_line_break_of_the_template_may_be_typed_as_in_a_shell():
+    seen = []
+
+    def tokenizer(text):
+        seen.append(text)
+        return SimpleNamespace(input_ids=[1])
+
+    tokenizer.chat_template = None
+    encode_prompts(CHAINS[:1], tokenizer, 20, r"Q: {problem}\nA:")
+    assert seen == ["Q: 1+2=?\nA:"]
 
 
 def test_encode_prompts_adds_the_instruction_to_a_chat():

@@ -8,55 +8,37 @@ numbers of ranks the metrics are equal to the last digit.
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from forked import finished, torchrun
 from references import two_sides
 from safetensors.torch import load_file
 from torch import distributed as dist
-from toy_runs import ROOT, SMALL, contents, read_lines, train_small
+from toy_runs import SMALL, contents, read_lines, train_small
 
-from ablations import VARIANTS, delta_coefficients
-from infra.ranks import limit_nccl, prefer_expandable_segments, start_ranks
+from ablations import VARIANTS
+from delta import delta_coefficients
+from infra.errors import UserError
+from infra.folder import read_run
+from infra.ranks import (
+    check_environment,
+    leave,
+    limit_nccl,
+    prefer_expandable_segments,
+    start_ranks,
+)
 
 NO_EVALUATION = [*SMALL, "--eval-data", ""]
-ENV = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def torchrun(ranks: int, *options: str) -> list[str]:
-    """The beginning of a command that starts so many ranks."""
-    return [*TORCHRUN, "--nproc_per_node", str(ranks), "--master_port", str(free_port()), *options]
 
 
 def training(folder, *flags: str) -> list[str]:
-    """The rest of it: train.py into `folder`."""
+    """train.py into `folder`."""
     return ["train.py", *NO_EVALUATION, "--output-dir", str(folder), *flags]
-
-
-def run(command: list[str], code: int = 0) -> subprocess.CompletedProcess:
-    """Run to the end, which must be in success if and only if the code is 0."""
-    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=300)
-    assert (done.returncode == 0) == (code == 0), done.stderr[-3000:]
-    return done
-
-
-def start(command: list[str]) -> subprocess.Popen:
-    """Run in the background."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=pipe, stderr=pipe, text=True)
 
 
 def metrics(folder) -> list[dict]:
@@ -85,6 +67,24 @@ def test_segments_of_memory_expand_unless_the_environment_says_otherwise(monkeyp
     assert os.environ.get("PYTORCH_ALLOC_CONF") == wanted
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_without_the_number_of_ranks_is_refused_at_once(rank, monkeypatch, capsys):
+    for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", rank)
+    wanted = "RANK is set in the environment, but not MASTER_ADDR, MASTER_PORT, WORLD_SIZE"
+    with pytest.raises(UserError, match=wanted) as refused:
+        check_environment()
+
+    monkeypatch.setattr(time, "sleep", None)  # without other ranks nobody is waited for
+    with pytest.raises(SystemExit):
+        leave(f"train.py: {refused.value}", 2)
+    assert wanted in capsys.readouterr().err
+
+    monkeypatch.delenv("RANK")
+    check_environment()
+
+
 # ---- the same numbers --------------------------------------------------------------------------
 
 
@@ -105,7 +105,7 @@ def by_ranks(tmp_path_factory):
     folders = []
     for ranks in (1, 2):
         folders.append(tmp_path_factory.mktemp(f"on_{ranks}"))
-        run([*torchrun(ranks), "tests/infra/worker.py", str(folders[-1]), *flags])
+        finished(torchrun(ranks, "tests/infra/worker.py", str(folders[-1]), *flags))
     return folders
 
 
@@ -141,7 +141,7 @@ def test_a_rank_keeps_what_it_computed_only(by_ranks):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_delta_coefficients_of_rows_on_two_ranks_are_those_of_one(variant, by_ranks):
     v, advantage = two_sides(seed=4)
-    expected = delta_coefficients(v, advantage, K=2, variant=variant)
+    expected = delta_coefficients(v, advantage, K=2, pieces=VARIANTS[variant])
     for folder in by_ranks:
         ours = torch.load(folder / "results.pt")["coefficients"][variant]
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
@@ -165,18 +165,16 @@ def test_every_rank_learns_of_a_broken_row(by_ranks):
 
 def test_two_nodes_of_two_ranks_do_what_one_rank_does(tmp_path):
     """HSDP, shards inside a node and copies across: two agents of torchrun on loopback."""
-    endpoint = f"127.0.0.1:{free_port()}"
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     rendezvous = [
         *("--nnodes", "2"),
-        *("--nproc_per_node", "2"),
         *("--rdzv-backend", "c10d"),
-        *("--rdzv-endpoint", endpoint),
+        *("--rdzv-endpoint", f"127.0.0.1:{store.port}"),
+        *("--rdzv-conf", "is_host=0"),
     ]
-    agents = []
-    for _ in range(2):
-        agents.append(start([*TORCHRUN, *rendezvous, *training(tmp_path / "four", "--steps", "2")]))
-    errors = [agent.communicate(timeout=250)[1] for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], errors[0][-2000:]
+    command = [*rendezvous, *training(tmp_path / "four", "--steps", "2")]
+    for agent in [torchrun(2, *command), torchrun(2, *command)]:
+        finished(agent)
 
     alone = train_small(tmp_path / "one", "--eval-data", "", steps=2)
     assert_close(metrics(tmp_path / "four"), alone)
@@ -206,7 +204,7 @@ def test_ranks_wait_a_week_on_the_cpu_and_an_hour_between_gpus():
 def six_steps(tmp_path_factory):
     """Two ranks, six steps without interruption; checkpoints of steps 4 and 6. To be read only."""
     folder = tmp_path_factory.mktemp("ranks") / "six"
-    done = run([*torchrun(2), *training(folder, "--steps", "6")])
+    done = finished(torchrun(2, *training(folder, "--steps", "6")))
     assert "done: 6 steps" in done.stdout
     names = sorted(path.name for path in folder.glob("checkpoint-*"))
     assert names == ["checkpoint-000004", "checkpoint-000006"]
@@ -217,37 +215,23 @@ def wait_for_step(step: int, folder, process, seconds=120) -> None:
     """Until the step is in the metrics of a run in the background."""
     path = folder / "metrics.jsonl"
     deadline = time.time() + seconds
-    while time.time() < deadline and process.poll() is None:
+    while time.time() < deadline and process.returncode is None:
         if path.exists() and f'"step": {step}' in path.read_text():
             return
         time.sleep(0.005)
     raise AssertionError(f"step {step} did not appear in {path}")
 
 
-def workers(folder) -> list[int]:
-    """Process ids of the ranks that write to `folder`, the launcher not among them."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline") as file:
-                words = file.read().split("\0")
-        except OSError:
-            continue  # it ended meanwhile
-        if str(folder) in words and "torch.distributed.run" not in words:
-            found.append(int(pid))
-    return sorted(found)
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds the workers in /proc")
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds the ranks in /proc")
 def test_a_killed_worker_is_restarted_and_the_run_resumes(tmp_path, six_steps):
     folder = tmp_path / "cut"
-    launch = torchrun(2, "--max-restarts", "2", "--monitor-interval", "0.1")
-    process = start([*launch, *training(folder, "--steps", "6")])
-    wait_for_step(3, folder, process)
-    os.kill(workers(folder)[-1], signal.SIGKILL)
-    out, error = process.communicate(timeout=200)
-    assert process.returncode == 0, error
-    assert "continuing" in out
+    restarts = ["--max-restarts", "2", "--monitor-interval", "0.1"]
+    agent = torchrun(2, *restarts, *training(folder, "--steps", "6"))
+    wait_for_step(3, folder, agent)
+    ranks = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
+    assert len(ranks) == 2
+    os.kill(int(ranks[-1]), signal.SIGKILL)
+    assert "continuing" in finished(agent).stdout
     assert metrics(folder) == metrics(six_steps)
 
 
@@ -255,11 +239,11 @@ def test_a_killed_worker_is_restarted_and_the_run_resumes(tmp_path, six_steps):
 def test_a_signal_saves_on_all_ranks_and_the_run_can_be_continued(number, tmp_path, six_steps):
     """Continued on one rank here; the very same command is test_train.py's."""
     folder = tmp_path / "cut"
-    process = start([*torchrun(2), *training(folder, "--steps", "6", "--save-every", "100")])
-    wait_for_step(2, folder, process)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=100)
-    assert error.count(f"stopped by {number.name} after step") == 1
+    agent = torchrun(2, *training(folder, "--steps", "6", "--save-every", "100"))
+    wait_for_step(2, folder, agent)
+    agent.send_signal(number)
+    agent.wait()
+    assert agent.stderr.count(f"stopped by {number.name} after step") == 1
     assert len(list(folder.glob("checkpoint-*[0-9]"))) == 1
 
     assert_close(train_small(folder, "--eval-data", "", steps=6), metrics(six_steps))
@@ -268,7 +252,7 @@ def test_a_signal_saves_on_all_ranks_and_the_run_can_be_continued(number, tmp_pa
 def test_two_ranks_replace_the_model_of_their_own_run(tmp_path, six_steps):
     folder = shutil.copytree(six_steps, tmp_path / "copy")
     before = contents(folder / "model")
-    run([*torchrun(2), *training(folder, "--steps", "7")])
+    finished(torchrun(2, *training(folder, "--steps", "7")))
     assert contents(folder / "model") != before
 
 
@@ -278,15 +262,16 @@ def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
     torchrun's report has no room for who did not fail, and ends with the message.
     """
     folder = shutil.copytree(six_steps, tmp_path / "copy")
-    (folder / "model" / "exported-by.json").unlink()
+    (mark,) = (folder / "model").glob("model-of-*.json")
+    mark.unlink()
     before = contents(folder)
-    done = run([*torchrun(2), *training(folder, "--steps", "7")], code=1)
+    done = finished(torchrun(2, *training(folder, "--steps", "7")), code=1)
     said = "holds a model that this run did not write"
     lines = [line for line in done.stderr.splitlines() if said in line]
     assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
     assert done.stderr.splitlines()[-2] == lines[1]
     assert done.stderr.count("exitcode  :") == 1
-    assert done.stderr.count("Traceback") == 1  # torchrun's own
+    assert 'train.py", line' not in done.stderr  # no traceback of a rank
     assert contents(folder) == before
 
 
@@ -305,7 +290,7 @@ time.sleep(600)
 def test_a_rank_alone_in_its_trouble_speaks_for_itself(tmp_path):
     script = tmp_path / "speaks.py"
     script.write_text(SPEAKS)
-    done = run([*torchrun(2), str(script)], code=1)
+    done = finished(torchrun(2, str(script)), code=1)
     assert done.stderr.count("only rank 1 knows") == 2  # it, and torchrun's report
 
 
@@ -313,17 +298,18 @@ def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
     tmp_path, six_steps, capsys
 ):
     folder = shutil.copytree(six_steps, tmp_path / "copy")
-    (folder / "checkpoint-000008.tmp").mkdir()  # cut off while it was written
+    cut_off = folder / f"writing-{read_run(folder)['id']}"
+    cut_off.mkdir()
     shards = (folder / "checkpoint-000006").glob("*.distcp")
     shard = max(shards, key=lambda path: path.stat().st_size)
     shard.write_bytes(shard.read_bytes()[:1000])  # renamed, then damaged
 
     alone = train_small(folder, "--eval-data", "", steps=6)
     said = capsys.readouterr().out
-    assert "checkpoint-000008.tmp: it was cut off" in said
+    assert f"{cut_off}: it was cut off" in said
     assert "checkpoint-000006: it is damaged" in said
     assert "after step 4" in said
-    assert not (folder / "checkpoint-000008.tmp").exists()
+    assert not cut_off.exists()
     assert_close(alone, metrics(six_steps))
 
 
@@ -333,8 +319,8 @@ def test_a_full_disk_leaves_the_checkpoints_before_it(tmp_path, six_steps):
     checkpoints = [folder / "checkpoint-000004", folder / "checkpoint-000006"]
     before = [contents(path) for path in checkpoints]
 
-    command = [*torchrun(2), *training(folder, "--steps", "8")]
-    done = run(["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command], code=1)
+    command = training(folder, "--steps", "8")
+    done = finished(torchrun(2, *command, file_limit=100_000), code=1)
     assert "could not be written" in done.stderr, done.stderr[-3000:]
     assert "make room" in done.stderr
     assert [contents(path) for path in checkpoints] == before

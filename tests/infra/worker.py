@@ -20,7 +20,8 @@ from references import two_sides
 from torch import distributed as dist
 
 import train
-from ablations import VARIANTS, delta_coefficients
+from ablations import VARIANTS
+from delta import delta_coefficients
 from infra.ranks import start_ranks
 from infra.rows import Rows, all_finite
 from methods import METHODS
@@ -63,7 +64,7 @@ def coefficients_of_spread_rows() -> dict[str, torch.Tensor]:
     """DelTA's coefficients of rows spread over the ranks, for K = 2 and every variant."""
     v, advantage = two_sides(seed=4)
     return {
-        variant: delta_coefficients(spread(v), advantage, K=2, variant=variant)
+        variant: delta_coefficients(spread(v), advantage, K=2, pieces=VARIANTS[variant])
         for variant in VARIANTS
     }
 

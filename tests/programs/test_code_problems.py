@@ -13,8 +13,8 @@ from toy_runs import read_lines, refusal, train_small
 import evaluate
 import toy
 import train
+from infra import grading, ranks
 from infra import problems as problems_module
-from infra import ranks
 from infra.code_sandbox import rewards
 from infra.errors import UserError
 from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
@@ -155,7 +155,7 @@ def hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ROWS)
 def test_known_sets_become_prompts_and_tests(name, hub, capsys):
     problems = load_problems(name)
-    assert hub == [(SOURCES[name].hub, SOURCES[name].options)]
+    assert hub == [(SOURCES[name].hub, {"revision": None, **SOURCES[name].options})]
     assert [len(each["tests"]) for each in problems] == TESTS[name]
     for each, program in zip(problems, RIGHT[name], strict=True):
         assert each["problem"] and "answer" not in each
@@ -449,7 +449,7 @@ def programs_for_the_toy(tmp_path):
 
 def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys, monkeypatch):
     """Responses are replaced before they are graded: every other one is right."""
-    grades = evaluate.grades
+    grades = grading.grades
 
     def half_right(responses, problems):
         texts = [f"```\nprint({7 + i % 2})\n```" for i in range(len(responses))]

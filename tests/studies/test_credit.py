@@ -12,19 +12,15 @@ import torch
 
 import ablations
 import toy
-from evaluate import grade
+from grading import grade
 from infra.errors import UserError
 from methods import row_proxy
 from studies import credit_study, credit_tables, truth
 from studies.credit import (
     NEARLY,
-    ORACLE,
-    ROWS,
     batch,
-    configured,
+    gradient_estimate,
     packed_tokens,
-    permuted,
-    policy_gradient,
     singled_out,
     weighed,
     weights_of,
@@ -41,10 +37,16 @@ from studies.credit_study import (
 )
 from studies.credit_tables import Column, Study, cell_texts, draw_split, print_tables
 from studies.gradients import direction
+from studies.rows import IN_RANGE, ORACLE, STATIC, configured, permuted
 from studies.statistics import mean_interval
-from studies.tables import write_csv
+from studies.tables import appending
 
 FEW = ("dapo", "random", ORACLE, "lm_head, K = 1", "topk, all three")
+
+
+def write_csv(path, columns, lines):
+    with appending(path, columns) as write:
+        write(lines)
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +98,6 @@ def test_batch_is_graded_problem_by_problem(graded):
     assert tokens.kept is None
 
 
-def test_batch_with_all_rewards_flipped_has_the_opposite_advantages(base, graded):
-    flipped = batch(*base, toy.problems(6, seed=5), 8, seed=3, flip=1.0)
-    assert flipped.rollouts.texts == graded.rollouts.texts
-    assert torch.equal(flipped.rewards, graded.rewards)
-    assert torch.allclose(flipped.advantages, -graded.advantages, atol=1e-6)
-
-
 def test_batch_keeps_what_it_is_told_to(base, graded):
     kept = batch(*base, toy.problems(6, seed=5), 8, seed=3, keep=row_proxy).tokens.kept
     N = len(graded.tokens.logprob)
@@ -113,7 +108,7 @@ def test_batch_keeps_what_it_is_told_to(base, graded):
 # ---- weights -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", STATIC)
 def test_weights_of_every_row_have_mean_one(name, base, graded):
     weights = weights_of(name, base[0], graded)
     assert weights.shape == graded.tokens.logprob.shape
@@ -123,23 +118,23 @@ def test_weights_of_every_row_have_mean_one(name, base, graded):
 
 
 def test_rows_are_different_methods(base, graded):
-    assert len(set(ROWS.values())) == len(ROWS)
+    assert len(set(STATIC.values())) == len(STATIC)
     if not has_sides(graded):
         return
-    found = [weights_of(name, base[0], graded) for name in ROWS if name.startswith("topk")]
+    found = [weights_of(name, base[0], graded) for name in STATIC if name.startswith("topk")]
     for i, one in enumerate(found):
         for other in found[:i]:
             assert not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if ROWS[name].flags.startswith("--proxy")])
+@pytest.mark.parametrize(
+    "name", [name for name in STATIC if STATIC[name].flags.startswith("--proxy")]
+)
 def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
     """Looking at the scores changes nothing: the same as the method that the flags configure."""
-    method, cfg = configured(name, graded.group)
+    method, cfg = configured(STATIC[name], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
-    if ROWS[name].permuted:
-        advantages = permuted(graded.advantages, 8, seed=2)
-        tokens = replace(tokens, advantage=advantages.repeat_interleave(tokens.length))
+    tokens.generator = torch.Generator().manual_seed(2)
     expected = method.weights(tokens, cfg)
     scored = {}
     for _ in range(2):  # the second time from `scored`
@@ -148,7 +143,7 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
     assert list(scored) == [cfg.proxy]
 
 
-@pytest.mark.parametrize(("name", "ratio"), [(ORACLE, 11), ("oracle in range", 1.5)])
+@pytest.mark.parametrize(("name", "ratio"), [(ORACLE, 11), (IN_RANGE, 1.5)])
 def test_weights_of_the_oracles_stand_as_told(name, ratio, base, graded):
     weights = weights_of(name, base[0], graded)
     decisive, other = weights[graded.decisive], weights[~graded.decisive]
@@ -189,7 +184,7 @@ def test_saturated_counts_scores_that_are_next_to_0_or_1(base, graded):
     if not has_sides(graded):
         return
     found = weighed("topk, K = 1", base[0], graded)
-    method, cfg = configured("topk, K = 1")
+    method, cfg = configured(STATIC["topk, K = 1"], [])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
     cfg = replace(cfg, delta_variant="no_norm")
     no_norm = ablations.configured(method, cfg).weights(tokens, cfg)
@@ -217,8 +212,8 @@ def test_singled_out_by_hand(graded):
     assert found["mean_neg"] == pytest.approx(float(weights[half:].mean()))
 
 
-def test_policy_gradient_of_one_group_is_its_centred_rewards(base):
-    (estimate,) = policy_gradient(*base, prompts=1, group=8, halves=1)
+def test_gradient_estimate_of_one_group_is_its_centred_rewards(base):
+    estimate = gradient_estimate(*base, toy.problems(1, seed=1000), 8, seed=500)
     again = batch(*base, toy.problems(1, seed=1000), 8, seed=500)
     centred = again.rewards - again.rewards.mean()
     by_token = centred.repeat_interleave(again.tokens.length)
@@ -286,7 +281,7 @@ def test_against_truth_by_hand():
 @pytest.fixture
 def small_truth(monkeypatch):
     monkeypatch.setattr(truth, "PROMPTS", 4)
-    monkeypatch.setattr(credit_study, "ROWS", {name: ROWS[name] for name in FEW})
+    monkeypatch.setattr(credit_study, "STATIC", {name: STATIC[name] for name in FEW})
 
 
 def test_truth_lines_of_known_responses(small_truth, tmp_path):
@@ -295,10 +290,10 @@ def test_truth_lines_of_known_responses(small_truth, tmp_path):
     words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
     known = []
     for i, word in enumerate(words):
-        known.append({"base": 0, "response": 0, "position": i, "token": word, "decisive": 0})
+        known.append(dict.fromkeys(truth.COLUMNS, 0) | {"position": i, "token": word})
         known[-1] |= {"advantage": (i % 7) / 10, "standard_error": 0.15, "reward": 1.0}
     path = tmp_path / "truth.csv"
-    write_csv(path, known)
+    write_csv(path, truth.COLUMNS, known)
     lines = truth_lines(0, path)
     assert [line["row"] for line in lines] == list(FEW)
     assert {line["batch"] for line in lines} == {"truth"}
@@ -313,7 +308,7 @@ def test_truth_lines_without_the_file_or_of_other_responses(small_truth, tmp_pat
     assert truth_lines(0, path) == []
     said = capsys.readouterr().out
     assert "bench.py truth" in said and said.count("\n") == 1
-    write_csv(path, [{"base": 0, "token": "7", "advantage": 0.1, "standard_error": 0.1}])
+    write_csv(path, truth.COLUMNS, [dict.fromkeys(truth.COLUMNS, 0) | {"token": "7"}])
     assert truth_lines(0, path) == []
     assert "other responses" in capsys.readouterr().out
 
@@ -324,7 +319,7 @@ TINY = Sizes(bases=(0,), batches=2, prompts=6, group=8, gradient_prompts=2, grad
 
 
 def test_study_fills_the_csv_and_goes_on_from_it(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(credit_study, "ROWS", {name: ROWS[name] for name in FEW})
+    monkeypatch.setattr(credit_study, "STATIC", {name: STATIC[name] for name in FEW})
     # Threads stand for processes: these would not see the few rows everywhere.
     monkeypatch.setattr(credit_study, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(1))
     args = SimpleNamespace(csv=str(tmp_path / "credit.csv"))
@@ -356,17 +351,18 @@ def test_study_fills_the_csv_and_goes_on_from_it(monkeypatch, tmp_path, capsys):
 def test_study_refuses_a_csv_of_other_columns_or_rows(tmp_path):
     path = tmp_path / "credit.csv"
     assert lines_before(path) == []
-    write_csv(path, [{"row": "dapo", "filler": 1}])
+    write_csv(path, ["row", "filler"], [{"row": "dapo", "filler": 1}])
     with pytest.raises(UserError, match="other columns"):
         lines_before(path)
-    write_csv(path, [line_of(0, "grpo", 1)])
+    path.unlink()
+    write_csv(path, COLUMNS, [line_of(0, "grpo", 1)])
     with pytest.raises(UserError, match="'grpo'"):
         lines_before(path)
 
 
 def test_lines_come_back_from_the_csv_as_they_were(tmp_path):
     line = line_of(3, "dapo", 7, tokens=120, cosine=0.123456789)
-    write_csv(tmp_path / "credit.csv", [line])
+    write_csv(tmp_path / "credit.csv", COLUMNS, [line])
     (again,) = lines_before(tmp_path / "credit.csv")
     assert (again["base"], again["batch"], again["cosine"]) == (3, "7", 0.12346)
     np.testing.assert_equal(again, line)
@@ -431,7 +427,7 @@ def test_tables_are_printed(capsys):
 def test_contrasts_are_of_rows_and_paired_by_base(capsys):
     lines = []
     for base in range(3):
-        for row in ROWS:
+        for row in STATIC:
             cosine = 0.1 * base + (0.02 if row.endswith("fresh") else 0.0)
             numbers = {"cosine": cosine + 0.001 * (row == "topk, fresh") * base}
             lines += [line_of(base, row, kind, **numbers) for kind in ("0", "sum", "whole")]

@@ -8,37 +8,32 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from matplotlib.figure import Figure
 
+import ablations
 import toy
 import train
 from infra.errors import UserError
 from infra.packing import TokenBatch
 from methods import METHODS
-from studies import (
-    confirm_study,
-    curve_study,
-    method_study,
-    noise_study,
-    seed_study,
-    study_jobs,
-    study_runs,
-)
+from studies import curves, runs, training
 from studies.comparisons import draw_differences, print_differences
-from studies.method_study import CANDIDATES, CONTRASTS, GRID, Choice, chosen
-from studies.study_jobs import COLUMNS, Finished, Job, finished_runs
-from studies.study_runs import (
-    IN_RANGE,
-    MAIN,
-    ORACLE,
-    ROWS,
-    SECONDARY,
+from studies.rows import IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY, STATIC, configured
+from studies.runs import (
+    COLUMNS,
+    PILOT_SEEDS,
     SETTINGS,
     STUDY,
+    Finished,
     FlippedRewards,
+    Job,
     Setting,
+    finished_runs,
+    places,
     run_row,
 )
+from studies.training import CANDIDATES, CONTRASTS, GRID, Choice, chosen
 
 TINY = "--prompts 8 --group-size 4 --mini-batch 4 --steps 1"
 SMALL = Setting(k=5, noise=0.2, tokens=64, size=TINY)  # its base model is committed
@@ -53,8 +48,8 @@ def test_rows_have_flags_that_train_py_takes(name):
 
 
 def test_rows_differ():
-    flags = [row.flags for row in ROWS.values() if not row.weights]
-    assert len(set(flags)) == len(flags) == len(ROWS) - 2
+    for rows in (MAIN | SECONDARY, STATIC):
+        assert len({(row.flags, row.permuted, row.oracle) for row in rows.values()}) == len(rows)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -87,7 +82,8 @@ def test_oracles_mark_the_tokens_that_decided(name, ratio):
         length=torch.tensor([len(x) for x in ids]),
         problems=[problem, problem],
     )
-    weights = ROWS[name].weights(tokens, None)
+    method, cfg = configured(ROWS[name], [])
+    weights = method.weights(tokens, cfg)
     assert float(weights.mean()) == pytest.approx(1)
     words = [toy.VOCABULARY[i] for i in tokens.token.tolist()]
     heavy = [i for i in range(N) if weights[i] > 1]
@@ -102,16 +98,55 @@ def same_threads():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def small(monkeypatch, same_threads):
+    """A function that puts a setting among SETTINGS, and answers with a job in it."""
+
+    def job(row, **changes):
+        monkeypatch.setitem(SETTINGS, "small", replace(SMALL, **changes))
+        return Job("small", row, 5e-5, 0)
+
+    return job
+
+
 @pytest.mark.parametrize("name", [ORACLE, "random"])
-def test_run_row_is_a_run_of_train_py(name, capsys, same_threads):
-    (step,) = run_row(name, 5e-5, seed=0, setting=SMALL)
+def test_run_row_is_a_run_of_train_py(name, capsys, small):
+    before = ablations.configured
+    (step,) = run_row(small(name))
     assert step["step"] == 1 and step["lambda_std"] > 0
     assert 0 < step["reward"] < 1
-    assert ORACLE not in METHODS  # the oracle is known during the run only
+    assert ablations.configured is before  # the oracle is known during the run only
     assert capsys.readouterr().out == ""
 
 
-def test_flipped_rewards_reach_training_and_not_the_study(same_threads, monkeypatch):
+def test_permuted_rows_see_rewards_of_other_responses_of_the_group(monkeypatch):
+    row = replace(MAIN["delta"], permuted=True)
+    tokens = TokenBatch(
+        logprob=torch.zeros(12),
+        entropy=torch.zeros(12),
+        token=torch.zeros(12),
+        length=torch.tensor([1, 2, 1, 3, 2, 1, 1, 1]),
+        generator=torch.Generator().manual_seed(5),
+    )
+    advantages = torch.tensor([1.0, 2.0, 3.0, 4.0, -1.0, -2.0, -3.0, -4.0])
+    tokens.advantage = advantages.repeat_interleave(tokens.length)
+    seen = []
+
+    def weights(tokens, cfg):
+        seen.append(tokens.advantage)
+
+    monkeypatch.setitem(METHODS, "delta", replace(METHODS["delta"], weights=weights))
+    method, cfg = configured(row, ["--group-size", "4"])
+    method.weights(tokens, cfg)
+    (found,) = seen
+    of_response = found[tokens.length.cumsum(0) - 1]
+    assert torch.equal(found, of_response.repeat_interleave(tokens.length))
+    assert not torch.equal(of_response, advantages)
+    assert torch.equal(of_response[:4].sort().values, advantages[:4])
+    assert of_response[4:].sort().values.tolist() == [-4, -3, -2, -1]
+
+
+def test_flipped_rewards_reach_training_and_not_the_study(small, monkeypatch):
     seen = []
     advantages = train.group_advantages
 
@@ -120,8 +155,8 @@ def test_flipped_rewards_reach_training_and_not_the_study(same_threads, monkeypa
         return advantages(rewards, group_size)
 
     monkeypatch.setattr(train, "group_advantages", group_advantages)
-    (plain,) = run_row("dapo", 5e-5, 0, SMALL)
-    (flipped,) = run_row("dapo", 5e-5, 0, replace(SMALL, flip=1.0))
+    (plain,) = run_row(small("dapo"))
+    (flipped,) = run_row(small("dapo", flip=1.0))
     assert flipped["reward"] == plain["reward"] == pytest.approx(seen[0])
     assert seen[1] == pytest.approx(1 - seen[0])
 
@@ -137,7 +172,7 @@ def test_flips_are_the_same_in_every_row():
     assert set(one.deserved) == {1.0} and set(other.deserved) == {0.0}
 
 
-def test_another_base_model_is_the_one_that_trains(same_threads, monkeypatch):
+def test_another_base_model_is_the_one_that_trains(small, monkeypatch):
     built = []
     committed = toy.base_folder
 
@@ -146,7 +181,7 @@ def test_another_base_model_is_the_one_that_trains(same_threads, monkeypatch):
         return committed(k, noise, filler, 0)
 
     monkeypatch.setattr(toy, "base_folder", base_folder)
-    run_row("dapo", 5e-5, 0, replace(SMALL, build=7))
+    run_row(small("dapo", build=7))
     assert built == [(5, 0.2, 1, 7)]
 
 
@@ -188,9 +223,9 @@ class InThisProcess:
 @pytest.fixture
 def no_runs(monkeypatch, same_threads):
     """Runs are made up, in this process, and no base model is built."""
-    monkeypatch.setattr(study_jobs, "ProcessPoolExecutor", InThisProcess)
-    monkeypatch.setattr(study_jobs, "study_run", made_up_run)
-    monkeypatch.setattr(study_runs.Setting, "base", Setting)
+    monkeypatch.setattr(runs, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(runs, "study_run", made_up_run)
+    monkeypatch.setattr(Setting, "base", Setting)
 
 
 def read(path):
@@ -200,8 +235,8 @@ def read(path):
 
 def test_a_run_keeps_its_mean_and_its_ends(monkeypatch):
     steps = [{"reward": 0.0}] * 5 + [{"reward": 1.0}] * 10 + [{"reward": 0.5}] * 5
-    monkeypatch.setattr(study_jobs, "run_row", lambda name, rate, seed, setting: steps)
-    run = study_jobs.study_run(Job(STUDY, "dapo", 5e-5, 3))
+    monkeypatch.setattr(runs, "run_row", lambda job: steps)
+    run = runs.study_run(Job(STUDY, "dapo", 5e-5, 3))
     assert run[:3] == (0.625, 0.0, 0.5) and run.seconds >= 0
 
 
@@ -211,16 +246,16 @@ def test_lines_are_there_as_soon_as_their_runs_end(tmp_path, no_runs, monkeypatc
             raise RuntimeError("the machine stopped")
         return made_up_run(job)
 
-    monkeypatch.setattr(study_jobs, "study_run", breaks_at_seed_7)
+    monkeypatch.setattr(runs, "study_run", breaks_at_seed_7)
     path = tmp_path / "new" / "methods.csv"
     jobs = [Job(STUDY, "delta, fresh", 1e-4, seed) for seed in (5, 6, 7, 8)]
     with pytest.raises(RuntimeError):
-        study_jobs.complete(jobs, {}, path, "runs")
+        runs.complete(jobs, {}, path, "runs")
     done = finished_runs(path)
     assert list(done) == jobs[:2] and done[jobs[0]] == made_up_run(jobs[0])
 
-    monkeypatch.setattr(study_jobs, "study_run", made_up_run)
-    study_jobs.complete(jobs, done, path, "runs")
+    monkeypatch.setattr(runs, "study_run", made_up_run)
+    runs.complete(jobs, done, path, "runs")
     assert list(finished_runs(path)) == jobs
     assert path.read_text().count("setting,row") == 1
 
@@ -232,7 +267,7 @@ def test_a_csv_of_something_else_is_refused(tmp_path, no_runs, monkeypatch):
         finished_runs(path)
 
     path.unlink()
-    study_jobs.complete([Job(STUDY, "dapo", 1e-4, 5)], {}, path, "runs")
+    runs.complete([Job(STUDY, "dapo", 1e-4, 5)], {}, path, "runs")
     monkeypatch.setitem(SETTINGS, STUDY, replace(SETTINGS[STUDY], flip=0.5))
     with pytest.raises(UserError, match="line 2: dapo in k12 was run with other flags"):
         finished_runs(path)
@@ -252,7 +287,7 @@ def rates_of(lines, row):
 def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkeypatch, capsys):
     path = tmp_path / "methods.csv"
     args = SimpleNamespace(csv=str(path), seeds=8)
-    measured = method_study.methods(args)
+    measured = training.methods(args)
     first = capsys.readouterr().out
     written = path.read_bytes()
     assert (tmp_path / "methods_main.png").stat().st_size > 10_000
@@ -285,8 +320,8 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     assert fresh["difference"] == pytest.approx(0.21 + 0.002 * 8.5)
     assert chosen(path) == ("topk, fresh", {name: BEST_RATE.get(name, MIDDLE) for name in MAIN}, 8)
 
-    monkeypatch.setattr(study_jobs, "study_run", never)
-    method_study.methods(args)
+    monkeypatch.setattr(runs, "study_run", never)
+    training.methods(args)
     assert capsys.readouterr().out == first
     assert path.read_bytes() == written
 
@@ -335,114 +370,126 @@ def test_points_stand_at_their_names(tmp_path, monkeypatch):
 
 def test_the_other_studies_need_the_first(tmp_path, no_runs, monkeypatch):
     study = tmp_path / "methods.csv"
-    monkeypatch.setattr(confirm_study, "STUDY_CSV", study)
+    monkeypatch.setattr(training, "STUDY_CSV", study)
     args = SimpleNamespace(csv=str(tmp_path / "confirm.csv"), seeds=2)
     with pytest.raises(UserError, match="no pilot of dapo: first run `python bench.py methods`"):
-        confirm_study.confirm(args)
+        training.confirm(args)
 
     jobs = [Job(STUDY, name, 1e-4, seed) for name in MAIN for seed in (0, 1, 5)]
-    study_jobs.complete(jobs, {}, study, "runs")
+    runs.complete(jobs, {}, study, "runs")
     with pytest.raises(UserError, match="lacks counted seeds"):
-        confirm_study.confirm(args)
+        training.confirm(args)
 
 
-@pytest.mark.parametrize("study", [confirm_study, noise_study])
+@pytest.mark.parametrize("study", ["confirm", "noise"])
 def test_other_studies_take_the_best_row_at_its_rate(study, tmp_path, no_runs, monkeypatch, capsys):
     first_csv = tmp_path / "methods.csv"
     rates = {name: BEST_RATE.get(name, MIDDLE) for name in MAIN}
     jobs = [Job(STUDY, name, rates[name], seed) for name in MAIN for seed in (0, 1, 5, 6)]
-    study_jobs.complete(jobs, {}, first_csv, "runs")
+    runs.complete(jobs, {}, first_csv, "runs")
 
-    monkeypatch.setattr(study, "STUDY_CSV", first_csv)
+    monkeypatch.setattr(training, "STUDY_CSV", first_csv)
     path = tmp_path / "other.csv"
-    run = {confirm_study: confirm_study.confirm, noise_study: noise_study.noise}[study]
-    run(SimpleNamespace(csv=str(path), seeds=3))
+    getattr(training, study)(SimpleNamespace(csv=str(path), seeds=3))
     printed = capsys.readouterr().out
 
     lines = read(path)
-    assert {x["setting"] for x in lines} == set(study.PLACES) <= set(SETTINGS)
-    seeds = {int(x["seed"]) for x in lines}
-    assert len(seeds) == 3 and min(seeds) > method_study.FIRST_SEED + 15
+    assert {x["setting"] for x in lines} == set(places(study)) <= set(SETTINGS)
+    for place, first in places(study).items():
+        seeds = {int(x["seed"]) for x in lines if x["setting"] == place}
+        assert seeds == {first, first + 1, first + 2}
     rows = {"dapo", "delta", "topk, fresh", IN_RANGE}
-    if study is noise_study:
+    if study == "noise":
         rows.add(ORACLE)
         assert path.with_suffix(".png").stat().st_size > 10_000
         assert "flipped 10 %: DAPO 0.50" in printed
     else:
         assert f"to be confirmed: topk, fresh, at {MIDDLE:g}, the best on 2 seeds" in printed
-        assert printed.count("| topk, fresh minus delta |") == len(study.PLACES)
+        assert printed.count("| topk, fresh minus delta |") == len(places(study))
     assert {x["row"] for x in lines} == rows
-    assert len(lines) == len(rows) * 3 * len(study.PLACES)
+    assert len(lines) == len(rows) * 3 * len(places(study))
 
 
 def test_studies_share_no_seed():
-    seeds = [
-        *method_study.PILOT_SEEDS,
-        *range(method_study.FIRST_SEED, method_study.FIRST_SEED + 16),
-        *range(confirm_study.FIRST_SEED, confirm_study.FIRST_SEED + 16),
-        *range(noise_study.FIRST_SEED, noise_study.FIRST_SEED + 16),
-        *curve_study.SEEDS,
-    ]
+    firsts = {name: set() for name in ("methods", "confirm", "noise", "curves")}
+    for name, found in firsts.items():
+        found |= set(places(name).values())
+    seeds = list(PILOT_SEEDS)
+    for found in firsts.values():
+        for first in found:
+            seeds += range(first, first + 16)
     assert len(set(seeds)) == len(seeds)
 
 
-# ---- curves --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("study", ["methods", "confirm", "noise"])
+def test_committed_runs_are_read(study):
+    done = finished_runs(ROOT / "results" / f"{study}.csv")
+    places_of_runs = {job.setting for job in done}
+    assert places_of_runs == set(places(study))
+    for place, first in places(study).items():
+        counted = {job.seed for job in done if job.setting == place} - set(PILOT_SEEDS)
+        assert min(counted) == first
 
 
-def made_up_curve(name, rate, seed):
-    numbers = {"response_length": 80.0, "entropy": 0.3, "lambda_std": 0.0, "seconds": 1.0}
-    return [{"step": step, "reward": step / 3 + seed, **numbers} for step in (1, 2)]
+# ---- every step ----------------------------------------------------------------------------------
 
 
-def test_curve_study_writes_every_step(tmp_path, monkeypatch, capsys):
+def made_up_steps(job):
+    numbers = {"response_length": 80.0, "entropy": 0.123456, "lambda_std": 0.0, "seconds": 1.0}
+    steps = [{"step": step, "reward": step / 3 + job.seed, **numbers} for step in (1, 2)]
+    if job.setting == "make train":
+        steps[-1]["eval_accuracy"] = 0.5 + 0.1 * job.seed
+        return [{"step": 0, "eval_accuracy": 0.4}, *steps]
+    return steps
+
+
+def test_curves_are_kept_step_by_step(tmp_path, no_runs, monkeypatch, capsys):
     rates = dict.fromkeys(MAIN, MIDDLE)
-    monkeypatch.setattr(curve_study, "chosen", lambda path: Choice("topk, fresh", rates, 16))
-    monkeypatch.setattr(curve_study, "ProcessPoolExecutor", InThisProcess)
-    monkeypatch.setattr(curve_study, "run_row", made_up_curve)
-    monkeypatch.setattr(curve_study, "SEEDS", range(2))
+    monkeypatch.setattr(curves, "chosen", lambda path: Choice("topk, fresh", rates, 16))
+    monkeypatch.setattr(curves, "run_row", made_up_steps)
     path = tmp_path / "curves.csv"
-    lines = curve_study.curves(SimpleNamespace(csv=str(path)))
-    assert len(lines) == 2 * 5 * 2
-    assert {line["row"] for line in lines} == {"dapo", "delta", "topk, fresh", IN_RANGE, ORACLE}
+    args = SimpleNamespace(csv=str(path), seeds=2)
+    curves.curves(args)
+    said = capsys.readouterr().out
+    assert said.startswith("dapo: 62.000 ± ")
+    assert {line["row"] for line in read(path)} == {
+        "dapo",
+        "delta",
+        "topk, fresh",
+        IN_RANGE,
+        ORACLE,
+    }
     text = path.read_text().splitlines()
+    assert len(text) == 1 + 2 * 5 * 2
     assert text[0] == "row,lr,seed,step,reward,response_length,entropy,lambda_std"
-    assert text[1] == f"dapo,{MIDDLE},0,1,0.3333,80.0,0.3,0.0"
-    assert "dapo: 1.000 ± " in capsys.readouterr().out
+    assert text[1] == f"dapo,{MIDDLE},61,1,61.3333,80.0,0.1235,0.0"
+
+    monkeypatch.setattr(curves, "run_row", never)
+    curves.curves(args)
+    assert capsys.readouterr().out == said
+    path.write_text("row,seed,step\n")
+    with pytest.raises(UserError, match="other columns"):
+        curves.curves(args)
 
 
-# ---- seeds ---------------------------------------------------------------------------------------
-
-
-def made_up_training(parent, job):
-    method, seed = job
-    end = {"step": 2, "reward": 0.75, "eval_accuracy": 0.5 + 0.1 * seed, "entropy": 0.25}
-    return [
-        {"step": 0, "eval_accuracy": 0.4},
-        {"step": 1, "reward": 0.25, "entropy": 0.123456},
-        end,
-    ]
-
-
-def test_seed_study_reads_finished_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(seed_study, "run_in_process", made_up_training)
+def test_seeds_go_on_from_finished_runs(tmp_path, no_runs, monkeypatch, capsys):
+    monkeypatch.setattr(curves, "run_row", made_up_steps)
     path = tmp_path / "seeds.csv"
-    args = SimpleNamespace(csv=str(path), output_dir=str(tmp_path), seeds=2)
-    seed_study.seeds(args)
-    first = capsys.readouterr().out
-    written = path.read_text()
-    assert written.splitlines()[0] == (
-        "method,seed,step,reward,entropy,response_length,lambda_std,eval_accuracy"
-    )
-    assert written.splitlines()[2] == "grpo,0,1,0.25,0.1235,,,"
-    assert "| delta | 0.550 ± 0.635 | 0.500 ± 0.000 | 2 |" in first
-    assert "held-out accuracy before: 0.400 ± 0.000 (one base model, 2 sampling seeds)" in first
+    curves.seeds(SimpleNamespace(csv=str(path), seeds=2))
+    said = capsys.readouterr().out
+    lines = path.read_text().splitlines()
+    assert lines[:3] == [
+        "method,seed,step,reward,entropy,response_length,lambda_std,eval_accuracy",
+        "grpo,0,0,,,,,0.4",
+        "grpo,0,1,0.3333,0.1235,80.0,0.0,",
+    ]
+    assert "| delta | 0.550 ± 0.635 | 1.000 ± 6.353 | 2 |" in said
+    assert "held-out accuracy before: 0.400 ± 0.000 (one base model, 2 sampling seeds)" in said
 
-    monkeypatch.setattr(seed_study, "run_in_process", lambda parent, job: never(job))
-    seed_study.seeds(args)
-    assert capsys.readouterr().out == first
-    assert path.read_text() == written
-
-
-def test_seed_study_says_what_failed(tmp_path):
-    with pytest.raises(RuntimeError, match="--method: invalid choice|invalid choice: 'nonsense'"):
-        seed_study.run_in_process(tmp_path, ("nonsense", 0))
+    path.write_text("\n".join(lines[:-3]) + "\n")  # the last run is missing
+    ran = []
+    monkeypatch.setattr(curves, "run_row", lambda job: ran.append(job) or made_up_steps(job))
+    curves.seeds(SimpleNamespace(csv=str(path), seeds=2))
+    assert ran == [Job("make train", "delta", curves.README_RATE, 1)]
+    assert path.read_text().splitlines() == lines
+    assert capsys.readouterr().out == said

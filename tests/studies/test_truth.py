@@ -6,7 +6,7 @@ import torch
 
 import toy
 from studies import truth
-from studies.tables import write_csv
+from studies.tables import appending
 from studies.truth import advantages_of, branched, read_truth, rewards_of_branches
 
 
@@ -73,5 +73,6 @@ def test_lines_of_a_response(tmp_path, monkeypatch):
         assert abs(line["advantage"]) <= 1
         if line["one_minus_p"] < truth.SURE / 2:
             assert line["advantage"] == 0
-    write_csv(tmp_path / "truth.csv", lines)
+    with appending(tmp_path / "truth.csv", truth.COLUMNS) as write:
+        write(lines)
     assert read_truth(tmp_path / "truth.csv") == lines

@@ -371,11 +371,6 @@ def test_flags_of_the_other_toy_are_refused(name, value, capsys):
     assert f"{name} does nothing" in error
 
 
-def test_dry_run_plans_the_code_base(capsys):
-    train.main(["--model", "toy-code", "--dry-run"])
-    assert capsys.readouterr().out.startswith("toy-code: ")
-
-
 # ---- the committed base model ------------------------------------------------------------------
 
 

@@ -1,15 +1,43 @@
 r"""Inequalities as intervals: x<5 is (-\infty,5), -2x>4 is (-\infty,-2), x>1 and x<5 is (1,5)."""
 
-from collections.abc import Callable
-
-from answers.labels import difference, is_label, is_name
+from answers.equations import difference, is_label, is_name
+from answers.names import substituted
 from answers.structure import Structure
-from answers.tokens import substituted
 from answers.values import Evaluator
 
 INTERVALS = ("()", "[]", "(]", "[)")
 COORDINATES = ("x", "y", "z", "t", r"\theta")  # -a < x < a is an interval, a < b < c is a chain
 NONE = ("", None)
+
+
+def same_inequality(judge, p: Structure, g: Structure) -> bool:
+    """Two chains, side by side; two inequalities, as multiples; or the intervals they are."""
+    p = as_one_chain(judge, p)
+    g = as_one_chain(judge, g)
+    if p.kind == g.kind == "∧":
+        return judge.same_members(p.members, g.members)
+    if p.kind == g.kind and p.members[1::2] == g.members[1::2]:
+        p_sides = p.members[::2]
+        g_sides = g.members[::2]
+        if judge.same_in_order(p_sides, g_sides):
+            return True
+        if len(p_sides) == 2 and judge.evaluator.proportional(
+            difference(p_sides), difference(g_sides), positive=True
+        ):
+            return True
+
+    return same_intervals(judge, p, g)
+
+
+def same_intervals(judge, p: Structure, g: Structure) -> bool:
+    """The intervals that two inequalities are, or that one is beside the other's."""
+    p_name, p_interval = solved(p, judge.evaluator)
+    g_name, g_interval = solved(g, judge.evaluator)
+    if not p_interval or not g_interval or p_interval.kind != g_interval.kind:
+        return False
+    if p_name and g_name and p_name != g_name:
+        return False
+    return judge.same_in_order(p_interval.members, g_interval.members)
 
 
 def solved(p: Structure, evaluator: Evaluator) -> tuple[str, Structure | None]:
@@ -61,11 +89,11 @@ def between(low: str, low_sign: str, high_sign: str, high: str) -> Structure:
     return Structure(opening + closing, [low, high])
 
 
-def joint(p: Structure, structure: Callable[[str], Structure]) -> Structure:
+def as_one_chain(judge, p: Structure) -> Structure:
     """1<x<5 of x>1 ∧ x<5; anything else as it is."""
     if p.kind != "∧" or len(p.members) != 2:
         return p
-    chains = [structure(member) for member in p.members]
+    chains = [judge.structure(member) for member in p.members]
     if any(chain.kind != "<" or len(chain.members) != 3 for chain in chains):
         return p
     for low, high in (chains, chains[::-1]):
@@ -74,7 +102,7 @@ def joint(p: Structure, structure: Callable[[str], Structure]) -> Structure:
     return p
 
 
-def halves(p: Structure) -> list[str]:
+def half_lines(p: Structure) -> list[str]:
     """The two intervals of x≠0; a union's own members."""
     if p.kind != "≠" or len(p.members) != 2 or not is_name(p.members[0]):
         return p.members

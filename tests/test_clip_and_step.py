@@ -1,4 +1,4 @@
-"""infra/optimise.py: the optimiser step, and gradients that are not finite."""
+"""train.clip_and_step: the optimiser step, and gradients that are not finite."""
 
 import math
 from types import SimpleNamespace
@@ -9,8 +9,8 @@ from toy_runs import read_lines, same_weights, small_config, train_steps
 
 import train
 from infra.checkpoints import RunState
-from infra.optimise import clip_and_step
 from methods import METHODS, Method
+from train import clip_and_step
 
 NOT_FINITE = [math.inf, -math.inf, math.nan]
 
@@ -21,13 +21,13 @@ def update():
     vector = torch.nn.Parameter(torch.tensor([5.0, 7.0]))
     policy = torch.nn.ParameterList([vector])
     optimizer = torch.optim.SGD([vector], lr=1.0)
-    state = RunState()
+    run = SimpleNamespace(policy=policy, optimizer=optimizer, state=RunState())
 
     def step(gradient, max_grad_norm=1.0):
         vector.grad = torch.tensor(gradient)
-        return clip_and_step(policy, optimizer, max_grad_norm, state)
+        return clip_and_step(run, max_grad_norm)
 
-    return SimpleNamespace(step=step, vector=vector, state=state)
+    return SimpleNamespace(step=step, vector=vector, state=run.state)
 
 
 def test_clip_and_step_returns_the_norm_and_clips_to_the_limit(update):

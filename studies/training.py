@@ -1,12 +1,10 @@
-"""Which rows beat DAPO on the toy, and which part of DelTA makes the difference (`methods`).
+"""The studies of training on the toy: which rows beat DAPO, and does it hold elsewhere?
 
-Pilot seeds, which are not counted, pick each row's learning rate from one grid by the mean training
-reward; where the best stands at an edge of the grid, the row's grid is widened by a step. The main
-rows then run on the counted seeds, seed by seed, and after them the other rows of the paper's
-tables on fewer. All rows share problems and random numbers, so that differences are taken seed by
-seed. What --csv holds is not run again; --seeds 8 is a shorter version.
+All rows share problems and random numbers, so that differences are taken seed by seed. What --csv
+holds is not run again; fewer --seeds are a shorter version. The protocol is in RESULTS.md, part 3.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,16 +13,28 @@ import numpy as np
 
 from infra.errors import UserError
 from studies.comparisons import draw_differences, print_differences
+from studies.rows import IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY
+from studies.runs import (
+    PILOT_SEEDS,
+    SETTINGS,
+    STUDY,
+    Done,
+    Job,
+    complete,
+    finished_runs,
+    place_rewards,
+    places,
+    rewards_of,
+)
 from studies.statistics import mean_interval
-from studies.study_jobs import Done, Job, complete, finished_runs, rewards_of
-from studies.study_runs import MAIN, ROWS, SECONDARY, STUDY
 from studies.tables import table_line
 
 GRID = (1e-4, 2e-4, 4e-4)
-PILOT_SEEDS = range(2)
-SECONDARY_PILOT_SEEDS = range(1)
-FIRST_SEED = 5  # of those that are counted
+FIRST_SEED = SETTINGS[STUDY].seeds["methods"]
 SECONDARY_SEEDS = 6
+CONFIRMED = places("confirm")
+NOISY = places("noise")
+STUDY_CSV = Path("results/methods.csv")  # from which the other studies take the best row, and rates
 
 # One thing at a time: what is changed, the row with it, the row without it.
 CONTRASTS = {
@@ -46,11 +56,18 @@ CONTRASTS = {
 CANDIDATES = [name for name in MAIN if name.startswith(("delta, ", "topk"))]
 
 
+# ---- the studies ---------------------------------------------------------------------------------
+
+
 def methods(args) -> dict:
-    """Fill --csv, print the tables of RESULTS.md, draw every row beside DAPO."""
+    """DelTA, its interventions, two oracles and the paper's rows on the toy (an hour and a half).
+
+    Pilot seeds pick each row's learning rate. The main rows then run on the counted seeds, and
+    after them the other rows of the paper's tables on fewer.
+    """
     path = Path(args.csv)
     done = finished_runs(path)
-    seeds = range(FIRST_SEED, FIRST_SEED + args.seeds)
+    seeds = range(FIRST_SEED, FIRST_SEED + (args.seeds or 16))
     rates = pilot(list(MAIN), PILOT_SEEDS, done, path)
     complete(counted_jobs(rates, seeds), done, path, "main rows")
     print_gain(done, rates["dapo"], seeds)
@@ -62,47 +79,117 @@ def methods(args) -> dict:
     contrasts = print_differences(contrasts_of(done, rates, seeds), "one thing at a time")
 
     few = seeds[:SECONDARY_SEEDS]
-    others = pilot(list(SECONDARY), SECONDARY_PILOT_SEEDS, done, path)
+    others = pilot(list(SECONDARY), PILOT_SEEDS[:1], done, path)
     complete(counted_jobs(others, few), done, path, "other rows")
     print()
     others = {"dapo": rates["dapo"]} | others
     secondary = print_rows(done, others, few)
     print_cost(done)
 
-    groups = {
-        f"{len(seeds)} seeds": against_dapo(done, rates, seeds),
-        f"{len(few)} seeds": against_dapo(done, others, few),
-    }
+    groups = of_main | {f"{len(few)} seeds": against_dapo(done, others, few)}
     title = "Toy, 12 operations: every row against DAPO"
     draw_differences(groups, title, path.with_suffix(".png"))
     return {"main": main, "contrasts": contrasts, "secondary": secondary}
 
 
+def confirm(args) -> dict:
+    """The best of these rows on fresh seeds, another base model and other settings (an hour).
+
+    The best of DelTA's other forms in results/methods.csv beside DelTA, DAPO and the oracle in
+    DelTA's range, each at the rate it had there.
+    """
+    path = Path(args.csv)
+    best, rates, count = chosen(STUDY_CSV)
+    print(f"to be confirmed: {best}, at {rates[best]:g}, the best on {count} seeds\n")
+
+    measured = {"best": best}
+    rows = ("dapo", "delta", best, IN_RANGE)
+    for place, jobs, done in completed("confirm", rows, rates, args.seeds or 16, path):
+        rewards = place_rewards(done, jobs)
+        tested = {
+            f"{best} minus dapo": rewards[best] - rewards["dapo"],
+            f"{best} minus delta": rewards[best] - rewards["delta"],
+        }
+        beside = {
+            "delta minus dapo": rewards["delta"] - rewards["dapo"],
+            f"{IN_RANGE} minus dapo": rewards[IN_RANGE] - rewards["dapo"],
+        }
+        lines = print_differences(tested, f"{place}: tested")
+        print()
+        lines += print_differences(beside, f"{place}: beside it")
+        print()
+        measured[place] = lines
+    return measured
+
+
+def noise(args) -> list[dict]:
+    """A few rows under flipped, rare or plentiful rewards, and with idle tokens (half an hour).
+
+    Each row at the rate it had in results/methods.csv. The rewards compared are the deserved ones.
+    """
+    path = Path(args.csv)
+    best, rates, _ = chosen(STUDY_CSV)
+    rows = ("dapo", "delta", best, IN_RANGE, ORACLE)
+
+    all_differences = {}
+    groups = {name: {} for name in rows[1:]}
+    for place, jobs, done in completed("noise", rows, rates, args.seeds or 6, path):
+        print_dapo(done, [job for job in jobs if job.row == "dapo"])
+        rewards = place_rewards(done, jobs)
+        for name in rows[1:]:
+            groups[name][place] = rewards[name] - rewards["dapo"]
+            all_differences[f"{place}: {name}"] = groups[name][place]
+
+    print()
+    lines = print_differences(all_differences, "minus dapo")
+    draw_differences(groups, "Toy: noise and sparsity", path.with_suffix(".png"))
+    return lines
+
+
+def completed(
+    study: str, rows: tuple[str, ...], rates: dict[str, float], count: int, path: Path
+) -> Iterator[tuple[str, list[Job], Done]]:
+    """(place, its jobs, all finished runs) of each place of a study, once its jobs have run."""
+    done = finished_runs(path)
+    for place, first in places(study).items():
+        seeds = range(first, first + count)
+        jobs = counted_jobs({name: rates[name] for name in rows}, seeds, place)
+        complete(jobs, done, path, place)
+        yield place, jobs, done
+
+
 # ---- learning rates ------------------------------------------------------------------------------
 
 
-def pilot(names: list[str], seeds: range, done: Done, path: Path) -> dict[str, float]:
-    """The best learning rate of each row; runs what is missing, on grids widened where needed."""
+def pilot(
+    names: list[str], seeds: range, done: Done, path: Path, setting: str = STUDY
+) -> dict[str, float]:
+    """The best learning rate of each row by its mean training reward on seeds that do not count.
+
+    Runs what is missing. Where the best stands at an edge of the grid, the row's is widened.
+    """
     grids = dict.fromkeys(names, GRID)
     while True:
         jobs = []
         for seed in seeds:
             for name in names:
-                jobs += [Job(STUDY, name, rate, seed) for rate in grids[name]]
+                jobs += [Job(setting, name, rate, seed) for rate in grids[name]]
         complete(jobs, done, path, "pilot")
 
-        best = {name: best_rate(name, grids[name], seeds, done) for name in names}
+        best = {name: best_rate(name, grids[name], seeds, done, setting) for name in names}
         wider = {name: widened(grids[name], best[name]) for name in names}
         if wider == grids:
             return best
         grids = wider
 
 
-def best_rate(name: str, grid: tuple[float, ...], seeds: range, done: Done) -> float:
+def best_rate(
+    name: str, grid: tuple[float, ...], seeds: range, done: Done, setting: str = STUDY
+) -> float:
     """The learning rate at which a row had the highest mean training reward."""
 
     def pilot_reward(rate: float) -> float:
-        return rewards_of(done, STUDY, name, rate, seeds).mean()
+        return rewards_of(done, setting, name, rate, seeds).mean()
 
     return max(grid, key=pilot_reward)
 
@@ -119,11 +206,11 @@ def widened(grid: tuple[float, ...], best: float) -> tuple[float, ...]:
 # ---- counted seeds -------------------------------------------------------------------------------
 
 
-def counted_jobs(rates: dict[str, float], seeds: range) -> list[Job]:
+def counted_jobs(rates: dict[str, float], seeds: range, setting: str = STUDY) -> list[Job]:
     """Seed by seed, so that a study that was stopped has whole seeds."""
     jobs = []
     for seed in seeds:
-        jobs += [Job(STUDY, name, rate, seed) for name, rate in rates.items()]
+        jobs += [Job(setting, name, rate, seed) for name, rate in rates.items()]
     return jobs
 
 
@@ -186,6 +273,17 @@ def print_cost(done: Done) -> None:
     """How long the runs took, all together."""
     minutes = sum(run.seconds for run in done.values()) / 60
     print(f"\n{len(done)} runs, {minutes:.0f} minutes of one core, {minutes / 2:.0f} of two")
+
+
+def print_dapo(done: Done, jobs: list[Job]) -> None:
+    """DAPO's mean reward in a setting, and how it begins and ends."""
+    runs = [done[job] for job in jobs]
+    first = np.mean([run.first for run in runs])
+    last = np.mean([run.last for run in runs])
+    print(
+        f"{jobs[0].setting}: DAPO {mean_interval([run.reward for run in runs])}, "
+        f"first 5 steps {first:.3f}, last 5 {last:.3f}"
+    )
 
 
 # ---- what other studies take from this one -------------------------------------------------------

@@ -1,14 +1,15 @@
-"""Peak bytes of an update of a Qwen3 size under FSDP2; run by test_memory.py.
+"""Peak bytes of an update of a Qwen3 size under FSDP2; run by test_plan.py.
 
-    python -m tests.fake_ranks SIZE RANKS SEQUENCES TOKENS
+    python tests/benchmarks/fake_ranks.py SIZE LAYERS RANKS SEQUENCES TOKENS
 
-prints the peak of one GPU of RANKS, for two micro-batches of SEQUENCES x TOKENS each. Tensors and
-process group are fake, so any computer can do it.
+prints the peak of one GPU of RANKS, for two micro-batches of SEQUENCES x TOKENS each through the
+first LAYERS layers. Tensors and process group are fake, so any computer can do it.
 """
 
 import sys
 
 import torch
+from fake_sampler import first_layers
 from torch import distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -17,11 +18,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
-from infra import policy as policy_module
-from infra import ranks
+from infra import head, ranks
 from infra.architecture import decoder_layers, recompute_in_backward
-from infra.memory import qwen3
-from infra.policy import Policy, TokenRows, token_logprobs
+from infra.head import token_logprobs
+from infra.policy import Policy, TokenRows
 
 
 class EveryTokenAResponse(Policy):
@@ -43,9 +43,10 @@ def precision_of_gpus() -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 
 
-def sharded_policy(size: str, mesh: DeviceMesh) -> Policy:
+def sharded_policy(size: str, layers: int, mesh: DeviceMesh) -> Policy:
     """The policy as load_policy makes it on GPUs, of fake tensors."""
-    lm = AutoModelForCausalLM.from_config(qwen3(size), dtype=torch.float32).eval()
+    config = first_layers(size, layers)
+    lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     layers = decoder_layers(lm)
     recompute_in_backward(lm, layers)
     policy = EveryTokenAResponse(lm)
@@ -66,12 +67,12 @@ def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
     return optimizer
 
 
-def peak_bytes(size: str, sequences: int, tokens: int) -> int:
+def peak_bytes(size: str, layers: int, sequences: int, tokens: int) -> int:
     """The most that one rank holds at once."""
-    policy_module.LOGIT_BLOCK_CPU = policy_module.LOGIT_BLOCK_GPU  # as for the precision above
+    head.LOGIT_BLOCK_CPU = head.LOGIT_BLOCK_GPU  # as for the precision above
     mesh = ranks.device_mesh()  # made of real tensors
     with FakeTensorMode():
-        policy = sharded_policy(size, mesh)
+        policy = sharded_policy(size, layers, mesh)
         ids = torch.zeros(sequences, tokens, dtype=torch.long)
         tracker = FSDPMemTracker(policy, adam_with_moments(policy))
         tracker.track_inputs((ids,))
@@ -86,9 +87,9 @@ def peak_bytes(size: str, sequences: int, tokens: int) -> int:
 
 def main() -> None:
     size = sys.argv[1]
-    world, sequences, tokens = (int(argument) for argument in sys.argv[2:])
+    layers, world, sequences, tokens = (int(argument) for argument in sys.argv[2:])
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
-    print(peak_bytes(size, sequences, tokens))
+    print(peak_bytes(size, layers, sequences, tokens))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,10 @@
-"""Live bytes of rollout.generate on a Qwen3 size in bfloat16; run by test_memory.py.
+"""Live bytes of rollout.generate on a Qwen3 size in bfloat16, for test_plan.py.
 
-    python -m tests.fake_sampler SIZE ROWS PROMPT NEW CACHE_TOKENS
-
-samples twice ROWS responses of NEW tokens to prompts of PROMPT tokens, every other one half as
-long, and prints as JSON what lived at most, beside the weights. Tensors are fake: every storage is
-counted while it lives, to the byte. Token ids are real, so that `generate` and the sampler run as
-they are. Attention and the head's product are taken to be the kernels of a GPU, which make their
-output and nothing else.
+Tensors are fake: every storage is counted while it lives, to the byte. Token ids are real, so that
+`generate` and the sampler run as they are. Attention and the head's product are taken to be the
+kernels of a GPU, which make their output and nothing else.
 """
 
-import json
-import sys
 import weakref
 from functools import partial
 from unittest.mock import patch
@@ -20,12 +14,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3Config
 
 import rollout
-from infra import policy
-from infra.memory import qwen3
-from infra.policy import give_float32_head
+from benchmarks.plan import qwen3
+from infra import head as head_module
+from infra.head import give_float32_head
 
 END = 1
 ENDS_HERE = 2.0  # in the place of a uniform number
@@ -116,7 +110,7 @@ class Draw(rollout.InverseCDF):
 
 
 def float32_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """In the place of infra.policy.product."""
+    """In the place of infra.head.product."""
     return a.new_empty(len(a), b.shape[1], dtype=torch.float32)
 
 
@@ -127,22 +121,30 @@ def script(length: int, longest: int) -> np.ndarray:
     return numbers
 
 
-def main() -> None:
-    size = sys.argv[1]
-    rows, prompt, new, cache_tokens = (int(argument) for argument in sys.argv[2:])
-    model = Model(qwen3(size))
+def first_layers(size: str, layers: int) -> Qwen3Config:
+    """A Qwen3 size of fewer layers: each costs a second on fake tensors."""
+    changed = {"num_hidden_layers": layers, "layer_types": None}
+    return Qwen3Config(**(qwen3(size).to_dict() | changed))
+
+
+def live_bytes(
+    config: Qwen3Config, rows: int, prompt: int, new: int, cache_tokens: int
+) -> tuple[int, int]:
+    """(bytes that lived at most beside the weights, bytes that live afterwards).
+
+    Of sampling twice `rows` responses of `new` tokens to prompts of `prompt` tokens, every other
+    one half as long.
+    """
+    model = Model(config)
     jobs = []
     for i in range(2 * rows):
         length = new if i % 2 else new // 2
         jobs.append(([i + 2] * prompt, partial(script, length, new)))
 
     fused = patch("torch.nn.functional.scaled_dot_product_attention", fused_attention)
-    head = patch.object(policy, "product", float32_product)
+    head = patch.object(head_module, "product", float32_product)
     short = patch.object(rollout, "CHUNK", 2)
     with fused, head, short, patch.object(rollout, "InverseCDF", Draw), model.live:
-        rollout.generate(model.lm, jobs, new, [END], in_flight=rows, cache_tokens=cache_tokens)
-    print(json.dumps({"peak": model.live.peak, "left": model.live.now}))
-
-
-if __name__ == "__main__":
-    main()
+        sampling = rollout.Sampling(new, in_flight=rows, cache_tokens=cache_tokens)
+        rollout.generate(model.lm, jobs, [END], sampling)
+    return model.live.peak, model.live.now

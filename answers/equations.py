@@ -5,7 +5,9 @@ Such a label says nothing that the question has not said; "x = 5" and "5" are th
 
 import re
 
-from answers.tokens import CONSTANTS, GREEK
+from answers.arithmetic import Unreadable
+from answers.names import CONSTANTS, GREEK
+from answers.structure import Structure
 
 # ---- names: x, a_5, f', \theta, S_{10}, f_{\max}; AB and ABC; \text{area} ------------------------
 
@@ -84,11 +86,11 @@ def in_order(names: list[str], values: list[str]) -> list[str]:
 # ---- the sides of equations ----------------------------------------------------------------------
 
 
-def sides_of(kind: str, members: list[str], text: str) -> list[str]:
+def sides_of(p: Structure, text: str) -> list[str]:
     """The sides of an equation, its name first (8 = x); of anything else the side that it is."""
-    if kind != "=":
+    if p.kind != "=":
         return [text]
-    sides = members
+    sides = p.members
     name_is_last = is_name(sides[-1]) and sides[-1] not in CONSTANTS
     if len(sides) == 2 and name_is_last and not is_label(sides[0]):
         return sides[::-1]
@@ -113,3 +115,91 @@ def name_several(ps: list[str], gs: list[str]) -> bool:
 def difference(sides: list[str]) -> str:
     """The left side minus the right."""
     return f"({sides[0]})-({sides[1]})"
+
+
+# ---- two equations ------------------------------------------------------------------------------
+
+CURVE = "xyz"  # x+y = 5 is a line, and a+b = 5 says what a+b is
+
+
+def same_equation(judge, ps: list[str], gs: list[str]) -> bool:
+    """Two answers as the sides of equations; one of the two may be no equation, a single side.
+
+    2y = 4x is y - 2x = 0, as one is a multiple of the other. In S = 5 and S = 2 + 3 the left
+    side only names the right one, and so it does in x = 5 beside 5.
+    """
+    if len(ps) > 1 and len(gs) > 1:
+        p_label = label_of(ps)
+        g_label = label_of(gs)
+        if name_several(ps, gs):
+            return same_system(judge, ps, gs)
+        if len(ps) == len(gs) == 2 and not (p_label and p_label == g_label):
+            return judge.evaluator.proportional(difference(ps), difference(gs))
+        if p_label and g_label and p_label != g_label:
+            return False
+
+    p_answer = stated(judge, ps, may_be_composed=True)
+    g_answer = stated(judge, gs, may_be_composed=False)
+    if p_answer is None or g_answer is None:
+        return False
+    return judge.same(p_answer, g_answer)
+
+
+def same_system(judge, ps: list[str], gs: list[str]) -> bool:
+    """x = y = 0 is y = x = 0: the same labels, and the same other sides."""
+    if labels_among(ps) != labels_among(gs):
+        return False
+    p_others = [side for side in ps if not is_label(side)]
+    g_others = [side for side in gs if not is_label(side)]
+    return judge.same_members(p_others, g_others)
+
+
+def stated(judge, sides: list[str], may_be_composed: bool) -> str | None:
+    r"""The last side of a chain, which is its answer if no side before it contradicts.
+
+    Those of 2+3 = 5 must be equal. Behind a label there may be formulas, whose other variables
+    have values that we do not know: V = \pi r^2 h = 12\pi.
+
+    may_be_composed: m+n = 33 may state 33, as in a prediction. A gold answer is a condition.
+    """
+    *earlier, last = sides
+    if not earlier:
+        return last
+    has_label = is_label(sides[0]) or (may_be_composed and is_quantity(judge, sides))
+    for side in earlier[1:] if has_label else earlier:
+        if has_label and is_formula(judge, side, last):
+            continue
+        if not judge.same(side, last):
+            return None
+
+    names = coordinates(sides[0])
+    values = judge.structure(last)
+    if names and values.kind == "()" and len(names) == len(values.members):
+        return f"({','.join(in_order(names, values.members))})"
+    return last
+
+
+def is_quantity(judge, sides: list[str]) -> bool:
+    r"""Whether a value is stated of several names, as in m+n = 33 or \frac{a}{b} = 3.
+
+    Of one name it is an equation to be solved, as 2a = 6; between x, y and z it is a curve,
+    unless it is computed: x+y = 2+3 = 5. So is what is 0: a+b+c = 0 is a condition.
+    """
+    first, *between, last = sides
+    value = judge.quantity(last)[0]
+    try:
+        names = judge.evaluator.names(first)
+        names_of_value = judge.evaluator.names(value)
+        is_zero = not names_of_value and judge.evaluator.constant(value) == 0
+    except Unreadable:
+        return False
+    is_curve = (is_zero or any(name[0] in CURVE for name in names)) and not between
+    return len(names) > 1 and not names_of_value and not is_curve
+
+
+def is_formula(judge, side: str, last: str) -> bool:
+    """Whether `side` has names that `last` has not."""
+    try:
+        return not judge.evaluator.names(side) <= judge.evaluator.names(last)
+    except Unreadable:
+        return False

@@ -1,0 +1,246 @@
+r"""Whether two answers are the same: structures member by member, expressions by their values.
+
+| kinds of the two (see `Structure`)      | the same if                                           |
+|-----------------------------------------|-------------------------------------------------------|
+| ≈, x = \sqrt{2} ≈ 1.41                  | what stands before the decimal is                     |
+| =                                       | they state the same, or are multiples: equations.py   |
+| quantity, 5\text{cm}                    | the values are, and no unit differs                   |
+| < and ∧ and intervals                   | they are the same interval: inequalities.py           |
+| list, set, ∪                            | they have the same members in any order               |
+| tuple, interval, matrix, word           | they have the same members in this order              |
+| :                                       | 2:4 is 1:2, unless both are times of the day          |
+| value                                   | the values are: at random points, if there are names  |
+"""
+
+import re
+from fractions import Fraction
+
+from answers import units
+from answers.arithmetic import Unreadable
+from answers.equations import POINT, difference, in_order, is_name, same_equation, sides_of
+from answers.inequalities import half_lines, same_inequality
+from answers.names import TOKEN
+from answers.structure import WORD, Structure, structure
+from answers.values import Evaluator
+
+# Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
+UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
+PRODUCT = re.compile("[a-z]{3,4}")  # and not a word
+
+
+class Judge:
+    """Compares two answers, with one budget of work for both.
+
+    answers: both, from which the points of free variables are drawn.
+    Every method has the prediction's part first, and raises Unreadable for what it cannot read.
+    """
+
+    def __init__(self, answers: list[str], seed: str = ""):
+        self.evaluator = Evaluator(answers, seed)
+        self.structures = {}  # text -> its structure
+
+    def structure(self, text: str) -> Structure:
+        self.evaluator.pay(1)
+        if text not in self.structures:
+            self.structures[text] = structure(text)
+        return self.structures[text]
+
+    def same(self, a: str, b: str) -> bool:
+        """Whether two texts are the same answer."""
+        p = self.structure(a)
+        g = self.structure(b)
+        if p.kind == "≈" or g.kind == "≈":
+            return self.same(self.exact_form(a), self.exact_form(b))
+
+        p, g = self.as_coordinates(p, g), self.as_coordinates(g, p)
+        kinds = {p.kind, g.kind}
+        if "=" in kinds:
+            return same_equation(self, sides_of(p, a), sides_of(g, b))
+        if "quantity" in kinds:
+            return self.same_quantity(a, b)
+        if "∧" in kinds or "<" in kinds:
+            return same_inequality(self, p, g)
+        if kinds in UNORDERED:
+            return self.same_members(p.members, g.members)
+        if kinds == {"matrix", "()"}:
+            return self.same_in_order(self.entries(p), self.entries(g))
+        if kinds == {"()", "value"}:
+            return self.same_in_order(self.point(p), self.point(g))
+        if kinds == {"word", "value"}:
+            return TOKEN.findall(a) == TOKEN.findall(b) or self.same_letters(a, b)
+        if kinds == {"≠", "∪"}:
+            return self.same_members(half_lines(p), half_lines(g))
+        if p.kind != g.kind:
+            return False
+
+        if p.kind == "value":
+            return self.same_value(p.members[0], g.members[0])
+        if p.kind == "word":
+            return p.members == g.members or self.same_letters(a, b)
+        if p.kind == "≠":  # 2x ≠ 4 is x ≠ 2
+            return self.evaluator.proportional(difference(p.members), difference(g.members))
+        if p.kind == ":" and are_ratios(p.members, g.members):
+            return self.same_ratio(p.members, g.members)
+        return self.same_in_order(p.members, g.members)
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def same_value(self, p: str, g: str) -> bool:
+        r"""Equal wherever both are defined. 90° is 90 and also \pi/2."""
+        tolerance = max(tolerance_of_prediction(p), tolerance_of_gold(g))
+        if self.evaluator.equal(p, g, tolerance):
+            return True
+        one_has_degrees = (r"\degree" in p) != (r"\degree" in g)
+        return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
+
+    def same_letters(self, p: str, g: str) -> bool:
+        """Whether what reads like a word may be a product, as mgh beside ghm and m g h."""
+        words = [text for text in (p, g) if WORD.fullmatch(text)]
+        return all(map(PRODUCT.fullmatch, words)) and self.same_value(p, g)
+
+    def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
+        """2:4:6 is 1:2:3."""
+        pairs = zip(ps[1:], gs[1:], strict=True)
+        return all(self.same_value(f"({p})*({gs[0]})", f"({g})*({ps[0]})") for p, g in pairs)
+
+    def same_quantity(self, a: str, b: str) -> bool:
+        r"""5 cm is 5, and 5 centimeters, but not 5 m. 90\degree is \pi/2 radians, not 90."""
+        p, p_unit = self.quantity(a)
+        g, g_unit = self.quantity(b)
+        for unit, other in ((p_unit, b), (g_unit, a)):
+            if r"\degree" in other and units.is_angle(unit):
+                return self.evaluator.equal(p, g, radians=True)
+        if p_unit and g_unit:
+            return units.agree(p_unit, g_unit) and self.same(p, g)
+        if self.same(p, g):
+            return True
+        # What is a unit on one side may be a product on the other: 6 m and 6m.
+        if p_unit:
+            return g.endswith(p_unit) and self.same(p, without_letters(g, p_unit))
+        return p.endswith(g_unit) and self.same(without_letters(p, g_unit), g)
+
+    def quantity(self, text: str) -> tuple[str, str]:
+        """The value and the unit, if there is one."""
+        read = self.structure(text)
+        return tuple(read.members) if read.kind == "quantity" else (text, "")
+
+    # ---- members ---------------------------------------------------------------------------------
+
+    def same_members(self, ps: list[str], gs: list[str]) -> bool:
+        """The same members in any order."""
+        if len(ps) != len(gs):
+            return False
+        left = list(gs)
+        for member in ps:
+            partner = next((other for other in left if self.same(member, other)), None)
+            if partner is None:
+                return False
+            left.remove(partner)
+        return True
+
+    def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
+        return len(ps) == len(gs) and all(map(self.same, ps, gs))
+
+    def entries(self, p: Structure) -> list[str]:
+        """Those of a matrix of one row or one column, which is like a tuple; or a tuple's."""
+        if p.kind == "matrix" and len(p.members) == 1:
+            return self.structure(p.members[0]).members
+        return p.members
+
+    def point(self, p: Structure) -> list[str]:
+        """The coordinates of a tuple, or of P(2,-3), which is a way to write a point."""
+        named = POINT.fullmatch(p.members[0]) if p.kind == "value" else None
+        return self.structure(named[1]).members if named else p.members
+
+    def as_coordinates(self, p: Structure, other: Structure) -> Structure:
+        """The tuple (3,2) of a list y=2, x=3 beside a list or tuple without names.
+
+        A list beside such a list has an order, too. Anything else is what it is.
+        """
+        values = self.named_values(p)
+        other_values = self.named_values(other)
+        if values and not other_values and other.kind in ("list", "()"):
+            return Structure("()", values)
+        if other_values and not values and p.kind == "list":
+            return Structure("()", p.members)
+        return p
+
+    def named_values(self, p: Structure) -> list[str]:
+        """3 and 2 of y=2, x=3; none of a list in which not every member has a letter of its own.
+
+        So roots x=3, x=2 or x_1=3, x_2=2 stay a list.
+        """
+        if p.kind != "list":
+            return []
+        equations = [self.structure(member) for member in p.members]
+        if any(e.kind != "=" or not is_name(e.members[0]) for e in equations):
+            return []
+        names = [equation.members[0] for equation in equations]
+        letters = {name.split("_")[0].strip() for name in names}
+        if len(letters) < len(names):
+            return []
+        return in_order(names, [equation.members[-1] for equation in equations])
+
+    # ---- decimals ----------------------------------------------------------------------------
+
+    def exact_form(self, text: str) -> str:
+        r"""What stands before the decimal in x = \sqrt{2} ≈ 1.41, if it is a number and near it."""
+        read = self.structure(text)
+        if read.kind != "≈":
+            return text
+        exact, *decimals = read.members
+        value, _ = self.quantity(sides_of(self.structure(exact), exact)[-1])
+        for member in decimals:
+            decimal = re.fullmatch(r"-?\s?\d+(?:\.(\d*))?", self.quantity(member)[0])
+            if not decimal:
+                raise Unreadable
+            number = self.evaluator.constant(value)
+            if number is None or not is_rounded(decimal[0], number, len(decimal[1] or "")):
+                raise Unreadable
+        return exact
+
+
+# ---- small questions about texts -----------------------------------------------------------------
+
+DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
+SIGNIFICANT = 6  # digits, from which on a decimal stands for an irrational number
+EXACTLY = Fraction(0)  # no tolerance
+
+
+def tolerance_of_prediction(text: str) -> Fraction:
+    """One unit of the last of six significant digits or more; 0 if it is no such decimal."""
+    decimal = DECIMAL.fullmatch(text)
+    if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
+        return EXACTLY
+    return Fraction(1, 10 ** len(decimal[2]))
+
+
+def tolerance_of_gold(text: str) -> Fraction:
+    """The same of a decimal with six digits or more behind the point."""
+    decimal = DECIMAL.fullmatch(text)
+    if not decimal or len(decimal[2]) < SIGNIFICANT:
+        return EXACTLY
+    return tolerance_of_prediction(text)
+
+
+def is_rounded(decimal: str, number: Fraction, digits: int) -> bool:
+    """Whether a decimal with so many digits is a number rounded, half up or down, or cut off."""
+    written = Fraction(decimal.replace(" ", ""))
+    if written * number < 0:
+        return False
+    unit = Fraction(1, 10**digits)
+    error = abs(written) - abs(number)
+    return -unit < error <= unit / 2
+
+
+def without_letters(text: str, unit: str) -> str:
+    """A number without the letters of a unit right behind it; any other text as it is."""
+    number = text.removesuffix(unit).rstrip()
+    return number if number[-1:].isdigit() else text
+
+
+def are_ratios(ps: list[str], gs: list[str]) -> bool:
+    """Whether both are like 2:3, and not times of the day like 2:30."""
+    if len(ps) != len(gs):
+        return False
+    return not all(re.match(r"\d\d(?!\d)", member) for member in [*ps[1:], *gs[1:]])

@@ -1,0 +1,252 @@
+"""What a run needs of every GPU, counted from the model's config alone: `python bench.py plan`.
+
+In bytes, with P parameters on W shards (the ranks of a node), L layers, T tokens of a micro-batch,
+H hidden size, q = heads x head size, I width of the MLP, V vocabulary, and c bytes of a number in
+the computation (2 on GPUs: bfloat16). Parameters outside the layers (embedding, norm, LM head) are
+FSDP's root unit, and stay gathered during forward and backward.
+
+    always      weights and Adam's two moments in float32, 12 P / W
+    rollout     + all weights gathered, c P
+                + the KV cache, in 85 % of what is then free, less what sampling works with, and
+                what it works with (infra/cache.py; never less than one layer's keys, which are
+                there twice as they move)
+    old         + root and two layers gathered; half of a layer's T (10 H + 9 q + 6 I) c, as there
+    log-probs   are no gradients; four blocks of logits; and the hidden states kept for DelTA, where
+                they are no more than --proxy-budget-gb and 70 % of what is free
+    update      + gradients in float32, 4 P / W; root and two layers gathered; and the largest of
+                - in a layer's backward pass: the inputs of all layers, c L T H, from which it is
+                  recomputed, T (10 H + 9 q + 6 I) c, and the LM head's gradient, c V H
+                - in the LM head's: those inputs, four blocks of logits, and twice the LM head's
+                  gradient in float32
+                - at the end: the root's gradients, in c bytes and in float32
+
+The factors 10, 9 and 6 were fitted to FSDP2 runs of the five Qwen3 sizes on fake tensors, and
+tests/benchmarks/test_plan.py holds the plan to such; all else is counted. The CUDA context, NCCL
+and fragmentation are not in it: RESERVE is set aside for them.
+"""
+
+import math
+from argparse import ArgumentParser
+from dataclasses import dataclass
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
+
+import train
+from infra.architecture import count_parameters, decoder_layers, head_size
+from infra.cache import cache_bytes, cache_room, mlp_width, working_bytes
+from infra.disk import checkpoint_bytes, run_bytes
+from infra.errors import UserError
+from infra.head import LOGIT_BLOCK_GPU
+from infra.model_files import read_config
+from infra.policy import SHARE_FOR_KEPT
+
+GB = 1e9
+RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
+BLOCKS = 4  # of logits at once: logits, log p, p and a product of these
+NODE = 8  # GPUs of a node at most; shards lie inside a node
+
+# Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
+# key-value heads, heads of 128, and 151,936 words.
+QWEN3 = {
+    "0.6B": (1024, 3072, 28, 16, True),
+    "1.7B": (2048, 6144, 28, 16, True),
+    "4B": (2560, 9728, 36, 32, True),
+    "8B": (4096, 12288, 36, 32, False),
+    "14B": (5120, 17408, 40, 40, False),
+}
+
+
+def qwen3(size: str) -> Qwen3Config:
+    """The architecture of Qwen/Qwen3-<size>-Base."""
+    hidden, mlp, layers, heads, tied = QWEN3[size]
+    return Qwen3Config(
+        vocab_size=151936,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=tied,
+        max_position_embeddings=32768,
+    )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the parts of a model are, in numbers (not bytes)."""
+
+    parameters: int  # P
+    layer: int  # parameters of one decoder layer
+    layers: int  # L
+    hidden: int  # H
+    attention: int  # q
+    mlp: int  # I
+    vocabulary: int  # V
+
+
+def sizes_of(config: PreTrainedConfig) -> Sizes:
+    """The sizes of a decoder-only model, whose weights are not made."""
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(config)
+    layers = decoder_layers(lm)
+    return Sizes(
+        parameters=count_parameters(lm),
+        layer=count_parameters(layers[0]),
+        layers=len(layers),
+        hidden=config.hidden_size,
+        attention=config.num_attention_heads * head_size(config),
+        mlp=mlp_width(config),
+        vocabulary=config.vocab_size,
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What each GPU must hold, in bytes unless said otherwise; a phase includes what is static."""
+
+    parameters: int  # of the model, a number
+    static: float  # this GPU's shards of the weights and of Adam's moments, float32
+    rollout: float  # peak while responses are sampled
+    cache: float  # of it: keys and values of the responses in flight, each of the longest
+    in_flight: int  # responses of the longest that are sampled at a time, a number
+    old_logprobs: float  # peak while the old log-probabilities are computed
+    hidden: float  # its share of the batch's hidden states, if all responses are of the longest
+    hidden_on_host: bool  # whether these are kept in host memory, and so not in `old_logprobs`
+    update: float  # peak of an update
+
+    @property
+    def peak(self) -> float:
+        """The largest of the phases, and what is set aside."""
+        return max(self.rollout, self.old_logprobs, self.update) + RESERVE
+
+    def fits(self, gpu_gb: float) -> bool:
+        """Whether a GPU of so many GB holds the peak, and has room to sample a response."""
+        return self.peak <= gpu_gb * GB and self.in_flight > 0
+
+
+def planned(
+    config: PreTrainedConfig, flags: train.Config, gpus: int, gpu_gb: float, c: int = 2
+) -> Plan:
+    """The plan of the run described by `flags` on `gpus` GPUs of `gpu_gb` GB each.
+
+    c: bytes of a number in the computation.
+    """
+    size = sizes_of(config)
+    P = size.parameters
+    shards = min(gpus, NODE)
+    responses = flags.prompts * flags.group_size / gpus
+    longest = flags.max_prompt_tokens + flags.max_new_tokens
+    static = 12 * P / shards
+
+    rows = min(flags.rollout_rows, math.ceil(responses))
+    top_p = flags.eval_top_p if flags.eval_data else 1.0
+    working = working_bytes(config, c, rows, longest, top_p)
+    room = cache_room(config, c, gpu_gb * GB - RESERVE - static - c * P, working)
+    in_flight = min(rows, room // longest)
+    cache = in_flight * longest * cache_bytes(config, c)
+    moving = cache / (2 * size.layers)
+
+    T = max(flags.micro_batch_tokens, longest)
+    root = P - size.layers * size.layer
+    gathered = c * (root + 2 * size.layer)  # one of the two layers is arriving
+    in_a_layer = c * T * (10 * size.hidden + 9 * size.attention + 6 * size.mlp)
+    blocks = BLOCKS * 4 * min(LOGIT_BLOCK_GPU, T * size.vocabulary)
+
+    hidden = responses * flags.max_new_tokens * size.hidden * c
+    free = gpu_gb * GB - RESERVE - static - gathered
+    budget = min(flags.proxy_budget_gb * GB, SHARE_FOR_KEPT * free)
+    old_logprobs = static + gathered + in_a_layer / 2 + blocks + min(hidden, budget)
+
+    head = size.vocabulary * size.hidden
+    kept = size.layers * in_a_layer / 2  # by all layers, for the backward pass
+    if flags.recompute:
+        kept = c * size.layers * T * size.hidden  # only their inputs
+    backward = max(
+        kept + in_a_layer + c * head,
+        kept + blocks + 8 * head,
+        (c + 4) * root,
+    )
+
+    return Plan(
+        parameters=P,
+        static=static,
+        rollout=static + c * P + cache + max(working, moving),
+        cache=cache,
+        in_flight=in_flight,
+        old_logprobs=old_logprobs,
+        hidden=hidden,
+        hidden_on_host=hidden > budget,
+        update=static + 4 * P / shards + gathered + backward,
+    )
+
+
+# ---- bench.py plan -------------------------------------------------------------------------------
+
+HEADER = """\
+| Qwen3 | parameters | GPUs | rollout, GB (responses in flight at the longest) | log-probs, GB \
+| update, GB | fits 80 GB |
+|---|---|---|---|---|---|---|"""
+
+
+def plan(args) -> None:
+    """What a run needs of each GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
+
+    The table is RESULTS.md's of the Qwen3 sizes, where no flag is given. Raises UserError.
+    """
+    if not args.flags:
+        print_table()
+        return
+    parser = ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--gpu-gb", type=float, default=80.0)
+    of_gpus, flags = parser.parse_known_args(args.flags)
+    gpus, gpu_gb = of_gpus.gpus, of_gpus.gpu_gb
+    if gpus < 1 or gpus > NODE and gpus % NODE:
+        raise UserError(f"--gpus {gpus} is neither up to {NODE} nor a multiple of {NODE}")
+    config = train.parse_config(flags)
+    model = read_config(config.model, train.model_folder(config))
+    print_plan(planned(model, config, gpus, gpu_gb), config, gpus, gpu_gb)
+
+
+def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
+    """In GB of each GPU; pinned host memory comes in powers of two."""
+    where = "on the GPU"
+    if p.hidden_on_host:
+        where = f"in host memory, of which they pin {2 ** math.ceil(math.log2(p.hidden)) / GB:.1f}"
+    disk = run_bytes(p.parameters, 2, config)
+    print(
+        f"{config.model}: {p.parameters / 1e9:.2f} billion parameters on {gpus} GPUs of "
+        f"{gpu_gb:g} GB; GB of each:\n"
+        f"  weights and Adam moments, float32  {p.static / GB:.1f}\n"
+        f"  rollout    {p.rollout / GB:.1f}, of it {p.cache / GB:.1f} KV cache: "
+        f"{p.in_flight} responses in flight even if all are of the longest\n"
+        f"  log-probs  {p.old_logprobs / GB:.1f}; hidden states of the longest responses "
+        f"{p.hidden / GB:.1f}, kept {where}\n"
+        f"  update     {p.update / GB:.1f}\n"
+        f"  reserved   {RESERVE / GB:.1f} for the CUDA context, NCCL and fragmentation\n"
+        f"GB on disk, of all GPUs together: {disk / GB:.1f} at most, "
+        f"{checkpoint_bytes(p.parameters) / GB:.1f} a checkpoint"
+    )
+    if p.fits(gpu_gb):
+        print(f"fits: {p.peak / GB:.1f} of {gpu_gb:g} GB")
+        return
+    print(
+        f"does not fit: {p.peak / GB:.1f} of {gpu_gb:g} GB and {p.in_flight} responses in flight; "
+        "more GPUs, or lower --micro-batch-tokens, --max-new-tokens or --proxy-budget-gb"
+    )
+
+
+def print_table() -> None:
+    """The five Qwen3 sizes with the paper's settings on 1, 4 and 8 GPUs of 80 GB."""
+    flags = train.parse_config(["--model", "Qwen/Qwen3"])
+    print(HEADER)
+    for size in QWEN3:
+        for gpus in (1, 4, 8):
+            p = planned(qwen3(size), flags, gpus, 80)
+            print(
+                f"| {size} | {p.parameters / 1e9:.2f} billion | {gpus} "
+                f"| {p.rollout / GB:.0f} ({p.in_flight}) | {p.old_logprobs / GB:.0f} "
+                f"| {p.update / GB:.0f} | {'yes' if p.fits(80) else 'no'} |"
+            )

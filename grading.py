@@ -1,0 +1,76 @@
+"""Grades of responses: 1.0 or 0.0 by verify.py, programs/ or the letter of a multiple choice.
+
+Each response is graded once, by one rank, and all ranks get its grade: what they then decide
+together, they decide on the same numbers.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from answers.extraction import choice
+from infra.code_sandbox import rewards
+from infra.ranks import shared_by_ranks
+from rollout import Sampling, never, rollout
+from verify import reward
+
+
+def grade(response: str, problem: dict) -> float:
+    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter."""
+    if problem.get("choice"):
+        return float(choice(response) == problem["answer"])
+    return reward(response, problem["answer"])
+
+
+def grades(
+    responses: list[str], problems: list[dict], truncated: list[bool] | None = None
+) -> list[float]:
+    """1.0 or 0.0 for each response: by its problem's tests where it has some, else by `grade`.
+
+    truncated: whether each response was cut off at its limit; verify.reward may ask for it.
+    """
+    result = [0.0] * len(responses)
+    programs = []
+    for i, (response, problem) in enumerate(zip(responses, problems, strict=True)):
+        if problem.get("tests"):
+            programs.append(i)
+        else:
+            result[i] = grade(response, problem)  # truncated[i] goes here
+
+    texts = [responses[i] for i in programs]
+    tests = [problems[i]["tests"] for i in programs]
+    for i, value in zip(programs, rewards(texts, tests), strict=True):
+        result[i] = value
+    return result
+
+
+def graded_once(grader: Callable[..., list[float]], *columns: list) -> list[float]:
+    """grader(*columns), of which each rank does its share; all ranks get all grades.
+
+    columns: responses, their problems, and what else the grader takes, one entry a response.
+    """
+
+    def of_share(share: list[tuple]) -> list[float]:
+        return grader(*([row[i] for row in share] for i in range(len(columns))))
+
+    return shared_by_ranks(list(zip(*columns, strict=True)), of_share)
+
+
+def sample_grades(
+    lm,
+    tokenizer,
+    problems: list[dict],
+    prompts: list[list[int]],
+    samples: int,
+    sampling: Sampling,
+    stop: Callable[[], bool] = never,
+) -> np.ndarray:
+    """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
+
+    prompts: token ids of the P problems. All ranks call it together. Every call draws the same
+    random numbers, those of step 0, so that two evaluations differ by the model alone. Raises
+    Interrupted once stop() is true on a rank.
+    """
+    rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
+    asked = [problem for problem in problems for _ in range(samples)]
+    return np.array(graded_once(grades, rollouts.texts, asked)).reshape(len(problems), samples)

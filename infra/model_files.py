@@ -1,0 +1,181 @@
+"""The files of a model, in a local Hugging Face folder or on the hub, and what is wrong with them.
+
+Whatever a user's files make a library raise becomes one line here (`one_line`). Weights are read by
+`from_files`, which is from_pretrained, and refuses what that warns of.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.utils import logging as hf_logging
+
+from infra.architecture import head_size, refuse_config
+from infra.errors import UserError
+from infra.files import read_json
+
+DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
+TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # files of which a tokenizer has one at least
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"  # of WEIGHTS in several files
+LFS_POINTER = b"version https://git-lfs"  # how the file begins that git leaves without git-lfs
+
+
+@contextmanager
+def one_line(name: str | Path, trouble: str) -> Iterator[None]:
+    """Turn whatever a library raises inside into one line, a UserError that names the trouble.
+
+    The only place that does: nothing of ours belongs inside, for a bug keeps its traceback.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        if len(said) > 300:
+            said = said[:300] + " ..."
+        raise UserError(f"--model {name}: {trouble} ({said})") from error
+
+
+def locate(name: str | Path) -> tuple:
+    """(folder, config, tokenizer) of a folder, or of a hub id, that can be loaded.
+
+    No weight is read, but everything else is looked at. Raises UserError.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        trouble = (
+            "no model in such a folder, nor on the hub as far as it can be reached; with no "
+            "network, pass a folder (elsewhere: hf download ID --local-dir FOLDER)"
+        )
+        with one_line(name, trouble):
+            # One rank of a node downloads while the others wait.
+            folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
+    config = read_config(name, folder)
+    weight_files(name, folder)
+
+    if not any(path for pattern in TOKENIZERS for path in folder.glob(pattern)):
+        raise UserError(
+            f"--model {name}: no tokenizer in {folder}: put the model's tokenizer.json and "
+            "tokenizer_config.json there"
+        )
+    with one_line(name, f"cannot read the tokenizer in {folder}"):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        words = max(tokenizer.get_vocab().values()) + 1
+    if words > config.vocab_size:
+        raise UserError(
+            f"--model {name}: its tokenizer has {words} ids and its embedding {config.vocab_size}: "
+            "pass the tokenizer that belongs to it, or resize the embedding"
+        )
+    refuse_end(name, read_generation_config(name, folder, config).eos_token_id, tokenizer)
+    return folder, config, tokenizer
+
+
+def read_config(name: str | Path, folder: str | Path):
+    """The model's config, of a kind that can be trained here. Raises UserError."""
+    if Path(folder).is_dir() and not (Path(folder) / "config.json").exists():
+        raise UserError(f"--model {name}: no model in such a folder, for it holds no config.json")
+    with one_line(name, f"cannot read config.json of {folder}"):
+        config = AutoConfig.from_pretrained(folder)
+    refuse_config(name, config)
+    with one_line(name, "its config.json does not give one size for all heads of attention"):
+        head_size(config)
+    return config
+
+
+def read_generation_config(name: str | Path, folder: Path, config) -> GenerationConfig:
+    """What the folder says of sampling, of which only the end tokens are used."""
+    if not (folder / "generation_config.json").exists():
+        return GenerationConfig.from_model_config(config)
+    with one_line(name, f"cannot read generation_config.json of {folder}"):
+        return GenerationConfig.from_pretrained(folder)
+
+
+def refuse_end(name: str | Path, end: int | list[int] | None, tokenizer) -> None:
+    """Raise UserError where nothing says how a response ends, or a word does."""
+    if end is None and tokenizer.eos_token_id is None:
+        raise UserError(
+            f"--model {name}: neither its tokenizer nor its generation_config.json names an end "
+            "token: set eos_token in its tokenizer_config.json"
+        )
+    ids = end if isinstance(end, list) else [end]
+    if end is not None and not all(isinstance(each, int) for each in ids):
+        raise UserError(
+            f"--model {name}: eos_token_id in its generation_config.json is {end!r}: "
+            "it must be an id, or a list of ids"
+        )
+
+
+def weight_files(name: str | Path, folder: Path) -> list[Path]:
+    """The safetensors that from_pretrained takes. Raises UserError for one that is not whole."""
+    paths = [folder / WEIGHTS]
+    if not paths[0].exists():
+        if not (folder / INDEX).exists():
+            raise UserError(
+                f"--model {name}: no .safetensors in {folder} by the name of {WEIGHTS} or of an "
+                "index, and other weights are not read: convert them "
+                "(AutoModelForCausalLM.from_pretrained(...).save_pretrained(FOLDER))"
+            )
+        shards = read_json(folder / INDEX, weight_map=dict)["weight_map"].values()
+        paths = [folder / str(shard) for shard in sorted(set(shards))]
+
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"--model {name}: {INDEX} names {path.name}, which is not in {folder}")
+        with open(path, "rb") as file:
+            beginning = file.read(len(LFS_POINTER))
+        if beginning == LFS_POINTER:
+            raise UserError(
+                f"--model {name}: {path} is a pointer of git-lfs and no weights: run git lfs pull"
+            )
+        with one_line(name, f"{path} is damaged or cut off"):
+            safe_open(path, "pt")  # its header and its length
+    return paths
+
+
+def exact_dtype(name: str | Path, folder: Path, wanted: torch.dtype) -> torch.dtype:
+    """In which no weight is rounded: `wanted`, if all tensors in the files are so, else float32."""
+    spelled = {torch.bfloat16: "BF16", torch.float32: "F32"}[wanted]
+    for path in weight_files(name, folder):
+        with safe_open(path, "pt") as file:
+            if any(file.get_slice(key).get_dtype() != spelled for key in file.keys()):  # noqa: SIM118
+                return torch.float32
+    return wanted
+
+
+def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
+    """What from_pretrained gives, on the CPU. Raises UserError where it would warn."""
+    # Its bars and reports would stand between our lines; what they say is raised below.
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    with one_line(name, f"cannot read the weights in {folder}"):
+        lm, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # they are reported
+            output_loading_info=True,
+        )
+    troubles = {
+        "is missing": sorted(report["missing_keys"]),
+        "has another shape": sorted(key for key, *_ in report["mismatched_keys"]),
+        "has no place in the model": sorted(report["unexpected_keys"]),
+    }
+    for trouble, keys in troubles.items():
+        if keys:
+            raise UserError(
+                f"--model {name}: its safetensors do not fit its config.json: {keys[0]} {trouble} "
+                f"({len(keys)} such)"
+            )
+    asked = lm.get_expanded_tied_weights_keys(all_submodels=True)
+    for target in sorted(asked.keys() - lm.all_tied_weights_keys.keys()):
+        raise UserError(
+            f"--model {name}: its config.json ties {target} to {asked[target]}, and its "
+            'safetensors hold two that differ: say "tie_word_embeddings": false in config.json'
+        )
+    return lm.eval()

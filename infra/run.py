@@ -1,0 +1,171 @@
+"""A run of train.py: what it holds, how it is opened or continued, and how a signal stops it."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+import toy
+from infra import checkpoints
+from infra.agreement import computation_dtype
+from infra.architecture import refuse_length
+from infra.checkpoints import RunState, begin_writing, restore, save
+from infra.code_sandbox import prepare_sandbox
+from infra.disk import check_disk, run_bytes
+from infra.errors import Interrupted, Stop
+from infra.folder import check_places, lock, unlock
+from infra.loading import load_policy, locate
+from infra.policy import Policy
+from infra.problems import encode_prompts, load_and_count
+from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
+from infra.rows import over_ranks
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
+
+
+@dataclass
+class Run:
+    """All that a run holds."""
+
+    cfg: object  # train.Config
+    id: str  # rank 0's; its folder and everything in it carry it
+    method: object  # methods.Method
+    folder: Path
+    rank: int
+    world: int
+    policy: Policy
+    tokenizer: object
+    optimizer: torch.optim.Optimizer
+    state: RunState  # what a checkpoint keeps beside weights and moments
+    problems: list[dict]
+    prompts: list[list[int]]  # token ids, one list for each problem
+    held_out: list[dict]
+    held_out_prompts: list[list[int]]
+    dropped: int = 0  # problems without an answer, repeated, or with a prompt that is too long
+    told_to_stop: signal.Signals | None = None
+    seconds: list[float] = field(default_factory=list)  # of each step since the program started
+    without_signal: int = 0  # steps in a row in which no response had an advantage
+
+    def stop(self, number: int, _) -> None:
+        """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
+
+        A second Ctrl-C stops it at once. A second SIGTERM does not: torchrun and a scheduler may
+        both send one.
+        """
+        if self.told_to_stop and number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        if speaks() and not self.told_to_stop:
+            again = "; Ctrl-C again stops without one" if number == signal.SIGINT else ""
+            line = f"\nstopping at the next safe point, with a checkpoint{again}\n"
+            os.write(2, line.encode())  # print() is not allowed inside a signal handler
+        self.told_to_stop = signal.Signals(number)
+
+    def stopping(self) -> bool:
+        """Whether this rank was told to stop."""
+        return self.told_to_stop is not None
+
+    def look_for_signals(self) -> None:
+        """Raise Interrupted on every rank if one of them was told to stop."""
+        told = torch.tensor(float(self.stopping()), device=this_device())
+        if over_ranks(told) > 0:
+            raise Interrupted
+
+
+@contextmanager
+def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
+    """prepare(cfg), the run described by cfg (train.Config); all ranks enter together.
+
+    Inside, a signal raises Interrupted at the next safe point, where weights and state belong to
+    the same step; the run is then saved, and Stop is raised.
+    """
+    try:
+        run = prepare(cfg)
+        before = {number: signal.signal(number, run.stop) for number in SIGNALS}
+        try:
+            yield run
+        except Interrupted:
+            save(run.folder, run.policy, run.optimizer, run.state)
+            end_ranks()
+            number = run.told_to_stop or signal.SIGTERM  # it reached another rank
+            raise Stop(
+                f"stopped by {number.name} after step {run.state.step}, with a checkpoint: "
+                "the same command continues",
+                128 + number,
+            ) from None
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    finally:
+        unlock(Path(cfg.output_dir))
+
+
+def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
+    """Load data and model, open the output folder, continue from a checkpoint. Raises UserError.
+
+    Cheap checks come first, so that a wrong flag is reported before anything large is loaded.
+    check_model raises UserError for a model that the method cannot be used with.
+    """
+    rank, world = start_ranks()
+    folder, _, _ = locate(model_folder(cfg))
+    check_places(folder, Path(cfg.output_dir))
+    columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
+    problems, dropped = load_and_count(cfg.data, *columns)
+    held_out, more_dropped = [], 0
+    if cfg.eval_data:
+        held_out, more_dropped = load_and_count(cfg.eval_data, *columns, "--eval-data")
+    if any("tests" in each for each in problems + held_out):
+        prepare_sandbox(cfg.code_sandbox)
+
+    policy, tokenizer = load_policy(
+        folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
+    )
+    check_model(policy)
+    loaded = len(problems) + dropped + len(held_out) + more_dropped
+    encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+    problems, prompts = encode_prompts(problems, *encoding)
+    held_out, held_out_prompts = encode_prompts(held_out, *encoding)
+    refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
+
+    on_first_rank(lock, Path(cfg.output_dir))  # from here on something is written
+    optimizer = torch.optim.AdamW(  # other optimisers lack `fused` for sharded parameters
+        policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
+    )
+    sets = {"training": problems, "evaluation": held_out}
+    run_id = checkpoints.open_run(cfg, folder, sets, optimizer)
+    parameters = sum(p.numel() for p in policy.parameters())
+    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
+    on_first_rank(check_disk, Path(cfg.output_dir), needed)
+    state = restore(cfg, policy, optimizer)
+    on_first_rank(begin_writing, cfg, state)
+
+    return Run(
+        cfg=cfg,
+        id=run_id,
+        method=method,
+        folder=Path(cfg.output_dir),
+        rank=rank,
+        world=world,
+        policy=policy,
+        tokenizer=tokenizer,
+        optimizer=optimizer,
+        state=state,
+        problems=problems,
+        prompts=prompts,
+        held_out=held_out,
+        held_out_prompts=held_out_prompts,
+        dropped=loaded - len(problems) - len(held_out),
+    )
+
+
+def model_folder(cfg) -> str | Path:
+    """Where the model of --model is: a toy's base, or the folder or hub id that the flag names."""
+    if cfg.model == "toy":
+        return toy.base_folder(cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+    if cfg.model == "toy-code":
+        return toy.code_base_folder()
+    return cfg.model

@@ -1,0 +1,48 @@
+"""scores.json of two evaluations, checked before they are compared."""
+
+from pathlib import Path
+
+from infra.errors import UserError
+from infra.files import check_kinds, damaged, read_json
+
+
+def read_scores(folder: str) -> dict:
+    """What `run` wrote to an output folder. Raises UserError if it is not there, or damaged."""
+    path = Path(folder) / "scores.json"
+    if not path.exists():
+        raise UserError(
+            f"{folder} has no scores.json: run evaluate.py with --output-dir {folder} first"
+        )
+    scores = read_json(path, benchmarks=dict, samples=int)
+    for name, result in scores["benchmarks"].items():
+        where = f"{path}, {name},"
+        check_kinds(result, where, problems=int, repetitions=list, by_problem=list)
+        check_accuracies(result["repetitions"], scores["samples"], f"{where} repetitions")
+        check_accuracies(result["by_problem"], result["problems"], f"{where} by_problem")
+    return scores
+
+
+def check_accuracies(values: list, count: int, where: str) -> None:
+    """Raise UserError where a list of scores.json is not `count` numbers from 0 to 1."""
+    if len(values) != count or count < 1:
+        raise UserError(damaged(where, f"{len(values)} values for {count}"))
+    for value in values:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and 0 <= value <= 1):  # false for a NaN, too
+            raise UserError(damaged(where, f"{value} is no accuracy"))
+
+
+def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:
+    """The benchmarks in both scores; `first` and `second` name their folders in a UserError."""
+    names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
+    if not names:
+        raise UserError(f"{first} and {second} have no benchmark in common")
+    for name in names:
+        here = one["benchmarks"][name]["problems"]
+        there = two["benchmarks"][name]["problems"]
+        if here != there:
+            raise UserError(
+                f"{name} has {here} problems in {first} and {there} in {second}: "
+                "evaluate both on the same set"
+            )
+    return names

@@ -1,0 +1,161 @@
+"""The rows of the studies, which are ways to weigh tokens.
+
+`methods` runs all of MAIN and SECONDARY. Another row is a line in STATIC, another proxy one in
+PROXIES: the study of credit weighs by all of STATIC, and a study of training may name any row.
+
+The oracles know which tokens decided (`toy.decisive`). The advantage Q - V of studies/truth.py
+would be the better truth, but takes thousands of continuations of every response, and a run samples
+thousands of responses.
+
+Shapes: B responses, N packed response tokens.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+import ablations
+import toy
+import train
+from infra.packing import TokenBatch
+from methods import METHODS, Method
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method and its flags, or weights that only the toy can give."""
+
+    flags: str = "--method dapo"  # of train.py
+    paper: str = "-"  # its average for 8B in the paper's tables, in percent
+    permuted: bool = False  # the weights see rewards that changed places inside their group
+    oracle: tuple[float, float] | None = None  # no method: weights of other and decisive tokens
+
+    @property
+    def spelled(self) -> str:
+        """The flags as a table shows them."""
+        if self.oracle:
+            return "toy only"
+        return f"`{self.flags}`{', permuted' if self.permuted else ''}"
+
+
+# ---- rows of `methods` ---------------------------------------------------------------------------
+
+ORACLE = "oracle"
+IN_RANGE = "oracle in range"  # of the coefficients: λ_min and λ_max
+
+MAIN = {
+    "dapo": Row("--method dapo", "22.95"),
+    "delta": Row("--method delta", "28.40"),
+    "delta, fresh": Row("--gamma fresh"),
+    "delta, K = 0": Row("--K 0", "19.97"),
+    "delta, side": Row("--normalise side"),
+    "delta, held out": Row("--centroids held_out"),
+    "topk": Row("--proxy topk", "24.29"),
+    "topk, fresh": Row("--proxy topk --gamma fresh"),
+    "topk, K = 0": Row("--proxy topk --K 0"),
+    "exact": Row("--proxy exact"),
+    "exact, fresh": Row("--proxy exact --gamma fresh"),
+    "random": Row("--delta-variant random", "18.34"),
+    IN_RANGE: Row(oracle=(0.8, 1.2)),
+    ORACLE: Row(oracle=(0.1, 1.1)),
+}
+
+# The rest of Tables 1 to 3 and of the analysis runs of Sec. 5.2. (The paper's averages in the two
+# kinds of tables are over different benchmarks.)
+SECONDARY = {
+    "grpo": Row("--method grpo"),
+    "reinforce": Row("--method reinforce"),
+    "forking_tokens": Row("--method forking_tokens", "24.80"),
+    "sapo": Row("--method sapo", "25.14"),
+    "fipo": Row("--method fipo", "23.89"),
+    "within_side": Row("--delta-variant within_side", "17.94"),
+    "fixed_gamma": Row("--delta-variant fixed_gamma", "21.19"),
+    "hard": Row("--delta-variant hard", "20.93"),
+    "no_norm": Row("--delta-variant no_norm", "21.39"),
+    "no_range_map": Row("--delta-variant no_range_map", "20.78"),
+    "K = 2": Row("--K 2", "22.15"),
+    "K = 3": Row("--K 3", "22.20"),
+    "lam_min 0.5": Row("--lam-min 0.5", "23.22"),
+    "lam_max 1.5": Row("--lam-max 1.5", "22.77"),
+    "both": Row("--lam-min 0.5 --lam-max 1.5", "23.07"),
+    "select top": Row("--select top"),
+    "select random": Row("--select random"),
+    "select bottom": Row("--select bottom"),
+}
+
+# ---- rows of the study of credit -----------------------------------------------------------------
+
+PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact"}  # --proxy, as tables call it
+FRESH, SIDE, HELD_OUT = "--gamma fresh", "--normalise side", "--centroids held_out"
+FORMS = {  # of DelTA with one proxy: as published (K = 1), with the interventions, and controls
+    "K = 0": Row("--K 0"),
+    "K = 1": Row(""),
+    "fresh": Row(FRESH),
+    "side": Row(SIDE),
+    "held out": Row(HELD_OUT),
+    "all three": Row(f"{FRESH} {SIDE} {HELD_OUT}"),
+    "permuted": Row("", permuted=True),
+    "permuted, held out": Row(HELD_OUT, permuted=True),
+}
+STATIC = {
+    "dapo": MAIN["dapo"],
+    "forking_tokens": SECONDARY["forking_tokens"],
+    "random": MAIN["random"],
+    IN_RANGE: MAIN[IN_RANGE],
+    ORACLE: MAIN[ORACLE],
+}
+for proxy in PROXIES:
+    for form, row in FORMS.items():
+        STATIC[f"{proxy}, {form}"] = replace(row, flags=f"--proxy {proxy} {row.flags}".strip())
+
+ROWS = MAIN | SECONDARY | STATIC
+
+# ---- their weights -------------------------------------------------------------------------------
+
+
+def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:
+    """The method that train.py's loop is given for a row, and its settings; flags: further ones."""
+    cfg = train.parse_config([*row.flags.split(), *flags])
+    method = ablations.configured(METHODS[cfg.method], cfg)
+
+    def oracle(tokens: TokenBatch, cfg: train.Config) -> torch.Tensor:
+        return oracle_weights(decisive_tokens(tokens), row.oracle)
+
+    def deceived(tokens: TokenBatch, cfg: train.Config) -> torch.Tensor:
+        return method.weights(with_permuted_rewards(tokens, cfg.group_size), cfg)
+
+    if row.oracle:
+        return Method(weights=oracle), cfg
+    if row.permuted:
+        return replace(method, weights=deceived), cfg
+    return method, cfg
+
+
+def oracle_weights(decisive: torch.Tensor, weights: tuple[float, float]) -> torch.Tensor:
+    """ρ [N] of mean 1 from the marks [N]. weights: of other and of decisive tokens."""
+    rho = torch.where(decisive, weights[1], weights[0])
+    return rho / rho.mean()
+
+
+def decisive_tokens(tokens: TokenBatch) -> torch.Tensor:
+    """Which tokens decided the reward, bool [N], by the toy from which their problems are."""
+    marks = []
+    responses = tokens.token.split(tokens.length.tolist())
+    for problem, ids in zip(tokens.problems, responses, strict=True):
+        task = toy.code_task if "tests" in problem else toy
+        marks.append(task.decisive(problem["problem"], ids))
+    return torch.cat(marks)
+
+
+def with_permuted_rewards(tokens: TokenBatch, group: int) -> TokenBatch:
+    """The tokens with the advantages of each group in another order; drawn by their generator."""
+    first = tokens.length.cumsum(0) - tokens.length  # of each response
+    advantages = permuted(tokens.advantage[first], group, tokens.generator.initial_seed())
+    return replace(tokens, advantage=advantages.repeat_interleave(tokens.length))
+
+
+def permuted(advantages: torch.Tensor, group: int, seed: int) -> torch.Tensor:
+    """[B] with the advantages of each group in another order, at random."""
+    groups = advantages.view(-1, group)
+    uniform = torch.rand(groups.shape, generator=torch.Generator().manual_seed(seed))
+    return groups.gather(1, uniform.argsort(dim=1)).flatten()

@@ -1,0 +1,140 @@
+"""The scripts in processes of their own, which begin with everything imported.
+
+Importing torch and transformers takes some five seconds, a fork takes none. One server process
+imports the scripts, once for all tests, and forks itself for every script that a test starts.
+torchrun's agent is one of them, and forks its ranks in turn. The server never computes anything,
+so no thread of torch is lost in a fork.
+"""
+
+import os
+import resource
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import forkserver, get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+ROOT = Path(__file__).parent.parent
+
+SERVER = get_context("forkserver")
+SERVER.set_forkserver_preload(["imported"])
+
+
+def ensure_server() -> None:
+    """Start the server, unless it runs. Python 3.11's does not know its parent's sys.path."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    with mock.patch.dict(os.environ, PYTHONPATH=path, OMP_NUM_THREADS="1"):
+        forkserver.ensure_running()
+
+
+class Forked:
+    """A script that runs in a process of its own, in the project's folder."""
+
+    def __init__(self, script: Callable, words: list[str], threads: int, file_limit: int | None):
+        self._folder = TemporaryDirectory()
+        self._outputs = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
+        for path in self._outputs:
+            path.touch()
+        arguments = (script, words, self._outputs, threads, file_limit)
+        ensure_server()
+        self._process = SERVER.Process(target=begin, args=arguments)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def stdout(self) -> str:
+        """What the script has printed so far."""
+        return self._outputs[0].read_text()
+
+    @property
+    def stderr(self) -> str:
+        return self._outputs[1].read_text()
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; minus the number of the signal that killed it."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, seconds: float = 300) -> int:
+        """Wait until the script has ended; its exit code. Kills it after so many seconds."""
+        self._process.join(seconds)
+        if self.returncode is None:
+            self._process.kill()
+            raise TimeoutError(f"not finished after {seconds} s: {self.stderr[-3000:]}")
+        return self.returncode
+
+
+def start(*words: str, threads: int = 1, file_limit: int | None = None) -> Forked:
+    """Start `python WORDS` in the background.
+
+    Args:
+        words: a script and its arguments
+        threads: torch's threads in one process
+        file_limit: bytes; a write beyond them fails, as it does on a full disk
+    """
+    return Forked(run_script, list(words), threads, file_limit)
+
+
+def torchrun(ranks: int, *words: str, file_limit: int | None = None) -> Forked:
+    """Start `torchrun --nproc_per_node RANKS WORDS` in the background: torchrun's options first.
+
+    Its own rendezvous binds port 0, so that no other process can take the port meanwhile.
+    """
+    options = ["--nproc_per_node", str(ranks), "--start-method", "fork", "--run-path"]
+    if "--rdzv-endpoint" not in words:
+        options.append("--standalone")
+    return Forked(run_agent, [*options, *words], 1, file_limit)
+
+
+def finished(process: Forked, code: int = 0) -> Forked:
+    """Wait for the process, which must end in success if and only if the code is 0."""
+    assert (process.wait() == 0) == (code == 0), process.stderr[-3000:]
+    return process
+
+
+def call(function: Callable, *arguments):
+    """function(*arguments) in a process of its own, and what it returned or raised."""
+    ensure_server()
+    with ProcessPoolExecutor(1, mp_context=SERVER) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+# ---- in the new process --------------------------------------------------------------------------
+
+
+def begin(script, words, outputs, threads, file_limit) -> None:
+    """Become what a shell would have started: output, signals, limits, folder."""
+    import torch
+
+    for path, number in zip(outputs, (1, 2), strict=True):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout.reconfigure(line_buffering=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if file_limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    os.chdir(ROOT)
+    del os.environ["PYTHONPATH"]
+    os.environ |= {"OMP_NUM_THREADS": str(threads), "TQDM_DISABLE": "1"}
+    torch.set_num_threads(threads)
+    script(words)
+
+
+def run_script(words: list[str]) -> None:
+    sys.argv = words
+    runpy.run_path(words[0], run_name="__main__")
+
+
+def run_agent(words: list[str]) -> None:
+    from torch.distributed.run import main
+
+    main(words)

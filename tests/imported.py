@@ -1,0 +1,15 @@
+"""What the server of tests/forked.py imports before it forks: the scripts, and what they load late.
+
+A module that is missing here costs time, nothing else.
+"""
+
+import IPython.display  # noqa: F401
+import matplotlib.pyplot  # noqa: F401
+import nbformat  # noqa: F401
+import torch.distributed.checkpoint  # noqa: F401
+import torch.distributed.run  # noqa: F401
+import torch.profiler  # noqa: F401
+
+import evaluate  # noqa: F401
+import toy  # noqa: F401
+import train  # noqa: F401

@@ -1,0 +1,41 @@
+"""A rank that loads a model and prints whether its weights and rows are from_pretrained's.
+
+    torchrun ... load_on_ranks.py FOLDER RANKS_OF_A_NODE
+
+One line from every rank: the largest differences, of weights and of log-probabilities.
+"""
+
+import os
+import sys
+
+import torch
+from torch.distributed.tensor import DTensor
+from transformers import AutoModelForCausalLM
+
+from infra.agreement import policy_rows, reference_rows
+from infra.loading import load_policy
+from infra.ranks import end_ranks, full_tensor, start_ranks
+
+
+def main() -> None:
+    folder = sys.argv[1]
+    os.environ["LOCAL_WORLD_SIZE"] = sys.argv[2]
+    start_ranks()
+    policy, _ = load_policy(folder)
+    lm = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    expected = dict(lm.named_parameters())
+    of_weights = 0.0
+    for name, parameter in policy.lm.named_parameters():
+        assert isinstance(parameter, DTensor)
+        assert parameter.dtype == torch.float32
+        apart = (full_tensor(parameter) - expected[name]).abs().max()
+        of_weights = max(of_weights, float(apart))
+    with torch.no_grad():
+        rows = policy_rows(policy)
+    of_rows = float((rows - reference_rows(folder, lm, torch.float32)).abs().max())
+    print(f"weights {of_weights:g} rows {of_rows < 1e-4} mesh {parameter.device_mesh.ndim}")
+    end_ranks()
+
+
+if __name__ == "__main__":
+    main()

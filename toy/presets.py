@@ -1,0 +1,31 @@
+"""The defaults of train.py's flags under --model toy and --model toy-code."""
+
+TOY = {
+    "recompute": False,
+    "steps": 160,
+    "prompts": 16,
+    "group_size": 8,
+    "mini_batch": 4,
+    "micro_batch_tokens": 4096,
+    "lr": 1e-4,
+    "max_new_tokens": 64,
+    "max_prompt_tokens": 64,
+    "eval_every": 20,
+    "eval_samples": 1,
+    "eval_top_p": 1.0,
+    "save_every": 20,
+    "data": "toy",
+    "eval_data": "toy-held-out",
+}
+OF_CODE = {  # where those under --model toy-code differ
+    "steps": 100,
+    "max_new_tokens": 32,
+    "data": "toy-code",
+    "eval_data": "toy-code-held-out",
+}
+TOYS = {"toy": TOY, "toy-code": TOY | OF_CODE}
+
+
+def listed(defaults: dict) -> str:
+    """The defaults as text, for --help."""
+    return ", ".join(f"{name} {value}" for name, value in defaults.items())
