@@ -11,10 +11,11 @@ import pytest
 from toy_runs import read_lines, refusal, train_small
 
 import evaluate
+import grading
 import toy
 import train
-from infra import grading, ranks
 from infra import problems as problems_module
+from infra import ranks
 from infra.code_sandbox import rewards
 from infra.errors import UserError
 from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
