@@ -309,7 +309,7 @@ def evaluate(run: Run) -> dict[str, float]:
     """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
 
     With --eval-greedy also that of the one greedy response to each, which takes the likeliest
-    token every time: it tells learning from mere sharpening.
+    token every time: sharpening alone cannot raise it.
     """
     cfg = run.cfg
     sampling = Sampling(

@@ -112,7 +112,7 @@ def rollout_metrics(
 
 
 def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
-    """How far the sampler's law is from the scored one: metrics of a step, in nats.
+    """How far the sampler's distribution is from the scored one: metrics of a step, in nats.
 
     logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and as the sampler says;
     tokens of which it does not say are left out, and without any other there are no metrics. The KL

@@ -313,11 +313,14 @@ def test_decisive_is_empty_where_nothing_wrong_was_said():
 
 # ---- --model toy-code --------------------------------------------------------------------------
 
+ANY_WALLS = ("--code-sandbox", "filter")  # what each machine has on which programs run at all
+
 
 def test_train_grades_programs_by_their_tests(tmp_path):
     """One step of the real loop: every reward is that of the program, and an update is made."""
     size = ["--steps", "1", "--prompts", "8", "--group-size", "4", "--mini-batch", "4"]
-    train.main(["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size])
+    command = ["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size]
+    train.main([*command, *ANY_WALLS])
 
     (row,) = read_lines(tmp_path / "metrics.jsonl")
     assert row["truncated"] < 0.5
@@ -332,7 +335,7 @@ def test_training_mends_the_base(tmp_path):
     """Fewer and larger steps than the default's: 0.49 before and 0.80 after, when measured."""
     size = ["--steps", "15", "--eval-every", "15", "--eval-samples", "1", "--save-every", "100"]
     command = ["--model", "toy-code", "--lr", "5e-4", "--output-dir", str(tmp_path), *size]
-    train.main(command)
+    train.main([*command, *ANY_WALLS])
     rows = read_lines(tmp_path / "metrics.jsonl")
     assert rows[0]["eval_accuracy"] < 0.6
     # On the same 256 problems; by chance two such shares differ by some 0.04.
