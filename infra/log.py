@@ -162,7 +162,7 @@ def hint_about_mean(run, weights: torch.Tensor) -> None:
     print(
         f"hint: the token weights of --method {run.cfg.method} have mean {mean:.3g}, not 1, and so "
         "have loss and gradient. Divide the weights by their mean, unless the method is defined "
-        "without that, as --delta-variant no_norm and no_range_map are",
+        "without that, as --delta-variant no_norm is",
         flush=True,
     )
 
