@@ -1,8 +1,8 @@
 """Our side of the sandbox: servers, one for each worker, and the jobs that they run.
 
 A job goes out as a message and comes back as an Outcome. What is expected of a program goes to its
-judge alone, and what the program says is not read here. Raises SandboxBroken when the sandbox itself
-fails: no response can then be graded, and none is.
+judge alone, and what the program says is not read here. Raises SandboxBroken when the sandbox
+itself fails: no response can then be graded, and none is.
 """
 
 import json
