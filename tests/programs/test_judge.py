@@ -1,5 +1,7 @@
 """The judge under attack: what a program prints or returns costs that program its test alone."""
 
+import sys
+
 import pytest
 
 from programs import verify_code
@@ -276,6 +278,7 @@ def test_evalplus_allows_4_gb():
     assert run_tests(program, [script | {"rules": "evalplus"}]).passed == 1
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python itself bounds calls through C")
 def test_the_stack_is_large():
     program = (
         "import functools, sys\nsys.setrecursionlimit(10**6)\n"
