@@ -340,7 +340,7 @@ def on_live_server(sandbox: client.Sandbox, run):
         with sandbox.server() as server:
             try:
                 return run(server)
-            except (EOFError, SandboxBroken) as error:
+            except (EOFError, OSError, SandboxBroken) as error:
                 reason = str(error) or "its processes are killed"
                 server.process.kill()
                 server.process.wait()
@@ -349,7 +349,7 @@ def on_live_server(sandbox: client.Sandbox, run):
         try:
             if server.start(known, Limits()).outcome().output == "7\n":
                 raise Failed(f"broke the sandbox twice: {reason}")
-        except (EOFError, SandboxBroken):
+        except (EOFError, OSError, SandboxBroken):
             pass
     raise SandboxBroken(f"the sandbox for programs broke: {reason}")
 

@@ -76,8 +76,9 @@ def enclose(
 ) -> None:
     """The program's own session, streams, folder and limits; then no way back."""
     os.setsid()
-    if watch.ours:
-        watch.ours.close()
+    for channel in (watch.ours, watch.judge):
+        if channel:
+            channel.close()
     for descriptor, own in ((watch.stdin, 0), (watch.stdout[1], 1), (watch.stderr[1], 2)):
         os.dup2(descriptor, own)
     kept = {0, 1, 2, report}

@@ -1,13 +1,16 @@
 """The judge under attack: what a program prints or returns costs that program its test alone."""
 
+import sys
+
 import pytest
 
 from programs import verify_code
+from programs.sandbox import client
 from programs.sandbox.client import Limits
 from programs.verify_code import Result, reward, rewards, run_tests
 
 # The judge has 5 times this CPU time: enough for texts of a megabyte read once, not for more.
-LIMITS = Limits(cpu_seconds=0.5, wall_seconds=60, memory_mb=512)
+LIMITS = Limits(cpu_seconds=1, wall_seconds=60, memory_mb=512)
 
 # ---- what is printed -----------------------------------------------------------------------------
 
@@ -20,7 +23,8 @@ PRINTED = {  # a Python expression of what a program prints -> what is expected
     "two points": ("'1' * (N // 2) + '.' + '1' * (N // 2) + '.'", "7.5"),
     "a small number": ("'0.' + '0' * N + '1'", "7.5"),
     "many signs": ("'-' * N + '1'", "7.5"),
-    "an exponent beyond all": ("'9' * N + 'e9999'", "7.5"),
+    "an exponent beyond decimal's own": ("'9' * 990_001 + 'e9999'", "7.5"),
+    "an exponent below them": ("'0.' + '0' * 990_001 + '1e-9999'", "7.5"),
     "an exponent below all": ("'0.' + '0' * N + 'e-9999'", "7.5"),
     "a long exponent": ("'1e' + '9' * N", "7.5"),
     "many exponents": ("'1e1' * (N // 3)", "7.5"),
@@ -189,11 +193,21 @@ def test_a_judge_that_is_ended_counts_against_its_program(monkeypatch):
 # ---- in what order, and by whose clock -----------------------------------------------------------
 
 
-def test_no_call_is_made_after_one_that_failed():
-    """Calls after the first wrong one would never end."""
-    program = "def f(x):\n    while x: pass\n    return 1"
-    tests = [{"function": "f", "args": [x], "expected": 0} for x in range(3)]
-    assert run_tests(program, tests) == Result(0, 3, "test 1 of 3: 1 returned, 0 expected")
+def test_no_call_is_made_after_one_that_failed(monkeypatch):
+    """The program prints which calls it hears."""
+    printed = []
+    outcome = client.Job.outcome
+
+    def recorded(job):
+        answer = outcome(job)
+        printed.append(answer.output)
+        return answer
+
+    monkeypatch.setattr(client.Job, "outcome", recorded)
+    program = "def f(x):\n    print('call', x, flush=True)\n    return 1"
+    tests = [{"function": "f", "args": [x], "expected": int(x < 2)} for x in range(9)]
+    assert run_tests(program, tests) == Result(2, 9, "test 3 of 9: 1 returned, 0 expected")
+    assert "call 0\ncall 1\ncall 2\n" in printed
 
 
 def test_the_wall_clock_of_a_program_stands_while_its_script_computes():
@@ -205,7 +219,7 @@ def test_the_wall_clock_of_a_program_stands_while_its_script_computes():
     )
     result = run_tests("def add(a, b): return a + b", [{"script": script}], limits)
     assert result == Result(0, 1, "test 1 of 1: no end after 1 s without work")  # the script's own
-    patient = Limits(cpu_seconds=1, wall_seconds=1, load=10)
+    patient = Limits(cpu_seconds=1, wall_seconds=3, load=10)
     slow = script.replace("+ 2", "+ 4")  # the script may, by its load, the program by its own not
     result = run_tests("def add(a, b): return a + b", [{"script": slow}], patient)
     assert result == Result(1, 1, "")
@@ -265,6 +279,7 @@ def test_evalplus_allows_4_gb():
     assert run_tests(program, [script | {"rules": "evalplus"}]).passed == 1
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python itself bounds calls through C")
 def test_the_stack_is_large():
     program = (
         "import functools, sys\nsys.setrecursionlimit(10**6)\n"
