@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from answers.extraction import choice
-from infra.code_sandbox import rewards
+from infra.code_sandbox import rewards as program_rewards
 from infra.ranks import shared_by_ranks
 from rollout import Sampling, never, rollout
 from verify import reward
@@ -39,7 +39,7 @@ def grades(
 
     texts = [responses[i] for i in programs]
     tests = [problems[i]["tests"] for i in programs]
-    for i, value in zip(programs, rewards(texts, tests), strict=True):
+    for i, value in zip(programs, program_rewards(texts, tests), strict=True):
         result[i] = value
     return result
 

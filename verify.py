@@ -8,7 +8,8 @@ where there are free variables.
 Departures from the paper:
 1. It grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so no
    answer can hang the grader; RESULTS.md has both on the same labelled answers.
-2. Its run script adds a penalty for long responses to the reward: `train.overlong_penalty`.
+2. The paper's run script adds a length penalty to the reward: `grpo.overlong_penalty`, off here
+   by default (--overlong-buffer).
 
 Rules of the comparison:
 1. Rational values agree exactly, others to some thirty digits behind the last they could share.

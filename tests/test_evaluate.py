@@ -10,13 +10,13 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from forked import finished, torchrun
 from toy_runs import SMALL, contents, read_lines, refusal
 
 import evaluate
@@ -308,19 +308,6 @@ def read(path):
     return json.loads(path.read_text())
 
 
-def two_ranks(*command):
-    """A program on two ranks, to its end."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    return subprocess.run(
-        [*launch, *(str(word) for word in command)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-    )
-
-
 def texts(folder):
     return {place: row["response"] for place, row in saved_responses(folder).items()}
 
@@ -565,8 +552,7 @@ def test_compare_names_damaged_scores(content, tmp_path, capsys):
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path / "one"))
-    done = two_ranks("evaluate.py", *flags(saved, tmp_path / "two"))
-    assert done.returncode == 0, done.stderr
+    finished(torchrun(2, "evaluate.py", *flags(saved, tmp_path / "two")))
     assert (tmp_path / "two" / BENCH / "responses-1.jsonl").exists()
 
     assert texts(tmp_path / "two" / BENCH) == texts(tmp_path / "one" / BENCH)
@@ -664,8 +650,7 @@ def test_a_random_reward_is_the_same_on_two_ranks(tmp_path):
     script = tmp_path / "flipped.py"
     script.write_text(RANDOM_REWARDS)
     command = [*SMALL, "--eval-data", "", "--steps", "3", "--dynamic-sampling"]
-    done = two_ranks(script, *command, "--output-dir", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
+    finished(torchrun(2, str(script), *command, "--output-dir", str(tmp_path / "run")))
     steps = [row["step"] for row in read_lines(tmp_path / "run" / "metrics.jsonl")]
     assert steps == [1, 2, 3]
 

@@ -28,7 +28,6 @@ COMMITTED = [
     Base(5, 0.2, 1),  # the notebooks' and the tests'
     Base(12, 0.06, 1),  # the studies': many steps and few errors tell methods apart
     Base(5, 0.2, 0),  # the study of credit, which varies the share of tokens that decide nothing
-    Base(5, 0.2, 2),
     Base(5, 0.2, 4),
     Base(10, 0.06, 1),  # the comparison of a step with TRL's
 ]

@@ -452,7 +452,7 @@ def test_save_base_keeps_what_another_process_has_made(tmp_path):
 def test_build_replaces_the_named_base(tmp_path, monkeypatch):
     monkeypatch.setattr(toy.build, "train_base", train_briefly)
     threads = torch.get_num_threads()
-    name = "k5-noise0.2-filler2-seed0"
+    name = "k5-noise0.2-filler4-seed0"
     (tmp_path / name).mkdir()
     (tmp_path / name / "stale").touch()
 
