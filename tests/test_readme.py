@@ -161,8 +161,8 @@ def test_every_interval_of_the_front_pages_stands_in_a_long_page():
     long = set()
     for page in (ROOT / "docs/results").glob("*.md"):
         long |= intervals(page.read_text())
-    withdrawn = intervals(RESULTS.split("**Withdrawn")[1].split("## ")[0])
-    assert len(withdrawn) == 3
+    withdrawn = {"0.0103 ± 0.0102", "0.003 ± 0.005"}  # measured elsewhere, and said so
+    assert withdrawn < intervals(RESULTS.split("**Withdrawn")[1])
     assert intervals(RESULTS) <= long | withdrawn
     assert intervals(README) <= intervals(RESULTS)
 
