@@ -140,9 +140,7 @@ def delta_coefficients(
 
     for _ in range(K):
         alpha = pieces.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = pieces.temperatures(
-            delta, advantage
-        )  # γ⁽ᵏ⁺¹⁾ of Δ⁽ᵏ⁾, lagged (at k = 0 it repeats γ⁽⁰⁾)
+        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ of Δ⁽ᵏ⁾, lagged (γ⁽¹⁾ = γ⁽⁰⁾)
         mu_pos, mu_neg = pieces.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 

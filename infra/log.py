@@ -96,7 +96,7 @@ def introduce(run, method_flags: type) -> None:
 def rollout_metrics(
     rollouts: Rollouts, rewards: torch.Tensor, tokens: TokenBatch, weights: torch.Tensor
 ) -> dict:
-    """The metrics of a rollout batch, at θ_old; README explains each.
+    """The metrics of a rollout batch, at θ_old; docs/running.md explains each.
 
     rewards: [B]; weights: ρ [N].
     """
