@@ -18,14 +18,12 @@ from fractions import Fraction
 from answers import units
 from answers.arithmetic import Unreadable
 from answers.equations import POINT, difference, in_order, is_name, same_equation, sides_of
-from answers.inequalities import half_lines, same_inequality
-from answers.names import TOKEN
-from answers.structure import WORD, Structure, structure
+from answers.inequalities import intervals, same_inequality
+from answers.structure import Structure, structure
 from answers.values import Evaluator
 
 # Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
 UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
-PRODUCT = re.compile("[a-z]{3,4}")  # and not a word
 
 
 class Judge:
@@ -67,16 +65,16 @@ class Judge:
         if kinds == {"()", "value"}:
             return self.same_in_order(self.point(p), self.point(g))
         if kinds == {"word", "value"}:
-            return TOKEN.findall(a) == TOKEN.findall(b) or self.same_letters(a, b)
-        if kinds == {"≠", "∪"}:
-            return self.same_members(half_lines(p), half_lines(g))
+            return same_letters(p, g)
+        if len(kinds) > 1 and kinds <= {"≠", "∪", "∖"}:
+            return self.same_members(intervals(self, p), intervals(self, g))
         if p.kind != g.kind:
             return False
 
         if p.kind == "value":
             return self.same_value(p.members[0], g.members[0])
         if p.kind == "word":
-            return p.members == g.members or self.same_letters(a, b)
+            return p.members == g.members
         if p.kind == "≠":  # 2x ≠ 4 is x ≠ 2
             return self.evaluator.proportional(difference(p.members), difference(g.members))
         if p.kind == ":" and are_ratios(p.members, g.members):
@@ -92,11 +90,6 @@ class Judge:
             return True
         one_has_degrees = (r"\degree" in p) != (r"\degree" in g)
         return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
-
-    def same_letters(self, p: str, g: str) -> bool:
-        """Whether what reads like a word may be a product, as mgh beside ghm and m g h."""
-        words = [text for text in (p, g) if WORD.fullmatch(text)]
-        return all(map(PRODUCT.fullmatch, words)) and self.same_value(p, g)
 
     def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
         """2:4:6 is 1:2:3."""
@@ -202,17 +195,26 @@ class Judge:
 
 # ---- small questions about texts -----------------------------------------------------------------
 
+
+def same_letters(p: Structure, g: Structure) -> bool:
+    r"""Whether a word has the letters of what could be a product: \text{Bob} and Bob."""
+    word, value = (p, g) if p.kind == "word" else (g, p)
+    letters = value.members[0]
+    has_case = letters.islower() or letters.isupper() or letters.istitle()
+    return has_case and word.members == letters.casefold().split()
+
+
 DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
 SIGNIFICANT = 6  # digits, from which on a decimal stands for an irrational number
 EXACTLY = Fraction(0)  # no tolerance
 
 
 def tolerance_of_prediction(text: str) -> Fraction:
-    """One unit of the last of six significant digits or more; 0 if it is no such decimal."""
+    """Half a unit of the last of six significant digits or more; 0 if it is no such decimal."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
         return EXACTLY
-    return Fraction(1, 10 ** len(decimal[2]))
+    return Fraction(1, 2 * 10 ** len(decimal[2]))
 
 
 def tolerance_of_gold(text: str) -> Fraction:

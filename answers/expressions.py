@@ -117,6 +117,7 @@ class Reader:
         self.steps = []
         self.names = set()
         self.last_name = -1  # the step of the last name
+        self.last_degree = -1  # the step of the last degree, outside of \\sin and the like
         self.depth = 0
         self.open_bars = 0
         self.last = ""  # the last bracket that was closed, if nothing came after it
@@ -154,11 +155,17 @@ class Reader:
             previous = self.tokens[-1]
             sign = self.tokens.pop() if previous in LEVEL else "*"
             if sign in ("!", "!!"):
+                self.refuse_degrees(start)
                 self.emit(OPERATION[sign], 1)
             elif sign == "^":
                 self.power(start)
+                self.refuse_degrees(start)
             else:
+                has_degrees = self.last_degree >= start
+                middle = len(self.steps)
                 self.read(RIGHT[sign])
+                if sign == "/" or (sign == "*" and has_degrees):
+                    self.refuse_degrees(middle)
                 self.emit(OPERATION[sign], 2)
 
         self.depth -= 1
@@ -212,6 +219,11 @@ class Reader:
             return
         self.emit(operation, 2)
 
+    def refuse_degrees(self, start: int) -> None:
+        """Degrees may be added, and multiplied by numbers: (3°)^2 is not 9, nor 5°! 120."""
+        if self.last_degree >= start:
+            raise Unreadable
+
     def is_free(self, start: int) -> bool:
         """Whether there is a name in the steps from `start` on."""
         return self.last_name >= start
@@ -255,11 +267,15 @@ class Reader:
             self.bracket(token)
         elif token == r"\frac":
             self.argument()
+            middle = len(self.steps)
             self.argument()
+            self.refuse_degrees(middle)
             self.emit("divide", 2)
         elif token == r"\binom":
+            start = len(self.steps)
             self.argument()
             self.argument()
+            self.refuse_degrees(start)
             self.emit("binomial", 2)
         elif token == r"\sqrt":
             self.root()
@@ -313,6 +329,7 @@ class Reader:
         base = len(self.steps)
         self.argument()
         is_free = self.is_free(base)
+        self.refuse_degrees(base)
         self.emit("number", 0, Fraction(1))
         self.steps.extend(degree)
         self.emit("divide", 2)
@@ -333,6 +350,7 @@ class Reader:
 
         start = len(self.steps)
         self.operand(radians=function not in LOGS)
+        self.refuse_degrees(start)
         if function in LOGS:
             self.logarithm(function, base, start)
         else:
@@ -354,6 +372,7 @@ class Reader:
     def degree(self) -> None:
         """The unit of 30°, a factor."""
         if not self.radians:
+            self.last_degree = len(self.steps)
             self.emit("number", 0, Fraction(1))
             return
         self.emit("constant", 0, r"\pi")

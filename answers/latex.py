@@ -13,6 +13,7 @@ The quantifiers' bounds keep matching fast on hostile texts.
 
 import re
 import sys
+import unicodedata
 
 from answers import units
 from answers.expressions import CALLS, LOGS
@@ -55,6 +56,7 @@ def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -
 SPELLINGS = {
     "-": "− – ‐ ‑",
     "*": r"× · ∙ ⋅ \cdot \times \ast",
+    " ": r"\thinspace \medspace \thickspace \enspace \enskip \negthinspace \nobreakspace",
     "/": r"÷ \div ∕",
     "±": r"\pm",
     "∓": r"\mp",
@@ -66,6 +68,7 @@ SPELLINGS = {
     "≈": r"\approx",
     "∈": r"\in",
     "∪": r"\cup",
+    "∖": r"\setminus \smallsetminus \backslash",
     "∅": r"\emptyset \varnothing",
     "‹": r"\{ \lbrace",
     "›": r"\} \rbrace",
@@ -74,8 +77,6 @@ SPELLINGS = {
     "|": r"\vert \mid ∣",
     "'": r"\prime ′ ’",
     "^": "**",
-    "^2": "²",
-    "^3": "³",
     r"\sqrt ": "√",
     r"\infty ": "∞",
     r"\degree ": "° º",
@@ -107,9 +108,36 @@ RAISED = rewritings(
 )
 
 
+# Characters with a plain twin: full-width, mathematical italic and the like; and those of no width.
+TWINS = re.compile("[\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000]")
+NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
+RAISED_DIGITS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ⁽⁾", "0123456789+-ni()", strict=True))
+LOWERED_DIGITS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True))
+RAISED_RUN = re.compile(f"[{''.join(RAISED_DIGITS)}]+")
+LOWERED_RUN = re.compile(f"[{''.join(LOWERED_DIGITS)}]+")
+ROOT_OF_DIGITS = re.compile(r"√\s?(\d{1,50})")
+WIDE = re.compile(r"\\[hv]space\*?\s?\{[^{}]{0,20}\}")
+
+
+def characters(text: str) -> str:
+    """Plain characters for those that look like them: x¹⁰ is x^{10}, and √21 is \\sqrt{21}."""
+    text = WIDE.sub(" ", text) if "space" in text else text
+    if text.isascii():
+        return text
+    text = NO_WIDTH.sub("", text)
+    text = TWINS.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
+    text = RAISED_RUN.sub(lambda found: f"^{{{translated(found[0], RAISED_DIGITS)}}}", text)
+    text = LOWERED_RUN.sub(lambda found: f"_{{{translated(found[0], LOWERED_DIGITS)}}}", text)
+    return ROOT_OF_DIGITS.sub(r"\\sqrt{\1}", text)
+
+
+def translated(text: str, characters: dict[str, str]) -> str:
+    return "".join(characters[character] for character in text)
+
+
 def signs(text: str) -> str:
-    r"""A sign is one character or one command: 2 \times π \leq x² is 2 * \pi ≤ x^2; $5 is 5."""
-    text = SIGN.sub(one_sign, text)
+    r"""A sign is one character or one command: 2 \times π \leq x² is 2 * \pi ≤ x^{2}; $5 is 5."""
+    text = SIGN.sub(one_sign, characters(text))
     return rewritten(text, RAISED, only_with=CARET)
 
 
@@ -202,14 +230,17 @@ def fonts(text: str) -> str:
 # ---- fractions -----------------------------------------------------------------------------------
 
 DIGITS = r"\d{1,50}"
+GROUPED = r"(?:[^{}]|\{[^{}]{0,50}\}){1,99}?"
 WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
 QUOTIENT = re.compile(r"frac|binom|over|choose|\d \d")
 FRACTIONS = rewritings(
     (r"\\[dtc](frac|binom)#", r"\\\1"),
     (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
     (r"\\frac ?(\d)(?= ?\{)", r"\\frac{\1}"),
-    (r"\{([^{}]{1,99})\\over#([^{}]{1,99})\}", r"\\frac{\1}{\2}"),
-    (r"\{([^{}]{1,99})\\choose#([^{}]{1,99})\}", r"\\binom{\1}{\2}"),
+    (rf"\{{({GROUPED})\\over#({GROUPED})\}}", r"\\frac{\1}{\2}"),
+    (rf"\{{({GROUPED})\\choose#({GROUPED})\}}", r"\\binom{\1}{\2}"),
+    (rf"^({GROUPED})\\over#({GROUPED})$", r"\\frac{\1}{\2}"),
+    (rf"^({GROUPED})\\choose#({GROUPED})$", r"\\binom{\1}{\2}"),
     (WHOLE_PART + rf" ?\\frac ?\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}", r"(\1+\2/\3)"),
     (WHOLE_PART + rf" ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),  # 1 2/3
 )
@@ -283,9 +314,28 @@ def letter_in_text(found: re.Match) -> str:
     return f"{before} {letter} "
 
 
-UPRIGHT_WORD = re.compile(r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|(?i:answer)")
+def noun_behind_number(found: re.Match) -> str:
+    return f"\\text{{{found[1]}}}" if units.is_dropped(found[1]) else found[0]
+
+
+UPRIGHT_WORD = re.compile(
+    r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|^\(?[A-J][).:]|[tT]he|[aA]nswer|[wW]e "
+)
+# What only introduces an answer: "The answer is 116", "There are 116 ways"; and the letter of a
+# choice, as in (B) 12.
+LEAD = (
+    r"(?i:(?:(?:so|thus|hence|therefore),? )?(?:there (?:are|is|were)|(?:the |our )?(?:final )?"
+    r"(?:answer|result|value|total|number|probability|sum) ?(?:is|equals|was|:|=)"
+    r"|we (?:get|have|find|obtain))) ?(?:exactly |only )?"
+)
+CHOICE = r"(?:\([A-J]\)|[A-J][).:](?= ))"
+VALUE_NEXT = r"(?= ?(?:\d|-\d|\\(?:frac|sqrt|pi|binom)|\\text\{(?:USD|EUR)))"
 CURRENCY = "(?:USD|EUR|GBP|JPY|INR|Rs)"
 UNITS = rewritings(
+    (rf"^\\text\{{{LEAD}\}}", ""),
+    (rf"^(\\text\{{)?{LEAD}(?=[^\s{{}}])", r"\1"),
+    (rf"^\\text\{{ ?{CHOICE} ?\}}{VALUE_NEXT}", ""),
+    (rf"^(\\text\{{)?{CHOICE}{VALUE_NEXT} ?", r"\1"),
     (rf"(?<![a-zA-Z\\{{])({CURRENCY})\.?\s?(?=\d)", r"\\text{\1} "),
     (
         rf"\\text\{{({CURRENCY})\}}\s?"
@@ -297,6 +347,7 @@ UNITS = rewritings(
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
     (r"\\text\{\}", " "),
     (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
+    (r"(?<=\d) ([a-zA-Z]{3,20}(?: [a-zA-Z]{1,20}){0,7})\.?$", noun_behind_number),
     (r"\\text\{([^{}]*)\}\s?\^\s?(?:\{\s?(-?\d)\s?\}|(-?\d))", r"\\text{\1^\2\3}"),  # \text{cm}^2
     (rf"(?<=[\d)}}])\s?\\frac\s?\{{({TEXT})\}}\s?\{{({TEXT})\}}", r"\1/\2"),
     (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),  # \text{m}/\text{s}
@@ -343,6 +394,9 @@ COLLECTIONS = rewritings(
     (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),
     (rf"^(?:{LETTER}(?:_\w)?|\([a-z](?: ?, ?[a-z]){{1,5}}\))\s?∈\s?(?=[(\[‹∅\\])", ""),
     (r"\\mathbb\s?(?:\{\s?R\s?\}|R#)", r"(-\\infty,\\infty)"),
+    (r"(\(-\\infty,\\infty\))\s?[-/]\s?(?=‹)", r"\1∖"),  # R without a set
+    (r"\\mathbb ?([A-Z])#|\\mathbb \{ ?([A-Z]) ?\}", r"\\mathbb{\1\2}"),
+    (r"\\mathbb\{Z\} ?/ ?(\w+|\([^()]{1,20}\)) ?\\mathbb\{Z\}", r"\\mathbb{Z}_{\1}"),
 )
 
 

@@ -12,15 +12,15 @@ from answers.arithmetic import Unreadable
 
 TOKEN = re.compile(
     r"\s*("
-    r"\d+\.\d+[eE][-+]?\d{1,4}|1[eE]-\d{1,4}|\d+[eE]\+?\d{1,4}"  # 6.02e23, 1e-5, 3e8
+    r"\d+(?:\.\d+)?[eE][-+]?\d{1,4}"  # 6.02e23, 2e-5, 3e8
     r"|\d+\.?\d*|\.\d+"  # 12, 12., 1.5, .5
-    r"|!!|\\[a-zA-Z]+|\S"
+    r"|!!|\\mathbb\{[A-Z]\}|\\[a-zA-Z]+|\S"
     r")"
 )
 GREEK_LETTERS = (
     r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa"
     r" \lambda \mu \nu \xi \rho \varrho \sigma \tau \upsilon \phi \varphi \chi \psi \omega"
-    r" \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega \ell"
+    r" \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega \ell \hbar"
 )
 GREEK = frozenset(GREEK_LETTERS.split())
 # Names that are used for functions, also before a sum: f(x+1), where k(x+1) is a product.
@@ -34,6 +34,8 @@ TEXT = re.compile(r"\\text\{[^{}]*\}")
 
 
 def is_letter(token: str) -> bool:
+    if token.startswith(r"\mathbb{"):
+        return True
     return token in GREEK or (len(token) == 1 and token.isalpha())
 
 
