@@ -19,7 +19,7 @@ from answers.fixed_point import Approximate, exact_root
 MAX_BITS = 1 << 16  # of a rational number, numerator and denominator together
 MAX_FACTORIAL = 3000
 MAX_MAGNITUDE = 400  # an approximate number lies between 2^-400 and 2^400
-FIRST_BITS = 384
+FIRST_BITS = 256
 
 
 class Unreadable(Exception):

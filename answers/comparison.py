@@ -18,8 +18,8 @@ from fractions import Fraction
 from answers import units
 from answers.arithmetic import Unreadable
 from answers.equations import POINT, difference, in_order, is_name, same_equation, sides_of
-from answers.inequalities import intervals, same_inequality
-from answers.structure import Structure, structure
+from answers.inequalities import all_unequal, intervals, same_inequality
+from answers.structure import TEXT, Structure, structure
 from answers.values import Evaluator
 
 # Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
@@ -58,6 +58,9 @@ class Judge:
             return self.same_quantity(a, b)
         if "∧" in kinds or "<" in kinds:
             return same_inequality(self, p, g)
+        if "list" in kinds and kinds & {"∪", "∖"}:
+            p, g = all_unequal(self, p), all_unequal(self, g)
+            kinds = {p.kind, g.kind}
         if kinds in UNORDERED:
             return self.same_members(p.members, g.members)
         if kinds == {"matrix", "()"}:
@@ -65,7 +68,7 @@ class Judge:
         if kinds == {"()", "value"}:
             return self.same_in_order(self.point(p), self.point(g))
         if kinds == {"word", "value"}:
-            return same_letters(p, g)
+            return same_letters(a, b) or same_letters(b, a)
         if len(kinds) > 1 and kinds <= {"≠", "∪", "∖"}:
             return self.same_members(intervals(self, p), intervals(self, g))
         if p.kind != g.kind:
@@ -196,12 +199,11 @@ class Judge:
 # ---- small questions about texts -----------------------------------------------------------------
 
 
-def same_letters(p: Structure, g: Structure) -> bool:
-    r"""Whether a word has the letters of what could be a product: \text{Bob} and Bob."""
-    word, value = (p, g) if p.kind == "word" else (g, p)
-    letters = value.members[0]
+def same_letters(word: str, letters: str) -> bool:
+    r"""Whether a text has the letters of what could be a product: \\text{Bob} and Bob."""
+    upright = TEXT.fullmatch(word.strip())
     has_case = letters.islower() or letters.isupper() or letters.istitle()
-    return has_case and word.members == letters.casefold().split()
+    return upright is not None and has_case and upright[1].casefold() == letters.strip().casefold()
 
 
 DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")

@@ -132,6 +132,7 @@ def difference(sides: list[str]) -> str:
 
 # ---- two equations ------------------------------------------------------------------------------
 
+LETTERS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 CURVE = "xyz"  # x+y = 5 is a line, and a+b = 5 says what a+b is
 
 
@@ -201,6 +202,8 @@ def is_quantity(judge, sides: list[str]) -> bool:
     unless it is computed: x+y = 2+3 = 5. So is what is 0: a+b+c = 0 is a condition.
     """
     first, *between, last = sides
+    if LETTERS.search(first):
+        return False  # nope = 5
     value = judge.quantity(last)[0]
     try:
         names = judge.evaluator.names(first)

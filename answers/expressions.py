@@ -9,6 +9,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
+from answers import units
 from answers.arithmetic import Unreadable
 from answers.names import (
     CONSTANTS,
@@ -19,6 +20,7 @@ from answers.names import (
     take_name,
 )
 
+LETTERS = re.compile(r"(?<![\\a-zA-Z_{])[a-zA-Z]{3,}")  # which may be a word, and no product
 MAX_DEPTH = 40  # of brackets, arguments and operands within each other
 MAX_TOKENS = 1000
 MAX_EXPONENT = 1000  # of 3e8
@@ -95,7 +97,7 @@ def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = Fal
     radians: 90° is π/2; otherwise it is 90, and π/2 within \\sin and the like only.
     """
     tokens = TOKEN.findall(text)
-    if len(tokens) > MAX_TOKENS:
+    if len(tokens) > MAX_TOKENS or any(map(units.is_word, LETTERS.findall(text))):
         raise Unreadable
     reader = Reader(tokens, variables, radians)
     reader.read()

@@ -6,8 +6,11 @@ that a response of a megabyte takes hardly longer than its last boxes.
 """
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from answers.arithmetic import Unreadable
+from answers.comparison import Judge
 from answers.equations import SINGLE
 from answers.latex import MAX_CHARS, closing_brace, normalise
 
@@ -16,7 +19,10 @@ TAIL = 2000  # characters at the end of a response, where an answer without a bo
 LINE = 300  # characters of a statement
 GAP = 120  # characters between two boxes that are parts of one answer
 
-THOUGHT = re.compile(r"</?(?:think|thinking|thought|thoughts|reasoning)>", re.IGNORECASE)
+THOUGHT = re.compile(
+    r"[<◁](/?)(?:think|thinking|thoughts?|reasoning)[>▷]|<\|(begin|end)_of_thoughts?\|>",
+    re.IGNORECASE,
+)
 BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
 ONLY_A_BOX = re.compile(r"[\s$]*\\f?box(?:ed)?\s{0,3}\{(.*)\}[\s$]*", re.DOTALL)
 
@@ -35,24 +41,44 @@ NAME_BEFORE = re.compile(rf"(?<![\w\\^_}}]){NAMED}$")
 REPLACED = re.compile(
     r"(?i:(?<![a-z])(?:no|not|wait|wrong|instead|rather|actually|correct\w*|mistake\w*|fail\w*"
     r"|check\w*|verif\w*|so|thus|hence|therefore|then|gives?|get|find|means|implies|final\w*"
-    r"|simpl\w+|would|answer)(?![a-z]))|n't|=\s*$"
+    r"|simpl\w+|would|answer)(?![a-z]))|n't|=\s*$"  # "1/2 = 0.5" too
 )
 PART = re.compile(r"(?i:(?<![a-z])part\s\(?[a-e1-5]\)?|\n\s*(?:\*\*)?\([a-e]\))")
 
-# What takes a box or a statement back, in the text behind it.
+# What takes a box or a statement back, in the text behind it: how a sentence begins, what it says
+# of the answer, or what it goes on to say of it.
+BEGINS = (
+    r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|but\b|however|on (?:second|reflection|closer)"
+    r"|hold on|let (?:me|us) (?:re|correct|fix|change)|let's re|i(?:'d| (?:made|take|was|would))"
+    r"|correction|rather|instead|never ?mind|strike|forget|ignore|disregard"
+)
+SUBJECT = r"(?<![a-z])(?:that|this|it|which|above|answer|box|result|value|step|i)(?![a-z])"
+WRONG = (
+    r"\bwrong|incorrect|inaccurate|mistake|\bnot\b|n't\b|cannot|\binvalid|\bfalse\b|impossible"
+    r"|contradict|\bfail|reject|extraneous|retract|withdraw|disregard|ignore|error|erroneous|doubt"
+    r"|unsure|uncertain|guess|taken back|take it back|\bbad\b|\boff\b|instead|ought"
+    r"|should (?:be|have)"
+)
 TAKEN_BACK = re.compile(
-    r"(?i:(?:^|[.!?\n—–:;,(-])[\s*$.,)]*(?:no[,.! ]|not\b|wait|hmm|actually|oops|sorry|scratch"
-    r"|but\b|however|on second|hold on|let me re|let's re|i (?:made|take|was)|correction|rather"
-    r"|instead|never ?mind|strike|forget|ignore|disregard))"
-    r"|(?i:(?<![a-z])(?:that|this|it|which|above|answer|box|result|value|step|i)(?![a-z])"
-    r"[^.!?\n]{0,60}?(?:\bwrong|incorrect|inaccurate|mistake|\bnot\b|n't\b|cannot|\binvalid|\bfalse\b"
-    r"|impossible|contradict|\bfail|reject|extraneous|retract|withdraw|disregard|ignore|error"
-    r"|erroneous|doubt|unsure|uncertain|guess|taken back|take it back|\bbad\b|\boff\b))"
+    rf"(?:^|[.!?\n—–:;,(-])[\s*$.,)]*(?:{BEGINS})|[.!?\n][\s*$]*not\b"
+    rf"|{SUBJECT}[^.!?\n]{{0,60}}?(?:{WRONG})"
+    r"|^[\s$).,]*(?:cannot|fails|(?:is|was|does|would|could|can|has|seems|looks|may|might)"
+    r"(?:n't| not\b|\s[^.!?\n]{0,40}?(?:wrong|incorrect|invalid|false|impossible|\boff\b|extraneous"
+    r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
+    re.IGNORECASE,
+)
+# What denies a box, in the words before it.
+DENIED = re.compile(
+    r"(?<![a-z])(?:not|\w+n't|never|cannot|neither|reject\w*|rul\w+ out|exclud\w+|discard\w*"
+    r"|instead of|rather than|other than|except|unlike|without)\s"
+    r"(?:(?:be|equals?|to|the|a|answer|value|is|of|right|correct)\s){0,4}[\s$*:(]*$",
+    re.IGNORECASE,
 )
 UNSETTLED = re.compile(r"[\s$).,\\]*(?:\\text\{\s*)?(?:or|unless|if|otherwise|and maybe)(?![a-z])")
 CONTINUED = re.compile(
     r"\s?(?:\\(?:pi|sqrt|cdot|times|frac|binom|pm)(?![a-zA-Z])|[*/^+√π]|-\s?[\d\\])"
-    r"|[\s$)]{0,5}(?:thousand|million|billion|trillion|hundred|dozen)(?![a-z])"
+    r"|[\s$)]{0,5}(?:thousand|million|billion|trillion|hundred|dozen|more|less|fewer|greater|times"
+    r"|plus|minus|mod|modulo|squared|cubed|factorial|divided|multiplied|choose)(?![a-z])"
 )
 
 STATED = re.compile(r"(?i:answers?)[\s*_]{0,4}(?i:is|are|:|=)|(?i:final answer)|#### ")
@@ -78,7 +104,11 @@ NUMBER_AT_END = re.compile(
 )
 LEADING = re.compile(
     r"(?i:(?:^|(?<![a-z]))(?:is|are|was|be|equals|equal to|get|gets|gives|obtain|have|find|yields"
-    r"|then|thus|therefore|hence|so|total|all|answer|makes|only|exactly)|^|(?<!\d):)[\s,:]*$"
+    r"|then|thus|therefore|hence|so|total|all|answer|makes|only|exactly|that)|^|(?<!\d):)[\s,:]*$"
+)
+# "The largest is 17, the smallest is 3"; but "we get 3 + 4 = 7, so it is 8" has one result.
+ANOTHER = re.compile(
+    r"(?i:(?:\bis|\bare|\bequals|=)\s*[$\\(]*[-−]?[\d\\](?!.*\b(?:so|thus|then|hence|therefore|gives)\b))"
 )
 NAME_AT_END = re.compile(r"(?:^|(?<=\s))[a-zA-Z](?:_\w)?\s?=\s*$")
 SUPPOSED = re.compile(
@@ -129,10 +159,12 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
 
 def without_thoughts(response: str) -> str:
     """What follows the thoughts: nothing if they do not end."""
+    if "<" not in response and "◁" not in response:
+        return response
     start = 0
     is_open = False
     for mark in THOUGHT.finditer(response):
-        is_open = mark[0][1] != "/"
+        is_open = mark[1] == "" or (mark[2] or "").lower() == "begin"
         start = mark.end()
     return "" if is_open else response[start:]
 
@@ -140,15 +172,22 @@ def without_thoughts(response: str) -> str:
 # ---- boxes ---------------------------------------------------------------------------------------
 
 
-def last_box(response: str, end: int) -> int:
-    """Where the last box that begins before `end` begins; -1 if there is none."""
-    return max(response.rfind("\\boxed", 0, end), response.rfind("\\fbox", 0, end))
+def starts_of_boxes(response: str) -> Iterator[int]:
+    """Where boxes begin, from the last one back; of MAX_BOXES at most."""
+    starts = {name: response.rfind(name) for name in ("\\boxed", "\\fbox")}
+    for _ in range(MAX_BOXES):
+        name = max(starts, key=starts.get)
+        start = starts[name]
+        if start < 0:
+            return
+        yield start
+        starts[name] = response.rfind(name, 0, start)
 
 
 def has_open_box(response: str) -> bool:
     """Whether the last box is not closed."""
-    start = last_box(response, len(response))
-    opening = BOX.match(response, start) if start >= 0 else None
+    start = next(starts_of_boxes(response), None)
+    opening = BOX.match(response, start) if start is not None else None
     if not opening:
         return False
     return closing_brace(response, opening.end(), opening.end() + MAX_CHARS) is None
@@ -160,11 +199,7 @@ def boxes(response: str) -> list[Found]:
     A box that holds nothing but another box is that one.
     """
     found = []
-    start = len(response)
-    for _ in range(MAX_BOXES):
-        start = last_box(response, start)
-        if start < 0:
-            break
+    for start in starts_of_boxes(response):
         opening = BOX.match(response, start)
         if not opening:
             continue
@@ -193,6 +228,8 @@ def settled_box(response: str, boxed: list[Found]) -> str | None:
     after = response[end : end + TAIL]
     if UNSETTLED.match(after) or CONTINUED.match(after):
         return None
+    if DENIED.search(response[max(0, boxed[-1].start - 80) : boxed[-1].start]):
+        return None
     if TAKEN_BACK.search(after):
         stated = list(STATED.finditer(after))
         return stated_answer(after[stated[-1].end() :].lstrip(EDGES)) if stated else None
@@ -213,12 +250,24 @@ def joined(text: str, found: list[Found]) -> str:
     if len(members) == 1:
         return members[0].content
 
-    texts = {}  # one spelling -> the answer as it is written
+    texts = []  # each value once
     for member in sorted(members):
         name = NAME_BEFORE.search(text, max(0, member.start - 40), member.start) if named else None
         content = f"{name[1]}={member.content}" if name else member.content
-        texts.setdefault(normalise(content), content)
-    return ", ".join(texts.values())
+        if not any(are_same(content, other) for other in texts):
+            texts.append(content)
+    return ", ".join(texts)
+
+
+def are_same(a: str, b: str) -> bool:
+    p = normalise(a)
+    g = normalise(b)
+    if not p or p == g:
+        return p == g
+    try:
+        return Judge([p, g]).same(p, g)
+    except Unreadable:
+        return False
 
 
 def are_parts(gap: str) -> bool:
@@ -237,9 +286,10 @@ def stated_answer(text: str, truncated: bool = False) -> str | None:
     found = formulas(line)
     if found and not NEGATION.search(line, 0, found[0].start):
         after = line[found[0].end :]
-        if TAKEN_BACK.search(after) or UNSETTLED.match(after) and len(found) == 1:
+        if TAKEN_BACK.search(after) or CONTINUED.match(after):
             return None
-        return joined(line, found)
+        answer = joined(line, found)
+        return None if answer == found[0].content and UNSETTLED.match(after) else answer
 
     line = BOLD.sub("", line)
     end = SENTENCE_END.search(line)
@@ -281,7 +331,9 @@ def answer_at_end(tail: str) -> str | None:
 
 
 def is_result(before: str) -> bool:
-    """Whether the beginning of a sentence introduces what follows it as a result."""
+    """Whether the beginning of a sentence introduces what follows it as its only result."""
+    if ANOTHER.search(before):
+        return False
     return LEADING.search(before) is not None and not SUPPOSED.search(before)
 
 

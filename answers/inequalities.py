@@ -119,6 +119,18 @@ def as_one_chain(judge, p: Structure) -> Structure:
     return p
 
 
+def all_unequal(judge, p: Structure) -> Structure:
+    """x≠0 and x≠1 as x is no member of {0,1}; anything else as it is."""
+    if p.kind != "list":
+        return p
+    members = [judge.structure(member) for member in p.members]
+    names = {member.members[0] for member in members}
+    if len(names) > 1 or any(member.kind != "≠" for member in members):
+        return p
+    values = ",".join(member.members[-1] for member in members)
+    return Structure("∖", [r"(-\infty,\infty)", f"‹{values}›"])
+
+
 def intervals(judge, p: Structure) -> list[str]:
     """The intervals of x≠0, and of all numbers without a set; a union's own members."""
     if p.kind == "≠" and len(p.members) == 2 and is_name(p.members[0]):

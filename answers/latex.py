@@ -314,6 +314,17 @@ def letter_in_text(found: re.Match) -> str:
     return f"{before} {letter} "
 
 
+def subject(found: re.Match) -> str:
+    """Nothing for "The number of ways is", what stands there for "The answer is not"."""
+    if not units.names_a_quantity(found[2]):
+        return found[0]
+    return found[1] or ""
+
+
+def subject_in_text(found: re.Match) -> str:
+    return "" if units.names_a_quantity(found[1]) else found[0]
+
+
 def noun_behind_number(found: re.Match) -> str:
     return f"\\text{{{found[1]}}}" if units.is_dropped(found[1]) else found[0]
 
@@ -326,14 +337,16 @@ UPRIGHT_WORD = re.compile(
 LEAD = (
     r"(?i:(?:(?:so|thus|hence|therefore),? )?(?:there (?:are|is|were)|(?:the |our )?(?:final )?"
     r"(?:answer|result|value|total|number|probability|sum) ?(?:is|equals|was|:|=)"
-    r"|we (?:get|have|find|obtain))) ?(?:exactly |only )?"
+    r"|we (?:get|have|find|obtain)|so|thus|hence|therefore)),? ?(?:exactly |only )?"
 )
-CHOICE = r"(?:\([A-J]\)|[A-J][).:](?= ))"
+CHOICE = r"(?i:(?:option|choice|answer) )?(?:\([A-J]\):?|[A-J][).:](?=[ }]))"
 VALUE_NEXT = r"(?= ?(?:\d|-\d|\\(?:frac|sqrt|pi|binom)|\\text\{(?:USD|EUR)))"
 CURRENCY = "(?:USD|EUR|GBP|JPY|INR|Rs)"
 UNITS = rewritings(
     (rf"^\\text\{{{LEAD}\}}", ""),
     (rf"^(\\text\{{)?{LEAD}(?=[^\s{{}}])", r"\1"),
+    (r"^(\\text\{)?((?:[a-zA-Z]{1,15} ){1,6}?)(?:is|are|equals|was) (?=[^\s{}])", subject),
+    (r"^\\text\{((?:[a-zA-Z]{1,15} ){1,6}?)(?:is|are|equals|was)\}(?=.)", subject_in_text),
     (rf"^\\text\{{ ?{CHOICE} ?\}}{VALUE_NEXT}", ""),
     (rf"^(\\text\{{)?{CHOICE}{VALUE_NEXT} ?", r"\1"),
     (rf"(?<![a-zA-Z\\{{])({CURRENCY})\.?\s?(?=\d)", r"\\text{\1} "),
@@ -382,7 +395,7 @@ def equations(cases: re.Match) -> str:
     return ",".join(row.strip() for row in cases[1].split("\\\\") if row.strip())
 
 
-SET_OR_MATRIX = re.compile(r"[‹∈]|\\begin|\\mathbb")
+SET_OR_MATRIX = re.compile(r"[‹∈]|\\begin|\\mathbb|Z ?/")
 COLLECTIONS = rewritings(
     (
         r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?"
@@ -392,9 +405,11 @@ COLLECTIONS = rewritings(
     (r"\\begin ?\{cases\}([^&]{1,500}?)\\end ?\{cases\}", equations),
     # ‹x : x>0› is x>0, and x ∈ [0,1] is [0,1]
     (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),
+    (rf"^({LETTER}) ?∈ ?\\mathbb ?\{{?R\}}? ?,? ?(?=\1 ?[≠<>≤≥])", ""),  # x ∈ R, x ≠ 0
     (rf"^(?:{LETTER}(?:_\w)?|\([a-z](?: ?, ?[a-z]){{1,5}}\))\s?∈\s?(?=[(\[‹∅\\])", ""),
     (r"\\mathbb\s?(?:\{\s?R\s?\}|R#)", r"(-\\infty,\\infty)"),
     (r"(\(-\\infty,\\infty\))\s?[-/]\s?(?=‹)", r"\1∖"),  # R without a set
+    (r"(?<![a-zA-Z\\])Z ?/ ?(\w|\d{1,9}) ?Z(?![a-zA-Z])", r"\\mathbb{Z}_{\1}"),
     (r"\\mathbb ?([A-Z])#|\\mathbb \{ ?([A-Z]) ?\}", r"\\mathbb{\1\2}"),
     (r"\\mathbb\{Z\} ?/ ?(\w+|\([^()]{1,20}\)) ?\\mathbb\{Z\}", r"\\mathbb{Z}_{\1}"),
 )

@@ -44,9 +44,7 @@ class Structure(NamedTuple):
 
 TEXT = re.compile(r"\\text\{([^{}]{1,200})\}")
 BARE_WORDS = re.compile(r"[a-zA-Z]{2}[a-zA-Z' -]{0,200}")
-MIN_WORD = 5  # letters of a word that is not listed; mgh is a product
-VOWEL = re.compile("[aeiouy]", re.IGNORECASE)
-ZEROS_BEFORE = re.compile(r"[-+]?\s?0\d+")
+ZEROS_BEFORE = re.compile(r"[-+]?\s?0\d+(?:\.\d*)?")
 QUANTITY = re.compile(r"(.*[^\s+*/^=<>≤≥(\[{,-])\s*\\text\{([^{}]*)\}", re.DOTALL)
 
 # |x-1|, but not the |z| of complex numbers.
@@ -101,7 +99,7 @@ def structure(text: str) -> Structure:
     upright = TEXT.fullmatch(text)
     if upright:
         return Structure("word", words(units.without_dots(upright[1])))
-    if BARE_WORDS.fullmatch(text) and all(map(is_word, text.split())):
+    if BARE_WORDS.fullmatch(text) and all(map(units.is_word, text.split())):
         return Structure("word", words(text))
 
     members = list_members(text)
@@ -127,14 +125,6 @@ def words(text: str) -> list[str]:
     if "." in text:
         raise Unreadable
     return text.casefold().split()
-
-
-def is_word(letters: str) -> bool:
-    """Whether letters without \\text are a word, and no product: yes, Ellipse, but not mgh."""
-    if letters.lower() in units.ANSWERS or letters.lower() in units.JOINING:
-        return True
-    has_case = letters.islower() or letters.isupper() or letters.istitle()
-    return len(letters) >= MIN_WORD and has_case and VOWEL.search(letters) is not None
 
 
 def refuse_zeros_before(members: list[str]) -> None:

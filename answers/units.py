@@ -222,6 +222,8 @@ def noun(word: str) -> str | None:
         stem = word.removesuffix(ending) + singular
         if word.endswith(ending) and stem in NOUNS:
             return stem
+        if word in NOUNS:
+            return word
     return None
 
 
@@ -281,6 +283,23 @@ def agree(a: str, b: str) -> bool:
     elif (a_known and b_others) or (b_known and a_others):
         return False
     return a_others.items() <= b_others.items() or b_others.items() <= a_others.items()
+
+
+# ---- words without \\text ------------------------------------------------------------------------
+
+MIN_WORD = 5  # letters of a word that is not listed; mgh is a product
+VOWEL = re.compile("[aeiouy]", re.IGNORECASE)
+
+
+def is_word(letters: str) -> bool:
+    """Whether letters without \\text are a word, and no product: yes, Ellipse, Bob, but not mgh."""
+    if letters.lower() in ANSWERS | JOINING:
+        return True
+    if len(letters) > 2 and (is_noun(letters) or letters.lower() in MODIFIERS | LABELS):
+        return True
+    is_name = letters.istitle() and len(letters) > 2
+    is_long = len(letters) >= MIN_WORD and (letters.islower() or letters.isupper())
+    return (is_name or is_long) and VOWEL.search(letters) is not None
 
 
 # ---- words behind a number without \text ---------------------------------------------------------
