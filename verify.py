@@ -23,8 +23,8 @@ Rules of the comparison:
 import itertools
 import re
 
-from answers.arithmetic import Unreadable
 from answers.comparison import Judge
+from answers.errors import Unreadable
 from answers.extraction import MAX_CHARS, extract_answer
 from answers.latex import normalise
 from answers.names import TOKEN

@@ -16,8 +16,8 @@ import re
 from fractions import Fraction
 
 from answers import units
-from answers.arithmetic import Unreadable
 from answers.equations import POINT, difference, in_order, is_name, same_equation, sides_of
+from answers.errors import Unreadable
 from answers.inequalities import all_unequal, intervals, same_inequality
 from answers.structure import TEXT, Structure, structure
 from answers.values import Evaluator

@@ -6,7 +6,7 @@ Such a label says nothing that the question has not said; "x = 5" and "5" are th
 import re
 
 from answers import units
-from answers.arithmetic import Unreadable
+from answers.errors import Unreadable
 from answers.names import CONSTANTS, GREEK
 from answers.structure import Structure
 

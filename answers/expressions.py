@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from answers import units
-from answers.arithmetic import Unreadable
+from answers.errors import Unreadable
 from answers.names import (
     CONSTANTS,
     TOKEN,

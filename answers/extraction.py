@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from answers.arithmetic import Unreadable
 from answers.comparison import Judge
 from answers.equations import SINGLE
+from answers.errors import Unreadable
 from answers.latex import MAX_CHARS, closing_brace, normalise
 
 MAX_BOXES = 32  # that are looked at, from the last one back

@@ -8,7 +8,7 @@ import math
 import re
 from fractions import Fraction
 
-from answers.arithmetic import Unreadable
+from answers.errors import Unreadable
 
 TOKEN = re.compile(
     r"\s*("

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from answers import units
-from answers.arithmetic import Unreadable
+from answers.errors import Unreadable
 from answers.expressions import MAX_DEPTH
 
 MAX_MEMBERS = 64  # of a list or a bracket

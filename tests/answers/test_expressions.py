@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from answers.arithmetic import Approximate, Unreadable
+from answers.errors import Unreadable
 from answers.expressions import (
     CALLS,
     MAX_DEPTH,
@@ -14,6 +14,7 @@ from answers.expressions import (
     Step,
     read,
 )
+from answers.fixed_point import Approximate
 from answers.names import numbers_in, substituted, variables_in
 from answers.points import Shared, is_smooth
 from answers.values import Evaluator

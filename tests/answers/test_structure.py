@@ -2,8 +2,8 @@
 
 import pytest
 
-from answers.arithmetic import Unreadable
 from answers.equations import coordinates, in_order, is_label, is_name
+from answers.errors import Unreadable
 from answers.expressions import MAX_DEPTH
 from answers.structure import MAX_MEMBERS, readings, split, structure
 
