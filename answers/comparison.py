@@ -63,8 +63,8 @@ class Judge:
             kinds = {p.kind, g.kind}
         if kinds in UNORDERED:
             return self.same_members(p.members, g.members)
-        if kinds == {"matrix", "()"}:
-            return self.same_in_order(self.entries(p), self.entries(g))
+        if kinds == {"matrix", "()"}:  # a column
+            return self.same_in_order(p.members, g.members)
         if kinds == {"()", "value"}:
             return self.same_in_order(self.point(p), self.point(g))
         if kinds == {"word", "value"}:
@@ -136,12 +136,6 @@ class Judge:
 
     def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
         return len(ps) == len(gs) and all(map(self.same, ps, gs))
-
-    def entries(self, p: Structure) -> list[str]:
-        """Those of a matrix of one row or one column, which is like a tuple; or a tuple's."""
-        if p.kind == "matrix" and len(p.members) == 1:
-            return self.structure(p.members[0]).members
-        return p.members
 
     def point(self, p: Structure) -> list[str]:
         """The coordinates of a tuple, or of P(2,-3), which is a way to write a point."""

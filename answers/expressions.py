@@ -16,7 +16,6 @@ from answers.names import (
     TOKEN,
     is_applied,
     is_letter,
-    take_inverse,
     take_name,
 )
 
@@ -384,8 +383,6 @@ class Reader:
     def name(self, token: str) -> None:
         """A variable; or an unknown function with its arguments, f(2x) or u(x,t)."""
         name = take_name(token, self.tokens)
-        if name not in self.variables and take_inverse(self.tokens):
-            name += "^{-1}"
         is_function = name not in self.variables and is_applied(name, self.tokens)
         self.names.add(name)
         if not is_function:

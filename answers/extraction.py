@@ -50,7 +50,8 @@ PART = re.compile(r"(?i:(?<![a-z])part\s\(?[a-e1-5]\)?|\n\s*(?:\*\*)?\([a-e]\))"
 BEGINS = (
     r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|but\b|however|on (?:second|reflection|closer)"
     r"|hold on|let (?:me|us) (?:re|correct|fix|change)|let's re|i(?:'d| (?:made|take|was|would))"
-    r"|correction|rather|instead|never ?mind|strike|forget|ignore|disregard"
+    r"|correct(?:ion|ed)|rather|instead|never ?mind|strike|forget|ignore|disregard|edit\b|update\b"
+    r"|revis|erratum|incorrect|wrong|false\b|invalid|rejected|extraneous"
 )
 SUBJECT = r"(?<![a-z])(?:that|this|it|which|above|answer|box|result|value|step|i)(?![a-z])"
 WRONG = (
@@ -60,28 +61,42 @@ WRONG = (
     r"|should (?:be|have)"
 )
 TAKEN_BACK = re.compile(
-    rf"(?:^|[.!?\n—–:;,(-])[\s*$.,)]*(?:{BEGINS})|[.!?\n][\s*$]*not\b"
+    rf"(?:^|[.!?\n—–:;,(\[-])[\s*$.,)]*(?:{BEGINS})|[.!?\n][\s*$]*not\b"
     rf"|{SUBJECT}[^.!?\n]{{0,60}}?(?:{WRONG})"
     r"|^[\s$).,]*(?:cannot|fails|(?:is|was|does|would|could|can|has|seems|looks|may|might)"
     r"(?:n't| not\b|\s[^.!?\n]{0,40}?(?:wrong|incorrect|invalid|false|impossible|\boff\b|extraneous"
     r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
     re.IGNORECASE,
 )
-# What denies a box, in the words before it.
+# What denies a box, in the words before it, and what a box is only a part of: 2√3, or one of two.
 DENIED = re.compile(
     r"(?<![a-z])(?:not|\w+n't|never|cannot|neither|reject\w*|rul\w+ out|exclud\w+|discard\w*"
     r"|instead of|rather than|other than|except|unlike|without)\s"
-    r"(?:(?:be|equals?|to|the|a|answer|value|is|of|right|correct)\s){0,4}[\s$*:(]*$",
+    r"(?:(?:be|equals?|to|the|a|answer|value|is|of|right|correct)\s){0,4}[\s$*:(]*$"
+    r"|(?:wrong|incorrect|mistaken|invalid|naive|former|old)\s(?:answer|result|value|guess|solution)"
+    r"[^.,;!?\n]{0,30}$|mistake\s[^.,;!?\n]{0,30}$|~~[\s$]*$|[\w)}][\s$]*\bor\s[\s$\\(]*$",
     re.IGNORECASE,
+)
+PART_OF_MORE = re.compile(
+    r"(?:\\(?:sqrt|[dt]?frac|binom|log|ln|sin|cos|tan|times|cdot|pm|mp|[bx]?cancel|sout|st|not|lnot|neg"
+    r"|overline|neq?|l[et]q?|g[et]q?|approx|sim)(?:\s?\[[^\]]{0,9}\])?[\s{]*|[\^_√<>≤≥≠≈]\s?\{?|=\s*[-+]\s*"
+    r"|[\d})]\s*[-+*/]\s*|\d|(?:^|[$\s({])[-+])$"
 )
 UNSETTLED = re.compile(r"[\s$).,\\]*(?:\\text\{\s*)?(?:or|unless|if|otherwise|and maybe)(?![a-z])")
 CONTINUED = re.compile(
+    r"[a-zA-Z](?<![mgsLNJWVAKCFh])(?![a-zA-Z])|"
     r"\s?(?:\\(?:pi|sqrt|cdot|times|frac|binom|pm)(?![a-zA-Z])|[*/^+√π]|-\s?[\d\\])"
     r"|[\s$)]{0,5}(?:thousand|million|billion|trillion|hundred|dozen|more|less|fewer|greater|times"
     r"|plus|minus|mod|modulo|squared|cubed|factorial|divided|multiplied|choose)(?![a-z])"
 )
 
 STATED = re.compile(r"(?i:answers?)[\s*_]{0,4}(?i:is|are|:|=)|(?i:final answer)|#### ")
+# "We do not know if the answer is 5", "Wrong answer: 5"
+NOT_STATED = re.compile(
+    r"(?<![a-z])(?:if|whether|unless|suppos\w+|assum\w+|imagine|maybe|perhaps|might|could|not|\w+n't"
+    r"|never|wrong|incorrect|naive|possible|first|initial|former|old|guess\w*)(?:\s\w+){0,2}\s*$",
+    re.IGNORECASE,
+)
 EDGES = " \t\n\r*_:#="
 SENTENCE_END = re.compile(r"[.!](?:[\s*]|$)|\n")
 REASON = re.compile(r",?\s(?:because|since|so|which|where)\s")
@@ -152,6 +167,8 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     tail = response[-TAIL:]
     for statement in reversed(list(STATED.finditer(tail))):
         rest = tail[statement.end() :].lstrip(EDGES)
+        if NOT_STATED.search(tail, max(0, statement.start() - 60), statement.start()):
+            return None
         if rest:
             return stated_answer(rest, truncated)
     return None if truncated else answer_at_end(tail)
@@ -228,7 +245,9 @@ def settled_box(response: str, boxed: list[Found]) -> str | None:
     after = response[end : end + TAIL]
     if UNSETTLED.match(after) or CONTINUED.match(after):
         return None
-    if DENIED.search(response[max(0, boxed[-1].start - 80) : boxed[-1].start]):
+    previous = boxed[-2].end if len(boxed) > 1 else 0
+    before = response[max(previous, boxed[-1].start - 80) : boxed[-1].start]
+    if DENIED.search(before) or PART_OF_MORE.search(before):
         return None
     if TAKEN_BACK.search(after):
         stated = list(STATED.finditer(after))
@@ -305,7 +324,7 @@ def stated_answer(text: str, truncated: bool = False) -> str | None:
 
 def answer_at_end(tail: str) -> str | None:
     """What the last sentence ends with, if it stands alone there and is introduced as a result."""
-    text = BOLD.sub("", tail).rstrip(" \t\n\r*.!")
+    text = BOLD.sub("", tail).rstrip(" \t\n\r.")
     start = 0
     for end in SENTENCE_END.finditer(text):
         start = end.end()

@@ -151,7 +151,7 @@ def fonts(text: str) -> str:
 # ---- fractions -----------------------------------------------------------------------------------
 
 DIGITS = r"\d{1,50}"
-GROUPED = r"(?:[^{}]|\{[^{}]{0,50}\}){1,99}?"
+GROUPED = r"(?:(?!\\(?:over|choose)#)[^{}]|\{[^{}]{0,50}\}){1,99}?"
 WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
 QUOTIENT = re.compile(r"frac|binom|over|choose|\d \d")
 FRACTIONS = rewritings(

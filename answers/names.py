@@ -72,14 +72,6 @@ def take_name(token: str, tokens: list[str]) -> str:
             return f"{name}_{''.join(index[1:-1])}"
 
 
-def take_inverse(tokens: list[str]) -> bool:
-    """Whether ^{-1} and a bracket follow, as in f^{-1}(x); then ^{-1} is taken from the stack."""
-    if tokens[-6:] != ["(", "}", "1", "-", "{", "^"]:
-        return False
-    del tokens[-5:]
-    return True
-
-
 def is_applied(name: str, tokens: list[str]) -> bool:
     """Whether a bracket follows that can hold arguments.
 
@@ -131,7 +123,7 @@ def uses(answer: str) -> tuple[set[str], set[str]]:
             name = take_name(token, tokens)
         except Unreadable:
             break
-        if not take_inverse(tokens) and not is_applied(name, tokens):
+        if not is_applied(name, tokens):
             alone.add(name)
         elif tokens[-3:-2] in ([")"], ["]"]):
             applied.add(name)

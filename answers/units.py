@@ -175,17 +175,22 @@ def is_dropped(text: str) -> bool:
 def names_a_quantity(text: str) -> bool:
     r"""Whether a text says what an equation is about: \text{Area} = 5, but not \text{not} = 5."""
     words = re.findall(r"[^\W\d_]+|[^\s()]", without_dots(text))
-    listed = [
-        is_noun(word)
-        or is_unit(word)
-        or word.lower() in MODIFIERS
-        or word.lower() in LABELS
-        or word.isupper()
-        or len(word) == 1
-        and word.isalnum()
-        for word in words
-    ]
-    return len(words) <= MAX_WORDS and all(listed)
+    if len(words) > MAX_WORDS or OPERATION.search(text):
+        return False
+    return all(map(may_be_in_a_label, words)) and words[0].lower() not in ANSWERS
+
+
+# "the square of the area" is no label of the area, and the area of the square is one.
+OPERATION = re.compile(
+    r"(?i:(?<!of )(?<!of the )(?<!of a )\b(?:squares?|cubes?|roots?|base|degree)\b)"
+)
+
+
+def may_be_in_a_label(word: str) -> bool:
+    if is_noun(word) or is_unit(word) or word.lower() in MODIFIERS | LABELS:
+        return True
+    is_point = word.isupper() and word.lower() not in ANSWERS
+    return is_point or (len(word) == 1 and word.isalnum())
 
 
 def is_unit(word: str) -> bool:
@@ -287,8 +292,8 @@ def agree(a: str, b: str) -> bool:
 
 # ---- words without \\text ------------------------------------------------------------------------
 
-MIN_WORD = 5  # letters of a word that is not listed; mgh is a product
-VOWEL = re.compile("[aeiouy]", re.IGNORECASE)
+MIN_WORD = 4  # letters of a word that is not listed; mgh is a product
+VOWEL = re.compile("(?<!^)[aeiou]", re.IGNORECASE)
 
 
 def is_word(letters: str) -> bool:
