@@ -16,7 +16,7 @@ from answers.latex import MAX_CHARS, closing_brace, normalise
 
 MAX_BOXES = 32  # that are looked at, from the last one back
 TAIL = 2000  # characters at the end of a response, where an answer without a box is looked for
-LINE = 300  # characters of a statement
+LINE = 300  # characters of a statement, and behind a box
 GAP = 120  # characters between two boxes that are parts of one answer
 
 THOUGHT = re.compile(
@@ -48,21 +48,27 @@ PART = re.compile(r"(?i:(?<![a-z])part\s\(?[a-e1-5]\)?|\n\s*(?:\*\*)?\([a-e]\))"
 # What takes a box or a statement back, in the text behind it: how a sentence begins, what it says
 # of the answer, or what it goes on to say of it.
 BEGINS = (
-    r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|but\b|however|on (?:second|reflection|closer)"
-    r"|hold on|let (?:me|us) (?:re|correct|fix|change)|let's re|i(?:'d| (?:made|take|was|would))"
-    r"|correct(?:ion|ed)|rather|instead|never ?mind|strike|forget|ignore|disregard|edit\b|update\b"
-    r"|revis|erratum|incorrect|wrong|false\b|invalid|rejected|extraneous"
+    r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|on (?:second|reflection|closer)|hold on"
+    r"|but (?:it|the (?:right|correct|real|true|actual|answer))\b"
+    r"|let (?:me|us) (?:correct|fix|change)"
+    r"|let (?:me|us) re(?:do|check|consider|calculate|compute|think|examine|visit|try)|let's re"
+    r"|i(?:'d| (?:made|take|was|would))|correct(?:ion|ed)|rather|instead|never ?mind|strike|forget"
+    r"|ignore|disregard|edit\b|update\b|revis|erratum|incorrect|wrong|false\b|invalid|rejected"
+    r"|extraneous"
 )
 SUBJECT = r"(?<![a-z])(?:that|this|it|which|above|answer|box|result|value|step|i)(?![a-z])"
 WRONG = (
-    r"\bwrong|incorrect|inaccurate|mistake|\bnot\b|n't\b|cannot|\binvalid|\bfalse\b|impossible"
-    r"|contradict|\bfail|reject|extraneous|retract|withdraw|disregard|ignore|error|erroneous|doubt"
-    r"|unsure|uncertain|guess|taken back|take it back|\bbad\b|\boff\b|instead|ought"
-    r"|should (?:be|have)"
+    r"\bwrong|incorrect|inaccurate|mistake|\binvalid|\bfalse\b|impossible|contradict|\bfail|reject"
+    r"|extraneous|retract|withdraw|disregard|ignore|error|erroneous|doubt|unsure|uncertain|guess"
+    r"|taken back|take it back|\bbad\b|\boff\b|instead|ought|should (?:be|have)"
+)
+NOT_RIGHT = (
+    r"(?:\bnot|n't|cannot)\s(?:\w+\s){0,2}?(?:right|correct|it\b|possible|valid|answer|work|satisf"
+    r"|hold|true|be\b|allowed|acceptable|sure|certain|know|confident|convinced|think|believe|what)"
 )
 TAKEN_BACK = re.compile(
     rf"(?:^|[.!?\n—–:;,(\[-])[\s*$.,)]*(?:{BEGINS})|[.!?\n][\s*$]*not\b"
-    rf"|{SUBJECT}[^.!?\n]{{0,60}}?(?:{WRONG})"
+    rf"|{SUBJECT}[^.!?\n]{{0,60}}?(?:{WRONG}|{NOT_RIGHT})"
     r"|^[\s$).,]*(?:cannot|fails|(?:is|was|does|would|could|can|has|seems|looks|may|might)"
     r"(?:n't| not\b|\s[^.!?\n]{0,40}?(?:wrong|incorrect|invalid|false|impossible|\boff\b|extraneous"
     r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
@@ -79,10 +85,13 @@ DENIED = re.compile(
 )
 PART_OF_MORE = re.compile(
     r"(?:\\(?:sqrt|[dt]?frac|binom|log|ln|sin|cos|tan|times|cdot|pm|mp|[bx]?cancel|sout|st|not|lnot|neg"
-    r"|overline|neq?|l[et]q?|g[et]q?|approx|sim)(?:\s?\[[^\]]{0,9}\])?[\s{]*|[\^_√<>≤≥≠≈]\s?\{?|=\s*[-+]\s*"
+    r"|overline|neq?)(?:\s?\[[^\]]{0,9}\])?[\s{]*|[\^_√≠]\s?\{?|=\s*[-+]\s*"
     r"|[\d})]\s*[-+*/]\s*|\d|(?:^|[$\s({])[-+])$"
 )
-UNSETTLED = re.compile(r"[\s$).,\\]*(?:\\text\{\s*)?(?:or|unless|if|otherwise|and maybe)(?![a-z])")
+UNSETTLED = re.compile(
+    r"[\s$).,\\]*(?:\\text\{\s*)?(?:[oO]r|and maybe|otherwise)(?![a-z])"
+    r"|[\s$)\\]*,?\s*(?:if|unless)(?![a-z])"
+)
 CONTINUED = re.compile(
     r"[a-zA-Z](?<![mgsLNJWVAKCFh])(?![a-zA-Z])|"
     r"\s?(?:\\(?:pi|sqrt|cdot|times|frac|binom|pm)(?![a-zA-Z])|[*/^+√π]|-\s?[\d\\])"
@@ -242,7 +251,7 @@ def unwrapped(content: str) -> str:
 def settled_box(response: str, boxed: list[Found]) -> str | None:
     """The answer in the last boxes; if it is taken back, what is stated instead, or None."""
     end = boxed[-1].end
-    after = response[end : end + TAIL]
+    after = response[end : end + LINE]
     if UNSETTLED.match(after) or CONTINUED.match(after):
         return None
     previous = boxed[-2].end if len(boxed) > 1 else 0
