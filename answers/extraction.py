@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from answers import wording
 from answers.comparison import Judge
 from answers.equations import SINGLE
 from answers.errors import Unreadable
@@ -16,8 +17,8 @@ from answers.latex import MAX_CHARS, closing_brace, normalise
 
 MAX_BOXES = 32  # that are looked at, from the last one back
 TAIL = 2000  # characters at the end of a response, where an answer without a box is looked for
+BEFORE = 80  # characters before a box or a statement
 LINE = 300  # characters of a statement, and behind a box
-GAP = 120  # characters between two boxes that are parts of one answer
 
 THOUGHT = re.compile(
     r"[<◁](/?)(?:think|thinking|thoughts?|reasoning)[>▷]|<\|(begin|end)_of_thoughts?\|>",
@@ -36,76 +37,7 @@ NAMED = rf"({SINGLE})\s{{0,3}}=[\s$]{{0,5}}"
 BETWEEN = re.compile(rf"{JOINERS}(?:{NAMED})?")
 NAME_BEFORE = re.compile(rf"(?<![\w\\^_}}]){NAMED}$")
 
-# Words after which a box replaces the one before it. Other boxes nearby are parts of one answer:
-# "5 if n is even and 6 if it is odd", "the sum is 12, the product is 35".
-REPLACED = re.compile(
-    r"(?i:(?<![a-z])(?:no|not|wait|wrong|instead|rather|actually|correct\w*|mistake\w*|fail\w*"
-    r"|check\w*|verif\w*|so|thus|hence|therefore|then|gives?|get|find|means|implies|final\w*"
-    r"|simpl\w+|would|answer)(?![a-z]))|n't|=\s*$"  # "1/2 = 0.5" too
-)
-PART = re.compile(r"(?i:(?<![a-z])part\s\(?[a-e1-5]\)?|\n\s*(?:\*\*)?\([a-e]\))")
-
-# What takes a box or a statement back, in the text behind it: how a sentence begins, what it says
-# of the answer, or what it goes on to say of it.
-BEGINS = (
-    r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|on (?:second|reflection|closer)|hold on"
-    r"|but (?:it|the (?:right|correct|real|true|actual|answer))\b"
-    r"|let (?:me|us) (?:correct|fix|change)"
-    r"|let (?:me|us) re(?:do|check|consider|calculate|compute|think|examine|visit|try)|let's re"
-    r"|i(?:'d| (?:made|take|was|would))|correct(?:ion|ed)|rather|instead|never ?mind|strike|forget"
-    r"|ignore|disregard|edit\b|update\b|revis|erratum|incorrect|wrong|false\b|invalid|rejected"
-    r"|extraneous"
-)
-SUBJECT = r"(?<![a-z])(?:that|this|it|which|above|answer|box|result|value|step|i)(?![a-z])"
-WRONG = (
-    r"\bwrong|incorrect|inaccurate|mistake|\binvalid|\bfalse\b|impossible|contradict|\bfail|reject"
-    r"|extraneous|retract|withdraw|disregard|ignore|error|erroneous|doubt|unsure|uncertain|guess"
-    r"|taken back|take it back|\bbad\b|\boff\b|instead|ought|should (?:be|have)"
-)
-NOT_RIGHT = (
-    r"(?:\bnot|n't|cannot)\s(?:\w+\s){0,2}?(?:right|correct|it\b|possible|valid|answer|work|satisf"
-    r"|hold|true|be\b|allowed|acceptable|sure|certain|know|confident|convinced|think|believe|what)"
-)
-TAKEN_BACK = re.compile(
-    rf"(?:^|[.!?\n—–:;,(\[-])[\s*$.,)]*(?:{BEGINS})|[.!?\n][\s*$]*not\b"
-    rf"|{SUBJECT}[^.!?\n]{{0,60}}?(?:{WRONG}|{NOT_RIGHT})"
-    r"|^[\s$).,]*(?:cannot|fails|(?:is|was|does|would|could|can|has|seems|looks|may|might)"
-    r"(?:n't| not\b|\s[^.!?\n]{0,40}?(?:wrong|incorrect|invalid|false|impossible|\boff\b|extraneous"
-    r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
-    re.IGNORECASE,
-)
-# What denies a box, in the words before it, and what a box is only a part of: 2√3, or one of two.
-DENIED = re.compile(
-    r"(?<![a-z])(?:not|\w+n't|never|cannot|neither|reject\w*|rul\w+ out|exclud\w+|discard\w*"
-    r"|instead of|rather than|other than|except|unlike|without)\s"
-    r"(?:(?:be|equals?|to|the|a|answer|value|is|of|right|correct)\s){0,4}[\s$*:(]*$"
-    r"|(?:wrong|incorrect|mistaken|invalid|naive|former|old)\s(?:answer|result|value|guess|solution)"
-    r"[^.,;!?\n]{0,30}$|mistake\s[^.,;!?\n]{0,30}$|~~[\s$]*$|[\w)}][\s$]*\bor\s[\s$\\(]*$",
-    re.IGNORECASE,
-)
-PART_OF_MORE = re.compile(
-    r"(?:\\(?:sqrt|[dt]?frac|binom|log|ln|sin|cos|tan|times|cdot|pm|mp|[bx]?cancel|sout|st|not|lnot|neg"
-    r"|overline|neq?)(?:\s?\[[^\]]{0,9}\])?[\s{]*|[\^_√≠]\s?\{?|=\s*[-+]\s*"
-    r"|[\d})]\s*[-+*/]\s*|\d|(?:^|[$\s({])[-+])$"
-)
-UNSETTLED = re.compile(
-    r"[\s$).,\\]*(?:\\text\{\s*)?(?:[oO]r|and maybe|otherwise)(?![a-z])"
-    r"|[\s$)\\]*,?\s*(?:if|unless)(?![a-z])"
-)
-CONTINUED = re.compile(
-    r"[a-zA-Z](?<![mgsLNJWVAKCFh])(?![a-zA-Z])|"
-    r"\s?(?:\\(?:pi|sqrt|cdot|times|frac|binom|pm)(?![a-zA-Z])|[*/^+√π]|-\s?[\d\\])"
-    r"|[\s$)]{0,5}(?:thousand|million|billion|trillion|hundred|dozen|more|less|fewer|greater|times"
-    r"|plus|minus|mod|modulo|squared|cubed|factorial|divided|multiplied|choose)(?![a-z])"
-)
-
 STATED = re.compile(r"(?i:answers?)[\s*_]{0,4}(?i:is|are|:|=)|(?i:final answer)|#### ")
-# "We do not know if the answer is 5", "Wrong answer: 5"
-NOT_STATED = re.compile(
-    r"(?<![a-z])(?:if|whether|unless|suppos\w+|assum\w+|imagine|maybe|perhaps|might|could|not|\w+n't"
-    r"|never|wrong|incorrect|naive|possible|first|initial|former|old|guess\w*)(?:\s\w+){0,2}\s*$",
-    re.IGNORECASE,
-)
 EDGES = " \t\n\r*_:#="
 SENTENCE_END = re.compile(r"[.!](?:[\s*]|$)|\n")
 REASON = re.compile(r",?\s(?:because|since|so|which|where)\s")
@@ -120,27 +52,11 @@ FORMULA = re.compile(
     r"\$\$([^$]{1,300})\$\$|\$([^$]{1,300})\$|\\\(([^$]{1,300}?)\\\)|\\\[([^$]{1,300}?)\\\]"
 )
 
-# A number at the end of a sentence is its answer if such a word is before it, and nothing in the
-# sentence makes it a supposition.
 NUMBER_AT_END = re.compile(
     r"(?:^|(?<=[\s:=]))([-−]?\$?(?:\d{1,3}(?:,\d{3}){1,50}(?![\d,])|\d{1,300})?(?:\.\d{1,300})?"
     r"(?:/\d{1,300})?%?)((?:\s[a-zA-Z]{1,20}){0,8})\s*$"
 )
-LEADING = re.compile(
-    r"(?i:(?:^|(?<![a-z]))(?:is|are|was|be|equals|equal to|get|gets|gives|obtain|have|find|yields"
-    r"|then|thus|therefore|hence|so|total|all|answer|makes|only|exactly|that)|^|(?<!\d):)[\s,:]*$"
-)
-# "The largest is 17, the smallest is 3"; but "we get 3 + 4 = 7, so it is 8" has one result.
-ANOTHER = re.compile(
-    r"(?i:(?:\bis|\bare|\bequals|=)\s*[$\\(]*[-−]?[\d\\](?!.*\b(?:so|thus|then|hence|therefore|gives)\b))"
-)
 NAME_AT_END = re.compile(r"(?:^|(?<=\s))[a-zA-Z](?:_\w)?\s?=\s*$")
-SUPPOSED = re.compile(
-    r"(?i:(?<![a-z])(?:let|suppose|assum\w+|consider\w*|if|whether|when|unless|case|try\w*|say|check"
-    r"|maybe|perhaps|probably|possibly|might|could|would|may|or|not|no|never|either|neither|than"
-    r"|least|most|about|around|approximately|roughly|guess|wrong|incorrect|want|need|know|given"
-    r"|where|because|since|step|for|\w+n't)(?![a-z]))"
-)
 
 
 class Found(NamedTuple):
@@ -176,7 +92,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     tail = response[-TAIL:]
     for statement in reversed(list(STATED.finditer(tail))):
         rest = tail[statement.end() :].lstrip(EDGES)
-        if NOT_STATED.search(tail, max(0, statement.start() - 60), statement.start()):
+        if wording.is_supposed(tail[max(0, statement.start() - BEFORE) : statement.start()]):
             return None
         if rest:
             return stated_answer(rest, truncated)
@@ -250,15 +166,13 @@ def unwrapped(content: str) -> str:
 
 def settled_box(response: str, boxed: list[Found]) -> str | None:
     """The answer in the last boxes; if it is taken back, what is stated instead, or None."""
-    end = boxed[-1].end
-    after = response[end : end + LINE]
-    if UNSETTLED.match(after) or CONTINUED.match(after):
-        return None
+    *_, last = boxed
     previous = boxed[-2].end if len(boxed) > 1 else 0
-    before = response[max(previous, boxed[-1].start - 80) : boxed[-1].start]
-    if DENIED.search(before) or PART_OF_MORE.search(before):
+    before = response[max(previous, last.start - BEFORE) : last.start]
+    after = response[last.end : last.end + LINE]
+    if wording.is_denied(before) or wording.goes_on(after):
         return None
-    if TAKEN_BACK.search(after):
+    if wording.is_taken_back(after):
         stated = list(STATED.finditer(after))
         return stated_answer(after[stated[-1].end() :].lstrip(EDGES)) if stated else None
     return joined(response, boxed[::-1])
@@ -271,7 +185,7 @@ def joined(text: str, found: list[Found]) -> str:
     for neighbour in found[1:]:
         first, second = sorted([members[-1], neighbour])
         gap = BETWEEN.fullmatch(text, first.end, second.start)
-        if not gap and not are_parts(text[first.end : second.start]):
+        if not gap and not wording.are_parts(text[first.end : second.start]):
             break
         named = named or (gap is not None and gap[1] is not None)
         members.append(neighbour)
@@ -298,13 +212,6 @@ def are_same(a: str, b: str) -> bool:
         return False
 
 
-def are_parts(gap: str) -> bool:
-    """Whether what is before and behind `gap` are parts of one answer."""
-    if PART.search(gap[-GAP:]):
-        return True
-    return len(gap) <= GAP and not REPLACED.search(gap)
-
-
 # ---- answers without a box -----------------------------------------------------------------------
 
 
@@ -314,10 +221,10 @@ def stated_answer(text: str, truncated: bool = False) -> str | None:
     found = formulas(line)
     if found and not NEGATION.search(line, 0, found[0].start):
         after = line[found[0].end :]
-        if TAKEN_BACK.search(after) or CONTINUED.match(after):
+        if wording.is_taken_back(after):
             return None
         answer = joined(line, found)
-        return None if answer == found[0].content and UNSETTLED.match(after) else answer
+        return None if answer == found[0].content and wording.goes_on(after) else answer
 
     line = BOLD.sub("", line)
     end = SENTENCE_END.search(line)
@@ -325,7 +232,7 @@ def stated_answer(text: str, truncated: bool = False) -> str | None:
         return None
     sentence = line[: end.start()] if end else line
     clause = REASON.split(sentence)[0]
-    if TAKEN_BACK.search(line[len(clause) :]):
+    if wording.is_taken_back(line[len(clause) :]):
         return None
     answer = ADVERB.sub("", VERB.split(clause)[-1].lstrip()).strip(EDGES).rstrip(EDGES + ".")
     return NUMBER_AND_WORDS.sub(r"\1 \\text{\2}", answer)
@@ -347,22 +254,15 @@ def answer_at_end(tail: str) -> str | None:
             if not BETWEEN.fullmatch(sentence, earlier.end, first.start):
                 break
             first = earlier
-        return answer if is_result(sentence[: first.start]) else None
+        return answer if wording.is_result(sentence[: first.start]) else None
 
     number = NUMBER_AT_END.search(sentence)
     if not number or not re.search(r"\d", number[1]):
         return None
-    if not is_result(NAME_AT_END.sub("", sentence[: number.start(1)])):
+    if not wording.is_result(NAME_AT_END.sub("", sentence[: number.start(1)])):
         return None
     words = number[2].strip()
     return f"{number[1]} \\text{{{words}}}" if words else number[1]
-
-
-def is_result(before: str) -> bool:
-    """Whether the beginning of a sentence introduces what follows it as its only result."""
-    if ANOTHER.search(before):
-        return False
-    return LEADING.search(before) is not None and not SUPPOSED.search(before)
 
 
 def formulas(text: str) -> list[Found]:
