@@ -10,7 +10,7 @@ Departures from the paper:
    answer can hang the grader; RESULTS.md has both on the same labelled answers.
 2. Its run script adds a penalty for long responses to the reward: `train.overlong_penalty`.
 
-Rules of the comparison:
+Rules of the comparison; what was given up for them is in answers/README.md:
 1. Rational values agree exactly, others to some thirty digits behind the last they could share.
 2. A decimal stands for an irrational (never a rational) number from six significant digits on,
    if it is rounded right: 3.14159 for \pi, but not 0.333333 for 1/3. A gold
@@ -33,7 +33,10 @@ from answers.structure import readings, split
 
 
 def reward(response: str, gold: str, truncated: bool = False) -> float:
-    """1.0 if the response's final answer is equivalent to `gold`, else 0.0 (App. I)."""
+    """1.0 if the response's final answer is equivalent to `gold`, else 0.0 (App. I).
+
+    truncated: whether a limit cut the response off. Then it has an answer only if it stated one.
+    """
     answer = extract_answer(response, truncated)
     if answer is None:
         return 0.0

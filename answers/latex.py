@@ -251,14 +251,14 @@ def noun_behind_number(found: re.Match) -> str:
 
 
 UPRIGHT_WORD = re.compile(
-    r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|^\(?[A-J][).:]|[tT]he|[aA]nswer|[wW]e "
+    r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|^\(?[A-J][).:]|^[a-zA-Z]+ "
+    r"|(?i:answer)"
 )
 # What only introduces an answer: "The answer is 116", "There are 116 ways"; and the letter of a
 # choice, as in (B) 12.
 LEAD = (
-    r"(?i:(?:(?:so|thus|hence|therefore),? )?(?:there (?:are|is|were)|(?:the |our )?(?:final )?"
-    r"(?:answer|result|value|total|number|probability|sum) ?(?:is|equals|was|:|=)"
-    r"|we (?:get|have|find|obtain)|so|thus|hence|therefore)),? ?(?:exactly |only )?"
+    r"(?i:so|thus|hence|therefore|there (?:are|is|were)|we (?:get|have|find|obtain))(?![a-zA-Z])"
+    r",? ?"
 )
 CHOICE = r"(?i:(?:option|choice|answer) )?(?:\([A-J]\):?|[A-J][).:](?=[ }]))"
 VALUE_NEXT = r"(?= ?(?:\d|-\d|\\(?:frac|sqrt|pi|binom)|\\text\{(?:USD|EUR)))"
@@ -277,7 +277,11 @@ UNITS = rewritings(
         r"\2\\text{\1}",  # USD 5 is 5 USD
     ),
     (rf"(^|[=-]\s?)\\text\{{{CURRENCY}\}}", r"\1"),
-    (r"^(?:\\text\{)?(?i:(?:final )?answer)\s?(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?", ""),
+    (
+        r"^(?:\\text\{)?(?i:(?:the )?(?:final )?answer)\s?"
+        r"(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?",
+        "",
+    ),
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
     (r"\\text\{\}", " "),
     (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
