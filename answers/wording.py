@@ -40,7 +40,7 @@ NOT_RIGHT = (
 )
 TAKEN_BACK = re.compile(
     rf"(?:^|[.!?\n—–:;,(\[-])[\s*$.,)]*(?:{BEGINS})|[.!?\n][\s*$]*not\b"
-    rf"|{SUBJECT}[^.!?\n]{{0,60}}?(?:{WRONG}|{NOT_RIGHT})"
+    rf"|{SUBJECT}[^.,;!?\n]{{0,60}}?(?:{WRONG}|{NOT_RIGHT})"
     r"|^[\s$).,]*(?:cannot|fails|(?:is|was|does|would|could|can|has|seems|looks|may|might)"
     r"(?:n't| not\b|\s[^.!?\n]{0,40}?(?:wrong|incorrect|invalid|false|impossible|\boff\b|extraneous"
     r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
@@ -66,7 +66,7 @@ UNSETTLED = re.compile(
 )
 CONTINUED = re.compile(
     r"[a-zA-Z](?<![mgsLNJWVAKCFh])(?![a-zA-Z])|"
-    r"\s?(?:\\(?:pi|sqrt|cdot|times|frac|binom|pm)(?![a-zA-Z])|[*/^+√π]|-\s?[\d\\])"
+    r"\s?(?:\\(?:pi|sqrt|cdot|times|frac|binom|pm)(?![a-zA-Z])|[/^+√π]|[-*]\s?[\d\\(])"
     r"|[\s$)]{0,5}(?:thousand|million|billion|trillion|hundred|dozen|more|less|fewer|greater|times"
     r"|plus|minus|mod|modulo|squared|cubed|factorial|divided|multiplied|choose)(?![a-z])"
 )
