@@ -48,6 +48,8 @@ QUESTION = re.compile(
     r"\\(?:sum|prod|i*o?int|lim|limsup|liminf)(?![a-zA-Z])"
     r"|(?<!_)(?<!_\{)\\(?:min|max|sup|inf)(?![a-zA-Z])"
 )
+# Beside one of these, "=" states nothing: \lim f \neq 3 = 5.
+DENYING = re.compile(r"\\(?:not|neq?|approx|sim|text\w*|mathrm|mbox)(?![a-zA-Z])")
 # What hides a part of itself, or is not a number.
 NEVER_RIGHT = re.compile(
     r"\\(?:phantom|[hv]phantom|(?:text)?color(?:box)?|def)(?![a-zA-Z])|(?i:\bnan\b)"
@@ -92,7 +94,8 @@ def without_question(answer: str) -> str:
     if not QUESTION.search(answer):
         return answer
     *sides, last = split(answer, "=")[::2] or [answer]
-    return last if sides and not QUESTION.search(last) else answer
+    is_stated = sides and not QUESTION.search(last) and not DENYING.search("".join(sides))
+    return last if is_stated else answer
 
 
 def earnable(gold: str) -> bool:

@@ -234,7 +234,7 @@ class Arithmetic:
     # ---- functions -------------------------------------------------------------------------------
 
     def pay_for_a_series(self) -> None:
-        self.work += 10 * (self.bits // FIRST_BITS) ** 2
+        self.work += 13 * (self.bits // FIRST_BITS) ** 2
 
     def constant(self, name: str):
         """π, e, i or ∞."""
@@ -369,6 +369,7 @@ class Arithmetic:
 
     def floor(self, a) -> Fraction:
         r"""⌊a⌋. What is a hair's breadth from an integer is that integer: ⌊\log_2 8⌋ = 3."""
+        self.work += 1
         if isinstance(a, Fraction):
             return Fraction(math.floor(a))
         a = self.approximate(a)

@@ -17,7 +17,7 @@ from answers.fixed_point import FIRST_BITS, Approximate, bits_for
 from answers.names import numbers_in, variables_in
 from answers.points import Point, Points, Shared, is_smooth
 
-FUEL = 10_000  # operations of one comparison
+FUEL = 12_000  # operations of one comparison
 MIN_POINTS = 5  # at which two expressions have to be defined both
 SMOOTH_POINTS = 8  # for expressions of one formula
 ENOUGH_POINTS = 10  # if more are hard to find, or the budget does not last
