@@ -234,7 +234,7 @@ class Arithmetic:
     # ---- functions -------------------------------------------------------------------------------
 
     def pay_for_a_series(self) -> None:
-        self.work += 13 * (self.bits // FIRST_BITS) ** 2
+        self.work += 15 * (self.bits // FIRST_BITS) ** 2
 
     def constant(self, name: str):
         """π, e, i or ∞."""
