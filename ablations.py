@@ -132,7 +132,8 @@ def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
     """`pieces`, but the margins of each half of the tokens use the centroids of the other half.
 
     Otherwise a token pulls the centroid of its own side towards itself. half: [N], 0 or 1. Here
-    μ₊ and μ₋ are [2, H]: of half 0 and of half 1. Temperatures are those of all margins of a side.
+    μ₊ and μ₋ are [2, H], of half 0 and of half 1; no other piece sees them. Temperatures are those
+    of all margins of a side.
     """
 
     def centroids_of_halves(v, advantage, alpha=None):
@@ -164,7 +165,7 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     """v = W_y - Σ_j p̃_j W_j over the k likeliest tokens j: [n, H] (App. F).
 
     p̃ is the softmax renormalised among the k; with k = V this is ∇_h log p(y).
-    rows: hidden [n, H] and token [n]. head: () -> W [V, H].
+    rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
     W = head().to(rows.hidden.dtype)
     k = min(k, len(W))
@@ -180,13 +181,13 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     return result
 
 
-MOST_NUMBERS = 2**16  # of one token's exact LM-head gradient
+MOST_NUMBERS = 2**16  # V H, at most, for --proxy exact
 
 
 def lm_head_gradient(rows, head) -> torch.Tensor:
     """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for models like the toy.
 
-    rows: hidden [n, H] and token [n]. head: () -> W [V, H].
+    rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
     W = head().to(rows.hidden.dtype)
     p = (rows.hidden @ W.T).softmax(dim=1)  # [n, V]
@@ -227,8 +228,9 @@ def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tens
 
 @dataclass
 class AblationFlags(MethodFlags):
-    """--method delta with another piece, another proxy or a selection."""
+    """The methods, and --method delta with another piece, another proxy or a selection."""
 
+    method: str = flag("delta", "token weights (App. E)", choices=sorted(METHODS))
     delta_variant: str = flag(
         "full",
         "delta: Tables 2 and 3, or a control",
@@ -242,7 +244,7 @@ class AblationFlags(MethodFlags):
     proxy_topk: AtLeastOne = flag(20, "delta: likeliest tokens of --proxy topk")
     gamma: str = flag(
         "lagged",
-        "delta: temperatures of the margins before a refinement (App. H), or of those they serve",
+        "delta: γ of the margins before a refinement (App. H), or of the margins it is used with",
         choices=["lagged", "fresh"],
     )
     normalise: str = flag(
@@ -264,7 +266,8 @@ class AblationFlags(MethodFlags):
 INTERVENTIONS = ("gamma", "normalise", "centroids")
 FLAGS = ("delta_variant", "proxy", "proxy_topk", *INTERVENTIONS, "select", "select_share")
 
-# These flags do nothing while that other flag has one of these values.
+# (flags, other flag, its values): with one of these values the flags do nothing, and the command
+# line refuses them.
 NO_EFFECT = (
     (FLAGS, "method", tuple(name for name in METHODS if name != "delta")),
     (("proxy_topk",), "proxy", ("lm_head", "exact")),

@@ -93,8 +93,9 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
 class Pieces:
     """The steps of delta_coefficients; the defaults are the paper's, ablations.py has others.
 
-    A piece has the arguments of the one it replaces. The order of the steps is fixed, and with it
-    the lag: a variant with temperatures of the present margins is a `scores` that measures its own.
+    A piece has the arguments of the one it replaces. Steps can be replaced, their order cannot, so
+    γ always lags one pass. A variant without the lag replaces `scores` by one that computes γ
+    itself (ablations.fresh_scores).
     """
 
     centroids: Callable = centroids
@@ -117,7 +118,8 @@ def delta_coefficients(
     lam_max: float = 1.2,
     pieces: Pieces = PAPER,
 ) -> torch.Tensor:
-    """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], mean 1, no gradient.
+    """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], no gradient; mean 1
+    with the default pieces.
 
     v: [N, H] token-gradient proxy of all tokens of the batch: a plain tensor of N rows, or `Rows`
         of which this rank holds some. A rank's shard alone would give that shard's statistics.
@@ -138,7 +140,7 @@ def delta_coefficients(
 
     for _ in range(K):
         alpha = pieces.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, lagged: of Δ⁽ᵏ⁾ (γ⁽¹⁾ = γ⁽⁰⁾)
+        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ of Δ⁽ᵏ⁾, lagged (γ⁽¹⁾ = γ⁽⁰⁾)
         mu_pos, mu_neg = pieces.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 
@@ -157,7 +159,7 @@ def check(
         )
     if not advantage.isfinite().all():
         raise ValueError("advantage holds a NaN or inf")
-    if not all_finite(v, advantage.device):
+    if not all_finite(v, advantage.device):  # one verdict for all ranks
         raise ValueError("v holds a NaN or inf: what it was made from is broken")
     if K < 0 or int(K) != K:
         raise ValueError(f"K is {K}: the number of refinements is a whole number from 0 up")

@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from torch import distributed as dist
 
-from grading import graded_once, grades
+from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
 from infra.code_sandbox import prepare_sandbox
 from infra.endings import one_line_endings
@@ -169,7 +169,9 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
         )
 
     responses = [saved[place]["response"] for place in places]
-    found = graded_once(grades, responses, [problems[i] for i, _ in places])
+    asked = [problems[i] for i, _ in places]
+    truncated = [saved[place]["truncated"] for place in places]
+    found = graded_once(grades, responses, asked, truncated)
     wrong = []
     for place, value in zip(places, found, strict=True):
         if value < 1:
@@ -222,6 +224,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
         sample_missing(lm, tokenizer, encoded, config, folder)
         dist.barrier()  # the responses of every rank are on disk
 
+    report_unearnable([each for benchmark in benchmarks.values() for each in benchmark.asked])
     results = {}
     for name, benchmark in benchmarks.items():
         found = grade_benchmark(benchmark.asked, config.samples, folder / name)
@@ -254,8 +257,8 @@ def report(scores: dict, folder: Path, top_p: float) -> None:
     print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
     if top_p < 1 and any(name in TOY_SETS for name in scores["benchmarks"]):
         print(
-            f"--top-p {top_p:g} leaves out the less likely tokens, and on the toy most errors with "
-            "them: train.py evaluates it with --top-p 1, where accuracy is lower"
+            f"--top-p {top_p:g} drops unlikely tokens, and with them many of the toy's errors: "
+            "train.py evaluates with --top-p 1, so its accuracy is lower"
         )
 
 
@@ -276,11 +279,11 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
     ranks = below + up_to + 1  # twice each value's rank
     observed = ranks[:n].sum()
 
-    # probability[k, total]: that of the values dealt so far k went to a, of such a sum of ranks
+    # probability[k, s]: that k of the values dealt so far went to a, with doubled ranks of sum s
     probability = np.zeros((n + 1, ranks.sum() + 1))
     probability[0, 0] = 1.0
     for dealt, rank in enumerate(ranks):
-        to_a = (n - np.arange(n + 1)) / (len(pooled) - dealt)  # [n + 1] of the next, given k
+        to_a = (n - np.arange(n + 1)) / (len(pooled) - dealt)  # [n + 1] chance of the next, given k
         taken = probability * to_a[:, None]
         probability -= taken
         probability[1:, rank:] += taken[:-1, :-rank]

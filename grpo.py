@@ -5,14 +5,15 @@ M₊μ₊ - M₋μ₋, two centroids of token gradients times their masses, and 
 whose gradients have a positive inner product with that direction. This is true of the raw gradient:
 Adam, weight decay and gradient clipping come after it (App. C).
 
-Departures: (1) negative advantages have a dual clip, always 10, as in the released code; (2) the
+Departures: (1) negative advantages have a dual clip of 10, as in the released code; (2) the
 group's standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is clamped: the
 centroid of an empty side is 0.
 
 Shapes: B responses, G of them to a prompt, N packed response tokens (one row per token, no
 padding), H numbers of a token gradient, C candidate tokens.
 Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M₊ and M₋ masses.
-`Rows` is a tensor [N, H] whose rows lie on several ranks; `weighted_sums(v, w)` is w @ v for both.
+v may be a tensor [N, H] or a `Rows`, the same matrix with its rows spread over ranks:
+`weighted_sums(v, w)` is w @ v for either.
 """
 
 import torch
@@ -52,7 +53,7 @@ def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 
 
 def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torch.Tensor:
-    """DAPO's soft length penalty, added to the rewards: [B], between -1 and 0.
+    """DAPO's soft length penalty, added to the rewards: [B], from 0 down to -1 at the limit.
 
     It is 0 up to `buffer` tokens before `max_length` and falls linearly to -1 at it; a buffer of 0
     switches it off. length: [B] tokens of each response. The paper's text has a binary reward; its
@@ -104,17 +105,20 @@ def clipped_tokens(
     return risen_enough | fallen_enough
 
 
-def importance_weights(logprob: torch.Tensor, sampled: torch.Tensor, cap: float) -> torch.Tensor:
-    """min(π_old / π_sampler, C) per token: truncated importance sampling.
+def importance_weights(
+    old_logprob: torch.Tensor, sampled: torch.Tensor, cap: float
+) -> torch.Tensor:
+    """min(π_old / π_sampler, cap) per token: truncated importance sampling.
 
     Rounding, or another sampling program, makes π_sampler differ from π_old. The ratio corrects
-    this off-policy gap; C bounds its variance (Ionides 2008, "Truncated importance sampling"; for
-    RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training").
+    this off-policy gap; `cap` bounds its variance (Ionides 2008, "Truncated importance sampling";
+    for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
+    training").
     Not in the paper: --importance-cap.
-    logprob, sampled: [N] log π_old and log π_sampler of the drawn token.
+    old_logprob, sampled: [N] log π_old and log π_sampler of the drawn token.
     Raises UserError where the sampler gave no log-probability, or one is not finite.
     """
-    log_ratio = logprob - sampled  # [N]
+    log_ratio = old_logprob - sampled  # [N]
     missing = int((~log_ratio.isfinite()).sum())
     if missing:
         raise UserError(
@@ -136,8 +140,8 @@ def side_centroids(
     v: [N, H] token gradients.
     advantage: [N].
     weight: ρ [N], at least 0, or None for ρ = 1.
-    Returns (mu_pos [H], mu_neg [H], mass_pos [], mass_neg []); an empty side has mass 0 and
-    centroid 0. Then Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg (Eqs. 2-3, 9-10).
+    Returns (mu_pos, mu_neg [H] float32, mass_pos, mass_neg [] float64); an empty side has mass 0
+    and centroid 0. Then Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg (Eqs. 2-3, 9-10).
     """
     signed = advantage.double()
     if weight is not None:

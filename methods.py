@@ -11,7 +11,8 @@ not, nor do we. (3) REINFORCE keeps the division by the group's standard deviati
 scales. (4) The weights of GRPO and forking tokens have mean 1 over the rollout batch, not over each
 mini-batch.
 
-Shapes: B responses, N packed response tokens, H hidden size, V vocabulary.
+Shapes: B responses, N packed response tokens, n of them in a micro-batch, H hidden size, F numbers
+kept of a token, T tokens of the longest response, V vocabulary.
 Symbols: A advantage, r ratio, ρ token weight, λ coefficient.
 """
 
@@ -35,7 +36,7 @@ class MethodFlags:
 
     _argument_group_name = "method"  # the heading in --help
 
-    method: str = flag("delta", "token weights (App. E)")  # train.py adds the choices: METHODS
+    method: str = flag("delta", "token weights (App. E)")  # ablations.py adds the choices
     clip_low: Share = flag(0.2, "ε_low of the ratio clip")
     clip_high: NonNegative = flag(0.28, "ε_high of the ratio clip (grpo: 0.2)")
     K: WholeNumber = flag(1, "delta: refinements of the centroids")
@@ -57,10 +58,10 @@ class Method:
     # tokens, so that methods compare at one learning rate (FIPO's and DelTA's no_norm are not).
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
-    # True: ρ is computed anew in every update, from tokens.current = log π_θ. `weights` then sees
-    # the responses of one micro-batch of one rank, without tokens.kept: it can take no mean over
-    # the batch, and must not draw from tokens.generator or write to tokens.memory, since ranks
-    # would then differ.
+    # True: ρ is also computed anew in every update, from tokens.current = log π_θ. There `weights`
+    # sees the responses of one micro-batch of one rank, without tokens.kept: it can take no mean
+    # over the batch, and must not draw from tokens.generator or write to tokens.memory, since
+    # ranks would then differ.
     follows_policy: bool = False
 
     # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise; the
@@ -75,7 +76,7 @@ class Method:
 
     # (rows, head) -> [n, F], what the pass over θ_old keeps of its hidden states; `weights` gets
     # it as tokens.kept. rows has hidden [n, H] in float32, logprob [n], entropy [n] and token [n];
-    # head() is W / temperature [V, H], so that the logits are hidden @ head().T. Each rank keeps
+    # head() is the scaled LM head [V, H], so that the logits are hidden @ head().T. Each rank keeps
     # the rows of its own responses: the functions of infra/rows.py (per_row, for example) read
     # them and return results for all N.
     keep: Callable[..., torch.Tensor] | None = None
@@ -97,7 +98,8 @@ def ones(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def by_response(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = 1/|o_i|: a mean inside each response, then over responses (Eq. 12). SAPO's, too."""
+    """ρ = 1/|o_i|: a mean inside each response, then over responses (Eq. 12). SAPO uses it
+    as well."""
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
     return weight.repeat_interleave(tokens.length)
@@ -139,13 +141,13 @@ def sapo_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> torch
 
 # ---- FIPO ----------------------------------------------------------------------------------------
 
-FIPO_DECAY = 2 ** (-1 / 32)  # γ: a half-life of 32 tokens, App. I's "decay 32.0"
+FIPO_DECAY = 2 ** (-1 / 32)  # App. I's "decay 32.0" as a half-life, 32 tokens
 FIPO_SAFETY = 10  # the log-ratio counts as 0 where r is above this
 FIPO_CLIP = (1.0, 1.2)  # of the weights
 
 
 def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ_t = clip(exp F_t, 1, 1.2), F_t = Σ_{k>=t} γ^(k-t) log r_k inside a response (Eq. 15).
+    """ρ_t = clip(exp F_t, 1, 1.2), F_t = Σ_{k>=t} decay^(k-t) log r_k inside a response (Eq. 15).
 
     F is the discounted future KL, the current token included. Not renormalised, as in the release;
     1 throughout where every r is 1, as in the first update of a rollout batch.
@@ -156,7 +158,7 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     lengths = tokens.length.tolist()
     future = pad_sequence(z.split(lengths))  # [T, B], 0 after a response's end
     for t in range(len(future) - 2, -1, -1):
-        future[t] += FIPO_DECAY * future[t + 1]  # F_t = z_t + γ F_{t+1}
+        future[t] += FIPO_DECAY * future[t + 1]  # F_t = z_t + decay F_{t+1}
 
     packed = [future[:n, i] for i, n in enumerate(lengths)]
     return torch.cat(packed).exp().clamp(*FIPO_CLIP)
@@ -193,7 +195,8 @@ def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> Non
             f"--method {method} gave weights of shape {tuple(weights.shape)}: "
             f"it must give one to each of the {len(tokens.logprob)} tokens"
         )
-    policy_is_finite = tokens.current.isfinite().all()  # else the update is skipped, and counted
+    # A policy that is NaN is not the method's fault: the loop skips and counts that update.
+    policy_is_finite = tokens.current.isfinite().all()
     if policy_is_finite and not weights.isfinite().all():
         raise UserError(f"--method {method} gave a weight that is NaN or infinite")
     if (weights < 0).any():

@@ -4,9 +4,9 @@ Every response and position has one uniform number, fixed by (seed, step, proble
 logits processor turns it into a token by inverse CDF, which `generate` then takes greedily. So two
 methods can be compared under common random numbers, and no global random state matters.
 
-The number of ranks and the batch do not matter either, as far as arithmetic is exact. In float32 it
-nearly is: another token is drawn only where a random number falls within rounding of a step of the
-CDF. In bfloat16, as on GPUs, another batch moves log p by a hundredth, and most responses differ
+In exact arithmetic neither the number of ranks nor the batch would matter. In float32 another token
+is drawn only where a random number falls within rounding of a step of the CDF.
+In bfloat16, as on GPUs, another batch moves log p by a hundredth, and most responses differ
 sooner or later. Each token comes with its log p under the distribution it was drawn from, so that
 training can compare the sampler's distribution with the scored one.
 
@@ -40,7 +40,8 @@ from infra.ranks import shared_by_ranks
 
 CHUNK = 64  # tokens sampled before finished responses leave and waiting ones arrive
 
-# A prompt, and what gives its uniform numbers. A function, because each has 20,480 of them.
+# A prompt, and a function that gives its uniform numbers: a response's 20,480 of them then exist
+# only while it is sampled.
 Job = tuple[list[int], Callable[[], np.ndarray]]
 
 
@@ -119,7 +120,7 @@ class InverseCDF(LogitsProcessor):
         t = input_ids.shape[1] - self.prompt_width
         u = self.uniforms[:, t, None] * total  # [R, 1]
         token = torch.searchsorted(cdf, u, right=True)  # right: never a token of probability 0
-        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]
+        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; acts on NaN, which `finite` reports
         self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
         return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
 
@@ -272,10 +273,10 @@ def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> Non
 
     # The numbers of a response were made when it came into the flight.
     u = [response.uniforms[response.new :][:count] for response in flight.responses]
-    u = torch.from_numpy(np.stack(u)).to(lm.device)  # [R, count]
+    u = torch.from_numpy(np.stack(u)).to(lm.device)  # [R, count]; zeros behind a limit
     choose = InverseCDF(u, ids.shape[1], sampling.temperature, sampling.top_p)
     out = lm.generate(
-        ids,  # whole sequences: `generate` feeds the columns that the cache lacks, the last one
+        ids,  # whole sequences; the cache holds all columns but the last, so only that one is fed
         attention_mask=mask,
         past_key_values=flight.cache,
         logits_processor=LogitsProcessorList([choose]),

@@ -7,8 +7,8 @@ train.py --model ID` any Hugging Face causal LM on any number of GPUs, with the 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
 code; (2) a mini-batch in which no response has an advantage makes no optimiser step. From the
 released code: (3) the loss divides by the tokens of a whole mini-batch on all ranks, as in the
-text, and is no average over micro-batches. (4) The evaluations of a run have its own limit of
-response tokens; evaluate.py has the paper's 30,000.
+text, and is no average over micro-batches. (4) Evaluations during training are limited to
+--max-new-tokens; evaluate.py has the paper's 30,000.
 
 Shapes: B responses of a step, G to each prompt, N packed response tokens, n of a micro-batch.
 """
@@ -28,11 +28,10 @@ from transformers.utils import logging as hf_logging
 
 import ablations
 from ablations import AblationFlags
-from grading import graded_once, grades, sample_grades
+from grading import graded_once, grades, report_unearnable, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export, save
 from infra.endings import one_line_endings
-from infra.flags import flag
 from infra.log import (
     draw_curves,
     hint_about_mean,
@@ -61,11 +60,11 @@ from rollout import Sampling, rollout
 def train(cfg: "Config") -> Path:
     """Run or continue the training described by cfg; returns the output folder. All ranks call."""
     with running(cfg, prepare) as run:
-        introduce(run, MethodChoice)
+        introduce(run, AblationFlags)
         if cfg.eval_data and run.state.step == 0:
             log(run.folder, {"step": 0, **evaluate(run)}, cfg.steps)
         if run.state.unlogged:
-            finish_step(run)  # a signal interrupted its evaluation
+            finish_step(run)  # the last step was stopped before it was evaluated and logged
 
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
@@ -78,7 +77,9 @@ def train(cfg: "Config") -> Path:
 def prepare(cfg: "Config") -> Run:
     """The run that cfg describes, new or continued: model, data, folder, and the method chosen."""
     method = ablations.configured(METHODS[cfg.method], cfg)
-    return open_run(cfg, method, check_model=partial(ablations.check_model, cfg))
+    run = open_run(cfg, method, check_model=partial(ablations.check_model, cfg))
+    report_unearnable(run.problems + run.held_out)
+    return run
 
 
 def train_step(run: Run, step: int) -> None:
@@ -164,7 +165,7 @@ def update(
         # token, such as a KL penalty, would lose theirs: it needs mini_batch.micro_batches here.
         micro_batches = mini_batch.trained
         if not micro_batches:
-            continue  # no response has an advantage: no sides, no direction (App. C)
+            continue  # on all ranks: no response has an advantage, so no direction (App. C)
 
         for i, index in enumerate(micro_batches):
             rows = packed_rows(index, tokens.length)  # [n] where these responses' tokens are
@@ -180,7 +181,7 @@ def update(
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)  # min(r A, clip(r)A)
             N = mini_batch.token_count
             objective = (weight * off_policy[rows] * surrogate).sum() / N  # Eq. 8
-            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # once for each update
+            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # in the last backward only
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
             loss -= float(objective.detach())
@@ -254,8 +255,8 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     """Sample and grade a rollout batch.
 
     Returns (rollouts of B responses, their B problems, rewards [B], where the stream of prompts
-    then stands). --dynamic-sampling goes on for up to 10 rounds, until enough groups have an
-    advantage. Where too few have one, others fill the batch. Raises Interrupted.
+    then stands). --dynamic-sampling goes on for up to 10 rounds, until the grades of enough
+    groups differ. Where too few do, others fill the batch. Raises Interrupted.
     """
     cfg, G = run.cfg, run.cfg.group_size
     parts, problems, rewards = [], [], []
@@ -282,9 +283,9 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
-        rewards += graded_once(training_rewards, part.texts, asked)
+        rewards += graded_once(training_rewards, part.texts, asked, part.truncated.tolist())
         advantages = group_advantages(torch.tensor(rewards).float(), G)
-        mixed = advantages.view(-1, G).any(dim=1)  # [groups]
+        mixed = advantages.view(-1, G).any(dim=1)  # [groups] whose grades differ
         if mixed.sum() >= cfg.prompts:
             break
 
@@ -297,19 +298,21 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     return rollouts, [problems[i] for i in index], rewards, position
 
 
-def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
+def training_rewards(
+    responses: list[str], problems: list[dict], truncated: list[bool]
+) -> list[float]:
     """R of each response: its grade. Another reward for training goes here; evaluation stays.
 
-    One rank calls it for a response, so that a reward need not be the same twice.
+    Each response is graded on one rank and the result shared, so a reward may be random.
     """
-    return grades(responses, problems)
+    return grades(responses, problems, truncated)
 
 
 def evaluate(run: Run) -> dict[str, float]:
     """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
 
     With --eval-greedy also that of the one greedy response to each, which takes the likeliest
-    token every time: it tells learning from mere sharpening.
+    token every time: sharpening alone cannot raise it.
     """
     cfg = run.cfg
     sampling = Sampling(
@@ -332,14 +335,7 @@ def evaluate(run: Run) -> dict[str, float]:
 
 
 @dataclass
-class MethodChoice(AblationFlags):
-    _argument_group_name = "method"
-
-    method: str = flag("delta", "token weights (App. E)", choices=sorted(METHODS))
-
-
-@dataclass
-class Config(MethodChoice, *TRAINING_GROUPS):
+class Config(AblationFlags, *TRAINING_GROUPS):
     """Every flag of a run, in the groups of --help; infra/training_flags.py has the others."""
 
 

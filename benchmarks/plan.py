@@ -193,7 +193,7 @@ HEADER = """\
 def plan(args) -> None:
     """What a run needs of each GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
 
-    The table is RESULTS.md's of the Qwen3 sizes, where no flag is given. Raises UserError.
+    Without flags it prints the table of docs/results/memory.md. Raises UserError.
     """
     if not args.flags:
         print_table()

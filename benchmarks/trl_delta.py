@@ -1,4 +1,4 @@
-"""README's DelTA in TRL's GRPOTrainer, run as it stands there and held against ours (`trl_delta`).
+"""The DelTA of docs/trl.md in TRL's GRPOTrainer, run as printed, compared with ours (`trl_delta`).
 
 Four steps on one batch of the toy, four on the next. A range of [1, 1] must be TRL's own run, bit
 for bit. With the paper's range, what the trainer's mini-batches carry must be delta_coefficients of
@@ -22,8 +22,7 @@ from infra.errors import UserError
 from infra.ranks import end_ranks, rank_and_world
 from studies.tables import table_line
 
-README = Path(__file__).parent.parent / "README.md"
-HEADING = "### In TRL's GRPOTrainer\n"
+PAGE = Path(__file__).parent.parent / "docs/trl.md"
 
 RESPONSES = 16  # of a micro-batch and rank
 SPLIT = 4  # micro-batches of a generation batch
@@ -33,11 +32,11 @@ CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 NOT_COMPARED = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "step_time"}
 
 
-def readme_trainer(**flags) -> type:
-    """The class of README's example; flags go to its delta_coefficients."""
-    code = README.read_text().split(HEADING)[1].split("```python\n")[1].split("```")[0]
+def documented_trainer(**flags) -> type:
+    """The class in docs/trl.md; flags go to its delta_coefficients."""
+    code = PAGE.read_text().split("```python\n")[1].split("```")[0]
     namespace = {}
-    exec(compile(code, str(README), "exec"), namespace)
+    exec(compile(code, str(PAGE), "exec"), namespace)
     namespace["delta_coefficients"] = partial(delta_coefficients, **flags)
     return namespace["DeltaTrainer"]
 
@@ -192,7 +191,7 @@ def from_all_ranks(mine: list) -> list:
 
 
 def trl_delta(args) -> dict:
-    """README's DelTA inside that trainer against ours, to the last digits (same environment)."""
+    """DelTA of docs/trl.md in that trainer against ours, to the last digits (same environment)."""
     if importlib.util.find_spec("trl") is None:
         raise UserError("no TRL here: pip install trl==1.16.0, in an environment of its own")
     from trl import GRPOTrainer
@@ -200,8 +199,8 @@ def trl_delta(args) -> dict:
     seen = {"weights": [], "advantage": 0.0, "loss": 0.0, "responses": 0}
     with tempfile.TemporaryDirectory() as folder:
         theirs = trained(GRPOTrainer, folder)
-        ones = trained(readme_trainer(lam_min=1.0, lam_max=1.0), folder)
-        ours = trained(checked(readme_trainer(), seen), folder)
+        ones = trained(documented_trainer(lam_min=1.0, lam_max=1.0), folder)
+        ours = trained(checked(documented_trainer(), seen), folder)
 
     weights = torch.cat(seen["weights"])
     everybody = from_all_ranks([seen])

@@ -1,1 +1,1 @@
-"""What it takes to run the scripts above; nobody who only reads the paper has to open it."""
+"""Loading, sharding, caching, checkpoints, flags: what the scripts at the top level stand on."""

@@ -1,7 +1,7 @@
 """Is what is trained and sampled the model that `from_pretrained` gives? Asked at every load.
 
 A head with a scale, a buffer that stands in no file, dropout, a cache that a layer cannot use: any
-of these trains or samples another model, and no error tells. So a few tokens go three ways: through
+of these trains or samples another model without an error. So a few tokens go three ways: through
 the model that `from_pretrained` gave, through `Policy`, and through `generate` with the sampler's
 own cache. Where log-probabilities and entropies differ by more than rounding does, the model is
 refused.

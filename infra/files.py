@@ -93,4 +93,4 @@ def check_kinds(row, where: str, **kinds: type) -> None:
 
 
 def damaged(where: str, reason: str) -> str:
-    return f"{where} is damaged ({reason}): mend it, or choose another folder"
+    return f"{where} is damaged ({reason}): repair it, or choose another folder"

@@ -136,9 +136,9 @@ class TaskFlags:
     )
     max_prompt_tokens: AtLeastOne = flag(2048, "longer prompts are dropped, tokens")
     code_sandbox: str = flag(
-        "auto",
-        "programs run with what protection the machine has, or `strict`, not without all of it",
-        choices=["auto", "strict"],
+        "strict",
+        "programs run behind all walls, or with those named alone, which lack some protection",
+        choices=["strict", "namespaces", "landlock", "filter"],
     )
 
 

@@ -139,7 +139,7 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 class Float32Head(torch.nn.Linear):
     """An LM head whose logits are float32 whatever the dtype of its weights, by `product`.
 
-    For the sampler: what is drawn then follows the law that is scored, by `Head.logits`.
+    For the sampler: tokens are then drawn from the distribution that `Head.logits` scores.
     """
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:

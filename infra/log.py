@@ -96,7 +96,7 @@ def introduce(run, method_flags: type) -> None:
 def rollout_metrics(
     rollouts: Rollouts, rewards: torch.Tensor, tokens: TokenBatch, weights: torch.Tensor
 ) -> dict:
-    """The metrics of a rollout batch, at θ_old; README explains each.
+    """The metrics of a rollout batch, at θ_old; docs/running.md explains each.
 
     rewards: [B]; weights: ρ [N].
     """
@@ -112,7 +112,7 @@ def rollout_metrics(
 
 
 def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
-    """How far the sampler's law is from the scored one: metrics of a step, in nats.
+    """How far the sampler's distribution is from the scored one: metrics of a step, in nats.
 
     logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and as the sampler says;
     tokens of which it does not say are left out, and without any other there are no metrics. The KL
@@ -162,7 +162,7 @@ def hint_about_mean(run, weights: torch.Tensor) -> None:
     print(
         f"hint: the token weights of --method {run.cfg.method} have mean {mean:.3g}, not 1, and so "
         "have loss and gradient. Divide the weights by their mean, unless the method is defined "
-        "without that, as --delta-variant no_norm and no_range_map are",
+        "without that, as --delta-variant no_norm is",
         flush=True,
     )
 

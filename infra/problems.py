@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from programs.problems import (
     CODE_INSTRUCTION,
     eurus_problem,
     humaneval_problem,
+    layout_of,
     livecodebench_problem,
     mbpp_problem,
 )
@@ -208,6 +209,7 @@ def load_and_count(
         size = min(source.sample, len(rows))
         chosen = random.Random(0).sample(range(len(rows)), size)
         rows = [rows[i] for i in chosen]
+    source = with_layout(source, rows)
     check_columns(name, source, rows)
 
     found = [read_problem(name, source, row, index) for index, row in enumerate(rows)]
@@ -256,6 +258,17 @@ def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
         ) from error
 
 
+def with_layout(source: Source, rows: list[dict]) -> Source:
+    """A source that is not known by name, read as the set of programs whose columns it has."""
+    columns = {column for row in rows for column in row}
+    named = {source.problem_column, source.answer_column} <= columns or "tests" in columns
+    layout = layout_of(columns)
+    if source.read or named or layout is None:
+        return source
+    (problem_column, answer_column, *_), read = layout
+    return replace(source, read=read, problem_column=problem_column, answer_column=answer_column)
+
+
 def revision_of(table: Dataset) -> str:
     """The commit that a set was loaded from, by the addresses of its files; unknown without it."""
     for address in table.info.download_checksums or {}:
@@ -289,7 +302,13 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
     template as it is. An answer may be a list of texts: they are the members of a list.
     """
     if source.read:
-        return source.read(cells, index)
+        try:
+            return source.read(cells, index)
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise UserError(
+                f"{name}, row {index + 1}, is not like the others ({reason})"
+            ) from error
     where = f"{name}, row {index + 1}, column"
     question = cells.get(source.problem_column)
     answer = cells.get(source.answer_column)
@@ -356,9 +375,9 @@ def checked_text(value, where: str) -> str:
         raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
     text = cell_text(value)
     if "\0" in text:
-        raise UserError(f"{where}, holds a NUL character: mend the file")
+        raise UserError(f"{where}, holds a NUL character: repair the file")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(f"{where}, holds half of a surrogate pair: mend the file")
+        raise UserError(f"{where}, holds half of a surrogate pair: repair the file")
     return text
 
 

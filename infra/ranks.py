@@ -157,12 +157,12 @@ def on_first_rank(function: Callable, *arguments):
 
 
 def leave(message: str, code: int) -> NoReturn:
-    """Print `message` to standard error and exit with `code`; one of many ranks speaks for all.
+    """Print `message` to standard error and exit with `code`; under torchrun one rank prints it.
 
-    The first rank speaks at once, and torchrun repeats it in the last lines of its own report. It
-    then ends the other ranks by SIGTERM, who have nothing to add to that report. One that is still
-    there after GRACE seconds was alone in its trouble, and speaks for itself. A code above 128
-    stands for a signal, which reaches all ranks: no other needs to speak.
+    The first rank prints at once. torchrun repeats the message at the end of its own report and
+    ends the other ranks by SIGTERM, so they print nothing. A rank that is still there after GRACE
+    seconds failed alone: it prints its own message. A code above 128 stands for a signal; signals
+    reach all ranks, so the others exit without a message.
     """
     if not speaks() and code > 128:
         sys.exit(code)

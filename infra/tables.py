@@ -34,7 +34,7 @@ def read_table(name: str) -> list[dict]:
             raise UserError(f"{name} is no UTF-8 (byte {error.start}): save it as UTF-8") from error
         if "\0" in text:
             line = text[: text.index("\0")].count("\n") + 1
-            raise UserError(f"{name}, line {line}, has a NUL byte: mend the file")
+            raise UserError(f"{name}, line {line}, has a NUL byte: repair the file")
         rows = READERS[path.suffix](name, text)
     if not rows:
         raise UserError(f"{name} has no row")

@@ -6,13 +6,13 @@ like a problem without an answer.
 """
 
 import base64
-import binascii
-import io
 import json
-import pickle
+import pickletools
 import zlib
+from collections.abc import Callable
 
 from . import ProgramsError
+from .rules import RULES
 
 CODE_INSTRUCTION = (
     "Please reason step by step, and put your final Python program, imports included, in one "
@@ -20,12 +20,18 @@ CODE_INSTRUCTION = (
 )
 
 KEYS = {  # the key that says a test's kind -> the keys that it needs, and may have
-    "output": ({"input", "output"}, set()),
-    "function": ({"function", "args", "expected"}, {"or"}),
-    "script": ({"script"}, {"entry_point"}),
+    "output": ({"input", "output"}, {"rules"}),
+    "function": ({"function", "args", "expected"}, {"or", "rules"}),
+    "script": ({"script"}, {"entry_point", "rules"}),
 }
-TEXTS = ("input", "output", "function", "script", "entry_point")
+TEXTS = ("input", "output", "function", "script", "entry_point", "rules")
 LISTS = ("args", "or")
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error)
+UNPACKED_BYTES = 2**29  # of one row's private tests, at most
+
+# Opcodes of a pickle that hold a text, and those that do nothing to it.
+TEXT_OPCODES = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+IDLE_OPCODES = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
 
 
 # ---- the known sets: (cells, row number) -> problem ----------------------------------------------
@@ -35,34 +41,43 @@ def eurus_problem(cells: dict, index: int) -> dict:
     """Eurus-2-RL-Data: a chat, and inputs and outputs of standard streams or of a function."""
     chat = [{"role": each["role"], "content": each["content"]} for each in cells["prompt"]]
     text = "\n".join(message["content"] for message in chat)
-    return {"problem": text, "chat": chat, "tests": eurus_tests(cells["reward_model"])}
+    return {"problem": text, "chat": chat, "tests": paired_tests(cells["reward_model"])}
 
 
-def eurus_tests(reward_model: dict) -> list[dict]:
-    """The tests of a row.
+def apps_problem(cells: dict, index: int) -> dict:
+    """APPS: a contest problem, with inputs and outputs as in Eurus, which took it in."""
+    tests = paired_tests({"ground_truth": cells["input_output"]})
+    return {"problem": contest_text(cells["question"], cells.get("starter_code")), "tests": tests}
 
-    An output of a function is the value itself or a list of that one value; the set does not say
-    which, so either is right.
+
+def paired_tests(reward_model: dict) -> list[dict]:
+    """The tests of {"inputs": [...], "outputs": [...], "fn_name": a function's, if it is one}.
+
+    The arguments of a function are a list, or a text with one on each line, in JSON. Its output is
+    the value itself or a list of that one value; the sets do not say which, so either is right.
     """
     try:
         truth = json.loads(reward_model["ground_truth"])
-        pairs = list(zip(truth["inputs"], truth["outputs"], strict=True))
-    except (ValueError, KeyError, TypeError):
+        tests = []
+        for given, wanted in zip(truth["inputs"], truth["outputs"], strict=True):
+            if truth.get("fn_name"):
+                test = call_test(truth["fn_name"], given, wanted)
+                if isinstance(test["expected"], list) and len(test["expected"]) == 1:
+                    test["or"] = test["expected"]
+            else:
+                test = {"input": lines_of(given), "output": lines_of(wanted)}
+            tests.append(test)
+        return checked_tests(tests, "a row")
+    except DAMAGE:
         return []
 
-    name = truth.get("fn_name")
-    tests = []
-    for given, wanted in pairs:
-        if name:
-            test = {"function": name, "args": given, "expected": wanted}
-            if isinstance(wanted, list) and len(wanted) == 1:
-                test["or"] = wanted
-            if not isinstance(given, list):
-                return []
-        else:
-            test = {"input": lines_of(given), "output": lines_of(wanted)}
-        tests.append(test)
-    return [] if any(map(flaw, tests)) else tests
+
+def call_test(name: str, given, wanted) -> dict:
+    """A call as a test; where its arguments are a text, so is its value, both in JSON."""
+    if isinstance(given, str):
+        given = [json.loads(line) for line in given.split("\n") if line.strip()]
+        wanted = json.loads(wanted)
+    return {"function": name, "args": given, "expected": wanted}
 
 
 def lines_of(value) -> str:
@@ -75,10 +90,8 @@ def lines_of(value) -> str:
 def humaneval_problem(cells: dict, index: int) -> dict:
     """HumanEval+: the head of a function with its docstring, and a script with check(candidate)."""
     problem = f"Complete this Python function:\n```python\n{cells['prompt'].rstrip()}\n```"
-    return {
-        "problem": problem,
-        "tests": [{"script": cells["test"], "entry_point": cells["entry_point"]}],
-    }
+    test = {"script": cells["test"], "entry_point": cells["entry_point"], "rules": "evalplus"}
+    return {"problem": problem, "tests": [test]}
 
 
 def mbpp_problem(cells: dict, index: int) -> dict:
@@ -86,18 +99,23 @@ def mbpp_problem(cells: dict, index: int) -> dict:
     example = cells["test_list"][0].strip()
     problem = f"{cells['prompt'].strip()}\nYour program should pass this test:\n{example}"
     script = "\n".join([*cells["test_imports"], cells["test"]])
-    return {"problem": problem, "tests": [{"script": script}]}
+    return {"problem": problem, "tests": [{"script": script, "rules": "evalplus"}]}
 
 
 def livecodebench_problem(cells: dict, index: int) -> dict:
     """LiveCodeBench: a contest problem, on standard streams or as a method of class Solution."""
-    parts = [cells["question_content"].strip()]
-    starter = (cells["starter_code"] or "").strip()
+    text = contest_text(cells["question_content"], cells.get("starter_code"))
+    return {"problem": text, "tests": livecodebench_tests(cells)}
+
+
+def contest_text(question: str, starter: str | None) -> str:
+    """A contest's problem, and how its program begins or is given its input."""
+    starter = (starter or "").strip()
     if starter:
-        parts.append(f"Start your program with this code:\n```python\n{starter}\n```")
+        how = f"Start your program with this code:\n```python\n{starter}\n```"
     else:
-        parts.append("The program reads standard input and writes to standard output.")
-    return {"problem": "\n\n".join(parts), "tests": livecodebench_tests(cells)}
+        how = "The program reads standard input and writes to standard output."
+    return f"{question.strip()}\n\n{how}"
 
 
 def livecodebench_tests(cells: dict) -> list[dict]:
@@ -108,30 +126,56 @@ def livecodebench_tests(cells: dict) -> list[dict]:
         tests = []
         for row in rows:
             if row["testtype"] == "functional":
-                arguments = [json.loads(line) for line in row["input"].split("\n")]
-                expected = json.loads(row["output"])
-                tests.append({"function": name, "args": arguments, "expected": expected})
+                test = call_test(name, row["input"], row["output"])
             else:
-                tests.append({"input": row["input"], "output": row["output"]})
-    except (ValueError, KeyError, TypeError, zlib.error, binascii.Error, pickle.UnpicklingError):
+                test = {"input": row["input"], "output": row["output"]}
+            tests.append(test | {"rules": "livecodebench"})
+        return checked_tests(tests, "a row")
+    except DAMAGE:
         return []
-    return [] if any(map(flaw, tests)) else tests
 
 
 def unpacked(text: str) -> list[dict]:
-    """The private tests: JSON, or JSON pickled, compressed and in base 64."""
+    """The private tests: JSON, or JSON pickled, compressed and in base 64. Raises one of DAMAGE."""
     try:
         return json.loads(text)
     except ValueError:
-        content = zlib.decompress(base64.b64decode(text))
-    return json.loads(TextUnpickler(io.BytesIO(content)).load())
+        packed = base64.b64decode(text)
+    stream = zlib.decompressobj()
+    content = stream.decompress(packed, UNPACKED_BYTES)
+    if not stream.eof:
+        raise ValueError("cut off, or too large")
+    return json.loads(pickled_text(content))
 
 
-class TextUnpickler(pickle.Unpickler):
-    """Reads a pickled text; a pickle that names any class or function is refused."""
+def pickled_text(content: bytes) -> str:
+    """The one text that a pickle holds, whose opcodes are read and not run. Raises ValueError."""
+    texts = []
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name in TEXT_OPCODES:
+            texts.append(argument)
+        elif opcode.name not in IDLE_OPCODES:
+            raise ValueError(f"{opcode.name} in a pickle of tests")
+    if len(texts) != 1:
+        raise ValueError(f"{len(texts)} texts in a pickle of tests")
+    return texts[0]
 
-    def find_class(self, module, name):
-        raise pickle.UnpicklingError(f"{module}.{name} in a pickle of tests")
+
+LAYOUTS = [  # (columns of a known set, first those of the problem and of its tests; how it is read)
+    (("prompt", "reward_model", "ability"), eurus_problem),
+    (("prompt", "test", "entry_point"), humaneval_problem),
+    (("prompt", "test", "test_list", "test_imports"), mbpp_problem),
+    (("question", "input_output"), apps_problem),
+    (("question_content", "private_test_cases", "public_test_cases"), livecodebench_problem),
+]
+
+
+def layout_of(columns) -> tuple[tuple[str, ...], Callable] | None:
+    """That of the known set whose columns a table has; None where it has none's."""
+    for needed, read in LAYOUTS:
+        if set(needed) <= set(columns):
+            return needed, read
+    return None
 
 
 # ---- sets of one's own ---------------------------------------------------------------------------
@@ -171,6 +215,8 @@ def check_test(test, where: str) -> None:
             raise ProgramsError(f"{where} has a {key} that is no text")
         if key in LISTS and not isinstance(test[key], list):
             raise ProgramsError(f"{where} has {key} that is no list")
+    if test.get("rules", "") not in RULES:
+        raise ProgramsError(f"{where} has rules that are none of {', '.join(filter(None, RULES))}")
     if flaw(test):
         raise ProgramsError(f"{where} {flaw(test)}")
     if kind == "script":

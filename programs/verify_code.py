@@ -8,42 +8,52 @@ A response's program is its last fenced block in Python. It earns 1.0 if it pass
     {"script": "assert add(3, 4) == 7"}                      assertions (HumanEval+, MBPP+)
 
 The program is hostile. It runs behind the walls of programs/sandbox, is told its input and nothing
-else, and cannot report success: what it prints or returns comes back as text, and is compared here.
-Even an assertion script runs in another process than the program, which it calls as `add` above.
-Plain values pass between the two, as copies: see programs/sandbox/values.py.
+else, and cannot report success: its judge is another process (programs/sandbox/judge.py), which
+holds what is expected, compares what the program printed, or calls it, and compares each answer
+before the next call. An assertion script is such a judge. Plain values pass between the two, as
+copies: see programs/sandbox/values.py. The judge has limits of its own, and whatever happens there
+counts against this program alone.
 
 Rules of the comparison:
-1. Outputs agree line by line and token by token; blanks at the end of a line, and blank lines at
-   the end, do not count.
+1. Outputs agree line by line and token by token; blanks beside tokens, and blank lines at the end,
+   do not count.
 2. Where a decimal is expected, a number that is within 1e-6 of it (relative to it, if it exceeds 1)
    agrees. Where a whole number is, only the same number does.
 3. What a function returns agrees like that, too; a tuple is a list. An object of the program's own
    classes is equal to nothing.
 4. A program that ends with an error has failed, whatever it printed before.
 
-CPU time decides what takes too long, so that a busy machine fails no right program. A sandbox
-that breaks stops the run (SandboxBroken), as does a script that fails before it calls the program,
-never calls it or lacks a package: no response is right, or wrong, for lack of a grade. A script's
+CPU time decides what takes too long, so that a busy machine fails no right program. The wall clock
+ends what sleeps, and stands while it is the judge's turn. A sandbox that breaks raises
+SandboxBroken: no response is right, or wrong, for lack of one. A script that fails before it calls
+the program, never calls it or lacks a package passes no program, and a warning says so. A script's
 later errors count against the program, whose values may have caused them.
+
+Where the official grader of a set has other rules, its tests name them (rules.py).
 
 Departures from the paper: (1) it does not say how it runs programs; CPU time of 6 s a test (30 s a
 script) and 1 GB are ours, 6 s being LiveCodeBench's.
 """
 
-import math
+import json
 import re
 import socket
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 
+from .rules import RULES, Rules
 from .sandbox import client, values
-from .sandbox.client import Limits, Outcome, SandboxBroken, Server
+from .sandbox.client import Limits, Outcome, SandboxBroken, Server, program_job
+from .sandbox.judge import FAILED, FAULT, PASSED
+from .sandbox.messages import excerpt
 
-TOLERANCE = 1e-6
-FAULT = 3  # sandbox/program.py ends so where a script fails, whatever program it were to judge
-SCRIPT = 5  # a script may take as many times the CPU time of a call: it makes hundreds
+SCRIPT = 5  # a judge, and a program under a script, may take as many times the CPU time of a call
+SCRIPT_ROOM = 2_000_000  # characters that a script may expect of an answer
+JUDGE_MB = 4096  # of address space
+MOST_BYTES = 4  # of a character in UTF-8
+ANSWERED = "answered"  # how a program is stopped whose judge has ended
 
 
 def rewards(
@@ -160,92 +170,105 @@ def run_tests(
         raise ValueError("a problem without tests cannot be graded")
     passed = 0
     try:
-        for kind, group in groupby(tests, kind_of):
-            for _ in RUNNERS[kind](program, list(group), limits, sandbox):
+        for (kind, rules), group in groupby(tests, group_of):
+            allowed = replace(limits, memory_mb=max(limits.memory_mb, rules.memory_mb))
+            for _ in RUNNERS[kind](program, list(group), allowed, rules, sandbox):
                 passed += 1
     except Failed as failure:
         return Result(passed, len(tests), f"test {passed + 1} of {len(tests)}: {failure}")
     return Result(passed, len(tests), "")
 
 
-def kind_of(test: dict) -> str:
-    """`output`, `function` or `script`: the key that says what kind of test it is."""
+def group_of(test: dict) -> tuple[str, Rules]:
+    """(`output`, `function` or `script`, the key that says what kind of test it is; its rules)."""
+    name = test.get("rules", "")
+    if name not in RULES:
+        raise ValueError(f"a test has the rules {name!r}: there are {', '.join(RULES)}")
     for kind in RUNNERS:
         if kind in test:
-            return kind
+            return kind, RULES[name]
     raise ValueError(f"a test has none of the keys {', '.join(RUNNERS)}: {str(test)[:200]}")
 
 
-# Each runner yields once for each test that was passed, in order, and raises Failed.
+# Each runner yields once for each test that was passed, in order, and raises Failed. All its tests
+# have the same rules.
 
 
 def run_on_inputs(
-    program: str, tests: list[dict], limits: Limits, sandbox: client.Sandbox
+    program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
 ) -> Iterator[None]:
-    """A run of the program for each input."""
+    """A run of the program for each input; what it printed is compared before the next."""
     for test in tests:
-        room = max(limits.output_bytes, 2 * len(test["output"].encode()))
-        # "prelude": with the usual imports done, as on the sites that these problems are from.
-        job = {"kind": "run", "text": program, "input": test["input"], "prelude": True}
-        outcome = run_job(sandbox, job, replace(limits, output_bytes=room))
-        check_end(outcome, limits)
-        if not same_output(outcome.output, test["output"]):
-            raise Failed(f"{excerpt(outcome.output)} printed, {excerpt(test['output'])} expected")
+        roomy = with_room(limits, len(test["output"]))
+        job = {"kind": "run", **program_job(program, **rules.found), "input": test["input"]}
+        outcome = run_job(sandbox, job, roomy)
+        check_end(outcome, roomy)
+        if outcome.output.rstrip() != test["output"].rstrip():  # else there is nothing to judge
+            job = {"kind": "output", "output": outcome.output, "expected": test["output"]}
+            job["comparison"] = asdict(rules.comparison)
+            verdict = run_job(sandbox, job, judge_limits(limits))
+            if not list(passes(verdict)):
+                raise Failed("printed what cannot be compared")
         yield
 
 
 def run_calls(
-    program: str, tests: list[dict], limits: Limits, sandbox: client.Sandbox
+    program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
 ) -> Iterator[None]:
-    """One run of the program, which is asked for all calls; the CPU limit is that of a call."""
-    calls = [values.dumps([test["function"], test["args"], {}]) for test in tests]
-    room = max(limits.output_bytes, 2 * sum(len(values.dumps(test["expected"])) for test in tests))
-    job = {"kind": "calls", "text": program, "calls": calls, "prelude": True}
-    outcome = run_job(sandbox, job, replace(limits, output_bytes=room))
+    """One run of the program, which its judge calls; the CPU limit is that of a call."""
+    asked = []
+    for test in tests:
+        call = values.dumps([test["function"], test["args"], {}])
+        golds = [values.packed(gold) for gold in (test["expected"], *test.get("or", []))]
+        asked.append({"call": call, "golds": golds})
+    called = {"kind": "calls", **program_job(program, **rules.found)}
+    judging = {"kind": "values", "tests": asked, "comparison": asdict(rules.comparison)}
+    limits = with_room(limits, max(len(json.dumps(each["golds"])) for each in asked))
 
-    # A program that ends early leaves calls without a reply: see below.
-    for test, reply in zip(tests, outcome.replies, strict=False):
-        value = read_reply(reply)
-        golds = [test["expected"], *test.get("or", [])]
-        if not any(same_value(value, gold) for gold in golds):
-            raise Failed(f"{shown(value)} returned, {shown(golds[0])} expected")
+    of_judge, of_program = run_pair(sandbox, called, judging, limits, len(tests))
+    passed = 0
+    for _ in passes(of_judge):
+        passed += 1
         yield
-    if len(outcome.replies) < len(tests):
-        check_end(outcome, limits)
-        raise Failed("ended before it answered")
+    if passed < len(tests):
+        if of_program.stopped != ANSWERED:
+            check_end(of_program, limits)
+            raise Failed("ended before it answered")
+        raise Failed("returned what cannot be compared")
 
 
-def read_reply(reply: str):
-    """What a function returned. Raises Failed where it raised, or the reply is none."""
-    try:
-        answer = values.loads_reply(reply)
-    except (ValueError, RecursionError):
-        raise Failed("returned what cannot be read") from None
-    if "error" in answer:
-        raise Failed(excerpt(str(answer["error"])))
-    return answer["value"]
+def passes(verdict: Outcome) -> Iterator[None]:
+    """Yield once for each test that a judge says was passed. Raises Failed as it says why not."""
+    for line in verdict.output.split("\n"):
+        if line.startswith(FAILED):
+            raise Failed(line.removeprefix(FAILED))
+        if line == PASSED:
+            yield
 
 
 def run_scripts(
-    program: str, tests: list[dict], limits: Limits, sandbox: client.Sandbox
+    program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
 ) -> Iterator[None]:
-    """Two processes for each script: it runs in one, and calls the program in the other."""
-    limits = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
+    """For each script a run of the program, which the script calls."""
+    limits = with_room(limits, SCRIPT_ROOM)
+    program_limits = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
     for test in tests:
         script = test["script"]
         if "entry_point" in test:
             script += f"\ncheck({test['entry_point']})\n"
-        of_script, of_program = run_pair(sandbox, program, script, limits)
+        called = {"kind": "calls", **program_job(program)}
+        judging = {"kind": "script", "text": script}
+        of_script, of_program = run_pair(sandbox, called, judging, program_limits)
         if of_script.stopped or of_script.code != 0:
             check_script(of_script, script)
-            if of_program.stopped != "cancelled":
-                check_end(of_program, limits)
-            check_end(of_script, limits)
+            if of_program.stopped != ANSWERED:
+                check_end(of_program, program_limits)
+            check_end(of_script, program_limits)
         yield
 
 
 def check_script(outcome: Outcome, script: str) -> None:
-    """Raise SandboxBroken where a script failed by itself: that is no program's fault.
+    """Raise Failed, and warn, where a script failed by itself: no program can pass it.
 
     Its exit code says so, and not what it wrote, where words of the program may stand.
     """
@@ -253,13 +276,27 @@ def check_script(outcome: Outcome, script: str) -> None:
         return
     last = outcome.errors.strip().rpartition("\n")[2]
     advice = "install the package" if last.startswith("ModuleNotFoundError") else "mend the test"
-    raise SandboxBroken(
-        f"a test's script cannot judge any program ({excerpt(last)}): {advice}; "
-        f"it begins: {excerpt(script)}"
-    )
+    reason = f"a test's script cannot judge any program ({excerpt(last)}): {advice}"
+    warnings.warn(f"{reason}; it begins: {excerpt(script)}", stacklevel=2)
+    raise Failed(reason)
 
 
 RUNNERS = {"output": run_on_inputs, "function": run_calls, "script": run_scripts}
+
+
+def with_room(limits: Limits, expected: int) -> Limits:
+    """Limits that leave room for an answer of so many characters, and twice as many."""
+    return replace(limits, output_bytes=max(limits.output_bytes, 2 * MOST_BYTES * expected))
+
+
+def judge_limits(limits: Limits, waiting: float = 0.0) -> Limits:
+    """The limits of a judge, which may wait for so many seconds beside."""
+    return Limits(
+        cpu_seconds=SCRIPT * limits.cpu_seconds,
+        wall_seconds=limits.wall_seconds + waiting,
+        load=limits.load,
+        memory_mb=JUDGE_MB,
+    )
 
 
 def run_job(sandbox: client.Sandbox, job: dict, limits: Limits) -> Outcome:
@@ -272,28 +309,29 @@ def run_job(sandbox: client.Sandbox, job: dict, limits: Limits) -> Outcome:
 
 
 def run_pair(
-    sandbox: client.Sandbox, program: str, script: str, limits: Limits
+    sandbox: client.Sandbox, called: dict, judging: dict, limits: Limits, runs: int = 1
 ) -> tuple[Outcome, Outcome]:
-    """(script's, program's) outcomes, joined by a socket that carries calls and answers."""
-    # While the program computes, the script only waits.
-    patience = limits.wall_seconds + limits.load * limits.cpu_seconds
-    patient = replace(limits, wall_seconds=patience)
+    """(judge's, program's) outcomes, joined by a socket that carries calls and answers.
+
+    limits: of the program, whose CPU time is for each of `runs` calls.
+    """
+    for_waiting = limits.load * limits.cpu_seconds * runs  # while the program computes
+    limits_of_judge = judge_limits(limits, for_waiting)
+    patience = limits_of_judge.wall_seconds + limits.load * limits_of_judge.cpu_seconds
 
     def run(server: Server) -> tuple[Outcome, Outcome]:
-        for_script, for_program = socket.socketpair()
-        with for_script, for_program:
-            called = {"kind": "calls", "text": program, "prelude": False}
-            calling = {"kind": "script", "text": script, "prelude": False}
-            answers = server.start(called, limits, for_program)
-            questions = server.start(calling, patient, for_script)
-        of_script = questions.outcome()
-        return of_script, answers.cancel()
+        for_judge, for_program = socket.socketpair()
+        with for_judge, for_program:
+            answers = server.start(called, limits, for_program, runs, patience)
+            questions = server.start(judging, limits_of_judge, for_judge)
+        of_judge = questions.outcome()
+        return of_judge, answers.outcome()
 
     return on_live_server(sandbox, run)
 
 
 def on_live_server(sandbox: client.Sandbox, run):
-    """run(server), and once more on a new server if its supervisor was killed.
+    """run(server), and once more on a new server if its supervisor was killed or failed.
 
     Somebody short of memory may have done that. A program that has it done twice has failed, if the
     sandbox still runs one that is known; else the sandbox is broken.
@@ -302,17 +340,18 @@ def on_live_server(sandbox: client.Sandbox, run):
         with sandbox.server() as server:
             try:
                 return run(server)
-            except EOFError:
+            except (EOFError, OSError, SandboxBroken) as error:
+                reason = str(error) or "its processes are killed"
                 server.process.kill()
                 server.process.wait()
     with sandbox.server() as server:
+        known = {"kind": "run", **program_job("print(7)"), "input": ""}
         try:
-            known = server.start({"kind": "run", "text": "print(7)", "prelude": True}, Limits())
-            if known.outcome().output == "7\n":
-                raise Failed("its supervisor was killed")
-        except EOFError:
+            if server.start(known, Limits()).outcome().output == "7\n":
+                raise Failed(f"broke the sandbox twice: {reason}")
+        except (EOFError, OSError, SandboxBroken):
             pass
-    raise SandboxBroken("the sandbox for programs broke: its processes are killed")
+    raise SandboxBroken(f"the sandbox for programs broke: {reason}")
 
 
 def check_end(outcome: Outcome, limits: Limits) -> None:
@@ -329,79 +368,3 @@ def check_end(outcome: Outcome, limits: Limits) -> None:
     if outcome.code > 0:
         last = outcome.errors.strip().rpartition("\n")[2]
         raise Failed(f"ended with code {outcome.code}: {excerpt(last)}")
-
-
-def excerpt(text: str) -> str:
-    """As much of a text as fits in a line of ours."""
-    line = " ".join(text.split())
-    return line if len(line) <= 80 else line[:77] + "..."
-
-
-def shown(value) -> str:
-    try:
-        return excerpt(repr(value))
-    except (ValueError, RecursionError):  # a number of too many digits, or too many brackets
-        return f"a {type(value).__name__}"
-
-
-# ---- compare -------------------------------------------------------------------------------------
-
-NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-
-
-def same_output(output: str, expected: str) -> bool:
-    """Whether two outputs agree line by line (rule 1)."""
-    lines = output.rstrip().split("\n")
-    golds = expected.rstrip().split("\n")
-    return len(lines) == len(golds) and all(map(same_line, lines, golds))
-
-
-def same_line(line: str, gold: str) -> bool:
-    tokens = line.split()
-    golds = gold.split()
-    return len(tokens) == len(golds) and all(map(same_token, tokens, golds))
-
-
-def same_token(token: str, gold: str) -> bool:
-    """Whether two tokens are the same text, or numbers that agree (rule 2)."""
-    if token == gold:
-        return True
-    if not NUMBER.fullmatch(token) or not NUMBER.fullmatch(gold):
-        return False
-    try:
-        value, wanted = Decimal(token), Decimal(gold)
-        if not gold.lstrip("+-").isdecimal():
-            return abs(value - wanted) <= Decimal(TOLERANCE) * max(1, abs(wanted))
-        return value == wanted
-    except InvalidOperation:  # more digits than a Decimal works with
-        return False
-
-
-def same_value(value, gold) -> bool:
-    """Whether a returned value is the expected one (rule 3)."""
-    if isinstance(value, list | tuple) and isinstance(gold, list | tuple):
-        return len(value) == len(gold) and all(map(same_value, value, gold))
-    if isinstance(value, dict) and isinstance(gold, dict):
-        if len(value) != len(gold):  # asked first: 1 and "1" are one key below
-            return False
-        value = {json_key(key): each for key, each in value.items()}
-        return value.keys() == gold.keys() and all(same_value(value[k], gold[k]) for k in gold)
-    if isinstance(value, bool) != isinstance(gold, bool):
-        return False
-    if isinstance(gold, float) and isinstance(value, int | float):
-        return value == gold or close(value, gold)
-    return value == gold
-
-
-def close(value: int | float, gold: float) -> bool:
-    if math.isinf(gold):  # any number is within an infinite tolerance
-        return False
-    try:
-        return abs(value - gold) <= TOLERANCE * max(1.0, abs(gold))
-    except OverflowError:  # an integer beyond all floats
-        return False
-
-
-def json_key(key):
-    """A key of a dictionary as JSON, in which the tests are written, spells it."""
-    return str(key) if isinstance(key, int) and not isinstance(key, bool) else key

@@ -1,4 +1,4 @@
-"""The tables of results/credit.csv, as RESULTS.md has them.
+"""The tables of results/credit.csv, as docs/results/credit.md has them.
 
 A cell is the mean over base models, each of which is the mean over its batches, with the 95 %
 t-interval over base models. A star: told apart from the value that the table's first line names at

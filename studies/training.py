@@ -1,7 +1,7 @@
 """The studies of training on the toy: which rows beat DAPO, and does it hold elsewhere?
 
 All rows share problems and random numbers, so that differences are taken seed by seed. What --csv
-holds is not run again; fewer --seeds are a shorter version. The protocol is in RESULTS.md, part 3.
+holds is not run again; fewer --seeds are a shorter version. Protocol: docs/results/protocol.md.
 """
 
 from collections.abc import Iterator

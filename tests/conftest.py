@@ -15,8 +15,14 @@ hf_logging.disable_progress_bar()
 
 @pytest.fixture(scope="session")
 def base():
-    """(model, tokenizer) of the toy's base model; read-only: tests that train copy it."""
+    """(model, tokenizer) of the toy's base that only slips; read-only: tests that train copy it."""
     return toy.base_model()
+
+
+@pytest.fixture(scope="session")
+def first_model():
+    """The model that a run on the toy starts from, in float32; read-only."""
+    return toy.base_model(noise=0.1, regime="learn")[0]
 
 
 @pytest.fixture(scope="session")

@@ -94,13 +94,13 @@ def exploding_config(folder, steps):
     return cfg
 
 
-def test_a_skipped_update_is_counted_and_changes_nothing(exploding, tmp_path, base):
+def test_a_skipped_update_is_counted_and_changes_nothing(exploding, tmp_path, first_model):
     exploding.add(1)
     run = train_steps(exploding_config(tmp_path, steps=1))
     (row,) = read_lines(tmp_path / "metrics.jsonl")
     assert row["skipped_updates"] == 1
     assert row["grad_norm"] == 0
-    assert same_weights(run.policy, base[0])
+    assert same_weights(run.policy, first_model)
 
 
 def test_three_skipped_updates_in_a_row_stop_the_run(exploding, tmp_path, monkeypatch, capsys):

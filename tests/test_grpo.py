@@ -15,6 +15,7 @@ from grpo import (
     importance_weights,
     side_centroids,
 )
+from infra.errors import UserError
 
 
 def test_group_advantages_match_formula():
@@ -88,7 +89,7 @@ def test_importance_weights_are_the_ratio_up_to_the_cap():
 
 
 def test_importance_weights_refuse_a_sampler_that_does_not_tell():
-    with pytest.raises(ValueError, match="NaN or inf"):
+    with pytest.raises(UserError, match="no finite log-probability of 1 of 2 tokens"):
         importance_weights(torch.zeros(2), torch.tensor([0.0, float("nan")]), 2.0)
 
 

@@ -64,12 +64,13 @@ def test_fipo_weights_match_an_explicit_double_sum():
     lengths = [3, 40, 7]
     g = torch.Generator().manual_seed(3)
     current = token_batch(lengths).logprob + 0.06 * torch.randn(50, generator=g)
-    current[5] += 4.0  # a ratio above the safety threshold
+    current[49] += 4.0  # a ratio above the safety threshold, in the last token
     tokens = token_batch(lengths, current=current)
     expected = fipo_by_double_sum((current - tokens.logprob).tolist(), lengths)
 
     ours = weights("fipo", tokens)
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+    assert ours[49] == 1
     assert ((ours > 1) & (ours < 1.2)).any()
     assert (ours == 1).any()
 

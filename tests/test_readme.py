@@ -1,9 +1,11 @@
-"""README.md: what it names exists, and its examples run."""
+"""README, RESULTS and docs/: what they name exists, their examples run, their numbers hold."""
 
 import importlib
+import inspect
 import re
+import shlex
+import shutil
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,19 +13,200 @@ import torch
 from conftest import ROOT
 from references import token_batch, token_rows
 
+import bench
+import infra.log
 import methods
+import studies.runs
 import toy
 import train
-from benchmarks.trl_delta import plain_forward, readme_trainer
+from benchmarks.trl_delta import documented_trainer, plain_forward
 from delta import delta_coefficients, token_gradient_proxy
-from infra.log import mismatch
+from infra.evaluation_flags import GROUPS
+from infra.flags import Parser
 from infra.rows import Rows
 from methods import Method
+from studies import truth
+from studies.credit_study import lines_before
+from studies.credit_tables import print_tables
 
+PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
 README = (ROOT / "README.md").read_text()
-TABLE = README.split("## From equation to function to test to notebook")[1].split("## ")[0]
-FLAGS = README.split("## Every method and ablation is a flag")[1].split("## ")[0]
-METRICS = README.split("## What a run writes")[1].split("## ")[0]
+RESULTS = (ROOT / "RESULTS.md").read_text()
+EQUATIONS = (ROOT / "docs/equations.md").read_text()
+TABLE, FLAGS = EQUATIONS.split("## Every method and ablation is a flag")
+EXTENDING = (ROOT / "docs/extending.md").read_text()
+METRICS = (ROOT / "docs/running.md").read_text().split("## Metrics")[1]
+
+
+def code_blocks(text: str, language: str = "") -> list[str]:
+    """The fenced blocks of a page that are tagged with a language, or have no tag."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of the tables of a page, line by line."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+# ---- links and commands --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_linked_from_readme():
+    """Over any number of links."""
+    seen, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        seen.add(page)
+        for target in re.findall(r"\]\(([^)#]+\.md)\)", page.read_text()):
+            path = (page.parent / target).resolve()
+            if path not in seen:
+                ahead.append(path)
+    assert set(PAGES) <= seen
+
+
+def commands() -> list[str]:
+    """Every command line in the blocks of the pages, without its prompt and its comment."""
+    lines = []
+    for page in PAGES:
+        for block in code_blocks(page.read_text()):
+            lines += [line.removeprefix("$ ").split("  #")[0] for line in block.splitlines()]
+    return [line for line in lines if re.match(r"(make|torchrun|(.venv/bin/)?python) ", line)]
+
+
+def test_every_command_is_accepted():
+    """Its flags are parsed, and nothing runs."""
+    found = commands()
+    assert len(found) > 15
+    makefile = (ROOT / "Makefile").read_text()
+    for line in found:
+        program, *words = shlex.split(line)
+        scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
+        if program == "make":
+            assert f"\n{words[0]}:" in makefile, line
+        elif words[0] == "-m":
+            importlib.import_module(words[1])
+        else:
+            script, flags = words[scripts[0]], words[scripts[0] + 1 :]
+            if script == "train.py":
+                train.parse_config(flags)
+            elif script == "bench.py":
+                bench.parse_arguments(flags)
+            else:
+                assert script == "evaluate.py"
+                if flags[0] != "compare":
+                    Parser(GROUPS, prog="evaluate.py", description="").parse_args(flags)
+
+
+def test_every_bench_that_is_named_exists():
+    named = set()
+    for page in PAGES:
+        named |= set(re.findall(r"bench\.py (\w+)", page.read_text()))
+    assert {"methods", "plan", "verify"} < named
+    assert named <= set(bench.WHERE)
+
+
+# ---- README --------------------------------------------------------------------------------------
+
+
+def test_the_algorithm_is_a_part_of_delta():
+    (block, *_) = code_blocks(README, "python")
+    assert "pieces.normalise(lam)" in block
+    assert block in (ROOT / "delta.py").read_text()
+
+
+def test_the_files_have_about_as_many_lines_as_the_table_says():
+    counted = re.findall(r"^\| `(\w+\.py)` \| (\d+) \|", README, re.MULTILINE)
+    assert len(counted) == 9
+    for name, count in counted:
+        lines = len((ROOT / name).read_text().splitlines())
+        assert abs(lines - int(count)) <= 0.2 * lines, f"{name} has {lines} lines"
+
+
+def test_the_memory_table_is_a_part_of_the_planned_one():
+    rows = [line for line in README.splitlines() if re.match(r"\| (Qwen3|8B|14B) \|", line)]
+    assert len(rows) == 5
+    assert set(rows) <= set((ROOT / "docs/results/memory.md").read_text().splitlines())
+
+
+# ---- numbers of pages and CSV files --------------------------------------------------------------
+
+
+def test_the_table_of_results_has_the_numbers_of_the_long_tables():
+    """Row by row: flags, difference from DAPO, seeds, p."""
+    page = (ROOT / "docs/results/training.md").read_text()
+    pages = table_rows(page.split("## Three methods")[0])
+    flags = {row[0]: row[1] for row in pages if len(row) == 6}
+    differences = {row[0]: row[1:4] for row in pages if len(row) == 5}
+    rows = table_rows(RESULTS)[2:]  # below the head
+    assert len(rows) == 19
+    for name, its_flags, _, *numbers in rows:
+        assert its_flags == flags[name]
+        assert numbers == differences[name]
+
+
+def intervals(text: str) -> set[str]:
+    """Every `0.013 ± 0.008` of a page, without signs."""
+    return set(re.findall(r"\d\.\d+ ± \d\.\d+", " ".join(text.split())))
+
+
+def test_every_interval_of_the_front_pages_stands_in_a_long_page():
+    long = set()
+    for page in (ROOT / "docs/results").glob("*.md"):
+        long |= intervals(page.read_text())
+    withdrawn = {"0.0103 ± 0.0102", "0.003 ± 0.005"}  # measured elsewhere, and said so
+    assert withdrawn < intervals(RESULTS.split("**Withdrawn")[1])
+    assert intervals(RESULTS) <= long | withdrawn
+    assert intervals(README) <= intervals(RESULTS)
+
+
+def printed(text: str) -> set[str]:
+    """The lines with numbers of what a study prints, or of a page that has them."""
+    lines = [line.replace("\\", "").removeprefix("- ") for line in text.splitlines()]
+    return {line for line in lines if line.startswith("|") or "±" in line}
+
+
+@pytest.mark.parametrize(
+    "study, page",
+    [
+        ("methods", "training"),
+        ("seeds", "training"),
+        ("curves", "training"),
+        ("confirm", "confirmation"),
+        ("noise", "noise"),
+    ],
+)
+def test_a_page_has_what_the_study_prints_of_its_csv(study, page, tmp_path, monkeypatch, capsys):
+    """No run is missing in the CSV, so that nothing is run."""
+    monkeypatch.chdir(ROOT)  # where a study looks for results/methods.csv
+    monkeypatch.setattr(studies.runs, "ProcessPoolExecutor", None)
+    copy = tmp_path / f"{study}.csv"
+    shutil.copy(ROOT / "results" / copy.name, copy)
+    bench.main([study, "--csv", str(copy)])
+    lines = printed(capsys.readouterr().out)
+    assert len(lines) > 4
+    assert lines <= printed((ROOT / f"docs/results/{page}.md").read_text())
+
+
+def test_the_pages_of_single_tokens_have_what_their_csv_give(capsys):
+    for page in ("credit", "truth"):
+        if page == "credit":
+            print_tables(lines_before(ROOT / "results/credit.csv"))
+        else:
+            truth.print_agreement(truth.read_truth(ROOT / "results/truth.csv"))
+        lines = {line for line in printed(capsys.readouterr().out) if line.startswith("|")}
+        assert len(lines) > 10
+        assert lines <= printed((ROOT / f"docs/results/{page}.md").read_text())
+
+
+# ---- docs/equations.md and docs/running.md -------------------------------------------------------
 
 
 def test_every_function_in_the_table_exists():
@@ -61,24 +244,27 @@ def test_every_flag_of_the_tables_is_accepted():
 
 def test_every_metric_that_a_run_logs_is_explained():
     explained = set(re.findall(r"`(\w+)`", METRICS))
-    source = Path(train.__file__).read_text()
-    body = source[source.index("def train_step") : source.index("@dataclass\nclass Run")]
-    logged = set(re.findall(r'^ +"(\w+)":', body, re.MULTILINE)) | {"eval_accuracy"}
-    logged |= mismatch(torch.zeros(2), torch.zeros(2)).keys()
-    assert {"loss", "reward", "seconds"} < logged
+    logging = (train.train_step, train.update, train.evaluate)
+    logging += (infra.log.rollout_metrics, infra.log.mismatch)
+    source = "".join(inspect.getsource(function) for function in logging)
+    logged = set(re.findall(r'^ +"(\w+)":', source, re.MULTILINE))
+    logged |= set(re.findall(r'kinds(?: = \{|\[)"(\w+)"', source))
+    assert {"loss", "reward", "seconds", "mismatch", "eval_accuracy", "eval_greedy"} < logged
     assert logged <= explained
 
 
+# ---- examples ------------------------------------------------------------------------------------
+
+
 def executed(code: str) -> dict:
-    """The names that a piece of the README defines, as if it stood in methods.py."""
+    """The names that a piece of a page defines, as if it stood in methods.py."""
     namespace = dict(vars(methods))
-    exec(compile(code, "README.md", "exec"), namespace)
+    exec(compile(code, "docs/extending.md", "exec"), namespace)
     return namespace
 
 
 def test_the_example_with_hidden_states_runs():
-    section = README.split("## Your own method")[1]
-    code = section.split("```python\n")[3].split("```")[0]
+    code = code_blocks(EXTENDING, "python")[2]
     definitions, record = code.split('\n    "long_states": ')
     namespace = executed(definitions)
     record = eval(record.split("),  ")[0] + ")", namespace)
@@ -92,9 +278,9 @@ def test_the_example_with_hidden_states_runs():
 
 @pytest.mark.parametrize("power", [0.5, 2.0])
 def test_the_example_method_runs(power):
-    """The README's `surprise`, as it stands there, in the names of methods.py."""
-    section = README.split("## Your own method")[1]
-    code = section.split("```python\n")[1].split("```")[0]
+    """`surprise`, the same lines in README and docs/extending.md, in the names of methods.py."""
+    code = code_blocks(README, "python")[1]
+    assert code == code_blocks(EXTENDING, "python")[0]
     namespace = executed(code)
     record = Method(weights=namespace["surprise"], flags=("power",))
 
@@ -108,7 +294,7 @@ def test_the_example_method_runs(power):
 
 
 class OneRank:
-    """accelerate's Accelerator, as far as README's class asks."""
+    """accelerate's Accelerator, as far as the class of docs/trl.md asks."""
 
     process_index = 0
 
@@ -117,7 +303,7 @@ class OneRank:
 
 
 class StandIn:
-    """What README's class finds in TRL's GRPOTrainer: a batch, and its log-probabilities."""
+    """What the class of docs/trl.md finds in TRL's GRPOTrainer: a batch and log-probabilities."""
 
     def __init__(self, lm, batch):
         self.model, self.batch = lm, batch
@@ -147,7 +333,7 @@ def padded(rows: list[list[int]], left: bool) -> tuple[torch.Tensor, torch.Tenso
 
 @pytest.mark.parametrize("tools", [False, True])
 def test_the_trainer_for_trl_weighs_each_token_by_its_coefficient(tools, monkeypatch):
-    """README's class on a padded batch, against plain forward passes without padding."""
+    """The class of docs/trl.md on a padded batch, against plain forward passes without padding."""
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(GRPOTrainer=StandIn))
     torch.manual_seed(0)
     lm = toy.build_model().eval()
@@ -164,7 +350,7 @@ def test_the_trainer_for_trl_weighs_each_token_by_its_coefficient(tools, monkeyp
         mask = mask & batch["tool_mask"].bool()
         assert mask.sum(dim=1).tolist() == [3, 0, 2, 5, 1]
 
-    result = readme_trainer()(lm, batch)._generate_and_score_completions([])
+    result = documented_trainer()(lm, batch)._generate_and_score_completions([])
 
     kept = mask.sum(dim=1).tolist()
     pairs = zip(prompts, completions, strict=True)

@@ -50,7 +50,7 @@ def graded_in_turn(monkeypatch, grades):
     """Have train.py grade responses by these numbers, one after the other."""
     numbers = iter(grades)
 
-    def next_grades(responses, problems):
+    def next_grades(responses, *_):
         return [next(numbers) for _ in responses]
 
     monkeypatch.setattr(train, "grades", next_grades)
@@ -120,10 +120,10 @@ def test_train_shows_samples(finished):
         assert sample["reward"] == grade(sample["response"], sample)
 
 
-def test_train_exports_a_model_that_has_moved(finished, base):
+def test_train_exports_a_model_that_has_moved(finished, first_model):
     model = AutoModelForCausalLM.from_pretrained(finished.folder / "model")
     assert AutoTokenizer.from_pretrained(finished.folder / "model").eos_token == "<eos>"
-    assert not same_weights(model, base[0])
+    assert not same_weights(model, first_model)
 
 
 def test_train_ends_with_a_line_on_what_was_gained(finished):
@@ -289,14 +289,14 @@ def test_micro_batches_do_not_change_the_update(tmp_path):
         assert whole[name] == pytest.approx(parts[name], rel=1e-3, abs=1e-6)
 
 
-def test_a_step_without_any_advantage_changes_nothing(tmp_path, monkeypatch, base):
+def test_a_step_without_any_advantage_changes_nothing(tmp_path, monkeypatch, first_model):
     """All responses are called right: no optimiser step is made, so no weight decays, either."""
     graded_in_turn(monkeypatch, itertools.repeat(1.0))
     run = train_steps(small_config(tmp_path, steps=1))
     (row,) = read_lines(tmp_path / "metrics.jsonl")
     assert row["reward"] == 1
     assert row["grad_norm"] == row["loss"] == row["skipped_updates"] == 0
-    assert same_weights(run.policy, base[0])
+    assert same_weights(run.policy, first_model)
 
 
 # ---- methods and flags -------------------------------------------------------------------------
@@ -326,7 +326,7 @@ EVERY_FLAG = [
 
 
 @pytest.mark.parametrize("flags", EVERY_FLAG, ids=" ".join)
-def test_every_flag_value_trains_two_steps(flags, tmp_path, base):
+def test_every_flag_value_trains_two_steps(flags, tmp_path, first_model):
     run = train_steps(small_config(tmp_path, *flags, steps=2))
     rows = read_lines(tmp_path / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2]
@@ -334,7 +334,7 @@ def test_every_flag_value_trains_two_steps(flags, tmp_path, base):
         assert row["grad_norm"] > 0
         assert math.isfinite(row["loss"])
         assert row["skipped_updates"] == 0
-    assert not same_weights(run.policy, base[0])
+    assert not same_weights(run.policy, first_model)
 
 
 @pytest.mark.parametrize("method", ["dapo", "reinforce", "fipo"])

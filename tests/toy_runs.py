@@ -5,11 +5,13 @@ equal rewards about one time in seven, and all eight groups of a step once in se
 """
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from forked import Forked
 
 import train
 from infra.ranks import full_tensor
@@ -54,6 +56,17 @@ def read_lines(path: Path) -> list[dict]:
     for row in rows:
         row.pop("seconds", None)
     return rows
+
+
+def wait_for_step(step: int, folder: Path, process: Forked, seconds: float = 120) -> None:
+    """Until the step is in the metrics of a run in a process of its own."""
+    path = folder / "metrics.jsonl"
+    deadline = time.time() + seconds
+    while time.time() < deadline and process.returncode is None:
+        if path.exists() and f'"step": {step}' in path.read_text():
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"step {step} did not appear in {path}: {process.stderr[-3000:]}")
 
 
 def refusal(program: Callable, argv: list, capsys) -> str:

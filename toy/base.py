@@ -117,16 +117,16 @@ def train_base(base: Base, steps: int = 1000, batch: int = 64) -> Qwen3ForCausal
         torch.manual_seed(base.seed)
         model = build_model(vocabulary=len(base.vocabulary))
 
-    errors = (base.noise, base.filler, base.regime, base.zipf)
+    settings = (base.noise, base.filler, base.regime, base.zipf)
 
     def draw() -> tuple[list[str], list[str]]:
         texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)), k=base.k)]
-        return texts, [demonstration(text, rng, *errors) for text in texts]
+        return texts, [demonstration(text, rng, *settings) for text in texts]
 
-    return learn(model, tokenizer, draw, steps)
+    return fit(model, tokenizer, draw, steps)
 
 
-def learn(
+def fit(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     draw: Callable[[], tuple[list[str], list[str]]],

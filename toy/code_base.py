@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from toy.base import BASES, build_model, learn, load_base
+from toy.base import BASES, build_model, fit, load_base
 from toy.code_task import demonstration, problems
 from toy.code_tokenizer import VOCABULARY, build_tokenizer
 
@@ -33,7 +33,7 @@ def train_code_base(
         texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)))]
         return texts, [demonstration(text, rng, noise) for text in texts]
 
-    return learn(model, build_tokenizer(), draw, steps)
+    return fit(model, build_tokenizer(), draw, steps)
 
 
 def code_base_name(noise: float = NOISE, seed: int = 0) -> str:

@@ -2,12 +2,12 @@
 
 CHAINS = {
     "recompute": False,
-    "steps": 120,
+    "steps": 160,
     "prompts": 16,
     "group_size": 8,
     "mini_batch": 4,
     "micro_batch_tokens": 4096,
-    "lr": 1.4e-4,
+    "lr": 1e-4,
     "max_new_tokens": 64,
     "max_prompt_tokens": 64,
     "eval_every": 20,
@@ -20,7 +20,6 @@ CHAINS = {
 }
 OF_PROGRAMS = {  # where those under --model toy-code differ
     "steps": 100,
-    "lr": 1e-4,
     "max_new_tokens": 32,
     "data": "toy-code",
     "eval_data": "toy-code-held-out",
@@ -29,5 +28,5 @@ TOYS = {"toy": CHAINS, "toy-code": CHAINS | OF_PROGRAMS}
 
 
 def listed(defaults: dict) -> str:
-    """`steps 120, prompts 16`: flags and their values as `--help` shows them."""
+    """`steps 160, prompts 16`: flags and their values as `--help` shows them."""
     return ", ".join(f"{name} {value}" for name, value in defaults.items())

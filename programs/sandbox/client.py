@@ -1,8 +1,8 @@
 """Our side of the sandbox: servers, one for each worker, and the jobs that they run.
 
-A job goes out as a message of program and input and comes back as an Outcome; what is expected of
-the program never leaves this process. Raises SandboxBroken when the sandbox itself fails: no
-response can then be graded, and none is.
+A job goes out as a message and comes back as an Outcome. What is expected of a program goes to its
+judge alone, and what the program says is not read here. Raises SandboxBroken when the sandbox
+itself fails: no response can then be graded, and none is.
 """
 
 import json
@@ -43,13 +43,17 @@ class Limits:
 class Outcome:
     """How a program ended."""
 
-    stopped: str  # "", or what it was killed for: cpu, wall, output, answered, cancelled
+    stopped: str  # "", or what it was killed for: cpu, wall, output, answered (its judge has ended)
     code: int  # its exit code; minus the signal that killed it
     output: str
     errors: str  # the end of what it wrote to standard error
-    replies: list[str]  # to the calls, as far as they came
     cpu_seconds: float
     seconds: float
+
+
+def program_job(text: str, imports: str = "", recursion: int = 0, digits: int = 0) -> dict:
+    """What a job says of a program: its text and, as sandbox/program.py has them, what it finds."""
+    return {"text": text, "imports": imports, "recursion": recursion, "digits": digits}
 
 
 class Job:
@@ -60,7 +64,10 @@ class Job:
         channel.settimeout(wall_seconds + GRACE)
 
     def outcome(self) -> Outcome:
-        """Wait for the end. Raises EOFError where the supervisor itself was killed."""
+        """Wait for the end.
+
+        Raises EOFError where the supervisor itself was killed, SandboxBroken where it failed.
+        """
         with self.channel:
             try:
                 answer = receive(self.channel)
@@ -70,20 +77,15 @@ class Job:
             raise SandboxBroken(f"the sandbox for programs broke ({answer['broken']})")
         return Outcome(**answer)
 
-    def cancel(self) -> Outcome:
-        """Have it killed, unless it has ended."""
-        with suppress(OSError):  # the supervisor has gone: `outcome` says so
-            self.channel.shutdown(socket.SHUT_WR)
-        return self.outcome()
-
 
 class Server:
     """A process that forks supervisors; see server.py."""
 
-    def __init__(self, namespaces: bool = True, call_filter: bool = True):
+    def __init__(self, namespaces: bool = True, call_filter: bool = True, landlock: bool = True):
         settings = {
             "namespaces": namespaces,
             "filter": call_filter,
+            "landlock": landlock,
             "root": os.geteuid() == 0,
             "run": os.getpid(),  # whose programs these are, for who reads a list of processes
         }
@@ -112,14 +114,26 @@ class Server:
                 f"programs cannot be run safely here ({self.walls['broken']}): "
                 "run as an ordinary user, or where the kernel allows user namespaces"
             )
-        if True not in self.walls.values():
+        if True not in (self.walls["namespaces"], self.walls["filter"]):
             raise SandboxBroken(
                 "programs cannot be run safely here (namespaces: "
                 f"{self.walls['namespaces']}; system call filter: {self.walls['filter']})"
             )
 
-    def start(self, job: dict, limits: Limits, calls: socket.socket | None = None) -> Job:
-        """Begin a job; `calls` is where the calls of a script come from or go to."""
+    def start(
+        self,
+        job: dict,
+        limits: Limits,
+        calls: socket.socket | None = None,
+        runs: int = 1,
+        patience: float = 0.0,
+    ) -> Job:
+        """Begin a job.
+
+        calls: where the calls of a program come from, or those of a judge go to
+        runs: how many calls have the CPU time of `limits`, each for itself
+        patience: seconds that a job may take beside, while it waits for the other of its pair
+        """
         here, there = socket.socketpair()
         with there:
             handed = [there.fileno()]
@@ -131,9 +145,8 @@ class Server:
                 here.close()
                 raise EOFError from error
         with suppress(ConnectionError):  # `outcome` finds the other side gone
-            send(here, {**job, **asdict(limits)})
-        cpu_seconds = limits.cpu_seconds * max(1, len(job.get("calls", ())))
-        return Job(here, limits.wall_seconds + limits.load * cpu_seconds)
+            send(here, {**job, **asdict(limits), "runs": runs})
+        return Job(here, patience + limits.wall_seconds + limits.load * runs * limits.cpu_seconds)
 
     def close(self) -> None:
         """End it; programs that still run there are killed with their supervisors."""
@@ -153,14 +166,20 @@ def library_folders(path: str) -> str:
 class Sandbox:
     """A pool of servers, as many as workers.
 
-    namespaces, call_filter: whether to put up these walls; a test may leave one of the two out.
+    namespaces, call_filter, landlock: whether to put up these walls; a test may leave some out.
     """
 
-    def __init__(self, workers: int = 0, namespaces: bool = True, call_filter: bool = True):
+    def __init__(
+        self,
+        workers: int = 0,
+        namespaces: bool = True,
+        call_filter: bool = True,
+        landlock: bool = True,
+    ):
         if sys.platform != "linux":
             raise SandboxBroken("programs are run on Linux only")
         self.workers = workers or cores_of_rank()
-        self.options = (namespaces, call_filter)
+        self.options = (namespaces, call_filter, landlock)
         self.owner = os.getpid()
         self.idle = queue.SimpleQueue()
         self.servers = [Server(*self.options) for _ in range(self.workers)]

@@ -24,3 +24,9 @@ def received(channel: socket.socket, count: int) -> bytes:
             raise EOFError
         content += part
     return bytes(content)
+
+
+def excerpt(text: str) -> str:
+    """As much of a text as fits in a line of ours."""
+    line = " ".join(text[:1000].split())
+    return line if len(line) <= 100 else line[:97] + "..."

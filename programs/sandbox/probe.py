@@ -8,17 +8,31 @@ from pathlib import Path
 
 from .. import ProgramsError
 from . import client
-from .client import Limits, Sandbox, SandboxBroken
+from .client import Limits, Sandbox, SandboxBroken, program_job
 
 # What is said of a protection, and what the probing program does to find out that it is missing.
 ATTEMPTS = {
     "no network": "socket.create_connection(('127.0.0.1', facts['port']), timeout=2)",
-    "no sight of other processes": "os.stat('/proc/%d' % facts['process'])",
-    "no look into our memory": "open('/proc/%d/mem' % facts['process'], 'rb')",
+    "no message to other processes": "socket.socketpair(1, 2)[0].connect(facts['mailbox'])",
+    "no look into other processes": "open('/proc/%d/environ' % facts['neighbour'], 'rb').read()",
     "no signals to others": "os.kill(facts['process'], 0)",
     "no file read but Python's": "open(facts['file']).read()",
+    "no terminal": "os.open('/dev/ptmx', os.O_RDONLY | os.O_NOCTTY)",
     "no file written outside its folder": "open(facts['file'] + '-', 'w')",
     "no process of its own": "os.fork() or os._exit(0)",
+    "no sight of files' names and other processes": "os.stat(facts['file'])",
+}
+# A value of --code-sandbox -> the protections that one does without who asks for it.
+DONE_WITHOUT = {
+    "strict": [],
+    "namespaces": ["no process of its own"],
+    "landlock": ["no sight of files' names and other processes"],
+    "filter": [
+        "no sight of files' names and other processes",
+        "no look into other processes",
+        "no file read but Python's",
+        "no terminal",
+    ],
 }
 PROBE = """
 import json, os, socket
@@ -36,21 +50,25 @@ print(json.dumps(held))
 
 def protections(sandbox: Sandbox) -> dict[str, bool]:
     """Name -> whether it held against a program that tried."""
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as door:
+    mailbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    door = socket.create_server(("127.0.0.1", 0))
+    with tempfile.TemporaryDirectory() as folder, mailbox, door, sandbox.server() as server:
         os.chmod(folder, 0o777)  # so that only the sandbox stands between it and a program
         file = Path(folder) / "file"
         file.write_text("x")
+        mailbox.bind(f"{folder}/mailbox")
+        os.chmod(f"{folder}/mailbox", 0o777)
         facts = {
             "port": door.getsockname()[1],
+            "mailbox": f"{folder}/mailbox",
             "process": os.getpid(),
+            "neighbour": server.process.pid,  # of the same user as the program
             "file": str(file),
             "attempts": ATTEMPTS,
         }
-        job = {"kind": "run", "text": PROBE, "input": json.dumps(facts), "prelude": False}
+        job = {"kind": "run", **program_job(PROBE), "input": json.dumps(facts)}
         try:
-            with sandbox.server() as server:
-                outcome = server.start(job, Limits()).outcome()
-            return json.loads(outcome.output)
+            return json.loads(server.start(job, Limits()).outcome().output)
         except (EOFError, ValueError) as error:
             raise SandboxBroken("the sandbox for programs cannot run a program") from error
 
@@ -58,16 +76,20 @@ def protections(sandbox: Sandbox) -> dict[str, bool]:
 def start_sandbox(mode: str) -> list[str]:
     """Start this process's sandbox; lines that tell what protects the machine from programs.
 
-    mode: `auto`, or `strict`, which takes no less than all of it. Raises ProgramsError.
+    mode: of DONE_WITHOUT. Raises ProgramsError where more is missing than that does without.
     """
     sandbox = client.shared()
     held = protections(sandbox)
     missing = [name for name, holds in held.items() if not holds]
     reasons = [f"{name}: {why}" for name, why in sandbox.walls.items() if why is not True]
-    if missing and mode == "strict":
+    if not set(missing) <= set(DONE_WITHOUT[mode]):
+        enough = [name for name, without in DONE_WITHOUT.items() if set(missing) <= set(without)]
+        advice = "run on another machine"
+        if enough:
+            advice = f"allow user namespaces here, or do without by --code-sandbox {enough[0]}"
         raise ProgramsError(
-            f"--code-sandbox strict: this machine lacks {', '.join(missing)} "
-            f"({'; '.join(reasons)}): allow user namespaces here, or run without strict"
+            f"programs cannot be run here as --code-sandbox {mode} asks: this machine lacks "
+            f"{', '.join(missing)} ({'; '.join(reasons)}): {advice}"
         )
     there = ", ".join(name for name, holds in held.items() if holds)
     workers = f"{sandbox.workers} at a time" if sandbox.workers > 1 else "one at a time"

@@ -4,23 +4,22 @@ Nothing here is trusted: the program can read, change and call all of it. It hol
 its input; calls come one by one, and what goes back is a value that others compare.
 """
 
-import ast
 import atexit
-import builtins
 import io
-import json
 import os
 import random
 import socket
 import sys
 import threading
 import types
-import typing
 
-import values
+from . import judge, values
 
-# Names that the sites which such problems come from have ready, and their programs do not import.
-PRELUDE = """
+# Imports that are done before a program, by name. "sites": what contest sites have ready.
+# "livecodebench": those of import_string in LiveCodeBench's lcb_runner/evaluation/testing_util.py.
+PRELUDES = {
+    "": "",
+    "sites": """
 import bisect, collections, copy, datetime, functools, heapq, itertools, json, math, operator
 import random, re, string, sys, time
 from typing import *
@@ -31,49 +30,55 @@ from itertools import *
 from functools import *
 from math import *
 from builtins import *
-"""
-READY = {}
-exec(PRELUDE, READY)
-del READY["__builtins__"]
+""",
+    "livecodebench": """
+from string import *
+from re import *
+from datetime import *
+from collections import *
+from heapq import *
+from bisect import *
+from copy import *
+from math import *
+from random import *
+from statistics import *
+from itertools import *
+from functools import *
+from operator import *
+from io import *
+from sys import *
+from json import *
+from builtins import *
+from typing import *
+import string, re, datetime, collections, heapq, bisect, copy, math, random, statistics
+import itertools, functools, operator, io, sys, json
+""",
+}
 
-# Names of types that a script's annotations may have without an import.
-TYPES = {name: getattr(typing, name) for name in typing.__all__ if name[0].isupper()}
-FAULT = 3  # exit code of a script that cannot judge any program
 
-OURS = (
-    "messages",
-    "program",
-    "seccomp",
-    "supervisor",
-    "syscalls",
-    "values",
-    "walls",
-)  # modules, out of the way
+READY = {name: compile(prelude, "imports.py", "exec") for name, prelude in PRELUDES.items()}
+OURS = __package__  # modules that are put out of the way
 
 
 def run(job: dict, calls: socket.socket | None) -> None:
     """Run a job in this process, and end it as Python ends a script.
 
     job: "kind" is `run` (a program reads standard input), `calls` (a program answers the calls
-    that come through `calls`) or `script` (its calls go out through `calls`); "text" is the code;
-    "prelude" says whether the names of PRELUDE are there.
+    that come through `calls`) or one of judge.JUDGES; "text" is the code. A program's "imports" are
+    one of PRELUDES; its "recursion" and "digits" are Python's limits of them, 0 for what they are.
     """
     open_streams()
     random.seed(0)  # all children of a server have the same state, and two servers have the same
     module = types.ModuleType("__main__" if job["kind"] == "run" else "program")
     sys.modules["__main__"] = sys.modules[module.__name__] = module
-    for name in OURS:
-        sys.modules.pop(name, None)
-    if job["prelude"]:
-        vars(module).update(READY)
+    for name in [name for name in sys.modules if name.partition(".")[0] == OURS]:
+        del sys.modules[name]
     code = 1
     try:
-        if job["kind"] == "script":
-            code = run_script(job["text"], calls, vars(module))
+        if job["kind"] in judge.JUDGES:
+            code = judge.JUDGES[job["kind"]](job, calls)
         else:
-            exec(compile(job["text"], "program.py", "exec"), vars(module))
-            if job["kind"] == "calls":
-                answer(calls, module)
+            run_program(job, calls, module)
             code = 0
     except SystemExit as end:
         code = exit_code(end)
@@ -81,6 +86,18 @@ def run(job: dict, calls: socket.socket | None) -> None:
         sys.excepthook(*sys.exc_info())
     finally:
         leave(code)
+
+
+def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType) -> None:
+    """Run its text, with what is promised to it, and then answer calls, if it is to."""
+    exec(READY[job["imports"]], vars(module))
+    if job["recursion"]:
+        sys.setrecursionlimit(job["recursion"])
+    if job["digits"]:
+        sys.set_int_max_str_digits(job["digits"])
+    exec(compile(job["text"], "program.py", "exec"), vars(module))
+    if job["kind"] == "calls":
+        answer(calls, module)
 
 
 def open_streams() -> None:
@@ -139,110 +156,14 @@ def answer(calls: socket.socket, module: types.ModuleType) -> None:
 
 
 def function_of(module: types.ModuleType, name: str):
-    """A function of the program, or a method of its class Solution."""
+    """A method of the program's class Solution, or a function; imports bring functions, too."""
+    solution = getattr(module, "Solution", None)
+    if hasattr(solution, name):
+        return getattr(solution(), name)
     if hasattr(module, name):
         return getattr(module, name)
-    if hasattr(module, "Solution"):
-        return getattr(module.Solution(), name)
     raise NameError(f"the program has no function {name}")
 
 
 def description(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:300]
-
-
-# ---- assertion scripts ---------------------------------------------------------------------------
-
-
-class CallFailed(Exception):
-    """The program raised, or ended."""
-
-
-def run_script(script: str, calls: socket.socket, namespace: dict) -> int:
-    """Run an assertion script; its functions that it does not define are the program's.
-
-    So the assertions, and what they expect, are in another process than what they judge. Returns
-    the exit code: 0 if all held, FAULT if the script failed by itself, else 1.
-
-    It failed by itself where it did before its first call of the program, where it ended without
-    one, and where it imports a package that is missing. Any later error counts against the program,
-    which may have caused it: no value that it returns can bring about FAULT.
-    """
-    caller = Caller(calls)
-    namespace.update(TYPES)
-    try:
-        for name in foreign_names(script):
-            namespace[name] = caller.function(name)
-        exec(compile(script, "tests.py", "exec"), namespace)
-        code = 0
-    except SystemExit as end:
-        code = min(exit_code(end), 1)  # its own codes do not mean ours
-    except BaseException as error:
-        sys.excepthook(*sys.exc_info())
-        code = FAULT if lacks_package(script, error) else 1
-    if caller.called:
-        return code
-    if code == 0:
-        print("it calls no function of the program", file=sys.stderr, flush=True)
-    return FAULT
-
-
-def foreign_names(script: str) -> set[str]:
-    """Names that a script uses and neither defines nor imports."""
-    used = set()
-    bound = {*dir(builtins), *TYPES}
-    for node in ast.walk(ast.parse(script)):
-        if isinstance(node, ast.Name):
-            names = used if isinstance(node.ctx, ast.Load) else bound
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
-            bound.add(node.name)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-    return used - bound
-
-
-def lacks_package(script: str, error: BaseException) -> bool:
-    """Whether an error says that a package is missing which the script itself imports."""
-    if not isinstance(error, ModuleNotFoundError):
-        return False
-    imported = set()
-    for node in ast.walk(ast.parse(script)):
-        if isinstance(node, ast.Import):
-            imported.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            imported.add((node.module or "").partition(".")[0])
-    return (error.name or "").partition(".")[0] in imported
-
-
-class Caller:
-    """Has the program's process call its functions, one at a time."""
-
-    def __init__(self, calls: socket.socket):
-        self.lines = calls.makefile("rw", encoding="utf-8", newline="\n")
-        self.called = False  # whether the program has heard, and may have said, anything
-
-    def function(self, name: str):
-        """What stands for a function of the program in a script. Its arguments go as copies."""
-
-        def call(*arguments, **keywords):
-            return self.call(name, arguments, keywords)
-
-        return call
-
-    def call(self, name: str, arguments: tuple, keywords: dict):
-        content = values.packed([name, arguments, keywords])
-        if values.holds_other(content):
-            raise TypeError(f"{name} takes plain values from a script: no functions or objects")
-        self.called = True
-        self.lines.write(json.dumps(content) + "\n")
-        self.lines.flush()
-        line = self.lines.readline()
-        if not line:
-            raise CallFailed(f"the program ended in a call of {name}")
-        reply = values.loads_reply(line)
-        if "error" in reply:
-            raise CallFailed(f"{name} raised {reply['error']}")
-        return reply["value"]

@@ -14,12 +14,10 @@ import signal
 import socket
 import sys
 
-sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-import program  # noqa: E402
-import seccomp  # noqa: E402
-import supervisor  # noqa: E402
-import walls  # noqa: E402
-from messages import send  # noqa: E402
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.dirname(FOLDER))
+from sandbox import program, seccomp, supervisor, walls  # noqa: E402
+from sandbox.messages import send  # noqa: E402
 
 sys.path.pop()
 
@@ -55,8 +53,9 @@ def connection(descriptor: int) -> socket.socket:
 
 
 def enter(settings: dict) -> dict:
-    """Put up the walls that settings allow and the kernel has: {"namespaces": ..., "filter": ...}.
+    """Put up the walls that settings allow and the kernel has.
 
+    {"namespaces": ..., "filter": ..., and, for where there are no namespaces, "landlock": ...}.
     Each is True, or the reason why it is missing.
     """
     missing = {}
@@ -74,12 +73,20 @@ def enter(settings: dict) -> dict:
             walls.enter_namespaces()
     if missing["namespaces"]:
         walls.leave_root()
+        missing["landlock"] = "switched off"
+        if settings["landlock"]:
+            missing["landlock"] = failure(lock_this)
     return {name: reason or True for name, reason in missing.items()}
 
 
 def filter_this() -> None:
     walls.prctl(walls.NO_NEW_RIGHTS, 1)
     seccomp.install(walls.libc, strict=True)
+
+
+def lock_this() -> None:
+    walls.prctl(walls.NO_NEW_RIGHTS, 1)
+    walls.close_other_files("/")
 
 
 def failure(attempt) -> str:
@@ -122,6 +129,7 @@ def start():
     release = tuple(int(number) for number in os.uname().release.split(".")[:2])
     held = {name: there[name] is True for name in there}
     held["counts_own"] = was_root or (held["namespaces"] and release >= (5, 14))
+    held["landlock"] = there.get("landlock") is True
     send(door, there)
     if not held["namespaces"] and not held["filter"]:
         os._exit(1)

@@ -13,19 +13,19 @@ import tempfile
 import time
 from contextlib import suppress
 
-import seccomp
-import walls
-from messages import receive, send
+from . import seccomp, walls
+from .messages import receive, send
 
 ERRORS_KEPT = 4000  # bytes from the end of what a program writes to standard error
 TICK = 0.05  # seconds between two looks at a program's clock, at most
+PATIENCE = 30.0  # seconds in which a judge takes the last answer
 
 
 def supervise(settings: dict, channel: socket.socket, calls: socket.socket | None = None):
     """Run the job that comes through `channel`, answer there, and end.
 
-    calls: where the calls of a `calls` or `script` job come from or go to, when another process
-    makes or answers them. Returns in the process of the program alone, as `serve`.
+    calls: where the calls of a `calls` job come from, or those of a judge go to. Returns in the
+    process of the program alone, as `serve`.
     """
     try:
         job = receive(channel)
@@ -63,10 +63,9 @@ def become_program(
     Where one cannot be put up, the process ends and the reason goes to `report`.
     """
     try:
-        to_run = {name: job[name] for name in ("kind", "text", "prelude")}
         enclose(settings, job, watch, folder, supervisor, report)
         os.close(report)
-        return to_run, watch.theirs
+        return job, watch.theirs
     except BaseException as error:
         os.write(report, f"{type(error).__name__}: {error}".encode())
         os._exit(1)
@@ -77,8 +76,9 @@ def enclose(
 ) -> None:
     """The program's own session, streams, folder and limits; then no way back."""
     os.setsid()
-    if watch.ours:
-        watch.ours.close()
+    for channel in (watch.ours, watch.judge):
+        if channel:
+            channel.close()
     for descriptor, own in ((watch.stdin, 0), (watch.stdout[1], 1), (watch.stderr[1], 2)):
         os.dup2(descriptor, own)
     kept = {0, 1, 2, report}
@@ -95,12 +95,13 @@ def enclose(
     if settings["namespaces"]:
         walls.furnish()
     os.chdir(folder)
-    runs = max(1, len(job.get("calls", ())))
-    walls.limit(job["cpu_seconds"] * runs, job["memory_mb"], processes)
+    walls.limit(job["cpu_seconds"] * job["runs"], job["memory_mb"], processes)
     walls.stay_on_this_core()
     walls.give_up_rights()
     if not settings["namespaces"] and os.getppid() != supervisor:
         raise RuntimeError("the supervisor has gone")  # before its end could be the program's
+    if settings["landlock"]:
+        walls.close_other_files(folder)
     if settings["filter"]:
         seccomp.install(walls.libc, strict=not settings["namespaces"])
 
@@ -119,15 +120,17 @@ class Watch:
         self.stdout = os.pipe()
         self.stderr = os.pipe()
 
-        self.theirs = calls
-        self.ours = None
-        if job["kind"] == "calls" and calls is None:
+        self.theirs = calls  # of a judge, who calls by itself
+        self.judge = self.ours = None
+        if job["kind"] == "calls":  # they pass through here, so that the clocks run for them alone
+            self.judge = calls
             self.ours, self.theirs = socket.socketpair()
-        self.waiting = list(job.get("calls", []))  # calls that are still to be made, as texts
-        self.replies = []
-        self.reply = bytearray()  # as far as it has come
-        self.unsent = b""  # of the present call
-        self.asked = False  # whether a reply is due
+        self.question = b""  # what the program has not taken yet
+        self.answer = b""  # what the judge has not taken yet
+        self.reply = bytearray()  # to the present call, as far as it has come
+        self.asked = not self.judge  # whether it is the program's turn
+        self.idle_since = self.started
+        self.idle = 0.0  # seconds in which it was not, before that
         self.cpu_before = 0.0  # seconds used before the present call
 
         self.output = bytearray()
@@ -145,17 +148,17 @@ class Watch:
         readers = {self.stdout[0]: self.read_output, self.stderr[0]: self.read_errors}
         ended = os.pidfd_open(self.pid)
         poll = select.poll()
+        if self.judge:
+            self.ours.setblocking(False)
+            self.judge.setblocking(False)
+            readers[self.ours.fileno()] = self.read_reply
+            readers[self.judge.fileno()] = self.read_question
         for descriptor in (*readers, ended, channel.fileno()):
             poll.register(descriptor, select.POLLIN)
-        if self.ours:
-            self.ours.setblocking(False)
-            readers[self.ours.fileno()] = self.read_reply
-            poll.register(self.ours, select.POLLIN)
-            self.next_call()
 
         alive = True
         while alive and not self.stopped:
-            self.send_call()
+            self.pass_on()
             pause = self.look_at_clocks()
             for descriptor, _ in poll.poll(1000 * pause):
                 if descriptor == ended:
@@ -164,7 +167,7 @@ class Watch:
                     self.stopped = "cancelled"
                 elif not readers[descriptor]():
                     poll.unregister(descriptor)
-        return self.finish(list(readers))
+        return self.finish([self.stdout[0], self.stderr[0]])
 
     def finish(self, descriptors: list[int]) -> dict:
         """Kill what is left, read what is left, and say how it went."""
@@ -176,8 +179,13 @@ class Watch:
             pass
         while self.read_errors() and not self.stopped:
             pass
-        while self.ours and self.read_reply():
-            pass
+        if self.judge:
+            while self.read_reply():
+                pass
+            self.judge.settimeout(PATIENCE)
+            with suppress(OSError):  # it has gone
+                self.judge.sendall(self.answer)
+            self.judge.close()
         if len(self.output) > self.job["output_bytes"]:
             self.stopped = self.stopped or "output"
         return {
@@ -185,7 +193,6 @@ class Watch:
             "code": os.waitstatus_to_exitcode(status),
             "output": self.output[: self.job["output_bytes"]].decode("utf-8", "replace"),
             "errors": self.errors.decode("utf-8", "replace"),
-            "replies": self.replies,
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
             "seconds": time.monotonic() - self.started,
         }
@@ -208,49 +215,61 @@ class Watch:
         return bool(part)
 
     def read_reply(self) -> bool:
-        """Part of the reply to the present call; a whole one lets the next call go."""
+        """Part of the reply to the present call."""
         part = read(self.ours.fileno())
         self.reply += part
-        while b"\n" in self.reply and self.asked:
-            line, _, rest = self.reply.partition(b"\n")
-            self.replies.append(line.decode("utf-8", "replace"))
-            self.reply = rest
-            self.next_call()
+        self.end_turn()
         if len(self.reply) > self.job["output_bytes"]:
             self.stopped = "output"
         return bool(part)
 
-    def next_call(self) -> None:
-        """Ask for the next call; after the last the program is of no more use."""
-        self.cpu_before = self.cpu_seconds()
-        self.asked = bool(self.waiting)
-        if not self.waiting:
-            self.stopped = "answered"
+    def end_turn(self) -> None:
+        """Pass a whole reply to the judge; the program then has nothing to do."""
+        if not self.asked or b"\n" not in self.reply:
             return
-        self.unsent = self.waiting.pop(0).encode() + b"\n"
-        self.send_call()
+        line, _, rest = self.reply.partition(b"\n")
+        self.answer += line + b"\n"
+        self.reply = rest
+        self.asked = False
+        self.idle_since = time.monotonic()
+        if self.job["runs"] > 1:
+            self.cpu_before = self.cpu_seconds()
 
-    def send_call(self) -> None:
-        """As much of the present call as the program takes; it may never read."""
-        if not self.unsent:
-            return
-        try:
-            sent = self.ours.send(self.unsent)
-        except (BlockingIOError, ConnectionError):
-            sent = 0
-        self.unsent = self.unsent[sent:]
+    def read_question(self) -> bool:
+        """Part of a call; the first one begins the program's turn. Without a judge it may end."""
+        part = read(self.judge.fileno())
+        if not part:
+            self.stopped = "answered"
+        elif not self.asked:
+            self.asked = True
+            self.idle += time.monotonic() - self.idle_since
+        self.question += part
+        if b"\n" in part:
+            self.end_turn()  # it may have answered before it was asked
+        return bool(part)
+
+    def pass_on(self) -> None:
+        """As much as the program, which may never read, and the judge take now."""
+        if self.question:
+            self.question = self.question[sent(self.ours, self.question) :]
+        if self.answer:
+            self.answer = self.answer[sent(self.judge, self.answer) :]
 
     def look_at_clocks(self) -> float:
-        """Stop the program if it is over a limit; seconds until it may be, at the earliest."""
+        """Stop the program if it is over a limit; seconds until it may be, at the earliest.
+
+        While it is not its turn, the wall clock stands.
+        """
         cpu = self.cpu_seconds()
         cpu_left = self.job["cpu_seconds"] - (cpu - self.cpu_before)
+        now = time.monotonic() if self.asked else self.idle_since
         wall = self.job["wall_seconds"] + self.job["load"] * cpu
-        wall_left = wall - (time.monotonic() - self.started)
+        wall_left = wall - (now - self.started - self.idle)
         if cpu_left < 0:
             self.stopped = "cpu"
         elif wall_left < 0:
             self.stopped = "wall"
-        longest = 0.002 if self.unsent else TICK
+        longest = 0.002 if self.question or self.answer else TICK
         return min(max(cpu_left, 0.005), max(wall_left, 0.005), longest)
 
     def cpu_seconds(self) -> float:
@@ -259,6 +278,14 @@ class Watch:
             return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process
         except OSError:  # it has ended
             return self.cpu_before
+
+
+def sent(channel: socket.socket, content: bytes) -> int:
+    """How many bytes the other side takes now."""
+    try:
+        return channel.send(content)
+    except (BlockingIOError, ConnectionError):
+        return 0
 
 
 def read(descriptor: int) -> bytes:

@@ -11,6 +11,11 @@ PROCESSES = {
 # Other processes, and the network.
 OTHERS = {
     "socket": (41, 198),
+    "bind": (49, 200),
+    "connect": (42, 203),
+    "listen": (50, 201),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -78,9 +83,17 @@ SYSTEM = {
 MEMORY = {
     "shmget": (29, 194),
     "shmat": (30, 196),
+    "shmctl": (31, 195),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "keyctl": (250, 219),
@@ -133,11 +146,9 @@ FILES = {
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),
-    "setxattrat": (463, 463),
     "removexattr": (197, 14),
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
-    "removexattrat": (466, 466),
     "flock": (73, 32),
 }
 
@@ -152,4 +163,5 @@ BY_ARGUMENT = {
     "fcntl": (72, 25),
     "ioctl": (16, 29),
     "prctl": (157, 167),
+    "socketpair": (53, 199),
 }

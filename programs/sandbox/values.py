@@ -7,10 +7,12 @@ and is equal to nothing.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 
+COLLISIONS = 100  # keys of one hash that a set or dictionary may have; equal keys are among them
 DIGITS = 2**63  # integers from here on travel in hexadecimal, which takes linear time
 # Longer ones could keep who compares them busy for minutes.
 DECIMAL = re.compile(r"-?[0-9]{1,60}(\.[0-9]{1,60})?")
@@ -39,8 +41,13 @@ def dumps(value) -> str:
 
 def loads(text: str):
     """The value that a text spells. Raises ValueError or RecursionError."""
+    return read(json.loads(text))
+
+
+def read(content):
+    """The value of a content that may be none. Raises ValueError or RecursionError."""
     try:
-        return unpacked(json.loads(text))
+        return unpacked(content)
     except (TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"no value: {type(error).__name__}") from error
 
@@ -121,11 +128,20 @@ def read_tuple(inner):
 
 
 def read_set(inner):
-    return {unpacked(each) for each in inner}
+    return set(scattered([unpacked(each) for each in inner]))
 
 
 def read_dict(inner):
-    return {unpacked(key): unpacked(each) for key, each in inner}
+    keys = scattered([unpacked(key) for key, _ in inner])
+    return dict(zip(keys, [unpacked(each) for _, each in inner], strict=True))
+
+
+def scattered(keys: list) -> list:
+    """The keys themselves. Raises ValueError where many share a hash: a set of them takes hours."""
+    counts = Counter(map(hash, keys))
+    if counts and max(counts.values()) > COLLISIONS:
+        raise ValueError("too many keys of one hash")
+    return keys
 
 
 def read_int(inner):
@@ -173,13 +189,10 @@ READERS = {
 }
 
 
-def loads_reply(line: str) -> dict:
-    """{"value": ...} or {"error": ...} from a program's answer. Raises ValueError for others."""
+def split_reply(line: str) -> tuple[str, object]:
+    """("value" or "error", content) of a program's answer. Raises ValueError for others."""
     reply = json.loads(line)
     if not isinstance(reply, dict) or len(reply) != 1 or not reply.keys() <= {"value", "error"}:
         raise ValueError("no answer to a call")
     ((key, content),) = reply.items()
-    try:
-        return {key: unpacked(content)}
-    except (TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise ValueError(f"no value: {type(error).__name__}") from error
+    return key, content

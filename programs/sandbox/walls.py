@@ -13,6 +13,8 @@ import resource
 import signal
 import sys
 
+from . import landlock
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 # unshare(2)
@@ -40,6 +42,7 @@ HOME = "/program"  # a program's folder in its own root; not /tmp, below which P
 
 PROCESSES = 64  # processes and threads that a program may have beside those that there are
 OPEN_FILES = 64
+STACK_MB = 100  # the kernel leaves as much below what is mapped, and a little more
 MB = 2**20
 
 
@@ -231,6 +234,7 @@ def limit(cpu_seconds: float, memory_mb: int, processes: int) -> None:
     limits = {
         resource.RLIMIT_CPU: seconds,
         resource.RLIMIT_AS: memory_mb * MB,
+        resource.RLIMIT_STACK: STACK_MB * MB,
         resource.RLIMIT_FSIZE: 16 * MB,
         resource.RLIMIT_NOFILE: OPEN_FILES,
         resource.RLIMIT_NPROC: processes,
@@ -258,6 +262,13 @@ def give_up_rights() -> None:
     call(libc.capset, header, (ctypes.c_uint32 * 6)())
     prctl(NO_NEW_RIGHTS, 1)
     prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def close_other_files(folder: str) -> None:
+    """Leave the program the files that a root of its own would show, and its folder, to read."""
+    files = [*SYSTEM_FILES, *(f"/dev/{device}" for device in DEVICES)]
+    places = [*python_folders(), *files, folder]
+    landlock.restrict(libc, [place for place in places if os.path.exists(place)])
 
 
 def processes_of_user() -> int:

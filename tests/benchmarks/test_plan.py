@@ -78,7 +78,7 @@ def test_the_table_of_results_is_printed(capsys):
     """8B needs four GPUs of 80 GB, 14B eight."""
     bench.main(["plan"])
     printed = capsys.readouterr().out.splitlines()
-    results = (ROOT / "RESULTS.md").read_text().splitlines()
+    results = (ROOT / "docs/results/memory.md").read_text().splitlines()
     assert len(printed) == 17
     assert set(printed) <= set(results)
     assert printed[-1].endswith("| yes |")

@@ -1,18 +1,14 @@
 """infra/checkpoints.py: runs that are cut off and continued, refused, or exported."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
+import forked
 import pytest
 import torch
 from toy_runs import (
     PROBLEMS,
-    ROOT,
     SMALL,
     contents,
     read_lines,
@@ -20,6 +16,7 @@ from toy_runs import (
     small_config,
     train_small,
     train_steps,
+    wait_for_step,
 )
 from transformers import AutoModelForCausalLM
 
@@ -67,58 +64,35 @@ def same_run(a, b):
 # ---- continuing --------------------------------------------------------------------------------
 
 
-def kill_after_step(process, step, metrics, seconds=120):
-    """kill -9 as soon as the step is in the metrics."""
-    deadline = time.time() + seconds
-    while process.poll() is None and time.time() < deadline:
-        if metrics.exists() and f'"step": {step}' in metrics.read_text():
-            break
-        time.sleep(0.002)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
+def start_six_steps(folder):
+    """The run of `whole` in a process of its own, with as many threads."""
+    words = ["train.py", *SMALL, "--steps", "6", "--output-dir", str(folder)]
+    return forked.start(*words, threads=torch.get_num_threads())
 
 
 def test_a_killed_run_continues_to_the_same_metrics(whole, tmp_path):
     """kill -9 after step 3, past a checkpoint and before the next; then the same command."""
     folder = tmp_path / "cut"
-    command = [sys.executable, "train.py", *SMALL, "--steps", "6", "--output-dir", str(folder)]
-    settings = {
-        "cwd": ROOT,
-        "env": os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-        "text": True,
-    }
-    process = subprocess.Popen(command, **settings)
-    kill_after_step(process, 3, folder / "metrics.jsonl")
-    process.communicate()
+    process = start_six_steps(folder)
+    wait_for_step(3, folder, process)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 4, "lo')  # what a kill in the middle of a write leaves
 
-    continued = subprocess.run(command, **settings)
-    assert continued.returncode == 0, continued.stderr
+    continued = forked.finished(start_six_steps(folder))
     assert f"continuing {folder} after step" in continued.stdout
     assert same_run(folder, whole)
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_no_traceback(whole, tmp_path):
     folder = tmp_path / "cut"
-    command = [sys.executable, "train.py", *SMALL, "--steps", "6", "--output-dir", str(folder)]
-    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
-    )
-    for line in process.stdout:
-        if line.startswith("step    2"):
-            process.send_signal(signal.SIGINT)
-    error = process.stderr.read()
-    process.wait()
-    process.stdout.close()
-    process.stderr.close()
-    assert process.returncode == 130
-    assert "stopped by SIGINT after step" in error
-    assert "Traceback" not in error
+    process = start_six_steps(folder)
+    wait_for_step(2, folder, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    assert "stopped by SIGINT after step" in process.stderr
+    assert "Traceback" not in process.stderr
     assert list(folder.glob("checkpoint-*[0-9]"))
 
     train_small(folder, steps=6)
@@ -325,7 +299,7 @@ def test_save_that_fails_stops_the_run_and_leaves_the_earlier_ones(run, monkeypa
     assert not list(run.folder.glob("writing-*"))
 
 
-def test_export_replaces_the_folder_whole(run, base):
+def test_export_replaces_the_folder_whole(run, first_model):
     target = run.folder / "model"
     target.mkdir()
     (target / "old.txt").write_text("of an earlier export")
@@ -333,7 +307,7 @@ def test_export_replaces_the_folder_whole(run, base):
     export(target, run.policy, run.tokenizer, run.id)
     assert not (target / "old.txt").exists()
     assert not list(run.folder.glob("writing-*"))
-    assert same_weights(AutoModelForCausalLM.from_pretrained(target), base[0])
+    assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
 
 
 class Killed(BaseException):
@@ -367,7 +341,9 @@ def killed_after(monkeypatch, owner, name: str, calls: int):
         (folders.shutil, "rmtree", 1),
     ],
 )
-def test_an_export_killed_at_any_moment_is_made_again(run, base, monkeypatch, owner, name, calls):
+def test_an_export_killed_at_any_moment_is_made_again(
+    run, first_model, monkeypatch, owner, name, calls
+):
     """What is left must not look like somebody else's model."""
     target = run.folder / "model"
     export(target, run.policy, run.tokenizer, run.id)
@@ -379,7 +355,7 @@ def test_an_export_killed_at_any_moment_is_made_again(run, base, monkeypatch, ow
     assert not list(run.folder.glob("writing-*"))
     export(target, run.policy, run.tokenizer, run.id)
     assert sorted(path.name for path in run.folder.glob("model*")) == ["model"]
-    assert same_weights(AutoModelForCausalLM.from_pretrained(target), base[0])
+    assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
 
 
 def test_a_model_that_the_disk_cannot_hold_is_one_line(run, monkeypatch):

@@ -1,4 +1,4 @@
-"""README's serving engine in the place of rollout.generate, with a stub for an engine."""
+"""The engine of docs/extending.md in the place of rollout.generate, with a stub for an engine."""
 
 import json
 import sys
@@ -12,9 +12,10 @@ import evaluate
 import toy
 import train
 from infra.errors import UserError
+from infra.folder import unlock
 from infra.problems import encode_prompts
 
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs/extending.md").read_text()
 
 
 class StubEngine:
@@ -42,13 +43,13 @@ class StubEngine:
 
 @pytest.fixture
 def plug_in(monkeypatch):
-    """A function that puts an engine in the place of rollout.generate, as README says."""
+    """A function that puts an engine in the place of rollout.generate, as the page says."""
 
     def put(engine):
-        section = README.split("### A serving engine instead of `generate`")[1]
+        section = PAGE.split("## A serving engine instead of `generate`")[1]
         code = section.split("```python\n")[1].split("```")[0]
         monkeypatch.setattr(sys.modules["rollout"], "generate", None)  # put back at the end
-        exec(compile(code, "README.md", "exec"), {"engine": engine})
+        exec(compile(code, "docs/extending.md", "exec"), {"engine": engine})
 
     return put
 
@@ -62,7 +63,7 @@ def test_training_and_its_evaluation_sample_from_an_engine(tmp_path, plug_in):
         for step in (1, 2):
             train.train_step(run, step)
     finally:
-        train.unlock(tmp_path)
+        unlock(tmp_path)
 
     assert engine.asked == 2 * 8 * 4
     assert run.state.position == 16
@@ -78,10 +79,12 @@ def test_an_importance_cap_needs_an_engine_that_says_how_likely_its_tokens_were(
     run = train.prepare(small_config(tmp_path, "--importance-cap", "2", steps=1))
     plug_in(StubEngine(run.tokenizer, run.problems, run.prompts))
     try:
-        with pytest.raises(UserError, match="--importance-cap: the sampler gave no log-prob"):
+        with pytest.raises(
+            UserError, match="--importance-cap: the sampler gave no finite log-prob"
+        ):
             train.train_step(run, 1)
     finally:
-        train.unlock(tmp_path)
+        unlock(tmp_path)
 
 
 def test_an_evaluation_samples_from_an_engine(tmp_path, base, plug_in):

@@ -2,16 +2,14 @@
 
 import copy
 import json
-import os
 import shutil
-import subprocess
-import sys
 from math import nan
 from pathlib import Path
 
 import pytest
 import torch
 from architectures import save_random_model
+from forked import finished, torchrun
 from safetensors.torch import load_file, save_file
 from toy_runs import same_weights
 from transformers import AutoModelForCausalLM
@@ -145,15 +143,8 @@ def test_plain_follows_the_updates(ranks, base, batch):
 def test_two_ranks_hold_the_weights_of_the_files(of_a_node, dimensions, tmp_path):
     """A mixture of experts, whose tensors from_pretrained joins; on one node, and on two (HSDP)."""
     save_random_model("mixtral", tmp_path)
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    script = [str(HERE / "load_on_ranks.py"), str(tmp_path), of_a_node]
-    done = subprocess.run(
-        [sys.executable, *launch, *script],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(HERE.parent.parent), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    script = str(HERE / "load_on_ranks.py")
+    done = finished(torchrun(2, script, str(tmp_path), of_a_node))
     assert done.stdout.splitlines() == [f"weights 0 rows True mesh {dimensions}"] * 2
 
 

@@ -109,7 +109,7 @@ def test_introduce_says_what_the_run_is(tmp_path, capsys):
     limit = ["--max-prompt-tokens", "15"]  # 13 in a problem of 5 operations, 21 in one of 9
     cfg = small_config(tmp_path / "run", *flags, *limit, steps=3)
     run = train.prepare(cfg)
-    introduce(run, train.MethodChoice)
+    introduce(run, train.AblationFlags)
     printed = capsys.readouterr().out
     assert "method     delta --K 2\n" in printed
     assert "102,528 parameters" in printed
@@ -123,10 +123,10 @@ def test_introduce_names_no_clip_that_is_the_methods_own(method, clip, tmp_path,
     """Given or not; the two differ in their defaults."""
     cfg = small_config(tmp_path / "run", "--method", method, "--clip-high", clip, steps=1)
     run = train.prepare(cfg)
-    introduce(run, train.MethodChoice)
+    introduce(run, train.AblationFlags)
     assert f"method     {method}\n" in capsys.readouterr().out
     run.cfg.clip_high = 0.3
-    introduce(run, train.MethodChoice)
+    introduce(run, train.AblationFlags)
     assert f"method     {method} --clip-high 0.3\n" in capsys.readouterr().out
 
 

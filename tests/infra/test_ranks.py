@@ -19,7 +19,7 @@ from forked import finished, torchrun
 from references import two_sides
 from safetensors.torch import load_file
 from torch import distributed as dist
-from toy_runs import SMALL, contents, read_lines, train_small
+from toy_runs import SMALL, contents, read_lines, train_small, wait_for_step
 
 from ablations import VARIANTS
 from delta import delta_coefficients
@@ -209,17 +209,6 @@ def six_steps(tmp_path_factory):
     names = sorted(path.name for path in folder.glob("checkpoint-*"))
     assert names == ["checkpoint-000004", "checkpoint-000006"]
     return folder
-
-
-def wait_for_step(step: int, folder, process, seconds=120) -> None:
-    """Until the step is in the metrics of a run in the background."""
-    path = folder / "metrics.jsonl"
-    deadline = time.time() + seconds
-    while time.time() < deadline and process.returncode is None:
-        if path.exists() and f'"step": {step}' in path.read_text():
-            return
-        time.sleep(0.005)
-    raise AssertionError(f"step {step} did not appear in {path}")
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds the ranks in /proc")

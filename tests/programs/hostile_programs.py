@@ -450,7 +450,7 @@ def looking_around() -> dict[str, Hostile]:
             "    with open('/proc/self/mem', 'rb') as file:\n"
             "        try:\n            file.seek(start)\n            look(file.read(end - start))\n"
             "        except (OSError, ValueError, OverflowError): pass\ntell()",
-            WRONG,
+            WRONG + "|PermissionError",
             walls=True,
         ),
         "own memory in a script's call": Hostile(
@@ -471,7 +471,7 @@ def looking_around() -> dict[str, Hostile]:
             "                os.set_blocking(file.fileno(), False)\n"
             "                look(file.read(10**6) or b'')\n"
             "        except OSError: pass\ntell()",
-            WRONG,
+            WRONG + "|PermissionError",
             walls=True,
         ),
         "environment": Hostile(

@@ -19,6 +19,7 @@ from infra import ranks
 from infra.code_sandbox import rewards
 from infra.errors import UserError
 from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
+from programs import problems as code_problems
 from programs import verify_code
 from programs.problems import CODE_INSTRUCTION, KEYS, unpacked
 from programs.sandbox.client import SandboxBroken
@@ -47,6 +48,7 @@ def eurus_row(ability: str, truth: str, number: int) -> dict:
 
 STREAMS = json.dumps({"inputs": ["3 4\n", "5 6\n"], "outputs": ["7\n", "11\n"]})
 FUNCTION = json.dumps({"fn_name": "add", "inputs": [[3, 4], [1, 1]], "outputs": [[7], 2]})
+TEXTS = json.dumps({"fn_name": "add", "inputs": ["3\n4", "1\n1\n"], "outputs": ["7", "[2]"]})
 ADD_STREAMS = "a, b = map(int, input().split())\nprint(a + b)"
 ADD = "def add(a, b): return a + b"
 ADD_METHOD = "class Solution:\n    def add(self, a, b): return a + b"
@@ -56,7 +58,8 @@ ROWS = {
         eurus_row("math", "7", 0),
         eurus_row("code", STREAMS, 1),
         eurus_row("code", FUNCTION, 2),
-        eurus_row("code", "no JSON", 3),
+        eurus_row("code", TEXTS, 3),
+        eurus_row("code", "no JSON", 4),
     ],
     "humaneval_plus": [
         {
@@ -112,12 +115,25 @@ ROWS = {
 }
 
 RIGHT = {
-    "eurus2_rl_code": [ADD_STREAMS, ADD],
+    "eurus2_rl_code": [ADD_STREAMS, ADD, ADD],
     "humaneval_plus": [ADD],
     "mbpp_plus": [ADD],
     "livecodebench": [ADD_STREAMS, ADD_METHOD],
 }
-TESTS = {"eurus2_rl_code": [2, 2], "humaneval_plus": [1], "mbpp_plus": [1], "livecodebench": [2, 2]}
+TESTS = {
+    "eurus2_rl_code": [2, 2, 2],
+    "humaneval_plus": [1],
+    "mbpp_plus": [1],
+    "livecodebench": [2, 2],
+}
+
+
+RULES_OF = {
+    "eurus2_rl_code": None,
+    "humaneval_plus": "evalplus",
+    "mbpp_plus": "evalplus",
+    "livecodebench": "livecodebench",
+}
 
 
 @pytest.fixture
@@ -144,6 +160,7 @@ def test_known_sets_become_prompts_and_tests(name, hub, capsys):
     assert [len(each["tests"]) for each in problems] == TESTS[name]
     for each, program in zip(problems, RIGHT[name], strict=True):
         assert each["problem"] and "answer" not in each
+        assert {test.get("rules") for test in each["tests"]} == {RULES_OF[name]}
         assert run_tests(program, each["tests"]).stopped == ""
         wrong = program.replace("a + b", "a - b")
         assert run_tests(wrong, each["tests"]).passed == 0
@@ -151,9 +168,10 @@ def test_known_sets_become_prompts_and_tests(name, hub, capsys):
         assert [each["problem"] for each in problems] == [
             "Think.\nProblem 1.",
             "Think.\nProblem 2.",
+            "Think.\nProblem 3.",
         ]
         assert problems[0]["chat"][1] == {"role": "user", "content": "Problem 1."}
-        assert "1 of 3 problems dropped" in capsys.readouterr().out  # the one of mathematics aside
+        assert "1 of 4 problems dropped" in capsys.readouterr().out  # the one of mathematics aside
 
 
 def test_prompts_say_what_the_program_has_to_be(hub):
@@ -190,16 +208,115 @@ def test_sources_of_code_are_the_papers():
     assert len(LIVECODEBENCH) == 6
 
 
-def test_a_pickle_that_would_call_something_is_refused():
-    class Evil:
-        def __reduce__(self):
-            return print, ("called",)
+class Evil:
+    def __reduce__(self):
+        return print, ("called",)
 
-    text = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
-    with pytest.raises(pickle.UnpicklingError, match="print"):
-        unpacked(text)
-    row = ROWS["livecodebench"][0] | {"private_test_cases": text}
-    assert SOURCES["livecodebench"].read(row, 0)["tests"] == []  # and then dropped, and counted
+
+def in_base_64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+WHOLE = packed([{"input": "5 6", "output": "11", "testtype": "stdin"}])
+PICKLED = zlib.decompress(base64.b64decode(WHOLE))
+DAMAGED = {
+    "a call": in_base_64(zlib.compress(pickle.dumps(Evil()))),
+    "an older call": in_base_64(zlib.compress(pickle.dumps(Evil(), 0))),
+    "cut off": in_base_64(zlib.compress(PICKLED[:-9])),
+    "cut off within an opcode": in_base_64(zlib.compress(PICKLED[:9])),
+    "no opcodes": in_base_64(zlib.compress(b"\xff" * 99)),
+    "nothing": in_base_64(zlib.compress(b"")),
+    "two texts": in_base_64(zlib.compress(PICKLED[:-1] + PICKLED[2:])),
+    "a number": in_base_64(zlib.compress(pickle.dumps(7))),
+    "a memo of 2 ** 31 places": in_base_64(zlib.compress(b"\x80\x02r\xff\xff\xff\x7f.")),
+    "a text of 2 ** 63 bytes": in_base_64(zlib.compress(b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7f.")),
+    "text that is no UTF-8": in_base_64(zlib.compress(b"\x80\x04\x8c\x02\xff\xff.")),
+    "half of what was compressed": in_base_64(base64.b64decode(WHOLE)[:-9]),
+    "not compressed": in_base_64(PICKLED),
+    "not in base 64": "\u0663",
+    "half of a block of it": WHOLE[:-3],
+    "a text in place of tests": packed("tests"),
+    "tests that are none": packed([7]),
+    "tests without an output": packed([{"input": "5 6", "testtype": "stdin"}]),
+    "numbers in place of texts": packed([{"input": 5, "output": 11, "testtype": "stdin"}]),
+    "a number in place of a text": "7",
+    "a deep list": "[" * 10**5,
+    "nothing there": None,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_private_tests_that_cannot_be_read_are_none(name):
+    """Their rows are then dropped, and counted in one line."""
+    row = ROWS["livecodebench"][0] | {"private_test_cases": DAMAGED[name]}
+    assert SOURCES["livecodebench"].read(row, 0)["tests"] == []
+
+
+def test_private_tests_of_any_pickle_protocol_are_read():
+    tests = [{"input": "5 6\n", "output": "é", "testtype": "stdin"}]
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        content = zlib.compress(pickle.dumps(json.dumps(tests, ensure_ascii=False), protocol))
+        assert unpacked(in_base_64(content)) == tests
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch):
+    """As many bytes as would fill the memory; what is read of them stays within the bound."""
+    read = []
+    monkeypatch.setattr(code_problems, "UNPACKED_BYTES", 10**6)
+    monkeypatch.setattr(code_problems, "pickled_text", read.append)
+    bomb = in_base_64(zlib.compress(bytes(10**8)))
+    with pytest.raises(ValueError, match="too large"):
+        unpacked(bomb)
+    assert read == []
+
+
+# ---- local files in the layouts of known sets ----------------------------------------------------
+
+APPS = [
+    {"problem_id": 0, "question": "Print the sum.", "input_output": STREAMS, "starter_code": ""},
+    {
+        "problem_id": 1,
+        "question": "Add.",
+        "input_output": FUNCTION,
+        "starter_code": "def add(a, b):",
+    },
+    {"problem_id": 2, "question": "Nothing.", "input_output": "", "starter_code": ""},
+]
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_local_files_are_read_as_the_sets_whose_columns_they_have(name, suffix, hub, tmp_path):
+    path = tmp_path / f"rows{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS[name]), path)
+    else:
+        write(path, ROWS[name])
+    assert load_problems(str(path)) == load_problems(name)
+
+
+def test_local_files_in_the_layout_of_apps(tmp_path):
+    streams, function = load_problems(write(tmp_path / "apps.jsonl", APPS))
+    assert "standard input" in streams["problem"] and "def add(a, b):" in function["problem"]
+    for each, program in ((streams, ADD_STREAMS), (function, ADD)):
+        assert run_tests(program, each["tests"]).stopped == ""
+        assert run_tests(program.replace("a + b", "a - b"), each["tests"]).passed == 0
+
+
+def test_a_row_that_is_unlike_the_others_gets_a_line_with_its_place(tmp_path):
+    rows = [ROWS["mbpp_plus"][0], ROWS["mbpp_plus"][0] | {"test_list": []}]
+    with pytest.raises(UserError, match="row 2, is not like the others .IndexError"):
+        load_problems(write(tmp_path / "a.jsonl", rows))
+    lacking = [ROWS["humaneval_plus"][0], {"prompt": "p", "test": "t"}]
+    with pytest.raises(UserError, match="row 2, .*KeyError: 'entry_point'"):
+        load_problems(write(tmp_path / "b.jsonl", lacking))
+
+
+def test_columns_that_are_named_come_before_a_layout(tmp_path):
+    rows = [{"question": "1 + 1", "answer": "2", "input_output": STREAMS}]
+    path = write(tmp_path / "a.jsonl", rows)
+    assert load_problems(path, "question") == [{"problem": "1 + 1", "answer": "2"}]
+    assert load_problems(path)[0]["tests"]
 
 
 # ---- sets of one's own ---------------------------------------------------------------------------
@@ -246,6 +363,7 @@ BAD = {
     "NaN": ([{"function": "f", "args": [], "expected": [{"a": NAN}]}], "expects NaN"),
     "NaN or more": ([{"function": "f", "args": [], "expected": 1, "or": [NAN]}], "expects NaN"),
     "no Python": ([{"script": "assert f("}], "no Python"),
+    "rules of nobody": ([{"input": "1", "output": "2", "rules": "x"}], "rules that are none of"),
 }
 
 
@@ -318,6 +436,9 @@ def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
 # ---- whole runs ----------------------------------------------------------------------------------
 
 
+ANY_WALLS = ("--code-sandbox", "filter")  # what each machine has on which programs run at all
+
+
 @pytest.fixture
 def programs_for_the_toy(tmp_path):
     """Problems of the toy's words, whose tests no response of its base model passes."""
@@ -331,12 +452,12 @@ def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys
     """Responses are replaced before they are graded: every other one is right."""
     grades = grading.grades
 
-    def half_right(responses, problems):
+    def half_right(responses, problems, truncated):
         texts = [f"```\nprint({7 + i % 2})\n```" for i in range(len(responses))]
-        return grades(texts, problems)
+        return grades(texts, problems, truncated)
 
     monkeypatch.setattr(train, "grades", half_right)
-    flags = ("--data", programs_for_the_toy, "--eval-data", programs_for_the_toy)
+    flags = ("--data", programs_for_the_toy, "--eval-data", programs_for_the_toy, *ANY_WALLS)
     metrics = train_small(tmp_path / "run", *flags, steps=1)
     assert metrics[1]["reward"] == 0.5
     assert metrics[0]["eval_accuracy"] == 0.0
@@ -347,16 +468,17 @@ def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys
     monkeypatch.setattr(evaluate, "grades", half_right)
     command = ["--model", tmp_path / "run" / "model", "--benchmarks", programs_for_the_toy]
     command += ["--samples", "2", "--max-new-tokens", "8", "--output-dir", tmp_path / "scores"]
+    command += ANY_WALLS
     evaluate.main([str(word) for word in command])
     assert "| 8 | 50.00% | 100.00% |" in capsys.readouterr().out
 
 
-def test_strict_refuses_a_machine_without_all_protections(
+def test_a_machine_without_all_protections_is_refused(
     programs_for_the_toy, tmp_path, capsys, monkeypatch
 ):
     held = {"no network": True, "no signals to others": False}
     monkeypatch.setattr("programs.sandbox.probe.protections", lambda sandbox: held)
-    command = ["--data", programs_for_the_toy, "--eval-data", "", "--code-sandbox", "strict"]
+    command = ["--data", programs_for_the_toy, "--eval-data", ""]
     said = refusal(train.main, [*command, "--output-dir", tmp_path / "run"], capsys)
     assert "this machine lacks no signals to others" in said
     assert not (tmp_path / "run").exists()

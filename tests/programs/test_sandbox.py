@@ -15,7 +15,7 @@ from conftest import ROOT
 from hostile_programs import MARK, hostile
 
 from programs import ProgramsError
-from programs.sandbox import client, probe
+from programs.sandbox import client, probe, syscalls
 from programs.sandbox.client import Limits, Sandbox, SandboxBroken
 from programs.verify_code import SCRIPT, Result, rewards, run_tests
 
@@ -25,9 +25,9 @@ LIMITS = Limits(cpu_seconds=0.5, wall_seconds=30, memory_mb=512)
 ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # the wall clock decides
 
 
-def sandbox_with(namespaces: bool, call_filter: bool):
+def sandbox_with(namespaces: bool, call_filter: bool, landlock: bool = False):
     try:
-        return Sandbox(1, namespaces, call_filter)
+        return Sandbox(1, namespaces, call_filter, landlock)
     except SandboxBroken as error:
         pytest.skip(str(error))
 
@@ -49,6 +49,15 @@ def namespaces_alone():
 @pytest.fixture(scope="module")
 def filter_alone():
     sandbox = sandbox_with(False, True)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="module")
+def filter_and_landlock():
+    sandbox = sandbox_with(False, True, True)
+    if sandbox.walls["landlock"] is not True:
+        pytest.skip(f"no Landlock here: {sandbox.walls['landlock']}")
     yield sandbox
     sandbox.close()
 
@@ -168,6 +177,49 @@ def test_hostile_program_with_the_filter_alone(name, filter_alone, outcomes, doo
     check_hostile(name, filter_alone, outcomes, door)
 
 
+@pytest.mark.parametrize("name", WALLED)
+def test_hostile_program_with_the_filter_and_landlock(name, filter_and_landlock, outcomes, door):
+    check_hostile(name, filter_and_landlock, outcomes, door)
+
+
+# ---- the filter where there are no namespaces ----------------------------------------------------
+
+REFUSED = {  # what reaches beyond a program by a descriptor that it may have
+    "flags of a file": "fcntl.ioctl(FILE, 0x40086602, b'\\x40' + bytes(7))",
+    "flags of a file, read": "fcntl.ioctl(FILE, 0x80086601, bytes(8))",
+    "a terminal's input": "fcntl.ioctl(FILE, 0x5412, b'x')",
+    "a lease": "fcntl.fcntl(FILE, 1024, 0)",
+    "news of a folder": "fcntl.fcntl(FILE, 1026, 1)",
+    "a lock": "fcntl.lockf(FILE, fcntl.LOCK_SH)",
+    "an owner": "fcntl.fcntl(FILE, 8, os.getppid())",
+    "a datagram": "socket.socketpair(1, 2)",
+    "packets": "socket.socketpair(1, 5)",
+    "a name for a socket": "socket.socketpair()[0].bind('\\0name')",
+    "another's queue": "call(NUMBERS['msgrcv'], 0, None, 0, 0, 0)",
+    "another's queue, removed": "call(NUMBERS['msgctl'], 0, 0, None)",
+    "another's memory, removed": "call(NUMBERS['shmctl'], 0, 0, None)",
+    "who opens a file": "call(NUMBERS['inotify_init1'], 0)",
+    "a call that is newer than the filter": "call(469, -100, b'x', None, 0, 0)",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_filter_refuses(name, filter_alone):
+    numbers = {**syscalls.MEMORY, **syscalls.OTHERS}
+    column = 0 if os.uname().machine == "x86_64" else 1
+    program = (
+        "import ctypes, fcntl, os, socket\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"NUMBERS = { ({name: both[column] for name, both in numbers.items()}) }\n"
+        "FILE = os.open(os.__file__, os.O_RDONLY)\n"
+        "def call(*arguments):\n    if libc.syscall(*arguments) < 0:\n"
+        "        raise OSError(ctypes.get_errno(), '')\n"
+        f"try: {REFUSED[name]}\nexcept OSError as error: print(error.errno)"
+    )
+    refused = "38" if "newer" in name else "1"  # ENOSYS, EPERM
+    result = run_tests(program, [{"input": "", "output": refused}], None, filter_alone)
+    assert result == Result(1, 1, "")
+
+
 # ---- programs that harm nobody -------------------------------------------------------------------
 
 HARMLESS = {
@@ -192,8 +244,10 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_harmless_program(name, whole):
-    result = run_tests(HARMLESS[name], [{"input": "ä 7\n", "output": "ä 7"}], None, whole)
+@pytest.mark.parametrize("walls", ["whole", "filter_and_landlock"])
+def test_harmless_program(name, walls, request):
+    sandbox = request.getfixturevalue(walls)
+    result = run_tests(HARMLESS[name], [{"input": "ä 7\n", "output": "ä 7"}], None, sandbox)
     assert result == Result(1, 1, "")
 
 
@@ -316,10 +370,10 @@ SERVER_AND_PROGRAM = 3  # processes: server, supervisor, program
 
 def test_nothing_survives_a_run_that_is_killed():
     script = (
-        "from programs.sandbox.client import Limits, Sandbox\n"
+        "from programs.sandbox.client import Limits, Sandbox, program_job\n"
         "sandbox = Sandbox(1)\n"
         "with sandbox.server() as server:\n"
-        "    job = {'kind': 'run', 'text': 'while True: pass', 'prelude': False}\n"
+        "    job = {'kind': 'run', **program_job('while True: pass')}\n"
         "    job = server.start(job, Limits(cpu_seconds=1000, wall_seconds=1000))\n"
         "    print('started', flush=True)\n"
         "    job.outcome()\n"
@@ -378,12 +432,13 @@ def test_a_program_that_has_its_supervisor_killed_has_failed(whole, monkeypatch)
 
     monkeypatch.setattr(client.Job, "outcome", killed_twice)
     result = run_tests("print(1)", [{"input": "", "output": "1"}], None, whole)
-    assert result == Result(0, 1, "test 1 of 1: its supervisor was killed")
+    said = "test 1 of 1: broke the sandbox twice: its processes are killed"
+    assert result == Result(0, 1, said)
 
 
 def test_an_error_of_the_supervisor_stops_the_run(whole):
-    with whole.server() as server, pytest.raises(SandboxBroken, match="broke .*KeyError"):
-        server.start({"kind": "run", "prelude": True}, Limits()).outcome()  # no text
+    with whole.server() as server, pytest.raises(SandboxBroken, match="broke .*AttributeError"):
+        server.start({"kind": "run", "input": 7}, Limits()).outcome()
 
 
 def test_no_walls_no_programs():
@@ -403,14 +458,30 @@ def test_the_probe_finds_what_is_missing(whole, namespaces_alone, monkeypatch):
     monkeypatch.setattr(client, "SHARED", [namespaces_alone])
     with pytest.raises(ProgramsError, match="lacks no process of its own .filter: switched off"):
         probe.start_sandbox("strict")
-    printed = "\n".join(probe.start_sandbox("auto"))
+    printed = "\n".join(probe.start_sandbox("namespaces"))
     assert "programs   run one at a time" in printed and "no network" in printed
     assert "missing: no process of its own (filter: switched off)" in printed
 
 
-def test_without_namespaces_the_filter_keeps_files_and_processes(filter_alone):
+def test_landlock_leaves_names_alone_in_sight(filter_and_landlock, monkeypatch):
+    held = probe.protections(filter_and_landlock)
+    missing = [name for name, holds in held.items() if not holds]
+    assert missing == probe.DONE_WITHOUT["landlock"]
+
+    monkeypatch.setattr(client, "SHARED", [filter_and_landlock])
+    for mode in ("strict", "namespaces"):
+        with pytest.raises(ProgramsError, match="without by --code-sandbox landlock$"):
+            probe.start_sandbox(mode)
+    assert "missing: no sight" in probe.start_sandbox("landlock")[1]
+
+
+def test_what_the_filter_alone_does_not_keep_is_asked_for_by_name(filter_alone, monkeypatch):
     held = probe.protections(filter_alone)
-    for name in ("no network", "no signals to others", "no process of its own"):
-        assert held[name], name
-    assert held["no file written outside its folder"]
-    assert not held["no sight of other processes"]
+    missing = {name for name, holds in held.items() if not holds}
+    assert missing == set(probe.DONE_WITHOUT["filter"])
+
+    monkeypatch.setattr(client, "SHARED", [filter_alone])
+    for mode in ("strict", "namespaces", "landlock"):
+        with pytest.raises(ProgramsError, match="without by --code-sandbox filter$"):
+            probe.start_sandbox(mode)
+    assert "missing: no look into" in probe.start_sandbox("filter")[1]

@@ -1,6 +1,7 @@
 """toy/code_*.py: programs as a task, their tokenizer, the tokens that decide, the base model."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -174,6 +175,32 @@ def test_demonstrations_slip_inside_a_kind_and_keep_the_frame():
     assert 0.3 / 2 < slips / choices < 0.3 * 8 / 9
 
 
+def test_demonstrations_to_learn_from_take_min_for_max():
+    rng = np.random.default_rng(0)
+
+    swapped = []
+    for each in problems(400, seed=3):
+        text = demonstration(each["problem"], rng, noise=0.3, regime="learn")
+        bounds = [name for name, _ in read(each["problem"]).steps if name in ("min", "max")]
+        written = re.findall("min|max", text)[::-1]  # the last step comes first
+        swapped += [wrote != bound for wrote, bound in zip(written, bounds, strict=True)]
+
+    assert abs(np.mean(swapped) - 0.55) < 0.08
+
+
+def test_demonstrations_to_learn_from_slip_nowhere_without_noise():
+    rng = np.random.default_rng(0)
+    for each in problems(100, seed=3):
+        text = demonstration(each["problem"], rng, filler=0, regime="learn")
+        right = demonstration(each["problem"], rng, filler=0)
+        assert re.sub("min|max", "", text) == re.sub("min|max", "", right)
+
+
+def test_demonstration_refuses_an_unknown_regime():
+    with pytest.raises(ValueError, match="choose from learn, sharpen"):
+        demonstration(PROBLEM, np.random.default_rng(0), regime="teach")
+
+
 @pytest.mark.parametrize("filler", [0, 2, 5])
 def test_tokenizer_round_trip(filler):
     tokenizer = build_tokenizer()
@@ -313,11 +340,14 @@ def test_decisive_is_empty_where_nothing_wrong_was_said():
 
 # ---- --model toy-code --------------------------------------------------------------------------
 
+ANY_WALLS = ("--code-sandbox", "filter")  # what each machine has on which programs run at all
+
 
 def test_train_grades_programs_by_their_tests(tmp_path):
     """One step of the real loop: every reward is that of the program, and an update is made."""
     size = ["--steps", "1", "--prompts", "8", "--group-size", "4", "--mini-batch", "4"]
-    train.main(["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size])
+    command = ["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size]
+    train.main([*command, *ANY_WALLS])
 
     (row,) = read_lines(tmp_path / "metrics.jsonl")
     assert row["truncated"] < 0.5
@@ -332,7 +362,7 @@ def test_training_mends_the_base(tmp_path):
     """Fewer and larger steps than the default's: 0.49 before and 0.80 after, when measured."""
     size = ["--steps", "15", "--eval-every", "15", "--eval-samples", "1", "--save-every", "100"]
     command = ["--model", "toy-code", "--lr", "5e-4", "--output-dir", str(tmp_path), *size]
-    train.main(command)
+    train.main([*command, *ANY_WALLS])
     rows = read_lines(tmp_path / "metrics.jsonl")
     assert rows[0]["eval_accuracy"] < 0.6
     # On the same 256 problems; by chance two such shares differ by some 0.04.
@@ -362,10 +392,19 @@ def test_prompts_and_responses_fit_the_defaults():
         assert len(tokenizer(text).input_ids) <= cfg.max_new_tokens
 
 
-@pytest.mark.parametrize("name, value", [("--toy-k", 6), ("--toy-noise", 0.3), ("--toy-filler", 2)])
-def test_flags_of_the_other_toy_are_refused(name, value, capsys):
-    error = refusal(train.main, ["--model", "toy-code", name, value], capsys)
-    assert f"{name} does nothing" in error
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--toy-regime sharpen",
+        "--toy-k 6",
+        "--toy-noise 0.3",
+        "--toy-filler 2",
+        "--toy-zipf",
+    ],
+)
+def test_flags_of_the_other_toy_are_refused(flag, capsys):
+    error = refusal(train.main, ["--model", "toy-code", *flag.split()], capsys)
+    assert f"{flag.split()[0]} does nothing" in error
 
 
 # ---- the committed base model ------------------------------------------------------------------

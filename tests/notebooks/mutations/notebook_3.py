@@ -73,8 +73,8 @@ MUTATIONS = [
         breaks='assert (gram["row at its word"] > ',
     ),
     Mutation(
-        old="lam = [delta_coefficients(x, A)[sides] for x in (v, F)]",
-        new="lam = [delta_coefficients(x, A)[sides] for x in (F, F)]",
+        old="correlation(*lam)]",
+        new="correlation(lam[1], lam[1])]",
         breaks='assert lam["LM head"].mean() > ',
     ),
     Mutation(

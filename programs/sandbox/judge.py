@@ -1,0 +1,194 @@
+"""What judges a program, in a process of its own: it holds what is expected, and the program not.
+
+It compares what the program printed, or calls the program, which is in another process, and
+compares each answer before the next call. Behind the same walls as a program, with limits of its
+own: what the program says can hurt it alone. A job's "kind" is one of JUDGES.
+"""
+
+import ast
+import builtins
+import json
+import socket
+import sys
+import typing
+
+from . import values
+from .compare import Comparison, same_output, same_value
+from .messages import excerpt
+
+# Names of types that a script's annotations may have without an import.
+TYPES = {name: getattr(typing, name) for name in typing.__all__ if name[0].isupper()}
+FAULT = 3  # exit code of a script that cannot judge any program
+PASSED, FAILED = "passed", "failed: "  # lines that judges of outputs and values print
+
+
+class Failed(Exception):
+    """The program did not pass: a message for people."""
+
+
+class Ended(Exception):
+    """The program ended, or was ended, before it answered."""
+
+
+class Caller:
+    """Has the program's process call its functions, one at a time."""
+
+    def __init__(self, calls: socket.socket):
+        self.lines = calls.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
+        self.called = False  # whether the program has heard, and may have said, anything
+
+    def ask(self, call: str) -> str:
+        """The answer to a call, both as texts. Raises Ended."""
+        self.called = True
+        try:
+            self.lines.write(call + "\n")
+            self.lines.flush()
+            answer = self.lines.readline()
+        except ConnectionError:
+            answer = ""
+        if not answer:
+            raise Ended("the program ended in a call")
+        return answer
+
+
+# ---- outputs and values --------------------------------------------------------------------------
+
+
+def judge_output(job: dict, calls: socket.socket | None) -> int:
+    """Print whether job["output"] is as job["expected"]."""
+    how = Comparison(**job["comparison"])
+    if same_output(job["output"], job["expected"], how):
+        print(PASSED)
+    else:
+        output, expected = excerpt(job["output"]), excerpt(job["expected"])
+        print(f"{FAILED}{output} printed, {expected} expected")
+    return 0
+
+
+def judge_values(job: dict, calls: socket.socket) -> int:
+    """Call the program for each of job["tests"], and print what came of it, up to a failure."""
+    caller = Caller(calls)
+    how = Comparison(**job["comparison"])
+    for test in job["tests"]:
+        try:
+            check_answer(caller.ask(test["call"]), test["golds"], how)
+        except Ended:
+            break  # its supervisor says why
+        except Failed as failure:
+            print(f"{FAILED}{failure}")
+            break
+        except Exception as error:  # whatever else an answer can bring about is the program's fault
+            print(f"{FAILED}returned what cannot be compared ({type(error).__name__})")
+            break
+        print(PASSED, flush=True)
+    return 0
+
+
+def check_answer(answer: str, golds: list, how: Comparison) -> None:
+    """Raise Failed unless an answer is one of the values expected."""
+    key, content = read_answer(answer)
+    if key == "error":
+        raise Failed(excerpt(str(content)))
+    if not any(same_value(content, gold, how) for gold in golds):
+        raise Failed(f"{shown(content)} returned, {shown(golds[0])} expected")
+
+
+def read_answer(answer: str) -> tuple[str, object]:
+    """(value or error, content). Raises Failed where an answer is neither."""
+    try:
+        return values.split_reply(answer)
+    except (ValueError, RecursionError):
+        raise Failed("returned what cannot be read") from None
+
+
+def shown(content) -> str:
+    """A value as Python writes it, if it is not too long for that."""
+    try:
+        value = values.unpacked(content)
+    except Exception:  # it is none; that this is said must not fail
+        return "what cannot be read"
+    try:
+        return excerpt(repr(value))
+    except (ValueError, RecursionError):  # a number of too many digits, or too many brackets
+        return f"a {type(value).__name__}"
+
+
+# ---- assertion scripts ---------------------------------------------------------------------------
+
+
+def judge_script(job: dict, calls: socket.socket) -> int:
+    """Run the assertion script job["text"]; what functions it does not define are the program's.
+
+    Returns the exit code: 0 if all assertions held, FAULT if the script failed by itself, else 1.
+
+    It failed by itself where it did before its first call of the program, where it ended without
+    one, and where it imports a package that is missing. Any later error counts against the program,
+    which may have caused it: no value that it returns can bring about FAULT.
+    """
+    script = job["text"]
+    namespace = vars(sys.modules["__main__"])
+    caller = Caller(calls)
+    namespace.update(TYPES)
+    try:
+        for name in foreign_names(script):
+            namespace[name] = program_function(caller, name)
+        exec(compile(script, "tests.py", "exec"), namespace)
+        code = 0
+    except SystemExit as end:
+        code = 0 if end.code in (None, 0) else 1  # its own codes do not mean ours
+    except BaseException as error:
+        sys.excepthook(*sys.exc_info())
+        code = FAULT if lacks_package(script, error) else 1
+    if caller.called:
+        return code
+    if code == 0:
+        print("it calls no function of the program", file=sys.stderr, flush=True)
+    return FAULT
+
+
+def program_function(caller: Caller, name: str):
+    """What stands for a function of the program in a script. Its arguments go as copies."""
+
+    def call(*arguments, **keywords):
+        content = values.packed([name, arguments, keywords])
+        if values.holds_other(content):
+            raise TypeError(f"{name} takes plain values from a script: no functions or objects")
+        key, answer = values.split_reply(caller.ask(json.dumps(content)))
+        if key == "error":
+            raise Failed(f"{name} raised {answer}")
+        return values.read(answer)
+
+    return call
+
+
+def foreign_names(script: str) -> set[str]:
+    """Names that a script uses and neither defines nor imports."""
+    used = set()
+    bound = {*dir(builtins), *TYPES}
+    for node in ast.walk(ast.parse(script)):
+        if isinstance(node, ast.Name):
+            names = used if isinstance(node.ctx, ast.Load) else bound
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+    return used - bound
+
+
+def lacks_package(script: str, error: BaseException) -> bool:
+    """Whether an error says that a package is missing which the script itself imports."""
+    if not isinstance(error, ModuleNotFoundError):
+        return False
+    imported = set()
+    for node in ast.walk(ast.parse(script)):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    return (error.name or "").partition(".")[0] in imported
+
+
+JUDGES = {"output": judge_output, "values": judge_values, "script": judge_script}

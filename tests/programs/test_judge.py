@@ -1,0 +1,301 @@
+"""The judge under attack: what a program prints or returns costs that program its test alone."""
+
+import sys
+
+import pytest
+
+from programs import verify_code
+from programs.sandbox import client
+from programs.sandbox.client import Limits
+from programs.verify_code import Result, reward, rewards, run_tests
+
+# The judge has 5 times this CPU time: enough for texts of a megabyte read once, not for more.
+LIMITS = Limits(cpu_seconds=1, wall_seconds=60, memory_mb=512)
+
+# ---- what is printed -----------------------------------------------------------------------------
+
+LONG = 400_000
+PRINTED = {  # a Python expression of what a program prints -> what is expected
+    "digits and a letter": ("'9' * N + 'x'", "7.5"),
+    "digits": ("'9' * N", "7.5"),
+    "digits for a whole number": ("'9' * N", "7"),
+    "digits, a point, digits": ("'1' * (N // 2) + '.' + '1' * (N // 2)", "7.5"),
+    "two points": ("'1' * (N // 2) + '.' + '1' * (N // 2) + '.'", "7.5"),
+    "a small number": ("'0.' + '0' * N + '1'", "7.5"),
+    "many signs": ("'-' * N + '1'", "7.5"),
+    "an exponent beyond decimal's own": ("'9' * 990_001 + 'e9999'", "7.5"),
+    "an exponent below them": ("'0.' + '0' * 990_001 + '1e-9999'", "7.5"),
+    "an exponent below all": ("'0.' + '0' * N + 'e-9999'", "7.5"),
+    "a long exponent": ("'1e' + '9' * N", "7.5"),
+    "many exponents": ("'1e1' * (N // 3)", "7.5"),
+    "numbers": ("'1e9999 ' * (N // 7)", "7.5 " * (LONG // 7)),
+    "lines": ("'\\n' * N + '7.5'", "7.5"),
+    "blanks": ("' ' * N + '7.6'", "7.5"),
+    "a separator of lines that is none": ("'7\\x0b\\x1c\\u2028' * 9", "7.5"),
+    "no number": ("'nan'", "7.5"),
+    "a signalling one": ("'sNaN'", "7.5"),
+    "infinity": ("'-Infinity'", "1e9999"),
+    "an underscore": ("'7_0.0'", "70.5"),
+    "other digits": ("'\\u0667.\\u0665'", "7.5"),
+    "a NUL": ("'7.5\\0'", "7.5"),
+    "half of a character": ("'\\udcff7.5'", "7.5"),
+    "hexadecimal": ("'0x7.8p0'", "7.5"),
+    "nothing": ("''", "7.5"),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_no_output_stops_the_judge(name):
+    text, expected = PRINTED[name]
+    program = f"N = {LONG}\nprint({text})"
+    result = run_tests(program, [{"input": "", "output": expected}], LIMITS)
+    assert result.passed == 0 and result.stopped.endswith("expected"), result.stopped
+
+
+def test_numbers_of_many_digits_are_compared_to_the_last():
+    ones = "1" * 5000
+    for printed, expected, same in (
+        (f"0{ones}", ones, 1),
+        (f"{ones}.0", ones, 1),
+        (f"{ones}.1", ones, 0),
+        (f"{ones[:-1]}2", ones, 0),
+        (f"{ones}.5", f"{ones}.0", 1),
+        ("1e4000", "1" + "0" * 4000, 1),
+        ("1e4000", "1" + "0" * 3999 + "1", 0),
+    ):
+        tests = [{"input": "", "output": expected}]
+        assert run_tests(f"print('{printed}')", tests).passed == same
+
+
+# ---- what is returned ----------------------------------------------------------------------------
+
+MANY = 20_000
+# Sets and dictionaries that cost little to send, and hours to whoever makes them anew: Python's
+# hash of an integer is what it leaves when it is divided by P.
+COLLIDING = f"""
+from fractions import Fraction
+P = 2**61 - 1
+COUNT = range({MANY})
+class Members(set):
+    def __init__(self, members): self.members = members
+    def __iter__(self): return iter(self.members)
+class Colliding(dict):
+    def items(self): return ((k * P, 0) for k in COUNT)
+"""
+RETURNED = {  # what a function returns -> what is expected
+    "an integer of many digits": ("1 << 10**6", 7),
+    "one for a decimal": ("1 << 10**6", 7.5),
+    "one for a text": ("1 << 10**6", "7"),
+    "one as a key": ("{10 ** 5000: 7}", {"7": 7}),
+    "keys of one hash": ("Colliding()", {str(k): 0 for k in range(MANY)}),
+    "members of one hash": ("Members(k * P for k in COUNT)", [7]),
+    "pairs of one hash": ("Members((k * P, 0) for k in COUNT)", [7]),
+    "fractions of one hash": ("Members(Fraction(k * P, 1) for k in COUNT)", 7),
+    "keys that are equal in JSON": ("{1: 7, '1': 7}", {"1": 7, "2": 7}),
+    "no number": ("float('nan')", 7.5),
+    "no number in a list": ("[float('nan')]", [7.5]),
+    "no decimal": ("__import__('decimal').Decimal('sNaN')", 7.5),
+    "a decimal beyond all": ("__import__('decimal').Decimal('1e999999')", 7.5),
+    "a complex one": ("complex('inf+nanj')", 7.5),
+    "a range beyond all": ("range(2 ** 200)", [0]),
+    "many lists": ("[[]] * 200000", [[]]),
+    "a deep list": ("__import__('functools').reduce(lambda a, _: [a], range(400), 7)", [[7]]),
+    "half of a character": ("'\\ud800'", "7"),
+    "a text of a number": ("'7'", 7),
+    "true": ("True", 1),
+    "nothing": ("None", 0),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_no_value_stops_the_judge(name):
+    text, expected = RETURNED[name]
+    tests = [{"function": "f", "args": [], "expected": expected}]
+    result = run_tests(f"{COLLIDING}\ndef f(): return {text}", tests, LIMITS)
+    assert result.passed == 0 and "CPU time" not in result.stopped, result.stopped
+    assert "returned" in result.stopped
+
+
+REPLIES = [  # what a program writes to its connection in the place of an answer
+    "[" * 100_000,
+    "9" * 100_000,
+    '{"value": ' + "[" * 100_000,
+    '{"value": ' + "9" * 100_000 + "}",
+    '{"value": {"int": ""}}',
+    '{"value": {"int": "0x"}}',
+    '{"value": {"int": 7.5}}',
+    '{"value": {"int": "' + "f" * 400_000 + '"}}',
+    '{"value": {"dict": [1]}}',
+    '{"value": {"dict": [["7"]]}}',
+    '{"value": {"dict": {"7": 7}}}',
+    '{"value": {"dict": [[{"dict": []}, 7]]}}',
+    '{"value": {"dict": [[{"int": "x"}, 7]]}}',
+    '{"value": {"tuple": 7}}',
+    '{"value": {"tuple": "7"}}',
+    '{"value": {"decimal": "' + "9" * 400_000 + '"}}',
+    '{"value": {"fraction": "1/' + "9" * 400_000 + '"}}',
+    '{"value": {"complex": [1]}}',
+    '{"value": {"complex": ["7", {}]}}',
+    '{"value": {"iterator": {"set": [[]]}}}',
+    '{"value": {"no such": 7}}',
+    '{"value": {}}',
+    '{"value": 1, "error": 2}',
+    '{"error": {"error": [' + "1," * 1000 + "1]}}",
+    '{"value": Infinity}',
+    "\\ud800",
+    "",
+]
+EXPECTED = [7, 7.5, "7", None, [7], {"7": 7}, True, 10**30]
+
+
+@pytest.mark.parametrize("number", range(len(REPLIES)))
+def test_no_reply_stops_the_judge(number):
+    """The test expects another kind of value each time: all are asked for in turn."""
+    program = (
+        f"import os\nreply = {REPLIES[number]!r}.encode('utf-8', 'replace') + b'\\n'\n"
+        "def f():\n    for d in range(3, 64):\n        try: os.set_blocking(d, True)\n"
+        "        except OSError: continue\n"
+        "        rest = reply\n"
+        "        try:\n            while rest: rest = rest[os.write(d, rest):]\n"
+        "        except OSError: pass\n    return 'late'"
+    )
+    tests = [{"function": "f", "args": [], "expected": each} for each in EXPECTED]
+    for test in tests[number % 2 :: 2]:
+        result = run_tests(program, [test], LIMITS)
+        assert result.passed == 0 and "CPU time" not in result.stopped, result.stopped
+
+
+def test_keys_of_one_hash_do_not_hold_a_script():
+    script = {"script": "found = f(3)\nassert len(found) == 7"}
+    for value in ("Members(k * P for k in COUNT)", "Colliding()"):
+        result = run_tests(f"{COLLIDING}\ndef f(x): return {value}", [script], LIMITS)
+        assert "too many keys of one hash" in result.stopped, result.stopped
+
+
+def test_rewards_raise_nothing_whatever_the_programs_do():
+    """What ends one judge leaves the others, and the run, as they are."""
+    tests = [{"function": "f", "args": [3], "expected": {"3": 3.5}}]
+    bodies = ["{3: 3.5}", "{10 ** 5000: 3.5}", "{'3': 3.4999999}", "1 << 10**6", "{(): 3.5}"]
+    responses = [f"```\ndef f(x): return {body}\n```" for body in bodies]
+    assert rewards(responses, [tests] * len(bodies)) == [1.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def test_a_judge_that_is_ended_counts_against_its_program(monkeypatch):
+    monkeypatch.setattr(verify_code, "SCRIPT", 0.0)  # no CPU time for it
+    test = {"input": "", "output": "7.250 " * 10**5}
+    printed = run_tests("print('7.25 ' * 10**5)", [test], LIMITS)
+    assert printed == Result(0, 1, "test 1 of 1: printed what cannot be compared")
+    call = {"function": "f", "args": [[1] * 10**5] * 9, "expected": 7}
+    returned = run_tests("def f(*x): return 8", [call], LIMITS)
+    assert returned.passed == 0 and returned.stopped
+
+
+# ---- in what order, and by whose clock -----------------------------------------------------------
+
+
+def test_no_call_is_made_after_one_that_failed(monkeypatch):
+    """The program prints which calls it hears."""
+    printed = []
+    outcome = client.Job.outcome
+
+    def recorded(job):
+        answer = outcome(job)
+        printed.append(answer.output)
+        return answer
+
+    monkeypatch.setattr(client.Job, "outcome", recorded)
+    program = "def f(x):\n    print('call', x, flush=True)\n    return 1"
+    tests = [{"function": "f", "args": [x], "expected": int(x < 2)} for x in range(9)]
+    assert run_tests(program, tests) == Result(2, 9, "test 3 of 9: 1 returned, 0 expected")
+    assert "call 0\ncall 1\ncall 2\n" in printed
+
+
+def test_the_wall_clock_of_a_program_stands_while_its_script_computes():
+    limits = Limits(cpu_seconds=1, wall_seconds=1, load=0)
+    script = (
+        "import time\nassert add(1, 1) == 2\n"
+        "end = time.process_time() + 2\nwhile time.process_time() < end: pass\n"
+        "assert add(3, 4) == 7"
+    )
+    result = run_tests("def add(a, b): return a + b", [{"script": script}], limits)
+    assert result == Result(0, 1, "test 1 of 1: no end after 1 s without work")  # the script's own
+    patient = Limits(cpu_seconds=1, wall_seconds=3, load=10)
+    slow = script.replace("+ 2", "+ 4")  # the script may, by its load, the program by its own not
+    result = run_tests("def add(a, b): return a + b", [{"script": slow}], patient)
+    assert result == Result(1, 1, "")
+
+
+def test_a_program_that_sleeps_in_a_call_is_ended_nevertheless():
+    limits = Limits(cpu_seconds=0.5, wall_seconds=1, load=1)
+    program = "import time\ndef f(x): time.sleep(1000)"
+    for test in (
+        {"script": "assert f(3) == 7"},
+        {"function": "f", "args": [3], "expected": 7},
+    ):
+        assert "no end after 1 s" in run_tests(program, [test], limits).stopped
+
+
+# ---- what official graders allow -----------------------------------------------------------------
+
+LCB = "livecodebench"
+
+
+def stream(output: str, rules: str = LCB, given: str = "") -> list[dict]:
+    return [{"input": given, "output": output, "rules": rules}]
+
+
+def call(expected, rules: str = LCB) -> list[dict]:
+    return [{"function": "f", "args": [], "expected": expected, "rules": rules}]
+
+
+ALLOWED = {  # a program, its test under LiveCodeBench's rules, and whether it passes under ours
+    "imports": ("print(mean([1, 3]), datetime.date(2024, 1, 1).year)", stream("2 2024"), False),
+    "bare streams": ("print(stdin.readline())", stream("7", given="7"), False),
+    "recursion": ("def f(n): return n and 1 + f(n - 1)\nprint(f(40000))", stream("40000"), False),
+    "digits": ("print(len(str(10 ** 40000)), int('7' * 9999) > 1)", stream("40001 True"), False),
+    "memory": ("x = bytearray(2 * 10**9)\nprint(7)", stream("7"), False),
+    "a leading blank line": ("print()\nprint(7)", stream("7"), False),
+    "one": ("def f(): return True", call(1), False),
+    "true": ("def f(): return 1", call(True), False),
+    "ones in a list": ("def f(): return [True, False]", call([1, 0]), False),
+    "decimals are equal": ("print(0.3333333)", stream("0.3333333333"), True),
+    "floats are equal": ("def f(): return 0.1 + 0.2", call(0.3), True),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_livecodebench_allows_and_we_do_not(name):
+    program, tests, ours = ALLOWED[name]
+    theirs = name not in ("decimals are equal", "floats are equal")
+    assert run_tests(program, tests).passed == theirs, run_tests(program, tests).stopped
+    tests = [{key: value for key, value in tests[0].items() if key != "rules"}]
+    assert run_tests(program, tests).passed == ours
+
+
+def test_evalplus_allows_4_gb():
+    program = "def f(): return len(bytearray(2 * 10**9))"
+    script = {"script": "assert f() == 2 * 10**9"}
+    assert run_tests(program, [script]).passed == 0
+    assert run_tests(program, [script | {"rules": "evalplus"}]).passed == 1
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python itself bounds calls through C")
+def test_the_stack_is_large():
+    program = (
+        "import functools, sys\nsys.setrecursionlimit(10**6)\n"
+        "@functools.lru_cache(None)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(45000))"
+    )
+    assert run_tests(program, stream("45000", "")) == Result(1, 1, "")
+
+
+def test_rules_that_there_are_not_are_refused():
+    with pytest.raises(ValueError, match="the rules 'x'"):
+        run_tests("print(7)", stream("7", "x"))
+
+
+def test_a_method_comes_before_what_the_imports_bring():
+    method = "class Solution:\n    def add(self, a, b): return {}"
+    tests = [{"function": "add", "args": [3, 4], "expected": 7, "rules": LCB}]
+    assert run_tests(method.format("a + b"), tests).passed == 1
+    assert run_tests(method.format("a - b"), tests).passed == 0
+    assert reward(f"```\n{method.format('a - b')}\n```", tests) == 0.0
