@@ -712,7 +712,7 @@ def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
 
 
 def test_answers_that_nothing_can_earn_are_counted_and_shown(capsys):
-    problems = [{"answer": r"\\sum_{k=1}^{4} k"}, {"answer": "10"}, {"answer": "10"}]
+    problems = [{"answer": r"\sum_{k=1}^{4} k"}, {"answer": "10"}, {"answer": "10"}]
     graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
     grading.report_unearnable(problems + graded_otherwise)
     assert capsys.readouterr().out.startswith("1 of 2 different answers can never be earned")
