@@ -32,7 +32,6 @@ from evaluate import (
     whole_repetitions,
 )
 from grading import grade, graded_once, grades, sample_grades
-from infra import responses
 from infra.errors import UserError
 from infra.folder import data_hash
 from infra.responses import Benchmark, missing_responses, saved_responses
@@ -513,7 +512,7 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(responses, "respond", pressed)
+    monkeypatch.setattr(evaluate, "respond", pressed)
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(flags(saved, tmp_path))
     assert stopped.value.code == 130
