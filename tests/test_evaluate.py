@@ -32,7 +32,6 @@ from evaluate import (
     whole_repetitions,
 )
 from grading import grade, graded_once, grades, sample_grades
-from infra import responses
 from infra.errors import UserError
 from infra.folder import data_hash
 from infra.responses import Benchmark, missing_responses, saved_responses
@@ -513,7 +512,7 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(responses, "respond", pressed)
+    monkeypatch.setattr(evaluate, "respond", pressed)
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(flags(saved, tmp_path))
     assert stopped.value.code == 130
@@ -712,7 +711,7 @@ def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
 
 
 def test_answers_that_nothing_can_earn_are_counted_and_shown(capsys):
-    problems = [{"answer": r"\\sum_{k=1}^{4} k"}, {"answer": "10"}, {"answer": "10"}]
+    problems = [{"answer": r"\sum_{k=1}^{4} k"}, {"answer": "10"}, {"answer": "10"}]
     graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
     grading.report_unearnable(problems + graded_otherwise)
     assert capsys.readouterr().out.startswith("1 of 2 different answers can never be earned")
