@@ -371,9 +371,9 @@ def test_committed_base_knows_the_format_and_errs_in_the_results(base):
         assert abs(expected[products].mean() - 0.45) < 0.05
         assert (expected[products] > 0.5).float().mean() < 0.3
 
-    # The whole response is then right as often as RL needs it.
+    # A response without an error is then as likely as RL needs it.
     whole = expected.masked_fill(connectives, 1.0).prod(dim=1)
-    least = 0.25 if base.regime == "sharpen" else 0.10
+    least = 0.25 if base.regime == "sharpen" else 0.05  # (1 - 0.55 / 3)^12 is 0.09
     assert least < whole.mean() < 0.60
 
 
