@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from torch import distributed as dist
 
-from grading import graded_once, grades
+from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
 from infra.code_sandbox import prepare_sandbox
 from infra.endings import one_line_endings
@@ -169,7 +169,9 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
         )
 
     responses = [saved[place]["response"] for place in places]
-    found = graded_once(grades, responses, [problems[i] for i, _ in places])
+    asked = [problems[i] for i, _ in places]
+    truncated = [saved[place]["truncated"] for place in places]
+    found = graded_once(grades, responses, asked, truncated)
     wrong = []
     for place, value in zip(places, found, strict=True):
         if value < 1:
@@ -222,6 +224,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
         sample_missing(lm, tokenizer, encoded, config, folder)
         dist.barrier()  # the responses of every rank are on disk
 
+    report_unearnable([each for benchmark in benchmarks.values() for each in benchmark.asked])
     results = {}
     for name, benchmark in benchmarks.items():
         found = grade_benchmark(benchmark.asked, config.samples, folder / name)

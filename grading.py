@@ -10,32 +10,30 @@ import numpy as np
 
 from answers.extraction import choice
 from infra.code_sandbox import rewards as program_rewards
-from infra.ranks import shared_by_ranks
+from infra.ranks import shared_by_ranks, speaks
 from rollout import Sampling, never, rollout
-from verify import reward
+from verify import earnable, reward
 
 
-def grade(response: str, problem: dict) -> float:
-    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter."""
+def grade(response: str, problem: dict, truncated: bool = False) -> float:
+    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter.
+
+    truncated: whether the response was cut off at its limit: see verify.reward.
+    """
     if problem.get("choice"):
         return float(choice(response) == problem["answer"])
-    return reward(response, problem["answer"])
+    return reward(response, problem["answer"], truncated)
 
 
-def grades(
-    responses: list[str], problems: list[dict], truncated: list[bool] | None = None
-) -> list[float]:
-    """1.0 or 0.0 for each response: by its problem's tests where it has some, else by `grade`.
-
-    truncated: whether each response was cut off at its limit; verify.reward may ask for it.
-    """
+def grades(responses: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
+    """1.0 or 0.0 for each response: by its problem's tests where it has some, else by `grade`."""
     result = [0.0] * len(responses)
     programs = []
     for i, (response, problem) in enumerate(zip(responses, problems, strict=True)):
         if problem.get("tests"):
             programs.append(i)
         else:
-            result[i] = grade(response, problem)  # truncated[i] goes here
+            result[i] = grade(response, problem, truncated[i])
 
     texts = [responses[i] for i in programs]
     tests = [problems[i]["tests"] for i in programs]
@@ -47,7 +45,7 @@ def grades(
 def graded_once(grader: Callable[..., list[float]], *columns: list) -> list[float]:
     """grader(*columns), of which each rank does its share; all ranks get all grades.
 
-    columns: responses, their problems, and what else the grader takes, one entry a response.
+    columns: one entry a response each: the responses, their problems, whether each was cut off.
     """
 
     def of_share(share: list[tuple]) -> list[float]:
@@ -73,4 +71,30 @@ def sample_grades(
     """
     rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
     asked = [problem for problem in problems for _ in range(samples)]
-    return np.array(graded_once(grades, rollouts.texts, asked)).reshape(len(problems), samples)
+    found = graded_once(grades, rollouts.texts, asked, rollouts.truncated.tolist())
+    return np.array(found).reshape(len(problems), samples)
+
+
+def report_unearnable(problems: list[dict]) -> None:
+    """Print how many different answers no response can earn, as those that restate the question.
+
+    Ranks share the work, and the first one prints. All ranks call.
+    """
+    golds = sorted({each["answer"] for each in problems if not is_graded_otherwise(each)})
+
+    def can_be_earned(share: list[str]) -> list[bool]:
+        return [earnable(gold) for gold in share]
+
+    found = shared_by_ranks(golds, can_be_earned)
+    unearnable = [gold for gold, earned in zip(golds, found, strict=True) if not earned]
+    if unearnable and speaks():
+        print(
+            f"{len(unearnable)} of {len(golds)} different answers can never be earned, for example "
+            f"{unearnable[0][:80]!r}: drop their problems, or write the value",
+            flush=True,
+        )
+
+
+def is_graded_otherwise(problem: dict) -> bool:
+    """Whether the problem is graded by its tests or its letter, not by verify.py."""
+    return bool(problem.get("tests") or problem.get("choice"))

@@ -28,7 +28,7 @@ from transformers.utils import logging as hf_logging
 
 import ablations
 from ablations import AblationFlags
-from grading import graded_once, grades, sample_grades
+from grading import graded_once, grades, report_unearnable, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export, save
 from infra.endings import one_line_endings
@@ -77,7 +77,9 @@ def train(cfg: "Config") -> Path:
 def prepare(cfg: "Config") -> Run:
     """The run that cfg describes, new or continued: model, data, folder, and the method chosen."""
     method = ablations.configured(METHODS[cfg.method], cfg)
-    return open_run(cfg, method, check_model=partial(ablations.check_model, cfg))
+    run = open_run(cfg, method, check_model=partial(ablations.check_model, cfg))
+    report_unearnable(run.problems + run.held_out)
+    return run
 
 
 def train_step(run: Run, step: int) -> None:
@@ -281,7 +283,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         parts.append(part)
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
-        rewards += graded_once(training_rewards, part.texts, asked)
+        rewards += graded_once(training_rewards, part.texts, asked, part.truncated.tolist())
         advantages = group_advantages(torch.tensor(rewards).float(), G)
         mixed = advantages.view(-1, G).any(dim=1)  # [groups] whose grades differ
         if mixed.sum() >= cfg.prompts:
@@ -296,12 +298,14 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
     return rollouts, [problems[i] for i in index], rewards, position
 
 
-def training_rewards(responses: list[str], problems: list[dict]) -> list[float]:
+def training_rewards(
+    responses: list[str], problems: list[dict], truncated: list[bool]
+) -> list[float]:
     """R of each response: its grade. Another reward for training goes here; evaluation stays.
 
     Each response is graded on one rank and the result shared, so a reward may be random.
     """
-    return grades(responses, problems)
+    return grades(responses, problems, truncated)
 
 
 def evaluate(run: Run) -> dict[str, float]:

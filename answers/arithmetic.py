@@ -14,34 +14,12 @@ import math
 from fractions import Fraction
 
 from answers import fixed_point
-from answers.fixed_point import Approximate, exact_root
+from answers.errors import TooLarge, Undefined
+from answers.fixed_point import FIRST_BITS, Approximate, exact_root
 
 MAX_BITS = 1 << 16  # of a rational number, numerator and denominator together
 MAX_FACTORIAL = 3000
 MAX_MAGNITUDE = 400  # an approximate number lies between 2^-400 and 2^400
-FIRST_BITS = 384
-
-
-class Unreadable(Exception):
-    """Not in the grammar, or beyond a bound."""
-
-
-class Undefined(ArithmeticError):
-    """Well written, and without a value: 0/0, ∞ - ∞, (-1)!."""
-
-
-class TooLarge(ArithmeticError):
-    """A value that is too long to write down, as 10^{10^{10}} is."""
-
-
-def bits_for(magnitude: int) -> int:
-    """How many bits numbers between 2^-magnitude and 2^magnitude need, at least FIRST_BITS.
-
-    Twice the magnitude is lost in a difference of products of such numbers. Half of what is left
-    may be noise, so that numbers that agree do to 96 bits behind the last they have in common.
-    """
-    needed = 192 + 4 * magnitude
-    return max(FIRST_BITS, -(-needed // 64) * 64)
 
 
 def bit_length(x: Fraction) -> int:
@@ -256,7 +234,7 @@ class Arithmetic:
     # ---- functions -------------------------------------------------------------------------------
 
     def pay_for_a_series(self) -> None:
-        self.work += 10 * (self.bits // FIRST_BITS) ** 2
+        self.work += 15 * (self.bits // FIRST_BITS) ** 2
 
     def constant(self, name: str):
         """π, e, i or ∞."""
@@ -391,6 +369,7 @@ class Arithmetic:
 
     def floor(self, a) -> Fraction:
         r"""⌊a⌋. What is a hair's breadth from an integer is that integer: ⌊\log_2 8⌋ = 3."""
+        self.work += 1
         if isinstance(a, Fraction):
             return Fraction(math.floor(a))
         a = self.approximate(a)

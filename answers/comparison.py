@@ -16,16 +16,14 @@ import re
 from fractions import Fraction
 
 from answers import units
-from answers.arithmetic import Unreadable
 from answers.equations import POINT, difference, in_order, is_name, same_equation, sides_of
-from answers.inequalities import half_lines, same_inequality
-from answers.names import TOKEN
-from answers.structure import WORD, Structure, structure
+from answers.errors import Unreadable
+from answers.inequalities import all_unequal, intervals, same_inequality
+from answers.structure import TEXT, Structure, structure
 from answers.values import Evaluator
 
 # Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
 UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
-PRODUCT = re.compile("[a-z]{3,4}")  # and not a word
 
 
 class Judge:
@@ -60,23 +58,26 @@ class Judge:
             return self.same_quantity(a, b)
         if "∧" in kinds or "<" in kinds:
             return same_inequality(self, p, g)
+        if "list" in kinds and kinds & {"∪", "∖"}:
+            p, g = all_unequal(self, p), all_unequal(self, g)
+            kinds = {p.kind, g.kind}
         if kinds in UNORDERED:
             return self.same_members(p.members, g.members)
-        if kinds == {"matrix", "()"}:
-            return self.same_in_order(self.entries(p), self.entries(g))
+        if kinds == {"matrix", "()"}:  # a column
+            return self.same_in_order(p.members, g.members)
         if kinds == {"()", "value"}:
             return self.same_in_order(self.point(p), self.point(g))
         if kinds == {"word", "value"}:
-            return TOKEN.findall(a) == TOKEN.findall(b) or self.same_letters(a, b)
-        if kinds == {"≠", "∪"}:
-            return self.same_members(half_lines(p), half_lines(g))
+            return same_letters(a, b) or same_letters(b, a)
+        if len(kinds) > 1 and kinds <= {"≠", "∪", "∖"}:
+            return self.same_members(intervals(self, p), intervals(self, g))
         if p.kind != g.kind:
             return False
 
         if p.kind == "value":
             return self.same_value(p.members[0], g.members[0])
         if p.kind == "word":
-            return p.members == g.members or self.same_letters(a, b)
+            return p.members == g.members
         if p.kind == "≠":  # 2x ≠ 4 is x ≠ 2
             return self.evaluator.proportional(difference(p.members), difference(g.members))
         if p.kind == ":" and are_ratios(p.members, g.members):
@@ -92,11 +93,6 @@ class Judge:
             return True
         one_has_degrees = (r"\degree" in p) != (r"\degree" in g)
         return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
-
-    def same_letters(self, p: str, g: str) -> bool:
-        """Whether what reads like a word may be a product, as mgh beside ghm and m g h."""
-        words = [text for text in (p, g) if WORD.fullmatch(text)]
-        return all(map(PRODUCT.fullmatch, words)) and self.same_value(p, g)
 
     def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
         """2:4:6 is 1:2:3."""
@@ -140,12 +136,6 @@ class Judge:
 
     def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
         return len(ps) == len(gs) and all(map(self.same, ps, gs))
-
-    def entries(self, p: Structure) -> list[str]:
-        """Those of a matrix of one row or one column, which is like a tuple; or a tuple's."""
-        if p.kind == "matrix" and len(p.members) == 1:
-            return self.structure(p.members[0]).members
-        return p.members
 
     def point(self, p: Structure) -> list[str]:
         """The coordinates of a tuple, or of P(2,-3), which is a way to write a point."""
@@ -202,17 +192,25 @@ class Judge:
 
 # ---- small questions about texts -----------------------------------------------------------------
 
+
+def same_letters(word: str, letters: str) -> bool:
+    r"""Whether a text has the letters of what could be a product: \\text{Bob} and Bob."""
+    upright = TEXT.fullmatch(word.strip())
+    has_case = letters.islower() or letters.isupper() or letters.istitle()
+    return upright is not None and has_case and upright[1].casefold() == letters.strip().casefold()
+
+
 DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
 SIGNIFICANT = 6  # digits, from which on a decimal stands for an irrational number
 EXACTLY = Fraction(0)  # no tolerance
 
 
 def tolerance_of_prediction(text: str) -> Fraction:
-    """One unit of the last of six significant digits or more; 0 if it is no such decimal."""
+    """Half a unit of the last of six significant digits or more; 0 if it is no such decimal."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
         return EXACTLY
-    return Fraction(1, 10 ** len(decimal[2]))
+    return Fraction(1, 2 * 10 ** len(decimal[2]))
 
 
 def tolerance_of_gold(text: str) -> Fraction:

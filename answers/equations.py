@@ -5,7 +5,8 @@ Such a label says nothing that the question has not said; "x = 5" and "5" are th
 
 import re
 
-from answers.arithmetic import Unreadable
+from answers import units
+from answers.errors import Unreadable
 from answers.names import CONSTANTS, GREEK
 from answers.structure import Structure
 
@@ -48,19 +49,31 @@ QUANTITY = re.compile(rf"\s*(?:{'|'.join(QUANTITIES)})\s*")
 COORDINATES = re.compile(rf"\(\s?({SINGLE}(?:\s?,\s?{SINGLE}){{1,8}})\s?\)")  # (x,y)
 POINT = re.compile(r"[A-Z]'{0,2}\s?(\(.*\))", re.DOTALL)  # P(2,-3), with what it stands for
 
+BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
+TEXT = re.compile(r"\\text\{([^{}]*)\}")
 MAX_LABEL = 100  # characters
 
 
 def is_name(text: str) -> bool:
     """Whether it is a lone name, as x in x = 5."""
-    return NAME.fullmatch(text) is not None
+    return NAME.fullmatch(text) is not None and says_what(text)
+
+
+def says_what(text: str) -> bool:
+    r"""Whether the words of a label are about a quantity, unlike those of \text{not} = 5.
+
+    Those in brackets are free: P(\text{no head}) = \frac{1}{8}.
+    """
+    outside = BRACKETS.sub("", text)
+    return all(map(units.names_a_quantity, TEXT.findall(outside)))
 
 
 def is_label(text: str) -> bool:
     """Whether it only names what it is equal to: a name, a quantity, or coordinates."""
     if len(text) > MAX_LABEL:
         return False
-    return any(pattern.fullmatch(text) for pattern in (NAME, QUANTITY, COORDINATES))
+    patterns = (NAME, QUANTITY, COORDINATES)
+    return any(pattern.fullmatch(text) for pattern in patterns) and says_what(text)
 
 
 def coordinates(text: str) -> list[str]:
@@ -119,6 +132,7 @@ def difference(sides: list[str]) -> str:
 
 # ---- two equations ------------------------------------------------------------------------------
 
+LETTERS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 CURVE = "xyz"  # x+y = 5 is a line, and a+b = 5 says what a+b is
 
 
@@ -129,6 +143,8 @@ def same_equation(judge, ps: list[str], gs: list[str]) -> bool:
     side only names the right one, and so it does in x = 5 beside 5.
     """
     if len(ps) > 1 and len(gs) > 1:
+        if len(ps) == len(gs) > 2 and judge.same_in_order(ps, gs):
+            return True
         p_label = label_of(ps)
         g_label = label_of(gs)
         if name_several(ps, gs):
@@ -186,6 +202,8 @@ def is_quantity(judge, sides: list[str]) -> bool:
     unless it is computed: x+y = 2+3 = 5. So is what is 0: a+b+c = 0 is a condition.
     """
     first, *between, last = sides
+    if LETTERS.search(first):
+        return False  # nope = 5
     value = judge.quantity(last)[0]
     try:
         names = judge.evaluator.names(first)

@@ -9,16 +9,17 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from answers.arithmetic import Unreadable
+from answers import units
+from answers.errors import Unreadable
 from answers.names import (
     CONSTANTS,
     TOKEN,
     is_applied,
     is_letter,
-    take_inverse,
     take_name,
 )
 
+LETTERS = re.compile(r"(?<![\\a-zA-Z_{])[a-zA-Z]{3,}")  # which may be a word, and no product
 MAX_DEPTH = 40  # of brackets, arguments and operands within each other
 MAX_TOKENS = 1000
 MAX_EXPONENT = 1000  # of 3e8
@@ -95,7 +96,7 @@ def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = Fal
     radians: 90° is π/2; otherwise it is 90, and π/2 within \\sin and the like only.
     """
     tokens = TOKEN.findall(text)
-    if len(tokens) > MAX_TOKENS:
+    if len(tokens) > MAX_TOKENS or any(map(units.is_word, LETTERS.findall(text))):
         raise Unreadable
     reader = Reader(tokens, variables, radians)
     reader.read()
@@ -117,6 +118,7 @@ class Reader:
         self.steps = []
         self.names = set()
         self.last_name = -1  # the step of the last name
+        self.last_degree = -1  # the step of the last degree, outside of \\sin and the like
         self.depth = 0
         self.open_bars = 0
         self.last = ""  # the last bracket that was closed, if nothing came after it
@@ -154,11 +156,17 @@ class Reader:
             previous = self.tokens[-1]
             sign = self.tokens.pop() if previous in LEVEL else "*"
             if sign in ("!", "!!"):
+                self.refuse_degrees(start)
                 self.emit(OPERATION[sign], 1)
             elif sign == "^":
                 self.power(start)
+                self.refuse_degrees(start)
             else:
+                has_degrees = self.last_degree >= start
+                middle = len(self.steps)
                 self.read(RIGHT[sign])
+                if sign == "/" or (sign == "*" and has_degrees):
+                    self.refuse_degrees(middle)
                 self.emit(OPERATION[sign], 2)
 
         self.depth -= 1
@@ -212,6 +220,11 @@ class Reader:
             return
         self.emit(operation, 2)
 
+    def refuse_degrees(self, start: int) -> None:
+        """Degrees may be added, and multiplied by numbers: (3°)^2 is not 9, nor 5°! 120."""
+        if self.last_degree >= start:
+            raise Unreadable
+
     def is_free(self, start: int) -> bool:
         """Whether there is a name in the steps from `start` on."""
         return self.last_name >= start
@@ -255,11 +268,15 @@ class Reader:
             self.bracket(token)
         elif token == r"\frac":
             self.argument()
+            middle = len(self.steps)
             self.argument()
+            self.refuse_degrees(middle)
             self.emit("divide", 2)
         elif token == r"\binom":
+            start = len(self.steps)
             self.argument()
             self.argument()
+            self.refuse_degrees(start)
             self.emit("binomial", 2)
         elif token == r"\sqrt":
             self.root()
@@ -313,6 +330,7 @@ class Reader:
         base = len(self.steps)
         self.argument()
         is_free = self.is_free(base)
+        self.refuse_degrees(base)
         self.emit("number", 0, Fraction(1))
         self.steps.extend(degree)
         self.emit("divide", 2)
@@ -333,6 +351,7 @@ class Reader:
 
         start = len(self.steps)
         self.operand(radians=function not in LOGS)
+        self.refuse_degrees(start)
         if function in LOGS:
             self.logarithm(function, base, start)
         else:
@@ -354,6 +373,7 @@ class Reader:
     def degree(self) -> None:
         """The unit of 30°, a factor."""
         if not self.radians:
+            self.last_degree = len(self.steps)
             self.emit("number", 0, Fraction(1))
             return
         self.emit("constant", 0, r"\pi")
@@ -363,8 +383,6 @@ class Reader:
     def name(self, token: str) -> None:
         """A variable; or an unknown function with its arguments, f(2x) or u(x,t)."""
         name = take_name(token, self.tokens)
-        if name not in self.variables and take_inverse(self.tokens):
-            name += "^{-1}"
         is_function = name not in self.variables and is_applied(name, self.tokens)
         self.names.add(name)
         if not is_function:

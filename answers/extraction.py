@@ -1,18 +1,29 @@
 r"""Where the final answer of a response is: in its last boxes, behind "answer is", or at its end.
 
-Every search is bounded, so that a response of a megabyte takes hardly longer than its last boxes.
+What stands there has to be the answer as a whole: no box that is still open or taken back in words,
+no number out of an expression, and no thought that is not finished. Every search is bounded, so
+that a response of a megabyte takes hardly longer than its last boxes.
 """
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from answers import wording
+from answers.comparison import Judge
 from answers.equations import SINGLE
+from answers.errors import Unreadable
 from answers.latex import MAX_CHARS, closing_brace, normalise
 
 MAX_BOXES = 32  # that are looked at, from the last one back
 TAIL = 2000  # characters at the end of a response, where an answer without a box is looked for
-LINE = 300  # characters of a statement
+BEFORE = 80  # characters before a box or a statement
+LINE = 300  # characters of a statement, and behind a box
 
+THOUGHT = re.compile(
+    r"[<◁](/?)(?:think|thinking|thoughts?|reasoning)[>▷]|<\|(begin|end)_of_thoughts?\|>",
+    re.IGNORECASE,
+)
 BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
 ONLY_A_BOX = re.compile(r"[\s$]*\\f?box(?:ed)?\s{0,3}\{(.*)\}[\s$]*", re.DOTALL)
 
@@ -28,22 +39,24 @@ NAME_BEFORE = re.compile(rf"(?<![\w\\^_}}]){NAMED}$")
 
 STATED = re.compile(r"(?i:answers?)[\s*_]{0,4}(?i:is|are|:|=)|(?i:final answer)|#### ")
 EDGES = " \t\n\r*_:#="
-SENTENCE_END = re.compile(r"\.(?:\s|$)|\n")
-REASON = re.compile(r",?\s(?:because|since|as|so|which|where|for|but)\s")
+SENTENCE_END = re.compile(r"[.!](?:[\s*]|$)|\n")
+REASON = re.compile(r",?\s(?:because|since|so|which|where)\s")
 NEGATION = re.compile(r"(?<![a-z])(?:not|never|neither)(?![a-z])|n't")
 ADVERB = re.compile(r"(?:therefore|thus|hence|then|simply|just|exactly|equal to)\s")
 VERB = re.compile(r"(?<![a-zA-Z])(?:is|are|equals)(?![a-zA-Z])")
 BOLD = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)")
 NUMBER_AND_WORDS = re.compile(
-    r"([-−]?\$?[\d.,/]{1,50})\s+([a-zA-Z]{2,20}(?:\s[a-zA-Z]{1,20}){0,5})"
+    r"([-−]?\$?[\d.,/]{0,50}\d)\s+([a-zA-Z]{1,20}(?:\s[a-zA-Z]{1,20}){0,7})"
 )
 FORMULA = re.compile(
     r"\$\$([^$]{1,300})\$\$|\$([^$]{1,300})\$|\\\(([^$]{1,300}?)\\\)|\\\[([^$]{1,300}?)\\\]"
 )
-NUMBER = re.compile(
-    r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3}){1,50}(?![\d,])|\d{1,300})(?:\.\d{1,300})?"
-    r"(?:/\d{1,300})?%?"
+
+NUMBER_AT_END = re.compile(
+    r"(?:^|(?<=[\s:=]))([-−]?\$?(?:\d{1,3}(?:,\d{3}){1,50}(?![\d,])|\d{1,300})?(?:\.\d{1,300})?"
+    r"(?:/\d{1,300})?%?)((?:\s[a-zA-Z]{1,20}){0,8})\s*$"
 )
+NAME_AT_END = re.compile(r"(?:^|(?<=\s))[a-zA-Z](?:_\w)?\s?=\s*$")
 
 
 class Found(NamedTuple):
@@ -54,33 +67,72 @@ class Found(NamedTuple):
     content: str
 
 
-def extract_answer(response: str) -> str | None:
+def extract_answer(response: str, truncated: bool = False) -> str | None:
     r"""The final answer as the response spells it, or None. The first of these that there is:
 
-    1. the last \boxed{} or \fbox{}, with its neighbours as one list, each value once:
-       "$\boxed{1}$ and $\boxed{2}$" gives "1, 2". A box in a box is read as the outer one;
+    1. the last \boxed{} or \fbox{}, with those that belong to it as one list, each value once:
+       "$\boxed{1}$ and $\boxed{2}$" gives "1, 2". A box in a box is read as the outer one. A box
+       that is not closed, or that is taken back in words, answers nothing;
     2. what follows the last "answer is", "answer:" or heading "Final answer": formulas joined
        like boxes, or else the first sentence, from its verb on;
-    3. the last formula or number.
+    3. the formula or number that ends the last sentence, where words introduce it as a result.
+
+    Thoughts are no answer: the search begins behind the last </think>.
+
+    truncated: whether a limit cut the response off. It then has no answer at its end, and none in a
+    sentence that is not finished.
     """
+    response = without_thoughts(response)
+    if has_open_box(response):
+        return None
     boxed = boxes(response)
     if boxed:
-        return joined(response, boxed[::-1])
+        return settled_box(response, boxed)
 
     tail = response[-TAIL:]
     for statement in reversed(list(STATED.finditer(tail))):
-        line = tail[statement.end() :].lstrip(EDGES)[:LINE]
-        if line:
-            return stated_answer(line)
+        rest = tail[statement.end() :].lstrip(EDGES)
+        if wording.is_supposed(tail[max(0, statement.start() - BEFORE) : statement.start()]):
+            return None
+        if rest:
+            return stated_answer(rest, truncated)
+    return None if truncated else answer_at_end(tail)
 
-    numbers = [Found(*number.span(), number[0]) for number in NUMBER.finditer(tail)]
-    found = [*formulas(tail), *numbers]
-    if found:
-        return max(found, key=end_of).content
-    return None
+
+def without_thoughts(response: str) -> str:
+    """What follows the thoughts: nothing if they do not end."""
+    if "<" not in response and "◁" not in response:
+        return response
+    start = 0
+    is_open = False
+    for mark in THOUGHT.finditer(response):
+        is_open = mark[1] == "" or (mark[2] or "").lower() == "begin"
+        start = mark.end()
+    return "" if is_open else response[start:]
 
 
 # ---- boxes ---------------------------------------------------------------------------------------
+
+
+def starts_of_boxes(response: str) -> Iterator[int]:
+    """Where boxes begin, from the last one back; of MAX_BOXES at most."""
+    starts = {name: response.rfind(name) for name in ("\\boxed", "\\fbox")}
+    for _ in range(MAX_BOXES):
+        name = max(starts, key=starts.get)
+        start = starts[name]
+        if start < 0:
+            return
+        yield start
+        starts[name] = response.rfind(name, 0, start)
+
+
+def has_open_box(response: str) -> bool:
+    """Whether the last box is not closed."""
+    start = next(starts_of_boxes(response), None)
+    opening = BOX.match(response, start) if start is not None else None
+    if not opening:
+        return False
+    return closing_brace(response, opening.end(), opening.end() + MAX_CHARS) is None
 
 
 def boxes(response: str) -> list[Found]:
@@ -89,11 +141,7 @@ def boxes(response: str) -> list[Found]:
     A box that holds nothing but another box is that one.
     """
     found = []
-    start = len(response)
-    for _ in range(MAX_BOXES):
-        start = max(response.rfind("\\boxed", 0, start), response.rfind("\\fbox", 0, start))
-        if start < 0:
-            break
+    for start in starts_of_boxes(response):
         opening = BOX.match(response, start)
         if not opening:
             continue
@@ -116,40 +164,105 @@ def unwrapped(content: str) -> str:
     return content.strip()
 
 
+def settled_box(response: str, boxed: list[Found]) -> str | None:
+    """The answer in the last boxes; if it is taken back, what is stated instead, or None."""
+    *_, last = boxed
+    previous = boxed[-2].end if len(boxed) > 1 else 0
+    before = response[max(previous, last.start - BEFORE) : last.start]
+    after = response[last.end : last.end + LINE]
+    if wording.is_denied(before) or wording.goes_on(after):
+        return None
+    if wording.is_taken_back(after):
+        stated = list(STATED.finditer(after))
+        return stated_answer(after[stated[-1].end() :].lstrip(EDGES)) if stated else None
+    return joined(response, boxed[::-1])
+
+
 def joined(text: str, found: list[Found]) -> str:
-    """The first of `found` with all that follow it without a break, backwards or forwards."""
+    """The first of `found` with all others that belong to it, backwards or forwards."""
     members = [found[0]]
     named = False
     for neighbour in found[1:]:
         first, second = sorted([members[-1], neighbour])
         gap = BETWEEN.fullmatch(text, first.end, second.start)
-        if not gap:
+        if not gap and not wording.are_parts(text[first.end : second.start]):
             break
-        named = named or gap[1] is not None
+        named = named or (gap is not None and gap[1] is not None)
         members.append(neighbour)
     if len(members) == 1:
         return members[0].content
 
-    texts = {}  # one spelling -> the answer as it is written
+    texts = []  # each value once
     for member in sorted(members):
         name = NAME_BEFORE.search(text, max(0, member.start - 40), member.start) if named else None
         content = f"{name[1]}={member.content}" if name else member.content
-        texts.setdefault(normalise(content), content)
-    return ", ".join(texts.values())
+        if not any(are_same(content, other) for other in texts):
+            texts.append(content)
+    return ", ".join(texts)
+
+
+def are_same(a: str, b: str) -> bool:
+    p = normalise(a)
+    g = normalise(b)
+    if not p or p == g:
+        return p == g
+    try:
+        return Judge([p, g]).same(p, g)
+    except Unreadable:
+        return False
 
 
 # ---- answers without a box -----------------------------------------------------------------------
 
 
-def stated_answer(line: str) -> str:
+def stated_answer(text: str, truncated: bool = False) -> str | None:
     """The first formulas of what follows "answer is", else the end of its first sentence."""
+    line = text[:LINE]
     found = formulas(line)
     if found and not NEGATION.search(line, 0, found[0].start):
-        return joined(line, found)
-    sentence = SENTENCE_END.split(BOLD.sub("", line))[0]
+        after = line[found[0].end :]
+        if wording.is_taken_back(after):
+            return None
+        answer = joined(line, found)
+        return None if answer == found[0].content and wording.goes_on(after) else answer
+
+    line = BOLD.sub("", line)
+    end = SENTENCE_END.search(line)
+    if truncated and not end:
+        return None
+    sentence = line[: end.start()] if end else line
     clause = REASON.split(sentence)[0]
-    answer = ADVERB.sub("", VERB.split(clause)[-1].lstrip()).strip(EDGES + ".")
+    if wording.is_taken_back(line[len(clause) :]):
+        return None
+    answer = ADVERB.sub("", VERB.split(clause)[-1].lstrip()).strip(EDGES).rstrip(EDGES + ".")
     return NUMBER_AND_WORDS.sub(r"\1 \\text{\2}", answer)
+
+
+def answer_at_end(tail: str) -> str | None:
+    """What the last sentence ends with, if it stands alone there and is introduced as a result."""
+    text = BOLD.sub("", tail).rstrip(" \t\n\r.")
+    start = 0
+    for end in SENTENCE_END.finditer(text):
+        start = end.end()
+    sentence = text[start:]
+
+    found = formulas(sentence)
+    if found and found[-1].end == len(sentence):
+        answer = joined(sentence, found[::-1])
+        first = found[-1]
+        for earlier in reversed(found[:-1]):
+            if not BETWEEN.fullmatch(sentence, earlier.end, first.start):
+                break
+            first = earlier
+        return answer if wording.is_result(sentence[: first.start]) else None
+
+    number = NUMBER_AT_END.search(sentence)
+    if not number or not re.search(r"\d", number[1]):
+        return None
+    if not wording.is_result(NAME_AT_END.sub("", sentence[: number.start(1)])):
+        return None
+    words = number[2].strip()
+    return f"{number[1]} \\text{{{words}}}" if words else number[1]
 
 
 def formulas(text: str) -> list[Found]:
@@ -157,10 +270,6 @@ def formulas(text: str) -> list[Found]:
         Found(*formula.span(), formula[formula.lastindex].strip())
         for formula in FORMULA.finditer(text)
     ]
-
-
-def end_of(found: Found) -> int:
-    return found.end
 
 
 # ---- multiple choice -----------------------------------------------------------------------------
@@ -181,6 +290,7 @@ def choice(response: str) -> str | None:
 
     Of the ways to state one in STATED_LETTERS the first that occurs counts, where it occurs last.
     """
+    response = without_thoughts(response)
     boxed = boxes(response)
     if boxed:
         letter = LETTER_IN_BOX.match(boxed[-1].content)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mpmath import libmp
 
 GUARD = 32  # bits beyond those that are asked for
+FIRST_BITS = 256
 MAX_ROOT = 64  # \sqrt[64]{x} is looked at for being rational
 
 
@@ -59,6 +60,16 @@ def arctan2(y: int, x: int, bits: int) -> int:
     """The angle of the point (x, y), not both 0, in (-π, π]."""
     angle = libmp.mpf_atan2(number(y, bits), number(x, bits), bits + GUARD)
     return libmp.to_fixed(angle, bits)
+
+
+def bits_for(magnitude: int) -> int:
+    """How many bits numbers between 2^-magnitude and 2^magnitude need, at least FIRST_BITS.
+
+    Twice the magnitude is lost in a difference of products of such numbers. Half of what is left
+    may be noise, so that numbers that agree do to 96 bits behind the last they have in common.
+    """
+    needed = 192 + 4 * magnitude
+    return max(FIRST_BITS, -(-needed // 64) * 64)
 
 
 # ---- roots of rational numbers -------------------------------------------------------------------

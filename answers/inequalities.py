@@ -56,31 +56,48 @@ def solved(p: Structure, evaluator: Evaluator) -> tuple[str, Structure | None]:
     is_coordinate = middle in COORDINATES and not names[1] & (names[0] | names[2])
     if is_label(middle) and (is_between_numbers or is_coordinate):
         return middle, between(low, *p.members[1::2], high)
-    return NONE
+    if not is_between_numbers:
+        return NONE
+
+    name, slope, is_rising, constant = linear(middle, evaluator)
+    if not name:
+        return NONE
+    ends = [f"(({end})-({constant}))/({slope})" for end in (low, high)]
+    low_sign, high_sign = p.members[1::2]
+    if is_rising:
+        return name, between(ends[0], low_sign, high_sign, ends[1])
+    return name, between(ends[1], high_sign, low_sign, ends[0])
 
 
 def half_line(sides: list[str], sign: str, evaluator: Evaluator) -> tuple[str, Structure | None]:
     """The solutions of left < right where left - right is a x + b: below -b/a, or above."""
     left, right = sides
-    left_names = evaluator.names(left)
-    right_names = evaluator.names(right)
-    if is_label(left) and not right_names:
+    if is_label(left) and not evaluator.names(right):
         return left, between(r"-\infty", "<", sign, right)
-    if is_label(right) and not left_names:
+    if is_label(right) and not evaluator.names(left):
         return right, between(left, sign, "<", r"\infty")
-    if len(left_names | right_names) != 1:
-        return NONE
 
-    (name,) = left_names | right_names
-    b = substituted(difference(sides), name, "(0)")
-    a = f"({substituted(difference(sides), name, '(1)')})-({b})"
-    slope = evaluator.constant(a)
-    if not slope or not evaluator.equal(difference(sides), f"({a})*{name}+({b})"):
+    name, slope, is_rising, constant = linear(difference(sides), evaluator)
+    if not name:
         return NONE
-    bound = f"-({b})/({a})"
-    if slope > 0:
+    bound = f"-({constant})/({slope})"
+    if is_rising:
         return name, between(r"-\infty", "<", sign, bound)
     return name, between(bound, sign, "<", r"\infty")
+
+
+def linear(text: str, evaluator: Evaluator) -> tuple[str, str, bool, str]:
+    """The name, a, whether a > 0, and b of an expression a x + b; the name of others is empty."""
+    names = evaluator.names(text)
+    if len(names) != 1:
+        return "", "", False, ""
+    (name,) = names
+    b = substituted(text, name, "(0)")
+    a = f"({substituted(text, name, '(1)')})-({b})"
+    slope = evaluator.constant(a)
+    if not slope or not evaluator.equal(text, f"({a})*{name}+({b})"):
+        return "", "", False, ""
+    return name, a, slope > 0, b
 
 
 def between(low: str, low_sign: str, high_sign: str, high: str) -> Structure:
@@ -102,8 +119,28 @@ def as_one_chain(judge, p: Structure) -> Structure:
     return p
 
 
-def half_lines(p: Structure) -> list[str]:
-    """The two intervals of x≠0; a union's own members."""
-    if p.kind != "≠" or len(p.members) != 2 or not is_name(p.members[0]):
+def all_unequal(judge, p: Structure) -> Structure:
+    """x≠0 and x≠1 as x is no member of {0,1}; anything else as it is."""
+    if p.kind != "list":
+        return p
+    members = [judge.structure(member) for member in p.members]
+    names = {member.members[0] for member in members}
+    if len(names) > 1 or any(member.kind != "≠" for member in members):
+        return p
+    values = ",".join(member.members[-1] for member in members)
+    return Structure("∖", [r"(-\infty,\infty)", f"‹{values}›"])
+
+
+def intervals(judge, p: Structure) -> list[str]:
+    """The intervals of x≠0, and of all numbers without a set; a union's own members."""
+    if p.kind == "≠" and len(p.members) == 2 and is_name(p.members[0]):
+        left_out = p.members[1:]
+    elif p.kind == "∖" and p.members[0] == r"(-\infty,\infty)" and len(p.members) == 2:
+        left_out = judge.structure(p.members[1]).members
+    else:
         return p.members
-    return [f"(-\\infty,{p.members[1]})", f"({p.members[1]},\\infty)"]
+    values = {text: judge.evaluator.constant(text) for text in left_out}
+    if not values or None in values.values():
+        return p.members
+    ends = [r"-\infty", *sorted(values, key=values.get), r"\infty"]
+    return [f"({low},{high})" for low, high in zip(ends, ends[1:], strict=False)]

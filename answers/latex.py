@@ -15,6 +15,7 @@ import re
 import sys
 
 from answers import units
+from answers.characters import SIGN, one_sign, plain
 from answers.expressions import CALLS, LOGS
 
 MAX_CHARS = 4000  # of an answer
@@ -52,54 +53,6 @@ def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -
 
 # ---- signs ---------------------------------------------------------------------------------------
 
-SPELLINGS = {
-    "-": "− – ‐ ‑",
-    "*": r"× · ∙ ⋅ \cdot \times \ast",
-    "/": r"÷ \div ∕",
-    "±": r"\pm",
-    "∓": r"\mp",
-    "≤": r"<= \le \leq \leqslant \leqq",
-    "≥": r">= \ge \geq \geqslant \geqq",
-    "≠": r"!= \ne \neq",
-    "<": r"\lt",
-    ">": r"\gt",
-    "≈": r"\approx",
-    "∈": r"\in",
-    "∪": r"\cup",
-    "∅": r"\emptyset \varnothing",
-    "‹": r"\{ \lbrace",
-    "›": r"\} \rbrace",
-    "(": r"\langle ⟨",
-    ")": r"\rangle ⟩",
-    "|": r"\vert \mid ∣",
-    "'": r"\prime ′ ’",
-    "^": "**",
-    "^2": "²",
-    "^3": "³",
-    r"\sqrt ": "√",
-    r"\infty ": "∞",
-    r"\degree ": "° º",
-    r"\pi ": "π",
-    r"\alpha ": "α",
-    r"\beta ": "β",
-    r"\gamma ": "γ",
-    r"\theta ": "θ",
-    r"\lambda ": "λ",
-    r"\mu ": "μ µ",
-    r"\omega ": "ω",
-    r"\mathbb{R}": r"ℝ \R \Reals",
-    r"\frac{1}{2}": "½",
-    r"\frac{1}{3}": "⅓",
-    r"\frac{1}{4}": "¼",
-    r"\frac{3}{4}": "¾",
-    r"\text{USD} ": r"\$",
-    r"\text{EUR} ": "€",
-    r"\text{GBP} ": "£",
-    r"\text{JPY} ": "¥",
-    r"\text{INR} ": "₹",
-}
-SIGNS = {spelling: sign for sign, many in SPELLINGS.items() for spelling in many.split()}
-SIGN = re.compile(r"\\[a-zA-Z]+|\\.|\*\*|<=|>=|!=|[^\x00-\x7f]", re.DOTALL)
 CARET = re.compile(r"\^")
 RAISED = rewritings(
     (r"\^\s?(?:\\(?:circ|degree)#|\{\s?\\(?:circ|degree)#\s?\})\s?", r"\\degree "),
@@ -108,13 +61,9 @@ RAISED = rewritings(
 
 
 def signs(text: str) -> str:
-    r"""A sign is one character or one command: 2 \times π \leq x² is 2 * \pi ≤ x^2; $5 is 5."""
-    text = SIGN.sub(one_sign, text)
+    r"""A sign is one character or one command: 2 \times π \leq x² is 2 * \pi ≤ x^{2}; $5 is 5."""
+    text = SIGN.sub(one_sign, plain(text))
     return rewritten(text, RAISED, only_with=CARET)
-
-
-def one_sign(found: re.Match) -> str:
-    return SIGNS.get(found[0], found[0])
 
 
 # ---- spaces --------------------------------------------------------------------------------------
@@ -202,14 +151,17 @@ def fonts(text: str) -> str:
 # ---- fractions -----------------------------------------------------------------------------------
 
 DIGITS = r"\d{1,50}"
+GROUPED = r"(?:(?!\\(?:over|choose)#)[^{}]|\{[^{}]{0,50}\}){1,99}?"
 WHOLE_PART = rf"(?<![\w.}}^_])({DIGITS})"
 QUOTIENT = re.compile(r"frac|binom|over|choose|\d \d")
 FRACTIONS = rewritings(
     (r"\\[dtc](frac|binom)#", r"\\\1"),
     (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
     (r"\\frac ?(\d)(?= ?\{)", r"\\frac{\1}"),
-    (r"\{([^{}]{1,99})\\over#([^{}]{1,99})\}", r"\\frac{\1}{\2}"),
-    (r"\{([^{}]{1,99})\\choose#([^{}]{1,99})\}", r"\\binom{\1}{\2}"),
+    (rf"\{{({GROUPED})\\over#({GROUPED})\}}", r"\\frac{\1}{\2}"),
+    (rf"\{{({GROUPED})\\choose#({GROUPED})\}}", r"\\binom{\1}{\2}"),
+    (rf"^({GROUPED})\\over#({GROUPED})$", r"\\frac{\1}{\2}"),
+    (rf"^({GROUPED})\\choose#({GROUPED})$", r"\\binom{\1}{\2}"),
     (WHOLE_PART + rf" ?\\frac ?\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}", r"(\1+\2/\3)"),
     (WHOLE_PART + rf" ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),  # 1 2/3
 )
@@ -283,9 +235,41 @@ def letter_in_text(found: re.Match) -> str:
     return f"{before} {letter} "
 
 
-UPRIGHT_WORD = re.compile(r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|(?i:answer)")
+def subject(found: re.Match) -> str:
+    """Nothing for "The number of ways is", what stands there for "The answer is not"."""
+    if not units.names_a_quantity(found[2]):
+        return found[0]
+    return found[1] or ""
+
+
+def subject_in_text(found: re.Match) -> str:
+    return "" if units.names_a_quantity(found[1]) else found[0]
+
+
+def noun_behind_number(found: re.Match) -> str:
+    return f"\\text{{{found[1]}}}" if units.is_dropped(found[1]) else found[0]
+
+
+UPRIGHT_WORD = re.compile(
+    r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|^\(?[A-J][).:]|^[a-zA-Z]+ "
+    r"|(?i:answer)"
+)
+# What only introduces an answer: "The answer is 116", "There are 116 ways"; and the letter of a
+# choice, as in (B) 12.
+LEAD = (
+    r"(?i:so|thus|hence|therefore|there (?:are|is|were)|we (?:get|have|find|obtain))(?![a-zA-Z])"
+    r",? ?"
+)
+CHOICE = r"(?i:(?:option|choice|answer) )?(?:\([A-J]\):?|[A-J][).:](?=[ }]))"
+VALUE_NEXT = r"(?= ?(?:\d|-\d|\\(?:frac|sqrt|pi|binom)|\\text\{(?:USD|EUR)))"
 CURRENCY = "(?:USD|EUR|GBP|JPY|INR|Rs)"
 UNITS = rewritings(
+    (rf"^\\text\{{{LEAD}\}}", ""),
+    (rf"^(\\text\{{)?{LEAD}(?=[^\s{{}}])", r"\1"),
+    (r"^(\\text\{)?((?:[a-zA-Z]{1,15} ){1,6}?)(?:is|are|equals|was) (?=[^\s{}])", subject),
+    (r"^\\text\{((?:[a-zA-Z]{1,15} ){1,6}?)(?:is|are|equals|was)\}(?=.)", subject_in_text),
+    (rf"^\\text\{{ ?{CHOICE} ?\}}{VALUE_NEXT}", ""),
+    (rf"^(\\text\{{)?{CHOICE}{VALUE_NEXT} ?", r"\1"),
     (rf"(?<![a-zA-Z\\{{])({CURRENCY})\.?\s?(?=\d)", r"\\text{\1} "),
     (
         rf"\\text\{{({CURRENCY})\}}\s?"
@@ -293,10 +277,15 @@ UNITS = rewritings(
         r"\2\\text{\1}",  # USD 5 is 5 USD
     ),
     (rf"(^|[=-]\s?)\\text\{{{CURRENCY}\}}", r"\1"),
-    (r"^(?:\\text\{)?(?i:(?:final )?answer)\s?(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?", ""),
+    (
+        r"^(?:\\text\{)?(?i:(?:the )?(?:final )?answer)\s?"
+        r"(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?",
+        "",
+    ),
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
     (r"\\text\{\}", " "),
     (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
+    (r"(?<=\d) ([a-zA-Z]{3,20}(?: [a-zA-Z]{1,20}){0,7})\.?$", noun_behind_number),
     (r"\\text\{([^{}]*)\}\s?\^\s?(?:\{\s?(-?\d)\s?\}|(-?\d))", r"\\text{\1^\2\3}"),  # \text{cm}^2
     (rf"(?<=[\d)}}])\s?\\frac\s?\{{({TEXT})\}}\s?\{{({TEXT})\}}", r"\1/\2"),
     (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),  # \text{m}/\text{s}
@@ -331,7 +320,7 @@ def equations(cases: re.Match) -> str:
     return ",".join(row.strip() for row in cases[1].split("\\\\") if row.strip())
 
 
-SET_OR_MATRIX = re.compile(r"[‹∈]|\\begin|\\mathbb")
+SET_OR_MATRIX = re.compile(r"[‹∈]|\\begin|\\mathbb|Z ?/")
 COLLECTIONS = rewritings(
     (
         r"\\begin\s?\{([a-zA-Z]?matrix|array)\}\s?(?:\{[clr| ]{1,20}\})?"
@@ -341,8 +330,13 @@ COLLECTIONS = rewritings(
     (r"\\begin ?\{cases\}([^&]{1,500}?)\\end ?\{cases\}", equations),
     # ‹x : x>0› is x>0, and x ∈ [0,1] is [0,1]
     (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),
+    (rf"^({LETTER}) ?∈ ?\\mathbb ?\{{?R\}}? ?,? ?(?=\1 ?[≠<>≤≥])", ""),  # x ∈ R, x ≠ 0
     (rf"^(?:{LETTER}(?:_\w)?|\([a-z](?: ?, ?[a-z]){{1,5}}\))\s?∈\s?(?=[(\[‹∅\\])", ""),
     (r"\\mathbb\s?(?:\{\s?R\s?\}|R#)", r"(-\\infty,\\infty)"),
+    (r"(\(-\\infty,\\infty\))\s?[-/]\s?(?=‹)", r"\1∖"),  # R without a set
+    (r"(?<![a-zA-Z\\])Z ?/ ?(\w|\d{1,9}) ?Z(?![a-zA-Z])", r"\\mathbb{Z}_{\1}"),
+    (r"\\mathbb ?([A-Z])#|\\mathbb \{ ?([A-Z]) ?\}", r"\\mathbb{\1\2}"),
+    (r"\\mathbb\{Z\} ?/ ?(\w+|\([^()]{1,20}\)) ?\\mathbb\{Z\}", r"\\mathbb{Z}_{\1}"),
 )
 
 

@@ -8,19 +8,19 @@ import math
 import re
 from fractions import Fraction
 
-from answers.arithmetic import Unreadable
+from answers.errors import Unreadable
 
 TOKEN = re.compile(
     r"\s*("
-    r"\d+\.\d+[eE][-+]?\d{1,4}|1[eE]-\d{1,4}|\d+[eE]\+?\d{1,4}"  # 6.02e23, 1e-5, 3e8
+    r"\d+(?:\.\d+)?[eE][-+]?\d{1,4}"  # 6.02e23, 2e-5, 3e8
     r"|\d+\.?\d*|\.\d+"  # 12, 12., 1.5, .5
-    r"|!!|\\[a-zA-Z]+|\S"
+    r"|!!|\\mathbb\{[A-Z]\}|\\[a-zA-Z]+|\S"
     r")"
 )
 GREEK_LETTERS = (
     r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa"
     r" \lambda \mu \nu \xi \rho \varrho \sigma \tau \upsilon \phi \varphi \chi \psi \omega"
-    r" \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega \ell"
+    r" \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega \ell \hbar"
 )
 GREEK = frozenset(GREEK_LETTERS.split())
 # Names that are used for functions, also before a sum: f(x+1), where k(x+1) is a product.
@@ -34,6 +34,8 @@ TEXT = re.compile(r"\\text\{[^{}]*\}")
 
 
 def is_letter(token: str) -> bool:
+    if token.startswith(r"\mathbb{"):
+        return True
     return token in GREEK or (len(token) == 1 and token.isalpha())
 
 
@@ -68,14 +70,6 @@ def take_name(token: str, tokens: list[str]) -> str:
         index.append(part)
         if depth == 0:
             return f"{name}_{''.join(index[1:-1])}"
-
-
-def take_inverse(tokens: list[str]) -> bool:
-    """Whether ^{-1} and a bracket follow, as in f^{-1}(x); then ^{-1} is taken from the stack."""
-    if tokens[-6:] != ["(", "}", "1", "-", "{", "^"]:
-        return False
-    del tokens[-5:]
-    return True
 
 
 def is_applied(name: str, tokens: list[str]) -> bool:
@@ -129,7 +123,7 @@ def uses(answer: str) -> tuple[set[str], set[str]]:
             name = take_name(token, tokens)
         except Unreadable:
             break
-        if not take_inverse(tokens) and not is_applied(name, tokens):
+        if not is_applied(name, tokens):
             alone.add(name)
         elif tokens[-3:-2] in ([")"], ["]"]):
             applied.add(name)

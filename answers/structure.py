@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from answers import units
-from answers.arithmetic import Unreadable
+from answers.errors import Unreadable
 from answers.expressions import MAX_DEPTH
 
 MAX_MEMBERS = 64  # of a list or a bracket
@@ -29,6 +29,7 @@ class Structure(NamedTuple):
     | <               | 1≥x>0             | 0, <, x, ≤, 1: rising, with the signs   |
     | ≠               | x≠5               | x, 5                                    |
     | ∪               | [0,1)∪(2,3)       | [0,1), (2,3)                            |
+    | ∖               | \mathbb{R}∖‹1›    | (-\infty,\infty), ‹1›                   |
     | :               | 2:3               | 2, 3                                    |
     | quantity        | 5\text{cm}        | 5, cm                                   |
     | set             | ‹1,2›             | 1, 2                                    |
@@ -41,15 +42,18 @@ class Structure(NamedTuple):
     members: list[str]
 
 
-WORD = re.compile(r"\\text\{([^{}]{1,200})\}|([a-zA-Z]{2}[a-zA-Z' -]{1,200}|[nN]o)")
+TEXT = re.compile(r"\\text\{([^{}]{1,200})\}")
+BARE_WORDS = re.compile(r"[a-zA-Z]{2}[a-zA-Z' -]{0,200}")
+ZEROS_BEFORE = re.compile(r"[-+]?\s?0\d+(?:\.\d*)?")
 QUANTITY = re.compile(r"(.*[^\s+*/^=<>≤≥(\[{,-])\s*\\text\{([^{}]*)\}", re.DOTALL)
 
-ABSOLUTE = re.compile(r"(?:\||\\lvert)\s?([a-z])\s?(?:\||\\rvert)")
+# |x-1|, but not the |z| of complex numbers.
+ABSOLUTE = re.compile(r"(?:\||\\lvert(?![a-zA-Z]))([^|zw]{1,50}?)(?:\||\\rvert(?![a-zA-Z]))")
 OPENING = "([{‹⟦"
 CLOSING = ")]}›⟧"
 BRACKETS = ("()", "[]", "(]", "[)", "‹›", "{}", "⟦⟧")
 RELATIONS = "<>≤≥"
-CONNECTIONS = ("∧", "≈", "=", RELATIONS, "≠", "∪", ":")  # the loosest first
+CONNECTIONS = ("∧", "≈", "=", RELATIONS, "≠", "∪", "∖", ":")  # the loosest first
 CONNECTED = re.compile(f"[{''.join(CONNECTIONS)}]")
 MIRRORED = {">": "<", "≥": "≤"}
 UPPER_SIGNS = str.maketrans("±∓", "+-")
@@ -92,10 +96,11 @@ def split(text: str, separators: str) -> list[str]:
 def structure(text: str) -> Structure:
     """The outermost structure of a normalised answer; its members are texts."""
     text = text.strip()
-    word = WORD.fullmatch(text)
-    if word:
-        letters = word[1] or word[2]
-        return Structure("word", letters.casefold().replace(".", "").split())
+    upright = TEXT.fullmatch(text)
+    if upright:
+        return Structure("word", words(units.without_dots(upright[1])))
+    if BARE_WORDS.fullmatch(text) and all(map(units.is_word, text.split())):
+        return Structure("word", words(text))
 
     members = list_members(text)
     if len(members) > 1:
@@ -115,10 +120,25 @@ def structure(text: str) -> Structure:
     return bracketed(text)
 
 
+def words(text: str) -> list[str]:
+    """The words of a text, whose case says nothing; no dot is left out but those at their ends."""
+    if "." in text:
+        raise Unreadable
+    return text.casefold().split()
+
+
+def refuse_zeros_before(members: list[str]) -> None:
+    """No member of a list is 000: so 35,000 is no list, and 35,00 is nothing."""
+    if len(members) > 1 and any(map(ZEROS_BEFORE.fullmatch, members)):
+        raise Unreadable
+
+
 def list_members(text: str) -> list[str]:
     """The members of "2, ±1" are 2, +1 and -1; the one member of any other text is that text."""
     members = []
-    for item in split(text, ",;")[::2]:
+    items = split(text, ",;")[::2]
+    refuse_zeros_before(items)
+    for item in items:
         has_signs = "±" in item or "∓" in item
         if not has_signs or item.startswith("‹"):  # a set with ±1 is one set
             members.append(item)
@@ -156,20 +176,22 @@ def rising(sides: list[str]) -> Structure:
 
 
 def distance(sides: list[str]) -> Structure:
-    """|x|<2 is -2<x<2, and |x|>2 a union; other inequalities stay as they are."""
+    """|x-1|<2 is -2<x-1<2, and |x|>2 a union; other inequalities stay as they are."""
     left, sign, right = sides
     name = ABSOLUTE.fullmatch(left)
     if name:
-        return Structure("<", [f"-({right})", sign, name[1], sign, right])
+        return Structure("<", [f"-({right})", sign, name[1].strip(), sign, right])
     name = ABSOLUTE.fullmatch(right)
     if name:
-        opening, closing = ("(", ")") if sign == "<" else ("[", "]")
-        return Structure("∪", [f"(-\\infty,-({left}){closing}", f"{opening}{left},\\infty)"])
+        inner = name[1].strip()
+        return Structure("∪", [f"{inner}{sign}-({left})", f"{left}{sign}{inner}"])
     return Structure("<", sides)
 
 
 def bracketed(text: str) -> Structure:
     """A set, a matrix, a tuple, an interval; what one pair of brackets holds; or else a value."""
+    if text.endswith("⟧") and not text.startswith("⟦"):
+        return multiplied(text)
     ends = text[:1] + text[-1:]
     if text == "∅":
         return Structure("set", [])
@@ -181,8 +203,25 @@ def bracketed(text: str) -> Structure:
     if ends == "⟦⟧":
         return Structure("matrix", members)
     if len(members) > 1 and ends != "{}":
+        refuse_zeros_before(members)
         return Structure(ends, members)
     return structure(text[1:-1])
+
+
+FACTOR = re.compile(r"(-|[^A-Z⟦⟧]*[^A-Z⟦⟧\s*])\s?\*?\s?⟦([^⟦⟧]*)⟧")
+
+
+def multiplied(text: str) -> Structure:
+    """The matrix 2⟦(1,2),(3,4)⟧, entry by entry."""
+    product = FACTOR.fullmatch(text)
+    if not product or product[1].endswith(r"\det"):
+        return Structure("value", [text])
+    factor = "-1" if product[1] == "-" else product[1]
+    rows = []
+    for row in split(product[2], ",")[::2]:
+        entries = split(row[1:-1], ",")[::2]
+        rows.append(f"({','.join(f'({factor})*({entry})' for entry in entries)})")
+    return Structure("matrix", rows)
 
 
 # ---- what a comma means --------------------------------------------------------------------------
@@ -192,6 +231,9 @@ THOUSANDS = re.compile(
     r"(?:[^,=]{1,60}=)?\s?[-+]?[1-9]\d{0,2}(?:,\d{3}){1,30}(?:\.\d{1,50})?\s?"
     r"(?:/100|\\degree|\\text\{[^{}]{1,50}\})?\s?"
 )
+
+
+SCIENTIFIC = re.compile(r"(\de)(?=-\d)")  # 2e-3 is 0.002, and also 2e - 3
 
 
 def readings(text: str) -> list[str]:
@@ -205,4 +247,6 @@ def readings(text: str) -> list[str]:
         return [QUAD.sub(",", text), QUAD.sub(" ", text)]
     if THOUSANDS.fullmatch(text):
         return [text.replace(",", ""), text]
+    if SCIENTIFIC.search(text):
+        return [text, SCIENTIFIC.sub(r"\1 ", text)]
     return [text]

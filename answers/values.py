@@ -10,16 +10,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property
 
-from answers.arithmetic import (
-    FIRST_BITS,
-    Approximate,
-    Arithmetic,
-    TooLarge,
-    Undefined,
-    Unreadable,
-    bits_for,
-)
+from answers.arithmetic import Arithmetic
+from answers.errors import TooLarge, Undefined, Unreadable
 from answers.expressions import Expression, read
+from answers.fixed_point import FIRST_BITS, Approximate, bits_for
 from answers.names import numbers_in, variables_in
 from answers.points import Point, Points, Shared, is_smooth
 

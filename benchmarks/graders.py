@@ -42,6 +42,7 @@ def verify(args) -> None:
         print(f"\nverify.py is {ratio:.0f} times faster (median of the repetitions' ratios)")
 
     print_missed(pairs, verdicts["verify.py"])
+    print_classes(graders)
     print_credited_golds()
     print_slowest_hostile_inputs()
 
@@ -132,6 +133,28 @@ def print_missed(pairs: list[dict], verdicts: list[bool]) -> None:
         if pair["truth"] and not verdict:
             missed.append(f"{pair['response']} for {pair['gold']}")
     print("\nmissed by verify.py:", "; ".join(missed) or "none")
+
+
+def print_classes(graders: dict) -> None:
+    """Wrong and missed credits in each class of responses of tests/answers/classes.py."""
+    made = runpy.run_path(str(TESTS / "classes.py"))
+    print("\n| class | " + " | ".join(f"{name}: false, missed" for name in graders) + " |")
+    print("|---|" + "---|" * len(graders))
+    for build in (*made["WRONG"], *made["MISSED"]):
+        cases = list(build())
+        cells = [false_and_missed(grader, cases) for grader in graders.values()]
+        print(f"| {build.__name__.replace('_', ' ')} | " + " | ".join(cells) + " |")
+
+
+def false_and_missed(grader, cases: list[tuple[str, str, bool]]) -> str:
+    false_credits = 0
+    missed_credits = 0
+    for response, gold, is_right in cases:
+        given = bool(grader(response, gold))
+        false_credits += given and not is_right
+        missed_credits += is_right and not given
+    right = sum(is_right for _, _, is_right in cases)
+    return f"{false_credits} of {len(cases) - right}, {missed_credits} of {right}"
 
 
 def print_credited_golds() -> None:

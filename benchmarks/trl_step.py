@@ -54,7 +54,7 @@ def odd_length(response: str, problem: dict) -> float:
     return float(len(response) % 2)
 
 
-def odd_lengths(responses: list[str], problems: list[dict]) -> list[float]:
+def odd_lengths(responses: list[str], problems: list[dict], *_) -> list[float]:
     """The tail's reward of several responses."""
     return [odd_length(*pair) for pair in zip(responses, problems, strict=True)]
 

@@ -100,7 +100,7 @@ def saved_responses(folder: Path) -> dict[tuple[int, int], dict]:
     """(problem, sample) -> row, from the files of all ranks of all runs in `folder`."""
     saved = {}
     for path in sorted(folder.glob("responses-*.jsonl")):
-        for row in read_lines(path, problem=int, sample=int, response=str):
+        for row in read_lines(path, problem=int, sample=int, response=str, truncated=bool):
             saved[row["problem"], row["sample"]] = row
     return saved
 

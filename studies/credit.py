@@ -84,7 +84,8 @@ def graded_rollouts(
     sampling = Sampling(limit, seed=seed, in_flight=IN_FLIGHT)
     rollouts = rollout(lm, tokenizer, prompts, numbers, group, sampling)
     asked = repeated(problems, group)
-    return rollouts, torch.tensor(grades(rollouts.texts, asked))
+    truncated = rollouts.truncated.tolist()
+    return rollouts, torch.tensor(grades(rollouts.texts, asked, truncated))
 
 
 def repeated(problems: list[dict], group: int) -> list[dict]:

@@ -110,8 +110,10 @@ class FlippedRewards:
         self.random = np.random.default_rng([seed, 17])
         self.deserved = []
 
-    def __call__(self, responses: list[str], problems: list[dict]) -> list[float]:
-        deserved = np.array(grades(responses, problems))
+    def __call__(
+        self, responses: list[str], problems: list[dict], truncated: list[bool]
+    ) -> list[float]:
+        deserved = np.array(grades(responses, problems, truncated))
         self.deserved += deserved.tolist()
         flipped = self.random.random(len(deserved)) < self.share
         return np.where(flipped, 1 - deserved, deserved).tolist()

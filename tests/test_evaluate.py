@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from forked import finished, torchrun
 from toy_runs import SMALL, contents, read_lines, refusal
 
@@ -31,7 +32,6 @@ from evaluate import (
     whole_repetitions,
 )
 from grading import grade, graded_once, grades, sample_grades
-from infra import responses
 from infra.errors import UserError
 from infra.folder import data_hash
 from infra.responses import Benchmark, missing_responses, saved_responses
@@ -101,17 +101,18 @@ def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
         asked.update(
             options, problem_ids=list(problem_ids), group_size=group_size, sampling=sampling
         )
-        return SimpleNamespace(texts=["a", "b", "a", "b", "b", "b"])
+        texts = ["a", "b", "a", "b", "b", "b"]
+        return SimpleNamespace(texts=texts, truncated=torch.tensor([False] * 5 + [True]))
 
-    def grade(response, problem):
-        return float(response == problem["answer"])
+    def grade(response, problem, truncated):
+        return float(response == problem["answer"] and not truncated)
 
     monkeypatch.setattr(grading, "rollout", rollout)
     monkeypatch.setattr(grading, "grade", grade)
     problems = [{"answer": "a"}, {"answer": "b"}]
     grades = sample_grades(None, None, problems, [[1], [2]], 3, Sampling(48, 0.5, 0.7, 4, 5))
 
-    assert grades.tolist() == [[1, 0, 1], [1, 1, 1]]
+    assert grades.tolist() == [[1, 0, 1], [1, 1, 0]]  # the last was cut off
     assert asked == {
         "problem_ids": [0, 1],
         "group_size": 3,
@@ -251,7 +252,7 @@ def write_responses(folder, rank, responses, end=""):
     folder.mkdir(parents=True, exist_ok=True)
     lines = ""
     for problem, sample, response in responses:
-        row = {"problem": problem, "sample": sample, "response": response}
+        row = {"problem": problem, "sample": sample, "response": response, "truncated": False}
         lines += json.dumps(row) + "\n"
     (folder / f"responses-{rank}.jsonl").write_text(lines + end)
 
@@ -271,7 +272,8 @@ def test_grade_benchmark_grades_each_response_by_its_problem(tmp_path):
     write_responses(tmp_path, 0, [(0, 0, three), (0, 1, four), (1, 1, four), (1, 0, four)])
     assert grade_benchmark(problems, 2, tmp_path).tolist() == [[1, 0], [1, 1]]
     (wrong,) = read_lines(tmp_path / "wrong.jsonl")
-    assert wrong == {"problem": 0, "sample": 1, "response": four, "asked": problems[0]}
+    expected = {"problem": 0, "sample": 1, "response": four, "truncated": False}
+    assert wrong == expected | {"asked": problems[0]}
     with pytest.raises(UserError, match="lacks responses to 2 of 2 problems"):
         grade_benchmark(problems, 3, tmp_path)
 
@@ -510,7 +512,7 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(responses, "respond", pressed)
+    monkeypatch.setattr(evaluate, "respond", pressed)
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(flags(saved, tmp_path))
     assert stopped.value.code == 130
@@ -636,8 +638,8 @@ import train
 right = train.training_rewards
 
 
-def flipped(responses, problems):
-    return [abs(r - (random.random() < 0.1)) for r in right(responses, problems)]
+def flipped(responses, problems, truncated):
+    return [abs(r - (random.random() < 0.1)) for r in right(responses, problems, truncated)]
 
 
 train.training_rewards = flipped
@@ -657,9 +659,9 @@ def test_a_random_reward_is_the_same_on_two_ranks(tmp_path):
 
 def test_graded_once_asks_for_a_share_and_returns_all():
     problems = [{"answer": "1"}, {"answer": "2"}]
-    assert graded_once(grades, ["\\boxed{1}", "\\boxed{1}"], problems) == [1.0, 0.0]
+    assert graded_once(grades, ["\\boxed{1}", "\\boxed{1}"], problems, [False] * 2) == [1.0, 0.0]
     assert graded_once(lambda a, b, c: [a[0] + b[0] + c[0]], [1], [2], [3]) == [6]
-    assert graded_once(grades, [], []) == []
+    assert graded_once(grades, [], [], []) == []
 
 
 # ---- a user's mistakes ---------------------------------------------------------------------------
@@ -706,3 +708,12 @@ def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
         )
     error = capsys.readouterr().err
     assert f"mixed-{data_hash([short, long])[:8]}: raise --max-prompt-tokens" in error
+
+
+def test_answers_that_nothing_can_earn_are_counted_and_shown(capsys):
+    problems = [{"answer": r"\sum_{k=1}^{4} k"}, {"answer": "10"}, {"answer": "10"}]
+    graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
+    grading.report_unearnable(problems + graded_otherwise)
+    assert capsys.readouterr().out.startswith("1 of 2 different answers can never be earned")
+    grading.report_unearnable(problems[1:])
+    assert capsys.readouterr().out == ""

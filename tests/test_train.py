@@ -50,7 +50,7 @@ def graded_in_turn(monkeypatch, grades):
     """Have train.py grade responses by these numbers, one after the other."""
     numbers = iter(grades)
 
-    def next_grades(responses, problems):
+    def next_grades(responses, *_):
         return [next(numbers) for _ in responses]
 
     monkeypatch.setattr(train, "grades", next_grades)

@@ -1,16 +1,11 @@
 """verify.py: right on a labelled table, and impossible to fool, to hang or to crash."""
 
 import json
-import random
-import threading
 from pathlib import Path
 
 import pytest
-from hostile import hostile, megabytes, repeated_fragments
 
-import verify
-from answers.arithmetic import MAX_BITS
-from verify import extract_answer, is_equivalent, normalise, reward
+from verify import earnable, is_equivalent, normalise, reward
 
 ROOT = Path(__file__).parent.parent
 ANSWERS = ROOT / "tests" / "answers" / "data" / "answers.jsonl"
@@ -46,6 +41,19 @@ def test_the_table_is_large_and_two_sided():
     assert 0.25 < right / len(TABLE) < 0.75
 
 
+def test_earnable_says_which_golds_some_answer_earns():
+    for gold in ("5", "\\frac{1}{2}", "x \\equiv 3", "\\int f = 2", "\\text{Yes}"):
+        assert earnable(gold), gold
+    for gold in ("\\sum_{i=1}^5 i", "\\frac{0}{0}", "", "nan", "\\int f"):
+        assert not earnable(gold), gold
+
+
+def test_reward_of_a_truncated_response_needs_a_statement():
+    assert reward("so we get 5", "5") == 1.0
+    assert reward("so we get 5", "5", truncated=True) == 0.0
+    assert reward("\\boxed{5}, since", "5", truncated=True) == 1.0
+
+
 def test_reward_is_binary():
     assert reward("answer \\boxed{3}", "3") == 1.0
     assert reward("answer \\boxed{4}", "3") == 0.0
@@ -64,7 +72,7 @@ def test_reward_is_binary():
         ("0.1\\overline{6}", "(0.10+6/(10*9))"),
         ("  = 5.", "5"),
         ("\\pi \\, r^2", "\\pi r^2"),
-        ("²" * 3000, ""),  # too long
+        ("½" * 400, ""),  # too long
     ],
 )
 def test_normalise(answer, normal):
@@ -220,78 +228,7 @@ def test_undefined_is_not_even_itself_whatever_surrounds_it(undefined, frame):
     assert not is_equivalent(text, text)
 
 
-# ---- hostile input -------------------------------------------------------------------------------
-
-
-HOSTILE = {**hostile(), **repeated_fragments(), **megabytes()}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_input_is_judged_within_the_budget_in_any_thread(name, monkeypatch):
-    """An answer, no exception, bounded work and recursion: also in a thread without alarms."""
-    response = HOSTILE[name]
-    answer = extract_answer(response) or ""
-    rewards = []
-    others = []
-    judges = []
-
-    class RecordedJudge(verify.Judge):
-        def __init__(self, answers, seed):
-            super().__init__(answers, seed)
-            judges.append(self)
-
-    monkeypatch.setattr(verify, "Judge", RecordedJudge)
-
-    def judge():
-        for gold in ("57", "x+1", "\\{5,7\\}", "(0,1)"):
-            rewards.append(reward(response, gold))
-        others.append(is_equivalent("5", answer))
-        others.append(is_equivalent(answer, answer))
-
-    thread = threading.Thread(target=judge)
-    thread.start()
-    thread.join()
-    assert rewards == [0.0, 0.0, 0.0, 0.0]
-    assert others[0] in (True, False)
-    assert others[1] in (True, False)
-
-    # The operation that overdraws the budget is the last; it may cost this much.
-    most = 2 * (2 * MAX_BITS >> 11) ** 2
-    assert all(judge.evaluator.fuel >= -most for judge in judges)
-
-
-FRAGMENTS = (
-    "\\frac { } ( ) [ ] 1 2 x ^ _ ! + - * / , = < > \\sqrt \\pi e i \\infty | \\{ \\} \\pm \\sin"
-    " \\log \\binom 0 9 \\text{ \\cup % & \\\\ : . \\begin{pmatrix} \\end{pmatrix} \\boxed{ $ 3.5"
-    " \\lfloor \\rfloor 10^9 ^\\circ \\overline{ \\ge or n k"
-)
-TOKENS = [*FRAGMENTS.split(), " "]
-
-
-def test_random_token_soup_never_raises():
-    draw = random.Random(0)
-    for _ in range(8_000):
-        a = "".join(draw.choices(TOKENS, k=draw.randint(1, 30)))
-        b = "".join(draw.choices(TOKENS, k=draw.randint(1, 30)))
-        assert reward("\\boxed{" + a + "}", b) in (0.0, 1.0)
-        assert is_equivalent(a, a) in (True, False)
-
-
-def test_a_ratio_beyond_what_floats_hold_is_wrong_and_never_raises():
-    assert reward(r"\boxed{(\pi x=0)=(x/10^{1000}=0)}", "5") == 0.0
-
-
-def test_random_characters_never_raise():
-    draw = random.Random(1)
-    for _ in range(8_000):
-        characters = []
-        for _ in range(draw.randint(1, 60)):
-            highest = draw.choice([128, 256, 0x11000])  # ASCII, Latin-1, beyond 16 bits
-            characters.append(chr(draw.randrange(highest)))
-        text = "".join(characters)
-
-        assert reward(text, "5") in (0.0, 1.0)
-        assert is_equivalent(text, text) in (True, False)
+# ---- nothing is executed -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file", [ROOT / "verify.py", *sorted((ROOT / "answers").glob("*.py"))])

@@ -6,18 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from answers.arithmetic import (
-    FIRST_BITS,
-    MAX_BITS,
-    MAX_MAGNITUDE,
-    Approximate,
-    Arithmetic,
-    TooLarge,
-    Undefined,
-    bits_for,
-    exact_root,
-    natural_number,
-)
+from answers.arithmetic import MAX_BITS, MAX_MAGNITUDE, Arithmetic, natural_number
+from answers.errors import TooLarge, Undefined
+from answers.fixed_point import FIRST_BITS, Approximate, bits_for, exact_root
 
 BITS = 256
 TWO = Fraction(2)

@@ -10,11 +10,11 @@ from answers.extraction import MAX_BOXES, boxes, choice, extract_answer
     [
         ("so \\boxed{1} no, this \\boxed{42}.", "42"),
         ("\\boxed{\\frac{1}{2}} is it", "\\frac{1}{2}"),
-        ("\\boxed{3} and \\boxed{4", "3"),
+        ("\\boxed{3} and \\boxed{4", None),
         ("\\fbox{7}", "7"),
         ("\\boxed{\\{1,2\\}}", "\\{1,2\\}"),
         ("\\boxed{}", ""),
-        ("5 then \\boxed{7", "7"),
+        ("5 then \\boxed{7", None),
         # a box in a box
         ("\\boxed{\\boxed{7}}", "7"),
         ("\\boxed{$\\fbox{7}$}", "7"),
@@ -41,16 +41,31 @@ from answers.extraction import MAX_BOXES, boxes, choice, extract_answer
         ("The answer is therefore 12.", "12"),
         ("#### 12", "12"),
         ("Final answer: x = 3\nThat is all.", "x = 3"),
-        # the last formula or number
+        # at the end
         ("first 3, then -4.5", "-4.5"),
-        ("so $x^2$ and $y^2$", "y^2"),
-        ("in all 1,234 ways", "1,234"),
+        ("so $x^2$ and $y^2$", "x^2, y^2"),
+        ("in all 1,234 ways", "1,234 \\text{ways}"),
         ("no idea", None),
         ("", None),
     ],
 )
 def test_extract_answer(response, answer):
     assert extract_answer(response) == answer
+
+
+@pytest.mark.parametrize(
+    "response, answer",
+    [
+        ("so $x=5$", None),
+        ("in all 1,234 ways", None),
+        ("The answer is 5", None),  # of 57
+        ("The answer is $5$", "5"),
+        ("The answer is 5.\nLet me ver", "5"),
+        ("\\boxed{5} and", "5"),
+    ],
+)
+def test_extract_answer_of_a_truncated_response_is_what_it_states(response, answer):
+    assert extract_answer(response, truncated=True) == answer
 
 
 def test_boxes_are_in_order_and_the_last_ones():

@@ -15,10 +15,10 @@ EXAMPLES = [
     ("signs", "\\cdots", "\\cdots"),
     ("signs", "a \\leq b >= c \\ne d", "a ≤ b ≥ c ≠ d"),
     ("signs", "\\left\\{1\\right\\} \\cup \\emptyset", "\\left‹1\\right› ∪ ∅"),
-    ("signs", "√2 \\pm ½", "\\sqrt 2 ± \\frac{1}{2}"),
+    ("signs", "√2 \\pm ½", "\\sqrt{2} ± \\frac{1}{2}"),
     ("signs", "30^\\circ, 30^{\\circ}, 30°", "30\\degree , 30\\degree , 30\\degree "),
     ("signs", "\\$5 or €5", "\\text{USD} 5 or \\text{EUR} 5"),
-    ("signs", "f^{\\prime}(x²)", "f'(x^2)"),
+    ("signs", "f^{\\prime}(x²)", "f'(x^{2})"),
     ("signs", "1 \\\\lt 2", "1 \\\\lt 2"),  # a new line, then lt
     ("spaces", "$\\left(\\,5 \\right.$", "( 5"),
     ("spaces", "\\(1\\) \\(2\\] \\\\ \\[3", "1\\quad 2\\quad 3"),

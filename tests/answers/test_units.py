@@ -8,25 +8,29 @@ from answers import units
 
 
 @pytest.mark.parametrize(
-    "text, powers",
+    "text, known, others",
     [
-        ("cm", {"cm": 1}),
-        ("Centimeters", {"cm": 1}),
-        ("square meters", {"m": 2}),
-        ("m^2", {"m": 2}),
-        ("sq. ft", {"ft": 2}),
-        ("cubic inches", {"in": 3}),
-        ("km/h", {"km": 1, "h": -1}),
-        ("miles per hour", {"mi": 1, "h": -1}),
-        ("mph", {"mi": 1, "h": -1}),
-        ("m/s^2", {"m": 1, "s": -2}),
-        ("square units", {}),
-        ("radians", {}),
-        ("red apples", {"red": 1, "apple": 1}),
+        ("cm", {"cm": 1}, {}),
+        ("Centimeters", {"cm": 1}, {}),
+        ("square meters", {"m": 2}, {}),
+        ("m^2", {"m": 2}, {}),
+        ("sq. ft", {"ft": 2}, {}),
+        ("cubic inches", {"in": 3}, {}),
+        ("km/h", {"km": 1, "h": -1}, {}),
+        ("miles per hour", {"mi": 1, "h": -1}, {}),
+        ("mph", {"mi": 1, "h": -1}, {}),
+        ("m/s^2", {"m": 1, "s": -2}, {}),
+        ("square units", {}, {}),
+        ("radians", {}, {}),
+        ("red apples", {}, {"red": 1, "apple": 1}),
+        ("apples per child", {}, {"apple": 1, "child": -1}),
+        ("dollars per hour", {"dollar": 1, "h": -1}, {}),
+        ("MeV", {"MeV": 1}, {}),
+        ("millipascals", {"mPa": 1}, {}),
     ],
 )
-def test_unit(text, powers):
-    assert units.unit(text) == powers
+def test_unit(text, known, others):
+    assert units.unit(text) == (known, others)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from answers.arithmetic import Unreadable
+from answers.errors import Unreadable
 from answers.points import Points
 from answers.values import FUEL, Evaluator
 

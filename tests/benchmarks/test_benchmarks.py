@@ -96,6 +96,11 @@ def test_graders_are_measured_on_pairs_and_counted(capsys):
     assert "missed by verify.py: \\boxed{3} for 7" in printed
 
 
+def test_graders_count_false_and_missed_credits_of_a_class():
+    cases = [("\\boxed{7}", "7", True), ("\\boxed{7}", "7", False), ("\\boxed{8}", "7", True)]
+    assert graders.false_and_missed(graders.ours, cases) == "1 of 1, 1 of 2"
+
+
 def test_graders_measure_without_math_verify(monkeypatch, capsys):
     monkeypatch.setattr(graders.importlib.util, "find_spec", {"math_verify": None}.get)
     assert list(graders.installed_graders()) == ["verify.py"]

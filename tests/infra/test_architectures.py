@@ -217,7 +217,7 @@ def test_training_runs_from_the_command_line_to_a_model_that_loads(name, folder,
         --recompute --eval-every 1 --eval-samples 1"""
     with pytest.MonkeyPatch.context() as patch:
         turns = iter([1.0, 0.0] * 1000)
-        patch.setattr(train, "grades", lambda texts, _: [next(turns) for _ in texts])
+        patch.setattr(train, "grades", lambda texts, *_: [next(turns) for _ in texts])
         train.main([*flags.split(), "--eval-data", ""])
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
     assert [row["step"] for row in rows] == [1, 2]

@@ -452,9 +452,9 @@ def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys
     """Responses are replaced before they are graded: every other one is right."""
     grades = grading.grades
 
-    def half_right(responses, problems):
+    def half_right(responses, problems, truncated):
         texts = [f"```\nprint({7 + i % 2})\n```" for i in range(len(responses))]
-        return grades(texts, problems)
+        return grades(texts, problems, truncated)
 
     monkeypatch.setattr(train, "grades", half_right)
     flags = ("--data", programs_for_the_toy, "--eval-data", programs_for_the_toy, *ANY_WALLS)

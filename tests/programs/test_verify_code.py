@@ -282,7 +282,7 @@ def test_grades_take_each_problem_in_its_own_way():
         {"answer": "B", "choice": True},
         {"answer": "3"},
     ]
-    assert grading.grades(responses, problems) == [1.0, 1.0, 1.0, 0.0]
+    assert grading.grades(responses, problems, [False] * 4) == [1.0, 1.0, 1.0, 0.0]
 
 
 def test_limits_reach_the_program():

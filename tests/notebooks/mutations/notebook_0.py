@@ -28,6 +28,21 @@ MUTATIONS = [
         new="lam = 1.1 * delta_coefficients(tokens.kept, A)",
         breaks="assert abs(float(lam.mean()) - 1)",
     ),
+    Mutation(  # nothing is drawn
+        old="temperature=temperature)",
+        new="temperature=0.0)",
+        breaks="assert max(right[regime, 1.0]",
+    ),
+    Mutation(  # drawn, and called greedy
+        old="temperature=temperature)",
+        new="temperature=1.0)",
+        breaks='assert right["sharpen", 0.0]',
+    ),
+    Mutation(  # the same base twice
+        old='toy.base_model(noise=0.1, regime="learn")[0]',
+        new="lm",
+        breaks='assert right["learn", 0.0]',
+    ),
     Mutation(  # the praised words alone
         old="by_hand = (board.A[:, None] * board.v).sum(0)",
         new="by_hand = (board.rewards[:, None] * board.v).sum(0)",

@@ -1,0 +1,128 @@
+r"""The words around an answer: what takes it back, denies it, goes on behind it, or supposes it.
+
+A box is what a response ends with only if the words beside it leave it alone. Every pattern looks
+at a few hundred characters.
+"""
+
+import re
+
+GAP = 120  # characters between two boxes that are parts of one answer
+
+# Words after which a box replaces the one before it. Other boxes nearby are parts of one answer:
+# "5 if n is even and 6 if it is odd", "the sum is 12, the product is 35".
+REPLACED = re.compile(
+    r"(?i:(?<![a-z])(?:no|not|wait|wrong|instead|rather|actually|correct\w*|mistake\w*|fail\w*"
+    r"|check\w*|verif\w*|so|thus|hence|therefore|then|gives?|get|find|means|implies|final\w*"
+    r"|simpl\w+|would|answer)(?![a-z]))|n't|=\s*$"  # "1/2 = 0.5" too
+)
+PART = re.compile(r"(?i:(?<![a-z])part\s\(?[a-e1-5]\)?|\n\s*(?:\*\*)?\([a-e]\))")
+
+# What takes a box or a statement back, in the text behind it: how a sentence begins, what it says
+# of the answer, or what it goes on to say of it.
+BEGINS = (
+    r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|on (?:second|reflection|closer)|hold on"
+    r"|but (?:it|the (?:right|correct|real|true|actual|answer))\b"
+    r"|let (?:me|us) (?:correct|fix|change)"
+    r"|let (?:me|us) re(?:do|check|consider|calculate|compute|think|examine|visit|try)|let's re"
+    r"|i(?:'d| (?:made|take|was|would))|correct(?:ion|ed)|rather|instead|never ?mind|strike|forget"
+    r"|ignore|disregard|edit\b|update\b|revis|erratum|incorrect|wrong|false\b|invalid|rejected"
+    r"|extraneous"
+)
+SUBJECT = r"(?<![a-z])(?:that|this|it|which|above|answer|box|result|value|step|i)(?![a-z])"
+WRONG = (
+    r"\bwrong|incorrect|inaccurate|mistake|\binvalid|\bfalse\b|impossible|contradict|\bfail|reject"
+    r"|extraneous|retract|withdraw|disregard|ignore|error|erroneous|doubt|unsure|uncertain|guess"
+    r"|taken back|take it back|\bbad\b|\boff\b|instead|ought|should (?:be|have)"
+)
+NOT_RIGHT = (
+    r"(?:\bnot|n't|cannot)\s(?:\w+\s){0,2}?(?:right|correct|it\b|possible|valid|answer|work|satisf"
+    r"|hold|true|be\b|allowed|acceptable|sure|certain|know|confident|convinced|think|believe|what)"
+)
+TAKEN_BACK = re.compile(
+    rf"(?:^|[.!?\n—–:;,(\[-])[\s*$.,)]*(?:{BEGINS})|[.!?\n][\s*$]*not\b"
+    rf"|{SUBJECT}[^.,;!?\n]{{0,60}}?(?:{WRONG}|{NOT_RIGHT})"
+    r"|^[\s$).,]*(?:cannot|fails|(?:is|was|does|would|could|can|has|seems|looks|may|might)"
+    r"(?:n't| not\b|\s[^.!?\n]{0,40}?(?:wrong|incorrect|invalid|false|impossible|\boff\b|extraneous"
+    r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
+    re.IGNORECASE,
+)
+# What denies a box, in the words before it, and what a box is only a part of: 2√3, or one of two.
+DENIED = re.compile(
+    r"(?<![a-z])(?:not|\w+n't|never|cannot|neither|reject\w*|rul\w+ out|exclud\w+|discard\w*"
+    r"|instead of|rather than|other than|except|unlike|without)\s"
+    r"(?:(?:be|equals?|to|the|a|answer|value|is|of|right|correct)\s){0,4}[\s$*:(]*$"
+    r"|(?:wrong|incorrect|mistaken|invalid|naive|former|old)\s(?:answer|result|value|guess|solution)"
+    r"[^.,;!?\n]{0,30}$|mistake\s[^.,;!?\n]{0,30}$|~~[\s$]*$|[\w)}][\s$]*\bor\s[\s$\\(]*$",
+    re.IGNORECASE,
+)
+PART_OF_MORE = re.compile(
+    r"(?:\\(?:sqrt|[dt]?frac|binom|log|ln|sin|cos|tan|times|cdot|pm|mp|[bx]?cancel|sout|st|not|lnot|neg"
+    r"|overline|neq?)(?:\s?\[[^\]]{0,9}\])?[\s{]*|[\^_√≠]\s?\{?|=\s*[-+]\s*"
+    r"|[\d})]\s*[-+*/]\s*|\d|(?:^|[$\s({])[-+])$"
+)
+UNSETTLED = re.compile(
+    r"[\s$).,\\]*(?:\\text\{\s*)?(?:[oO]r|and maybe|otherwise)(?![a-z])"
+    r"|[\s$)\\]*,?\s*(?:if|unless)(?![a-z])"
+)
+CONTINUED = re.compile(
+    r"[a-zA-Z](?<![mgsLNJWVAKCFh])(?![a-zA-Z])|"
+    r"\s?(?:\\(?:pi|sqrt|cdot|times|frac|binom|pm)(?![a-zA-Z])|[/^+√π]|[-*]\s?[\d\\(])"
+    r"|[\s$)]{0,5}(?:thousand|million|billion|trillion|hundred|dozen|more|less|fewer|greater|times"
+    r"|plus|minus|mod|modulo|squared|cubed|factorial|divided|multiplied|choose)(?![a-z])"
+)
+
+# "We do not know if the answer is 5", "Wrong answer: 5"
+NOT_STATED = re.compile(
+    r"(?<![a-z])(?:if|whether|unless|suppos\w+|assum\w+|imagine|maybe|perhaps|might|could|not|\w+n't"
+    r"|never|wrong|incorrect|naive|possible|first|initial|former|old|guess\w*)(?:\s\w+){0,2}\s*$",
+    re.IGNORECASE,
+)
+# A number at the end of a sentence is its answer if such a word is before it, and nothing in the
+# sentence makes it a supposition.
+LEADING = re.compile(
+    r"(?i:(?:^|(?<![a-z]))(?:is|are|was|be|equals|equal to|get|gets|gives|obtain|have|find|yields"
+    r"|then|thus|therefore|hence|so|total|all|answer|makes|only|exactly|that)|^|(?<!\d):)[\s,:]*$"
+)
+# "The largest is 17, the smallest is 3"; but "we get 3 + 4 = 7, so it is 8" has one result.
+ANOTHER = re.compile(
+    r"(?i:(?:\bis|\bare|\bequals|=)\s*[$\\(]*[-−]?[\d\\](?!.*\b(?:so|thus|then|hence|therefore|gives)\b))"
+)
+SUPPOSED = re.compile(
+    r"(?i:(?<![a-z])(?:let|suppose|assum\w+|consider\w*|if|whether|when|unless|case|try\w*|say|check"
+    r"|maybe|perhaps|probably|possibly|might|could|would|may|or|not|no|never|either|neither|than"
+    r"|least|most|about|around|approximately|roughly|guess|wrong|incorrect|want|need|know|given"
+    r"|where|because|since|step|for|\w+n't)(?![a-z]))"
+)
+
+
+def are_parts(gap: str) -> bool:
+    """Whether what is before and behind `gap` are parts of one answer."""
+    if PART.search(gap[-GAP:]):
+        return True
+    return len(gap) <= GAP and not REPLACED.search(gap)
+
+
+def is_denied(before: str) -> bool:
+    """Whether the words before a box deny it, or make it a part of an expression."""
+    return DENIED.search(before) is not None or PART_OF_MORE.search(before) is not None
+
+
+def goes_on(after: str) -> bool:
+    """Whether what is behind a box or formula changes it: 9 π, 5 million, 5 or 6, 5 if n > 0."""
+    return UNSETTLED.match(after) is not None or CONTINUED.match(after) is not None
+
+
+def is_taken_back(after: str) -> bool:
+    return TAKEN_BACK.search(after) is not None
+
+
+def is_supposed(before: str) -> bool:
+    """Whether the words before "answer is" make it a supposition, or another answer's."""
+    return NOT_STATED.search(before) is not None
+
+
+def is_result(before: str) -> bool:
+    """Whether the beginning of a sentence introduces what follows it as its only result."""
+    if ANOTHER.search(before):
+        return False
+    return LEADING.search(before) is not None and not SUPPOSED.search(before)

@@ -1,0 +1,49 @@
+"""verify.py on classes of responses that are graded wrong where a rule fits only examples."""
+
+import json
+from pathlib import Path
+
+import classes
+import pytest
+
+from verify import earnable, is_equivalent, reward
+
+RESPONSES = Path(__file__).parent / "data" / "responses.jsonl"
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("made", [*classes.WRONG, *classes.MISSED])
+def test_reward_of_a_class_of_responses(made, right):
+    """Every class of tests/answers/classes.py, each with many golds."""
+    wrong = []
+    for response, gold, is_right in made():
+        if is_right == right and (reward(response, gold) == 1.0) != right:
+            wrong.append(f"{response} for {gold}")
+    assert not wrong, f"{len(wrong)}: {wrong[:20]}"
+
+
+def test_every_class_is_large():
+    for made in (*classes.WRONG, *classes.MISSED):
+        assert len(set(made())) >= 30, made.__name__
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_reward_of_responses_that_were_written_to_fool_the_rules(right):
+    pairs = [json.loads(line) for line in RESPONSES.read_text().splitlines()]
+    wrong = []
+    for pair in pairs:
+        is_credited = reward(pair["response"], pair["gold"]) == 1.0
+        if pair["truth"] == right and is_credited != right:
+            wrong.append(pair)
+    assert len(pairs) > 300
+    assert not wrong
+
+
+def test_outside_golds_are_earnable_and_differ():
+    golds = [entry["gold"] for entry in classes.OUTSIDE]
+    same = {("45", "45^\\circ"), ("45^\\circ", "45")}
+    for gold in golds:
+        assert earnable(gold), gold
+        for other in golds:
+            if other != gold and (gold, other) not in same:
+                assert not is_equivalent(gold, other), (gold, other)
