@@ -1,0 +1,89 @@
+"""RESULTS.md and docs/results/: their numbers are those of the CSV files in results/."""
+
+import re
+import shutil
+
+import pytest
+from conftest import ROOT
+
+import bench
+import studies.runs
+from studies import truth
+from studies.credit_study import lines_before
+from studies.credit_tables import print_tables
+
+README = (ROOT / "README.md").read_text()
+RESULTS = (ROOT / "RESULTS.md").read_text()
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of the tables of a page, line by line."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_table_of_results_has_the_numbers_of_the_long_tables():
+    """Row by row: flags, difference from DAPO, seeds, p."""
+    page = (ROOT / "docs/results/training.md").read_text()
+    pages = table_rows(page.split("## Three methods")[0])
+    flags = {row[0]: row[1] for row in pages if len(row) == 6}
+    differences = {row[0]: row[1:4] for row in pages if len(row) == 5}
+    rows = table_rows(RESULTS)[2:]  # below the head
+    assert len(rows) == 19
+    for name, its_flags, _, *numbers in rows:
+        assert its_flags == flags[name]
+        assert numbers == differences[name]
+
+
+def intervals(text: str) -> set[str]:
+    """Every `0.013 ± 0.008` of a page, without signs."""
+    return set(re.findall(r"\d\.\d+ ± \d\.\d+", " ".join(text.split())))
+
+
+def test_every_interval_of_the_front_pages_stands_in_a_long_page():
+    long = set()
+    for page in (ROOT / "docs/results").glob("*.md"):
+        long |= intervals(page.read_text())
+    withdrawn = {"0.0103 ± 0.0102", "0.003 ± 0.005"}  # measured elsewhere, and said so
+    assert withdrawn < intervals(RESULTS.split("**Withdrawn")[1])
+    assert intervals(RESULTS) <= long | withdrawn
+    assert intervals(README) <= intervals(RESULTS)
+
+
+def printed(text: str) -> set[str]:
+    """The lines with numbers of what a study prints, or of a page that has them."""
+    lines = [line.replace("\\", "").removeprefix("- ") for line in text.splitlines()]
+    return {line for line in lines if line.startswith("|") or "±" in line}
+
+
+@pytest.mark.parametrize(
+    "study, page",
+    [
+        ("methods", "training"),
+        ("seeds", "training"),
+        ("curves", "training"),
+        ("confirm", "confirmation"),
+        ("noise", "noise"),
+    ],
+)
+def test_a_page_has_what_the_study_prints_of_its_csv(study, page, tmp_path, monkeypatch, capsys):
+    """No run is missing in the CSV, so that nothing is run."""
+    monkeypatch.chdir(ROOT)  # where a study looks for results/methods.csv
+    monkeypatch.setattr(studies.runs, "ProcessPoolExecutor", None)
+    copy = tmp_path / f"{study}.csv"
+    shutil.copy(ROOT / "results" / copy.name, copy)
+    bench.main([study, "--csv", str(copy)])
+    lines = printed(capsys.readouterr().out)
+    assert len(lines) > 4
+    assert lines <= printed((ROOT / f"docs/results/{page}.md").read_text())
+
+
+def test_the_pages_of_single_tokens_have_what_their_csv_give(capsys):
+    for page in ("credit", "truth"):
+        if page == "credit":
+            print_tables(lines_before(ROOT / "results/credit.csv"))
+        else:
+            truth.print_agreement(truth.read_truth(ROOT / "results/truth.csv"))
+        lines = {line for line in printed(capsys.readouterr().out) if line.startswith("|")}
+        assert len(lines) > 10
+        assert lines <= printed((ROOT / f"docs/results/{page}.md").read_text())
