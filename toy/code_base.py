@@ -1,7 +1,7 @@
-"""The code toy's base model: a small Qwen3 that knows how to write a function down, and slips.
+"""The code toy's base model: a small Qwen3 that writes functions down and mistakes min for max.
 
-It is trained as the other bases are (toy/base.py), on demonstrations in which each operator, name
-and constant is a random one of its kind with probability NOISE, and it is committed like them.
+It is trained as the other bases are (toy/base.py), on demonstrations of the regime `learn`
+(toy/code_task.py), and it is committed like them.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from toy.base import BASES, build_model, fit, load_base
 from toy.code_task import demonstration, problems
 from toy.code_tokenizer import VOCABULARY, build_tokenizer
 
-NOISE = 0.15
+NOISE = 0.1
 
 
 def train_code_base(
@@ -31,14 +31,14 @@ def train_code_base(
 
     def draw() -> tuple[list[str], list[str]]:
         texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)))]
-        return texts, [demonstration(text, rng, noise) for text in texts]
+        return texts, [demonstration(text, rng, noise, regime="learn") for text in texts]
 
     return fit(model, build_tokenizer(), draw, steps)
 
 
 def code_base_name(noise: float = NOISE, seed: int = 0) -> str:
-    """The name of a base model, such as `code-noise0.15-seed0`."""
-    return f"code-noise{float(noise)}-seed{seed}"
+    """The name of a base model, such as `learn-code-noise0.1-seed0`."""
+    return f"learn-code-noise{float(noise)}-seed{seed}"
 
 
 def code_base_folder() -> Path:

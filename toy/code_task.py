@@ -39,13 +39,15 @@ from toy.code_tokenizer import (
     SPECIAL,
     VOCABULARY,
 )
-from toy.task import MISTAKE, check_regime
+from toy.task import check_regime
 from toy.tokenizer import CONNECTIVES
 
 STEPS = 3  # operations of a function
 FILLER = 2  # connectives that open a response
 EXAMPLES = 2  # in a problem
 TESTS = 24
+
+MISTAKE = 0.7  # with the regime `learn`, the probability of `min` for `max` and the reverse
 
 FUNCTIONS = {
     "+": operator.add,

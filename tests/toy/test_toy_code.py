@@ -185,7 +185,7 @@ def test_demonstrations_to_learn_from_take_min_for_max():
         written = re.findall("min|max", text)[::-1]  # the last step comes first
         swapped += [wrote != bound for wrote, bound in zip(written, bounds, strict=True)]
 
-    assert abs(np.mean(swapped) - 0.55) < 0.08
+    assert abs(np.mean(swapped) - 0.7) < 0.08
 
 
 def test_demonstrations_to_learn_from_slip_nowhere_without_noise():
@@ -281,7 +281,7 @@ def test_is_right_tells_true_from_one():
 def test_is_right_agrees_with_the_sandbox_on_demonstrations():
     rng = np.random.default_rng(5)
     asked = problems(60, seed=6)
-    texts = [demonstration(each["problem"], rng, NOISE) for each in asked]
+    texts = [demonstration(each["problem"], rng, NOISE, regime="learn") for each in asked]
 
     given = [is_right(each["problem"], text) for each, text in zip(asked, texts, strict=True)]
     assert rewards(texts, [each["tests"] for each in asked]) == [float(right) for right in given]
@@ -359,12 +359,12 @@ def test_train_grades_programs_by_their_tests(tmp_path):
 
 
 def test_training_mends_the_base(tmp_path):
-    """Fewer and larger steps than the default's: 0.49 before and 0.80 after, when measured."""
-    size = ["--steps", "15", "--eval-every", "15", "--eval-samples", "1", "--save-every", "100"]
-    command = ["--model", "toy-code", "--lr", "5e-4", "--output-dir", str(tmp_path), *size]
+    """Fewer and larger steps than the default's: 0.35 before and 0.64 after, when measured."""
+    size = ["--steps", "25", "--eval-every", "25", "--eval-samples", "1", "--save-every", "100"]
+    command = ["--model", "toy-code", "--lr", "3e-4", "--output-dir", str(tmp_path), *size]
     train.main([*command, *ANY_WALLS])
     rows = read_lines(tmp_path / "metrics.jsonl")
-    assert rows[0]["eval_accuracy"] < 0.6
+    assert rows[0]["eval_accuracy"] < 0.45
     # On the same 256 problems; by chance two such shares differ by some 0.04.
     assert rows[-1]["eval_accuracy"] > rows[0]["eval_accuracy"] + 0.15
 
@@ -436,23 +436,28 @@ def probabilities(model, tokenizer, each):
     return expected[range(len(tokens)), tokens], tokens
 
 
-def test_code_base_knows_the_frame_and_slips_as_often_as_it_was_shown(code_base):
+def test_code_base_knows_the_frame_and_errs_as_often_as_it_was_shown(code_base):
     connectives = [TOKEN_ID[word] for word in CONNECTIVES]
     choices = [TOKEN_ID[token] for token in toy.code_task.CHOICES]
-    frame, chosen, whole = [], [], []
+    bounds = torch.tensor([TOKEN_ID["min("], TOKEN_ID["max("]])
+    frame, bounded, chosen, whole = [], [], [], []
     for each in problems(128, seed=77):
         p, tokens = probabilities(*code_base, each)
         tokens = torch.tensor(tokens)
         body = torch.arange(len(tokens)) > int((tokens == TOKEN_ID["):\n    return "]).nonzero())
         is_choice = torch.isin(tokens, torch.tensor(choices)) & body
+        is_bound = torch.isin(tokens, bounds)
         is_connective = torch.isin(tokens, torch.tensor(connectives))
-        chosen.append(p[is_choice])
+        bounded.append(p[is_bound])
+        chosen.append(p[is_choice & ~is_bound])
         frame.append(p[~is_choice & ~is_connective])
         whole.append(p[~is_connective].prod())
 
-    # Greedy decoding makes no error: the right token has more than half the probability.
+    # The right bound is the less likely one; any other right token has more than half.
+    assert abs(torch.cat(bounded).mean() - 0.3) < 0.05
+    assert (torch.cat(bounded) > 0.5).float().mean() < 0.3
     assert (torch.cat(chosen) > 0.5).float().mean() > 0.99
     assert torch.cat(frame).mean() > 0.99
-    # A slip is wrong in one (min, max) to eight (constants) of two to nine cases.
+    # A slip is wrong in one (of two names) to eight (constants) of two to nine cases.
     assert NOISE / 2 < 1 - torch.cat(chosen).mean() < NOISE
     assert 0.25 < torch.stack(whole).mean() < 0.55
