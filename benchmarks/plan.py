@@ -40,6 +40,7 @@ from infra.errors import UserError
 from infra.head import LOGIT_BLOCK_GPU
 from infra.model_files import read_config
 from infra.policy import SHARE_FOR_KEPT
+from infra.run import model_folder
 
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
@@ -206,7 +207,7 @@ def plan(args) -> None:
     if gpus < 1 or gpus > NODE and gpus % NODE:
         raise UserError(f"--gpus {gpus} is neither up to {NODE} nor a multiple of {NODE}")
     config = train.parse_config(flags)
-    model = read_config(config.model, train.model_folder(config))
+    model = read_config(config.model, model_folder(config))
     print_plan(planned(model, config, gpus, gpu_gb), config, gpus, gpu_gb)
 
 

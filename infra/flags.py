@@ -137,7 +137,7 @@ class TaskFlags:
     max_prompt_tokens: AtLeastOne = flag(2048, "longer prompts are dropped, tokens")
     code_sandbox: str = flag(
         "strict",
-        "programs run behind all walls, or with those named alone, which lack some protection",
+        "walls around programs: all of them, or one kind",
         choices=["strict", "namespaces", "landlock", "filter"],
     )
 

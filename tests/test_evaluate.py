@@ -601,7 +601,7 @@ def test_the_toy_says_what_top_p_does_to_its_number(saved, tmp_path, capsys, mon
     for top_p, said in (("0.7", 1), ("1.0", 0)):
         toys = ("--benchmarks", "toy-held-out", "--samples", 1, "--top-p", top_p)
         evaluate.main(flags(saved, tmp_path / top_p, *toys))
-        assert capsys.readouterr().out.count("with --top-p 1, where accuracy is lower") == said
+        assert capsys.readouterr().out.count("with --top-p 1, so its accuracy is lower") == said
 
 
 def test_a_touched_model_is_the_same_and_another_tokenizer_another(saved, tmp_path, capsys):

@@ -97,7 +97,7 @@ def test_train_logs_every_step(finished):
 
 
 def test_train_evaluates_before_at_intervals_and_at_the_end(finished):
-    assert set(finished.metrics[0]) == {"step", "eval_accuracy"}
+    assert set(finished.metrics[0]) == {"step", "eval_accuracy", "eval_greedy"}
     evaluated = [row["step"] for row in finished.metrics if "eval_accuracy" in row]
     assert evaluated == [0, 2, 3]
 
@@ -607,8 +607,8 @@ def three_steps(tmp_path_factory):
         ("rollout", 3, 2),
         ("old_log_probabilities", 2, 1),  # which is not updated any more
         ("update", 2, 2),
-        ("sample_grades", 2, 2),  # after the update: not logged, to be evaluated later
-        ("sample_grades", 3, 3),  # the last
+        ("sample_grades", 3, 2),  # after the update: not logged, to be evaluated later
+        ("sample_grades", 6, 3),  # the last, greedily
     ],
 )
 def test_a_signal_saves_and_the_same_command_continues(
@@ -641,7 +641,7 @@ def test_an_evaluation_may_be_interrupted_twice_and_its_checkpoint_used_twice(
     def main():
         train_small(folder, "--save-every", "9", steps=3)
 
-    interrupted(monkeypatch, "sample_grades", 2, signal.SIGINT, main)
+    interrupted(monkeypatch, "sample_grades", 3, signal.SIGINT, main)
     interrupted(monkeypatch, "sample_grades", 1, signal.SIGINT, main)
     main()
     expected = read_lines(three_steps / "metrics.jsonl")

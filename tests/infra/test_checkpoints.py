@@ -20,7 +20,6 @@ from toy_runs import (
 )
 from transformers import AutoModelForCausalLM
 
-import toy
 import train
 from infra import checkpoints
 from infra import folder as folders
@@ -28,6 +27,7 @@ from infra.checkpoints import RunState, begin_writing, export, open_run, restore
 from infra.errors import Stop, UserError
 from infra.folder import file_hash, mark, mark_file, read_run, scratch
 from infra.problems import load_problems
+from infra.run import model_folder
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,8 @@ def reopen(folder, *flags):
     optimizer = torch.optim.AdamW([torch.zeros(1)])
     problems = load_problems(PROBLEMS)
     data = {"training": problems, "evaluation": problems}
-    return open_run(train.parse_config(command), toy.base_folder(), data, optimizer)
+    cfg = train.parse_config(command)
+    return open_run(cfg, model_folder(cfg), data, optimizer)
 
 
 @pytest.mark.parametrize(

@@ -259,8 +259,8 @@ def no_data(monkeypatch):
     def fetched(*_, **__):
         raise AssertionError("data was fetched")
 
-    monkeypatch.setattr(train, "load_and_count", fetched)
-    monkeypatch.setattr(evaluate, "load_problems", fetched)
+    monkeypatch.setattr("infra.run.load_and_count", fetched)
+    monkeypatch.setattr("infra.responses.load_and_count", fetched)
 
 
 def wrong_model(kind: str, folder):

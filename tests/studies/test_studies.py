@@ -158,15 +158,15 @@ def test_flipped_rewards_reach_training_and_not_the_study(small, monkeypatch):
     (plain,) = run_row(small("dapo"))
     (flipped,) = run_row(small("dapo", flip=1.0))
     assert flipped["reward"] == plain["reward"] == pytest.approx(seen[0])
-    assert seen[1] == pytest.approx(1 - seen[0])
+    assert seen[-1] == pytest.approx(1 - seen[0])
 
 
 def test_flips_are_the_same_in_every_row():
     problem = {"problem": "7*6=?", "answer": "2"}
     right, wrong = "answer \\boxed{2}", "answer \\boxed{3}"
     one, other = FlippedRewards(0.2, seed=3), FlippedRewards(0.2, seed=3)
-    of_right = [one([right] * 16, [problem] * 16) for _ in range(125)]
-    of_wrong = [other([wrong] * 16, [problem] * 16) for _ in range(125)]
+    of_right = [one([right] * 16, [problem] * 16, [False] * 16) for _ in range(125)]
+    of_wrong = [other([wrong] * 16, [problem] * 16, [False] * 16) for _ in range(125)]
     assert (np.array(of_right) == 1 - np.array(of_wrong)).all()
     assert np.mean(of_wrong) == pytest.approx(0.2, abs=0.05)
     assert set(one.deserved) == {1.0} and set(other.deserved) == {0.0}
