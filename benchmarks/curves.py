@@ -119,6 +119,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=Path("curves.png"))
     args = parser.parse_args(argv)
     try:
+        kinds = Figure().canvas.get_supported_filetypes()
+        if args.output.suffix.removeprefix(".") not in kinds:
+            raise UserError(f"--output {args.output}: write one of {', '.join(sorted(kinds))}")
         groups = group_runs([read_run(folder) for folder in args.runs])
     except UserError as error:
         print(f"curves: {error}", file=sys.stderr)

@@ -12,18 +12,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
-import datasets
 import torch
 from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError
 
 import toy
 from infra.code_sandbox import checked_tests
 from infra.errors import UserError, first_line
+from infra.hub import without_retries
 from infra.ranks import speaks
 from infra.tables import LOCAL, read_table
 from programs.problems import (
@@ -36,7 +36,6 @@ from programs.problems import (
 )
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-PATIENCE = 3.0  # seconds in which the hub must answer
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
 THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 1,000
 INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
@@ -222,25 +221,12 @@ def load_and_count(
     return problems, dropped.total()
 
 
-def without_retries(hub_id: str) -> None:
-    """Where the hub cannot be reached, let `datasets` take what is on disk or fail at once.
-
-    It would ask again for half a minute. For models `snapshot_download` does so by itself.
-    """
-    try:
-        HfApi().dataset_info(hub_id, timeout=PATIENCE)
-    except (HfHubHTTPError, ValueError):
-        pass  # the hub has answered; load_dataset will say what
-    except Exception:  # no name, no route, no answer of a proxy: all have their own classes
-        datasets.config.HF_HUB_OFFLINE = True
-
-
 def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
     """The rows of a set on the hub, whose revision the first rank prints.
 
     Raises UserError where it cannot be had.
     """
-    without_retries(source.hub)
+    without_retries(partial(HfApi().dataset_info, source.hub))
     try:
         table = load_dataset(source.hub, revision=source.revision, **source.options)
         if speaks():

@@ -71,3 +71,10 @@ def test_what_is_no_run_or_comes_twice_is_refused(tmp_path, capsys):
         curves.main([str(tmp_path), str(tmp_path)])
     assert stopped.value.code == 2
     assert "two runs are delta with --seed 0" in capsys.readouterr().err
+
+
+def test_an_unknown_kind_of_picture_is_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        curves.main([str(tmp_path), "--output", str(tmp_path / "curves.xyz")])
+    assert stopped.value.code == 2
+    assert "curves.xyz: write one of " in capsys.readouterr().err

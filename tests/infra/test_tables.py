@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import socket
 from decimal import Decimal
 from unittest import mock
 
@@ -250,6 +251,16 @@ def test_without_a_network_nothing_is_tried_again(no_network, tmp_path, capsys):
     flags = ["--model", toy.base_folder(5, 0.2, 1), "--output-dir", tmp_path / "run", "--data"]
     said = refusal(train.main, [*flags, tmp_path / "a.jsonl"], capsys)
     assert "cannot load aime25, the value or default of --eval-data (" in said
+
+
+def test_a_proxy_that_does_not_answer_is_one_line(no_network, monkeypatch, tmp_path, capsys):
+    """It takes the connection and is silent. Without a limit a download would wait without end."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        huggingface_hub.close_session()
+        flags = ["--output-dir", tmp_path / "run", "--model", "no/such"]
+        assert "--model no/such: no model" in refusal(train.main, flags, capsys)
 
 
 @pytest.fixture
