@@ -69,7 +69,7 @@ def ours(mix: str, folder: str, steps: int) -> tuple[list[float], list[float]]:
     flags = (
         f"--prompts {PROMPTS} --group-size {GROUP} --mini-batch {PROMPTS // UPDATES} "
         f"--max-new-tokens {LONGEST[mix]} --micro-batch-tokens 8192 --lr {RATE} "
-        f"--toy-k {K} --toy-noise {NOISE} --steps {steps} --save-every 1000000"
+        f"--toy-regime sharpen --toy-k {K} --toy-noise {NOISE} --steps {steps} --save-every 1000000"
     ).split()
     cfg = train.parse_config([*flags, "--eval-data", "", "--output-dir", folder])
     with scripted_here() if mix == "tail" else contextlib.nullcontext():
