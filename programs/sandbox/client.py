@@ -81,14 +81,9 @@ class Job:
 class Server:
     """A process that forks supervisors; see server.py."""
 
-    def __init__(self, namespaces: bool = True, call_filter: bool = True, landlock: bool = True):
-        settings = {
-            "namespaces": namespaces,
-            "filter": call_filter,
-            "landlock": landlock,
-            "root": os.geteuid() == 0,
-            "run": os.getpid(),  # whose programs these are, for who reads a list of processes
-        }
+    def __init__(self, best: str = "strict"):
+        # "run": whose programs these are, for who reads a list of processes
+        settings = {"best": best, "run": os.getpid()}
         environment = {"PYTHONHASHSEED": "0"}
         libraries = library_folders(os.environ.get("LD_LIBRARY_PATH", ""))
         if libraries:  # some Pythons do not start without it; programs do not see it
@@ -106,19 +101,16 @@ class Server:
                 start_new_session=True,
             )
         try:
-            self.walls = receive(self.door)  # name -> True, or why it is missing
+            found = receive(self.door)
         except EOFError as error:
             raise SandboxBroken("the sandbox for programs cannot be started") from error
-        if "broken" in self.walls:
+        if "broken" in found:
             raise SandboxBroken(
-                f"programs cannot be run safely here ({self.walls['broken']}): "
+                f"programs cannot be run safely here ({found['broken']}): "
                 "run as an ordinary user, or where the kernel allows user namespaces"
             )
-        if True not in (self.walls["namespaces"], self.walls["filter"]):
-            raise SandboxBroken(
-                "programs cannot be run safely here (namespaces: "
-                f"{self.walls['namespaces']}; system call filter: {self.walls['filter']})"
-            )
+        self.walls = found["walls"]  # strict or landlock
+        self.missing = found["missing"]  # why there are no better ones
 
     def start(
         self,
@@ -166,30 +158,20 @@ def library_folders(path: str) -> str:
 class Sandbox:
     """A pool of servers, as many as workers.
 
-    namespaces, call_filter, landlock: whether to put up these walls; a test may leave some out.
+    best: strict or landlock, the best walls to put up; a test asks for the second best.
     """
 
-    def __init__(
-        self,
-        workers: int = 0,
-        namespaces: bool = True,
-        call_filter: bool = True,
-        landlock: bool = True,
-    ):
+    def __init__(self, workers: int = 0, best: str = "strict"):
         if sys.platform != "linux":
             raise SandboxBroken("programs are run on Linux only")
         self.workers = workers or cores_of_rank()
-        self.options = (namespaces, call_filter, landlock)
+        self.best = best
         self.owner = os.getpid()
         self.idle = queue.SimpleQueue()
-        self.servers = [Server(*self.options) for _ in range(self.workers)]
+        self.servers = [Server(best) for _ in range(self.workers)]
         for server in self.servers:
             self.idle.put(server)
         self.threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
-
-    @property
-    def walls(self) -> dict:
-        return self.servers[0].walls
 
     def map(self, function: Callable, *columns: list) -> list:
         """function(*row) of each row, as many at a time as there are workers; in order."""
@@ -203,7 +185,7 @@ class Sandbox:
             if server.process.poll() is not None:  # somebody killed it
                 self.servers.remove(server)
                 server.door.close()
-                server = Server(*self.options)
+                server = Server(self.best)
                 self.servers.append(server)
             yield server
         finally:

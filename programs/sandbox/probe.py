@@ -25,14 +25,7 @@ ATTEMPTS = {
 # A value of --code-sandbox -> the protections that one does without who asks for it.
 DONE_WITHOUT = {
     "strict": [],
-    "namespaces": ["no process of its own"],
     "landlock": ["no sight of files' names and other processes"],
-    "filter": [
-        "no sight of files' names and other processes",
-        "no look into other processes",
-        "no file read but Python's",
-        "no terminal",
-    ],
 }
 PROBE = """
 import json, os, socket
@@ -81,19 +74,18 @@ def start_sandbox(mode: str) -> list[str]:
     sandbox = client.shared()
     held = protections(sandbox)
     missing = [name for name, holds in held.items() if not holds]
-    reasons = [f"{name}: {why}" for name, why in sandbox.walls.items() if why is not True]
+    reason = sandbox.servers[0].missing
     if not set(missing) <= set(DONE_WITHOUT[mode]):
-        enough = [name for name, without in DONE_WITHOUT.items() if set(missing) <= set(without)]
         advice = "run on another machine"
-        if enough:
-            advice = f"allow user namespaces here, or do without by --code-sandbox {enough[0]}"
+        if set(missing) <= set(DONE_WITHOUT["landlock"]):
+            advice = "allow user namespaces here, or do without by --code-sandbox landlock"
         raise ProgramsError(
             f"programs cannot be run here as --code-sandbox {mode} asks: this machine lacks "
-            f"{', '.join(missing)} ({'; '.join(reasons)}): {advice}"
+            f"{', '.join(missing)} ({reason}): {advice}"
         )
     there = ", ".join(name for name, holds in held.items() if holds)
     workers = f"{sandbox.workers} at a time" if sandbox.workers > 1 else "one at a time"
     lines = [f"programs   run {workers}, with limits of time and memory, and {there}"]
     if missing:
-        lines.append(f"           missing: {', '.join(missing)} ({'; '.join(reasons)})")
+        lines.append(f"           missing: {', '.join(missing)} ({reason})")
     return lines

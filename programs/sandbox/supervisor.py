@@ -6,10 +6,8 @@ signals, and the program's process holds none of the supervisor's connections.
 
 import os
 import select
-import shutil
 import signal
 import socket
-import tempfile
 import time
 from contextlib import suppress
 
@@ -21,33 +19,31 @@ TICK = 0.05  # seconds between two looks at a program's clock, at most
 PATIENCE = 30.0  # seconds in which a judge takes the last answer
 
 
-def supervise(settings: dict, channel: socket.socket, calls: socket.socket | None = None):
+def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | None = None):
     """Run the job that comes through `channel`, answer there, and end.
 
-    calls: where the calls of a `calls` job come from, or those of a judge go to. Returns in the
-    process of the program alone, as `serve`.
+    namespaces: whether the server is in some; else Landlock stands for them
+    calls: where the calls of a `calls` job come from, or those of a judge go to
+
+    Returns in the process of the program alone, as `serve`.
     """
     try:
         job = receive(channel)
-        if settings["namespaces"]:
+        if namespaces:
             walls.separate()
-        folder = walls.HOME if settings["namespaces"] else tempfile.mkdtemp(prefix="program-")
         watch = Watch(job, calls)
         supervisor = os.getpid()
         problem, report = os.pipe()
         watch.pid = os.fork()
         if watch.pid == 0:
             channel.close()
-            return become_program(settings, job, watch, folder, supervisor, report)
+            return become_program(namespaces, job, watch, supervisor, report)
         os.close(report)
         with open(problem) as file:
             text = file.read()  # until all walls stand
         if text:
             raise RuntimeError(text)
-        outcome = watch.until_end(channel)
-        if not settings["namespaces"]:
-            shutil.rmtree(folder, ignore_errors=True)
-        send(channel, outcome)
+        send(channel, watch.until_end(channel))
     except (EOFError, ConnectionError):
         pass  # nobody waits for the answer any more
     except Exception as error:
@@ -56,14 +52,14 @@ def supervise(settings: dict, channel: socket.socket, calls: socket.socket | Non
 
 
 def become_program(
-    settings: dict, job: dict, watch: "Watch", folder: str, supervisor: int, report: int
+    namespaces: bool, job: dict, watch: "Watch", supervisor: int, report: int
 ) -> tuple[dict, socket.socket | None]:
     """In the new process: put up the walls, and return what is to run behind them.
 
     Where one cannot be put up, the process ends and the reason goes to `report`.
     """
     try:
-        enclose(settings, job, watch, folder, supervisor, report)
+        enclose(namespaces, job, watch, supervisor, report)
         os.close(report)
         return job, watch.theirs
     except BaseException as error:
@@ -71,9 +67,7 @@ def become_program(
         os._exit(1)
 
 
-def enclose(
-    settings: dict, job: dict, watch: "Watch", folder: str, supervisor: int, report: int
-) -> None:
+def enclose(namespaces: bool, job: dict, watch: "Watch", supervisor: int, report: int) -> None:
     """The program's own session, streams, folder and limits; then no way back."""
     os.setsid()
     for channel in (watch.ours, watch.judge):
@@ -89,21 +83,18 @@ def enclose(
             with suppress(OSError):  # the one that listed them is closed already
                 os.close(descriptor)
 
-    processes = walls.PROCESSES
-    if not settings["counts_own"]:
-        processes += walls.processes_of_user()
-    if settings["namespaces"]:
+    processes = walls.PROCESSES + walls.processes_of_user()
+    if namespaces:
         walls.furnish()
-    os.chdir(folder)
+    os.chdir(walls.HOME if namespaces else "/")
     walls.limit(job["cpu_seconds"] * job["runs"], job["memory_mb"], processes)
     walls.stay_on_this_core()
     walls.give_up_rights()
-    if not settings["namespaces"] and os.getppid() != supervisor:
-        raise RuntimeError("the supervisor has gone")  # before its end could be the program's
-    if settings["landlock"]:
-        walls.close_other_files(folder)
-    if settings["filter"]:
-        seccomp.install(walls.libc, strict=not settings["namespaces"])
+    if not namespaces:
+        if os.getppid() != supervisor:
+            raise RuntimeError("the supervisor has gone")  # before its end could be the program's
+        walls.close_other_files()
+    seccomp.install(walls.libc, strict=not namespaces)
 
 
 class Watch:

@@ -17,7 +17,7 @@ class Hostile:
     ends: str  # a pattern of what run_tests must say
     kind: str = "run"  # run, calls or script
     sleeps: bool = False  # its wall clock limit has to end it
-    walls: bool = False  # depends on namespaces or the filter: tried with either alone, too
+    walls: bool = False  # depends on namespaces: tried without them, too
 
 
 LOOK = """

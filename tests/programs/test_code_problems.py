@@ -436,7 +436,7 @@ def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
 # ---- whole runs ----------------------------------------------------------------------------------
 
 
-ANY_WALLS = ("--code-sandbox", "filter")  # what each machine has on which programs run at all
+ANY_WALLS = ("--code-sandbox", "landlock")  # what each machine has on which programs run at all
 
 
 @pytest.fixture
