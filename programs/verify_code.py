@@ -15,12 +15,12 @@ copies: see programs/sandbox/values.py. The judge has limits of its own, and wha
 counts against this program alone.
 
 Rules of the comparison:
-1. Outputs agree line by line and token by token; blanks beside tokens, and blank lines at the end,
-   do not count.
+1. Outputs agree line by line and token by token; blanks beside tokens, and blank lines before the
+   first and behind the last, do not count.
 2. Where a decimal is expected, a number that is within 1e-6 of it (relative to it, if it exceeds 1)
    agrees. Where a whole number is, only the same number does.
-3. What a function returns agrees like that, too; a tuple is a list. An object of the program's own
-   classes is equal to nothing.
+3. What a function returns agrees like that, too; a tuple is a list, and True is 1. An object of the
+   program's own classes is equal to nothing.
 4. A program that ends with an error has failed, whatever it printed before.
 
 CPU time decides what takes too long, so that a busy machine fails no right program. The wall clock
@@ -40,12 +40,12 @@ import re
 import socket
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .rules import RULES, Rules
 from .sandbox import client, values
-from .sandbox.client import Limits, Outcome, SandboxBroken, Server, program_job
+from .sandbox.client import Limits, Outcome, SandboxBroken, Server
 from .sandbox.judge import FAILED, FAULT, PASSED
 from .sandbox.messages import excerpt
 
@@ -200,12 +200,12 @@ def run_on_inputs(
     """A run of the program for each input; what it printed is compared before the next."""
     for test in tests:
         roomy = with_room(limits, len(test["output"]))
-        job = {"kind": "run", **program_job(program, **rules.found), "input": test["input"]}
+        job = {"kind": "run", "text": program, "contest": True, "input": test["input"]}
         outcome = run_job(sandbox, job, roomy)
         check_end(outcome, roomy)
-        if outcome.output.rstrip() != test["output"].rstrip():  # else there is nothing to judge
+        if outcome.output.strip() != test["output"].strip():  # else there is nothing to judge
             job = {"kind": "output", "output": outcome.output, "expected": test["output"]}
-            job["comparison"] = asdict(rules.comparison)
+            job["tolerance"] = rules.tolerance
             verdict = run_job(sandbox, job, judge_limits(limits))
             if not list(passes(verdict)):
                 raise Failed("printed what cannot be compared")
@@ -221,8 +221,8 @@ def run_calls(
         call = values.dumps([test["function"], test["args"], {}])
         golds = [values.packed(gold) for gold in (test["expected"], *test.get("or", []))]
         asked.append({"call": call, "golds": golds})
-    called = {"kind": "calls", **program_job(program, **rules.found)}
-    judging = {"kind": "values", "tests": asked, "comparison": asdict(rules.comparison)}
+    called = {"kind": "calls", "text": program, "contest": True}
+    judging = {"kind": "values", "tests": asked, "tolerance": rules.tolerance}
     limits = with_room(limits, max(len(json.dumps(each["golds"])) for each in asked))
 
     of_judge, of_program = run_pair(sandbox, called, judging, limits, len(tests))
@@ -256,7 +256,7 @@ def run_scripts(
         script = test["script"]
         if "entry_point" in test:
             script += f"\ncheck({test['entry_point']})\n"
-        called = {"kind": "calls", **program_job(program)}
+        called = {"kind": "calls", "text": program, "contest": False}
         judging = {"kind": "script", "text": script}
         of_script, of_program = run_pair(sandbox, called, judging, program_limits)
         if of_script.stopped or of_script.code != 0:
@@ -345,7 +345,7 @@ def on_live_server(sandbox: client.Sandbox, run):
                 server.process.kill()
                 server.process.wait()
     with sandbox.server() as server:
-        known = {"kind": "run", **program_job("print(7)"), "input": ""}
+        known = {"kind": "run", "text": "print(7)", "contest": False, "input": ""}
         try:
             if server.start(known, Limits()).outcome().output == "7\n":
                 raise Failed(f"broke the sandbox twice: {reason}")

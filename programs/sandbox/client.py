@@ -51,11 +51,6 @@ class Outcome:
     seconds: float
 
 
-def program_job(text: str, imports: str = "", recursion: int = 0, digits: int = 0) -> dict:
-    """What a job says of a program: its text and, as sandbox/program.py has them, what it finds."""
-    return {"text": text, "imports": imports, "recursion": recursion, "digits": digits}
-
-
 class Job:
     """A job that a supervisor has begun."""
 

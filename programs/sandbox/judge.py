@@ -13,7 +13,7 @@ import sys
 import typing
 
 from . import values
-from .compare import Comparison, same_output, same_value
+from .compare import same_output, same_value
 from .messages import excerpt
 
 # Names of types that a script's annotations may have without an import.
@@ -56,8 +56,7 @@ class Caller:
 
 def judge_output(job: dict, calls: socket.socket | None) -> int:
     """Print whether job["output"] is as job["expected"]."""
-    how = Comparison(**job["comparison"])
-    if same_output(job["output"], job["expected"], how):
+    if same_output(job["output"], job["expected"], job["tolerance"]):
         print(PASSED)
     else:
         output, expected = excerpt(job["output"]), excerpt(job["expected"])
@@ -68,10 +67,9 @@ def judge_output(job: dict, calls: socket.socket | None) -> int:
 def judge_values(job: dict, calls: socket.socket) -> int:
     """Call the program for each of job["tests"], and print what came of it, up to a failure."""
     caller = Caller(calls)
-    how = Comparison(**job["comparison"])
     for test in job["tests"]:
         try:
-            check_answer(caller.ask(test["call"]), test["golds"], how)
+            check_answer(caller.ask(test["call"]), test["golds"], job["tolerance"])
         except Ended:
             break  # its supervisor says why
         except Failed as failure:
@@ -84,12 +82,12 @@ def judge_values(job: dict, calls: socket.socket) -> int:
     return 0
 
 
-def check_answer(answer: str, golds: list, how: Comparison) -> None:
+def check_answer(answer: str, golds: list, tolerance: float) -> None:
     """Raise Failed unless an answer is one of the values expected."""
     key, content = read_answer(answer)
     if key == "error":
         raise Failed(excerpt(str(content)))
-    if not any(same_value(content, gold, how) for gold in golds):
+    if not any(same_value(content, gold, tolerance) for gold in golds):
         raise Failed(f"{shown(content)} returned, {shown(golds[0])} expected")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import ProgramsError
 from . import client
-from .client import Limits, Sandbox, SandboxBroken, program_job
+from .client import Limits, Sandbox, SandboxBroken
 
 # What is said of a protection, and what the probing program does to find out that it is missing.
 ATTEMPTS = {
@@ -59,7 +59,7 @@ def protections(sandbox: Sandbox) -> dict[str, bool]:
             "file": str(file),
             "attempts": ATTEMPTS,
         }
-        job = {"kind": "run", **program_job(PROBE), "input": json.dumps(facts)}
+        job = {"kind": "run", "text": PROBE, "contest": False, "input": json.dumps(facts)}
         try:
             return json.loads(server.start(job, Limits()).outcome().output)
         except (EOFError, ValueError) as error:

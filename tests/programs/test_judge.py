@@ -29,7 +29,7 @@ PRINTED = {  # a Python expression of what a program prints -> what is expected
     "a long exponent": ("'1e' + '9' * N", "7.5"),
     "many exponents": ("'1e1' * (N // 3)", "7.5"),
     "numbers": ("'1e9999 ' * (N // 7)", "7.5 " * (LONG // 7)),
-    "lines": ("'\\n' * N + '7.5'", "7.5"),
+    "lines": ("'7.5' + '\\n' * N + '7.5'", "7.5"),
     "blanks": ("' ' * N + '7.6'", "7.5"),
     "a separator of lines that is none": ("'7\\x0b\\x1c\\u2028' * 9", "7.5"),
     "no number": ("'nan'", "7.5"),
@@ -102,7 +102,7 @@ RETURNED = {  # what a function returns -> what is expected
     "a deep list": ("__import__('functools').reduce(lambda a, _: [a], range(400), 7)", [[7]]),
     "half of a character": ("'\\ud800'", "7"),
     "a text of a number": ("'7'", 7),
-    "true": ("True", 1),
+    "true": ("True", 2),
     "nothing": ("None", 0),
 }
 
@@ -248,32 +248,52 @@ def call(expected, rules: str = LCB) -> list[dict]:
     return [{"function": "f", "args": [], "expected": expected, "rules": rules}]
 
 
-ALLOWED = {  # a program, its test under LiveCodeBench's rules, and whether it passes under ours
-    "imports": ("print(mean([1, 3]), datetime.date(2024, 1, 1).year)", stream("2 2024"), False),
-    "bare streams": ("print(stdin.readline())", stream("7", given="7"), False),
-    "recursion": ("def f(n): return n and 1 + f(n - 1)\nprint(f(40000))", stream("40000"), False),
-    "digits": ("print(len(str(10 ** 40000)), int('7' * 9999) > 1)", stream("40001 True"), False),
-    "memory": ("x = bytearray(2 * 10**9)\nprint(7)", stream("7"), False),
-    "a leading blank line": ("print()\nprint(7)", stream("7"), False),
-    "one": ("def f(): return True", call(1), False),
-    "true": ("def f(): return 1", call(True), False),
-    "ones in a list": ("def f(): return [True, False]", call([1, 0]), False),
-    "decimals are equal": ("print(0.3333333)", stream("0.3333333333"), True),
-    "floats are equal": ("def f(): return 0.1 + 0.2", call(0.3), True),
+ALLOWED = {  # a program and its test, which it passes as in LiveCodeBench, and as in PRIME and APPS
+    "imports": ("print(mean([1, 3]), datetime.date(2024, 1, 1).year)", stream("2 2024")),
+    "bare streams": ("print(stdin.readline())", stream("7", given="7")),
+    "recursion": ("def f(n): return n and 1 + f(n - 1)\nprint(f(40000))", stream("40000")),
+    "digits": ("print(len(str(10 ** 40000)), int('7' * 9999) > 1)", stream("40001 True")),
+    "a leading blank line": ("print()\nprint(7)", stream("7")),
+    "one": ("def f(): return True", call(1)),
+    "true": ("def f(): return 1", call(True)),
+    "ones in a list": ("def f(): return [True, False]", call([1, 0])),
+    "names of its own": ("def mean(x): return 7\nprint(mean(3))", stream("7")),
+}
+DIFFERING = {  # a program, its test, and whether it passes as in LiveCodeBench or else as here
+    "memory": ("x = bytes(2 * 10**9)\nprint(7)", stream("7"), True),
+    "decimals are equal": ("print(0.3333333)", stream("0.3333333333"), False),
+    "floats are equal": ("def f(): return 0.1 + 0.2", call(0.3), False),
 }
 
 
+def by_our_rules(tests: list[dict]) -> list[dict]:
+    return [{key: value for key, value in test.items() if key != "rules"} for test in tests]
+
+
 @pytest.mark.parametrize("name", ALLOWED)
-def test_what_livecodebench_allows_and_we_do_not(name):
-    program, tests, ours = ALLOWED[name]
-    theirs = name not in ("decimals are equal", "floats are equal")
-    assert run_tests(program, tests).passed == theirs, run_tests(program, tests).stopped
-    tests = [{key: value for key, value in tests[0].items() if key != "rules"}]
-    assert run_tests(program, tests).passed == ours
+def test_what_official_graders_allow(name):
+    program, tests = ALLOWED[name]
+    for each in (tests, by_our_rules(tests)):
+        assert run_tests(program, each) == Result(1, 1, "")
+
+
+@pytest.mark.parametrize("name", DIFFERING)
+def test_where_livecodebench_differs(name):
+    program, tests, theirs = DIFFERING[name]
+    assert run_tests(program, tests).passed == theirs
+    assert run_tests(program, by_our_rules(tests)).passed == (not theirs)
+
+
+@pytest.mark.parametrize("name", ["add", "gcd", "print", "Counter"])
+def test_what_is_imported_for_a_program_is_no_function_of_its(name):
+    """A program that defines nothing passes nothing."""
+    test = {"function": name, "args": [3, 0], "expected": 3}
+    assert f"no function {name}" in run_tests("x = 1", [test]).stopped
+    assert run_tests(f"from math import gcd as {name}", [test]).passed == 1
 
 
 def test_evalplus_allows_4_gb():
-    program = "def f(): return len(bytearray(2 * 10**9))"
+    program = "def f(): return len(bytes(2 * 10**9))"
     script = {"script": "assert f() == 2 * 10**9"}
     assert run_tests(program, [script]).passed == 0
     assert run_tests(program, [script | {"rules": "evalplus"}]).passed == 1
@@ -293,7 +313,7 @@ def test_rules_that_there_are_not_are_refused():
         run_tests("print(7)", stream("7", "x"))
 
 
-def test_a_method_comes_before_what_the_imports_bring():
+def test_a_method_is_asked_before_a_function():
     method = "class Solution:\n    def add(self, a, b): return {}"
     tests = [{"function": "add", "args": [3, 4], "expected": 7, "rules": LCB}]
     assert run_tests(method.format("a + b"), tests).passed == 1

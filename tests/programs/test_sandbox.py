@@ -338,10 +338,10 @@ SERVER_AND_PROGRAM = 3  # processes: server, supervisor, program
 
 def test_nothing_survives_a_run_that_is_killed():
     script = (
-        "from programs.sandbox.client import Limits, Sandbox, program_job\n"
+        "from programs.sandbox.client import Limits, Sandbox\n"
         "sandbox = Sandbox(1)\n"
         "with sandbox.server() as server:\n"
-        "    job = {'kind': 'run', **program_job('while True: pass')}\n"
+        "    job = {'kind': 'run', 'text': 'while True: pass', 'contest': False}\n"
         "    job = server.start(job, Limits(cpu_seconds=1000, wall_seconds=1000))\n"
         "    print('started', flush=True)\n"
         "    job.outcome()\n"

@@ -9,7 +9,7 @@ import grading
 from programs import verify_code
 from programs.sandbox import compare
 from programs.sandbox.client import Limits
-from programs.sandbox.compare import Comparison
+from programs.sandbox.compare import TOLERANCE
 from programs.sandbox.values import dumps, loads, packed, read, split_reply
 from programs.verify_code import (
     Result,
@@ -293,12 +293,12 @@ def test_limits_reach_the_program():
 # ---- compare -------------------------------------------------------------------------------------
 
 
-def same_output(output: str, expected: str, **how) -> bool:
-    return compare.same_output(output, expected, Comparison(**how))
+def same_output(output: str, expected: str) -> bool:
+    return compare.same_output(output, expected, TOLERANCE)
 
 
-def same_value(value, gold, **how) -> bool:
-    return compare.same_value(packed(value), packed(gold), Comparison(**how))
+def same_value(value, gold) -> bool:
+    return compare.same_value(packed(value), packed(gold), TOLERANCE)
 
 
 SAME_OUTPUT = [
@@ -314,6 +314,8 @@ SAME_OUTPUT = [
     ("Yes", "Yes"),
     ("", "\n"),
     ("-0.0", "0.0"),
+    ("\n \n3", "3"),
+    ("  3\n4", "\n3\n4"),
 ]
 OTHER_OUTPUT = [
     ("3", "4"),
@@ -355,10 +357,13 @@ SAME_VALUES = [
     ("a", "a"),
     (2**70, 2**70),
     (float("inf"), float("inf")),
+    (True, 1),
+    ([1, 0.0], [True, False]),
 ]
 OTHER_VALUES = [
-    (True, 1),
-    (1, True),
+    (True, 0),
+    (2, True),
+    (True, "True"),
     (None, 0),
     ([1], 1),
     ({1, 2}, [1, 2]),
