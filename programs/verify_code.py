@@ -317,12 +317,11 @@ def run_pair(
     """
     for_waiting = limits.load * limits.cpu_seconds * runs  # while the program computes
     limits_of_judge = judge_limits(limits, for_waiting)
-    patience = limits_of_judge.wall_seconds + limits.load * limits_of_judge.cpu_seconds
 
     def run(server: Server) -> tuple[Outcome, Outcome]:
         for_judge, for_program = socket.socketpair()
         with for_judge, for_program:
-            answers = server.start(called, limits, for_program, runs, patience)
+            answers = server.start(called, limits, for_program, runs)
             questions = server.start(judging, limits_of_judge, for_judge)
         of_judge = questions.outcome()
         return of_judge, answers.outcome()

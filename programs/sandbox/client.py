@@ -113,13 +113,11 @@ class Server:
         limits: Limits,
         calls: socket.socket | None = None,
         runs: int = 1,
-        patience: float = 0.0,
     ) -> Job:
         """Begin a job.
 
         calls: where the calls of a program come from, or those of a judge go to
         runs: how many calls have the CPU time of `limits`, each for itself
-        patience: seconds that a job may take beside, while it waits for the other of its pair
         """
         here, there = socket.socketpair()
         with there:
@@ -133,7 +131,7 @@ class Server:
                 raise EOFError from error
         with suppress(ConnectionError):  # `outcome` finds the other side gone
             send(here, {**job, **asdict(limits), "runs": runs})
-        return Job(here, patience + limits.wall_seconds + limits.load * runs * limits.cpu_seconds)
+        return Job(here, limits.wall_seconds + limits.load * runs * limits.cpu_seconds)
 
     def close(self) -> None:
         """End it; programs that still run there are killed with their supervisors."""

@@ -164,7 +164,6 @@ UNKIND = {  # what a program returns, or does -> a script that it breaks
     "return 3": "import sys\nsys.exit(f(3))",
     "import os; os._exit(3)": "assert f(3) == 7",
     "raise SystemExit(3)": "assert f(3) == 7",
-    "return 'no_such'": "import importlib\nassert importlib.import_module(f(3)).x == 7",
 }
 
 
@@ -182,8 +181,8 @@ def test_what_the_program_lacks_is_the_programs_fault():
     assert "ModuleNotFoundError" in run_tests(late, [{"script": "assert add(3, 4)"}]).stopped
 
 
-def test_scripts_call_by_keyword_and_annotate_without_imports():
-    script = "x: List[int] = [3, 4]\nassert add(a=x[0], b=4) == add(3, b=x[1]) == 7"
+def test_scripts_call_by_keyword_and_annotate():
+    script = "x: list[int] = [3, 4]\nassert add(a=x[0], b=4) == add(3, b=x[1]) == 7"
     assert run_tests(ADD, [{"script": script}]) == Result(1, 1, "")
     wrong = run_tests(ADD, [{"script": "assert add(a=3, c=4) == 7"}]).stopped
     assert "unexpected keyword arg" in wrong
@@ -399,7 +398,7 @@ def test_other_value(value, gold):
 VALUES = [
     *(None, True, 7, -(2**63), 2**63, 10**5000, 1.5, float("-inf"), "ä\n", "\ud800"),
     *([], [1, [2]], (), (1, (2,)), set(), {1, "a"}, {}, {1: (2,)}, {(1,): {2: 3}}),
-    *(range(3, 9, 2), Fraction(-1, 3), Decimal("-1.50"), Decimal("1E+5")),
+    *(range(3, 9, 2), range(2**63), Fraction(-1, 3), Decimal("-1.50"), Decimal("1E+5")),
     *(b"\x00", 1 + 2j, {"tuple": 1}, {"value": {"error": 2}}),
 ]
 
@@ -417,11 +416,10 @@ def test_other_objects_come_back_equal_to_nothing():
 
 
 def test_numbers_of_too_many_digits_are_no_numbers():
-    for number in (Fraction(1, 10**60), Fraction(10**60), Fraction(10**5000, 7)):
+    for number in (Fraction(1, 10**60), Fraction(10**60), Fraction(10**4000, 7)):
         assert repr(loads(dumps(number))) == "<Fraction>"
     for text in ("NaN", "-Infinity", "sNaN", "1e60", "1e-61", "1e999999"):
         assert repr(loads(dumps(Decimal(text)))) == "<Decimal>"
-    assert repr(loads(dumps(range(2**63)))) == "<range>"
 
 
 BAD = ["", "{", "7", "[]", '{"value": 1, "error": 2}', '{"code": 1}', '{"value": {"set": [[1]]}}']
@@ -429,10 +427,10 @@ BAD += ['{"value": {"int": 7}}', '{"value": {"dict": [1]}}', '{"value": {"a": 1}
 BAD += [
     '{"value": {"complex": ["a", 1]}}',
     '{"value": {"range": [0, 1, 0]}}',
-    '{"value": {"range": [0, 9223372036854775808, 1]}}',
     '{"value": {"range": ["a"]}}',
     '{"value": {"decimal": "sNaN"}}',
     '{"value": {"decimal": "1e9"}}',
+    '{"value": {"decimal": "1/2"}}',
     '{"value": {"decimal": 1}}',
     '{"value": {"fraction": "1/0"}}',
     '{"value": {"fraction": "' + "9" * 61 + '/7"}}',
