@@ -206,3 +206,28 @@ def shared() -> Sandbox:
     if not SHARED:
         SHARED.append(Sandbox())
     return SHARED[0]
+
+
+# What a program can do, by the walls that stand: values of --code-sandbox, the best first.
+LEFT = {
+    "strict": "use its time and memory",
+    "landlock": "use its time and memory, and see files' names and which processes there are",
+}
+
+
+def start_sandbox(mode: str) -> str:
+    """Start this process's sandbox; a line that tells what programs can do there.
+
+    mode: of LEFT. Raises ProgramsError where only worse walls stand.
+    """
+    sandbox = shared()
+    server = sandbox.servers[0]
+    if mode == "strict" and server.walls != mode:
+        raise ProgramsError(
+            f"programs cannot be run here as --code-sandbox strict asks ({server.missing}): allow "
+            "user namespaces here, or let programs see files' names by --code-sandbox landlock"
+        )
+    return (
+        f"programs   run {sandbox.workers} at a time, behind walls ({server.walls}): all that they "
+        f"can do is to {LEFT[server.walls]}"
+    )

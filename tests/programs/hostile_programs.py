@@ -1,7 +1,9 @@
 """Programs that want credit they have not earned, or to do harm; test_sandbox.py runs them.
 
 The expected value of every test is a secret of the form gold-<32 hex digits>, so that a program
-can look for it wherever it gets. MARK is in the name of whatever a program tries to leave.
+can look for it wherever it gets. MARK is in the name of whatever a program tries to leave. In a
+program's text PORT, MAILBOX and FILE stand for places on the machine, which anybody may use, and
+SERVER for the process that programs are forked from; the file has the gold.
 """
 
 from dataclasses import dataclass
@@ -264,6 +266,7 @@ def leaving_early() -> dict[str, Hostile]:
             "import atexit, os\natexit.register(os._exit, 0)\nraise ValueError", WRONG
         ),
         "kill oneself": Hostile("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", ANY),
+        "a signal to the server": Hostile("import os\nos.kill(SERVER, 0)", "Error", walls=True),
         "kill one's group": Hostile("import os, signal\nos.killpg(0, signal.SIGKILL)", ANY),
         "kill everybody": Hostile(
             "import os, signal\nfor p in (-1, os.getppid()):\n"
@@ -495,6 +498,16 @@ def looking_around() -> dict[str, Hostile]:
             "                except OSError: pass\ntell()",
             WRONG + "|CPU time",
         ),
+        "the file of the tests": Hostile(
+            LOOK + "for name in ('FILE', '/etc/passwd'):\n"
+            "    try: look(open(name, 'rb').read()); print('read', name)\n"
+            "    except OSError: pass\ntell()",
+            "^nothing printed",
+            walls=True,
+        ),
+        "the environment of the server": Hostile(
+            "print(open('/proc/SERVER/environ', 'rb').read())", "Error", walls=True
+        ),
         "ptrace": Hostile(
             LIBC + "import os\nprint(libc.ptrace(16, os.getppid(), 0, 0), libc.ptrace(0, 0, 0, 0))",
             ANY,
@@ -509,7 +522,7 @@ def looking_around() -> dict[str, Hostile]:
 
 
 def reaching_out() -> dict[str, Hostile]:
-    """Networks, files and the kernel. PORT is where a server of the test listens."""
+    """Networks, files and the kernel."""
     write = (
         "import os\nfor top in {places}:\n    try: open(os.path.join(top, '{mark}'), 'w').close()\n"
         "    except OSError as error: print(error)\nprint(1)"
@@ -524,6 +537,12 @@ def reaching_out() -> dict[str, Hostile]:
             "s.sendto(b'x', ('127.0.0.1', PORT))",
             "Error",
             walls=True,
+        ),
+        "a message to a process": Hostile(
+            "import socket\nsocket.socketpair(1, 2)[0].connect('MAILBOX')", "Error", walls=True
+        ),
+        "a terminal": Hostile(
+            "import os\nos.open('/dev/ptmx', os.O_RDONLY | os.O_NOCTTY)", "Error", walls=True
         ),
         "a server": Hostile(
             "import socket\ns = socket.create_server(('127.0.0.1', 0))\ns.settimeout(0.5)\n"

@@ -6,6 +6,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from conftest import ROOT
 from hostile_programs import MARK, hostile
 
 from programs import ProgramsError
-from programs.sandbox import client, probe, syscalls
+from programs.sandbox import client, syscalls
 from programs.sandbox.client import Limits, Sandbox, SandboxBroken
 from programs.verify_code import SCRIPT, Result, rewards, run_tests
 
@@ -58,20 +59,34 @@ def outcomes(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def door():
-    """A server on this machine, and who came to it."""
+def around():
+    """What programs are told of this machine, and what came to it.
+
+    ({"PORT": of a server here, "MAILBOX": a socket that takes messages, "FILE": one with the gold},
+    who came). Everybody may read and write them.
+    """
     guests = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def welcome():
-            while True:
-                try:
-                    guests.append(listener.accept()[1])
-                except OSError:
-                    return
+    def welcome(listener):
+        while True:
+            try:
+                guests.append(listener.accept()[1])
+            except OSError:
+                return
 
-        threading.Thread(target=welcome, daemon=True).start()
-        yield listener.getsockname()[1], guests
+    mailbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener = socket.create_server(("127.0.0.1", 0))
+    with tempfile.TemporaryDirectory() as folder, mailbox, listener:
+        threading.Thread(target=welcome, args=(listener,), daemon=True).start()
+        places = {"MAILBOX": f"{folder}/mailbox", "FILE": f"{folder}/gold"}
+        mailbox.bind(places["MAILBOX"])
+        Path(places["FILE"]).touch()
+        for place in (folder, *places.values()):
+            os.chmod(place, 0o777)
+        yield {"PORT": str(listener.getsockname()[1]), **places}, guests
+        mailbox.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nothing came
+            mailbox.recv(1)
         listener.shutdown(socket.SHUT_RDWR)
 
 
@@ -106,14 +121,17 @@ def traces() -> list[str]:
     return found
 
 
-def check_hostile(name: str, sandbox: Sandbox, outcomes: list, door) -> None:
+def check_hostile(name: str, sandbox: Sandbox, outcomes: list, around) -> None:
     each = HOSTILE[name]
-    port, guests = door
+    places, guests = around
     before, traces_before = sandbox_processes(), traces()
     limits = ASLEEP if each.sleeps else LIMITS
     gold = "gold-" + secrets.token_hex(16)
 
-    text = each.text.replace("PORT", str(port))
+    text = each.text.replace("SERVER", str(sandbox.servers[0].process.pid))
+    for place, value in places.items():
+        text = text.replace(place, value)
+    Path(places["FILE"]).write_text(gold)
     result = run_tests(text, asked(each.kind, gold), limits, sandbox)
 
     assert result.passed == 0 and result.total == 1
@@ -141,13 +159,13 @@ def test_there_are_many_hostile_programs():
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_program(name, whole, outcomes, door):
-    check_hostile(name, whole, outcomes, door)
+def test_hostile_program(name, whole, outcomes, around):
+    check_hostile(name, whole, outcomes, around)
 
 
 @pytest.mark.parametrize("name", WALLED)
-def test_hostile_program_with_landlock(name, landlock, outcomes, door):
-    check_hostile(name, landlock, outcomes, door)
+def test_hostile_program_with_landlock(name, landlock, outcomes, around):
+    check_hostile(name, landlock, outcomes, around)
 
 
 # ---- the filter where there are no namespaces ----------------------------------------------------
@@ -435,17 +453,26 @@ def test_no_walls_no_programs(change, tmp_path, monkeypatch):
 # ---- what holds here -----------------------------------------------------------------------------
 
 
-def test_what_landlock_does_not_keep_is_asked_for_by_name(whole, landlock, monkeypatch):
-    if whole.servers[0].walls == "strict":
-        assert all(probe.protections(whole).values())
-    held = probe.protections(landlock)
-    missing = [name for name, holds in held.items() if not holds]
-    assert missing == probe.DONE_WITHOUT["landlock"]
+def test_what_landlock_does_not_keep_is_asked_for_by_name(landlock, monkeypatch):
+    program = "import os\nprint(os.stat(os.__file__).st_size > 0, os.path.exists('/proc/1'))"
+    test = {"input": "", "output": "True True"}
+    assert run_tests(program, [test], None, landlock) == Result(1, 1, "")
 
     monkeypatch.setattr(client, "SHARED", [landlock])
-    said = "lacks no sight of .*namespaces: switched off.* without by --code-sandbox landlock$"
+    said = "namespaces: switched off.: allow user .* by --code-sandbox landlock$"
     with pytest.raises(ProgramsError, match=said):
-        probe.start_sandbox("strict")
-    printed = "\n".join(probe.start_sandbox("landlock"))
-    assert "programs   run one at a time" in printed and "no network" in printed
-    assert "missing: no sight of files' names and other processes (namespaces: switched" in printed
+        client.start_sandbox("strict")
+    printed = client.start_sandbox("landlock")
+    assert "run 1 at a time" in printed and "landlock" in printed and "see files' names" in printed
+
+
+def test_namespaces_hide_files_and_processes(whole, monkeypatch):
+    monkeypatch.setattr(client, "SHARED", [whole])
+    printed = client.start_sandbox("landlock")  # the best there is, whatever is enough
+    if whole.servers[0].walls != "strict":
+        pytest.skip("without namespaces their names are in sight")
+    assert printed.endswith("(strict): all that they can do is to use its time and memory")
+    names = [str(ROOT / "grading.py"), f"/proc/{os.getpid()}"]
+    program = f"import os\nprint(*map(os.path.exists, {names}))"
+    test = {"input": "", "output": "False False"}
+    assert run_tests(program, [test], None, whole) == Result(1, 1, "")
