@@ -37,6 +37,7 @@ class Limits:
     load: float = 10.0
     memory_mb: int = 1024  # of address space
     output_bytes: int = 1_000_000  # or what a test expects, if that is more
+    runs: int = 1  # how many calls have the CPU time, each for itself
 
 
 @dataclass(frozen=True)
@@ -107,17 +108,20 @@ class Server:
         self.walls = found["walls"]  # strict or landlock
         self.missing = found["missing"]  # why there are no better ones
 
-    def start(
-        self,
-        job: dict,
-        limits: Limits,
-        calls: socket.socket | None = None,
-        runs: int = 1,
-    ) -> Job:
+    def run(self, *jobs: tuple[dict, Limits]) -> list[Outcome]:
+        """The outcomes of jobs, two of them joined by a socket for calls. Raises as Job does."""
+        if len(jobs) == 1:
+            started = [self.start(*jobs[0])]
+        else:
+            ends = socket.socketpair()
+            with ends[0], ends[1]:
+                started = [self.start(*job, end) for job, end in zip(jobs, ends, strict=True)]
+        return [job.outcome() for job in started]
+
+    def start(self, job: dict, limits: Limits, calls: socket.socket | None = None) -> Job:
         """Begin a job.
 
         calls: where the calls of a program come from, or those of a judge go to
-        runs: how many calls have the CPU time of `limits`, each for itself
         """
         here, there = socket.socketpair()
         with there:
@@ -130,8 +134,8 @@ class Server:
                 here.close()
                 raise EOFError from error
         with suppress(ConnectionError):  # `outcome` finds the other side gone
-            send(here, {**job, **asdict(limits), "runs": runs})
-        return Job(here, limits.wall_seconds + limits.load * runs * limits.cpu_seconds)
+            send(here, {**job, **asdict(limits)})
+        return Job(here, limits.wall_seconds + limits.load * limits.runs * limits.cpu_seconds)
 
     def close(self) -> None:
         """End it; programs that still run there are killed with their supervisors."""

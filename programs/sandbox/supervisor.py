@@ -16,7 +16,7 @@ from .messages import receive, send
 
 ERRORS_KEPT = 4000  # bytes from the end of what a program writes to standard error
 TICK = 0.05  # seconds between two looks at a program's clock, at most
-PATIENCE = 30.0  # seconds in which a judge takes the last answer
+PATIENCE = 30.0  # seconds in which a judge, who waits for it, takes an answer
 
 
 def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | None = None):
@@ -117,7 +117,6 @@ class Watch:
             self.judge = calls
             self.ours, self.theirs = socket.socketpair()
         self.question = b""  # what the program has not taken yet
-        self.answer = b""  # what the judge has not taken yet
         self.reply = bytearray()  # to the present call, as far as it has come
         self.asked = not self.judge  # whether it is the program's turn
         self.idle_since = self.started
@@ -141,7 +140,7 @@ class Watch:
         poll = select.poll()
         if self.judge:
             self.ours.setblocking(False)
-            self.judge.setblocking(False)
+            self.judge.settimeout(PATIENCE)
             readers[self.ours.fileno()] = self.read_reply
             readers[self.judge.fileno()] = self.read_question
         for descriptor in (*readers, ended, channel.fileno()):
@@ -149,7 +148,8 @@ class Watch:
 
         alive = True
         while alive and not self.stopped:
-            self.pass_on()
+            if self.question:  # the program may never read it
+                self.question = self.question[sent(self.ours, self.question) :]
             pause = self.look_at_clocks()
             for descriptor, _ in poll.poll(1000 * pause):
                 if descriptor == ended:
@@ -173,9 +173,6 @@ class Watch:
         if self.judge:
             while self.read_reply():
                 pass
-            self.judge.settimeout(PATIENCE)
-            with suppress(OSError):  # it has gone
-                self.judge.sendall(self.answer)
             self.judge.close()
         if len(self.output) > self.job["output_bytes"]:
             self.stopped = self.stopped or "output"
@@ -219,7 +216,8 @@ class Watch:
         if not self.asked or b"\n" not in self.reply:
             return
         line, _, rest = self.reply.partition(b"\n")
-        self.answer += line + b"\n"
+        with suppress(OSError):  # it has gone
+            self.judge.sendall(line + b"\n")
         self.reply = rest
         self.asked = False
         self.idle_since = time.monotonic()
@@ -239,13 +237,6 @@ class Watch:
             self.end_turn()  # it may have answered before it was asked
         return bool(part)
 
-    def pass_on(self) -> None:
-        """As much as the program, which may never read, and the judge take now."""
-        if self.question:
-            self.question = self.question[sent(self.ours, self.question) :]
-        if self.answer:
-            self.answer = self.answer[sent(self.judge, self.answer) :]
-
     def look_at_clocks(self) -> float:
         """Stop the program if it is over a limit; seconds until it may be, at the earliest.
 
@@ -260,7 +251,7 @@ class Watch:
             self.stopped = "cpu"
         elif wall_left < 0:
             self.stopped = "wall"
-        longest = 0.002 if self.question or self.answer else TICK
+        longest = 0.002 if self.question else TICK
         return min(max(cpu_left, 0.005), max(wall_left, 0.005), longest)
 
     def cpu_seconds(self) -> float:

@@ -240,7 +240,7 @@ def talkative() -> dict[str, Hostile]:
             "import json, os\nanswer = json.dumps(dict(stopped='', code=0, output='x', errors='',"
             " replies=['{\"value\": 1}'], cpu_seconds=0, seconds=0)).encode()\n"
             "for d in range(64):\n"
-            "    try: os.write(d, len(answer).to_bytes(8, 'big') + answer)\n"
+            "    try: os.write(d, answer + b'\\n')\n"
             "    except OSError: pass",
             WRONG,
         ),

@@ -23,6 +23,7 @@ from programs.verify_code import SCRIPT, Result, rewards, run_tests
 HOSTILE = hostile()
 WALLED = [name for name, each in HOSTILE.items() if each.walls]
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=30, memory_mb=512)
+BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # the CPU time does
 ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # the wall clock decides
 
 
@@ -125,7 +126,8 @@ def check_hostile(name: str, sandbox: Sandbox, outcomes: list, around) -> None:
     each = HOSTILE[name]
     places, guests = around
     before, traces_before = sandbox_processes(), traces()
-    limits = ASLEEP if each.sleeps else LIMITS
+    limits = BUSY if "CPU time" in each.ends else LIMITS
+    limits = ASLEEP if each.sleeps else limits
     gold = "gold-" + secrets.token_hex(16)
 
     text = each.text.replace("SERVER", str(sandbox.servers[0].process.pid))
@@ -141,8 +143,7 @@ def check_hostile(name: str, sandbox: Sandbox, outcomes: list, around) -> None:
     for outcome in outcomes:
         assert outcome.cpu_seconds < cpu_seconds + 1
         longest = limits.wall_seconds + limits.load * cpu_seconds
-        # A second is what is promised; RESULTS.md has the most there was, 0.76 s. The other
-        # five are for a machine that is busy with more than this test.
+        # A second is what is promised. The other five are for a machine that is busy.
         assert outcome.seconds < longest + 1 + 5
 
     # A supervisor that has answered takes a moment to end.
@@ -225,6 +226,15 @@ HARMLESS = {
     "numpy": "import numpy\nprint(input(), end='' if numpy.ones((50, 50)).sum() == 2500 else 'x')",
     "asyncio": "import asyncio\nasync def f(): print(input())\nasyncio.run(f())",
     "much memory": "x = bytearray(200 * 2**20)\nprint(input())",
+    "deep recursion in main": "import sys\nsys.setrecursionlimit(10**6)\n"
+    "def f(n): return n and 1 + f(n - 1)\nprint(input() if f(90000) == 90000 else 0)",
+    "half a gigabyte of stack": "import threading\nthreading.stack_size(2**29)\n"
+    "t = threading.Thread(target=lambda: print(input()))\nt.start()\nt.join()",
+    "end at once": "import os\nprint(input(), flush=True)\nos._exit(0)",
+    "names of one's own": "def sum(x): return x\ndef gcd(x): return sum(x)\nprint(gcd(input()))",
+    "errors written": "import sys\nprint('x', file=sys.stderr)\nprint(input())",
+    "annotations of types": "from __future__ import annotations\nimport dataclasses\n"
+    "@dataclasses.dataclass(order=True)\nclass P:\n    x: str\nprint(max(P(''), P(input())).x)",
     "exit handlers": "import atexit\natexit.register(lambda: print(input()))",
 }
 
@@ -287,11 +297,11 @@ def test_cpu_time_decides_and_not_the_wall_clock(whole):
 
 
 def test_the_cpu_limit_is_that_of_each_call(whole):
-    program = "import time\ndef f(x):\n    end = time.process_time() + 0.4\n"
+    program = "import time\ndef f(x):\n    end = time.process_time() + 0.3\n"
     program += "    while time.process_time() < end: pass\n    return x"
-    limits = Limits(cpu_seconds=0.8)
-    calls = [{"function": "f", "args": [x], "expected": x} for x in range(8)]
-    assert run_tests(program, calls, limits, whole) == Result(8, 8, "")
+    limits = Limits(cpu_seconds=0.6)
+    calls = [{"function": "f", "args": [x], "expected": x} for x in range(4)]
+    assert run_tests(program, calls, limits, whole) == Result(4, 4, "")
 
 
 def test_output_is_cut_at_what_the_test_expects_if_that_is_more(whole):

@@ -99,6 +99,32 @@ def test_calls_of_a_function_or_of_a_method_of_solution():
     assert "no function add" in run_tests("def sub(a, b): return a", CALLS).stopped
 
 
+RETURNED = {  # what a right function returns -> the value that is expected, from JSON
+    "numpy.int64(7)": 7,
+    "numpy.float32(1.5)": 1.5,
+    "numpy.bool_(True)": True,
+    "numpy.str_('7')": "7",
+    "numpy.array([[7, 1.0]])": [[7, 1]],
+    "[numpy.int64(1), numpy.float64(2)]": [1, 2.0],
+    "enum.IntEnum('C', 'A B').B": 2,
+    "enum.Enum('C', {'A': '7'}, type=str).A": "7",
+    "collections.namedtuple('P', 'x y')(7, [8])": [7, [8]],
+    "collections.defaultdict(list, {3: [7]})": {"3": [7]},
+    "collections.Counter('aab')": {"a": 2, "b": 1},
+    "((1, 2), [3, (4,)])": [[1, 2], [3, [4]]],
+    "'ä\\n\\u2028\\\\'": "ä\n\u2028\\",
+    "1e300 * 1e10": float("inf"),
+    "10**30": 10**30,
+}
+
+
+@pytest.mark.parametrize("value", RETURNED)
+def test_values_of_many_classes_are_what_json_expects(value):
+    imports = "import collections, enum\n" + "import numpy\n" * value.count("numpy.", 0, 9)
+    call = {"function": "f", "args": [], "expected": RETURNED[value]}
+    assert run_tests(f"{imports}def f(): return {value}", [call]) == Result(1, 1, "")
+
+
 def test_a_function_has_one_of_several_expected_values():
     call = {"function": "f", "args": [[1]], "expected": [1], "or": [1]}
     for program, passed in (("return x", 1), ("return x[0]", 1), ("return [x]", 0)):
