@@ -229,7 +229,7 @@ def talkative() -> dict[str, Hostile]:
             "def f(x):\n    while True: print('x' * 10**6)", "too much output", "calls"
         ),
         "gigabytes returned": Hostile("def f(x): return 'x' * 10**7", "too much output", "calls"),
-        "gigabytes to a script": Hostile("def f(x): return 'x' * (10**8 + 7)", ANY, "script"),
+        "gigabytes to a script": Hostile("def f(x): return 'x' * (2 * 10**7 + 7)", ANY, "script"),
         "success on every descriptor": Hostile(
             "import os\nfor d in range(64):\n"
             '    try: os.write(d, b\'{"passed": 1, "total": 1}\\n{"value": true}\\n\')\n'

@@ -225,7 +225,7 @@ HARMLESS = {
     "t = threading.Thread(target=f, args=(50000,))\nt.start()\nt.join()\nprint(input())",
     "numpy": "import numpy\nprint(input(), end='' if numpy.ones((50, 50)).sum() == 2500 else 'x')",
     "asyncio": "import asyncio\nasync def f(): print(input())\nasyncio.run(f())",
-    "much memory": "x = bytearray(200 * 2**20)\nprint(input())",
+    "much memory": "x = bytes(500 * 2**20)\nprint(input())",
     "deep recursion in main": "import sys\nsys.setrecursionlimit(10**6)\n"
     "def f(n): return n and 1 + f(n - 1)\nprint(input() if f(90000) == 90000 else 0)",
     "half a gigabyte of stack": "import threading\nthreading.stack_size(2**29)\n"
