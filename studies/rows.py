@@ -93,7 +93,8 @@ MEAN_ZERO = {
 
 # ---- rows of the study of credit -----------------------------------------------------------------
 
-PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact"}  # --proxy, as tables call it
+# --proxy, as tables call it
+PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact", "surprise": "surprise"}
 FRESH, SIDE, HELD_OUT = "--gamma fresh", "--normalise side", "--centroids held_out"
 FORMS = {  # of DelTA with one proxy: as published (K = 1), with the interventions, and controls
     "K = 0": Row("--K 0"),
@@ -111,6 +112,7 @@ STATIC = {
     "random": MAIN["random"],
     IN_RANGE: MAIN[IN_RANGE],
     ORACLE: MAIN[ORACLE],
+    "no centroids": MEAN_ZERO["no centroids"],
 }
 for proxy in PROXIES:
     for form, row in FORMS.items():
