@@ -33,6 +33,7 @@ from delta import (
 )
 from infra.errors import UserError
 from infra.flags import AtLeastOne, PositiveShare, changed, flag
+from infra.head import LOGIT_BLOCK_KEPT
 from infra.packing import TokenBatch
 from infra.rows import Rows, squared_distances
 from methods import METHODS, Method, MethodFlags, top_share
@@ -161,9 +162,6 @@ def has_both_sides(advantage: torch.Tensor) -> bool:
 # ---- App. F: other proxies for a token's gradient ------------------------------------------------
 
 
-NUMBERS_IN_BLOCK = 2**24  # 64 MB in float32
-
-
 def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     """v = W_y - Σ_j p̃_j W_j over the k likeliest tokens j: [n, H] (App. F).
 
@@ -174,7 +172,7 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     k = min(k, len(W))
     result = torch.empty_like(rows.hidden)
     numbers_a_row = max(len(W), k * W.shape[1])  # of the logits, and of W[likeliest]
-    size = max(1, NUMBERS_IN_BLOCK // numbers_a_row)  # rows in a block
+    size = max(1, LOGIT_BLOCK_KEPT // numbers_a_row)  # rows in a block
     for start in range(0, len(rows.hidden), size):
         block = slice(start, start + size)
         logits, likeliest = (rows.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
@@ -218,6 +216,11 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     centroids. Here h is fixed by the state and E[s | state] = 0, so that E[v | state] = 0.
     rows: hidden [n, H], logprob [n] and entropy [n]. The entropy is that of scoring, at the
     temperature of log p.
+
+    Weights by log p and H have been used before, without a discriminator: a selection by both
+    (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p (STARE, Luo
+    et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et al. 2026,
+    arXiv 2605.11538).
     """
     return surprise(rows)[:, None].to(rows.hidden.dtype) * rows.hidden
 
@@ -280,7 +283,7 @@ class AblationFlags(MethodFlags):
     method: str = flag("delta", "token weights (App. E)", choices=sorted(METHODS))
     delta_variant: str = flag(
         "full",
-        "delta: Tables 2 and 3, or a control",
+        "delta: Tables 2, 3, controls",
         choices=[*VARIANTS, "fixed_gamma", "random", "no_centroids"],
     )
     proxy: str = flag(
@@ -329,10 +332,14 @@ NO_EFFECT = (
 
 def check_model(flags: AblationFlags, policy) -> None:
     """Raise UserError where the model is too large for the proxy, or its head not a matrix."""
-    if flags.proxy in ("topk", "exact") and not policy.lm_head().is_matrix:
+    asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head or surprise"
+    if flags.method == "otb":
+        asked, instead = "--method otb", "--method opo"
+    needs_matrix = flags.method == "otb" or flags.proxy in ("topk", "exact")
+    if needs_matrix and not policy.lm_head().is_matrix:
         raise UserError(
-            f"--proxy {flags.proxy} takes the logits for W h, and the head of "
-            f"{type(policy.lm).__name__} has a bias or a soft cap: take --proxy lm_head or surprise"
+            f"{asked} takes the logits for W h, and the head of {type(policy.lm).__name__} has a "
+            f"bias or a soft cap: take {instead}"
         )
     config = policy.lm.config
     if flags.proxy == "exact" and config.vocab_size * config.hidden_size > MOST_NUMBERS:

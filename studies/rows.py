@@ -2,7 +2,7 @@
 
 `methods` runs all of MAIN and SECONDARY. Another row is a line in STATIC, another proxy one in
 PROXIES: the study of credit weighs by all of STATIC, and a study of training may name any row.
-MEAN_ZERO has the rows of the proxy with mean zero.
+MEAN_ZERO has the rows of the proxy with mean zero, BEYOND those of other papers.
 
 The oracles know which tokens decided (`toy.decisive`). The advantage Q - V of studies/truth.py
 would be the better truth, but takes thousands of continuations of every response, and a run samples
@@ -91,6 +91,13 @@ MEAN_ZERO = {
     "no centroids": Row("--delta-variant no_centroids"),
 }
 
+# Other papers' advantages, as weights.
+BEYOND = {
+    "w_reinforce": Row("--method w_reinforce"),
+    "opo": Row("--method opo"),
+    "otb": Row("--method otb"),
+}
+
 # ---- rows of the study of credit -----------------------------------------------------------------
 
 # --proxy, as tables call it
@@ -118,7 +125,7 @@ for proxy in PROXIES:
     for form, row in FORMS.items():
         STATIC[f"{proxy}, {form}"] = replace(row, flags=f"--proxy {proxy} {row.flags}".strip())
 
-ROWS = MAIN | SECONDARY | MEAN_ZERO | STATIC
+ROWS = MAIN | SECONDARY | MEAN_ZERO | BEYOND | STATIC
 
 # ---- their weights -------------------------------------------------------------------------------
 
