@@ -283,7 +283,7 @@ class AblationFlags(MethodFlags):
     method: str = flag("delta", "token weights (App. E)", choices=sorted(METHODS))
     delta_variant: str = flag(
         "full",
-        "delta: Tables 2, 3, controls",
+        "delta: Tables 2, 3",
         choices=[*VARIANTS, "fixed_gamma", "random", "no_centroids"],
     )
     proxy: str = flag(
