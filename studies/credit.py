@@ -135,15 +135,18 @@ def weighed(
 
     method, cfg = configured(row, ["--group-size", str(graded.group)])
     tokens = graded.tokens
-    if method.keep:
+    by_scores = cfg.method == "delta" and method.keep and cfg.select == "none"
+    if by_scores:
         tokens = tokens_with_proxy(cfg.proxy, method.keep, lm, graded, scored)
+    elif method.keep:
+        tokens = packed_tokens(lm, graded.rollouts, graded.advantages, method.keep)
     tokens = replace(tokens, generator=torch.Generator().manual_seed(seed), memory={})
-    if method.keep and row.permuted:
-        tokens = with_permuted_rewards(tokens, graded.group)
 
-    if method.keep is None or not can_judge(tokens, cfg):
+    if not by_scores or not can_judge(tokens, cfg):
         weights = method.weights(tokens, cfg)
         return Weighed(weights / weights.mean())
+    if row.permuted:
+        tokens = with_permuted_rewards(tokens, graded.group)
     return weighed_by_delta(tokens, cfg)
 
 

@@ -38,7 +38,7 @@ from studies.credit_study import (
 )
 from studies.credit_tables import Column, Study, cell_texts, draw_split, print_tables
 from studies.gradients import direction
-from studies.rows import IN_RANGE, MEAN_ZERO, ORACLE, ROWS, STATIC, configured, permuted
+from studies.rows import BEYOND, IN_RANGE, MEAN_ZERO, ORACLE, ROWS, STATIC, configured, permuted
 from studies.statistics import mean_interval
 from studies.tables import appending
 
@@ -142,6 +142,19 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
         found = weighed(name, base[0], graded, seed=2, scored=scored).weights
         torch.testing.assert_close(found, expected / expected.mean())
     assert list(scored) == [cfg.proxy]
+
+
+@pytest.mark.parametrize("name", [*BEYOND, "no centroids", "select top", "grpo"])
+def test_weighed_rows_without_scores_are_the_methods_own(name, base, graded):
+    """Also where the method keeps something of the hidden states, or selects by DelTA's weights."""
+    method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
+    tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
+    expected = method.weights(tokens, cfg)
+    scored = {}
+    found = weighed(name, base[0], graded, scored=scored)
+    torch.testing.assert_close(found.weights, expected / expected.mean())
+    assert scored == {}
+    assert all(math.isnan(x) for x in (*found.spread, *found.saturated))
 
 
 def test_rows_of_the_proxy_of_mean_zero_are_those_of_every_study():
