@@ -212,8 +212,8 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     """v = s h = (log p + H) h: [n, H], without a further pass; not in the paper.
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy has not, since
-    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: what all states share then dominates both
-    centroids. Here h is fixed by the state and E[s | state] = 0, so that E[v | state] = 0.
+    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not what was drawn
+    in them. Here h is fixed by the state and E[s | state] = 0, so that E[v | state] = 0.
     rows: hidden [n, H], logprob [n] and entropy [n]. The entropy is that of scoring, at the
     temperature of log p.
 

@@ -1,11 +1,10 @@
 """Does a proxy's mean matter, or what it knows of the word? (`proxies`)
 
 A token's gradient has mean zero: E[∇ log p(y) | state] = 0. DelTA's row proxy (1 - p) h has not.
-Here DelTA stays as published and only v changes. Four things are kept apart: whether E[v | state]
-is 0, whether v contains the state h, whether it contains the word y, and whether a constant is
-subtracted, which no margin can see: μ₊, μ₋ and v move together, so that ‖v - μ‖ is what it was.
-Only their cosine changes, which is why it is beside the point to compare it between proxies that
-have a mean with respect to the batch.
+Here DelTA stays as published and only v changes: whether E[v | state] is 0, whether v contains the
+state h, and whether it contains the word y. One line subtracts a constant from v, which changes no
+weight: v, μ₊ and μ₋ move together, so that ‖v - μ‖ stays. Only the cosine of the centroids changes,
+so that cosine alone is no sign of what the weights will be.
 
 For each base a few batches of 16 prompts x 8 responses, on which a line is a mean.
 
@@ -133,7 +132,7 @@ HEAD = (
 def proxies(args, sizes: Sizes = Sizes(), places: dict[str, Place] = PLACES) -> dict:
     """Proxies of mean zero and others: centroids, saturation and direction of the update.
 
-    Ten minutes on one core. A table for each base model.
+    Two minutes on a free core. A table for each base model.
     """
     measured = {}
     for name, place in places.items():
