@@ -60,8 +60,10 @@ def otb(tokens: TokenBatch, flags) -> torch.Tensor:
 
     The baseline of least variance at each position, where a token's squared gradient is that of
     its logits. A response that is longer than all others of its group has A' = 0 beyond them.
-    tokens.kept: ‖e_y - p‖² [N, 1]. `flags` is train.Config.
+    tokens.kept: ‖e_y - p‖² [N, 1]. `flags` is train.Config. Raises ValueError on another width.
     """
+    if tokens.kept.shape[1:] != (1,):
+        raise ValueError(f"otb needs one number a token, got {tuple(tokens.kept.shape)}")
     energy = per_row(tokens.kept, first_number, tokens.advantage.device)  # [N]
     lengths = tokens.length.tolist()
     W = pad_sequence(energy.double().split(lengths), batch_first=True).cumsum(dim=1)  # [B, T]

@@ -85,6 +85,13 @@ def test_otb_subtracts_the_mean_reward_weighted_by_energy_so_far():
     assert torch.all(ours[alone] == 0)
 
 
+def test_otb_refuses_what_another_method_kept():
+    tokens = graded_tokens()
+    tokens.kept = token_batch(LENGTHS).kept
+    with pytest.raises(ValueError, match="otb needs one number a token"):
+        weights("otb", tokens)
+
+
 def test_otb_weighs_as_dapo_where_no_token_so_far_could_have_been_another():
     """No gradient there; and nothing is divided by 0."""
     tokens = graded_tokens()
