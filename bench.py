@@ -25,6 +25,7 @@ WHERE = {
     "noise": "studies.training",
     "curves": "studies.curves",
     "credit": "studies.credit_study",
+    "proxies": "studies.proxies",
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from advantages import logit_energy, opo, otb, w_reinforce
 from delta import delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate
 from infra.errors import UserError
-from infra.flags import NonNegative, Share, WholeNumber, flag
+from infra.flags import NonNegative, Positive, Share, WholeNumber, flag
 from infra.packing import TokenBatch
 
 
@@ -42,6 +43,7 @@ class MethodFlags:
     K: WholeNumber = flag(1, "delta: refinements of the centroids")
     lam_min: NonNegative = flag(0.8, "delta: λ_min, lower end of the coefficients' range")
     lam_max: NonNegative = flag(1.2, "delta: λ_max, upper end of the coefficients' range")
+    right_weight: Positive = flag(0.1, "w_reinforce: λ, weight of right responses")
 
 
 def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
@@ -184,6 +186,9 @@ METHODS = {
     "forking_tokens": Method(weights=forking_tokens),
     "sapo": Method(weights=by_response, surrogate=sapo_surrogate),
     "fipo": Method(weights=fipo, follows_policy=True),
+    "w_reinforce": Method(weights=w_reinforce, default_clip=(0.2, 0.2), flags=("right_weight",)),
+    "opo": Method(weights=opo),
+    "otb": Method(weights=otb, keep=logit_energy),
     "delta": Method(weights=delta_weights, keep=row_proxy, flags=("K", "lam_min", "lam_max")),
 }
 
