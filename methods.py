@@ -188,18 +188,21 @@ METHODS = {
 }
 
 
-def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> None:
-    """Raise UserError where a method did not give one weight of at least 0 to each token."""
+def token_weights(method: Method, tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """ρ by `method`: [N]. Raises UserError where it is not one weight of at least 0 a token."""
+    weights = method.weights(tokens, flags)
     if weights.shape != tokens.logprob.shape:
         raise UserError(
-            f"--method {method} gave weights of shape {tuple(weights.shape)}: "
+            f"--method {flags.method} gave weights of shape {tuple(weights.shape)}: "
             f"it must give one to each of the {len(tokens.logprob)} tokens"
         )
     # A policy that is NaN is not the method's fault: the loop skips and counts that update.
     policy_is_finite = tokens.current.isfinite().all()
     if policy_is_finite and not weights.isfinite().all():
-        raise UserError(f"--method {method} gave a weight that is NaN or infinite")
+        raise UserError(f"--method {flags.method} gave a weight that is NaN or infinite")
     if (weights < 0).any():
         raise UserError(
-            f"--method {method} gave a negative weight, which would move a token to the other side"
+            f"--method {flags.method} gave a negative weight: "
+            "it would move its token to the other side"
         )
+    return weights

@@ -168,7 +168,17 @@ def test_every_metric_that_a_run_logs_is_explained():
     source = "".join(inspect.getsource(function) for function in logging)
     logged = set(re.findall(r'^ +"(\w+)":', source, re.MULTILINE))
     logged |= set(re.findall(r'kinds(?: = \{|\[)"(\w+)"', source))
-    assert {"loss", "reward", "seconds", "mismatch", "eval_accuracy", "eval_greedy"} < logged
+    source += inspect.getsource(train.sample)
+    logged |= {f"seconds_{stage}" for stage in re.findall(r'watch\.lap\("(\w+)"\)', source)}
+    logged.add("seconds")
+    assert {
+        "loss",
+        "reward",
+        "seconds_grading",
+        "mismatch",
+        "eval_accuracy",
+        "eval_greedy",
+    } < logged
     assert logged <= explained
 
 
