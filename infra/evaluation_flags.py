@@ -1,14 +1,19 @@
 """The flags of evaluate.py; the defaults are the paper's (App. I)."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from infra.errors import UserError
 from infra.flags import (
     AtLeastOne,
+    Parser,
     PositiveShare,
     SamplingFlags,
     TaskFlags,
     WholeNumber,
+    check_limits,
     flag,
+    spelled,
 )
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -60,3 +65,38 @@ class Config(
 
 
 GROUPS = list(Config.__bases__)  # each under its heading in --help
+
+
+def evaluation_config(argv: list[str], description: str) -> Config:
+    """The command line. Raises UserError for flags that are unknown or out of their limits."""
+    parser = Parser(GROUPS, prog="evaluate.py", description=description)
+    config = Config(**vars(parser.parse_args(argv)))
+    check_limits(config)
+    return config
+
+
+def sampling_settings(config: Config) -> dict:
+    """The flags on which the responses to a problem depend, as they are typed."""
+    names = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
+    return {spelled(name): getattr(config, name) for name in names}
+
+
+def output_folder(config: Config) -> Path:
+    """--output-dir, else <model>-evaluation beside the model's folder, or of a hub id's name.
+
+    Raises UserError for none of the two, and for one inside the model's folder, which a training
+    may replace by a better model.
+    """
+    if not config.model and not config.output_dir:
+        raise UserError("--model DIR is needed (or --output-dir with --regrade)")
+    model = Path(config.model)
+    if config.output_dir:
+        folder = Path(config.output_dir)
+        if config.model and model.resolve() in (folder.resolve(), *folder.resolve().parents):
+            raise UserError(
+                f"--output-dir {folder} is in the folder of --model {model}: choose another"
+            )
+        return folder
+    if model.is_dir():
+        return model.resolve().with_name(model.resolve().name + "-evaluation")
+    return Path("evaluation") / model.name
