@@ -39,8 +39,8 @@ from infra.progress import Progress, Stopwatch
 from infra.ranks import end_ranks, full_tensor
 from infra.rows import over_ranks
 from infra.run import Run, open_run, running
-from infra.training_flags import TRAINING_GROUPS, check_owners, training_config
-from methods import METHODS, MethodFlags, token_weights
+from infra.training_flags import TRAINING_GROUPS, training_config
+from methods import METHODS, token_weights
 from rollout import Sampling, rollout
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -326,8 +326,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
     Raises UserError for flags that are unknown, out of their limits or contradict each other.
     """
-    check_owners(MethodFlags, METHODS)
-    return training_config(Config, METHODS, ablations.NO_EFFECT, argv)
+    return training_config(Config, METHODS, argv)
 
 
 # ---- main ----------------------------------------------------------------------------------------

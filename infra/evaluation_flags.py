@@ -5,12 +5,9 @@ from pathlib import Path
 
 from infra.errors import UserError
 from infra.flags import (
-    AtLeastOne,
     Parser,
-    PositiveShare,
     SamplingFlags,
     TaskFlags,
-    WholeNumber,
     check_limits,
     flag,
     spelled,
@@ -23,12 +20,12 @@ PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table
 class BenchmarkFlags:
     """What is asked and how often, and from which part of the model's distribution answers come."""
 
-    _argument_group_name = "evaluation"
+    heading = "evaluation"
 
     benchmarks: str = flag(PAPER, "comma-separated: known sets, local files or hub ids")
-    samples: AtLeastOne = flag(16, "responses a problem, the n of avg@n")
-    top_p: PositiveShare = flag(0.7, "nucleus sampling")
-    limit: WholeNumber = flag(0, "problems of each benchmark, its first ones; 0: all of them")
+    samples: int = flag(16, "responses a problem, the n of avg@n", low=1)
+    top_p: float = flag(0.7, "nucleus sampling", above=0, high=1)
+    limit: int = flag(0, "problems of each benchmark, its first ones; 0: all of them", low=0)
     regrade: bool = flag(False, "grade the saved responses again; samples nothing")
 
 
@@ -36,23 +33,23 @@ class BenchmarkFlags:
 class BenchmarkSamplingFlags(SamplingFlags):
     """As in training, but for longer responses."""
 
-    max_new_tokens: AtLeastOne = flag(30000, "longest response, tokens")
+    max_new_tokens: int = flag(30000, "longest response, tokens", low=1)
 
 
 @dataclass
 class BenchmarkMemoryFlags:
     """What is computed does not depend on it, but for rounding: see rollout.py."""
 
-    _argument_group_name = "memory"
+    heading = "memory"
 
-    rollout_rows: AtLeastOne = flag(256, "responses a rank samples at a time at most (ours)")
+    rollout_rows: int = flag(256, "responses a rank samples at a time at most (ours)", low=1)
 
 
 @dataclass
 class BenchmarkRunFlags:
     """Where the responses and the averages go."""
 
-    _argument_group_name = "run"
+    heading = "run"
 
     output_dir: str = flag("", "default: <model>-evaluation, of a hub id evaluation/<name>")
 

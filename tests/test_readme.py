@@ -211,7 +211,7 @@ def test_the_example_method_runs(power):
     code = code_blocks(README, "python")[1]
     assert code == code_blocks(EXTENDING, "python")[0]
     namespace = executed(code)
-    record = Method(weights=namespace["surprise"], flags=("power",))
+    record = Method(weights=namespace["surprise"])
 
     tokens = token_batch([4, 6, 3])
     weights = record.weights(tokens, SimpleNamespace(power=power))
