@@ -28,7 +28,6 @@ WHERE = {
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
-    "overhead": "benchmarks.overhead",
     "rollouts": "benchmarks.rollouts",
     "gpu": "benchmarks.gpu",
     "trl": "benchmarks.trl_step",

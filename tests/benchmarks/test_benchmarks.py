@@ -21,7 +21,6 @@ import toy
 from benchmarks import (
     gpu,
     graders,
-    overhead,
     rollouts,
     trl_delta,
     trl_step,
@@ -189,26 +188,6 @@ def columns(header):
     first, second = header.splitlines()
     assert first.count("|") == second.count("|")
     return second.count("|") - 1
-
-
-def test_overhead_shares_are_of_the_whole_step():
-    row = overhead.measured(overhead.Case("small", 64, 4, 8, 1, 200), repetitions=2)
-    assert row["tokens"] == 32
-    names = ("sampling", "old_logprobs", "coefficients", "update")
-    for i in range(2):
-        whole = sum(row[name][i] for name in names)
-        assert row["share_percent"][i] == pytest.approx(100 * row["coefficients"][i] / whole)
-        passes = 3 * row["old_logprobs"][i] / row["coefficients"][i]
-        assert row["released_over_ours"][i] == pytest.approx(passes)
-    assert overhead.table_row(row).count("|") - 1 == columns(overhead.HEADER)
-
-
-def test_overhead_against_a_sum(monkeypatch, capsys):
-    monkeypatch.setattr(overhead, "N", 500)
-    monkeypatch.setattr(overhead, "H", 8)
-    result = overhead.against_a_sum(2)
-    assert result["floor"] == ratios(result["sum"], result["coefficients"], 5)
-    assert "at N = 500, H = 8" in capsys.readouterr().out
 
 
 def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
