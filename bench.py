@@ -30,7 +30,6 @@ WHERE = {
     "plan": "benchmarks.plan",
     "rollouts": "benchmarks.rollouts",
     "gpu": "benchmarks.gpu",
-    "trl": "benchmarks.trl_step",
     "trl_delta": "benchmarks.trl_delta",
 }
 
