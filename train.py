@@ -298,19 +298,20 @@ def evaluate(run: Run) -> dict[str, float]:
     """
     cfg = run.cfg
     sampling = Sampling(
-        cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, cfg.seed, cfg.rollout_rows
+        cfg.max_new_tokens,
+        cfg.temperature,
+        cfg.eval_top_p,
+        seed=cfg.seed,
+        in_flight=cfg.rollout_rows,
     )
-    kinds = {"eval_accuracy": (cfg.eval_samples, sampling)}
-    if cfg.eval_greedy:
-        kinds["eval_greedy"] = (1, replace(sampling, temperature=0.0))
-
-    problems = (run.held_out, run.held_out_prompts)
-    found = {}
     with run.policy.plain() as lm:
-        for name, (count, how) in kinds.items():
-            grades = sample_grades(lm, run.tokenizer, *problems, count, how, run.stopping)  # [P, n]
-            found[name] = float(grades.mean())
-    return found
+        grades_of = partial(sample_grades, lm, run.tokenizer, run.held_out, run.held_out_prompts)
+        sampled = grades_of(cfg.eval_samples, sampling, run.stopping)  # [P, n]
+        metrics = {"eval_accuracy": float(sampled.mean())}
+        if cfg.eval_greedy:
+            greedy = grades_of(1, replace(sampling, temperature=0.0), run.stopping)  # [P, 1]
+            metrics["eval_greedy"] = float(greedy.mean())
+    return metrics
 
 
 # ---- flags ---------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_every_metric_that_a_run_logs_is_explained():
     logging += (infra.log.rollout_metrics, infra.log.mismatch)
     source = "".join(inspect.getsource(function) for function in logging)
     logged = set(re.findall(r'^ +"(\w+)":', source, re.MULTILINE))
-    logged |= set(re.findall(r'kinds(?: = \{|\[)"(\w+)"', source))
+    logged |= set(re.findall(r'metrics(?: = \{|\[)"(\w+)"', source))
     source += inspect.getsource(train.sample)
     logged |= {f"seconds_{stage}" for stage in re.findall(r'watch\.lap\("(\w+)"\)', source)}
     logged.add("seconds")
