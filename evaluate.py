@@ -153,8 +153,8 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
     wanted = missing_responses(encoded, config.samples, folder, rank, world)
     jobs = []
     for each in wanted:
-        name = (config.seed, key_of(each.benchmark), each.problem, each.sample)
-        jobs.append((each.prompt, partial(uniforms, *name, config.max_new_tokens)))
+        seeds = (config.seed, number_of(each.benchmark), each.problem, each.sample)
+        jobs.append((each.prompt, partial(uniforms, *seeds, config.max_new_tokens)))
     ends = end_tokens(lm, tokenizer)
 
     def save(i: int, sample: Sample) -> None:
@@ -167,13 +167,14 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
         }
         append_line(files[wanted[i].benchmark], row)
 
-    limits = (config.max_new_tokens, config.temperature, config.top_p)
-    sampling = Sampling(*limits, seed=config.seed, in_flight=config.rollout_rows)
+    sampling = Sampling(
+        config.max_new_tokens, config.temperature, config.top_p, in_flight=config.rollout_rows
+    )
     respond(lm, tokenizer, jobs, sampling, done=save)
 
 
-def key_of(benchmark: str) -> int:
-    """The number of a benchmark's random numbers: problem i of another one has others."""
+def number_of(benchmark: str) -> int:
+    """Seeds the responses to a benchmark: problem i of another one has other random numbers."""
     return int.from_bytes(sha256(benchmark.encode()).digest()[:8])
 
 
