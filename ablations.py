@@ -24,7 +24,6 @@ import torch
 from delta import (
     EPS_GAMMA,
     Pieces,
-    delta_coefficients,
     normalise,
     range_map,
     require_finite,
@@ -32,11 +31,11 @@ from delta import (
     temperatures,
 )
 from infra.errors import UserError
-from infra.flags import AtLeastOne, PositiveShare, changed, flag
+from infra.flags import changed, flag
 from infra.head import LOGIT_BLOCK_KEPT
 from infra.packing import TokenBatch
 from infra.rows import Rows, squared_distances
-from methods import METHODS, Method, MethodFlags, top_share
+from methods import METHODS, Method, MethodFlags, delta_weights, row_proxy, top_share
 
 # ---- Tables 2 and 3: other pieces ----------------------------------------------------------------
 
@@ -275,59 +274,57 @@ def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tens
 
 # ---- flags ---------------------------------------------------------------------------------------
 
+PROXIES = {
+    "lm_head": row_proxy,
+    "topk": top_k_hidden_gradient,
+    "exact": lm_head_gradient,
+    "surprise": surprise_proxy,
+}
+CONTROLS = {"random": random_coefficients, "no_centroids": no_centroids}
+
 
 @dataclass
 class AblationFlags(MethodFlags):
     """The methods, and --method delta with another piece, another proxy or a selection."""
 
-    method: str = flag("delta", "token weights (App. E)", choices=sorted(METHODS))
+    method: str = flag("delta", "token weights (App. E)", sorted(METHODS))
     delta_variant: str = flag(
         "full",
-        "delta: Tables 2, 3",
-        choices=[*VARIANTS, "fixed_gamma", "random", "no_centroids"],
+        "Tables 2, 3",
+        [*VARIANTS, "fixed_gamma", *CONTROLS],
+        of="delta",
     )
     proxy: str = flag(
-        "lm_head",
-        "delta: what stands for a token's gradient (App. F)",
-        choices=["lm_head", "topk", "exact", "surprise"],
+        "lm_head", "what stands for a token's gradient (App. F)", list(PROXIES), of="delta"
     )
-    proxy_topk: AtLeastOne = flag(20, "delta: likeliest tokens of --proxy topk")
+    proxy_topk: int = flag(20, "likeliest tokens of --proxy topk", low=1, of="delta")
     gamma: str = flag(
         "lagged",
-        "delta: γ of the margins before a refinement (App. H), or of the margins it is used with",
-        choices=["lagged", "fresh"],
+        "γ of the margins before a refinement (App. H), or of the margins it is used with",
+        ["lagged", "fresh"],
+        of="delta",
     )
     normalise: str = flag(
-        "batch", "delta: λ̄ of mean 1 over the batch (Eq. 8), or on each side", ["batch", "side"]
+        "batch",
+        "λ̄ of mean 1 over the batch (Eq. 8), or on each side",
+        ["batch", "side"],
+        of="delta",
     )
     centroids: str = flag(
         "own",
-        "delta: centroids of all tokens, or of the other half of the prompts",
-        choices=["own", "held_out"],
+        "centroids of all tokens, or of the other half of the prompts",
+        ["own", "held_out"],
+        of="delta",
     )
     select: str = flag(
         "none",
-        "delta: plain DAPO on tokens chosen by λ (Sec. 5.2)",
-        choices=["none", "top", "random", "bottom"],
+        "plain DAPO on tokens chosen by λ (Sec. 5.2)",
+        ["none", "top", "random", "bottom"],
+        of="delta",
     )
-    select_share: PositiveShare = flag(0.5, "delta: share of tokens that --select keeps")
-
-
-INTERVENTIONS = ("gamma", "normalise", "centroids")
-FLAGS = ("delta_variant", "proxy", "proxy_topk", *INTERVENTIONS, "select", "select_share")
-
-# (flags, other flag, its values): with one of these values the flags do nothing, and the command
-# line refuses them.
-NO_EFFECT = (
-    (FLAGS, "method", tuple(name for name in METHODS if name != "delta")),
-    (("proxy_topk",), "proxy", ("lm_head", "exact", "surprise")),
-    (("select_share",), "select", ("none",)),
-    (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
-    (("K", "proxy", *INTERVENTIONS), "delta_variant", ("random", "no_centroids")),
-    (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # they measure no γ again
-    (("gamma",), "K", (0,)),  # no γ lags
-    (("normalise",), "delta_variant", ("no_norm",)),
-)
+    select_share: float = flag(
+        0.5, "share of tokens that --select keeps", above=0, high=1, of="delta"
+    )
 
 
 def check_model(flags: AblationFlags, policy) -> None:
@@ -365,7 +362,7 @@ def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
     return pieces
 
 
-def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
+def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
     """ρ = λ̄ by the pieces that the flags name; `flags` is train.Config, with the group size.
 
     1 throughout where --centroids held_out finds a half of the prompts without both sides.
@@ -375,26 +372,20 @@ def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tens
         half = halves(tokens, flags.group_size)
         if not all(has_both_sides(advantage[half == h]) for h in (0, 1)):
             return torch.ones_like(advantage)
-    pieces = chosen_pieces(tokens, flags)
-    return delta_coefficients(tokens.kept, advantage, flags.K, flags.lam_min, flags.lam_max, pieces)
+    return delta_weights(tokens, flags, chosen_pieces(tokens, flags))
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
     """`method` with the pieces, the proxy and the selection that the flags name."""
-    if flags.delta_variant == "random":
-        method = replace(method, weights=random_coefficients, keep=None)
-    elif flags.delta_variant == "no_centroids":
-        method = replace(method, weights=no_centroids, keep=None)
-    elif any(changed(flags, name) for name in ("delta_variant", *INTERVENTIONS)):
-        method = replace(method, weights=variant_coefficients)
+    if flags.delta_variant in CONTROLS:
+        method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)
+    elif any(changed(flags, name) for name in ("delta_variant", "gamma", "normalise", "centroids")):
+        method = replace(method, weights=weights_by_pieces)
 
+    if changed(flags, "proxy"):
+        method = replace(method, keep=PROXIES[flags.proxy])
     if flags.proxy == "topk":
         method = replace(method, keep=partial(top_k_hidden_gradient, k=flags.proxy_topk))
-    elif flags.proxy == "exact":
-        method = replace(method, keep=lm_head_gradient)
-    elif flags.proxy == "surprise":
-        method = replace(method, keep=surprise_proxy)
-
     if flags.select != "none":
         method = replace(method, weights=partial(selected_by, method.weights))
     return method
