@@ -17,7 +17,7 @@ repetitions do not tell how much depends on which problems were asked.
 Shapes: P problems of a benchmark, n samples a problem, which are n repetitions of the benchmark.
 """
 
-import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
+from infra.errors import UserError, one_line_endings  # first: Ctrl-C at once is one line
 
 # isort: split
 import json
@@ -32,8 +32,6 @@ from torch import distributed as dist
 from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
 from infra.code_sandbox import prepare_sandbox
-from infra.endings import one_line_endings
-from infra.errors import UserError
 from infra.evaluation_flags import GROUPS, Config
 from infra.files import append_line, read_lines, write_aside, write_lines
 from infra.flags import Parser, check_limits, spelled

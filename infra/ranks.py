@@ -4,14 +4,9 @@ Under torchrun every GPU has a process, its *rank*; without it there is one rank
 serves all. Shards lie inside a node; several nodes hold copies (HSDP).
 """
 
-import json
 import os
-import signal
-import sys
-import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import NoReturn
 
 import torch
 from torch import distributed as dist
@@ -21,7 +16,6 @@ from torch.distributed.tensor import DTensor
 
 from infra.errors import Interrupted, Stop, UserError
 
-GRACE = 30  # seconds in which torchrun ends the other ranks of one that has failed
 NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
 GLOO_LIMIT = timedelta(days=7)  # of one between CPUs
 
@@ -154,28 +148,6 @@ def on_first_rank(function: Callable, *arguments):
     if isinstance(result, Exception):
         raise result
     return result
-
-
-def leave(message: str, code: int) -> NoReturn:
-    """Print `message` to standard error and exit with `code`; under torchrun one rank prints it.
-
-    The first rank prints at once. torchrun repeats the message at the end of its own report and
-    ends the other ranks by SIGTERM, so they print nothing. A rank that is still there after GRACE
-    seconds failed alone: it prints its own message. A code above 128 stands for a signal; signals
-    reach all ranks, so the others exit without a message.
-    """
-    if not speaks() and code > 128:
-        sys.exit(code)
-    if not speaks() and "WORLD_SIZE" in os.environ:
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-        time.sleep(GRACE)
-    print(message, file=sys.stderr, flush=True)
-    report = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if report:
-        error = {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}
-        with open(report, "w") as file:
-            json.dump({"message": error}, file)
-    sys.exit(code)
 
 
 def device_mesh() -> DeviceMesh:

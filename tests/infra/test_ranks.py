@@ -267,10 +267,10 @@ def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
 SPEAKS = """
 import os, sys
 sys.path.insert(0, os.getcwd())
-from infra import ranks
-ranks.GRACE = 0.5
+from infra import errors
+errors.GRACE = 0.5
 if os.environ["RANK"] == "1":
-    ranks.leave("only rank 1 knows", 2)
+    errors.leave("only rank 1 knows", 2)
 import time
 time.sleep(600)
 """
