@@ -11,11 +11,9 @@ import torch
 
 import toy
 from infra import checkpoints
-from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, restore, save
 from infra.code_sandbox import prepare_sandbox
-from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop
 from infra.folder import check_places, lock, unlock
 from infra.loading import load_policy, locate
@@ -137,9 +135,6 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     )
     sets = {"training": problems, "evaluation": held_out}
     run_id = checkpoints.open_run(cfg, folder, sets, optimizer)
-    parameters = sum(p.numel() for p in policy.parameters())
-    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
-    on_first_rank(check_disk, Path(cfg.output_dir), needed)
     state = restore(cfg, policy, optimizer)
     on_first_rank(begin_writing, cfg, state)
 

@@ -23,11 +23,10 @@ from toy_runs import SMALL, contents, read_lines, train_small, wait_for_step
 
 from ablations import VARIANTS
 from delta import delta_coefficients
-from infra.errors import UserError
+from infra.errors import UserError, leave
 from infra.folder import read_run
 from infra.ranks import (
     check_environment,
-    leave,
     limit_nccl,
     prefer_expandable_segments,
     start_ranks,
