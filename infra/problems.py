@@ -159,12 +159,6 @@ SOURCES = {
 }
 
 
-def load_problems(name: str, *arguments, **named) -> list[dict]:
-    """`load_and_count` without the count."""
-    problems, _ = load_and_count(name, *arguments, **named)
-    return problems
-
-
 def load_and_count(
     name: str,
     problem_column: str = "problem",

@@ -11,6 +11,7 @@ from toy_runs import (
     PROBLEMS,
     SMALL,
     contents,
+    load_problems,
     read_lines,
     same_weights,
     small_config,
@@ -26,7 +27,6 @@ from infra import folder as folders
 from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
 from infra.errors import Stop, UserError
 from infra.folder import file_hash, mark, mark_file, read_run, scratch
-from infra.problems import load_problems
 from infra.run import model_folder
 
 

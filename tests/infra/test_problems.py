@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
+from toy_runs import load_problems
 
 import toy
 from infra import problems as problems_module
@@ -19,7 +20,6 @@ from infra.problems import (
     draw_indices,
     encode_prompts,
     load_and_count,
-    load_problems,
 )
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]

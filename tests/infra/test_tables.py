@@ -12,13 +12,13 @@ import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_runs import SMALL, refusal
+from toy_runs import SMALL, load_problems, refusal
 
 import evaluate
 import toy
 import train
 from infra.errors import UserError
-from infra.problems import cell_text, encode_prompts, load_problems
+from infra.problems import cell_text, encode_prompts
 from verify import reward
 
 GOOD = b'{"problem": "1+1?", "answer": "2"}\n'

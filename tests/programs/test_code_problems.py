@@ -8,7 +8,7 @@ import zlib
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_runs import read_lines, refusal, train_small
+from toy_runs import load_problems, read_lines, refusal, train_small
 
 import evaluate
 import grading
@@ -18,7 +18,7 @@ from infra import problems as problems_module
 from infra import ranks
 from infra.code_sandbox import rewards
 from infra.errors import UserError
-from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
+from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts
 from programs import problems as code_problems
 from programs import verify_code
 from programs.problems import CODE_INSTRUCTION, KEYS, unpacked
