@@ -6,7 +6,6 @@ Whatever a user's files make a library raise becomes one line here (`one_line`).
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from transformers.utils import logging as hf_logging
 from infra.architecture import head_size, refuse_config
 from infra.errors import UserError
 from infra.files import read_json
-from infra.hub import without_retries
+from infra.hub import asked_once
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # files of which a tokenizer has one at least
@@ -55,7 +54,7 @@ def locate(name: str | Path) -> tuple:
             "no model in such a folder, nor on the hub as far as it can be reached; with no "
             "network, pass a folder (elsewhere: hf download ID --local-dir FOLDER)"
         )
-        without_retries(partial(HfApi().model_info, str(folder)))
+        asked_once(HfApi().model_info, str(folder))
         with one_line(name, trouble):
             # One rank of a node downloads while the others wait.
             folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
