@@ -31,13 +31,12 @@ from torch import distributed as dist
 
 from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
-from infra.code_sandbox import prepare_sandbox
 from infra.evaluation_flags import GROUPS, Config
 from infra.files import append_line, read_lines, write_aside, write_lines
 from infra.flags import Parser, check_limits, spelled
 from infra.folder import fingerprint, lock, unlock
 from infra.loading import load_model, locate
-from infra.problems import TOY_SETS
+from infra.problems import TOY_SETS, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
     claim_benchmarks,
@@ -202,8 +201,8 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
     if not config.regrade:
         model, _, _ = locate(config.model)  # before any data is fetched
     benchmarks = load_benchmarks(config)
-    if any("tests" in each for benchmark in benchmarks.values() for each in benchmark.asked):
-        on_first_rank(prepare_sandbox, config.code_sandbox)
+    asked = [each for benchmark in benchmarks.values() for each in benchmark.asked]
+    on_first_rank(prepare_sandbox, asked, config.code_sandbox)
 
     # All that a response depends on.
     flags = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
@@ -222,7 +221,7 @@ def sample_and_grade(config: Config, folder: Path) -> dict:
         sample_missing(lm, tokenizer, encoded, config, folder)
         dist.barrier()  # the responses of every rank are on disk
 
-    report_unearnable([each for benchmark in benchmarks.values() for each in benchmark.asked])
+    report_unearnable(asked)
     results = {}
     for name, benchmark in benchmarks.items():
         found = grade_benchmark(benchmark.asked, config.samples, folder / name)

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from programs import ProgramsError
+
 PROGRAMS = ("train.py", "evaluate.py", "bench.py")  # a notebook that imports them is left alone
 GRACE = 30  # seconds in which torchrun ends the other ranks of one that has failed
 
@@ -29,6 +31,9 @@ KNOBS = {  # the function in which GPU memory ran out -> the flag to lower
 
 class UserError(ValueError):
     """A user's mistake, as one line: what is wrong, where, and what to do. Programs exit with 2."""
+
+
+MISTAKES = (UserError, ProgramsError)  # what programs/ raises is a user's mistake here, too
 
 
 class Stop(Exception):
@@ -61,7 +66,7 @@ def one_line_endings(program: str) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
         yield
-    except UserError as error:
+    except MISTAKES as error:
         leave(f"{program}: {error}", 2)
     except Stop as stop:
         leave(f"{program}: {stop}", stop.code)

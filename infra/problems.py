@@ -20,19 +20,20 @@ from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 
 import toy
-from infra.code_sandbox import checked_tests
 from infra.errors import UserError, first_line
 from infra.hub import asked_once
 from infra.ranks import speaks
 from infra.tables import LOCAL, read_table
 from programs.problems import (
     CODE_INSTRUCTION,
+    checked_tests,
     eurus_problem,
     humaneval_problem,
     layout_of,
     livecodebench_problem,
     mbpp_problem,
 )
+from programs.sandbox.probe import start_sandbox
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
@@ -173,7 +174,7 @@ def load_and_count(
     the set's `flag`.
 
     Raises UserError for a set that is not there or cannot be read, a missing column, a cell that is
-    no text or number, or no problem left.
+    no text or number, or no problem left; ProgramsError for tests that are none.
     """
     if name == "toy":
         return toy.problems(8192, seed=2 * seed, k=toy_k), 0
@@ -369,6 +370,18 @@ def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
         else:
             dropped["repeated with another answer than the first, which is kept"] += 1
     return list(kept.values()), dropped
+
+
+def prepare_sandbox(problems: list[dict], mode: str) -> None:
+    """Where problems have tests, start the sandbox in which programs run, as --code-sandbox says.
+
+    The first rank prints what holds a program there. Raises ProgramsError where too little does.
+    """
+    if not any("tests" in each for each in problems):
+        return
+    lines = start_sandbox(mode)
+    if speaks():
+        print(*lines, sep="\n", flush=True)
 
 
 def encode_prompts(

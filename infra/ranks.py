@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from infra.errors import Interrupted, Stop, UserError
+from infra.errors import MISTAKES, Interrupted, Stop, UserError
 
 NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
 GLOO_LIMIT = timedelta(days=7)  # of one between CPUs
@@ -91,8 +91,8 @@ def shared_by_ranks(items: list, work: Callable[[list], list], group: int = 1) -
     """work(items), of which each rank does its share; in order, on all ranks.
 
     work: some of the items -> as many results. `group` items in a row stay on one rank. Raises a
-    UserError, FloatingPointError or Interrupted of one rank on every rank: the others wait for its
-    results, and must hear of it.
+    user's mistake, FloatingPointError or Interrupted of one rank on every rank: the others wait for
+    its results, and must hear of it.
     """
     rank, world = rank_and_world()
     if world == 1:
@@ -101,7 +101,7 @@ def shared_by_ranks(items: list, work: Callable[[list], list], group: int = 1) -
     owners = [i // group % world for i in range(len(items))]
     try:
         mine = work([item for item, owner in zip(items, owners, strict=True) if owner == rank])
-    except (UserError, FloatingPointError, Interrupted) as error:
+    except (*MISTAKES, FloatingPointError, Interrupted) as error:
         mine = error
     shares = [None] * world
     dist.all_gather_object(shares, mine)
@@ -132,14 +132,14 @@ def end_ranks() -> None:
 def on_first_rank(function: Callable, *arguments):
     """function(*arguments) on rank 0, and what it returned on every rank. All ranks call.
 
-    Raises a UserError or a Stop of rank 0 on every rank: they leave together, with one message.
+    Raises a user's mistake or a Stop of rank 0 on every rank: they leave with one message.
     """
     rank, world = rank_and_world()
     result = None
     if rank == 0:
         try:
             result = function(*arguments)
-        except (UserError, Stop) as error:
+        except (*MISTAKES, Stop) as error:
             result = error
     if world > 1:
         told = [result]

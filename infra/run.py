@@ -13,12 +13,11 @@ import toy
 from infra import checkpoints
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, restore, save
-from infra.code_sandbox import prepare_sandbox
 from infra.errors import Interrupted, Stop
 from infra.folder import check_places, lock, unlock
 from infra.loading import load_policy, locate
 from infra.policy import Policy
-from infra.problems import encode_prompts, load_and_count
+from infra.problems import encode_prompts, load_and_count, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import over_ranks
 
@@ -116,8 +115,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     held_out, more_dropped = [], 0
     if cfg.eval_data:
         held_out, more_dropped = load_and_count(cfg.eval_data, *columns, "--eval-data")
-    if any("tests" in each for each in problems + held_out):
-        prepare_sandbox(cfg.code_sandbox)
+    prepare_sandbox(problems + held_out, cfg.code_sandbox)
 
     policy, tokenizer = load_policy(
         folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
