@@ -250,11 +250,10 @@ def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
     torchrun's report has no room for who did not fail, and ends with the message.
     """
     folder = shutil.copytree(six_steps, tmp_path / "copy")
-    (mark,) = (folder / "model").glob("model-of-*.json")
-    mark.unlink()
+    (folder / "run.json").unlink()
     before = contents(folder)
     done = finished(torchrun(2, *training(folder, "--steps", "7")), code=1)
-    said = "holds a model that this run did not write"
+    said = "of something else (no run.json)"
     lines = [line for line in done.stderr.splitlines() if said in line]
     assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
     assert done.stderr.splitlines()[-2] == lines[1]
