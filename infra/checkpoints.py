@@ -64,21 +64,23 @@ class RunState:
 # ---- the folder of a run -------------------------------------------------------------------------
 
 
-def open_run(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> str:
+def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> str:
     """Check that the run in --output-dir, if there is one, is the one described; returns its id.
 
-    model: the folder of the model that it starts from; data: its problems, by set. All ranks call.
-    Raises UserError where the folder holds another run, or something else in the place of what this
-    one writes.
+    cfg: a train.Config.
+    model: the folder of the model that the run starts from.
+    data: the problems of each set, by its name.
+    All ranks call. Raises UserError where the folder holds another run, or something else in the
+    place of what this one writes.
     """
     settings = {name: value for name, value in asdict(cfg).items() if name not in MAY_CHANGE}
     settings["optimiser"] = type(optimizer).__name__
     now = fingerprint(settings, data, model)
-    return on_first_rank(claim_run, cfg, now)
+    return on_first_rank(claim_on_first_rank, cfg, now)
 
 
-def claim_run(cfg, now: dict) -> str:
-    """The first rank's part of `open_run`."""
+def claim_on_first_rank(cfg, now: dict) -> str:
+    """The first rank's part of `claim_folder`; now: the run's fingerprint."""
     folder = Path(cfg.output_dir)
     if cfg.resume == "never" and read_run(folder):
         raise UserError(

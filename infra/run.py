@@ -132,7 +132,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     sets = {"training": problems, "evaluation": held_out}
-    run_id = checkpoints.open_run(cfg, folder, sets, optimizer)
+    run_id = checkpoints.claim_folder(cfg, folder, sets, optimizer)
     state = restore(cfg, policy, optimizer)
     on_first_rank(begin_writing, cfg, state)
 
