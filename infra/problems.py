@@ -33,7 +33,7 @@ from programs.problems import (
     livecodebench_problem,
     mbpp_problem,
 )
-from programs.sandbox.probe import start_sandbox
+from programs.sandbox.client import start_sandbox
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
@@ -375,13 +375,13 @@ def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
 def prepare_sandbox(problems: list[dict], mode: str) -> None:
     """Where problems have tests, start the sandbox in which programs run, as --code-sandbox says.
 
-    The first rank prints what holds a program there. Raises ProgramsError where too little does.
+    The first rank prints its walls. Raises ProgramsError where they cannot stand.
     """
     if not any("tests" in each for each in problems):
         return
-    lines = start_sandbox(mode)
+    walls = start_sandbox(mode)
     if speaks():
-        print(*lines, sep="\n", flush=True)
+        print(walls, flush=True)
 
 
 def encode_prompts(
