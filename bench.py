@@ -15,7 +15,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from infra.errors import UserError
+from infra.errors import MISTAKES
 
 # A bench is a function of this name in this module. The first line of its docstring is its help.
 WHERE = {
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> None:
     bench = getattr(module, args.name)
     try:
         measured = bench(args)
-    except UserError as error:
+    except MISTAKES as error:
         print(f"bench.py {args.name}: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -16,7 +16,7 @@ repetitions do not tell how much depends on which problems were asked.
 Shapes: P problems of a benchmark, n samples a problem, which are n repetitions of the benchmark.
 """
 
-import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
+from infra.errors import UserError, one_line_endings  # first: Ctrl-C at once is one line
 
 # isort: split
 import json
@@ -31,14 +31,11 @@ from torch import distributed as dist
 
 from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
-from infra.code_sandbox import prepare_sandbox
-from infra.endings import one_line_endings
-from infra.errors import UserError
 from infra.evaluation_flags import Config, evaluation_config, output_folder, sampling_settings
 from infra.files import append_line, read_lines, write_aside, write_lines
 from infra.folder import fingerprint, lock, unlock
 from infra.loading import load_model, locate
-from infra.problems import TOY_SETS
+from infra.problems import TOY_SETS, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
     claim_benchmarks,
@@ -97,8 +94,7 @@ def run(config: Config) -> dict:
         model, _, _ = locate(config.model)  # before any data is fetched
     benchmarks = load_benchmarks(config)  # by name
     asked = [problem for benchmark in benchmarks.values() for problem in benchmark.asked]
-    if any("tests" in problem for problem in asked):
-        on_first_rank(prepare_sandbox, config.code_sandbox)
+    on_first_rank(prepare_sandbox, asked, config.code_sandbox)
 
     # All that a response depends on.
     settings = sampling_settings(config) | {"computed in": str(computation_dtype())}

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from answers.extraction import choice
-from infra.code_sandbox import rewards as program_rewards
 from infra.ranks import shared_by_ranks, speaks
+from programs import verify_code
 from rollout import Sampling, never, rollout
 from verify import earnable, reward
 
@@ -38,7 +38,7 @@ def grades(responses: list[str], problems: list[dict], truncated: list[bool]) ->
     if programs:
         texts = [responses[i] for i in programs]
         tests = [problems[i]["tests"] for i in programs]
-        for i, value in zip(programs, program_rewards(texts, tests), strict=True):
+        for i, value in zip(programs, verify_code.rewards(texts, tests), strict=True):
             result[i] = value
     return result
 

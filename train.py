@@ -13,7 +13,7 @@ text, and is no average over micro-batches. (4) Evaluations during training are 
 Shapes: B responses of a step, G to each prompt, N packed response tokens, n of a micro-batch.
 """
 
-import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
+from infra.errors import one_line_endings  # first: Ctrl-C at once is one line
 
 # isort: split
 import math
@@ -30,7 +30,6 @@ from ablations import AblationFlags
 from grading import graded_once, grades, report_unearnable, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export
-from infra.endings import one_line_endings
 from infra.log import introduce, log, report, rollout_metrics, save_samples
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import old_log_probabilities

@@ -156,6 +156,7 @@ class TokenBatch:
 def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     """Where the tokens of responses `index` stand among all packed rows, in that order.
 
+    index: [b] responses; length: [B] tokens of each response. Returns the rows, [n].
     With `length` [2, 3, 1], responses [2, 0] own rows [5, 0, 1].
     """
     start = (length.cumsum(0) - length)[index]
@@ -176,8 +177,8 @@ class MiniBatch:
     """
 
     token_count: int  # N of all its responses, on all ranks
-    trained: list[torch.Tensor]
-    silent: list[torch.Tensor]
+    trained: list[torch.Tensor]  # micro-batches, each the indices [b] of its responses
+    silent: list[torch.Tensor]  # likewise
 
     @property
     def micro_batches(self) -> list[torch.Tensor]:
@@ -195,9 +196,11 @@ def plan_mini_batches(
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
-    Old log-probabilities and updates go through the same micro-batches of at most `budget` tokens,
-    padding included, so the ratio of the first update is 1 to the last bit. Responses are dealt to
-    the ranks for equal work, with `layout`'s idea of it.
+    advantages: [B].
+    budget: tokens of a micro-batch at most, padding included.
+    layout: what a micro-batch costs; responses are dealt to the ranks for equal cost.
+    Old log-probabilities and updates go through the same micro-batches, so the ratio of the first
+    update is 1 to the last bit.
     """
     length = rollouts.prompt_length + rollouts.response_length
     plan = []

@@ -107,7 +107,7 @@ class Policy(torch.nn.Module):
         return Layout(self.packed, attention_equals_rest(self.lm))
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
-        """The packed rows of responses `index` of a rollout batch, cut to the longest of them.
+        """The packed rows of responses `index` [b] of a rollout batch, cut to the longest of them.
 
         For none of them a forward over two tokens that gives no rows: ranks gather each other's
         shards, so all must go along.
@@ -203,7 +203,7 @@ def old_log_probabilities(
 
 
 def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
-    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16.
+    """An empty tensor [count, ...] for rows like those of `values` [n, ...]; on GPUs in bfloat16.
 
     In host memory where they exceed budget_gb, or what the GPU can spare.
     """

@@ -11,16 +11,13 @@ import torch
 
 import toy
 from infra import checkpoints
-from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, restore, save
-from infra.code_sandbox import prepare_sandbox
-from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop
 from infra.folder import check_places, lock, unlock
 from infra.loading import load_policy, locate
 from infra.policy import Policy
-from infra.problems import encode_prompts, load_and_count
+from infra.problems import encode_prompts, load_and_count, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import over_ranks
 
@@ -128,8 +125,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     held_out, more_dropped = [], 0
     if cfg.eval_data:
         held_out, more_dropped = load_and_count(cfg.eval_data, *columns, "--eval-data")
-    if any("tests" in each for each in problems + held_out):
-        prepare_sandbox(cfg.code_sandbox)
+    prepare_sandbox(problems + held_out, cfg.code_sandbox)
 
     policy, tokenizer = load_policy(
         folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
@@ -146,10 +142,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     sets = {"training": problems, "evaluation": held_out}
-    run_id = checkpoints.open_run(cfg, folder, sets, optimizer)
-    parameters = sum(p.numel() for p in policy.parameters())
-    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
-    on_first_rank(check_disk, Path(cfg.output_dir), needed)
+    run_id = checkpoints.claim_folder(cfg, folder, sets, optimizer)
     state = restore(cfg, policy, optimizer)
     on_first_rank(begin_writing, cfg, state)
 

@@ -36,7 +36,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import train
 from grading import grade
 from grpo import group_advantages, overlong_penalty
-from infra import ranks
+from infra import errors
 from infra import run as run_module
 from infra.errors import Interrupted, UserError
 from infra.packing import pack
@@ -848,13 +848,13 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("rank, waited", [(0, []), (1, [ranks.GRACE])])
+@pytest.mark.parametrize("rank, waited", [(0, []), (1, [errors.GRACE])])
 def test_user_errors_are_said_by_the_first_rank_at_once(rank, waited, monkeypatch, capsys):
     """Another one waits for torchrun to end it, and speaks where nobody does."""
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", "2")
     slept = []
-    monkeypatch.setattr(ranks.time, "sleep", slept.append)
+    monkeypatch.setattr(errors.time, "sleep", slept.append)
     handler = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit) as stopped:

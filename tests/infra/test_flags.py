@@ -188,7 +188,7 @@ def test_ctrl_c_while_libraries_are_imported_is_one_line(program, code):
     """In a notebook, whose kernel has handlers of its own, nothing is changed."""
     lines = (
         f"import sys; sys.argv = [{program!r}]",
-        "import infra.interrupts, os, signal",
+        "import infra.errors, os, signal",
         "if sys.argv[0] == 'train.py': os.kill(os.getpid(), signal.SIGINT)",
         "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler",
     )

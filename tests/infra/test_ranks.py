@@ -23,11 +23,10 @@ from toy_runs import SMALL, contents, read_lines, train_small, wait_for_step
 
 from ablations import VARIANTS
 from delta import delta_coefficients
-from infra.errors import UserError
+from infra.errors import UserError, leave
 from infra.folder import read_run
 from infra.ranks import (
     check_environment,
-    leave,
     limit_nccl,
     prefer_expandable_segments,
     start_ranks,
@@ -251,11 +250,10 @@ def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
     torchrun's report has no room for who did not fail, and ends with the message.
     """
     folder = shutil.copytree(six_steps, tmp_path / "copy")
-    (mark,) = (folder / "model").glob("model-of-*.json")
-    mark.unlink()
+    (folder / "run.json").unlink()
     before = contents(folder)
     done = finished(torchrun(2, *training(folder, "--steps", "7")), code=1)
-    said = "holds a model that this run did not write"
+    said = "of something else (no run.json)"
     lines = [line for line in done.stderr.splitlines() if said in line]
     assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
     assert done.stderr.splitlines()[-2] == lines[1]
@@ -267,10 +265,10 @@ def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
 SPEAKS = """
 import os, sys
 sys.path.insert(0, os.getcwd())
-from infra import ranks
-ranks.GRACE = 0.5
+from infra import errors
+errors.GRACE = 0.5
 if os.environ["RANK"] == "1":
-    ranks.leave("only rank 1 knows", 2)
+    errors.leave("only rank 1 knows", 2)
 import time
 time.sleep(600)
 """
