@@ -43,7 +43,15 @@ from infra.log import (
     rollout_metrics,
     save_samples,
 )
-from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
+from infra.packing import (
+    MiniBatch,
+    Rollouts,
+    TokenBatch,
+    join,
+    packed_rows,
+    plan_mini_batches,
+    uploaded,
+)
 from infra.policy import old_log_probabilities
 from infra.problems import SEED_STRIDE, draw_indices
 from infra.progress import Progress
@@ -155,10 +163,11 @@ def update(
     off_policy = torch.ones_like(tokens.logprob)  # [N]
     if cfg.importance_cap:
         off_policy = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)
-    loss = 0.0
-    clipped = 0
+    device = tokens.logprob.device
+    loss, clipped = torch.zeros(2, dtype=torch.float64, device=device)  # read at the end only
     norms = []
-    mine = [int(tokens.length[index].sum()) for each in plan for index in each.trained]
+    length = rollouts.response_length
+    mine = [int(length[index].sum()) for each in plan for index in each.trained]
     progress = Progress("update", sum(mine))
     for mini_batch in plan:
         # Responses without an advantage are left out: Eq. 8 gives them no gradient. A term on every
@@ -168,7 +177,8 @@ def update(
             continue  # on all ranks: no response has an advantage, so no direction (App. C)
 
         for i, index in enumerate(micro_batches):
-            rows = packed_rows(index, tokens.length)  # [n] where these responses' tokens are
+            # [n] where these responses' tokens are
+            rows = uploaded(packed_rows(index, length), device)
             logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
             old_logprob = tokens.logprob[rows]
             advantage = tokens.advantage[rows]
@@ -184,18 +194,17 @@ def update(
             run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # in the last backward only
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
-            loss -= float(objective.detach())
+            loss -= objective.detach()
             if method.clips:
                 clip = (cfg.clip_low, cfg.clip_high)
                 silenced = clipped_tokens(logprob.detach(), old_logprob, advantage, *clip)
-                clipped += int(silenced.sum())
+                clipped += silenced.sum()
             progress.update(len(rows))
 
         norms.append(clip_and_step(run, cfg.max_grad_norm))
     progress.close()
 
-    totals = torch.tensor([loss, clipped], dtype=torch.float64, device=tokens.logprob.device)
-    loss, clipped = over_ranks(totals).tolist()
+    loss, clipped = over_ranks(torch.stack([loss, clipped])).tolist()
     finite = [norm for norm in norms if math.isfinite(norm)]
     return {
         "loss": loss / len(plan),  # mini-batches without an advantage count as 0
@@ -294,7 +303,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         groups = mixed.long().argsort(descending=True, stable=True)  # mixed groups first
     index = [g * G + i for g in groups[: cfg.prompts].tolist() for i in range(G)]
     rollouts = join(parts).pick(index)
-    rewards = torch.tensor([rewards[i] for i in index], device=rollouts.ids.device)
+    rewards = torch.tensor([rewards[i] for i in index])
     return rollouts, [problems[i] for i in index], rewards, position
 
 

@@ -50,10 +50,10 @@ class Scripted(rollout.InverseCDF):
         chosen = super().__call__(input_ids, scores)  # [R, V], 0 at the token drawn, else -inf
 
         new = input_ids.shape[1] - self.prompt_width
-        ends = self.uniforms[:, new] > 1  # [R]
-        chosen[ends] = -torch.inf
-        chosen[ends, END_TOKEN] = 0.0
-        return chosen
+        ends = self.uniforms[:, new, None] > 1  # [R, 1]
+        end = torch.full_like(chosen[:1], -torch.inf)
+        end[:, END_TOKEN] = 0.0
+        return torch.where(ends, end, chosen)  # a mask as an index would wait for the GPU
 
 
 def script(sample: int, length: int, longest: int) -> np.ndarray:
