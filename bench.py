@@ -30,6 +30,8 @@ WHERE = {
     "plan": "benchmarks.plan",
     "overhead": "benchmarks.overhead",
     "rollouts": "benchmarks.rollouts",
+    "dealing": "benchmarks.dealing",
+    "handing": "benchmarks.handing",
     "gpu": "benchmarks.gpu",
     "trl": "benchmarks.trl_step",
     "trl_delta": "benchmarks.trl_delta",

@@ -23,7 +23,6 @@ import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
 import json
 import math
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +41,7 @@ from infra.loading import load_model, locate
 from infra.problems import TOY_SETS
 from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
+    STEP,
     claim_benchmarks,
     encode_benchmarks,
     load_benchmarks,
@@ -49,7 +49,7 @@ from infra.responses import (
     saved_responses,
 )
 from infra.scores import common_benchmarks, read_scores
-from rollout import Sample, Sampling, end_tokens, respond, uniforms
+from rollout import Job, Sample, Sampling, end_tokens, generate
 
 # ---- averages ------------------------------------------------------------------------------------
 
@@ -122,10 +122,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
     wanted = missing_responses(encoded, config.samples, folder, rank, world)
     jobs = []
     for each in wanted:
-        numbers = partial(
-            uniforms, config.seed, 0, each.problem, each.sample, config.max_new_tokens
-        )
-        jobs.append((each.prompt, numbers))
+        jobs.append(Job(each.prompt, (config.seed, STEP, each.problem, each.sample)))
     ends = end_tokens(lm, tokenizer)
     between_lines = math.ceil(len(jobs) / 10)  # responses: ten lines of progress
     finished = 0
@@ -151,7 +148,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
         config.seed,
         config.rollout_rows,
     )
-    respond(lm, tokenizer, jobs, sampling, done=save)
+    generate(lm, jobs, ends, sampling, done=save)
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:

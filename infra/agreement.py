@@ -25,8 +25,8 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from infra.architecture import count_parameters
-from infra.cache import free_bytes, left_padded, prefill
+from infra.architecture import without_generation_config
+from infra.cache import left_padded, prefill
 from infra.errors import UserError
 from infra.model_files import one_line
 from infra.packed_attention import can_pack
@@ -35,7 +35,6 @@ from infra.ranks import rank_and_world, this_device
 
 LENGTHS = (24, 17, 9)  # of three sequences: those shorter than the first are padded
 LED = 6  # last tokens of each, on which the sampler is led
-SHARE_OF_GPU = 0.95  # of the free memory, at most, for the reference
 
 # Up to what a difference is rounding: nats, mean over the tokens' log-probabilities and entropies.
 # Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.012.
@@ -61,20 +60,17 @@ def random_sequences(vocabulary: int) -> list[torch.Tensor]:
 def reference_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
     """Rows by the model's own forward pass in `dtype`, without padding and cache: [2, n], CPU.
 
-    lm: as from_pretrained gives it; it stays where it is. Copies of its tensors run on the GPU
-    where they fit, else on the CPU. Raises UserError where a row is NaN or infinite.
+    lm: as from_pretrained gives it. It runs where it is: training leaves it on the CPU, so that a
+    model which only fits a GPU in shards is checked, too. Raises UserError where a row is NaN or
+    infinite.
     """
-    device = this_device()
-    needed = dtype.itemsize * count_parameters(lm)
-    if lm.device != device and needed > SHARE_OF_GPU * free_bytes(device):
-        device = torch.device("cpu")
-    tensors = {key: x.to(device, dtype) for key, x in lm.named_parameters()}
-    tensors |= {key: x.to(device) for key, x in lm.named_buffers()}
+    tensors = {key: x.to(dtype) for key, x in lm.named_parameters()}
+    tensors |= dict(lm.named_buffers())
 
     sequences = random_sequences(lm.config.vocab_size)
     logits = []
     for sequence in sequences:
-        ids = sequence[None, :-1].to(device)
+        ids = sequence[None, :-1].to(lm.device)
         with one_line(name, "its architecture does not run by its config.json"):
             out = functional_call(lm, tensors, (ids,), {"use_cache": False})
         logits.append(out.logits[0])
@@ -203,9 +199,7 @@ def sampler_rows(lm) -> torch.Tensor:
     lead = Lead(tokens.to(lm.device))
     ids, mask = left_padded(beginnings, lm.device)
 
-    own_config = lm.generation_config
-    lm.generation_config = GenerationConfig()  # a model's own would change the logits
-    try:
+    with without_generation_config(lm):
         lm.generate(
             ids,
             attention_mask=mask,
@@ -213,7 +207,5 @@ def sampler_rows(lm) -> torch.Tensor:
             logits_processor=LogitsProcessorList([lead]),
             generation_config=GenerationConfig(do_sample=False, max_new_tokens=LED, pad_token_id=0),
         )
-    finally:
-        lm.generation_config = own_config
     logits = torch.stack(lead.logits, dim=1)  # [sequences, LED, V]
     return rows_of(logits.flatten(0, 1), tokens.flatten())

@@ -369,15 +369,15 @@ def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
     assert len(one) == 18
 
 
-def test_missing_responses_are_shared_by_the_ranks_first_samples_first(tmp_path):
+def test_missing_responses_to_a_problem_are_spread_over_the_ranks(tmp_path):
     write_responses(tmp_path / "b", 1, [(0, 1, "x"), (2, 0, "x")])
     encoded = {"a": [[1], [2]], "b": [[3], [4], [5]]}
     of_rank = []
     for rank in (0, 1):
         wanted = missing_responses(encoded, 2, tmp_path, rank, 2)
         of_rank.append([(each.benchmark, each.problem, each.sample) for each in wanted])
-    assert of_rank[0] == [("a", 1, 0), ("b", 1, 0), ("a", 1, 1), ("b", 1, 1)]
-    assert of_rank[1] == [("a", 0, 0), ("b", 0, 0), ("a", 0, 1), ("b", 2, 1)]
+    assert of_rank[0] == [("a", 0, 1), ("a", 1, 1), ("b", 1, 1), ("b", 2, 1)]
+    assert of_rank[1] == [("a", 0, 0), ("a", 1, 0), ("b", 0, 0), ("b", 1, 0)]
 
 
 def test_regrade_grades_what_is_saved(saved, tmp_path):
