@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 from torch import distributed as dist
 
+import rollout
 from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
 from infra.code_sandbox import prepare_sandbox
@@ -49,7 +50,7 @@ from infra.responses import (
     saved_responses,
 )
 from infra.scores import common_benchmarks, read_scores
-from rollout import Job, Sample, Sampling, end_tokens, generate
+from rollout import Job, Sample, Sampling, end_tokens
 
 # ---- averages ------------------------------------------------------------------------------------
 
@@ -148,7 +149,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
         config.seed,
         config.rollout_rows,
     )
-    generate(lm, jobs, ends, sampling, done=save)
+    rollout.generate(lm, jobs, ends, sampling, done=save)
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:

@@ -58,6 +58,7 @@ class Job(NamedTuple):
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step, problem, sample
+    begin: int = 0  # the first of the name's random numbers that is used
 
 
 class Sample(NamedTuple):
@@ -224,8 +225,10 @@ def generate(
     with without_generation_config(lm), closing(progress):
         while not all(response.finished for response in responses):
             for response in flight.change(lm):
+                job = jobs[response.index]
+                numbers = uniforms(*job.name, job.begin + most)[job.begin :]
                 # Zeros, because others may go on past this response's limit.
-                response.uniforms = np.append(uniforms(*response.name, most), np.zeros(CHUNK))
+                response.uniforms = np.append(numbers, np.zeros(CHUNK))
             sample_chunk(lm, flight, ends, sampling)
             for response in flight.responses:
                 if response.finished and done:

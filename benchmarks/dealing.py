@@ -2,7 +2,7 @@
 
 A simulation: who is in flight is decided by infra/flight.py itself, and a chunk of tokens takes as
 long as the memory of a GPU needs to read weights and caches. Settings are those of Qwen3-8B on
-eight H100 (App. I): 128 prompts x 16 responses, 248,000 tokens in a rank's caches (`bench.py plan`).
+eight H100 (App. I): 128 prompts x 16 responses, 248,000 tokens in a rank's caches (see `plan`).
 Lengths are log-normal over prompts and again over the responses to each, 5,700 tokens in the mean
 and 20,480 at most. Nothing here was measured on a GPU.
 
