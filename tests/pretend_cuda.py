@@ -399,6 +399,7 @@ FUNCTIONS = {  # of torch.cuda
     "get_device_properties": lambda device: SimpleNamespace(total_memory=TOTAL),
     "reset_peak_memory_stats": lambda: None,
     "max_memory_allocated": lambda: 1,
+    "set_sync_debug_mode": lambda mode: None,
 }
 
 

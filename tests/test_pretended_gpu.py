@@ -14,10 +14,11 @@ from torch import distributed as dist
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from toy_runs import small_config
+from transformers import Qwen3Config
 
 import train
+from benchmarks import gpu
 from benchmarks.scripted import sampled
-from benchmarks.timing import alternate
 from infra import ranks
 from infra.folder import unlock
 from infra.packing import uploaded
@@ -168,6 +169,45 @@ def trained(folder, flags: list[str]) -> tuple[dict, int]:
     return metrics, waited
 
 
+def mesh_of_two_nodes() -> None:
+    """ranks.device_mesh: what its groups wait for each other is limited to an hour."""
+    groups = ["between nodes", "inside a node"]
+    mesh = SimpleNamespace(device_type="cuda", get_all_groups=lambda: groups)
+    with (
+        patch.object(ranks, "init_device_mesh", lambda *_, **__: mesh),
+        patch.object(ranks.dist, "get_world_size", lambda: 4),
+        patch.object(ranks, "limit_nccl") as limited,
+        patch.dict("os.environ", LOCAL_WORLD_SIZE="2"),
+    ):
+        assert ranks.device_mesh() is mesh
+    assert [call.args[0] for call in limited.call_args_list] == groups
+
+
+def first_hour() -> None:
+    """bench.py gpu to its end, on a model of two small layers."""
+    config = Qwen3Config(
+        vocab_size=40,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        intermediate_size=48,
+        tie_word_embeddings=True,
+        eos_token_id=1,
+        pad_token_id=0,
+        bos_token_id=None,
+    )
+    sizes = {"LENGTH": 4, "RESPONSES": 8, "MICRO_BATCH": 100, "STEPS": 1}
+    with (
+        patch.multiple(gpu, **sizes, MODELS=(("0.6B", True),), qwen3=lambda size: config),
+        patch.object(gpu, "STEP_FLAGS", gpu.STEP_FLAGS.replace("128", "4")),
+    ):
+        steps, stages = gpu.gpu(SimpleNamespace(repetitions=1))
+    assert steps["steps"]["micro-batches"] == "packed"
+    assert list(stages["seconds"]) == ["sampling", "old_logprobs", "coefficients", "update"]
+
+
 @pytest.fixture(scope="module")
 def pretended_runs(tmp_path_factory):
     """(the lines that ran on the pretended GPU, what `trained` found of each of RUNS)."""
@@ -179,11 +219,12 @@ def pretended_runs(tmp_path_factory):
         with pretended():
             start_with_nccl()
             shard_for_gpus()
+            mesh_of_two_nodes()
             for name, flags in RUNS.items():
                 found[name] = trained(folder / name, flags)
             on_host = room_for(3, on_gpu(torch.zeros(1, 2)), budget_gb=0.0)
             assert not is_on_gpu(on_host)
-            alternate({"nothing": int}, repetitions=1)
+            first_hour()
 
     return lines_of(everything), found
 
