@@ -30,6 +30,8 @@ WHERE = {
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
     "rollouts": "benchmarks.rollouts",
+    "dealing": "benchmarks.dealing",
+    "handing": "benchmarks.handing",
     "gpu": "benchmarks.gpu",
     "trl_delta": "benchmarks.trl_delta",
 }

@@ -22,13 +22,13 @@ from infra.errors import UserError, one_line_endings  # first: Ctrl-C at once is
 import json
 import math
 import sys
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from torch import distributed as dist
 
+import rollout
 from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
 from infra.evaluation_flags import Config, evaluation_config, output_folder, sampling_settings
@@ -45,7 +45,7 @@ from infra.responses import (
     saved_responses,
 )
 from infra.scores import common_benchmarks, read_scores
-from rollout import Sample, Sampling, end_tokens, respond, uniforms
+from rollout import Job, Sample, Sampling, end_tokens
 
 # ---- averages ------------------------------------------------------------------------------------
 
@@ -149,8 +149,8 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
     wanted = missing_responses(encoded, config.samples, folder, rank, world)
     jobs = []
     for each in wanted:
-        seeds = (config.seed, number_of(each.benchmark), each.problem, each.sample)
-        jobs.append((each.prompt, partial(uniforms, *seeds, config.max_new_tokens)))
+        name = (config.seed, number_of(each.benchmark), each.problem, each.sample)
+        jobs.append(Job(each.prompt, name))
     ends = end_tokens(lm, tokenizer)
 
     def save(i: int, sample: Sample) -> None:
@@ -166,7 +166,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
     sampling = Sampling(
         config.max_new_tokens, config.temperature, config.top_p, in_flight=config.rollout_rows
     )
-    respond(lm, tokenizer, jobs, sampling, done=save)
+    rollout.generate(lm, jobs, ends, sampling, done=save)
 
 
 def number_of(benchmark: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from answers.extraction import choice
 from infra.ranks import shared_by_ranks, speaks
 from programs import verify_code
-from rollout import Sampling, never, rollout
+from rollout import Sampling, rollout
 from verify import earnable, reward
 
 
@@ -62,7 +62,7 @@ def sample_grades(
     prompts: list[list[int]],
     samples: int,
     sampling: Sampling,
-    stop: Callable[[], bool] = never,
+    stop: Callable[[], bool] | None = None,
 ) -> np.ndarray:
     """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
 

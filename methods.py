@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from advantages import logit_energy, opo, otb, w_reinforce
 from delta import PAPER, Pieces, delta_coefficients, token_gradient_proxy
@@ -152,15 +151,17 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     1 throughout where every r is 1, as in the first update of a rollout batch.
     """
     log_ratio = (tokens.current - tokens.logprob).clamp(-20, 20)
-    z = torch.where(log_ratio.exp() <= FIPO_SAFETY, log_ratio, 0.0)
+    future = torch.where(log_ratio.exp() <= FIPO_SAFETY, log_ratio, 0.0)
+    responses = torch.arange(len(tokens.length), device=future.device)
+    response = responses.repeat_interleave(tokens.length, output_size=len(future))  # [n]
 
-    lengths = tokens.length.tolist()
-    future = pad_sequence(z.split(lengths))  # [T, B], 0 after a response's end
-    for t in range(len(future) - 2, -1, -1):
-        future[t] += FIPO_DECAY * future[t + 1]  # F_t = z_t + decay F_{t+1}
-
-    packed = [future[:n, i] for i, n in enumerate(lengths)]
-    return torch.cat(packed).exp().clamp(*FIPO_CLIP)
+    # F_t = z_t + decay F_{t+1} by doubling: a sum over the next 1, 2, 4, ... tokens.
+    reach = 1
+    while reach < len(future):
+        inside = response[reach:] == response[:-reach]
+        future[:-reach] += FIPO_DECAY**reach * future[reach:] * inside
+        reach *= 2
+    return future.exp().clamp(*FIPO_CLIP)
 
 
 # ---- DelTA ---------------------------------------------------------------------------------------

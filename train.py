@@ -31,7 +31,15 @@ from grading import graded_once, grades, report_unearnable, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export
 from infra.log import introduce, log, report, rollout_metrics, save_samples
-from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
+from infra.packing import (
+    MiniBatch,
+    Rollouts,
+    TokenBatch,
+    join,
+    packed_rows,
+    plan_mini_batches,
+    uploaded,
+)
 from infra.policy import old_log_probabilities
 from infra.problems import SEED_STRIDE, draw_indices
 from infra.progress import Progress, Stopwatch
@@ -140,9 +148,12 @@ def update(
     """
     cfg, method = run.cfg, run.method
     off_policy = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)  # [N]
-    loss, clipped, norms = 0.0, 0, []
+    device = tokens.logprob.device
+    loss, clipped = torch.zeros(2, dtype=torch.float64, device=device)  # read at the end only
+    norms = []
+    length = rollouts.response_length
     trained = [index for mini_batch in plan for index in mini_batch.trained]
-    progress = Progress("update", sum(int(tokens.length[index].sum()) for index in trained))
+    progress = Progress("update", sum(int(length[index].sum()) for index in trained))
     for mini_batch in plan:
         # Responses without an advantage are left out: Eq. 8 gives them no gradient. A term on every
         # token, such as a KL penalty, would lose theirs: it needs mini_batch.micro_batches here.
@@ -152,7 +163,8 @@ def update(
 
         N = mini_batch.token_count  # tokens of all its responses, on all ranks
         for i, index in enumerate(micro_batches):
-            rows = packed_rows(index, tokens.length)  # [n] where these responses' tokens are
+            # [n] where these responses' tokens are
+            rows = uploaded(packed_rows(index, length), device)
             logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
             old_logprob = tokens.logprob[rows]
             advantage = tokens.advantage[rows]
@@ -166,18 +178,17 @@ def update(
             run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # in the last backward only
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
-            loss -= float(objective.detach())
+            loss -= objective.detach()
             if method.clips:
                 clip = (cfg.clip_low, cfg.clip_high)
                 silenced = clipped_tokens(logprob.detach(), old_logprob, advantage, *clip)
-                clipped += int(silenced.sum())
+                clipped += silenced.sum()
             progress.update(len(rows))
 
         norms.append(clip_and_step(run, cfg.max_grad_norm))
     progress.close()
 
-    totals = torch.tensor([loss, clipped], dtype=torch.float64, device=tokens.logprob.device)
-    loss, clipped = over_ranks(totals).tolist()
+    loss, clipped = over_ranks(torch.stack([loss, clipped])).tolist()
     finite = [norm for norm in norms if math.isfinite(norm)]
     return {
         "loss": loss / len(plan),  # mini-batches without an advantage count as 0
@@ -275,7 +286,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
         groups = mixed.long().argsort(descending=True, stable=True)  # mixed groups first
     index = [g * G + i for g in groups[: cfg.prompts].tolist() for i in range(G)]
     rollouts = join(parts).pick(index)
-    rewards = torch.tensor([rewards[i] for i in index], device=rollouts.ids.device)
+    rewards = torch.tensor([rewards[i] for i in index])
     return rollouts, [problems[i] for i in index], rewards, position
 
 

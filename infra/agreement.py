@@ -26,8 +26,8 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
-from infra.architecture import count_parameters
-from infra.cache import free_bytes, left_padded, prefill
+from infra.architecture import without_generation_config
+from infra.cache import left_padded, prefill
 from infra.errors import UserError
 from infra.packed_attention import can_pack
 from infra.policy import Policy
@@ -35,7 +35,6 @@ from infra.ranks import rank_and_world, this_device
 
 LENGTHS = (24, 17, 9)  # of three sequences: those shorter than the first are padded
 FORCED = 6  # last tokens of each, which the sampler is made to choose
-SHARE_OF_GPU = 0.95  # of the free memory, at most, for the reference
 
 # Up to what a difference is rounding: nats, mean over the tokens' log-probabilities and entropies.
 # Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.012.
@@ -60,21 +59,17 @@ def random_sequences(vocabulary: int) -> list[torch.Tensor]:
 def reference_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
     """Rows by the model's own forward pass in `dtype`, without padding and cache: [2, n], CPU.
 
-    lm: as from_pretrained gives it; it stays where it is. Copies of its tensors run on the GPU
-    where they fit, else on the CPU. Raises UserError where a row is NaN or infinite,
-    and whatever the model raises.
+    lm: as from_pretrained gives it. It runs where it is: training leaves it on the CPU, so that a
+    model which only fits a GPU in shards is checked, too. Raises UserError where a row is NaN or
+    infinite, and whatever the model raises.
     """
-    device = this_device()
-    needed = dtype.itemsize * count_parameters(lm)
-    if lm.device != device and needed > SHARE_OF_GPU * free_bytes(device):
-        device = torch.device("cpu")
-    tensors = {key: x.to(device, dtype) for key, x in lm.named_parameters()}
-    tensors |= {key: x.to(device) for key, x in lm.named_buffers()}
+    tensors = {key: x.to(dtype) for key, x in lm.named_parameters()}
+    tensors |= dict(lm.named_buffers())
 
     sequences = random_sequences(lm.config.vocab_size)
     logits = []
     for sequence in sequences:
-        ids = sequence[None, :-1].to(device)
+        ids = sequence[None, :-1].to(lm.device)
         out = functional_call(lm, tensors, (ids,), {"use_cache": False})
         logits.append(out.logits[0])
     rows = rows_of(torch.cat(logits), torch.cat([sequence[1:] for sequence in sequences]))
@@ -181,9 +176,7 @@ def sampler_rows(lm) -> torch.Tensor:
     def forced(i: int, so_far: torch.Tensor) -> list[int]:
         return [int(tokens[i, len(so_far) - ids.shape[1]])]
 
-    own_config = lm.generation_config
-    lm.generation_config = GenerationConfig()  # a model's own would forbid some of these tokens
-    try:
+    with without_generation_config(lm):  # a model's own would forbid some of these tokens
         out = lm.generate(
             ids,
             attention_mask=mask,
@@ -197,7 +190,5 @@ def sampler_rows(lm) -> torch.Tensor:
                 return_dict_in_generate=True,
             ),
         )
-    finally:
-        lm.generation_config = own_config
     logits = torch.stack(out.logits, dim=1)  # [sequences, FORCED, V]
     return rows_of(logits.flatten(0, 1), tokens.flatten())

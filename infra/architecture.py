@@ -5,10 +5,12 @@ What is refused here would end in a traceback, in memory that runs full or in an
 """
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from infra.errors import UserError
@@ -104,6 +106,17 @@ def without_dropout(config):
         if "drop" in key and isinstance(value, float):
             setattr(config, key, 0.0)
     return config
+
+
+@contextmanager
+def without_generation_config(lm: torch.nn.Module) -> Iterator[None]:
+    """`lm.generate` does as its arguments say; the model's own config would change the logits."""
+    own = lm.generation_config
+    lm.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        lm.generation_config = own
 
 
 def recompute_in_backward(lm: torch.nn.Module, layers: torch.nn.ModuleList) -> None:

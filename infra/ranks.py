@@ -87,20 +87,19 @@ def prefer_expandable_segments() -> None:
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
-def shared_by_ranks(items: list, work: Callable[[list], list], group: int = 1) -> list:
+def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
     """work(items), of which each rank does its share; in order, on all ranks.
 
-    work: some of the items -> as many results. `group` items in a row stay on one rank. Raises a
-    user's mistake, FloatingPointError or Interrupted of one rank on every rank: the others wait for
-    its results, and must hear of it.
+    work: some of the items -> as many results. They are dealt in turn. Raises a user's mistake,
+    FloatingPointError or Interrupted of one rank on every rank: the others wait for its results,
+    and must hear of it.
     """
     rank, world = rank_and_world()
     if world == 1:
         return work(items)
 
-    owners = [i // group % world for i in range(len(items))]
     try:
-        mine = work([item for item, owner in zip(items, owners, strict=True) if owner == rank])
+        mine = work(items[rank::world])
     except (*MISTAKES, FloatingPointError, Interrupted) as error:
         mine = error
     shares = [None] * world
@@ -109,8 +108,7 @@ def shared_by_ranks(items: list, work: Callable[[list], list], group: int = 1) -
         if isinstance(share, Exception):
             raise share
 
-    in_turn = [iter(share) for share in shares]
-    return [next(in_turn[owner]) for owner in owners]
+    return [shares[i % world][i // world] for i in range(len(items))]
 
 
 def limit_nccl(group) -> None:
@@ -156,9 +154,13 @@ def device_mesh() -> DeviceMesh:
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     if world == local:
         return init_device_mesh(this_device().type, (world,))
-    return init_device_mesh(
+    mesh = init_device_mesh(
         this_device().type, (world // local, local), mesh_dim_names=("replicate", "shard")
     )
+    if mesh.device_type == "cuda":
+        for group in mesh.get_all_groups():
+            limit_nccl(group)  # new groups have torch's own limit, ten minutes
+    return mesh
 
 
 def shard(model: torch.nn.Module, layers: list[torch.nn.Module], mesh: DeviceMesh) -> None:
