@@ -41,7 +41,6 @@ from infra.log import (
     pace,
     report,
     rollout_metrics,
-    save_samples,
 )
 from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import old_log_probabilities
@@ -50,6 +49,7 @@ from infra.progress import Progress
 from infra.ranks import end_ranks, full_tensor
 from infra.rows import over_ranks
 from infra.run import Run, open_run, running
+from infra.samples import save_samples
 from infra.training_flags import TRAINING_GROUPS, check_owners, training_config
 from methods import METHODS, MethodFlags, check_weights
 from rollout import Sampling, rollout
@@ -135,7 +135,7 @@ def train_step(run: Run, step: int) -> None:
         "seconds": time.perf_counter() - started,
     }
     if step == 1 or step % cfg.eval_every == 0:
-        save_samples(run, step, problems, rollouts, rewards, advantages, weights)
+        save_samples(run, step, problems, rollouts, rewards, tokens, weights)
     finish_step(run)
 
 

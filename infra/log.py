@@ -1,4 +1,4 @@
-"""What the first rank reports: a line a step, metrics.jsonl, samples.jsonl, curves.png."""
+"""What the first rank reports: a line a step, metrics.jsonl, curves.png."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 
 from infra.files import append_line, read_lines, writing
 from infra.flags import spelled
-from infra.packing import Rollouts, TokenBatch, packed_rows
+from infra.packing import Rollouts, TokenBatch
 from infra.ranks import rank_and_world, this_device
+from infra.samples import write_page
 
 
 def first_rank_only(function: Callable[..., None]) -> Callable[..., None]:
@@ -168,46 +169,15 @@ def hint_about_mean(run, weights: torch.Tensor) -> None:
 
 
 @first_rank_only
-def save_samples(
-    run,
-    step: int,
-    problems: list[dict],
-    rollouts: Rollouts,
-    rewards: torch.Tensor,
-    advantages: torch.Tensor,
-    weights: torch.Tensor,
-    count: int = 4,
-) -> None:
-    """Append `count` responses, spread over the batch, to samples.jsonl.
-
-    problems: B; the tests of programs, often long, are left out. rewards, advantages: [B].
-    weights: [N], written token by token as `lambda`.
-    """
-    every = max(1, len(rollouts) // count)
-    for i in range(0, len(rollouts), every):
-        rows = packed_rows(torch.tensor([i]), rollouts.response_length.cpu())
-        tokens = [run.tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
-        sample = {
-            "step": step,
-            **{name: cell for name, cell in problems[i].items() if name != "tests"},
-            "reward": float(rewards[i]),
-            "advantage": round(float(advantages[i]), 4),
-            "response": rollouts.texts[i],
-            "tokens": tokens,
-            "lambda": [round(weight, 4) for weight in weights[rows.to(weights.device)].tolist()],
-        }
-        append_line(run.folder / "samples.jsonl", sample)
-
-
-@first_rank_only
 def draw_curves(folder: Path) -> None:
-    """curves.png of the run so far."""
+    """curves.png and samples.html of the run so far."""
     plot_curves(read_lines(folder / "metrics.jsonl"), folder / "curves.png")
+    write_page(folder)
 
 
 @first_rank_only
 def report(folder: Path) -> None:
-    """Draw the curves and say where all is."""
+    """Draw the pictures and print where everything is."""
     draw_curves(folder)
     metrics = read_lines(folder / "metrics.jsonl")
 
@@ -219,7 +189,7 @@ def report(folder: Path) -> None:
             gained += f"{words} {found[0]:.3f} before and {found[-1]:.3f} after, "
     print(
         f"done: {metrics[-1]['step']} steps in {seconds:.0f} s, {gained}"
-        f"model/, curves.png, metrics.jsonl and samples.jsonl in {folder}"
+        f"model/, curves.png, samples.html and metrics.jsonl in {folder}"
     )
 
 

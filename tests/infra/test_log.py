@@ -19,9 +19,7 @@ from infra.log import (
     pace,
     plot_curves,
     report,
-    save_samples,
 )
-from infra.packing import packed_rows
 
 METRICS = [
     {"step": 0, "eval_accuracy": 0.25},
@@ -130,47 +128,10 @@ def test_introduce_names_no_clip_that_is_the_methods_own(method, clip, tmp_path,
     assert f"method     {method} --clip-high 0.3\n" in capsys.readouterr().out
 
 
-def run_in(folder, base):
-    """As much of a run as save_samples asks for."""
-    return SimpleNamespace(folder=folder, tokenizer=base[1])
-
-
-def test_log_and_save_samples_are_the_first_ranks_job(tmp_path, capsys, on_rank_1, base, batch):
+def test_log_is_the_first_ranks_job(tmp_path, capsys, on_rank_1):
     log(tmp_path, METRICS[0])
-    zeros = torch.zeros(24)
-    save_samples(run_in(tmp_path, base), 1, [{}] * 24, batch, zeros, zeros, torch.zeros(10_000))
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().out == ""
-
-
-def test_save_samples_shows_each_token_with_its_weight(tmp_path, base, batch):
-    problems = [{"problem": f"problem {i}", "answer": str(i)} for i in range(24)]
-    rewards = torch.arange(24) % 2
-    weights = torch.arange(int(batch.response_length.sum())) / 1000
-    run = run_in(tmp_path, base)
-    save_samples(run, 7, problems, batch, rewards, 2.0 * rewards - 1, weights, count=4)
-
-    samples = read_lines(tmp_path / "samples.jsonl")
-    assert len(samples) == 4
-    for i, sample in zip((0, 6, 12, 18), samples, strict=True):
-        assert sample["step"] == 7
-        assert sample["problem"] == f"problem {i}"
-        assert sample["answer"] == str(i)
-        assert sample["reward"] == i % 2
-        assert sample["advantage"] == 2 * (i % 2) - 1
-        assert sample["response"] == batch.texts[i]
-        assert "".join(sample["tokens"]).removesuffix("<eos>") == sample["response"]
-        rows = packed_rows(torch.tensor([i]), batch.response_length)
-        assert len(sample["tokens"]) == len(rows) > 0
-        assert sample["lambda"] == pytest.approx(weights[rows].tolist(), abs=1e-4)
-
-
-def test_save_samples_of_a_batch_smaller_than_the_count_shows_all(tmp_path, base, batch):
-    two = batch.pick([3, 20])
-    weights = torch.ones(int(two.response_length.sum()))
-    zeros = torch.zeros(2)
-    save_samples(run_in(tmp_path, base), 1, [{}, {}], two, zeros, zeros, weights, count=4)
-    assert [row["response"] for row in read_lines(tmp_path / "samples.jsonl")] == two.texts
 
 
 def test_report_says_what_was_gained_and_where_all_is(tmp_path, capsys):
