@@ -62,7 +62,9 @@ def train(cfg: "Config") -> Path:
     with running(cfg, prepare) as run:
         introduce(run, AblationFlags)
         if cfg.eval_data and run.state.step == 0:
-            log(run.folder, {"step": 0, **evaluate(run)}, cfg.steps)
+            metrics = {"step": 0, **evaluate(run)}
+            log(run.folder, metrics, cfg.steps)
+            run.track(metrics)
         if run.state.unlogged:
             finish_step(run)  # the last step was stopped before it was evaluated and logged
 
@@ -238,6 +240,7 @@ def finish_step(run: Run) -> None:
             run.state.best = metrics["eval_accuracy"]
             export(run.folder / "best", run.policy, run.tokenizer, run.id)
     log(run.folder, metrics, cfg.steps, pace(run, metrics))
+    run.track(metrics)
     if "eval_accuracy" in metrics:
         draw_curves(run.folder)
     run.state.unlogged = {}
