@@ -26,10 +26,15 @@ from infra.endings import one_line_endings
 from infra.errors import UserError
 from infra.files import append_line, read_json, read_lines, write_aside
 from infra.packing import Rollouts, TokenBatch, packed_rows
+from toy import code_tokenizer
 from toy.tokenizer import LARGE_VOCABULARY
 
 TEMPLATE = Path(__file__).with_suffix(".html")
-GROUPS = 4  # of which each saving step keeps responses
+GROUPS = 4  # whose responses are saved in one step
+TASKS = (  # beginning of a problem, vocabulary, which tokens decided
+    (r"\d([-+*]\d)+=\?", LARGE_VOCABULARY, toy.decisive),
+    (r"f\(.*\): take ", code_tokenizer.VOCABULARY, toy.code_task.decisive),
+)
 
 
 # ---- samples.jsonl -------------------------------------------------------------------------------
@@ -143,14 +148,13 @@ def spoken(problem: str | list[dict]) -> str:
 
 
 def decisive_tokens(problem: str, tokens: list[str]) -> list[int] | None:
-    """The positions that toy.decisive marks, None where the problem or a token is not the toy's."""
-    if not re.fullmatch(r"\d([-+*]\d)+=\?", problem):
-        return None
-    known = {token: i for i, token in enumerate(LARGE_VOCABULARY)}
-    if not all(token in known for token in tokens):
-        return None
-    ids = torch.tensor([known[token] for token in tokens])
-    return toy.decisive(problem, ids).nonzero().flatten().tolist()
+    """The positions of the tokens that decided the reward; None unless the task is a toy."""
+    for pattern, vocabulary, decisive in TASKS:
+        known = {token: i for i, token in enumerate(vocabulary)}
+        if re.match(pattern, problem) and known.keys() >= set(tokens):
+            ids = torch.tensor([known[token] for token in tokens])
+            return decisive(problem, ids).nonzero().flatten().tolist()
+    return None
 
 
 def shading(runs: list[dict]) -> tuple[float, float]:

@@ -183,6 +183,12 @@ def test_decisive_tokens_are_those_of_the_toy_and_of_nothing_else():
     assert decisive_tokens("What is 1+2?", tokens) is None
 
 
+def test_decisive_tokens_of_a_program_are_its_operators_and_names():
+    tokens = ["So ", "\n```python\n", "def f(", "a", ", ", "b", "):\n    return "]
+    tokens += ["a", " + ", "b", "\n```", "<eos>"]
+    assert decisive_tokens("f(a, b): take a, add b\nf(1, 2) = 3\n", tokens) == [7, 8, 9]
+
+
 @pytest.mark.parametrize(
     "weights, expected",
     [
