@@ -28,10 +28,8 @@ WHERE = {
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
-    "overhead": "benchmarks.overhead",
     "rollouts": "benchmarks.rollouts",
     "gpu": "benchmarks.gpu",
-    "trl": "benchmarks.trl_step",
     "trl_delta": "benchmarks.trl_delta",
 }
 

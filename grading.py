@@ -35,10 +35,11 @@ def grades(responses: list[str], problems: list[dict], truncated: list[bool]) ->
         else:
             result[i] = grade(response, problem, truncated[i])
 
-    texts = [responses[i] for i in programs]
-    tests = [problems[i]["tests"] for i in programs]
-    for i, value in zip(programs, program_rewards(texts, tests), strict=True):
-        result[i] = value
+    if programs:
+        texts = [responses[i] for i in programs]
+        tests = [problems[i]["tests"] for i in programs]
+        for i, value in zip(programs, program_rewards(texts, tests), strict=True):
+            result[i] = value
     return result
 
 

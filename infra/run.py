@@ -77,6 +77,16 @@ class Run:
         if over_ranks(told) > 0:
             raise Interrupted
 
+    def save(self) -> bool:
+        """Write a checkpoint, but none of a run whose last updates were skipped: it diverges.
+
+        The good checkpoints before stay. Returns whether it was written; all ranks call.
+        """
+        if self.state.streak > 0:
+            return False
+        save(self.folder, self.policy, self.optimizer, self.state)
+        return True
+
 
 @contextmanager
 def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
@@ -91,11 +101,11 @@ def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
         try:
             yield run
         except Interrupted:
-            save(run.folder, run.policy, run.optimizer, run.state)
+            saved = "with" if run.save() else "its last updates skipped and so without"
             end_ranks()
             number = run.told_to_stop or signal.SIGTERM  # it reached another rank
             raise Stop(
-                f"stopped by {number.name} after step {run.state.step}, with a checkpoint: "
+                f"stopped by {number.name} after step {run.state.step}, {saved} a checkpoint: "
                 "the same command continues",
                 128 + number,
             ) from None

@@ -53,9 +53,10 @@ def train_steps(cfg: train.Config) -> train.Run:
 def read_lines(path: Path) -> list[dict]:
     """The lines of a .jsonl file without the wall-clock times, in which equal runs may differ."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for row in rows:
-        row.pop("seconds", None)
-    return rows
+    return [
+        {name: value for name, value in row.items() if not name.startswith("seconds")}
+        for row in rows
+    ]
 
 
 def wait_for_step(step: int, folder: Path, process: Forked, seconds: float = 120) -> None:
