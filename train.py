@@ -30,7 +30,7 @@ from ablations import AblationFlags
 from grading import graded_once, grades, report_unearnable, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export
-from infra.log import introduce, log, report, rollout_metrics, save_samples
+from infra.log import introduce, log, report, rollout_metrics
 from infra.packing import (
     MiniBatch,
     Rollouts,
@@ -46,6 +46,7 @@ from infra.progress import Progress, Stopwatch
 from infra.ranks import end_ranks, full_tensor
 from infra.rows import over_ranks
 from infra.run import Run, open_run, running
+from infra.samples import save_samples
 from infra.training_flags import TRAINING_GROUPS, training_config
 from methods import METHODS, token_weights
 from rollout import Sampling, rollout
@@ -131,7 +132,7 @@ def train_step(run: Run, step: int) -> None:
         **watch.seconds(),
     }
     if step == 1 or step % cfg.eval_every == 0:
-        save_samples(run, step, problems, rollouts, rewards, advantages, weights)
+        save_samples(run, step, problems, rollouts, rewards, tokens, weights)
     finish_step(run)
 
 

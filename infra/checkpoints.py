@@ -42,7 +42,7 @@ from infra.ranks import on_first_rank, rank_and_world
 from infra.training_flags import MemoryFlags, RunFlags
 
 # What a run writes; none of it may be there before.
-WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", *MODELS)
+WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", "samples.html", *MODELS)
 
 # Flags in which a continued run may differ from its beginning.
 MAY_CHANGE = {each.name for group in (RunFlags, MemoryFlags) for each in fields(group)}

@@ -1,4 +1,4 @@
-"""What the first rank reports: a line a step, metrics.jsonl, samples.jsonl, curves.png."""
+"""What the first rank reports: a line a step, metrics.jsonl, curves.png."""
 
 from dataclasses import fields
 from datetime import timedelta
@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from infra.files import append_line, read_lines, writing
 from infra.flags import spelled
-from infra.packing import Rollouts, TokenBatch, packed_rows
+from infra.packing import Rollouts, TokenBatch
 from infra.ranks import this_device
+from infra.samples import write_page
 
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 
@@ -35,6 +36,7 @@ def log(run, metrics: dict) -> None:
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
+    run.track(metrics)
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
     if metrics.get("mismatch", 0) > LARGE_MISMATCH:
         gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and scoring disagree")
@@ -45,6 +47,7 @@ def log(run, metrics: dict) -> None:
         print_hints(run, metrics)
     if "eval_accuracy" in metrics:
         plot_curves(read_lines(run.folder / "metrics.jsonl"), run.folder / "curves.png")
+        write_page(run.folder)
 
 
 def pace(run, metrics: dict) -> list[str]:
@@ -155,45 +158,13 @@ def introduce(run, method_flags: type) -> None:
         print(f"{name:10s} {fact}", flush=True)
 
 
-def save_samples(
-    run,
-    step: int,
-    problems: list[dict],
-    rollouts: Rollouts,
-    rewards: torch.Tensor,
-    advantages: torch.Tensor,
-    weights: torch.Tensor,
-    count: int = 4,
-) -> None:
-    """Append `count` responses, spread over the batch, to samples.jsonl.
-
-    problems: B; the tests of programs, often long, are left out. rewards, advantages: [B].
-    weights: ρ [N], written token by token as `lambda`.
-    """
-    if run.rank > 0:
-        return
-    every = max(1, len(rollouts) // count)
-    for i in range(0, len(rollouts), every):
-        rows = packed_rows(torch.tensor([i]), rollouts.response_length.cpu())
-        tokens = [run.tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
-        sample = {
-            "step": step,
-            **{name: cell for name, cell in problems[i].items() if name != "tests"},
-            "reward": float(rewards[i]),
-            "advantage": round(float(advantages[i]), 4),
-            "response": rollouts.texts[i],
-            "tokens": tokens,
-            "lambda": [round(weight, 4) for weight in weights[rows.to(weights.device)].tolist()],
-        }
-        append_line(run.folder / "samples.jsonl", sample)
-
-
 def report(run) -> None:
     """Draw the curves, and say what was gained and where all is."""
     if run.rank > 0:
         return
     metrics = read_lines(run.folder / "metrics.jsonl")
     plot_curves(metrics, run.folder / "curves.png")
+    write_page(run.folder)
 
     seconds = sum(row.get("seconds", 0) for row in metrics)
     gained = ""
@@ -203,7 +174,7 @@ def report(run) -> None:
             gained += f"{words} {found[0]:.3f} before and {found[-1]:.3f} after, "
     print(
         f"done: {metrics[-1]['step']} steps in {seconds:.0f} s, {gained}"
-        f"model/, curves.png, metrics.jsonl and samples.jsonl in {run.folder}"
+        f"model/, curves.png, samples.html and metrics.jsonl in {run.folder}"
     )
 
 

@@ -20,6 +20,7 @@ from infra.policy import Policy
 from infra.problems import encode_prompts, load_and_count, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import over_ranks
+from infra.track import send_nothing, start_tracking, tracking_module
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 
@@ -46,6 +47,7 @@ class Run:
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
     without_signal: int = 0  # steps in a row in which no response had an advantage
+    track: Callable[[dict], None] = send_nothing  # --track: a line of metrics goes there as well
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
@@ -118,6 +120,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     check_model raises UserError for a model that the method cannot be used with.
     """
     rank, world = start_ranks()
+    tracking_module(cfg.track)
     folder, _, _ = locate(model_folder(cfg))
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
@@ -162,6 +165,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         held_out=held_out,
         held_out_prompts=held_out_prompts,
         dropped=loaded - len(problems) - len(held_out),
+        track=start_tracking(cfg, run_id, state.step) if rank == 0 else send_nothing,
     )
 
 

@@ -31,6 +31,11 @@ class RunFlags:
         "whether to continue a run that --output-dir holds, or refuse to",
         choices=["auto", "never"],
     )
+    track: str = flag(
+        "none",
+        "live metrics, by a package that you install",
+        choices=["none", "trackio", "wandb", "tensorboard"],
+    )
 
 
 @dataclass

@@ -14,10 +14,10 @@ REWARD = "mean training reward minus DAPO's, same seeds (95 % interval)"
 
 
 def print_differences(differences: dict[str, np.ndarray], label: str) -> list[dict]:
-    """A line for each difference, [seeds]; p is corrected for the number of lines (Holm).
+    """Print a table with a line for each difference, [seeds]; p is Holm-corrected over the lines.
 
-    The last column is a power statement: the true difference that would have been found in four
-    such studies of five, at the level of the first of Holm's steps. Returns the lines' numbers.
+    The last column states the power: the true difference that such a study detects with probability
+    0.8, at the level of Holm's first step. Returns the numbers of each line.
     """
     corrected = holm({name: p_value(values) for name, values in differences.items()})
     level = 0.05 / len(differences)
@@ -54,9 +54,9 @@ def print_differences(differences: dict[str, np.ndarray], label: str) -> list[di
 def draw_differences(
     groups: dict[str, dict[str, np.ndarray]], title: str, path: Path, what: str = REWARD
 ) -> None:
-    """Points with 95 % intervals: a line for each name, a colour and a mark for each group.
+    """Draw means with 95 % intervals: a line for each name, a colour and a marker for each group.
 
-    groups: label -> name -> [n] differences, over seeds or base models. what: the axis' label.
+    groups: label -> name -> [n] differences, over seeds or base models. what: the axis label.
     """
     names = list({name: None for group in groups.values() for name in group})
     points = sum(len(group) for group in groups.values())

@@ -150,7 +150,16 @@ def test_a_run_is_not_continued_with_another_model_or_optimiser(tmp_path, capsys
 
 
 @pytest.mark.parametrize(
-    "name", ["metrics.jsonl", "samples.jsonl", "curves.png", "config.json", "model/mine", "best/m"]
+    "name",
+    [
+        "metrics.jsonl",
+        "samples.jsonl",
+        "samples.html",
+        "curves.png",
+        "config.json",
+        "model/mine",
+        "best/m",
+    ],
 )
 def test_a_run_does_not_begin_where_something_else_is(name, tmp_path, capsys):
     path = tmp_path / name

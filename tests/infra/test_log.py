@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toy_runs import SMALL, read_lines, small_config, train_steps
+from toy_runs import SMALL, small_config, train_steps
 
 import toy
 import train
 from infra import log as log_module
-from infra.log import introduce, log, mismatch, plot_curves, report, save_samples
-from infra.packing import packed_rows
+from infra.log import introduce, log, mismatch, plot_curves, report
+from infra.track import send_nothing
 
 
 def row(step, **changed):
@@ -40,7 +40,13 @@ def run_in(folder, rank=0, steps=220, tokenizer=None):
     """As much of a run as is asked for here."""
     cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps, method="mine")
     return SimpleNamespace(
-        folder=folder, rank=rank, cfg=cfg, seconds=[], without_signal=0, tokenizer=tokenizer
+        folder=folder,
+        rank=rank,
+        cfg=cfg,
+        seconds=[],
+        without_signal=0,
+        tokenizer=tokenizer,
+        track=send_nothing,
     )
 
 
@@ -137,47 +143,13 @@ def test_introduce_names_no_clip_that_is_the_methods_own(method, clip, tmp_path,
     assert f"method     {method} --clip-high 0.3\n" in capsys.readouterr().out
 
 
-def test_reporting_is_the_first_ranks_job(tmp_path, capsys, base, batch):
+def test_reporting_is_the_first_ranks_job(tmp_path, capsys, base):
     run = run_in(tmp_path, rank=1, tokenizer=base[1])
     log(run, METRICS[2])
-    zeros = torch.zeros(24)
-    save_samples(run, 1, [{}] * 24, batch, zeros, zeros, torch.zeros(10_000))
     introduce(run, train.AblationFlags)
     report(run)
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().out == ""
-
-
-def test_save_samples_shows_each_token_with_its_weight(tmp_path, base, batch):
-    problems = [{"problem": f"problem {i}", "answer": str(i)} for i in range(24)]
-    rewards = torch.arange(24) % 2
-    weights = torch.arange(int(batch.response_length.sum())) / 1000
-    run = run_in(tmp_path, tokenizer=base[1])
-    save_samples(run, 7, problems, batch, rewards, 2.0 * rewards - 1, weights, count=4)
-
-    samples = read_lines(tmp_path / "samples.jsonl")
-    assert len(samples) == 4
-    for i, sample in zip((0, 6, 12, 18), samples, strict=True):
-        assert sample["step"] == 7
-        assert sample["problem"] == f"problem {i}"
-        assert sample["answer"] == str(i)
-        assert sample["reward"] == i % 2
-        assert sample["advantage"] == 2 * (i % 2) - 1
-        assert sample["response"] == batch.texts[i]
-        assert "".join(sample["tokens"]).removesuffix("<eos>") == sample["response"]
-        rows = packed_rows(torch.tensor([i]), batch.response_length)
-        assert len(sample["tokens"]) == len(rows) > 0
-        assert sample["lambda"] == pytest.approx(weights[rows].tolist(), abs=1e-4)
-
-
-def test_save_samples_of_a_batch_smaller_than_the_count_shows_all(tmp_path, base, batch):
-    two = batch.pick([3, 20])
-    weights = torch.ones(int(two.response_length.sum()))
-    zeros = torch.zeros(2)
-    save_samples(
-        run_in(tmp_path, tokenizer=base[1]), 1, [{}, {}], two, zeros, zeros, weights, count=4
-    )
-    assert [row["response"] for row in read_lines(tmp_path / "samples.jsonl")] == two.texts
 
 
 def test_report_says_what_was_gained_and_where_all_is(tmp_path, capsys):

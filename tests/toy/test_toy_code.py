@@ -352,7 +352,7 @@ def test_train_grades_programs_by_their_tests(tmp_path):
     assert row["truncated"] < 0.5
     assert row["grad_norm"] > 0
     samples = read_lines(tmp_path / "samples.jsonl")
-    assert len(samples) == 4
+    assert len(samples) == 4 * 2  # of four groups
     for sample in samples:
         assert sample["reward"] == float(is_right(sample["problem"], sample["response"]))
 
