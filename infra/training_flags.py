@@ -122,8 +122,8 @@ class ToyFlags:
 
     toy_regime: str = flag(
         "learn",
-        "base model whose most likely product is wrong, or one that only slips",
-        choices=["learn", "sharpen"],
+        "base model whose most likely product (or difference) is wrong, or one that only slips",
+        choices=["learn", "learn-minus", "sharpen"],
     )
     toy_k: AtLeastOne = flag(5, "operations in a problem")
     toy_noise: Share = flag(0.1, "share of slips in the base model's demonstrations")

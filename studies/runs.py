@@ -47,18 +47,24 @@ class Setting:
     tokens: int = 112  # longest response
     size: str = SIZE  # and further flags of train.py
     seeds: dict[str, int] = field(default_factory=dict)  # study -> the first seed that counts
+    regime: str = "sharpen"  # how the base model errs
+    zipf: bool = False  # many connectives
 
     @property
     def flags(self) -> str:
         """Of train.py, which has none for `build` and `flip`. Evaluation is off but for `size`."""
+        zipf = "--toy-zipf " if self.zipf else ""
         return (
-            f"--toy-k {self.k} --toy-noise {self.noise} --toy-filler {self.filler} --eval-data= "
+            f"--toy-regime {self.regime} --toy-k {self.k} --toy-noise {self.noise} "
+            f"--toy-filler {self.filler} {zipf}--eval-data= "
             f"--max-prompt-tokens 40 --max-new-tokens {self.tokens} --save-every 1000 {self.size}"
         )
 
     def base(self) -> Path:
         """The folder of the base model; it is built where it is neither committed nor cached."""
-        return toy.base_folder(self.k, self.noise, self.filler, self.build)
+        return toy.base_folder(
+            self.k, self.noise, self.filler, self.build, self.regime, self.zipf
+        )
 
 
 STUDY = "k12"
