@@ -3,13 +3,14 @@
 Tables 2 and 3, the other proxies and the random control of App. F, and token selection by λ
 (Sec. 5.2). Beside them three interventions, each on one suspect of why the coefficients are what
 they are: the lag of γ, the common normalisation of both sides, and that a token is judged by
-centroids it is part of. All are flags of `--method delta`; `configured` turns the flags into a
-method.
+centroids it is part of. Then a proxy whose mean over the vocabulary is zero, and its control
+without centroids. All are flags of `--method delta`; `configured` turns the flags into a method.
 
 Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with two sides; frozen
 inside a batch they would change nothing, for with K = 1 the lagged γ⁽¹⁾ is γ⁽⁰⁾. (2) Selection
 looks only at tokens with an advantage: the others have the lowest λ of all and would fill the
-bottom share. (3) The `exact` proxy and the interventions are not in the paper.
+bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
+interventions are not in the paper.
 
 Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary.
 """
@@ -21,9 +22,11 @@ from functools import partial
 import torch
 
 from delta import (
+    EPS_GAMMA,
     Pieces,
     delta_coefficients,
     normalise,
+    range_map,
     require_finite,
     scores,
     temperatures,
@@ -66,8 +69,8 @@ def no_range_map(
     return torch.where(advantage == 0, 0.0, alpha)
 
 
-# The pieces of delta_coefficients that --delta-variant names; it also takes fixed_gamma and random,
-# below. tests/references.py has the slow counterpart of each.
+# The pieces of delta_coefficients that --delta-variant names; it also takes fixed_gamma, random and
+# no_centroids, below. tests/references.py has the slow counterpart of each.
 VARIANTS = {
     "full": Pieces(),
     "within_side": Pieces(margins=within_side_margins),
@@ -195,6 +198,30 @@ def lm_head_gradient(rows, head) -> torch.Tensor:
     return (residual[:, :, None] * rows.hidden[:, None, :]).flatten(1)
 
 
+# ---- a proxy of mean zero ------------------------------------------------------------------------
+
+
+def surprise(rows) -> torch.Tensor:
+    """s = log p + H, how much likelier the sampled token was than tokens of its state are: [N].
+
+    rows: logprob [N] and entropy H [N] of the state's distribution, nats. With y drawn from it,
+    E[log p(y)] = Σ_y p(y) log p(y) = -H, so that E[s | state] = 0.
+    """
+    return rows.logprob + rows.entropy
+
+
+def surprise_proxy(rows, head) -> torch.Tensor:
+    """v = s h = (log p + H) h: [n, H], without a further pass; not in the paper.
+
+    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy has not, since
+    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: what all states share then dominates both
+    centroids. Here h is fixed by the state and E[s | state] = 0, so that E[v | state] = 0.
+    rows: hidden [n, H], logprob [n] and entropy [n]. The entropy is that of scoring, at the
+    temperature of log p.
+    """
+    return surprise(rows)[:, None].to(rows.hidden.dtype) * rows.hidden
+
+
 # ---- controls and selection: methods of their own ------------------------------------------------
 
 
@@ -202,6 +229,26 @@ def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
     """λ uniform in [λ_min, λ_max], at mean 1: the control of App. F."""
     uniform = torch.rand(len(tokens.logprob), generator=tokens.generator).to(tokens.logprob)
     return normalise(flags.lam_min + (flags.lam_max - flags.lam_min) * uniform)
+
+
+SLOPE = 2.7  # of no_centroids
+
+
+def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
+    """λ̄ of α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
+
+    s = log p + H, and sd is its standard deviation over all N tokens. The range, the normalisation
+    and 1 throughout where a side is empty are DelTA's. The slope is not derived: a pilot set it,
+    so that scores spread about as those of the surprise proxy at K = 1. There the deviation of
+    Δ/γ is 2.8 to 3.0 on the toy's sharpened base of 12 operations, 1.5 to 1.6 where that has to
+    learn (`spread` of `bench.py credit`, two batches each).
+    """
+    if not has_both_sides(tokens.advantage):
+        return torch.ones_like(tokens.advantage)
+    s = surprise(tokens)
+    sd = s.double().var(correction=0).clamp(min=EPS_GAMMA).sqrt()
+    alpha = torch.sigmoid(SLOPE * s * tokens.advantage.sign() / sd).to(s.dtype)
+    return normalise(range_map(alpha, tokens.advantage, flags.lam_min, flags.lam_max))
 
 
 def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tensor:
@@ -234,12 +281,12 @@ class AblationFlags(MethodFlags):
     delta_variant: str = flag(
         "full",
         "delta: Tables 2 and 3, or a control",
-        choices=[*VARIANTS, "fixed_gamma", "random"],
+        choices=[*VARIANTS, "fixed_gamma", "random", "no_centroids"],
     )
     proxy: str = flag(
         "lm_head",
         "delta: what stands for a token's gradient (App. F)",
-        choices=["lm_head", "topk", "exact"],
+        choices=["lm_head", "topk", "exact", "surprise"],
     )
     proxy_topk: AtLeastOne = flag(20, "delta: likeliest tokens of --proxy topk")
     gamma: str = flag(
@@ -270,10 +317,10 @@ FLAGS = ("delta_variant", "proxy", "proxy_topk", *INTERVENTIONS, "select", "sele
 # line refuses them.
 NO_EFFECT = (
     (FLAGS, "method", tuple(name for name in METHODS if name != "delta")),
-    (("proxy_topk",), "proxy", ("lm_head", "exact")),
+    (("proxy_topk",), "proxy", ("lm_head", "exact", "surprise")),
     (("select_share",), "select", ("none",)),
     (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
-    (("K", "proxy", *INTERVENTIONS), "delta_variant", ("random",)),
+    (("K", "proxy", *INTERVENTIONS), "delta_variant", ("random", "no_centroids")),
     (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # they measure no γ again
     (("gamma",), "K", (0,)),  # no γ lags
     (("normalise",), "delta_variant", ("no_norm",)),
@@ -282,10 +329,10 @@ NO_EFFECT = (
 
 def check_model(flags: AblationFlags, policy) -> None:
     """Raise UserError where the model is too large for the proxy, or its head not a matrix."""
-    if flags.proxy != "lm_head" and not policy.lm_head().is_matrix:
+    if flags.proxy in ("topk", "exact") and not policy.lm_head().is_matrix:
         raise UserError(
             f"--proxy {flags.proxy} takes the logits for W h, and the head of "
-            f"{type(policy.lm).__name__} has a bias or a soft cap: take --proxy lm_head"
+            f"{type(policy.lm).__name__} has a bias or a soft cap: take --proxy lm_head or surprise"
         )
     config = policy.lm.config
     if flags.proxy == "exact" and config.vocab_size * config.hidden_size > MOST_NUMBERS:
@@ -329,6 +376,8 @@ def configured(method: Method, flags: AblationFlags) -> Method:
     """`method` with the pieces, the proxy and the selection that the flags name."""
     if flags.delta_variant == "random":
         method = replace(method, weights=random_coefficients, keep=None)
+    elif flags.delta_variant == "no_centroids":
+        method = replace(method, weights=no_centroids, keep=None)
     elif any(changed(flags, name) for name in ("delta_variant", *INTERVENTIONS)):
         method = replace(method, weights=variant_coefficients)
 
@@ -336,6 +385,8 @@ def configured(method: Method, flags: AblationFlags) -> Method:
         method = replace(method, keep=partial(top_k_hidden_gradient, k=flags.proxy_topk))
     elif flags.proxy == "exact":
         method = replace(method, keep=lm_head_gradient)
+    elif flags.proxy == "surprise":
+        method = replace(method, keep=surprise_proxy)
 
     if flags.select != "none":
         method = replace(method, weights=partial(selected_by, method.weights))

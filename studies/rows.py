@@ -2,6 +2,7 @@
 
 `methods` runs all of MAIN and SECONDARY. Another row is a line in STATIC, another proxy one in
 PROXIES: the study of credit weighs by all of STATIC, and a study of training may name any row.
+MEAN_ZERO has the rows of the proxy with mean zero.
 
 The oracles know which tokens decided (`toy.decisive`). The advantage Q - V of studies/truth.py
 would be the better truth, but takes thousands of continuations of every response, and a run samples
@@ -83,6 +84,13 @@ SECONDARY = {
     "select bottom": Row("--select bottom"),
 }
 
+# The proxy of mean zero, whether rewards matter to it, and the control without centroids.
+MEAN_ZERO = {
+    "surprise": Row("--proxy surprise"),
+    "surprise, permuted": Row("--proxy surprise", permuted=True),
+    "no centroids": Row("--delta-variant no_centroids"),
+}
+
 # ---- rows of the study of credit -----------------------------------------------------------------
 
 PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact"}  # --proxy, as tables call it
@@ -108,7 +116,7 @@ for proxy in PROXIES:
     for form, row in FORMS.items():
         STATIC[f"{proxy}, {form}"] = replace(row, flags=f"--proxy {proxy} {row.flags}".strip())
 
-ROWS = MAIN | SECONDARY | STATIC
+ROWS = MAIN | SECONDARY | MEAN_ZERO | STATIC
 
 # ---- their weights -------------------------------------------------------------------------------
 

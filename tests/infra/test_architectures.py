@@ -351,6 +351,7 @@ def test_yarn_extends_the_positions_with_a_warning(capsys):
 def test_proxies_that_take_the_head_for_a_matrix_are_refused(name, proxy, policies):
     flags = ablations.AblationFlags(proxy=proxy)
     assert "has a bias or a soft cap" in refusal(ablations.check_model, flags, policies(name))
+    ablations.check_model(ablations.AblationFlags(proxy="surprise"), policies(name))
     with pytest.raises(ValueError, match="no matrix times h"):
         policies(name).head()
 

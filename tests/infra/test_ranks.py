@@ -109,7 +109,7 @@ def by_ranks(tmp_path_factory):
     return folders
 
 
-@pytest.mark.parametrize("method", ["dapo", "delta"])
+@pytest.mark.parametrize("method", ["dapo", "delta", "surprise"])
 def test_two_ranks_do_what_one_does(method, by_ranks):
     """Metrics and parameters within 1e-4, weights of tokens within 1e-5, sampled tokens equal."""
     one, two = by_ranks
@@ -132,9 +132,9 @@ def test_a_rank_keeps_what_it_computed_only(by_ranks):
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     for step in one["dapo"] + two["dapo"]:
         assert step["rows"] == 0
-    for step in one["delta"]:
+    for step in one["delta"] + one["surprise"]:
         assert step["rows"] == len(step["token"])
-    for step in two["delta"]:
+    for step in two["delta"] + two["surprise"]:
         assert 0 < step["rows"] < len(step["token"])
 
 
