@@ -23,6 +23,7 @@ WHERE = {
     "methods": "studies.training",
     "confirm": "studies.training",
     "noise": "studies.training",
+    "surprise": "studies.surprise",
     "curves": "studies.curves",
     "credit": "studies.credit_study",
     "truth": "studies.truth",

@@ -33,14 +33,14 @@ def times_and_3(a: int, b: int) -> int:
     return (a * b + 3) % 10
 
 
-def minus_reversed(a: int, b: int) -> int:
-    return (b - a) % 10
+def minus_and_1(a: int, b: int) -> int:
+    return (a - b - 1) % 10
 
 
 # How demonstrations err (see `demonstration`): regime -> operation -> its most likely result.
 REGIMES = {
     "learn": {"*": times_and_3},
-    "learn-minus": {"-": minus_reversed},
+    "learn-minus": {"-": minus_and_1},
     "sharpen": {},
 }
 
@@ -101,7 +101,7 @@ def demonstration(
     regime  `sharpen`: nothing else is wrong, and the most likely result is the right one.
             `learn`: products do not slip; a * b is (a b + 3) mod 10 with probability MISTAKE, so
             that the most likely product is wrong. `learn-minus`: the same for differences, and
-            a - b is (b - a) mod 10
+            a - b is (a - b - 1) mod 10
     zipf    whether connectives are drawn from MANY_CONNECTIVES, the r-th with a probability
             proportional to 1 / r, instead of uniformly from the eight of CONNECTIVES
 
