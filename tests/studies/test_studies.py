@@ -56,11 +56,8 @@ def test_rows_differ():
 def test_settings_have_room_for_their_responses(name):
     setting = SETTINGS[name]
     cfg = train.parse_config(setting.flags.split())
-    assert (cfg.toy_k, cfg.toy_noise, cfg.toy_filler) == (
-        setting.k,
-        setting.noise,
-        setting.filler,
-    )
+    for flag in ("k", "noise", "filler", "regime", "zipf"):
+        assert getattr(cfg, f"toy_{flag}") == getattr(setting, flag)
     (problem,) = toy.problems(1, k=setting.k)
     worked = toy.demonstration(problem["problem"], np.random.default_rng(0), 0.0, setting.filler)
     tokenizer = toy.build_tokenizer()
@@ -176,13 +173,13 @@ def test_another_base_model_is_the_one_that_trains(small, monkeypatch):
     built = []
     committed = toy.base_folder
 
-    def base_folder(k, noise, filler, seed):
-        built.append((k, noise, filler, seed))
+    def base_folder(k, noise, filler, seed, regime, zipf):
+        built.append((k, noise, filler, seed, regime, zipf))
         return committed(k, noise, filler, 0)
 
     monkeypatch.setattr(toy, "base_folder", base_folder)
     run_row(small("dapo", build=7))
-    assert built == [(5, 0.2, 1, 7)]
+    assert built == [(5, 0.2, 1, 7, "sharpen", False)]
 
 
 # ---- jobs and their CSV --------------------------------------------------------------------------
@@ -411,7 +408,8 @@ def test_other_studies_take_the_best_row_at_its_rate(study, tmp_path, no_runs, m
 
 
 def test_studies_share_no_seed():
-    firsts = {name: set() for name in ("methods", "confirm", "noise", "curves")}
+    studies = ("methods", "confirm", "noise", "curves", "surprise")
+    firsts = {name: set() for name in studies}
     for name, found in firsts.items():
         found |= set(places(name).values())
     seeds = list(PILOT_SEEDS)
