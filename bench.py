@@ -19,6 +19,7 @@ from infra.errors import UserError
 
 # A bench is a function of this name in this module. The first line of its docstring is its help.
 WHERE = {
+    "make_train": "studies.curves",
     "seeds": "studies.curves",
     "methods": "studies.training",
     "confirm": "studies.training",

@@ -91,8 +91,16 @@ SETTINGS = {
     "learn, long": Setting(  # 85 connectives among 120 tokens
         k=5, noise=0.1, filler=17, tokens=124, regime="learn", seeds={"surprise": 201}
     ),
-    "make train": Setting(
+    "k5, 160 steps": Setting(
         k=5, noise=0.2, tokens=64, size="--eval-data toy-held-out", seeds={"seeds": 0}
+    ),
+    "make train": Setting(  # evaluated before and after only
+        k=5,
+        noise=0.1,
+        tokens=64,
+        size="--eval-data toy-held-out --eval-every 160",
+        seeds={"make_train": 0},
+        regime="learn",
     ),
 }
 PILOT_SEEDS = range(2)  # they pick learning rates, and count nowhere on the task of STUDY

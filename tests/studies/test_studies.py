@@ -408,8 +408,7 @@ def test_other_studies_take_the_best_row_at_its_rate(study, tmp_path, no_runs, m
 
 
 def test_studies_share_no_seed():
-    studies = ("methods", "confirm", "noise", "curves", "surprise")
-    firsts = {name: set() for name in studies}
+    firsts = {name: set() for name in ("methods", "confirm", "noise", "curves")}
     for name, found in firsts.items():
         found |= set(places(name).values())
     seeds = list(PILOT_SEEDS)
@@ -417,6 +416,7 @@ def test_studies_share_no_seed():
         for first in found:
             seeds += range(first, first + 16)
     assert len(set(seeds)) == len(seeds)
+    assert min(places("surprise").values()) > max(seeds)  # two of its places share some
 
 
 @pytest.mark.parametrize("study", ["methods", "confirm", "noise"])
@@ -435,10 +435,10 @@ def test_committed_runs_are_read(study):
 def made_up_steps(job):
     numbers = {"response_length": 80.0, "entropy": 0.123456, "lambda_std": 0.0, "seconds": 1.0}
     steps = [{"step": step, "reward": step / 3 + job.seed, **numbers} for step in (1, 2)]
-    if job.setting == "make train":
-        steps[-1]["eval_accuracy"] = 0.5 + 0.1 * job.seed
-        return [{"step": 0, "eval_accuracy": 0.4}, *steps]
-    return steps
+    if job.setting == STUDY:
+        return steps
+    steps[-1] |= {"eval_accuracy": 0.5 + 0.1 * job.seed, "eval_greedy": 0.75 + 0.1 * job.seed}
+    return [{"step": 0, "eval_accuracy": 0.4, "eval_greedy": 0.2}, *steps]
 
 
 def test_curves_are_kept_step_by_step(tmp_path, no_runs, monkeypatch, capsys):
@@ -488,6 +488,26 @@ def test_seeds_go_on_from_finished_runs(tmp_path, no_runs, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(curves, "run_row", lambda job: ran.append(job) or made_up_steps(job))
     curves.seeds(SimpleNamespace(csv=str(path), seeds=2))
-    assert ran == [Job("make train", "delta", curves.README_RATE, 1)]
+    assert ran == [Job("k5, 160 steps", "delta", curves.DEFAULT_RATE, 1)]
     assert path.read_text().splitlines() == lines
     assert capsys.readouterr().out == said
+
+
+def test_make_train_is_told_before_and_after(tmp_path, no_runs, monkeypatch, capsys):
+    monkeypatch.setattr(curves, "run_row", made_up_steps)
+    path = tmp_path / "make_train.csv"
+    curves.make_train(SimpleNamespace(csv=str(path), seeds=2))
+    said = capsys.readouterr().out
+    assert "| temperature 1 | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |" in said
+    assert "| greedy | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |" in said
+    assert path.read_text().splitlines()[1] == "delta,0,0,,,,0.4,0.2"
+
+
+def test_make_train_is_the_task_that_train_py_runs_by_default():
+    cfg = train.parse_config(SETTINGS["make train"].flags.split())
+    default = train.parse_config([])
+    for name in ("toy_regime", "toy_k", "toy_noise", "toy_filler", "toy_zipf", "steps", "prompts"):
+        assert getattr(cfg, name) == getattr(default, name)
+    for name in ("group_size", "mini_batch", "max_new_tokens", "eval_data", "method"):
+        assert getattr(cfg, name) == getattr(default, name)
+    assert default.lr == curves.DEFAULT_RATE
