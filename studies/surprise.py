@@ -132,15 +132,20 @@ def print_pilot(runs: Runs) -> None:
 
 
 def print_gains(of: Counted) -> None:
-    """How much DAPO learns at each place: where it is little, there is nothing to compare."""
-    print("| DAPO at | seeds | first 5 steps | last 5 steps | gained | least gained |")
-    print("|---|---|---|---|---|---|")
+    """How much DAPO gains at each place: where it is little, there is nothing to compare."""
+    print(
+        "| DAPO at | seeds | first 5 steps | last 5 steps | gained | least gained "
+        "| held-out accuracy after | greedy after |\n|---|---|---|---|---|---|---|---|"
+    )
     for place in PLACES:
         of_place = of[place, "dapo"].values()
         first = np.array([run.first for run in of_place])
         last = np.array([run.last for run in of_place])
-        ends = [mean_interval(first), mean_interval(last), mean_interval(last - first)]
-        print(table_line([place, len(first), *ends, f"{(last - first).min():.3f}"]))
+        cells = [mean_interval(first), mean_interval(last), mean_interval(last - first)]
+        cells.append(f"{(last - first).min():.3f}")
+        for what in ("accuracy", "greedy"):
+            cells.append(mean_interval([getattr(run, what) for run in of_place]))
+        print(table_line([place, len(first), *cells]))
     print()
 
 
