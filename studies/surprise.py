@@ -13,6 +13,7 @@ from studies.rows import IN_RANGE
 from studies.runs import ENDS, Job
 from studies.statistics import mean_interval
 from studies.surprise_runs import (
+    BEYOND,
     EVERY_SEED,
     PERMUTED,
     PILOT_SEED,
@@ -24,6 +25,7 @@ from studies.surprise_runs import (
     best_rates,
     complete,
     counted_jobs,
+    edge_jobs,
     finished,
     pilot_jobs,
     running_mean,
@@ -54,6 +56,7 @@ def surprise(args) -> dict:
     rates = {place: best_rates(runs, place) for place in PLACES}
     count = args.seeds or SEEDS
     complete(counted_jobs(rates, count), runs, path, "counted seeds")
+    complete(edge_jobs(), runs, path, "one rate beyond the grid")
     return print_study(counted(runs, rates, count), runs, rates, path.with_suffix(".png"))
 
 
@@ -121,14 +124,20 @@ def print_study(of: Counted, runs: Runs, rates: dict, picture: Path) -> dict:
 
 def print_pilot(runs: Runs) -> None:
     """The mean training reward of each rate on the seed that does not count."""
-    print(table_line(["pilot: place", "row", *(f"{rate:g}" for rate in RATES)]))
-    print("|---|---|---|---|---|")
+    rates = (*RATES, BEYOND)
+    print(table_line(["pilot: place", "row", *(f"{rate:g}" for rate in rates)]))
+    print("|---|---|---|---|---|---|")
     for place in PLACES:
         for row in EVERY_SEED:
-            of_row = [runs[Job(place, row, rate, PILOT_SEED)] for rate in RATES]
-            cells = [f"{run.reward:.3f}{' (collapsed)' * run.collapsed}" for run in of_row]
+            cells = [pilot_cell(runs.get(Job(place, row, rate, PILOT_SEED))) for rate in rates]
             print(table_line([place, row, *cells]))
     print()
+
+
+def pilot_cell(run: Trained | None) -> str:
+    if run is None:
+        return ""
+    return f"{run.reward:.3f}{' (collapsed)' * run.collapsed}"
 
 
 def print_gains(of: Counted) -> None:

@@ -36,6 +36,7 @@ from studies.tables import appending
 PLACES = places("surprise")  # -> its first counted seed
 LEARN = [place for place in PLACES if SETTINGS[place].regime != "sharpen"]
 RATES = (1.4e-4, 2e-4, 2.8e-4)
+BEYOND = 4e-4  # of DAPO on the pilot seed, to see whether a cliff is next to the grid
 PILOT_SEED = 0
 SEEDS = 16
 EVERY_SEED = ("dapo", "surprise", "no centroids", "delta")  # and each has its own pilot
@@ -105,6 +106,11 @@ def pilot_jobs() -> list[Job]:
         for row in EVERY_SEED:
             jobs += [Job(place, row, rate, PILOT_SEED) for rate in RATES]
     return jobs
+
+
+def edge_jobs() -> list[Job]:
+    """DAPO at the next rate beyond the grid, which picks nothing."""
+    return [Job(place, "dapo", BEYOND, PILOT_SEED) for place in PLACES]
 
 
 def best_rates(runs: Runs, place: str) -> dict[str, float]:

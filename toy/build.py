@@ -3,7 +3,7 @@
 No run and no test needs this: the folders are part of the repository. Use it after a change to
 the task or to the training of the base, and then measure anew what toy/bases/README.md states.
 
-    python -m toy.build                                  all of them, a quarter of an hour on one core
+    python -m toy.build                                  all of them, 15 minutes on one core
     python -m toy.build learn-k5-noise0.1-filler1-seed0  only this one
     python -m toy.build --to FOLDER                      elsewhere, to compare
 

@@ -32,6 +32,7 @@ from studies.surprise_runs import (
     Trained,
     best_rates,
     counted_jobs,
+    edge_jobs,
     finished,
     line_of,
     pilot_jobs,
@@ -177,7 +178,7 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     done = finished(path)
     assert best_rates(done, "k12") == dict.fromkeys((*EVERY_SEED, IN_RANGE, PERMUTED), 2e-4)
     rates = {place: best_rates(done, place) for place in PLACES}
-    assert set(done) == {*pilot_jobs(), *counted_jobs(rates, 3)}
+    assert set(done) == {*pilot_jobs(), *counted_jobs(rates, 3), *edge_jobs()}
 
     lines = measured["surprise minus dapo"]
     assert [line["name"] for line in lines] == list(PLACES)
