@@ -19,10 +19,12 @@ from infra.errors import MISTAKES
 
 # A bench is a function of this name in this module. The first line of its docstring is its help.
 WHERE = {
+    "make_train": "studies.curves",
     "seeds": "studies.curves",
     "methods": "studies.training",
     "confirm": "studies.training",
     "noise": "studies.training",
+    "surprise": "studies.surprise",
     "curves": "studies.curves",
     "credit": "studies.credit_study",
     "proxies": "studies.proxies",

@@ -123,8 +123,8 @@ class ToyFlags:
 
     toy_regime: str = flag(
         "learn",
-        "base model whose most likely product is wrong, or one that only slips",
-        choices=["learn", "sharpen"],
+        "base model whose most likely product (or difference) is wrong, or one that only slips",
+        choices=["learn", "learn-minus", "sharpen"],
     )
     toy_k: int = flag(5, "operations in a problem", low=1)
     toy_noise: float = flag(0.1, "share of slips in the base model's demonstrations", low=0, high=1)

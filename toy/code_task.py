@@ -47,6 +47,7 @@ FILLER = 2  # connectives that open a response
 EXAMPLES = 2  # in a problem
 TESTS = 24
 
+REGIMES = ("learn", "sharpen")
 MISTAKE = 0.7  # with the regime `learn`, the probability of `min` for `max` and the reverse
 
 FUNCTIONS = {
@@ -240,7 +241,7 @@ def demonstration(
 
     Raises ValueError for an unknown regime.
     """
-    check_regime(regime)
+    check_regime(regime, REGIMES)
     chain = read(problem)
     steps = []
     for operation, operand in chain.steps:

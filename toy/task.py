@@ -4,15 +4,14 @@ A problem and a response are plain text; `toy/__init__.py` shows one of each.
 """
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 
 from toy.tokenizer import CONNECTIVES, LARGE_VOCABULARY, MANY_CONNECTIVES
 
-# How demonstrations err: see `demonstration`.
-REGIMES = ("learn", "sharpen")
-MISTAKE = 0.55  # with `learn`, the probability of a wrong product
+MISTAKE = 0.55  # the probability of the mistake of a regime's own
 
 
 def plus(a: int, b: int) -> int:
@@ -28,6 +27,22 @@ def times(a: int, b: int) -> int:
 
 
 OPERATIONS = {"+": plus, "-": minus, "*": times}
+
+
+def times_and_3(a: int, b: int) -> int:
+    return (a * b + 3) % 10
+
+
+def minus_and_1(a: int, b: int) -> int:
+    return (a - b - 1) % 10
+
+
+# How demonstrations err (see `demonstration`): regime -> operation -> its most likely result.
+REGIMES = {
+    "learn": {"*": times_and_3},
+    "learn-minus": {"-": minus_and_1},
+    "sharpen": {},
+}
 
 
 def read(problem: str) -> tuple[int, list[tuple[str, int]]]:
@@ -85,7 +100,8 @@ def demonstration(
     filler  number of random connectives that open each step
     regime  `sharpen`: there are no other errors, so the most likely result is right.
             `learn`: products do not slip; a * b is (a b + 3) mod 10 with probability MISTAKE, so
-            the most likely product is wrong
+            the most likely product is wrong. `learn-minus`: the same for differences, and a - b is
+            (a - b - 1) mod 10
     zipf    draw connectives from MANY_CONNECTIVES, the r-th with probability proportional to
             1 / r, instead of uniformly from the eight CONNECTIVES
 
@@ -96,15 +112,17 @@ def demonstration(
     words = draw_connectives(rng, (len(steps), filler), zipf)
     slips = rng.random(len(steps)) < noise
     uniform = rng.integers(10, size=len(steps))
+    mistaken = REGIMES[regime]
     mistakes = np.zeros(len(steps), dtype=bool)
-    if regime == "learn":
+    if mistaken:
         mistakes = rng.random(len(steps)) < MISTAKE
 
     lines = []
     for i, (operation, digit) in enumerate(steps):
         result = OPERATIONS[operation](current, digit)
-        if regime == "learn" and operation == "*":
-            result = (result + 3 * int(mistakes[i])) % 10
+        if operation in mistaken:
+            if mistakes[i]:
+                result = mistaken[operation](current, digit)
         elif slips[i]:
             result = int(uniform[i])
         lines.append(f"{''.join(words[i])}{current}{operation}{digit}={result}\n")
@@ -113,9 +131,9 @@ def demonstration(
     return "".join(lines) + f"answer \\boxed{{{current}}}"
 
 
-def check_regime(regime: str) -> None:
-    if regime not in REGIMES:
-        raise ValueError(f"no regime is named {regime}: choose from {', '.join(REGIMES)}")
+def check_regime(regime: str, known: Iterable[str] = REGIMES) -> None:
+    if regime not in known:
+        raise ValueError(f"no regime is named {regime}: choose from {', '.join(known)}")
 
 
 def draw_connectives(
