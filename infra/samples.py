@@ -22,8 +22,7 @@ from pathlib import Path
 import torch
 
 import toy
-from infra.errors import one_line_endings
-from infra.errors import UserError
+from infra.errors import UserError, one_line_endings
 from infra.files import append_line, read_json, read_lines, write_aside
 from infra.packing import Rollouts, TokenBatch, packed_rows
 from toy import code_tokenizer
