@@ -5,7 +5,7 @@ from collections.abc import Callable
 from infra.errors import UserError
 from infra.ranks import speaks
 from programs import ProgramsError, problems, verify_code
-from programs.sandbox.probe import start_sandbox
+from programs.sandbox.client import start_sandbox
 
 
 def or_user_error(function: Callable, *arguments):
@@ -17,10 +17,10 @@ def or_user_error(function: Callable, *arguments):
 
 
 def prepare_sandbox(mode: str) -> None:
-    """Start this process's sandbox as --code-sandbox says; the first rank prints what it holds."""
-    lines = or_user_error(start_sandbox, mode)
+    """Start this process's sandbox as --code-sandbox says; the first rank prints its walls."""
+    line = or_user_error(start_sandbox, mode)
     if speaks():
-        print(*lines, sep="\n", flush=True)
+        print(line, flush=True)
 
 
 def rewards(responses: list[str], tests: list[list[dict]]) -> list[float]:

@@ -137,8 +137,8 @@ class TaskFlags:
     max_prompt_tokens: AtLeastOne = flag(2048, "longer prompts are dropped, tokens")
     code_sandbox: str = flag(
         "strict",
-        "walls around programs: all of them, or one kind",
-        choices=["strict", "namespaces", "landlock", "filter"],
+        "walls around programs: namespaces, or Landlock in their place",
+        choices=["strict", "landlock"],
     )
 
 

@@ -436,7 +436,7 @@ def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
 # ---- whole runs ----------------------------------------------------------------------------------
 
 
-ANY_WALLS = ("--code-sandbox", "filter")  # what each machine has on which programs run at all
+ANY_WALLS = ("--code-sandbox", "landlock")  # what each machine has on which programs run at all
 
 
 @pytest.fixture
@@ -476,9 +476,10 @@ def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys
 def test_a_machine_without_all_protections_is_refused(
     programs_for_the_toy, tmp_path, capsys, monkeypatch
 ):
-    held = {"no network": True, "no signals to others": False}
-    monkeypatch.setattr("programs.sandbox.probe.protections", lambda sandbox: held)
+    server = verify_code.client.shared().servers[0]
+    monkeypatch.setattr(server, "walls", "landlock")
+    monkeypatch.setattr(server, "missing", "namespaces: forbidden")
     command = ["--data", programs_for_the_toy, "--eval-data", ""]
     said = refusal(train.main, [*command, "--output-dir", tmp_path / "run"], capsys)
-    assert "this machine lacks no signals to others" in said
+    assert "strict asks (namespaces: forbidden): allow user namespaces here" in said
     assert not (tmp_path / "run").exists()

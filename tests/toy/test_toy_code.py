@@ -340,7 +340,7 @@ def test_decisive_is_empty_where_nothing_wrong_was_said():
 
 # ---- --model toy-code --------------------------------------------------------------------------
 
-ANY_WALLS = ("--code-sandbox", "filter")  # what each machine has on which programs run at all
+ANY_WALLS = ("--code-sandbox", "landlock")  # what each machine has on which programs run at all
 
 
 def test_train_grades_programs_by_their_tests(tmp_path):
