@@ -36,6 +36,8 @@ from studies.tables import appending
 PLACES = places("surprise")  # -> its first counted seed
 LEARN = [place for place in PLACES if SETTINGS[place].regime != "sharpen"]
 RATES = (1.4e-4, 2e-4, 2.8e-4)
+AGAIN = ("learn, k12", 2e-4)  # below the rate of the pilot, beside which DAPO has a cliff there
+AGAIN_SEEDS = 8
 BEYOND = 4e-4  # of DAPO on the pilot seed, to see whether a cliff is next to the grid
 PILOT_SEED = 0
 SEEDS = 16
@@ -106,6 +108,13 @@ def pilot_jobs() -> list[Job]:
         for row in EVERY_SEED:
             jobs += [Job(place, row, rate, PILOT_SEED) for rate in RATES]
     return jobs
+
+
+def again_jobs() -> list[Job]:
+    """The rows of EVERY_SEED at AGAIN: not in the protocol, added after a look at eight seeds."""
+    place, rate = AGAIN
+    seeds = range(PLACES[place], PLACES[place] + AGAIN_SEEDS)
+    return [Job(place, row, rate, seed) for seed in seeds for row in EVERY_SEED]
 
 
 def edge_jobs() -> list[Job]:

@@ -14,12 +14,13 @@ from studies.rows import IN_RANGE
 from studies.runs import SETTINGS, Job, Setting
 from studies.surprise import (
     at_the_entropy,
-    counted,
+    chosen,
     over_places,
     paired,
     surprise,
 )
 from studies.surprise_runs import (
+    AGAIN,
     COLUMNS,
     EVERY_SEED,
     LEARN,
@@ -30,6 +31,7 @@ from studies.surprise_runs import (
     PLACES,
     RATES,
     Trained,
+    again_jobs,
     best_rates,
     counted_jobs,
     edge_jobs,
@@ -113,6 +115,14 @@ def test_seeds_are_whole_before_the_next_begins():
     assert PILOT_SEED not in {job.seed for job in jobs}
 
 
+def test_one_place_runs_again_below_the_rate_of_its_pilot():
+    jobs = again_jobs()
+    assert {job.row for job in jobs} == set(EVERY_SEED)
+    assert {(job.setting, job.rate) for job in jobs} == {AGAIN}
+    assert AGAIN[1] in RATES
+    assert AGAIN[0] in LEARN
+
+
 # ---- a run ---------------------------------------------------------------------------------------
 
 
@@ -178,7 +188,7 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     done = finished(path)
     assert best_rates(done, "k12") == dict.fromkeys((*EVERY_SEED, IN_RANGE, PERMUTED), 2e-4)
     rates = {place: best_rates(done, place) for place in PLACES}
-    assert set(done) == {*pilot_jobs(), *counted_jobs(rates, 3), *edge_jobs()}
+    assert set(done) == {*pilot_jobs(), *counted_jobs(rates, 3), *again_jobs(), *edge_jobs()}
 
     lines = measured["surprise minus dapo"]
     assert [line["name"] for line in lines] == list(PLACES)
@@ -196,6 +206,6 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     assert capsys.readouterr().out == said
 
     # Half of the seeds of a row pair with all of another's.
-    of = counted(done, rates, 3)
+    of = chosen(done, counted_jobs(rates, 3))
     assert len(paired(of, "k12", IN_RANGE, "dapo")) == 2
     assert list(over_places(of, PERMUTED, "dapo")) == list(PERMUTED_AT)
