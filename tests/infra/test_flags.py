@@ -187,8 +187,9 @@ def test_a_seed_too_large_for_the_streams_is_refused(seed, allowed):
 def test_ctrl_c_while_libraries_are_imported_is_one_line(program, code):
     """In a notebook, whose kernel has handlers of its own, nothing is changed."""
     lines = (
-        f"import sys; sys.argv = [{program!r}]",
-        "import infra.errors, os, signal",
+        f"import os, signal, sys; sys.argv = [{program!r}]",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",  # a background job ignores it
+        "import infra.errors",
         "if sys.argv[0] == 'train.py': os.kill(os.getpid(), signal.SIGINT)",
         "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler",
     )
