@@ -14,6 +14,7 @@ from studies.runs import ENDS, Job
 from studies.statistics import mean_interval
 from studies.surprise_runs import (
     AGAIN,
+    AGAIN_RATE,
     BEYOND,
     EVERY_SEED,
     PERMUTED,
@@ -24,6 +25,7 @@ from studies.surprise_runs import (
     Runs,
     Trained,
     again_jobs,
+    again_seeds,
     best_rates,
     complete,
     counted_jobs,
@@ -185,14 +187,20 @@ def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
 
 
 def print_again(runs: Runs) -> None:
-    """The place that ran again at another rate, without a claim."""
-    place, rate = AGAIN
-    of = chosen(runs, again_jobs())
-    print_rows(of, {place: dict.fromkeys(EVERY_SEED, rate)})
+    """The places that ran again at another rate, beside rows that had it; without a claim."""
+    jobs = []
+    for place in AGAIN:
+        for row in EVERY_SEED:
+            of_row = [Job(place, row, AGAIN_RATE, seed) for seed in again_seeds(place)]
+            if all(job in runs for job in of_row):
+                jobs += of_row
+    of = chosen(runs, jobs)
+    print_rows(of, dict.fromkeys(AGAIN, dict.fromkeys(EVERY_SEED, AGAIN_RATE)))
     differences = {}
     for a, b in (PRIMARY, *SECONDARY, *DESCRIBED[:2]):
-        differences[f"{a} minus {b}"] = paired(of, place, a, b)
-    print_differences(differences, f"{place} at {rate:g}", ranks=True)
+        for place, values in over_places(of, a, b).items():
+            differences[f"{place}: {a} minus {b}"] = values
+    print_differences(differences, f"at {AGAIN_RATE:g}", ranks=True)
     print()
 
 
