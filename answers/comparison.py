@@ -38,7 +38,7 @@ class Judge:
         self.structures = {}  # text -> its structure
 
     def structure(self, text: str) -> Structure:
-        self.evaluator.pay(1)
+        self.evaluator.arithmetic.pay(1)
         if text not in self.structures:
             self.structures[text] = structure(text)
         return self.structures[text]

@@ -4,9 +4,7 @@ A name before a bracket is an unknown function, as in f(2x), unless the same nam
 alone: in a(b+c) beside ab+ac, a is a variable and the bracket a factor (`variables_in`).
 """
 
-import math
 import re
-from fractions import Fraction
 
 from answers.errors import Unreadable
 
@@ -139,13 +137,3 @@ def substituted(text: str, name: str, replacement: str) -> str:
         piece = take_name(token, tokens) if is_letter(token) else token
         pieces.append(replacement if piece == name else piece)
     return " ".join(pieces)
-
-
-def numbers_in(text: str) -> set[Fraction]:
-    """The numbers that are written in `text`, and powers and factorials such as 10^7 and 7!."""
-    numbers = {Fraction(digits) for digits in re.findall(r"\d{1,50}(?:\.\d{1,50})?", text)}
-    for base, exponent in re.findall(r"(\d{1,4})\s?\^\s?\{?\s?(\d{1,2})(?!\d)", text):
-        numbers.add(Fraction(int(base) ** int(exponent)))
-    for n in re.findall(r"(\d{1,2})\s?!", text):
-        numbers.add(Fraction(math.factorial(int(n))))
-    return numbers
