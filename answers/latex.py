@@ -56,6 +56,7 @@ def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -
 CARET = re.compile(r"\^")
 RAISED = rewritings(
     (r"\^\s?(?:\\(?:circ|degree)#|\{\s?\\(?:circ|degree)#\s?\})\s?", r"\\degree "),
+    (r"\^\s?(?:\{\s?('{1,3})\s?\}|('))", r"\1\2"),
 )
 
 
@@ -135,6 +136,7 @@ FONTS = rewritings(
     (rf"\\text\{{\s?\\?({FUNCTION})\s?\}}", r"\\\1 "),  # \mathrm{sin}
     # a bare sin; but \frac lg is l/g
     (rf"({TEXT})|(?<![a-zA-Z\\])(?<!\\frac )({FUNCTION}|sqrt|pi|infty)#", command_outside_text),
+    (r"(\\text\{[^{}]{0,50}\^)\{(-?\d)\}", r"\1\2"),  # \text{cm^{2}}
     (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)(?:\s+|(?<!\.)\.))\}", r"\\text{\1\2}"),  # \text{ cm.}
 )
 
@@ -253,6 +255,11 @@ UNITS = rewritings(
         r"(-?\d(?:[\d.,{}]{0,50}\d)?)(?!\d|\s?\\text)",
         r"\2\\text{\1}",  # USD 5 is 5 USD
     ),
+    (
+        r"^(?:\\text\{)?(?i:(?:the )?(?:final )?answer)\s?"
+        r"(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?",
+        "",
+    ),
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
     (r"\\text\{\}", " "),
     (rf"^({NUMBER}) ([a-zA-Z][a-zA-Z /^\d{{}}-]{{0,80}})\.?$", words_behind_number),
@@ -308,7 +315,7 @@ def collections(text: str) -> str:
 
 
 def without_marks(number: re.Match) -> str:
-    return number[0].replace(" ", "")
+    return number[0].replace(" ", "").replace("{,}", "")
 
 
 def repeating_decimal(found: re.Match) -> str:
@@ -318,6 +325,7 @@ def repeating_decimal(found: re.Match) -> str:
 
 UNUSUAL_NUMBER = re.compile(r"\{,\}|\d \d|\\(?:overline|bar|dot)|%|p(?:er ?)?ce?n?t")
 NUMBERS = rewritings(
+    (r"(?<![\d.}])[1-9]\d{0,2}(?:\{,\}\d{3}){1,30}(?!\d|\{,\}\d)", without_marks),  # 1{,}234
     (r"(?<=\d)\{,\}(?=\d)", ","),  # 3{,}5: no comma is a decimal point
     (r"(?<![\w.^_}])(?<!\d )[1-9]\d{0,2}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_marks),
     (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar|dot) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),

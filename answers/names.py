@@ -1,7 +1,7 @@
 r"""The tokens of an expression, and the names among them.
 
-A name before a bracket is an unknown function, as in f(2x), unless the same name also stands
-alone: in a(b+c) beside ab+ac, a is a variable and the bracket a factor (`variables_in`).
+A name before a bracket is an unknown function, as in f(2x), unless it also stands alone: beside
+(a+b)h the h of h(a+b) is a variable (`variables_in`).
 """
 
 import re
@@ -26,9 +26,10 @@ FUNCTION_LETTERS = (
     *("f", "g", "h", "u", "v", "w", "y", "F", "G", "H", "P", "Q", "T", "I", "E"),
     *(r"\phi", r"\varphi", r"\psi", r"\Phi", r"\Psi", r"\Gamma", r"\zeta", r"\sigma", r"\mu"),
 )
+COMMAND = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+")
+ALONE = re.compile(r"([a-zA-Z])(?!\s?[(\[_'])")
+APPLIED = re.compile(r"([a-zA-Z])\s?[(\[]\s?(?:\w|\d+)\s?[)\]]")
 CONSTANTS = ("e", "i", r"\pi", r"\infty")
-
-TEXT = re.compile(r"\\text\{[^{}]*\}")
 
 
 def is_letter(token: str) -> bool:
@@ -91,41 +92,12 @@ def is_applied(name: str, tokens: list[str]) -> bool:
 
 
 def variables_in(answers: list[str]) -> frozenset[str]:
-    """The names that are variables also before a bracket, where the bracket is a factor.
+    """The letters that stand alone somewhere, and nowhere before a single number or letter.
 
-    Those stand alone somewhere, as n in n(n+1) and a in a(b+c) beside ab+ac. But f(3) and f(x)
-    are values of f beside an answer f, too.
+    They are variables also before a bracket, where the bracket is a factor.
     """
-    if not any("(" in answer or "[" in answer for answer in answers):
-        return frozenset()
-    alone = set()
-    functions = set()
-    for answer in answers:
-        alone_here, applied_here = uses(answer)
-        alone |= alone_here
-        functions |= applied_here - alone_here
-    return frozenset(alone - functions)
-
-
-def uses(answer: str) -> tuple[set[str], set[str]]:
-    """The names that stand alone somewhere, and those before a number or name in brackets."""
-    tokens = ["", *reversed(TOKEN.findall(TEXT.sub(" ", answer)))]
-    alone = set()
-    applied = set()
-    while tokens[-1]:
-        token = tokens.pop()
-        is_constant = token in CONSTANTS and tokens[-1] != "_"
-        if is_constant or not is_letter(token):
-            continue
-        try:
-            name = take_name(token, tokens)
-        except Unreadable:
-            break
-        if not is_applied(name, tokens):
-            alone.add(name)
-        elif tokens[-3:-2] in ([")"], ["]"]):
-            applied.add(name)
-    return alone, applied
+    text = COMMAND.sub(" ", " ".join(answers))
+    return frozenset(ALONE.findall(text)) - frozenset(APPLIED.findall(text))
 
 
 def substituted(text: str, name: str, replacement: str) -> str:
