@@ -14,7 +14,7 @@ from mpmath.ctx_mp import MPContext
 
 from answers.errors import OutOfFuel, TooLarge, Undefined
 
-BITS = 448
+BITS = 512
 MAX_BITS = 1 << 16  # of a rational number, numerator and denominator together
 MAX_FACTORIAL = 3000
 MAX_MAGNITUDE = 1000  # an approximate number lies between 2^-1000 and 2^1000
