@@ -20,12 +20,11 @@ CODE_INSTRUCTION = (
 )
 
 KEYS = {  # the key that says a test's kind -> the keys that it needs, and may have
-    "output": ({"input", "output"}, {"rules"}),
-    "function": ({"function", "args", "expected"}, {"or", "rules"}),
-    "script": ({"script"}, {"entry_point", "rules"}),
+    "output": ({"input": str, "output": str}, {"rules": str}),
+    "function": ({"function": str, "args": list, "expected": object}, {"or": list, "rules": str}),
+    "script": ({"script": str}, {"entry_point": str, "rules": str}),
 }
-TEXTS = ("input", "output", "function", "script", "entry_point", "rules")
-LISTS = ("args", "or")
+NAMES = {str: "text", list: "list"}
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error)
 UNPACKED_BYTES = 2**29  # of one row's private tests, at most
 
@@ -205,16 +204,15 @@ def check_test(test, where: str) -> None:
     if kind is None:
         raise ProgramsError(f"{where} has none of the keys {', '.join(KEYS)}")
     needed, allowed = KEYS[kind]
-    if needed - test.keys():
-        raise ProgramsError(f"{where} lacks {', '.join(sorted(needed - test.keys()))}")
-    if test.keys() - needed - allowed:
-        unknown = ", ".join(sorted(test.keys() - needed - allowed))
-        raise ProgramsError(f"{where} has {unknown}, which a test with {kind} has not")
-    for key in test:
-        if key in TEXTS and not isinstance(test[key], str):
-            raise ProgramsError(f"{where} has a {key} that is no text")
-        if key in LISTS and not isinstance(test[key], list):
-            raise ProgramsError(f"{where} has {key} that is no list")
+    types = needed | allowed
+    for key in needed:
+        if key not in test:
+            raise ProgramsError(f"{where} lacks {key}")
+    for key, value in test.items():
+        if key not in types:
+            raise ProgramsError(f"{where} has {key}, which a test with {kind} has not")
+        if not isinstance(value, types[key]):
+            raise ProgramsError(f"{where} has a {key} that is no {NAMES[types[key]]}")
     if test.get("rules", "") not in RULES:
         raise ProgramsError(f"{where} has rules that are none of {', '.join(filter(None, RULES))}")
     if flaw(test):

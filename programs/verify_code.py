@@ -7,29 +7,20 @@ A response's program is its last fenced block in Python. It earns 1.0 if it pass
     {"function": "add", "args": [3, 4], "expected": 7}       a call, in JSON's values
     {"script": "assert add(3, 4) == 7"}                      assertions (HumanEval+, MBPP+)
 
-The program is hostile. It runs behind the walls of programs/sandbox, is told its input and nothing
-else, and cannot report success: its judge is another process (programs/sandbox/judge.py), which
-holds what is expected, compares what the program printed, or calls it, and compares each answer
-before the next call. An assertion script is such a judge. Plain values pass between the two, as
-copies: see programs/sandbox/values.py. The judge has limits of its own, and whatever happens there
-counts against this program alone.
+The program is hostile: README.md tells how it is run and judged, in processes of their own.
 
 Rules of the comparison:
-1. Outputs agree line by line and token by token; blanks beside tokens, and blank lines at the end,
-   do not count.
+1. Outputs agree line by line and token by token; blanks beside tokens, and blank lines before the
+   first and behind the last, do not count.
 2. Where a decimal is expected, a number that is within 1e-6 of it (relative to it, if it exceeds 1)
    agrees. Where a whole number is, only the same number does.
-3. What a function returns agrees like that, too; a tuple is a list. An object of the program's own
-   classes is equal to nothing.
+3. What a function returns agrees like that, too; a tuple is a list, and True is 1. An object of the
+   program's own classes is equal to nothing.
 4. A program that ends with an error has failed, whatever it printed before.
 
-CPU time decides what takes too long, so that a busy machine fails no right program. The wall clock
-ends what sleeps, and stands while it is the judge's turn. A sandbox that breaks raises
-SandboxBroken: no response is right, or wrong, for lack of one. A script that fails before it calls
-the program, never calls it or lacks a package passes no program, and a warning says so. A script's
-later errors count against the program, whose values may have caused them.
-
-Where the official grader of a set has other rules, its tests name them (rules.py).
+A script that fails before it calls the program, never calls it or lacks a package passes no
+program, and a warning says so. A script's later errors count against the program, whose values may
+have caused them. Where the official grader of a set has other rules, its tests name them: rules.py.
 
 Departures from the paper: (1) it does not say how it runs programs; CPU time of 6 s a test (30 s a
 script) and 1 GB are ours, 6 s being LiveCodeBench's.
@@ -37,15 +28,14 @@ script) and 1 GB are ours, 6 s being LiveCodeBench's.
 
 import json
 import re
-import socket
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .rules import RULES, Rules
 from .sandbox import client, values
-from .sandbox.client import Limits, Outcome, SandboxBroken, Server, program_job
+from .sandbox.client import Limits, Outcome, SandboxBroken
 from .sandbox.judge import FAILED, FAULT, PASSED
 from .sandbox.messages import excerpt
 
@@ -200,13 +190,13 @@ def run_on_inputs(
     """A run of the program for each input; what it printed is compared before the next."""
     for test in tests:
         roomy = with_room(limits, len(test["output"]))
-        job = {"kind": "run", **program_job(program, **rules.found), "input": test["input"]}
-        outcome = run_job(sandbox, job, roomy)
+        job = {"kind": "run", "text": program, "contest": True, "input": test["input"]}
+        (outcome,) = run_jobs(sandbox, (job, roomy))
         check_end(outcome, roomy)
-        if outcome.output.rstrip() != test["output"].rstrip():  # else there is nothing to judge
+        if outcome.output.strip() != test["output"].strip():  # else there is nothing to judge
             job = {"kind": "output", "output": outcome.output, "expected": test["output"]}
-            job["comparison"] = asdict(rules.comparison)
-            verdict = run_job(sandbox, job, judge_limits(limits))
+            job["tolerance"] = rules.tolerance
+            (verdict,) = run_jobs(sandbox, (job, judge_limits(limits, limits)))
             if not list(passes(verdict)):
                 raise Failed("printed what cannot be compared")
         yield
@@ -221,11 +211,13 @@ def run_calls(
         call = values.dumps([test["function"], test["args"], {}])
         golds = [values.packed(gold) for gold in (test["expected"], *test.get("or", []))]
         asked.append({"call": call, "golds": golds})
-    called = {"kind": "calls", **program_job(program, **rules.found)}
-    judging = {"kind": "values", "tests": asked, "comparison": asdict(rules.comparison)}
+    called = {"kind": "calls", "text": program, "contest": True}
+    judging = {"kind": "values", "tests": asked, "tolerance": rules.tolerance}
     limits = with_room(limits, max(len(json.dumps(each["golds"])) for each in asked))
+    limits = replace(limits, runs=len(tests))
 
-    of_judge, of_program = run_pair(sandbox, called, judging, limits, len(tests))
+    judge = (judging, judge_limits(limits, limits))
+    of_judge, of_program = run_jobs(sandbox, judge, (called, limits))
     passed = 0
     for _ in passes(of_judge):
         passed += 1
@@ -250,20 +242,22 @@ def run_scripts(
     program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
 ) -> Iterator[None]:
     """For each script a run of the program, which the script calls."""
+    of_a_call = limits
     limits = with_room(limits, SCRIPT_ROOM)
-    program_limits = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
+    limits = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
     for test in tests:
         script = test["script"]
         if "entry_point" in test:
             script += f"\ncheck({test['entry_point']})\n"
-        called = {"kind": "calls", **program_job(program)}
+        called = {"kind": "calls", "text": program, "contest": False}
         judging = {"kind": "script", "text": script}
-        of_script, of_program = run_pair(sandbox, called, judging, program_limits)
+        judge = (judging, judge_limits(of_a_call, limits))
+        of_script, of_program = run_jobs(sandbox, judge, (called, limits))
         if of_script.stopped or of_script.code != 0:
             check_script(of_script, script)
             if of_program.stopped != ANSWERED:
-                check_end(of_program, program_limits)
-            check_end(of_script, program_limits)
+                check_end(of_program, limits)
+            check_end(of_script, limits)
         yield
 
 
@@ -289,65 +283,35 @@ def with_room(limits: Limits, expected: int) -> Limits:
     return replace(limits, output_bytes=max(limits.output_bytes, 2 * MOST_BYTES * expected))
 
 
-def judge_limits(limits: Limits, waiting: float = 0.0) -> Limits:
-    """The limits of a judge, which may wait for so many seconds beside."""
+def judge_limits(limits: Limits, called: Limits) -> Limits:
+    """The limits of a judge, who waits while the program that it calls computes."""
     return Limits(
         cpu_seconds=SCRIPT * limits.cpu_seconds,
-        wall_seconds=limits.wall_seconds + waiting,
+        wall_seconds=limits.wall_seconds + limits.load * called.cpu_seconds * called.runs,
         load=limits.load,
         memory_mb=JUDGE_MB,
     )
 
 
-def run_job(sandbox: client.Sandbox, job: dict, limits: Limits) -> Outcome:
-    """One job on a free server."""
+def run_jobs(sandbox: client.Sandbox, *jobs: tuple[dict, Limits]) -> list[Outcome]:
+    """The outcomes of a program, or of a judge and the program that it calls, on a free server.
 
-    def run(server: Server) -> Outcome:
-        return server.start(job, limits).outcome()
-
-    return on_live_server(sandbox, run)
-
-
-def run_pair(
-    sandbox: client.Sandbox, called: dict, judging: dict, limits: Limits, runs: int = 1
-) -> tuple[Outcome, Outcome]:
-    """(judge's, program's) outcomes, joined by a socket that carries calls and answers.
-
-    limits: of the program, whose CPU time is for each of `runs` calls.
-    """
-    for_waiting = limits.load * limits.cpu_seconds * runs  # while the program computes
-    limits_of_judge = judge_limits(limits, for_waiting)
-    patience = limits_of_judge.wall_seconds + limits.load * limits_of_judge.cpu_seconds
-
-    def run(server: Server) -> tuple[Outcome, Outcome]:
-        for_judge, for_program = socket.socketpair()
-        with for_judge, for_program:
-            answers = server.start(called, limits, for_program, runs, patience)
-            questions = server.start(judging, limits_of_judge, for_judge)
-        of_judge = questions.outcome()
-        return of_judge, answers.outcome()
-
-    return on_live_server(sandbox, run)
-
-
-def on_live_server(sandbox: client.Sandbox, run):
-    """run(server), and once more on a new server if its supervisor was killed or failed.
-
-    Somebody short of memory may have done that. A program that has it done twice has failed, if the
-    sandbox still runs one that is known; else the sandbox is broken.
+    Once more on a new server if a supervisor was killed or failed, by who is short of memory, say.
+    A program that has it done twice has failed, if the sandbox still runs one that is known; else
+    the sandbox is broken.
     """
     for _ in range(2):
         with sandbox.server() as server:
             try:
-                return run(server)
+                return server.run(*jobs)
             except (EOFError, OSError, SandboxBroken) as error:
                 reason = str(error) or "its processes are killed"
                 server.process.kill()
                 server.process.wait()
     with sandbox.server() as server:
-        known = {"kind": "run", **program_job("print(7)"), "input": ""}
+        known = {"kind": "run", "text": "print(7)", "contest": False, "input": ""}
         try:
-            if server.start(known, Limits()).outcome().output == "7\n":
+            if server.run((known, Limits()))[0].output == "7\n":
                 raise Failed(f"broke the sandbox twice: {reason}")
         except (EOFError, OSError, SandboxBroken):
             pass

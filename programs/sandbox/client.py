@@ -37,6 +37,7 @@ class Limits:
     load: float = 10.0
     memory_mb: int = 1024  # of address space
     output_bytes: int = 1_000_000  # or what a test expects, if that is more
+    runs: int = 1  # how many calls have the CPU time, each for itself
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,6 @@ class Outcome:
     errors: str  # the end of what it wrote to standard error
     cpu_seconds: float
     seconds: float
-
-
-def program_job(text: str, imports: str = "", recursion: int = 0, digits: int = 0) -> dict:
-    """What a job says of a program: its text and, as sandbox/program.py has them, what it finds."""
-    return {"text": text, "imports": imports, "recursion": recursion, "digits": digits}
 
 
 class Job:
@@ -81,14 +77,9 @@ class Job:
 class Server:
     """A process that forks supervisors; see server.py."""
 
-    def __init__(self, namespaces: bool = True, call_filter: bool = True, landlock: bool = True):
-        settings = {
-            "namespaces": namespaces,
-            "filter": call_filter,
-            "landlock": landlock,
-            "root": os.geteuid() == 0,
-            "run": os.getpid(),  # whose programs these are, for who reads a list of processes
-        }
+    def __init__(self, best: str = "strict"):
+        # "run": whose programs these are, for who reads a list of processes
+        settings = {"best": best, "run": os.getpid()}
         environment = {"PYTHONHASHSEED": "0"}
         libraries = library_folders(os.environ.get("LD_LIBRARY_PATH", ""))
         if libraries:  # some Pythons do not start without it; programs do not see it
@@ -106,33 +97,31 @@ class Server:
                 start_new_session=True,
             )
         try:
-            self.walls = receive(self.door)  # name -> True, or why it is missing
+            found = receive(self.door)
         except EOFError as error:
             raise SandboxBroken("the sandbox for programs cannot be started") from error
-        if "broken" in self.walls:
+        if "broken" in found:
             raise SandboxBroken(
-                f"programs cannot be run safely here ({self.walls['broken']}): "
+                f"programs cannot be run safely here ({found['broken']}): "
                 "run as an ordinary user, or where the kernel allows user namespaces"
             )
-        if True not in (self.walls["namespaces"], self.walls["filter"]):
-            raise SandboxBroken(
-                "programs cannot be run safely here (namespaces: "
-                f"{self.walls['namespaces']}; system call filter: {self.walls['filter']})"
-            )
+        self.walls = found["walls"]  # strict or landlock
+        self.missing = found["missing"]  # why there are no better ones
 
-    def start(
-        self,
-        job: dict,
-        limits: Limits,
-        calls: socket.socket | None = None,
-        runs: int = 1,
-        patience: float = 0.0,
-    ) -> Job:
+    def run(self, *jobs: tuple[dict, Limits]) -> list[Outcome]:
+        """The outcomes of jobs, two of them joined by a socket for calls. Raises as Job does."""
+        if len(jobs) == 1:
+            started = [self.start(*jobs[0])]
+        else:
+            ends = socket.socketpair()
+            with ends[0], ends[1]:
+                started = [self.start(*job, end) for job, end in zip(jobs, ends, strict=True)]
+        return [job.outcome() for job in started]
+
+    def start(self, job: dict, limits: Limits, calls: socket.socket | None = None) -> Job:
         """Begin a job.
 
         calls: where the calls of a program come from, or those of a judge go to
-        runs: how many calls have the CPU time of `limits`, each for itself
-        patience: seconds that a job may take beside, while it waits for the other of its pair
         """
         here, there = socket.socketpair()
         with there:
@@ -145,8 +134,8 @@ class Server:
                 here.close()
                 raise EOFError from error
         with suppress(ConnectionError):  # `outcome` finds the other side gone
-            send(here, {**job, **asdict(limits), "runs": runs})
-        return Job(here, patience + limits.wall_seconds + limits.load * runs * limits.cpu_seconds)
+            send(here, {**job, **asdict(limits)})
+        return Job(here, limits.wall_seconds + limits.load * limits.runs * limits.cpu_seconds)
 
     def close(self) -> None:
         """End it; programs that still run there are killed with their supervisors."""
@@ -166,30 +155,20 @@ def library_folders(path: str) -> str:
 class Sandbox:
     """A pool of servers, as many as workers.
 
-    namespaces, call_filter, landlock: whether to put up these walls; a test may leave some out.
+    best: strict or landlock, the best walls to put up; a test asks for the second best.
     """
 
-    def __init__(
-        self,
-        workers: int = 0,
-        namespaces: bool = True,
-        call_filter: bool = True,
-        landlock: bool = True,
-    ):
+    def __init__(self, workers: int = 0, best: str = "strict"):
         if sys.platform != "linux":
             raise SandboxBroken("programs are run on Linux only")
         self.workers = workers or cores_of_rank()
-        self.options = (namespaces, call_filter, landlock)
+        self.best = best
         self.owner = os.getpid()
         self.idle = queue.SimpleQueue()
-        self.servers = [Server(*self.options) for _ in range(self.workers)]
+        self.servers = [Server(best) for _ in range(self.workers)]
         for server in self.servers:
             self.idle.put(server)
         self.threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
-
-    @property
-    def walls(self) -> dict:
-        return self.servers[0].walls
 
     def map(self, function: Callable, *columns: list) -> list:
         """function(*row) of each row, as many at a time as there are workers; in order."""
@@ -203,7 +182,7 @@ class Sandbox:
             if server.process.poll() is not None:  # somebody killed it
                 self.servers.remove(server)
                 server.door.close()
-                server = Server(*self.options)
+                server = Server(self.best)
                 self.servers.append(server)
             yield server
         finally:
@@ -231,3 +210,28 @@ def shared() -> Sandbox:
     if not SHARED:
         SHARED.append(Sandbox())
     return SHARED[0]
+
+
+# What a program can do, by the walls that stand: values of --code-sandbox, the best first.
+LEFT = {
+    "strict": "use its time and memory",
+    "landlock": "use its time and memory, and see files' names and which processes there are",
+}
+
+
+def start_sandbox(mode: str) -> str:
+    """Start this process's sandbox; a line that tells what programs can do there.
+
+    mode: of LEFT. Raises ProgramsError where only worse walls stand.
+    """
+    sandbox = shared()
+    server = sandbox.servers[0]
+    if mode == "strict" and server.walls != mode:
+        raise ProgramsError(
+            f"programs cannot be run here as --code-sandbox strict asks ({server.missing}): allow "
+            "user namespaces here, or let programs see files' names by --code-sandbox landlock"
+        )
+    return (
+        f"programs   run {sandbox.workers} at a time, behind walls ({server.walls}): all that they "
+        f"can do is to {LEFT[server.walls]}"
+    )

@@ -6,7 +6,6 @@ nevertheless is caught by judge.py, in whose process this runs.
 
 import math
 import re
-from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 
 from . import values
@@ -17,42 +16,32 @@ NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]{
 ARITHMETIC = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What counts as the same, where the sets of problems differ (programs/rules.py)."""
-
-    tolerance: float = 1e-6  # of a decimal, relative to it if it exceeds 1; 0 for equality
-    leading_lines: bool = True  # whether blank lines before the first other one count
-    true_is_one: bool = False  # whether True and False are the numbers 1 and 0
+TOLERANCE = 1e-6  # of a decimal, relative to it if it exceeds 1
 
 
 # ---- outputs -------------------------------------------------------------------------------------
 
 
-def same_output(output: str, expected: str, how: Comparison) -> bool:
-    """Whether two outputs agree line by line and token by token."""
-    lines = lines_of(output, how)
-    golds = lines_of(expected, how)
+def same_output(output: str, expected: str, tolerance: float) -> bool:
+    """Whether two outputs agree line by line and token by token, but for blank lines around."""
+    lines = output.strip().split("\n")
+    golds = expected.strip().split("\n")
     if len(lines) != len(golds):
         return False
-    return all(same_line(line, gold, how) for line, gold in zip(lines, golds, strict=True))
+    return all(same_line(line, gold, tolerance) for line, gold in zip(lines, golds, strict=True))
 
 
-def lines_of(text: str, how: Comparison) -> list[str]:
-    """The lines of an output without the blank ones at its end, and perhaps at its beginning."""
-    text = text.rstrip() if how.leading_lines else text.strip()
-    return text.split("\n")
-
-
-def same_line(line: str, gold: str, how: Comparison) -> bool:
+def same_line(line: str, gold: str, tolerance: float) -> bool:
     tokens = line.split()
     golds = gold.split()
     if len(tokens) != len(golds):
         return False
-    return all(same_token(token, each, how) for token, each in zip(tokens, golds, strict=True))
+    return all(
+        same_token(token, each, tolerance) for token, each in zip(tokens, golds, strict=True)
+    )
 
 
-def same_token(token: str, gold: str, how: Comparison) -> bool:
+def same_token(token: str, gold: str, tolerance: float) -> bool:
     """Whether two tokens are the same text, or numbers that agree.
 
     Where the gold is a whole number, only the same number does; where it is a decimal, one that is
@@ -68,39 +57,37 @@ def same_token(token: str, gold: str, how: Comparison) -> bool:
             return True
         if gold.lstrip("+-").isdecimal():
             return False
-        return abs(value - wanted) <= Decimal(how.tolerance) * max(1, abs(wanted))
+        return abs(value - wanted) <= Decimal(tolerance) * max(1, abs(wanted))
 
 
 # ---- values: as values.packed spells them; those expected are JSON's -----------------------------
 
 
-def same_value(value, gold, how: Comparison) -> bool:
-    """Whether a returned value is the expected one; a tuple is a list."""
+def same_value(value, gold, tolerance: float) -> bool:
+    """Whether a returned value is the expected one; a tuple is a list, and True is 1."""
     if isinstance(gold, list):
         members = value.get("tuple") if isinstance(value, dict) else value
         if not isinstance(members, list) or len(members) != len(gold):
             return False
         return all(
-            same_value(each, wanted, how) for each, wanted in zip(members, gold, strict=True)
+            same_value(each, wanted, tolerance) for each, wanted in zip(members, gold, strict=True)
         )
     if isinstance(gold, dict) and "dict" in gold:
         pairs = value.get("dict") if isinstance(value, dict) else None
-        return isinstance(pairs, list) and same_entries(pairs, gold["dict"], how)
+        return isinstance(pairs, list) and same_entries(pairs, gold["dict"], tolerance)
     if gold is None or isinstance(gold, str):
         return type(value) is type(gold) and value == gold
-    if isinstance(value, bool) != isinstance(gold, bool) and not how.true_is_one:
-        return False
-    return same_number(number(value), number(gold), how.tolerance)
+    return same_number(number(value), number(gold), tolerance)
 
 
-def same_entries(pairs: list, golds: list, how: Comparison) -> bool:
+def same_entries(pairs: list, golds: list, tolerance: float) -> bool:
     """Whether two dictionaries agree. JSON's keys are texts, so that a whole number is one, too."""
     if len(pairs) != len(golds):
         return False
     wanted = dict(golds)
     for key, value in pairs:
         spelled = spelled_key(key)
-        if spelled not in wanted or not same_value(value, wanted.pop(spelled), how):
+        if spelled not in wanted or not same_value(value, wanted.pop(spelled), tolerance):
             return False
     return True
 

@@ -10,14 +10,11 @@ import builtins
 import json
 import socket
 import sys
-import typing
 
 from . import values
-from .compare import Comparison, same_output, same_value
+from .compare import same_output, same_value
 from .messages import excerpt
 
-# Names of types that a script's annotations may have without an import.
-TYPES = {name: getattr(typing, name) for name in typing.__all__ if name[0].isupper()}
 FAULT = 3  # exit code of a script that cannot judge any program
 PASSED, FAILED = "passed", "failed: "  # lines that judges of outputs and values print
 
@@ -56,8 +53,7 @@ class Caller:
 
 def judge_output(job: dict, calls: socket.socket | None) -> int:
     """Print whether job["output"] is as job["expected"]."""
-    how = Comparison(**job["comparison"])
-    if same_output(job["output"], job["expected"], how):
+    if same_output(job["output"], job["expected"], job["tolerance"]):
         print(PASSED)
     else:
         output, expected = excerpt(job["output"]), excerpt(job["expected"])
@@ -68,10 +64,9 @@ def judge_output(job: dict, calls: socket.socket | None) -> int:
 def judge_values(job: dict, calls: socket.socket) -> int:
     """Call the program for each of job["tests"], and print what came of it, up to a failure."""
     caller = Caller(calls)
-    how = Comparison(**job["comparison"])
     for test in job["tests"]:
         try:
-            check_answer(caller.ask(test["call"]), test["golds"], how)
+            check_answer(caller.ask(test["call"]), test["golds"], job["tolerance"])
         except Ended:
             break  # its supervisor says why
         except Failed as failure:
@@ -84,12 +79,12 @@ def judge_values(job: dict, calls: socket.socket) -> int:
     return 0
 
 
-def check_answer(answer: str, golds: list, how: Comparison) -> None:
+def check_answer(answer: str, golds: list, tolerance: float) -> None:
     """Raise Failed unless an answer is one of the values expected."""
     key, content = read_answer(answer)
     if key == "error":
         raise Failed(excerpt(str(content)))
-    if not any(same_value(content, gold, how) for gold in golds):
+    if not any(same_value(content, gold, tolerance) for gold in golds):
         raise Failed(f"{shown(content)} returned, {shown(golds[0])} expected")
 
 
@@ -122,13 +117,12 @@ def judge_script(job: dict, calls: socket.socket) -> int:
     Returns the exit code: 0 if all assertions held, FAULT if the script failed by itself, else 1.
 
     It failed by itself where it did before its first call of the program, where it ended without
-    one, and where it imports a package that is missing. Any later error counts against the program,
-    which may have caused it: no value that it returns can bring about FAULT.
+    one, and where it lacks a package. Any later error counts against the program, which may have
+    caused it.
     """
     script = job["text"]
     namespace = vars(sys.modules["__main__"])
     caller = Caller(calls)
-    namespace.update(TYPES)
     try:
         for name in foreign_names(script):
             namespace[name] = program_function(caller, name)
@@ -138,7 +132,7 @@ def judge_script(job: dict, calls: socket.socket) -> int:
         code = 0 if end.code in (None, 0) else 1  # its own codes do not mean ours
     except BaseException as error:
         sys.excepthook(*sys.exc_info())
-        code = FAULT if lacks_package(script, error) else 1
+        code = FAULT if isinstance(error, ModuleNotFoundError) else 1
     if caller.called:
         return code
     if code == 0:
@@ -164,7 +158,7 @@ def program_function(caller: Caller, name: str):
 def foreign_names(script: str) -> set[str]:
     """Names that a script uses and neither defines nor imports."""
     used = set()
-    bound = {*dir(builtins), *TYPES}
+    bound = set(dir(builtins))
     for node in ast.walk(ast.parse(script)):
         if isinstance(node, ast.Name):
             names = used if isinstance(node.ctx, ast.Load) else bound
@@ -176,19 +170,6 @@ def foreign_names(script: str) -> set[str]:
         elif isinstance(node, ast.alias):
             bound.add((node.asname or node.name).partition(".")[0])
     return used - bound
-
-
-def lacks_package(script: str, error: BaseException) -> bool:
-    """Whether an error says that a package is missing which the script itself imports."""
-    if not isinstance(error, ModuleNotFoundError):
-        return False
-    imported = set()
-    for node in ast.walk(ast.parse(script)):
-        if isinstance(node, ast.Import):
-            imported.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            imported.add((node.module or "").partition(".")[0])
-    return (error.name or "").partition(".")[0] in imported
 
 
 JUDGES = {"output": judge_output, "values": judge_values, "script": judge_script}

@@ -2,7 +2,8 @@
 
 Any user may restrict itself so, from Linux 5.13 on; nobody can lift it, and threads inherit it. A
 process so restricted also has no look into the memory of processes outside. What remains in sight
-are names, sizes and dates of files, and which processes there are: stat(2) asks no leave.
+are names, sizes and dates of files, and which processes there are: stat(2) asks no leave. Sockets
+and signals are the filter's.
 The numbers are those of linux/landlock.h.
 """
 
@@ -16,8 +17,6 @@ BENEATH = 1  # the kind of a rule: a folder and all in it, or a file
 
 READ_FILE, READ_FOLDER = 1 << 2, 1 << 3
 RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version -> how many rights to files it knows
-NETWORK = (4, 0b11)  # version that first knows them: bind and connect of TCP
-SCOPES = (6, 0b11)  # abstract sockets and signals, of those outside
 
 
 class Rule(ctypes.Structure):
@@ -27,25 +26,16 @@ class Rule(ctypes.Structure):
     _fields_ = [("rights", ctypes.c_uint64), ("descriptor", ctypes.c_int32)]
 
 
-def version(libc: ctypes.CDLL) -> int:
-    """What the kernel has of it. Raises OSError where that is nothing."""
-    return checked(libc.syscall(CREATE, None, ctypes.c_size_t(0), ASK_VERSION))
-
-
 def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> None:
     """Leave this process, for good, to read what is in these folders and files; to open no more.
 
     It must have given up new rights (PR_SET_NO_NEW_PRIVS). Raises OSError.
     """
-    found = version(libc)
+    found = checked(libc.syscall(CREATE, None, ctypes.c_size_t(0), ASK_VERSION))
     rights = (1 << max(count for since, count in RIGHTS.items() if since <= found)) - 1
-    handled = [rights]
-    for since, bits in (NETWORK, SCOPES):
-        if since <= found:
-            handled.append(bits)
-    attributes = (ctypes.c_uint64 * len(handled))(*handled)
-    size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    ruleset = checked(libc.syscall(CREATE, attributes, size, 0))
+    handled = ctypes.c_uint64(rights)
+    size = ctypes.c_size_t(ctypes.sizeof(handled))
+    ruleset = checked(libc.syscall(CREATE, ctypes.byref(handled), size, 0))
     for path in readable:
         allow(libc, ruleset, path)
     checked(libc.syscall(RESTRICT, ruleset, 0))

@@ -1,29 +1,20 @@
-"""Messages between this process and a supervisor: a length, and as many bytes of JSON."""
+"""Messages between this process and a supervisor: a line of JSON, one each way."""
 
 import json
 import socket
 
-LENGTH = 8  # bytes that say how long a message is
-
 
 def send(channel: socket.socket, message: dict) -> None:
-    content = json.dumps(message).encode()
-    channel.sendall(len(content).to_bytes(LENGTH, "big") + content)
+    channel.sendall(json.dumps(message).encode() + b"\n")
 
 
 def receive(channel: socket.socket) -> dict:
     """Raises EOFError where the other side has gone."""
-    return json.loads(received(channel, int.from_bytes(received(channel, LENGTH), "big")))
-
-
-def received(channel: socket.socket, count: int) -> bytes:
-    content = bytearray()
-    while len(content) < count:
-        part = channel.recv(min(count - len(content), 2**20))
-        if not part:
-            raise EOFError
-        content += part
-    return bytes(content)
+    with channel.makefile("rb") as file:
+        line = file.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    return json.loads(line)
 
 
 def excerpt(text: str) -> str:

@@ -5,6 +5,7 @@ its input; calls come one by one, and what goes back is a value that others comp
 """
 
 import atexit
+import builtins
 import io
 import os
 import random
@@ -15,23 +16,9 @@ import types
 
 from . import judge, values
 
-# Imports that are done before a program, by name. "sites": what contest sites have ready.
-# "livecodebench": those of import_string in LiveCodeBench's lcb_runner/evaluation/testing_util.py.
-PRELUDES = {
-    "": "",
-    "sites": """
-import bisect, collections, copy, datetime, functools, heapq, itertools, json, math, operator
-import random, re, string, sys, time
-from typing import *
-from collections import *
-from heapq import *
-from bisect import *
-from itertools import *
-from functools import *
-from math import *
-from builtins import *
-""",
-    "livecodebench": """
+# What a program of a contest finds, as in LiveCodeBench's lcb_runner/evaluation/testing_util.py
+# (import_string) and compute_code_generation_metrics.py beside it.
+IMPORTS = """
 from string import *
 from re import *
 from datetime import *
@@ -52,11 +39,11 @@ from builtins import *
 from typing import *
 import string, re, datetime, collections, heapq, bisect, copy, math, random, statistics
 import itertools, functools, operator, io, sys, json
-""",
-}
+"""
+RECURSION = 50_000
+DIGITS = 50_000  # of an integer that is read or written
 
-
-READY = {name: compile(prelude, "imports.py", "exec") for name, prelude in PRELUDES.items()}
+READY = compile(IMPORTS, "imports.py", "exec")
 OURS = __package__  # modules that are put out of the way
 
 
@@ -64,8 +51,8 @@ def run(job: dict, calls: socket.socket | None) -> None:
     """Run a job in this process, and end it as Python ends a script.
 
     job: "kind" is `run` (a program reads standard input), `calls` (a program answers the calls
-    that come through `calls`) or one of judge.JUDGES; "text" is the code. A program's "imports" are
-    one of PRELUDES; its "recursion" and "digits" are Python's limits of them, 0 for what they are.
+    that come through `calls`) or one of judge.JUDGES; "text" is the code; "contest" says whether a
+    program finds what contests have ready.
     """
     open_streams()
     random.seed(0)  # all children of a server have the same state, and two servers have the same
@@ -90,11 +77,13 @@ def run(job: dict, calls: socket.socket | None) -> None:
 
 def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType) -> None:
     """Run its text, with what is promised to it, and then answer calls, if it is to."""
-    exec(READY[job["imports"]], vars(module))
-    if job["recursion"]:
-        sys.setrecursionlimit(job["recursion"])
-    if job["digits"]:
-        sys.set_int_max_str_digits(job["digits"])
+    if job["contest"]:
+        names = {}
+        exec(READY, names)
+        # Like builtins: nothing of them counts as a function that the program has.
+        vars(module)["__builtins__"] = names | vars(builtins)
+        sys.setrecursionlimit(RECURSION)
+        sys.set_int_max_str_digits(DIGITS)
     exec(compile(job["text"], "program.py", "exec"), vars(module))
     if job["kind"] == "calls":
         answer(calls, module)
@@ -156,7 +145,7 @@ def answer(calls: socket.socket, module: types.ModuleType) -> None:
 
 
 def function_of(module: types.ModuleType, name: str):
-    """A method of the program's class Solution, or a function; imports bring functions, too."""
+    """A method of the program's class Solution, or a function; its imports bring functions, too."""
     solution = getattr(module, "Solution", None)
     if hasattr(solution, name):
         return getattr(solution(), name)

@@ -27,7 +27,7 @@ UNKNOWN = 0x00050000 | errno.ENOSYS  # glibc then takes the older call
 KILL = 0x80000000
 
 CLONE_THREAD = 0x10000
-WRITING = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
+WRITING = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT; O_TRUNC, which Landlock lets pass
 NEWEST = 457  # calls from here on, which no libc depends on yet, are unknown, also the next ones
 # Commands that concern this process's own descriptors alone. Others set leases, owners who get
 # signals, flags of files (chattr) or a terminal's input.
@@ -55,8 +55,11 @@ def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) ->
 def build(strict: bool) -> bytes:
     """The filter's instructions for this machine.
 
-    strict: also refuse signals and changes of files, for where no namespace keeps them in.
+    strict: also refuse signals and what Landlock leaves of changes of files, for where no
+    namespace keeps them in. Raises OSError where the machine is of another kind.
     """
+    if platform.machine() not in MACHINES:
+        raise OSError(f"not written for {platform.machine()}")
     column, architecture = MACHINES[platform.machine()]
 
     def number(name: str) -> int | None:
@@ -130,7 +133,3 @@ def install(libc: ctypes.CDLL, strict: bool) -> None:
     program = Program(len(instructions) // 8, instructions)
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp refuses the filter")
-
-
-def known_machine() -> bool:
-    return platform.machine() in MACHINES

@@ -30,7 +30,7 @@ WARM = (
 # ---- the server ----------------------------------------------------------------------------------
 
 
-def serve(door: socket.socket, settings: dict):
+def serve(door: socket.socket, namespaces: bool):
     """Fork a supervisor for each connection that comes through `door`, until it closes.
 
     Returns in the process of a program alone: (its job, its connection for calls).
@@ -43,7 +43,7 @@ def serve(door: socket.socket, settings: dict):
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             door.close()
-            return supervisor.supervise(settings, *map(connection, descriptors))
+            return supervisor.supervise(namespaces, *map(connection, descriptors))
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -52,31 +52,28 @@ def connection(descriptor: int) -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def enter(settings: dict) -> dict:
-    """Put up the walls that settings allow and the kernel has.
+def enter(best: str) -> dict:
+    """Put up the best walls that the kernel has, up to `best`, and say which they are.
 
-    {"namespaces": ..., "filter": ..., and, for where there are no namespaces, "landlock": ...}.
-    Each is True, or the reason why it is missing.
+    {"walls": "strict" or "landlock", "missing": why there are no better ones}. Raises OSError where
+    there are not even those.
     """
-    missing = {}
-    if not settings["filter"]:
-        missing["filter"] = "switched off"
-    elif not seccomp.known_machine():
-        missing["filter"] = f"not written for {os.uname().machine}"
-    else:
-        missing["filter"] = failure(filter_this)
+    reason = failure(filter_this)
+    if reason:
+        raise OSError(f"filter of system calls: {reason}")
 
-    missing["namespaces"] = "switched off"
-    if settings["namespaces"]:
-        missing["namespaces"] = failure(walls.enter_namespaces)
-        if not missing["namespaces"]:
-            walls.enter_namespaces()
-    if missing["namespaces"]:
-        walls.leave_root()
-        missing["landlock"] = "switched off"
-        if settings["landlock"]:
-            missing["landlock"] = failure(lock_this)
-    return {name: reason or True for name, reason in missing.items()}
+    reason = "switched off"
+    if best == "strict":
+        reason = failure(walls.enter_namespaces)
+    if not reason:
+        walls.enter_namespaces()
+        return {"walls": "strict", "missing": ""}
+
+    walls.leave_root()
+    reason_of_landlock = failure(lock_this)
+    if reason_of_landlock:
+        raise OSError(f"namespaces: {reason}; {reason_of_landlock}")
+    return {"walls": "landlock", "missing": f"namespaces: {reason}"}
 
 
 def filter_this() -> None:
@@ -86,7 +83,7 @@ def filter_this() -> None:
 
 def lock_this() -> None:
     walls.prctl(walls.NO_NEW_RIGHTS, 1)
-    walls.close_other_files("/")
+    walls.close_other_files()
 
 
 def failure(attempt) -> str:
@@ -120,24 +117,16 @@ def start():
         importlib.import_module(name)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        there = enter(settings)
+        there = enter(settings["best"])
     except OSError as error:
         send(door, {"broken": str(error)})
         os._exit(1)
-
-    was_root = settings["root"]
-    release = tuple(int(number) for number in os.uname().release.split(".")[:2])
-    held = {name: there[name] is True for name in there}
-    held["counts_own"] = was_root or (held["namespaces"] and release >= (5, 14))
-    held["landlock"] = there.get("landlock") is True
     send(door, there)
-    if not held["namespaces"] and not held["filter"]:
-        os._exit(1)
-    if held["filter"]:
-        seccomp.build(not held["namespaces"])
+    namespaces = there["walls"] == "strict"
+    seccomp.build(not namespaces)
     gc.collect()
     gc.freeze()
-    return serve(door, held)
+    return serve(door, namespaces)
 
 
 if __name__ == "__main__":

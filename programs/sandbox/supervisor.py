@@ -6,10 +6,8 @@ signals, and the program's process holds none of the supervisor's connections.
 
 import os
 import select
-import shutil
 import signal
 import socket
-import tempfile
 import time
 from contextlib import suppress
 
@@ -18,36 +16,34 @@ from .messages import receive, send
 
 ERRORS_KEPT = 4000  # bytes from the end of what a program writes to standard error
 TICK = 0.05  # seconds between two looks at a program's clock, at most
-PATIENCE = 30.0  # seconds in which a judge takes the last answer
+PATIENCE = 30.0  # seconds in which a judge, who waits for it, takes an answer
 
 
-def supervise(settings: dict, channel: socket.socket, calls: socket.socket | None = None):
+def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | None = None):
     """Run the job that comes through `channel`, answer there, and end.
 
-    calls: where the calls of a `calls` job come from, or those of a judge go to. Returns in the
-    process of the program alone, as `serve`.
+    namespaces: whether the server is in some; else Landlock stands for them
+    calls: where the calls of a `calls` job come from, or those of a judge go to
+
+    Returns in the process of the program alone, as `serve`.
     """
     try:
         job = receive(channel)
-        if settings["namespaces"]:
+        if namespaces:
             walls.separate()
-        folder = walls.HOME if settings["namespaces"] else tempfile.mkdtemp(prefix="program-")
         watch = Watch(job, calls)
         supervisor = os.getpid()
         problem, report = os.pipe()
         watch.pid = os.fork()
         if watch.pid == 0:
             channel.close()
-            return become_program(settings, job, watch, folder, supervisor, report)
+            return become_program(namespaces, job, watch, supervisor, report)
         os.close(report)
         with open(problem) as file:
             text = file.read()  # until all walls stand
         if text:
             raise RuntimeError(text)
-        outcome = watch.until_end(channel)
-        if not settings["namespaces"]:
-            shutil.rmtree(folder, ignore_errors=True)
-        send(channel, outcome)
+        send(channel, watch.until_end(channel))
     except (EOFError, ConnectionError):
         pass  # nobody waits for the answer any more
     except Exception as error:
@@ -56,14 +52,14 @@ def supervise(settings: dict, channel: socket.socket, calls: socket.socket | Non
 
 
 def become_program(
-    settings: dict, job: dict, watch: "Watch", folder: str, supervisor: int, report: int
+    namespaces: bool, job: dict, watch: "Watch", supervisor: int, report: int
 ) -> tuple[dict, socket.socket | None]:
     """In the new process: put up the walls, and return what is to run behind them.
 
     Where one cannot be put up, the process ends and the reason goes to `report`.
     """
     try:
-        enclose(settings, job, watch, folder, supervisor, report)
+        enclose(namespaces, job, watch, supervisor, report)
         os.close(report)
         return job, watch.theirs
     except BaseException as error:
@@ -71,9 +67,7 @@ def become_program(
         os._exit(1)
 
 
-def enclose(
-    settings: dict, job: dict, watch: "Watch", folder: str, supervisor: int, report: int
-) -> None:
+def enclose(namespaces: bool, job: dict, watch: "Watch", supervisor: int, report: int) -> None:
     """The program's own session, streams, folder and limits; then no way back."""
     os.setsid()
     for channel in (watch.ours, watch.judge):
@@ -89,21 +83,18 @@ def enclose(
             with suppress(OSError):  # the one that listed them is closed already
                 os.close(descriptor)
 
-    processes = walls.PROCESSES
-    if not settings["counts_own"]:
-        processes += walls.processes_of_user()
-    if settings["namespaces"]:
+    processes = walls.PROCESSES + walls.processes_of_user()
+    if namespaces:
         walls.furnish()
-    os.chdir(folder)
+    os.chdir(walls.HOME if namespaces else "/")
     walls.limit(job["cpu_seconds"] * job["runs"], job["memory_mb"], processes)
     walls.stay_on_this_core()
     walls.give_up_rights()
-    if not settings["namespaces"] and os.getppid() != supervisor:
-        raise RuntimeError("the supervisor has gone")  # before its end could be the program's
-    if settings["landlock"]:
-        walls.close_other_files(folder)
-    if settings["filter"]:
-        seccomp.install(walls.libc, strict=not settings["namespaces"])
+    if not namespaces:
+        if os.getppid() != supervisor:
+            raise RuntimeError("the supervisor has gone")  # before its end could be the program's
+        walls.close_other_files()
+    seccomp.install(walls.libc, strict=not namespaces)
 
 
 class Watch:
@@ -126,7 +117,6 @@ class Watch:
             self.judge = calls
             self.ours, self.theirs = socket.socketpair()
         self.question = b""  # what the program has not taken yet
-        self.answer = b""  # what the judge has not taken yet
         self.reply = bytearray()  # to the present call, as far as it has come
         self.asked = not self.judge  # whether it is the program's turn
         self.idle_since = self.started
@@ -150,7 +140,7 @@ class Watch:
         poll = select.poll()
         if self.judge:
             self.ours.setblocking(False)
-            self.judge.setblocking(False)
+            self.judge.settimeout(PATIENCE)
             readers[self.ours.fileno()] = self.read_reply
             readers[self.judge.fileno()] = self.read_question
         for descriptor in (*readers, ended, channel.fileno()):
@@ -158,7 +148,8 @@ class Watch:
 
         alive = True
         while alive and not self.stopped:
-            self.pass_on()
+            if self.question:  # the program may never read it
+                self.question = self.question[sent(self.ours, self.question) :]
             pause = self.look_at_clocks()
             for descriptor, _ in poll.poll(1000 * pause):
                 if descriptor == ended:
@@ -182,9 +173,6 @@ class Watch:
         if self.judge:
             while self.read_reply():
                 pass
-            self.judge.settimeout(PATIENCE)
-            with suppress(OSError):  # it has gone
-                self.judge.sendall(self.answer)
             self.judge.close()
         if len(self.output) > self.job["output_bytes"]:
             self.stopped = self.stopped or "output"
@@ -228,7 +216,8 @@ class Watch:
         if not self.asked or b"\n" not in self.reply:
             return
         line, _, rest = self.reply.partition(b"\n")
-        self.answer += line + b"\n"
+        with suppress(OSError):  # it has gone
+            self.judge.sendall(line + b"\n")
         self.reply = rest
         self.asked = False
         self.idle_since = time.monotonic()
@@ -248,13 +237,6 @@ class Watch:
             self.end_turn()  # it may have answered before it was asked
         return bool(part)
 
-    def pass_on(self) -> None:
-        """As much as the program, which may never read, and the judge take now."""
-        if self.question:
-            self.question = self.question[sent(self.ours, self.question) :]
-        if self.answer:
-            self.answer = self.answer[sent(self.judge, self.answer) :]
-
     def look_at_clocks(self) -> float:
         """Stop the program if it is over a limit; seconds until it may be, at the earliest.
 
@@ -269,7 +251,7 @@ class Watch:
             self.stopped = "cpu"
         elif wall_left < 0:
             self.stopped = "wall"
-        longest = 0.002 if self.question or self.answer else TICK
+        longest = 0.002 if self.question else TICK
         return min(max(cpu_left, 0.005), max(wall_left, 0.005), longest)
 
     def cpu_seconds(self) -> float:

@@ -15,8 +15,7 @@ from fractions import Fraction
 COLLISIONS = 100  # keys of one hash that a set or dictionary may have; equal keys are among them
 DIGITS = 2**63  # integers from here on travel in hexadecimal, which takes linear time
 # Longer ones could keep who compares them busy for minutes.
-DECIMAL = re.compile(r"-?[0-9]{1,60}(\.[0-9]{1,60})?")
-FRACTION = re.compile(r"-?[0-9]{1,60}/[1-9][0-9]{0,59}")
+FEW_DIGITS = re.compile(r"-?[0-9]{1,60}([./][0-9]{1,60})?")
 
 
 class Other:
@@ -48,16 +47,16 @@ def read(content):
     """The value of a content that may be none. Raises ValueError or RecursionError."""
     try:
         return unpacked(content)
-    except (TypeError, KeyError, AttributeError, OverflowError) as error:
+    except (TypeError, KeyError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"no value: {type(error).__name__}") from error
 
 
 def packed(value):
     """What JSON can hold of a value; {"kind": content} stands for what it cannot."""
     if value is None or isinstance(value, bool | float | str):
-        return value if type(value) in PLAIN else plain_base(value)
+        return value  # json writes of a subclass what its base would
     if isinstance(value, int):
-        return int(value) if abs(value) < DIGITS else {"int": hex(value)}
+        return value if abs(value) < DIGITS else {"int": hex(value)}
     if isinstance(value, list):
         return [packed(each) for each in value]
     if isinstance(value, tuple):
@@ -70,29 +69,17 @@ def packed(value):
         return {"bytes": value.hex()}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
-    if isinstance(value, range) and all(abs(part) < DIGITS for part in bounds(value)):
-        return {"range": bounds(value)}
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, Iterator):
         return {"iterator": [packed(each) for each in value]}
-    if isinstance(value, Decimal | Fraction):
-        return packed_number(value)
+    if isinstance(value, Decimal) and FEW_DIGITS.fullmatch(f"{value:f}"):
+        return {"decimal": f"{value:f}"}
+    if isinstance(value, Fraction) and FEW_DIGITS.fullmatch(str(value)):
+        return {"fraction": str(value)}
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         return packed(value.tolist())
     return {"other": type(value).__name__[:80]}
-
-
-def bounds(value: range) -> list[int]:
-    return [value.start, value.stop, value.step]
-
-
-def packed_number(value: Decimal | Fraction) -> dict:
-    """Its digits, unless there are too many, or it is none."""
-    if isinstance(value, Fraction):
-        few = max(abs(value.numerator), value.denominator) < 10**60
-        text = f"{value.numerator}/{value.denominator}" if few else ""
-        return {"fraction": text} if FRACTION.fullmatch(text) else {"other": "Fraction"}
-    text = f"{value:f}" if abs(value.adjusted()) < 60 else ""
-    return {"decimal": text} if DECIMAL.fullmatch(text) else {"other": "Decimal"}
 
 
 def holds_other(content) -> bool:
@@ -102,15 +89,6 @@ def holds_other(content) -> bool:
     if isinstance(content, dict):
         return "other" in content or any(map(holds_other, content.values()))
     return False
-
-
-PLAIN = (type(None), bool, float, str)
-
-
-def plain_base(value):
-    """A float or text without what a class of its own adds to it."""
-    base = float if isinstance(value, float) else str
-    return base.__str__(value) if base is str else base.__float__(value)
 
 
 def unpacked(content):
@@ -153,8 +131,6 @@ def read_complex(inner):
 
 
 def read_range(inner):
-    if not all(isinstance(part, int) and abs(part) < DIGITS for part in inner):
-        raise ValueError("no range")
     return range(*inner)
 
 
@@ -163,15 +139,17 @@ def read_iterator(inner):
 
 
 def read_decimal(inner):
-    if not DECIMAL.fullmatch(inner):
-        raise ValueError("no decimal")
-    return Decimal(inner)
+    return Decimal(few_digits(inner))
 
 
 def read_fraction(inner):
-    if not FRACTION.fullmatch(inner):
-        raise ValueError("no fraction")
-    return Fraction(inner)
+    return Fraction(few_digits(inner))
+
+
+def few_digits(text: str) -> str:
+    if not FEW_DIGITS.fullmatch(text):
+        raise ValueError("no number of few digits")
+    return text
 
 
 READERS = {

@@ -264,10 +264,10 @@ def give_up_rights() -> None:
     prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
-def close_other_files(folder: str) -> None:
-    """Leave the program the files that a root of its own would show, and its folder, to read."""
+def close_other_files() -> None:
+    """Leave the program the files that a root of its own would show, to read."""
     files = [*SYSTEM_FILES, *(f"/dev/{device}" for device in DEVICES)]
-    places = [*python_folders(), *files, folder]
+    places = [*python_folders(), *files]
     landlock.restrict(libc, [place for place in places if os.path.exists(place)])
 
 

@@ -1,7 +1,9 @@
 """Programs that want credit they have not earned, or to do harm; test_sandbox.py runs them.
 
 The expected value of every test is a secret of the form gold-<32 hex digits>, so that a program
-can look for it wherever it gets. MARK is in the name of whatever a program tries to leave.
+can look for it wherever it gets. MARK is in the name of whatever a program tries to leave. In a
+program's text PORT, MAILBOX and FILE stand for places on the machine, which anybody may use, and
+SERVER for the process that programs are forked from; the file has the gold.
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ class Hostile:
     ends: str  # a pattern of what run_tests must say
     kind: str = "run"  # run, calls or script
     sleeps: bool = False  # its wall clock limit has to end it
-    walls: bool = False  # depends on namespaces or the filter: tried with either alone, too
+    walls: bool = False  # depends on namespaces: tried without them, too
 
 
 LOOK = """
@@ -227,7 +229,7 @@ def talkative() -> dict[str, Hostile]:
             "def f(x):\n    while True: print('x' * 10**6)", "too much output", "calls"
         ),
         "gigabytes returned": Hostile("def f(x): return 'x' * 10**7", "too much output", "calls"),
-        "gigabytes to a script": Hostile("def f(x): return 'x' * (10**8 + 7)", ANY, "script"),
+        "gigabytes to a script": Hostile("def f(x): return 'x' * (2 * 10**7 + 7)", ANY, "script"),
         "success on every descriptor": Hostile(
             "import os\nfor d in range(64):\n"
             '    try: os.write(d, b\'{"passed": 1, "total": 1}\\n{"value": true}\\n\')\n'
@@ -238,7 +240,7 @@ def talkative() -> dict[str, Hostile]:
             "import json, os\nanswer = json.dumps(dict(stopped='', code=0, output='x', errors='',"
             " replies=['{\"value\": 1}'], cpu_seconds=0, seconds=0)).encode()\n"
             "for d in range(64):\n"
-            "    try: os.write(d, len(answer).to_bytes(8, 'big') + answer)\n"
+            "    try: os.write(d, answer + b'\\n')\n"
             "    except OSError: pass",
             WRONG,
         ),
@@ -264,6 +266,7 @@ def leaving_early() -> dict[str, Hostile]:
             "import atexit, os\natexit.register(os._exit, 0)\nraise ValueError", WRONG
         ),
         "kill oneself": Hostile("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", ANY),
+        "a signal to the server": Hostile("import os\nos.kill(SERVER, 0)", "Error", walls=True),
         "kill one's group": Hostile("import os, signal\nos.killpg(0, signal.SIGKILL)", ANY),
         "kill everybody": Hostile(
             "import os, signal\nfor p in (-1, os.getppid()):\n"
@@ -495,6 +498,16 @@ def looking_around() -> dict[str, Hostile]:
             "                except OSError: pass\ntell()",
             WRONG + "|CPU time",
         ),
+        "the file of the tests": Hostile(
+            LOOK + "for name in ('FILE', '/etc/passwd'):\n"
+            "    try: look(open(name, 'rb').read()); print('read', name)\n"
+            "    except OSError: pass\ntell()",
+            "^nothing printed",
+            walls=True,
+        ),
+        "the environment of the server": Hostile(
+            "print(open('/proc/SERVER/environ', 'rb').read())", "Error", walls=True
+        ),
         "ptrace": Hostile(
             LIBC + "import os\nprint(libc.ptrace(16, os.getppid(), 0, 0), libc.ptrace(0, 0, 0, 0))",
             ANY,
@@ -509,7 +522,7 @@ def looking_around() -> dict[str, Hostile]:
 
 
 def reaching_out() -> dict[str, Hostile]:
-    """Networks, files and the kernel. PORT is where a server of the test listens."""
+    """Networks, files and the kernel."""
     write = (
         "import os\nfor top in {places}:\n    try: open(os.path.join(top, '{mark}'), 'w').close()\n"
         "    except OSError as error: print(error)\nprint(1)"
@@ -524,6 +537,12 @@ def reaching_out() -> dict[str, Hostile]:
             "s.sendto(b'x', ('127.0.0.1', PORT))",
             "Error",
             walls=True,
+        ),
+        "a message to a process": Hostile(
+            "import socket\nsocket.socketpair(1, 2)[0].connect('MAILBOX')", "Error", walls=True
+        ),
+        "a terminal": Hostile(
+            "import os\nos.open('/dev/ptmx', os.O_RDONLY | os.O_NOCTTY)", "Error", walls=True
         ),
         "a server": Hostile(
             "import socket\ns = socket.create_server(('127.0.0.1', 0))\ns.settimeout(0.5)\n"

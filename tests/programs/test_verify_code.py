@@ -9,7 +9,7 @@ import grading
 from programs import verify_code
 from programs.sandbox import compare
 from programs.sandbox.client import Limits
-from programs.sandbox.compare import Comparison
+from programs.sandbox.compare import TOLERANCE
 from programs.sandbox.values import dumps, loads, packed, read, split_reply
 from programs.verify_code import (
     Result,
@@ -99,6 +99,32 @@ def test_calls_of_a_function_or_of_a_method_of_solution():
     assert "no function add" in run_tests("def sub(a, b): return a", CALLS).stopped
 
 
+RETURNED = {  # what a right function returns -> the value that is expected, from JSON
+    "numpy.int64(7)": 7,
+    "numpy.float32(1.5)": 1.5,
+    "numpy.bool_(True)": True,
+    "numpy.str_('7')": "7",
+    "numpy.array([[7, 1.0]])": [[7, 1]],
+    "[numpy.int64(1), numpy.float64(2)]": [1, 2.0],
+    "enum.IntEnum('C', 'A B').B": 2,
+    "enum.Enum('C', {'A': '7'}, type=str).A": "7",
+    "collections.namedtuple('P', 'x y')(7, [8])": [7, [8]],
+    "collections.defaultdict(list, {3: [7]})": {"3": [7]},
+    "collections.Counter('aab')": {"a": 2, "b": 1},
+    "((1, 2), [3, (4,)])": [[1, 2], [3, [4]]],
+    "'ä\\n\\u2028\\\\'": "ä\n\u2028\\",
+    "1e300 * 1e10": float("inf"),
+    "10**30": 10**30,
+}
+
+
+@pytest.mark.parametrize("value", RETURNED)
+def test_values_of_many_classes_are_what_json_expects(value):
+    imports = "import collections, enum\n" + "import numpy\n" * value.count("numpy.", 0, 9)
+    call = {"function": "f", "args": [], "expected": RETURNED[value]}
+    assert run_tests(f"{imports}def f(): return {value}", [call]) == Result(1, 1, "")
+
+
 def test_a_function_has_one_of_several_expected_values():
     call = {"function": "f", "args": [[1]], "expected": [1], "or": [1]}
     for program, passed in (("return x", 1), ("return x[0]", 1), ("return [x]", 0)):
@@ -164,7 +190,6 @@ UNKIND = {  # what a program returns, or does -> a script that it breaks
     "return 3": "import sys\nsys.exit(f(3))",
     "import os; os._exit(3)": "assert f(3) == 7",
     "raise SystemExit(3)": "assert f(3) == 7",
-    "return 'no_such'": "import importlib\nassert importlib.import_module(f(3)).x == 7",
 }
 
 
@@ -182,8 +207,8 @@ def test_what_the_program_lacks_is_the_programs_fault():
     assert "ModuleNotFoundError" in run_tests(late, [{"script": "assert add(3, 4)"}]).stopped
 
 
-def test_scripts_call_by_keyword_and_annotate_without_imports():
-    script = "x: List[int] = [3, 4]\nassert add(a=x[0], b=4) == add(3, b=x[1]) == 7"
+def test_scripts_call_by_keyword_and_annotate():
+    script = "x: list[int] = [3, 4]\nassert add(a=x[0], b=4) == add(3, b=x[1]) == 7"
     assert run_tests(ADD, [{"script": script}]) == Result(1, 1, "")
     wrong = run_tests(ADD, [{"script": "assert add(a=3, c=4) == 7"}]).stopped
     assert "unexpected keyword arg" in wrong
@@ -293,12 +318,12 @@ def test_limits_reach_the_program():
 # ---- compare -------------------------------------------------------------------------------------
 
 
-def same_output(output: str, expected: str, **how) -> bool:
-    return compare.same_output(output, expected, Comparison(**how))
+def same_output(output: str, expected: str) -> bool:
+    return compare.same_output(output, expected, TOLERANCE)
 
 
-def same_value(value, gold, **how) -> bool:
-    return compare.same_value(packed(value), packed(gold), Comparison(**how))
+def same_value(value, gold) -> bool:
+    return compare.same_value(packed(value), packed(gold), TOLERANCE)
 
 
 SAME_OUTPUT = [
@@ -314,6 +339,8 @@ SAME_OUTPUT = [
     ("Yes", "Yes"),
     ("", "\n"),
     ("-0.0", "0.0"),
+    ("\n \n3", "3"),
+    ("  3\n4", "\n3\n4"),
 ]
 OTHER_OUTPUT = [
     ("3", "4"),
@@ -355,10 +382,13 @@ SAME_VALUES = [
     ("a", "a"),
     (2**70, 2**70),
     (float("inf"), float("inf")),
+    (True, 1),
+    ([1, 0.0], [True, False]),
 ]
 OTHER_VALUES = [
-    (True, 1),
-    (1, True),
+    (True, 0),
+    (2, True),
+    (True, "True"),
     (None, 0),
     ([1], 1),
     ({1, 2}, [1, 2]),
@@ -394,7 +424,7 @@ def test_other_value(value, gold):
 VALUES = [
     *(None, True, 7, -(2**63), 2**63, 10**5000, 1.5, float("-inf"), "ä\n", "\ud800"),
     *([], [1, [2]], (), (1, (2,)), set(), {1, "a"}, {}, {1: (2,)}, {(1,): {2: 3}}),
-    *(range(3, 9, 2), Fraction(-1, 3), Decimal("-1.50"), Decimal("1E+5")),
+    *(range(3, 9, 2), range(2**63), Fraction(-1, 3), Decimal("-1.50"), Decimal("1E+5")),
     *(b"\x00", 1 + 2j, {"tuple": 1}, {"value": {"error": 2}}),
 ]
 
@@ -412,11 +442,10 @@ def test_other_objects_come_back_equal_to_nothing():
 
 
 def test_numbers_of_too_many_digits_are_no_numbers():
-    for number in (Fraction(1, 10**60), Fraction(10**60), Fraction(10**5000, 7)):
+    for number in (Fraction(1, 10**60), Fraction(10**60), Fraction(10**4000, 7)):
         assert repr(loads(dumps(number))) == "<Fraction>"
     for text in ("NaN", "-Infinity", "sNaN", "1e60", "1e-61", "1e999999"):
         assert repr(loads(dumps(Decimal(text)))) == "<Decimal>"
-    assert repr(loads(dumps(range(2**63)))) == "<range>"
 
 
 BAD = ["", "{", "7", "[]", '{"value": 1, "error": 2}', '{"code": 1}', '{"value": {"set": [[1]]}}']
@@ -424,10 +453,10 @@ BAD += ['{"value": {"int": 7}}', '{"value": {"dict": [1]}}', '{"value": {"a": 1}
 BAD += [
     '{"value": {"complex": ["a", 1]}}',
     '{"value": {"range": [0, 1, 0]}}',
-    '{"value": {"range": [0, 9223372036854775808, 1]}}',
     '{"value": {"range": ["a"]}}',
     '{"value": {"decimal": "sNaN"}}',
     '{"value": {"decimal": "1e9"}}',
+    '{"value": {"decimal": "1/2"}}',
     '{"value": {"decimal": 1}}',
     '{"value": {"fraction": "1/0"}}',
     '{"value": {"fraction": "' + "9" * 61 + '/7"}}',
