@@ -26,9 +26,10 @@ FUNCTION_LETTERS = (
     *("f", "g", "h", "u", "v", "w", "y", "F", "G", "H", "P", "Q", "T", "I", "E"),
     *(r"\phi", r"\varphi", r"\psi", r"\Phi", r"\Psi", r"\Gamma", r"\zeta", r"\sigma", r"\mu"),
 )
-COMMAND = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+")
-ALONE = re.compile(r"([a-zA-Z])(?!\s?[(\[_'])")
-APPLIED = re.compile(r"([a-zA-Z])\s?[(\[]\s?(?:\w|\d+)\s?[)\]]")
+TEXT = re.compile(r"\\text\{[^{}]*\}")
+NAME = r"((?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{\w+\}))?)"
+ALONE = re.compile(NAME + r"(?!\s?[(\[_'])")
+APPLIED = re.compile(NAME + r"\s?[(\[]\s?(?:\w|\d+|\\[a-zA-Z]+)\s?[)\]]")
 CONSTANTS = ("e", "i", r"\pi", r"\infty")
 
 
@@ -92,12 +93,14 @@ def is_applied(name: str, tokens: list[str]) -> bool:
 
 
 def variables_in(answers: list[str]) -> frozenset[str]:
-    """The letters that stand alone somewhere, and nowhere before a single number or letter.
+    """The names that stand alone somewhere, and nowhere before a single number or letter.
 
     They are variables also before a bracket, where the bracket is a factor.
     """
-    text = COMMAND.sub(" ", " ".join(answers))
-    return frozenset(ALONE.findall(text)) - frozenset(APPLIED.findall(text))
+    text = TEXT.sub(" ", " ".join(answers))
+    names = set(ALONE.findall(text)) - {*APPLIED.findall(text), *CONSTANTS}
+    letters = {name for name in names if is_letter(name.partition("_")[0])}
+    return frozenset(name.replace("{", "").replace("}", "") for name in letters)
 
 
 def substituted(text: str, name: str, replacement: str) -> str:

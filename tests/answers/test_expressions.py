@@ -179,6 +179,7 @@ def test_read_finds_the_names(text, names):
         (["f^{-1}(x)"], {"f", "x"}),
         (["I(0)e^{-t/RC}", "0"], {"t", "R", "C"}),
         (["5\\text{ft}"], set()),
+        (["\\mu(m+M)", "\\mu v_0"], {"\\mu", "v_0", "m", "M"}),
     ],
 )
 def test_variables_in_are_the_names_that_stand_alone(answers, variables):
