@@ -38,7 +38,7 @@ LEARN = [place for place in PLACES if SETTINGS[place].regime != "sharpen"]
 RATES = (1.4e-4, 2e-4, 2.8e-4)
 BEYOND = 4e-4  # of DAPO on the pilot seed, to see whether a cliff is next to the grid
 PILOT_SEED = 0
-SEEDS = 16
+SEEDS = 11  # of the sixteen that the protocol allows, those for which there was time
 EVERY_SEED = ("dapo", "surprise", "no centroids", "delta")  # and each has its own pilot
 # Runs that are not in the protocol, added after a look at the first eight and ten seeds: at one
 # place the pilot's rate was too high, and at the other it was perhaps DAPO's best by chance alone.
@@ -127,8 +127,8 @@ def again_seeds(place: str) -> range:
 
 
 def edge_jobs() -> list[Job]:
-    """DAPO at the next rate beyond the grid, which picks nothing."""
-    return [Job(place, "dapo", BEYOND, PILOT_SEED) for place in PLACES]
+    """DAPO at the next rate beyond the grid, where it learns; it picks nothing."""
+    return [Job(place, "dapo", BEYOND, PILOT_SEED) for place in LEARN]
 
 
 def best_rates(runs: Runs, place: str) -> dict[str, float]:
