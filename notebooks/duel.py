@@ -272,6 +272,7 @@ def draw(fig: plt.Figure, found: Duel, running: Sequence[float] = (), label: str
     if running:
         curves.plot(steps[: len(running)], running, color=ORANGE, lw=2, label=label)
     curves.set(xlabel="step", ylabel="mean reward", xlim=(1, found.setting.steps), ylim=(0, 1))
+    curves.locator_params(axis="x", integer=True)
     if running or found.seeds:
         curves.legend(loc="upper left", fontsize=9)
     draw_intervals(differences, found.differences)

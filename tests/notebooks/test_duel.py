@@ -1,5 +1,6 @@
 """notebooks/duel.py: a method of one's own, trained against DAPO on shared seeds."""
 
+import json
 import os
 import signal
 import sys
@@ -47,7 +48,7 @@ def pretended(monkeypatch):
 
     def trained(method, setting, seed, heard):
         asked.append(seed)
-        return [0.25 * seed, 0.5 + 0.125 * (method is CALM)]
+        return [0.25 * seed] + [0.5 + 0.125 * (method is CALM)] * (setting.steps - 1)
 
     monkeypatch.setattr(duel, "fingerprint", fingerprint)
     monkeypatch.setattr(duel, "trained", trained)
@@ -65,13 +66,9 @@ def test_a_run_is_one_of_train_py_and_pairs_begin_alike(tmp_path):
     assert duel.trained(CALM, TINY, 5, lambda so_far: None)[0] == rewards[0]
 
     cfg = duel.configured(TINY, DAPO, "--seed", "5", "--output-dir", str(tmp_path))
-    steps = []
-    log = train.log
-    try:
-        train.log = lambda folder, metrics, *rest: steps.append(metrics["reward"])
-        train.train(cfg)
-    finally:
-        train.log = log
+    train.train(cfg)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["reward"] for line in lines]
     assert rewards == pytest.approx(steps, abs=1e-6)
 
 
