@@ -14,6 +14,9 @@ lint: .venv/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
+gpu: .venv/.installed
+	$(BIN)/python bench.py gpu --json gpu.json
+
 notebooks: .venv/.installed
 	cd notebooks && for n in *.ipynb; do ../$(BIN)/jupyter nbconvert --to notebook --execute --inplace $$n || exit 1; done
 
@@ -23,4 +26,4 @@ notebooks: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
 
-.PHONY: train test lint notebooks
+.PHONY: train test lint gpu notebooks

@@ -3,13 +3,14 @@
 Tables 2 and 3, the other proxies and the random control of App. F, and token selection by λ
 (Sec. 5.2). Beside them three interventions, each on one suspect of why the coefficients are what
 they are: the lag of γ, the common normalisation of both sides, and that a token is judged by
-centroids it is part of. All are flags of `--method delta`; `configured` turns the flags into a
-method.
+centroids it is part of. Then a proxy whose mean over the vocabulary is zero, and its control
+without centroids. All are flags of `--method delta`; `configured` turns the flags into a method.
 
 Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with two sides; frozen
 inside a batch they would change nothing, for with K = 1 the lagged γ⁽¹⁾ is γ⁽⁰⁾. (2) Selection
 looks only at tokens with an advantage: the others have the lowest λ of all and would fill the
-bottom share. (3) The `exact` proxy and the interventions are not in the paper.
+bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
+interventions are not in the paper.
 
 Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary.
 """
@@ -21,18 +22,20 @@ from functools import partial
 import torch
 
 from delta import (
+    EPS_GAMMA,
     Pieces,
-    delta_coefficients,
     normalise,
+    range_map,
     require_finite,
     scores,
     temperatures,
 )
 from infra.errors import UserError
-from infra.flags import AtLeastOne, PositiveShare, changed, flag
+from infra.flags import changed, flag
+from infra.head import LOGIT_BLOCK_KEPT
 from infra.packing import TokenBatch
 from infra.rows import Rows, squared_distances
-from methods import METHODS, Method, MethodFlags, top_share
+from methods import METHODS, Method, MethodFlags, delta_weights, row_proxy, top_share
 
 # ---- Tables 2 and 3: other pieces ----------------------------------------------------------------
 
@@ -66,8 +69,8 @@ def no_range_map(
     return torch.where(advantage == 0, 0.0, alpha)
 
 
-# The pieces of delta_coefficients that --delta-variant names; it also takes fixed_gamma and random,
-# below. tests/references.py has the slow counterpart of each.
+# The pieces of delta_coefficients that --delta-variant names; it also takes fixed_gamma, random and
+# no_centroids, below. tests/references.py has the slow counterpart of each.
 VARIANTS = {
     "full": Pieces(),
     "within_side": Pieces(margins=within_side_margins),
@@ -158,9 +161,6 @@ def has_both_sides(advantage: torch.Tensor) -> bool:
 # ---- App. F: other proxies for a token's gradient ------------------------------------------------
 
 
-NUMBERS_IN_BLOCK = 2**24  # 64 MB in float32
-
-
 def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     """v = W_y - Σ_j p̃_j W_j over the k likeliest tokens j: [n, H] (App. F).
 
@@ -171,7 +171,7 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     k = min(k, len(W))
     result = torch.empty_like(rows.hidden)
     numbers_a_row = max(len(W), k * W.shape[1])  # of the logits, and of W[likeliest]
-    size = max(1, NUMBERS_IN_BLOCK // numbers_a_row)  # rows in a block
+    size = max(1, LOGIT_BLOCK_KEPT // numbers_a_row)  # rows in a block
     for start in range(0, len(rows.hidden), size):
         block = slice(start, start + size)
         logits, likeliest = (rows.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
@@ -195,6 +195,35 @@ def lm_head_gradient(rows, head) -> torch.Tensor:
     return (residual[:, :, None] * rows.hidden[:, None, :]).flatten(1)
 
 
+# ---- a proxy of mean zero ------------------------------------------------------------------------
+
+
+def surprise(rows) -> torch.Tensor:
+    """s = log p + H, how much likelier the sampled token was than tokens of its state are: [N].
+
+    rows: logprob [N] and entropy H [N] of the state's distribution, nats. With y drawn from it,
+    E[log p(y)] = Σ_y p(y) log p(y) = -H, so that E[s | state] = 0.
+    """
+    return rows.logprob + rows.entropy
+
+
+def surprise_proxy(rows, head) -> torch.Tensor:
+    """v = s h = (log p + H) h: [n, H], without a further pass; not in the paper.
+
+    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy has not, since
+    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not what was drawn
+    in them. Here h is fixed by the state and E[s | state] = 0, so that E[v | state] = 0.
+    rows: hidden [n, H], logprob [n] and entropy [n]. The entropy is that of scoring, at the
+    temperature of log p.
+
+    Weights by log p and H have been used before, without a discriminator: a selection by both
+    (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p (STARE, Luo
+    et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et al. 2026,
+    arXiv 2605.11538).
+    """
+    return surprise(rows)[:, None].to(rows.hidden.dtype) * rows.hidden
+
+
 # ---- controls and selection: methods of their own ------------------------------------------------
 
 
@@ -202,6 +231,26 @@ def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
     """λ uniform in [λ_min, λ_max], at mean 1: the control of App. F."""
     uniform = torch.rand(len(tokens.logprob), generator=tokens.generator).to(tokens.logprob)
     return normalise(flags.lam_min + (flags.lam_max - flags.lam_min) * uniform)
+
+
+SLOPE = 2.7  # of no_centroids
+
+
+def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
+    """λ̄ of α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
+
+    s = log p + H, and sd is its standard deviation over all N tokens. The range, the normalisation
+    and 1 throughout where a side is empty are DelTA's. The slope is not derived: a pilot set it,
+    so that scores spread about as those of the surprise proxy at K = 1. There the deviation of
+    Δ/γ is 2.8 to 3.0 on the toy's sharpened base of 12 operations, 1.5 to 1.6 where that has to
+    learn (`spread` of `bench.py credit`, two batches each).
+    """
+    if not has_both_sides(tokens.advantage):
+        return torch.ones_like(tokens.advantage)
+    s = surprise(tokens)
+    sd = s.double().var(correction=0).clamp(min=EPS_GAMMA).sqrt()
+    alpha = torch.sigmoid(SLOPE * s * tokens.advantage.sign() / sd).to(s.dtype)
+    return normalise(range_map(alpha, tokens.advantage, flags.lam_min, flags.lam_max))
 
 
 def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tensor:
@@ -225,67 +274,69 @@ def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tens
 
 # ---- flags ---------------------------------------------------------------------------------------
 
+PROXIES = {
+    "lm_head": row_proxy,
+    "topk": top_k_hidden_gradient,
+    "exact": lm_head_gradient,
+    "surprise": surprise_proxy,
+}
+CONTROLS = {"random": random_coefficients, "no_centroids": no_centroids}
+
 
 @dataclass
 class AblationFlags(MethodFlags):
     """The methods, and --method delta with another piece, another proxy or a selection."""
 
-    method: str = flag("delta", "token weights (App. E)", choices=sorted(METHODS))
+    method: str = flag("delta", "token weights (App. E)", sorted(METHODS))
     delta_variant: str = flag(
         "full",
-        "delta: Tables 2 and 3, or a control",
-        choices=[*VARIANTS, "fixed_gamma", "random"],
+        "Tables 2, 3",
+        [*VARIANTS, "fixed_gamma", *CONTROLS],
+        of="delta",
     )
     proxy: str = flag(
-        "lm_head",
-        "delta: what stands for a token's gradient (App. F)",
-        choices=["lm_head", "topk", "exact"],
+        "lm_head", "what stands for a token's gradient (App. F)", list(PROXIES), of="delta"
     )
-    proxy_topk: AtLeastOne = flag(20, "delta: likeliest tokens of --proxy topk")
+    proxy_topk: int = flag(20, "likeliest tokens of --proxy topk", low=1, of="delta")
     gamma: str = flag(
         "lagged",
-        "delta: γ of the margins before a refinement (App. H), or of the margins it is used with",
-        choices=["lagged", "fresh"],
+        "γ of the margins before a refinement (App. H), or of the margins it is used with",
+        ["lagged", "fresh"],
+        of="delta",
     )
     normalise: str = flag(
-        "batch", "delta: λ̄ of mean 1 over the batch (Eq. 8), or on each side", ["batch", "side"]
+        "batch",
+        "λ̄ of mean 1 over the batch (Eq. 8), or on each side",
+        ["batch", "side"],
+        of="delta",
     )
     centroids: str = flag(
         "own",
-        "delta: centroids of all tokens, or of the other half of the prompts",
-        choices=["own", "held_out"],
+        "centroids of all tokens, or of the other half of the prompts",
+        ["own", "held_out"],
+        of="delta",
     )
     select: str = flag(
         "none",
-        "delta: plain DAPO on tokens chosen by λ (Sec. 5.2)",
-        choices=["none", "top", "random", "bottom"],
+        "plain DAPO on tokens chosen by λ (Sec. 5.2)",
+        ["none", "top", "random", "bottom"],
+        of="delta",
     )
-    select_share: PositiveShare = flag(0.5, "delta: share of tokens that --select keeps")
-
-
-INTERVENTIONS = ("gamma", "normalise", "centroids")
-FLAGS = ("delta_variant", "proxy", "proxy_topk", *INTERVENTIONS, "select", "select_share")
-
-# (flags, other flag, its values): with one of these values the flags do nothing, and the command
-# line refuses them.
-NO_EFFECT = (
-    (FLAGS, "method", tuple(name for name in METHODS if name != "delta")),
-    (("proxy_topk",), "proxy", ("lm_head", "exact")),
-    (("select_share",), "select", ("none",)),
-    (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
-    (("K", "proxy", *INTERVENTIONS), "delta_variant", ("random",)),
-    (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # they measure no γ again
-    (("gamma",), "K", (0,)),  # no γ lags
-    (("normalise",), "delta_variant", ("no_norm",)),
-)
+    select_share: float = flag(
+        0.5, "share of tokens that --select keeps", above=0, high=1, of="delta"
+    )
 
 
 def check_model(flags: AblationFlags, policy) -> None:
     """Raise UserError where the model is too large for the proxy, or its head not a matrix."""
-    if flags.proxy != "lm_head" and not policy.lm_head().is_matrix:
+    asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head or surprise"
+    if flags.method == "otb":
+        asked, instead = "--method otb", "--method opo"
+    needs_matrix = flags.method == "otb" or flags.proxy in ("topk", "exact")
+    if needs_matrix and not policy.lm_head().is_matrix:
         raise UserError(
-            f"--proxy {flags.proxy} takes the logits for W h, and the head of "
-            f"{type(policy.lm).__name__} has a bias or a soft cap: take --proxy lm_head"
+            f"{asked} takes the logits for W h, and the head of {type(policy.lm).__name__} has a "
+            f"bias or a soft cap: take {instead}"
         )
     config = policy.lm.config
     if flags.proxy == "exact" and config.vocab_size * config.hidden_size > MOST_NUMBERS:
@@ -311,7 +362,7 @@ def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
     return pieces
 
 
-def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
+def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
     """ρ = λ̄ by the pieces that the flags name; `flags` is train.Config, with the group size.
 
     1 throughout where --centroids held_out finds a half of the prompts without both sides.
@@ -321,22 +372,20 @@ def variant_coefficients(tokens: TokenBatch, flags: AblationFlags) -> torch.Tens
         half = halves(tokens, flags.group_size)
         if not all(has_both_sides(advantage[half == h]) for h in (0, 1)):
             return torch.ones_like(advantage)
-    pieces = chosen_pieces(tokens, flags)
-    return delta_coefficients(tokens.kept, advantage, flags.K, flags.lam_min, flags.lam_max, pieces)
+    return delta_weights(tokens, flags, chosen_pieces(tokens, flags))
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
     """`method` with the pieces, the proxy and the selection that the flags name."""
-    if flags.delta_variant == "random":
-        method = replace(method, weights=random_coefficients, keep=None)
-    elif any(changed(flags, name) for name in ("delta_variant", *INTERVENTIONS)):
-        method = replace(method, weights=variant_coefficients)
+    if flags.delta_variant in CONTROLS:
+        method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)
+    elif any(changed(flags, name) for name in ("delta_variant", "gamma", "normalise", "centroids")):
+        method = replace(method, weights=weights_by_pieces)
 
+    if changed(flags, "proxy"):
+        method = replace(method, keep=PROXIES[flags.proxy])
     if flags.proxy == "topk":
         method = replace(method, keep=partial(top_k_hidden_gradient, k=flags.proxy_topk))
-    elif flags.proxy == "exact":
-        method = replace(method, keep=lm_head_gradient)
-
     if flags.select != "none":
         method = replace(method, weights=partial(selected_by, method.weights))
     return method

@@ -1,8 +1,8 @@
 """The measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE].
 
-Speed is measured as a ratio in one run, by alternating repetitions: medians, with the smallest and
-largest. A study of training or of credit keeps its lines in a CSV file, and measures only those
-that the file lacks.
+Speed is a ratio of two programs that alternate in one process: median, smallest and largest over
+repetitions. A study of training or of credit keeps its lines in a CSV file and measures only the
+lines that the file lacks.
 """
 
 import argparse
@@ -15,29 +15,32 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from infra.errors import UserError
+from infra.errors import MISTAKES
 
 # A bench is a function of this name in this module. The first line of its docstring is its help.
 WHERE = {
+    "make_train": "studies.curves",
     "seeds": "studies.curves",
     "methods": "studies.training",
     "confirm": "studies.training",
     "noise": "studies.training",
+    "surprise": "studies.surprise",
     "curves": "studies.curves",
     "credit": "studies.credit_study",
+    "proxies": "studies.proxies",
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
-    "overhead": "benchmarks.overhead",
     "rollouts": "benchmarks.rollouts",
+    "dealing": "benchmarks.dealing",
+    "handing": "benchmarks.handing",
     "gpu": "benchmarks.gpu",
-    "trl": "benchmarks.trl_step",
     "trl_delta": "benchmarks.trl_delta",
 }
 
 
 def help_of(name: str) -> str:
-    """The first line of a bench's docstring, read and not imported: some need further packages."""
+    """The first line of a bench's docstring, read without importing: it may need more packages."""
     path = Path(__file__).parent / f"{WHERE[name].replace('.', '/')}.py"
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
@@ -61,12 +64,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         type=int,
         choices=range(2, 17),
         metavar="2..16",
-        help="of a study of training; default: as many as RESULTS.md has",
+        help="of a study of training; default: the number in RESULTS.md",
     )
     parser.add_argument(
         "--csv", default="", help="where a study keeps its lines; default results/NAME.csv"
     )
-    parser.add_argument("--json", default="", help="also write what was measured to this file")
+    parser.add_argument("--json", default="", help="also write the measurements to this file")
     args, args.flags = parser.parse_known_args(argv)
     if args.flags and args.name != "plan":
         parser.error(f"unrecognized arguments: {' '.join(args.flags)}")
@@ -76,7 +79,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def write_json(path: str, name: str, measured) -> None:
-    """What was measured, and on what."""
+    """Write the measurements, with the machine's kind and the package versions."""
     about = {
         "name": name,
         "machine": platform.machine(),
@@ -91,15 +94,15 @@ def write_json(path: str, name: str, measured) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
-    # Hugging Face libraries read it once; their bars over weights would stand between our lines.
+    # Hugging Face libraries read this once, at import. Their progress bars would split our lines.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-    # Only the file that is asked for: some need packages that the others do without.
+    # Import only the requested bench: some benches need packages that others do not.
     module = importlib.import_module(WHERE[args.name])
     bench = getattr(module, args.name)
     try:
         measured = bench(args)
-    except UserError as error:
+    except MISTAKES as error:
         print(f"bench.py {args.name}: {error}", file=sys.stderr)
         sys.exit(2)
 

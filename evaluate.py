@@ -7,9 +7,8 @@
 
 Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so the
 same command continues an interrupted run; another model, set or flag is refused there. Ranks share
-the problems, all benchmarks are sampled together, and a response depends on (seed, problem, sample)
-alone. scores.json holds the averages, and what `compare` reads; wrong.jsonl beside the responses
-those that were graded wrong.
+the problems, and a response depends on (seed, benchmark, problem, sample) alone. scores.json holds
+the averages, and what `compare` reads; wrong.jsonl beside the responses those graded wrong.
 
 Departures from the paper: (1) a paired bootstrap over problems stands beside App. K's test, whose
 repetitions do not tell how much depends on which problems were asked.
@@ -17,29 +16,26 @@ repetitions do not tell how much depends on which problems were asked.
 Shapes: P problems of a benchmark, n samples a problem, which are n repetitions of the benchmark.
 """
 
-import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
+from infra.errors import UserError, one_line_endings  # first: Ctrl-C at once is one line
 
 # isort: split
 import json
 import math
 import sys
-from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from torch import distributed as dist
 
+import rollout
 from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
-from infra.code_sandbox import prepare_sandbox
-from infra.endings import one_line_endings
-from infra.errors import UserError
-from infra.evaluation_flags import GROUPS, Config
+from infra.evaluation_flags import Config, evaluation_config, output_folder, sampling_settings
 from infra.files import append_line, read_lines, write_aside, write_lines
-from infra.flags import Parser, check_limits, spelled
 from infra.folder import fingerprint, lock, unlock
 from infra.loading import load_model, locate
-from infra.problems import TOY_SETS
+from infra.problems import TOY_SETS, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
     claim_benchmarks,
@@ -49,7 +45,7 @@ from infra.responses import (
     saved_responses,
 )
 from infra.scores import common_benchmarks, read_scores
-from rollout import Sample, Sampling, end_tokens, respond, uniforms
+from rollout import Job, Sample, Sampling, end_tokens
 
 # ---- averages ------------------------------------------------------------------------------------
 
@@ -85,32 +81,63 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
 # ---- an evaluation -------------------------------------------------------------------------------
 
 
-def output_folder(config: Config) -> Path:
-    """--output-dir, else <model>-evaluation beside the model's folder, or of a hub id's name.
+def run(config: Config) -> dict:
+    """Sample (not with --regrade), grade and summarise; rank 0 writes scores.json and prints it.
 
-    Raises UserError for one inside the model's folder, which a training may replace by a better
-    model.
+    Returns what scores.json holds. All ranks call. Raises UserError for wrong flags, a model or a
+    benchmark that is not there, and responses that --regrade misses.
     """
-    model = Path(config.model)
-    if config.output_dir:
-        folder = Path(config.output_dir)
-        if config.model and model.resolve() in (folder.resolve(), *folder.resolve().parents):
-            raise UserError(
-                f"--output-dir {folder} is in the folder of --model {model}: choose another"
-            )
-        return folder
-    if model.is_dir():
-        return model.resolve().with_name(model.resolve().name + "-evaluation")
-    return Path("evaluation") / model.name
+    folder = output_folder(config)
+    start_ranks()
+    model = None
+    if not config.regrade:
+        model, _, _ = locate(config.model)  # before any data is fetched
+    benchmarks = load_benchmarks(config)  # by name
+    asked = [problem for benchmark in benchmarks.values() for problem in benchmark.asked]
+    on_first_rank(prepare_sandbox, asked, config.code_sandbox)
+
+    # All that a response depends on.
+    settings = sampling_settings(config) | {"computed in": str(computation_dtype())}
+    of_model = fingerprint(settings, {}, model)
+    fingerprints = {}
+    for name, benchmark in benchmarks.items():
+        fingerprints[name] = of_model | fingerprint({}, {name: benchmark.problems}, None)
+
+    try:
+        on_first_rank(lock, folder)
+        on_first_rank(claim_benchmarks, folder, fingerprints, config.regrade)
+        if not config.regrade:
+            lm, tokenizer = load_model(model, computation_dtype())
+            encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
+            sample_missing(lm, tokenizer, encoded, config, folder)
+            dist.barrier()  # the responses of every rank are on disk
+
+        report_unearnable(asked)
+        results = {}
+        for name, benchmark in benchmarks.items():
+            found = grade_benchmark(benchmark.asked, config.samples, folder / name)  # [P, n]
+            results[name] = summary(found) | {"dropped": benchmark.dropped}
+        scores = {
+            "model": config.model,
+            "samples": config.samples,
+            "average": weighted_average(
+                [result["avg"] for result in results.values()],
+                [result["problems"] for result in results.values()],
+            ),
+            "benchmarks": results,
+        }
+        on_first_rank(report, scores, folder, config.top_p)
+        return scores
+    finally:
+        unlock(folder)
 
 
-def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
+def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -> None:
     """Sample this rank's missing responses to all benchmarks, and append each to its file.
 
-    encoded: the prompts of each benchmark, token ids, by its name; config: an evaluate.Config.
-
-    All benchmarks go through one call of the sampler, so that the ranks wait for one long response
-    at the end, and not for one of each benchmark.
+    encoded: the prompts of each benchmark, token ids, by its name. All benchmarks go through one
+    call of the sampler, so that the ranks wait for one long response at the end, and not for one
+    of each benchmark.
     """
     rank, world = rank_and_world()
     files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
@@ -122,16 +149,11 @@ def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
     wanted = missing_responses(encoded, config.samples, folder, rank, world)
     jobs = []
     for each in wanted:
-        numbers = partial(
-            uniforms, config.seed, 0, each.problem, each.sample, config.max_new_tokens
-        )
-        jobs.append((each.prompt, numbers))
+        name = (config.seed, number_of(each.benchmark), each.problem, each.sample)
+        jobs.append(Job(each.prompt, name))
     ends = end_tokens(lm, tokenizer)
-    between_lines = math.ceil(len(jobs) / 10)  # responses: ten lines of progress
-    finished = 0
 
     def save(i: int, sample: Sample) -> None:
-        nonlocal finished
         row = {
             "problem": wanted[i].problem,
             "sample": wanted[i].sample,
@@ -140,18 +162,16 @@ def sample_missing(lm, tokenizer, encoded: dict, config, folder: Path) -> None:
             "truncated": sample.tokens[-1] not in ends,
         }
         append_line(files[wanted[i].benchmark], row)
-        finished += 1
-        if finished % between_lines == 0 or finished == len(jobs):
-            print(f"rank {rank} has {finished} of its {len(jobs)} responses", flush=True)
 
     sampling = Sampling(
-        config.max_new_tokens,
-        config.temperature,
-        config.top_p,
-        config.seed,
-        config.rollout_rows,
+        config.max_new_tokens, config.temperature, config.top_p, in_flight=config.rollout_rows
     )
-    respond(lm, tokenizer, jobs, sampling, done=save)
+    rollout.generate(lm, jobs, ends, sampling, done=save)
+
+
+def number_of(benchmark: str) -> int:
+    """Seeds the responses to a benchmark: problem i of another one has other random numbers."""
+    return int.from_bytes(sha256(benchmark.encode()).digest()[:8])
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
@@ -179,66 +199,6 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
             wrong.append({**saved[place], "asked": problem})
     on_first_rank(write_lines, folder / "wrong.jsonl", wrong)
     return np.array(found).reshape(len(problems), samples)
-
-
-def run(config: Config) -> dict:
-    """Sample (not with --regrade), grade and summarise; rank 0 writes scores.json and prints it.
-
-    Returns what scores.json holds. All ranks call. Raises UserError for wrong flags, a model or a
-    benchmark that is not there, and responses that --regrade misses.
-    """
-    if not config.model and not config.output_dir:
-        raise UserError("--model DIR is needed (or --output-dir with --regrade)")
-    check_limits(config)
-    folder = output_folder(config)
-    try:
-        return sample_and_grade(config, folder)
-    finally:
-        unlock(folder)
-
-
-def sample_and_grade(config: Config, folder: Path) -> dict:
-    """`run` into a folder, which is locked on the way."""
-    start_ranks()
-    model = None
-    if not config.regrade:
-        model, _, _ = locate(config.model)  # before any data is fetched
-    benchmarks = load_benchmarks(config)
-    if any("tests" in each for benchmark in benchmarks.values() for each in benchmark.asked):
-        on_first_rank(prepare_sandbox, config.code_sandbox)
-
-    # All that a response depends on.
-    flags = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
-    settings = {spelled(name): getattr(config, name) for name in flags}
-    settings["computed in"] = str(computation_dtype())
-    of_model = fingerprint(settings, {}, model)
-    fingerprints = {}
-    for name, benchmark in benchmarks.items():
-        fingerprints[name] = of_model | fingerprint({}, {name: benchmark.problems}, None)
-    on_first_rank(lock, folder)
-    on_first_rank(claim_benchmarks, folder, fingerprints, config.regrade)
-
-    if not config.regrade:
-        lm, tokenizer = load_model(model, computation_dtype())
-        encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
-        sample_missing(lm, tokenizer, encoded, config, folder)
-        dist.barrier()  # the responses of every rank are on disk
-
-    report_unearnable([each for benchmark in benchmarks.values() for each in benchmark.asked])
-    results = {}
-    for name, benchmark in benchmarks.items():
-        found = grade_benchmark(benchmark.asked, config.samples, folder / name)
-        results[name] = summary(found) | {"dropped": benchmark.dropped}
-    averages = [result["avg"] for result in results.values()]
-    sizes = [result["problems"] for result in results.values()]
-    scores = {
-        "model": config.model,
-        "samples": config.samples,
-        "average": weighted_average(averages, sizes),
-        "benchmarks": results,
-    }
-    on_first_rank(report, scores, folder, config.top_p)
-    return scores
 
 
 def report(scores: dict, folder: Path, top_p: float) -> None:
@@ -317,11 +277,6 @@ def whole_repetitions(scores: dict, names: list[str]) -> list[float]:
     return [round(weighted_average(repetition, sizes), 12) for repetition in repetitions]
 
 
-def accuracy_by_problem(scores: dict, names: list[str]) -> list[float]:
-    """The accuracy on each problem, one benchmark after the other."""
-    return [x for name in names for x in scores["benchmarks"][name]["by_problem"]]
-
-
 def compare(*folders: str) -> None:
     """Print whether the model evaluated in the first folder beats that in the second.
 
@@ -337,9 +292,11 @@ def compare(*folders: str) -> None:
     a = whole_repetitions(one, names)
     b = whole_repetitions(two, names)
     u, p = mann_whitney(a, b)  # App. K
-    mean, low, high, p_problems = paired_bootstrap(
-        accuracy_by_problem(one, names), accuracy_by_problem(two, names)
-    )
+    accuracies = [
+        [x for name in names for x in scores["benchmarks"][name]["by_problem"]]
+        for scores in (one, two)
+    ]
+    mean, low, high, p_problems = paired_bootstrap(*accuracies)
 
     print(f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}")
     print(
@@ -363,8 +320,7 @@ def main(argv: list[str] | None = None) -> None:
         if argv[:1] == ["compare"]:
             compare(*argv[1:])
             return
-        parser = Parser(GROUPS, prog="evaluate.py", description=__doc__.splitlines()[0])
-        run(Config(**vars(parser.parse_args(argv))))
+        run(evaluation_config(argv, __doc__.splitlines()[0]))
         end_ranks()
 
 

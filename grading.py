@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from answers.extraction import choice
-from infra.code_sandbox import rewards as program_rewards
 from infra.ranks import shared_by_ranks, speaks
-from rollout import Sampling, never, rollout
+from programs import verify_code
+from rollout import Sampling, rollout
 from verify import earnable, reward
 
 
@@ -35,10 +35,11 @@ def grades(responses: list[str], problems: list[dict], truncated: list[bool]) ->
         else:
             result[i] = grade(response, problem, truncated[i])
 
-    texts = [responses[i] for i in programs]
-    tests = [problems[i]["tests"] for i in programs]
-    for i, value in zip(programs, program_rewards(texts, tests), strict=True):
-        result[i] = value
+    if programs:
+        texts = [responses[i] for i in programs]
+        tests = [problems[i]["tests"] for i in programs]
+        for i, value in zip(programs, verify_code.rewards(texts, tests), strict=True):
+            result[i] = value
     return result
 
 
@@ -61,7 +62,7 @@ def sample_grades(
     prompts: list[list[int]],
     samples: int,
     sampling: Sampling,
-    stop: Callable[[], bool] = never,
+    stop: Callable[[], bool] | None = None,
 ) -> np.ndarray:
     """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
 

@@ -113,11 +113,12 @@ def importance_weights(
     Rounding, or another sampling program, makes π_sampler differ from π_old. The ratio corrects
     this off-policy gap; `cap` bounds its variance (Ionides 2008, "Truncated importance sampling";
     for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
-    training").
-    Not in the paper: --importance-cap.
-    old_logprob, sampled: [N] log π_old and log π_sampler of the drawn token.
+    training"). Not in the paper: --importance-cap; a cap of 0 gives 1 throughout.
+    old_logprob, sampled: [N] log π_old and log π_sampler of the drawn token. Returns [N].
     Raises UserError where the sampler gave no log-probability, or one is not finite.
     """
+    if cap == 0:
+        return torch.ones_like(old_logprob)
     log_ratio = old_logprob - sampled  # [N]
     missing = int((~log_ratio.isfinite()).sum())
     if missing:

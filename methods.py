@@ -21,27 +21,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
-from delta import delta_coefficients, token_gradient_proxy
+from advantages import logit_energy, opo, otb, w_reinforce
+from delta import PAPER, Pieces, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate
 from infra.errors import UserError
-from infra.flags import NonNegative, Share, WholeNumber, flag
+from infra.flags import flag
 from infra.packing import TokenBatch
 
 
 @dataclass
 class MethodFlags:
-    """The command line's flags for the methods of this file; a type like Share is a range."""
+    """The command line's flags for the methods of this file; `of` names the one that reads it."""
 
-    _argument_group_name = "method"  # the heading in --help
+    heading = "method"  # the heading in --help
 
     method: str = flag("delta", "token weights (App. E)")  # ablations.py adds the choices
-    clip_low: Share = flag(0.2, "ε_low of the ratio clip")
-    clip_high: NonNegative = flag(0.28, "ε_high of the ratio clip (grpo: 0.2)")
-    K: WholeNumber = flag(1, "delta: refinements of the centroids")
-    lam_min: NonNegative = flag(0.8, "delta: λ_min, lower end of the coefficients' range")
-    lam_max: NonNegative = flag(1.2, "delta: λ_max, upper end of the coefficients' range")
+    clip_low: float = flag(0.2, "ε_low of the ratio clip", low=0, high=1)
+    clip_high: float = flag(0.28, "ε_high of the ratio clip (grpo: 0.2)", low=0)
+    K: int = flag(1, "refinements of the centroids", low=0, of="delta")
+    lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, of="delta")
+    lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, of="delta")
+    right_weight: float = flag(0.1, "λ, weight of right responses", above=0, of="w_reinforce")
 
 
 def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
@@ -80,9 +81,6 @@ class Method:
     # the rows of its own responses: the functions of infra/rows.py (per_row, for example) read
     # them and return results for all N.
     keep: Callable[..., torch.Tensor] | None = None
-
-    # The names of its own flags; the command line refuses them with another method.
-    flags: tuple[str, ...] = ()
 
     @property
     def clips(self) -> bool:
@@ -153,15 +151,17 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     1 throughout where every r is 1, as in the first update of a rollout batch.
     """
     log_ratio = (tokens.current - tokens.logprob).clamp(-20, 20)
-    z = torch.where(log_ratio.exp() <= FIPO_SAFETY, log_ratio, 0.0)
+    future = torch.where(log_ratio.exp() <= FIPO_SAFETY, log_ratio, 0.0)
+    responses = torch.arange(len(tokens.length), device=future.device)
+    response = responses.repeat_interleave(tokens.length, output_size=len(future))  # [n]
 
-    lengths = tokens.length.tolist()
-    future = pad_sequence(z.split(lengths))  # [T, B], 0 after a response's end
-    for t in range(len(future) - 2, -1, -1):
-        future[t] += FIPO_DECAY * future[t + 1]  # F_t = z_t + decay F_{t+1}
-
-    packed = [future[:n, i] for i, n in enumerate(lengths)]
-    return torch.cat(packed).exp().clamp(*FIPO_CLIP)
+    # F_t = z_t + decay F_{t+1} by doubling: a sum over the next 1, 2, 4, ... tokens.
+    reach = 1
+    while reach < len(future):
+        inside = response[reach:] == response[:-reach]
+        future[:-reach] += FIPO_DECAY**reach * future[reach:] * inside
+        reach *= 2
+    return future.exp().clamp(*FIPO_CLIP)
 
 
 # ---- DelTA ---------------------------------------------------------------------------------------
@@ -172,9 +172,10 @@ def row_proxy(rows, head) -> torch.Tensor:
     return token_gradient_proxy(rows.hidden, rows.logprob)
 
 
-def delta_weights(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = λ̄, the discriminative coefficients (Sec. 3.2)."""
-    return delta_coefficients(tokens.kept, tokens.advantage, flags.K, flags.lam_min, flags.lam_max)
+def delta_weights(tokens: TokenBatch, flags: MethodFlags, pieces: Pieces = PAPER) -> torch.Tensor:
+    """ρ = λ̄, the discriminative coefficients (Sec. 3.2); ablations.py has other pieces."""
+    bounds = (flags.lam_min, flags.lam_max)
+    return delta_coefficients(tokens.kept, tokens.advantage, flags.K, *bounds, pieces)
 
 
 METHODS = {
@@ -184,22 +185,28 @@ METHODS = {
     "forking_tokens": Method(weights=forking_tokens),
     "sapo": Method(weights=by_response, surrogate=sapo_surrogate),
     "fipo": Method(weights=fipo, follows_policy=True),
-    "delta": Method(weights=delta_weights, keep=row_proxy, flags=("K", "lam_min", "lam_max")),
+    "w_reinforce": Method(weights=w_reinforce, default_clip=(0.2, 0.2)),
+    "opo": Method(weights=opo),
+    "otb": Method(weights=otb, keep=logit_energy),
+    "delta": Method(weights=delta_weights, keep=row_proxy),
 }
 
 
-def check_weights(weights: torch.Tensor, tokens: TokenBatch, method: str) -> None:
-    """Raise UserError where a method did not give one weight of at least 0 to each token."""
+def token_weights(method: Method, tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """ρ by `method`: [N]. Raises UserError where it is not one weight of at least 0 a token."""
+    weights = method.weights(tokens, flags)
     if weights.shape != tokens.logprob.shape:
         raise UserError(
-            f"--method {method} gave weights of shape {tuple(weights.shape)}: "
+            f"--method {flags.method} gave weights of shape {tuple(weights.shape)}: "
             f"it must give one to each of the {len(tokens.logprob)} tokens"
         )
     # A policy that is NaN is not the method's fault: the loop skips and counts that update.
     policy_is_finite = tokens.current.isfinite().all()
     if policy_is_finite and not weights.isfinite().all():
-        raise UserError(f"--method {method} gave a weight that is NaN or infinite")
+        raise UserError(f"--method {flags.method} gave a weight that is NaN or infinite")
     if (weights < 0).any():
         raise UserError(
-            f"--method {method} gave a negative weight, which would move a token to the other side"
+            f"--method {flags.method} gave a negative weight: "
+            "it would move its token to the other side"
         )
+    return weights

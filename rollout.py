@@ -5,10 +5,9 @@ logits processor turns it into a token by inverse CDF, which `generate` then tak
 methods can be compared under common random numbers, and no global random state matters.
 
 In exact arithmetic neither the number of ranks nor the batch would matter. In float32 another token
-is drawn only where a random number falls within rounding of a step of the CDF.
-In bfloat16, as on GPUs, another batch moves log p by a hundredth, and most responses differ
-sooner or later. Each token comes with its log p under the distribution it was drawn from, so that
-training can compare the sampler's distribution with the scored one.
+is drawn only where a random number falls within rounding of a step of the CDF. In bfloat16, as on
+GPUs, another batch moves log p by a hundredth, and most responses differ sooner or later. Each
+token comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
 
 Departures:
 1. The released code samples with a serving engine; this is `generate`, in chunks of CHUNK tokens,
@@ -21,28 +20,25 @@ Shapes: B responses, R of them in flight, L columns of their longest sequence, V
 size.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+from infra.architecture import without_generation_config
 from infra.cache import free_cache_tokens, left_padded
 from infra.errors import Interrupted
 from infra.flight import Flight, Response, tokens_done
-from infra.packing import Rollouts, pack
+from infra.packing import Rollouts, pack, uploaded
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 
 CHUNK = 64  # tokens sampled before finished responses leave and waiting ones arrive
-
-# A prompt, and a function that gives its uniform numbers: a response's 20,480 of them then exist
-# only while it is sampled.
-Job = tuple[list[int], Callable[[], np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -57,10 +53,18 @@ class Sampling:
     cache_tokens: int = 0  # tokens in their caches, at most; 0: what fits in free memory
 
 
+class Job(NamedTuple):
+    """A response to sample: its prompt, and what fixes its random numbers."""
+
+    prompt: list[int]  # token ids
+    name: tuple[int, int, int, int]  # seed, step, problem, sample
+    begin: int = 0  # the first of the name's random numbers that is used
+
+
 class Sample(NamedTuple):
     """A sampled response."""
 
-    tokens: list[int]  # new tokens only, up to and with the end token
+    tokens: np.ndarray  # [tokens] int32, new ones only, up to and with the end token
     logprob: np.ndarray  # [tokens] float32, log p under the distribution drawn from, nats
 
 
@@ -133,23 +137,11 @@ def uniforms(seed: int, step: int, problem: int, sample: int, count: int) -> np.
 def end_tokens(lm, tokenizer) -> list[int]:
     """Ids that end a response: the tokenizer's end token and those of the generation config."""
     configured = lm.generation_config.eos_token_id
-    if not isinstance(configured, list):
-        configured = [configured]
-    ends = {tokenizer.eos_token_id, *configured}
-    ends.discard(None)
-    return sorted(ends)
+    ends = configured if isinstance(configured, list) else [configured]
+    return sorted({tokenizer.eos_token_id, *ends} - {None})
 
 
 # ---- groups of responses, on all ranks -----------------------------------------------------------
-
-
-def never() -> bool:
-    """The default of `stop`: sampling goes on."""
-    return False
-
-
-def nothing(index: int, sample: Sample) -> None:
-    """The default of `done`: a finished response waits for the last one."""
 
 
 def rollout(
@@ -160,7 +152,7 @@ def rollout(
     group_size: int,
     sampling: Sampling,
     step: int = 0,
-    stop: Callable[[], bool] = never,
+    stop: Callable[[], bool] | None = None,
     sampled_before: Counter | None = None,
 ) -> Rollouts:
     """Sample `group_size` responses to each prompt, the group of a prompt next to each other.
@@ -177,38 +169,27 @@ def rollout(
     jobs = []
     for prompt, problem in zip(prompts, problem_ids, strict=True):
         for _ in range(group_size):
-            name = (sampling.seed, step, problem, count[problem])
-            jobs.append((prompt, partial(uniforms, *name, sampling.max_new_tokens)))
+            jobs.append(Job(prompt, (sampling.seed, step, problem, count[problem])))
             count[problem] += 1
+    ends = end_tokens(lm, tokenizer)
 
     def sample_and_decode(mine: list[Job]) -> list[tuple[Sample, str]]:
-        samples = respond(lm, tokenizer, mine, sampling, stop)
+        samples = generate(lm, mine, ends, sampling, stop)
         tokens = [sample.tokens for sample in samples]
         texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return list(zip(samples, texts, strict=True))
 
-    # Whole groups go to a rank: the responses to a prompt share its cache.
-    responses = shared_by_ranks(jobs, sample_and_decode, group_size)
+    # A group is spread over the ranks: hard prompts have long responses, and whole groups of them
+    # on a rank would let the others wait.
+    responses = shared_by_ranks(jobs, sample_and_decode)
     return pack(
-        [prompt for prompt, _ in jobs],
+        [job.prompt for job in jobs],
         [sample.tokens for sample, _ in responses],
         [text for _, text in responses],
-        end_tokens(lm, tokenizer),
+        ends,
         lm.device,
         [sample.logprob for sample, _ in responses],
     )
-
-
-def respond(
-    lm,
-    tokenizer,
-    jobs: list[Job],
-    sampling: Sampling,
-    stop: Callable[[], bool] = never,
-    done: Callable[[int, Sample], None] = nothing,
-) -> list[Sample]:
-    """`generate` up to the model's end tokens. Training and evaluation both sample through it."""
-    return generate(lm, jobs, end_tokens(lm, tokenizer), sampling, stop, done)
 
 
 # ---- the sampler ---------------------------------------------------------------------------------
@@ -220,10 +201,10 @@ def generate(
     jobs: list[Job],
     ends: list[int],
     sampling: Sampling,
-    stop: Callable[[], bool] = never,
-    done: Callable[[int, Sample], None] = nothing,
+    stop: Callable[[], bool] | None = None,
+    done: Callable[[int, Sample], None] | None = None,
 ) -> list[Sample]:
-    """A response to each job, up to one of the tokens `ends`.
+    """A response to each job, up to one of the tokens `ends`; training and evaluation call it.
 
     Hugging Face `generate` in chunks of CHUNK tokens. Between chunks finished responses leave batch
     and cache and waiting ones take their places, so one long response does not hold up hundreds.
@@ -232,37 +213,30 @@ def generate(
     """
     if not jobs:
         return []
-    responses = []
-    for prompt, numbers in jobs:
-        limit = len(prompt) + sampling.max_new_tokens
-        responses.append(Response(torch.tensor(prompt), len(prompt), limit, numbers))
-    place = {response: i for i, response in enumerate(responses)}
-    samples = [None] * len(jobs)
-
+    most = sampling.max_new_tokens
+    responses = [
+        Response(i, torch.tensor(job.prompt), job.name, most) for i, job in enumerate(jobs)
+    ]
     rows = min(sampling.in_flight, len(jobs))
     longest = max(response.limit for response in responses)
     cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
-    flight = Flight(deque(responses), rows, cache_tokens, CHUNK)
-
-    own_config = lm.generation_config
-    lm.generation_config = GenerationConfig()  # a hub model's would change the distribution
-    progress = Progress("sampling", len(jobs) * sampling.max_new_tokens)
-    try:
+    flight = Flight(responses, rows, cache_tokens, CHUNK)
+    progress = Progress("sampling", len(jobs) * most)
+    with without_generation_config(lm), closing(progress):
         while not all(response.finished for response in responses):
-            flight.change(lm)  # finished responses leave it, and waiting ones take their places
+            for response in flight.change(lm):
+                job = jobs[response.index]
+                numbers = uniforms(*job.name, job.begin + most)[job.begin :]
+                # Zeros, because others may go on past this response's limit.
+                response.uniforms = np.append(numbers, np.zeros(CHUNK))
             sample_chunk(lm, flight, ends, sampling)
             for response in flight.responses:
-                if response.finished:
-                    i = place[response]
-                    samples[i] = Sample(*response.sampled())
-                    done(i, samples[i])
+                if response.finished and done:
+                    done(response.index, Sample(*response.sampled()))
             progress.show(*tokens_done(responses))
-            if stop():
+            if stop and stop():
                 raise Interrupted
-    finally:
-        lm.generation_config = own_config
-        progress.close()
-    return samples
+    return [Sample(*response.sampled()) for response in responses]
 
 
 def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> None:
@@ -271,9 +245,8 @@ def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> Non
     rest = max(response.limit - len(response) for response in flight.responses)
     count = min(CHUNK, rest)
 
-    # The numbers of a response were made when it came into the flight.
     u = [response.uniforms[response.new :][:count] for response in flight.responses]
-    u = torch.from_numpy(np.stack(u)).to(lm.device)  # [R, count]; zeros behind a limit
+    u = uploaded(torch.from_numpy(np.stack(u)), lm.device)  # [R, count]; zeros behind a limit
     choose = InverseCDF(u, ids.shape[1], sampling.temperature, sampling.top_p)
     out = lm.generate(
         ids,  # whole sequences; the cache holds all columns but the last, so only that one is fed
@@ -289,8 +262,5 @@ def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> Non
 
     new = out[:, ids.shape[1] :].cpu()  # [R, up to count], padding behind an end token
     logprob = torch.stack(choose.logprobs, dim=1).cpu()
-    ended = torch.isin(new, torch.tensor(ends))
-    up_to_end = ended.int().argmax(dim=1) + 1  # of the first one
-    size = torch.where(ended.any(dim=1), up_to_end, new.shape[1])  # [R]
-    for i, response in enumerate(flight.responses):
-        response.append(new[i, : size[i]], logprob[i, : size[i]], ends)
+    for response, tokens, logs in zip(flight.responses, new, logprob, strict=True):
+        response.append(tokens, logs, ends)

@@ -13,11 +13,10 @@ text, and is no average over micro-batches. (4) Evaluations during training are 
 Shapes: B responses of a step, G to each prompt, N packed response tokens, n of a micro-batch.
 """
 
-import infra.interrupts  # noqa: F401  Ctrl-C during the imports is one line
+from infra.errors import one_line_endings  # first: Ctrl-C at once is one line
 
 # isort: split
 import math
-import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,28 +29,26 @@ import ablations
 from ablations import AblationFlags
 from grading import graded_once, grades, report_unearnable, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
-from infra.checkpoints import export, save
-from infra.endings import one_line_endings
-from infra.log import (
-    draw_curves,
-    hint_about_mean,
-    hint_without_signal,
-    introduce,
-    log,
-    pace,
-    report,
-    rollout_metrics,
-    save_samples,
+from infra.checkpoints import export
+from infra.log import introduce, log, report, rollout_metrics
+from infra.packing import (
+    MiniBatch,
+    Rollouts,
+    TokenBatch,
+    join,
+    packed_rows,
+    plan_mini_batches,
+    uploaded,
 )
-from infra.packing import MiniBatch, Rollouts, TokenBatch, join, packed_rows, plan_mini_batches
 from infra.policy import old_log_probabilities
 from infra.problems import SEED_STRIDE, draw_indices
-from infra.progress import Progress
+from infra.progress import Progress, Stopwatch
 from infra.ranks import end_ranks, full_tensor
 from infra.rows import over_ranks
 from infra.run import Run, open_run, running
-from infra.training_flags import TRAINING_GROUPS, check_owners, training_config
-from methods import METHODS, MethodFlags, check_weights
+from infra.samples import save_samples
+from infra.training_flags import TRAINING_GROUPS, training_config
+from methods import METHODS, token_weights
 from rollout import Sampling, rollout
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -62,7 +59,7 @@ def train(cfg: "Config") -> Path:
     with running(cfg, prepare) as run:
         introduce(run, AblationFlags)
         if cfg.eval_data and run.state.step == 0:
-            log(run.folder, {"step": 0, **evaluate(run)}, cfg.steps)
+            log(run, {"step": 0, **evaluate(run)})
         if run.state.unlogged:
             finish_step(run)  # the last step was stopped before it was evaluated and logged
 
@@ -70,7 +67,7 @@ def train(cfg: "Config") -> Path:
             train_step(run, step)
 
         export(run.folder / "model", run.policy, run.tokenizer, run.id)
-        report(run.folder)
+        report(run)
     return run.folder
 
 
@@ -85,15 +82,14 @@ def prepare(cfg: "Config") -> Run:
 def train_step(run: Run, step: int) -> None:
     """One rollout batch, and one optimiser step for each of its mini-batches."""
     cfg, method = run.cfg, run.method
-    started = time.perf_counter()
+    watch = Stopwatch()
 
     # o_i ~ π_old, G responses to each prompt, and R_i = 1 if the final answer is right, else 0
-    rollouts, problems, rewards, position = sample(run, step)
+    rollouts, problems, rewards, position = sample(run, step, watch)
 
     # A_i = (R_i - mean) / std within each group
     penalty = overlong_penalty(rollouts.response_length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
-    hint_without_signal(run, advantages)
 
     # The pass over θ_old and the updates go through the same micro-batches, so that the first
     # ratio is exactly 1.
@@ -110,21 +106,22 @@ def train_step(run: Run, step: int) -> None:
     # log π_old of every token, and what the method keeps of the hidden states (App. L.1)
     tokens = old_log_probabilities(run.policy, rollouts, plan, method.keep, cfg.proxy_budget_gb)
     run.look_for_signals()
+    watch.lap("scoring")
+
+    # ρ, the method's weight of every token: λ̄ with DelTA. Frozen over the updates (App. H),
+    # unless the method follows the policy.
     tokens = tokens.completed(
         advantages,
         problems=problems,
         generator=torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step),
         memory=run.state.memory,
     )
-
-    # ρ, the method's weight of every token: λ̄ with DelTA. Frozen over the updates (App. H),
-    # unless the method follows the policy.
-    weights = method.weights(tokens, cfg)  # [N]
-    check_weights(weights, tokens, cfg.method)
-    hint_about_mean(run, weights)
+    weights = token_weights(method, tokens, cfg)  # [N]
     tokens.kept = None  # frees the hidden states before the update
+    watch.lap("weighting")
 
     of_updates = update(run, rollouts, tokens, weights, plan)  # θ_old becomes θ
+    watch.lap("updating")
 
     run.state.step = step
     run.state.position = position
@@ -132,10 +129,10 @@ def train_step(run: Run, step: int) -> None:
         "step": step,
         **of_updates,
         **rollout_metrics(rollouts, rewards, tokens, weights),
-        "seconds": time.perf_counter() - started,
+        **watch.seconds(),
     }
     if step == 1 or step % cfg.eval_every == 0:
-        save_samples(run, step, problems, rollouts, rewards, advantages, weights)
+        save_samples(run, step, problems, rollouts, rewards, tokens, weights)
     finish_step(run)
 
 
@@ -148,18 +145,16 @@ def update(
 ) -> dict:
     """One optimiser step for each mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
-    N counts the tokens of all the mini-batch's responses, on all ranks. SAPO and REINFORCE have
-    other surrogates than the minimum. Returns the metrics of the updates.
+    weights: ρ [N]. Returns the metrics of the updates.
     """
     cfg, method = run.cfg, run.method
-    off_policy = torch.ones_like(tokens.logprob)  # [N]
-    if cfg.importance_cap:
-        off_policy = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)
-    loss = 0.0
-    clipped = 0
+    off_policy = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)  # [N]
+    device = tokens.logprob.device
+    loss, clipped = torch.zeros(2, dtype=torch.float64, device=device)  # read at the end only
     norms = []
-    mine = [int(tokens.length[index].sum()) for each in plan for index in each.trained]
-    progress = Progress("update", sum(mine))
+    length = rollouts.response_length
+    trained = [index for mini_batch in plan for index in mini_batch.trained]
+    progress = Progress("update", sum(int(length[index].sum()) for index in trained))
     for mini_batch in plan:
         # Responses without an advantage are left out: Eq. 8 gives them no gradient. A term on every
         # token, such as a KL penalty, would lose theirs: it needs mini_batch.micro_batches here.
@@ -167,35 +162,34 @@ def update(
         if not micro_batches:
             continue  # on all ranks: no response has an advantage, so no direction (App. C)
 
+        N = mini_batch.token_count  # tokens of all its responses, on all ranks
         for i, index in enumerate(micro_batches):
-            rows = packed_rows(index, tokens.length)  # [n] where these responses' tokens are
+            # [n] where these responses' tokens are
+            rows = uploaded(packed_rows(index, length), device)
             logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
             old_logprob = tokens.logprob[rows]
             advantage = tokens.advantage[rows]
             weight = weights[rows]  # ρ; λ̄ with DelTA
             if method.follows_policy and len(index):  # a rank's last micro-batches may be empty
-                part = tokens.part(index, logprob.detach())
-                weight = method.weights(part, cfg)  # ρ at θ
-                check_weights(weight, part, cfg.method)
+                weight = token_weights(method, tokens.part(index, logprob.detach()), cfg)  # ρ at θ
 
-            surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)  # min(r A, clip(r)A)
-            N = mini_batch.token_count
+            # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE have others
+            surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * off_policy[rows] * surrogate).sum() / N  # Eq. 8
             run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # in the last backward only
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
-            loss -= float(objective.detach())
+            loss -= objective.detach()
             if method.clips:
                 clip = (cfg.clip_low, cfg.clip_high)
                 silenced = clipped_tokens(logprob.detach(), old_logprob, advantage, *clip)
-                clipped += int(silenced.sum())
+                clipped += silenced.sum()
             progress.update(len(rows))
 
         norms.append(clip_and_step(run, cfg.max_grad_norm))
     progress.close()
 
-    totals = torch.tensor([loss, clipped], dtype=torch.float64, device=tokens.logprob.device)
-    loss, clipped = over_ranks(totals).tolist()
+    loss, clipped = over_ranks(torch.stack([loss, clipped])).tolist()
     finite = [norm for norm in norms if math.isfinite(norm)]
     return {
         "loss": loss / len(plan),  # mini-batches without an advantage count as 0
@@ -237,21 +231,16 @@ def finish_step(run: Run) -> None:
         if metrics["eval_accuracy"] > run.state.best:
             run.state.best = metrics["eval_accuracy"]
             export(run.folder / "best", run.policy, run.tokenizer, run.id)
-    log(run.folder, metrics, cfg.steps, pace(run, metrics))
-    if "eval_accuracy" in metrics:
-        draw_curves(run.folder)
+    log(run, metrics)
     run.state.unlogged = {}
-
-    due = step % cfg.save_every == 0 or step == cfg.steps
-    diverging = run.state.streak > 0  # the last updates were skipped: keep the good checkpoints
-    if due and not diverging:
-        save(run.folder, run.policy, run.optimizer, run.state)
+    if step % cfg.save_every == 0 or step == cfg.steps:
+        run.save()
 
 
 # ---- samples and rewards -------------------------------------------------------------------------
 
 
-def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int]:
+def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict], torch.Tensor, int]:
     """Sample and grade a rollout batch.
 
     Returns (rollouts of B responses, their B problems, rewards [B], where the stream of prompts
@@ -281,9 +270,13 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
                 sampled,
             )
         parts.append(part)
+        watch.lap("sampling")
+
         asked = [run.problems[i] for i in chosen for _ in range(G)]
         problems += asked
         rewards += graded_once(training_rewards, part.texts, asked, part.truncated.tolist())
+        watch.lap("grading")
+
         advantages = group_advantages(torch.tensor(rewards).float(), G)
         mixed = advantages.view(-1, G).any(dim=1)  # [groups] whose grades differ
         if mixed.sum() >= cfg.prompts:
@@ -294,7 +287,7 @@ def sample(run: Run, step: int) -> tuple[Rollouts, list[dict], torch.Tensor, int
         groups = mixed.long().argsort(descending=True, stable=True)  # mixed groups first
     index = [g * G + i for g in groups[: cfg.prompts].tolist() for i in range(G)]
     rollouts = join(parts).pick(index)
-    rewards = torch.tensor([rewards[i] for i in index], device=rollouts.ids.device)
+    rewards = torch.tensor([rewards[i] for i in index])
     return rollouts, [problems[i] for i in index], rewards, position
 
 
@@ -316,19 +309,20 @@ def evaluate(run: Run) -> dict[str, float]:
     """
     cfg = run.cfg
     sampling = Sampling(
-        cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, cfg.seed, cfg.rollout_rows
+        cfg.max_new_tokens,
+        cfg.temperature,
+        cfg.eval_top_p,
+        seed=cfg.seed,
+        in_flight=cfg.rollout_rows,
     )
-    kinds = {"eval_accuracy": (cfg.eval_samples, sampling)}
-    if cfg.eval_greedy:
-        kinds["eval_greedy"] = (1, replace(sampling, temperature=0.0))
-
-    problems = (run.held_out, run.held_out_prompts)
-    found = {}
     with run.policy.plain() as lm:
-        for name, (count, how) in kinds.items():
-            grades = sample_grades(lm, run.tokenizer, *problems, count, how, run.stopping)  # [P, n]
-            found[name] = float(grades.mean())
-    return found
+        grades_of = partial(sample_grades, lm, run.tokenizer, run.held_out, run.held_out_prompts)
+        sampled = grades_of(cfg.eval_samples, sampling, run.stopping)  # [P, n]
+        metrics = {"eval_accuracy": float(sampled.mean())}
+        if cfg.eval_greedy:
+            greedy = grades_of(1, replace(sampling, temperature=0.0), run.stopping)  # [P, 1]
+            metrics["eval_greedy"] = float(greedy.mean())
+    return metrics
 
 
 # ---- flags ---------------------------------------------------------------------------------------
@@ -344,8 +338,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
     Raises UserError for flags that are unknown, out of their limits or contradict each other.
     """
-    check_owners(MethodFlags, METHODS)
-    return training_config(Config, METHODS, ablations.NO_EFFECT, argv)
+    return training_config(Config, METHODS, argv)
 
 
 # ---- main ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ Departures from the paper:
    by default (--overlong-buffer).
 
 Rules of the comparison; what was given up for them is in answers/README.md:
-1. Rational values agree exactly, others to some thirty digits behind the last they could share.
+1. Rational values agree exactly, others to 77 significant digits.
 2. A decimal stands for an irrational (never a rational) number from six significant digits on,
    if it is rounded right: 3.14159 for \pi, but not 0.333333 for 1/3. A gold
    decimal does from six digits behind the point on: 15300.75 is exact.

@@ -7,7 +7,7 @@ r"""The text of an answer -> equal to a gold answer or not: all that stands behi
 4. `comparison` compares two trees member by member, by their kinds; `equations` knows what an
    equation states, `inequalities` which interval is meant, `renaming` which names are free.
 5. `expressions` reads a leaf into the steps that compute it; `values` compares two of them by
-   their values, at random `points` where they have names; `arithmetic` computes exactly, or to as
-   many digits as it takes (`fixed_point`).
+   their values, at random points where they have names; `arithmetic` computes exactly, or to many
+   digits.
 6. `units` and words.txt list what may stand beside a number. Everything else is spelling.
 """

@@ -16,10 +16,10 @@ import re
 from fractions import Fraction
 
 from answers import units
-from answers.equations import POINT, difference, in_order, is_name, same_equation, sides_of
+from answers.equations import difference, in_order, is_name, same_equation, sides_of
 from answers.errors import Unreadable
 from answers.inequalities import all_unequal, intervals, same_inequality
-from answers.structure import TEXT, Structure, structure
+from answers.structure import Structure, structure
 from answers.values import Evaluator
 
 # Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
@@ -38,7 +38,7 @@ class Judge:
         self.structures = {}  # text -> its structure
 
     def structure(self, text: str) -> Structure:
-        self.evaluator.pay(1)
+        self.evaluator.arithmetic.pay(1)
         if text not in self.structures:
             self.structures[text] = structure(text)
         return self.structures[text]
@@ -65,10 +65,6 @@ class Judge:
             return self.same_members(p.members, g.members)
         if kinds == {"matrix", "()"}:  # a column
             return self.same_in_order(p.members, g.members)
-        if kinds == {"()", "value"}:
-            return self.same_in_order(self.point(p), self.point(g))
-        if kinds == {"word", "value"}:
-            return same_letters(a, b) or same_letters(b, a)
         if len(kinds) > 1 and kinds <= {"≠", "∪", "∖"}:
             return self.same_members(intervals(self, p), intervals(self, g))
         if p.kind != g.kind:
@@ -108,12 +104,7 @@ class Judge:
                 return self.evaluator.equal(p, g, radians=True)
         if p_unit and g_unit:
             return units.agree(p_unit, g_unit) and self.same(p, g)
-        if self.same(p, g):
-            return True
-        # What is a unit on one side may be a product on the other: 6 m and 6m.
-        if p_unit:
-            return g.endswith(p_unit) and self.same(p, without_letters(g, p_unit))
-        return p.endswith(g_unit) and self.same(without_letters(p, g_unit), g)
+        return self.same(p, g)
 
     def quantity(self, text: str) -> tuple[str, str]:
         """The value and the unit, if there is one."""
@@ -136,11 +127,6 @@ class Judge:
 
     def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
         return len(ps) == len(gs) and all(map(self.same, ps, gs))
-
-    def point(self, p: Structure) -> list[str]:
-        """The coordinates of a tuple, or of P(2,-3), which is a way to write a point."""
-        named = POINT.fullmatch(p.members[0]) if p.kind == "value" else None
-        return self.structure(named[1]).members if named else p.members
 
     def as_coordinates(self, p: Structure, other: Structure) -> Structure:
         """The tuple (3,2) of a list y=2, x=3 beside a list or tuple without names.
@@ -193,13 +179,6 @@ class Judge:
 # ---- small questions about texts -----------------------------------------------------------------
 
 
-def same_letters(word: str, letters: str) -> bool:
-    r"""Whether a text has the letters of what could be a product: \\text{Bob} and Bob."""
-    upright = TEXT.fullmatch(word.strip())
-    has_case = letters.islower() or letters.isupper() or letters.istitle()
-    return upright is not None and has_case and upright[1].casefold() == letters.strip().casefold()
-
-
 DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
 SIGNIFICANT = 6  # digits, from which on a decimal stands for an irrational number
 EXACTLY = Fraction(0)  # no tolerance
@@ -229,12 +208,6 @@ def is_rounded(decimal: str, number: Fraction, digits: int) -> bool:
     unit = Fraction(1, 10**digits)
     error = abs(written) - abs(number)
     return -unit < error <= unit / 2
-
-
-def without_letters(text: str, unit: str) -> str:
-    """A number without the letters of a unit right behind it; any other text as it is."""
-    number = text.removesuffix(unit).rstrip()
-    return number if number[-1:].isdigit() else text
 
 
 def are_ratios(ps: list[str], gs: list[str]) -> bool:

@@ -47,7 +47,6 @@ QUANTITIES = (APPLIED, OPERATOR, DERIVATIVE, FIGURE, LENGTH, AREA, TRIGONOMETRIC
 QUANTITY = re.compile(rf"\s*(?:{'|'.join(QUANTITIES)})\s*")
 
 COORDINATES = re.compile(rf"\(\s?({SINGLE}(?:\s?,\s?{SINGLE}){{1,8}})\s?\)")  # (x,y)
-POINT = re.compile(r"[A-Z]'{0,2}\s?(\(.*\))", re.DOTALL)  # P(2,-3), with what it stands for
 
 BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 TEXT = re.compile(r"\\text\{([^{}]*)\}")
@@ -74,12 +73,6 @@ def is_label(text: str) -> bool:
         return False
     patterns = (NAME, QUANTITY, COORDINATES)
     return any(pattern.fullmatch(text) for pattern in patterns) and says_what(text)
-
-
-def coordinates(text: str) -> list[str]:
-    """The names of (x,y); none if it is something else."""
-    found = COORDINATES.fullmatch(text)
-    return [name.strip() for name in found[1].split(",")] if found else []
 
 
 def in_order(names: list[str], values: list[str]) -> list[str]:
@@ -148,7 +141,7 @@ def same_equation(judge, ps: list[str], gs: list[str]) -> bool:
         p_label = label_of(ps)
         g_label = label_of(gs)
         if name_several(ps, gs):
-            return same_system(judge, ps, gs)
+            return labels_among(ps) == labels_among(gs) and judge.same_members(ps, gs)
         if len(ps) == len(gs) == 2 and not (p_label and p_label == g_label):
             return judge.evaluator.proportional(difference(ps), difference(gs))
         if p_label and g_label and p_label != g_label:
@@ -159,15 +152,6 @@ def same_equation(judge, ps: list[str], gs: list[str]) -> bool:
     if p_answer is None or g_answer is None:
         return False
     return judge.same(p_answer, g_answer)
-
-
-def same_system(judge, ps: list[str], gs: list[str]) -> bool:
-    """x = y = 0 is y = x = 0: the same labels, and the same other sides."""
-    if labels_among(ps) != labels_among(gs):
-        return False
-    p_others = [side for side in ps if not is_label(side)]
-    g_others = [side for side in gs if not is_label(side)]
-    return judge.same_members(p_others, g_others)
 
 
 def stated(judge, sides: list[str], may_be_composed: bool) -> str | None:
@@ -187,11 +171,6 @@ def stated(judge, sides: list[str], may_be_composed: bool) -> str | None:
             continue
         if not judge.same(side, last):
             return None
-
-    names = coordinates(sides[0])
-    values = judge.structure(last)
-    if names and values.kind == "()" and len(names) == len(values.members):
-        return f"({','.join(in_order(names, values.members))})"
     return last
 
 

@@ -9,5 +9,9 @@ class Undefined(ArithmeticError):
     """Well written, and without a value: 0/0, ∞ - ∞, (-1)!."""
 
 
+class OutOfFuel(Unreadable):
+    """The budget of a comparison is spent."""
+
+
 class TooLarge(ArithmeticError):
     """A value that is too long to write down, as 10^{10^{10}} is."""

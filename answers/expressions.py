@@ -383,9 +383,8 @@ class Reader:
     def name(self, token: str) -> None:
         """A variable; or an unknown function with its arguments, f(2x) or u(x,t)."""
         name = take_name(token, self.tokens)
-        is_function = name not in self.variables and is_applied(name, self.tokens)
         self.names.add(name)
-        if not is_function:
+        if name in self.variables or not is_applied(name, self.tokens):
             self.last_name = len(self.steps)
             self.emit("variable", 0, name)
             return

@@ -1,6 +1,6 @@
 r"""Inequalities as intervals: x<5 is (-\infty,5), -2x>4 is (-\infty,-2), x>1 and x<5 is (1,5)."""
 
-from answers.equations import difference, is_label, is_name
+from answers.equations import difference, is_name
 from answers.names import substituted
 from answers.structure import Structure
 from answers.values import Evaluator
@@ -45,65 +45,44 @@ def solved(p: Structure, evaluator: Evaluator) -> tuple[str, Structure | None]:
     if p.kind in INTERVALS:
         return "", p
     sides = p.members[::2]
+    signs = p.members[1::2]
     if p.kind != "<" or len(sides) > 3:
         return NONE
-    if len(sides) == 2:
-        return half_line(sides, p.members[1], evaluator)
+    if len(sides) == 2:  # x < 5 is -∞ < x - 5 < 0
+        sides = [r"-\infty", difference(sides), "0"]
+        signs = ["<", *signs]
 
     low, middle, high = sides
-    names = [evaluator.names(side) for side in sides]
-    is_between_numbers = not names[0] | names[2]
-    is_coordinate = middle in COORDINATES and not names[1] & (names[0] | names[2])
-    if is_label(middle) and (is_between_numbers or is_coordinate):
-        return middle, between(low, *p.members[1::2], high)
-    if not is_between_numbers:
+    name, slope, constant = linear(middle, evaluator)
+    names_of_ends = evaluator.names(low) | evaluator.names(high)
+    if not name or (names_of_ends and (name not in COORDINATES or name in names_of_ends)):
         return NONE
-
-    name, slope, is_rising, constant = linear(middle, evaluator)
-    if not name:
-        return NONE
-    ends = [f"(({end})-({constant}))/({slope})" for end in (low, high)]
-    low_sign, high_sign = p.members[1::2]
-    if is_rising:
-        return name, between(ends[0], low_sign, high_sign, ends[1])
-    return name, between(ends[1], high_sign, low_sign, ends[0])
-
-
-def half_line(sides: list[str], sign: str, evaluator: Evaluator) -> tuple[str, Structure | None]:
-    """The solutions of left < right where left - right is a x + b: below -b/a, or above."""
-    left, right = sides
-    if is_label(left) and not evaluator.names(right):
-        return left, between(r"-\infty", "<", sign, right)
-    if is_label(right) and not evaluator.names(left):
-        return right, between(left, sign, "<", r"\infty")
-
-    name, slope, is_rising, constant = linear(difference(sides), evaluator)
-    if not name:
-        return NONE
-    bound = f"-({constant})/({slope})"
-    if is_rising:
-        return name, between(r"-\infty", "<", sign, bound)
-    return name, between(bound, sign, "<", r"\infty")
+    is_rising = evaluator.constant(slope) > 0
+    ends = []
+    for end in (low, high):
+        if r"\infty" in end:
+            ends.append(end if is_rising else f"-({end})")
+        else:
+            ends.append(f"(({end})-({constant}))/({slope})")
+    if not is_rising:
+        ends.reverse()
+        signs.reverse()
+    opening = "(" if signs[0] == "<" else "["
+    closing = ")" if signs[1] == "<" else "]"
+    return name, Structure(opening + closing, ends)
 
 
-def linear(text: str, evaluator: Evaluator) -> tuple[str, str, bool, str]:
-    """The name, a, whether a > 0, and b of an expression a x + b; the name of others is empty."""
+def linear(text: str, evaluator: Evaluator) -> tuple[str, str, str]:
+    """The name, a and b of an expression a x + b; the name of others is empty."""
     names = evaluator.names(text)
     if len(names) != 1:
-        return "", "", False, ""
+        return "", "", ""
     (name,) = names
     b = substituted(text, name, "(0)")
     a = f"({substituted(text, name, '(1)')})-({b})"
-    slope = evaluator.constant(a)
-    if not slope or not evaluator.equal(text, f"({a})*{name}+({b})"):
-        return "", "", False, ""
-    return name, a, slope > 0, b
-
-
-def between(low: str, low_sign: str, high_sign: str, high: str) -> Structure:
-    opening = "(" if low_sign == "<" else "["
-    closing = ")" if high_sign == "<" else "]"
-    return Structure(opening + closing, [low, high])
+    if not evaluator.constant(a) or not evaluator.equal(text, f"({a})*{name}+({b})"):
+        return "", "", ""
+    return name, a, b
 
 
 def as_one_chain(judge, p: Structure) -> Structure:

@@ -70,7 +70,6 @@ def signs(text: str) -> str:
 
 BACKSLASH = re.compile(r"\\")
 LAYOUT = rewritings(
-    (r"\\\\\s?\[\s?\d{1,3}\s?[a-z]{2}\s?\]", r"\\\\"),  # a new line \\[2pt]
     (r",\\!", "{,}"),  # 1,\!000
     (r"\\(?:left|[bB]igg?l)#\s?\|", r"\\lvert "),
     (r"\\(?:right|[bB]igg?r)#\s?\|", r"\\rvert "),
@@ -139,7 +138,6 @@ FONTS = rewritings(
     (rf"({TEXT})|(?<![a-zA-Z\\])(?<!\\frac )({FUNCTION}|sqrt|pi|infty)#", command_outside_text),
     (r"(\\text\{[^{}]{0,50}\^)\{(-?\d)\}", r"\1\2"),  # \text{cm^{2}}
     (r"\\text\{(?:\s+([^{}]*?)|([^{}]*?)(?:\s+|(?<!\.)\.))\}", r"\\text{\1\2}"),  # \text{ cm.}
-    (r"\\text\{\}", " "),
 )
 
 
@@ -157,11 +155,8 @@ QUOTIENT = re.compile(r"frac|binom|over|choose|\d \d")
 FRACTIONS = rewritings(
     (r"\\[dtc](frac|binom)#", r"\\\1"),
     (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
-    (r"\\frac ?(\d)(?= ?\{)", r"\\frac{\1}"),
-    (rf"\{{({GROUPED})\\over#({GROUPED})\}}", r"\\frac{\1}{\2}"),
-    (rf"\{{({GROUPED})\\choose#({GROUPED})\}}", r"\\binom{\1}{\2}"),
-    (rf"^({GROUPED})\\over#({GROUPED})$", r"\\frac{\1}{\2}"),
-    (rf"^({GROUPED})\\choose#({GROUPED})$", r"\\binom{\1}{\2}"),
+    (rf"(^|\{{)({GROUPED})\\over#({GROUPED})($|\}})", r"\1\\frac{\2}{\3}\4"),
+    (rf"(^|\{{)({GROUPED})\\choose#({GROUPED})($|\}})", r"\1\\binom{\2}{\3}\4"),
     (WHOLE_PART + rf" ?\\frac ?\{{ ?({DIGITS}) ?\}} ?\{{ ?({DIGITS}) ?\}}", r"(\1+\2/\3)"),
     (WHOLE_PART + rf" ({DIGITS})/({DIGITS})(?!\d)", r"(\1+\2/\3)"),  # 1 2/3
 )
@@ -193,9 +188,6 @@ SEPARATOR = re.compile(r"\\text|\\quad|and|or|,")
 SEPARATORS = rewritings(
     (r"\\text\{\s?[,;]?\s?(?:and|or)?\s?[,;]?\s?\}", ","),
     (rf"({TEXT})|(?<![a-zA-Z\\])(?:and|or)#", comma_outside_text),
-    # A wide space is nothing beside a comma or text. Else it is kept: structure.readings.
-    (r"\\quad#\s?(?=\\text|\(|\\quad|[,;])", " "),
-    (r"(?<=[,;])\s?\\quad#", " "),
     (r",(?:\s?,)+", ","),
 )
 ENDS = rewritings(
@@ -212,19 +204,6 @@ def separators(text: str) -> str:
 
 
 # ---- units ---------------------------------------------------------------------------------------
-
-# A number from its beginning to a unit without \text: no letter is in it but those of commands.
-NUMBER_BEFORE = re.compile(
-    r"(?:^|[,;=(\[‹≈<>≤≥])\s?(?:[-+±*/^.\d\s{}()]|\\frac|\\sqrt|\\pi){0,60}[\d)}]$"
-)
-MEMBER_END = r"(?=\s?(?:$|[,;=)\]›≈<>≤≥]))"
-
-
-def unit_behind_number(found: re.Match) -> str:
-    start = found.start()
-    if not NUMBER_BEFORE.search(found.string[max(0, start - 60) : start]):
-        return found[0]
-    return f"\\text{{{found[1]}}}"
 
 
 def letter_in_text(found: re.Match) -> str:
@@ -246,8 +225,8 @@ def subject_in_text(found: re.Match) -> str:
     return "" if units.names_a_quantity(found[1]) else found[0]
 
 
-def noun_behind_number(found: re.Match) -> str:
-    return f"\\text{{{found[1]}}}" if units.is_dropped(found[1]) else found[0]
+def words_behind_number(found: re.Match) -> str:
+    return f"{found[1]}\\text{{{found[2]}}}" if units.is_dropped(found[2]) else found[0]
 
 
 UPRIGHT_WORD = re.compile(
@@ -262,6 +241,7 @@ LEAD = (
 )
 CHOICE = r"(?i:(?:option|choice|answer) )?(?:\([A-J]\):?|[A-J][).:](?=[ }]))"
 VALUE_NEXT = r"(?= ?(?:\d|-\d|\\(?:frac|sqrt|pi|binom)|\\text\{(?:USD|EUR)))"
+NUMBER = r"-?(?:\d[\d.,]*|\\frac\{\d+\}\{\d+\})(?:/\d+|\\pi|\\sqrt\{\d+\})*"
 CURRENCY = "(?:USD|EUR|GBP|JPY|INR|Rs)"
 UNITS = rewritings(
     (rf"^\\text\{{{LEAD}\}}", ""),
@@ -270,13 +250,11 @@ UNITS = rewritings(
     (r"^\\text\{((?:[a-zA-Z]{1,15} ){1,6}?)(?:is|are|equals|was)\}(?=.)", subject_in_text),
     (rf"^\\text\{{ ?{CHOICE} ?\}}{VALUE_NEXT}", ""),
     (rf"^(\\text\{{)?{CHOICE}{VALUE_NEXT} ?", r"\1"),
-    (rf"(?<![a-zA-Z\\{{])({CURRENCY})\.?\s?(?=\d)", r"\\text{\1} "),
     (
         rf"\\text\{{({CURRENCY})\}}\s?"
-        r"(-?\d(?:[\d.,{}]{0,50}\d)?(?: million| billion)?)(?!\d|\s?\\text)",
+        r"(-?\d(?:[\d.,{}]{0,50}\d)?)(?!\d|\s?\\text)",
         r"\2\\text{\1}",  # USD 5 is 5 USD
     ),
-    (rf"(^|[=-]\s?)\\text\{{{CURRENCY}\}}", r"\1"),
     (
         r"^(?:\\text\{)?(?i:(?:the )?(?:final )?answer)\s?"
         r"(?:\}\s?[:=]|[:=]\s?\}|:(?![^{}]*\}))\s?",
@@ -284,18 +262,12 @@ UNITS = rewritings(
     ),
     (r"\\text\{\s?(-?\d[\d.,/]{0,50})\s?([^{}\d]{0,50})\}", r"\1\\text{\2}"),  # \text{5 cm}
     (r"\\text\{\}", " "),
-    (rf"(?<=[\d)}}]){units.BARE_UNIT}\.?{MEMBER_END}", unit_behind_number),
-    (r"(?<=\d) ([a-zA-Z]{3,20}(?: [a-zA-Z]{1,20}){0,7})\.?$", noun_behind_number),
+    (rf"^({NUMBER}) ([a-zA-Z][a-zA-Z /^\d{{}}-]{{0,80}})\.?$", words_behind_number),
     (r"\\text\{([^{}]*)\}\s?\^\s?(?:\{\s?(-?\d)\s?\}|(-?\d))", r"\\text{\1^\2\3}"),  # \text{cm}^2
     (rf"(?<=[\d)}}])\s?\\frac\s?\{{({TEXT})\}}\s?\{{({TEXT})\}}", r"\1/\2"),
     (r"\\text\{([^{}]*)\}\s?/\s?\\text\{([^{}]*)\}", r"\\text{\1/\2}"),  # \text{m}/\text{s}
-    (
-        r"(?:\\degree\s?|\\text\{degrees? )(?:\\text\{)?([CF])(?:elsius|ahrenheit)?\}?$",
-        r"\\text{\1}",
-    ),
     (r"\\text\{deg(?:ree)?s?\}|(?<=\d) deg(?:ree)?s?#", r"\\degree "),
     (r"(?:([\w)}\]])\s?)?\\text\{\(?([a-zA-Z])\)?\}", letter_in_text),
-    (r"(?<=[\w)}\]|]) (?=\\text)", ""),
 )
 
 
@@ -315,11 +287,6 @@ def matrix(found: re.Match) -> str:
     return f"{name}⟦{','.join(texts)}⟧"
 
 
-def equations(cases: re.Match) -> str:
-    """A system of equations is a list; cases with conditions are not read."""
-    return ",".join(row.strip() for row in cases[1].split("\\\\") if row.strip())
-
-
 SET_OR_MATRIX = re.compile(r"[‹∈]|\\begin|\\mathbb|Z ?/")
 COLLECTIONS = rewritings(
     (
@@ -327,7 +294,6 @@ COLLECTIONS = rewritings(
         r"((?:(?!\\begin|\\end).){0,999})\\end\s?\{[a-zA-Z]{5,7}\}",
         matrix,
     ),
-    (r"\\begin ?\{cases\}([^&]{1,500}?)\\end ?\{cases\}", equations),
     # ‹x : x>0› is x>0, and x ∈ [0,1] is [0,1]
     (rf"‹\s?({LETTER})\s?(?:∈\s?\\mathbb\s?\{{?R\}}?\s?)?[:|]\s?([^‹›|:]{{1,200}})›", r"\2"),
     (rf"^({LETTER}) ?∈ ?\\mathbb ?\{{?R\}}? ?,? ?(?=\1 ?[≠<>≤≥])", ""),  # x ∈ R, x ≠ 0
@@ -357,27 +323,13 @@ def repeating_decimal(found: re.Match) -> str:
     return f"({start}0+{period}/({10 ** len(decimals)}*{10 ** len(period) - 1}))"
 
 
-ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-LARGE = "|".join(ZEROS)
-
-
-def power_of_ten(found: re.Match) -> str:
-    """5 million is 5*10^{6}; of \\text{million dollars} the dollars stay."""
-    rest = "\\text{" if found[0].endswith(" ") else ""
-    return f"*10^{{{ZEROS[found[1]]}}}{rest}"
-
-
-UNUSUAL_NUMBER = re.compile(
-    r"\{,\}|\d \d|\\(?:overline|bar|dot)|%|p(?:er ?)?ce?n?t|thousand|illion"
-)
+UNUSUAL_NUMBER = re.compile(r"\{,\}|\d \d|\\(?:overline|bar|dot)|%|p(?:er ?)?ce?n?t")
 NUMBERS = rewritings(
     (r"(?<![\d.}])[1-9]\d{0,2}(?:\{,\}\d{3}){1,30}(?!\d|\{,\}\d)", without_marks),  # 1{,}234
     (r"(?<=\d)\{,\}(?=\d)", ","),  # 3{,}5: no comma is a decimal point
     (r"(?<![\w.^_}])(?<!\d )[1-9]\d{0,2}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_marks),
     (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar|dot) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
     (r" ?(?:\\?%|\\text\{(?:per ?cent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
-    (rf"(?<=\d) ?\\text\{{({LARGE})(?:\}}| (?=[a-zA-Z]))", power_of_ten),
-    (rf"(?<=\d) ({LARGE})#", power_of_ten),
 )
 
 

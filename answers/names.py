@@ -1,12 +1,10 @@
 r"""The tokens of an expression, and the names among them.
 
-A name before a bracket is an unknown function, as in f(2x), unless the same name also stands
-alone: in a(b+c) beside ab+ac, a is a variable and the bracket a factor (`variables_in`).
+A name before a bracket is an unknown function, as in f(2x), unless it also stands alone: beside
+(a+b)h the h of h(a+b) is a variable (`variables_in`).
 """
 
-import math
 import re
-from fractions import Fraction
 
 from answers.errors import Unreadable
 
@@ -28,9 +26,11 @@ FUNCTION_LETTERS = (
     *("f", "g", "h", "u", "v", "w", "y", "F", "G", "H", "P", "Q", "T", "I", "E"),
     *(r"\phi", r"\varphi", r"\psi", r"\Phi", r"\Psi", r"\Gamma", r"\zeta", r"\sigma", r"\mu"),
 )
-CONSTANTS = ("e", "i", r"\pi", r"\infty")
-
 TEXT = re.compile(r"\\text\{[^{}]*\}")
+NAME = r"((?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{\w+\}))?)"
+ALONE = re.compile(NAME + r"(?!\s?[(\[_'])")
+APPLIED = re.compile(NAME + r"\s?[(\[]\s?(?:\w|\d+|\\[a-zA-Z]+)\s?[)\]]")
+CONSTANTS = ("e", "i", r"\pi", r"\infty")
 
 
 def is_letter(token: str) -> bool:
@@ -93,41 +93,14 @@ def is_applied(name: str, tokens: list[str]) -> bool:
 
 
 def variables_in(answers: list[str]) -> frozenset[str]:
-    """The names that are variables also before a bracket, where the bracket is a factor.
+    """The names that stand alone somewhere, and nowhere before a single number or letter.
 
-    Those stand alone somewhere, as n in n(n+1) and a in a(b+c) beside ab+ac. But f(3) and f(x)
-    are values of f beside an answer f, too.
+    They are variables also before a bracket, where the bracket is a factor.
     """
-    if not any("(" in answer or "[" in answer for answer in answers):
-        return frozenset()
-    alone = set()
-    functions = set()
-    for answer in answers:
-        alone_here, applied_here = uses(answer)
-        alone |= alone_here
-        functions |= applied_here - alone_here
-    return frozenset(alone - functions)
-
-
-def uses(answer: str) -> tuple[set[str], set[str]]:
-    """The names that stand alone somewhere, and those before a number or name in brackets."""
-    tokens = ["", *reversed(TOKEN.findall(TEXT.sub(" ", answer)))]
-    alone = set()
-    applied = set()
-    while tokens[-1]:
-        token = tokens.pop()
-        is_constant = token in CONSTANTS and tokens[-1] != "_"
-        if is_constant or not is_letter(token):
-            continue
-        try:
-            name = take_name(token, tokens)
-        except Unreadable:
-            break
-        if not is_applied(name, tokens):
-            alone.add(name)
-        elif tokens[-3:-2] in ([")"], ["]"]):
-            applied.add(name)
-    return alone, applied
+    text = TEXT.sub(" ", " ".join(answers))
+    names = set(ALONE.findall(text)) - {*APPLIED.findall(text), *CONSTANTS}
+    letters = {name for name in names if is_letter(name.partition("_")[0])}
+    return frozenset(name.replace("{", "").replace("}", "") for name in letters)
 
 
 def substituted(text: str, name: str, replacement: str) -> str:
@@ -139,13 +112,3 @@ def substituted(text: str, name: str, replacement: str) -> str:
         piece = take_name(token, tokens) if is_letter(token) else token
         pieces.append(replacement if piece == name else piece)
     return " ".join(pieces)
-
-
-def numbers_in(text: str) -> set[Fraction]:
-    """The numbers that are written in `text`, and powers and factorials such as 10^7 and 7!."""
-    numbers = {Fraction(digits) for digits in re.findall(r"\d{1,50}(?:\.\d{1,50})?", text)}
-    for base, exponent in re.findall(r"(\d{1,4})\s?\^\s?\{?\s?(\d{1,2})(?!\d)", text):
-        numbers.add(Fraction(int(base) ** int(exponent)))
-    for n in re.findall(r"(\d{1,2})\s?!", text):
-        numbers.add(Fraction(math.factorial(int(n))))
-    return numbers

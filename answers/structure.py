@@ -4,7 +4,6 @@ r"""What an answer is made of: lists, brackets, relations, quantities; expressio
 reads what `latex.normalise` has written; the leaves are read by answers/expressions.py.
 """
 
-import itertools
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -143,25 +142,15 @@ def list_members(text: str) -> list[str]:
         if not has_signs or item.startswith("‹"):  # a set with ±1 is one set
             members.append(item)
         elif item.count("±") > 1 and "∓" not in item and not item.startswith("("):
-            members.extend(independent_signs(item))
+            # ±1±2 has four values; in ±1∓2 and (±1,±2) the upper signs belong together.
+            if item.count("±") > 3:
+                raise Unreadable
+            for sign in "+-":
+                members.extend(list_members(item.replace("±", sign, 1)))
         else:
             members.extend([item.translate(UPPER_SIGNS), item.translate(LOWER_SIGNS)])
     if not members:
         raise Unreadable
-    return members
-
-
-def independent_signs(item: str) -> list[str]:
-    """The values of ±1±2: all four. In ±1∓2 and (±1,±2) the upper signs belong together."""
-    count = item.count("±")
-    if count > 3:
-        raise Unreadable
-    members = []
-    for signs in itertools.product("+-", repeat=count):
-        text = item
-        for sign in signs:
-            text = text.replace("±", sign, 1)
-        members.append(text)
     return members
 
 

@@ -7,76 +7,38 @@ there is an answer that cannot be read. A blacklist would never end.
 import re
 from pathlib import Path
 
+# ---- what words.txt lists ------------------------------------------------------------------------
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands under each heading of words.txt."""
+    listed = {}
+    for section in text.split("# ")[1:]:
+        heading, _, body = section.partition("\n")
+        listed[heading.split(":")[0]] = body
+    return listed
+
+
+def words_under(heading: str) -> frozenset[str]:
+    return frozenset(LISTED[heading].split())
+
+
+def units_under(heading: str) -> dict[str, list[str]]:
+    """The symbol of each unit, with its other names."""
+    entries = [entry.split() for entry in LISTED[heading].split(",")]
+    return {symbol: names for symbol, *names in entries}
+
+
+LISTED = sections((Path(__file__).parent / "words.txt").read_text())
+NOUNS = words_under("counted")
+JOINING = words_under("joining")
+MODIFIERS = words_under("before") | JOINING
+BEHIND = words_under("behind")
+LABELS = words_under("labels")
+ANSWERS = words_under("answers")
+
 # ---- units ---------------------------------------------------------------------------------------
 
-# Each unit under the symbol that stands for it, with its other names. A symbol is one in its own
-# case only: mPa is no MPa. Names are in any case, and may have a plural s.
-UNITS = {
-    "in": "inch inche",
-    "ft": "foot feet",
-    "yd": "yard",
-    "mi": "mile",
-    "lb": "lbs pound",
-    "oz": "ounce",
-    "ton": "tonne",
-    "min": "minute",
-    "h": "hr hrs hour",
-    "day": "",
-    "week": "wk",
-    "month": "",
-    "year": "yr yrs",
-    "decade": "",
-    "century": "centuries",
-    "gal": "gallon",
-    "quart": "",
-    "pint": "",
-    "cup": "",
-    "C": "celsius",
-    "F": "fahrenheit",
-    "dollar": "usd USD $",
-    "cent": "",
-    "euro": "EUR €",
-    "GBP": "£",
-    "yen": "JPY ¥",
-    "rupee": "INR Rs ₹",
-    "yuan": "rmb RMB CNY",
-    "acre": "",
-    "hectare": "ha",
-    "knot": "",
-    "atm": "atmosphere",
-    "bar": "",
-    "mmHg": "",
-    "amu": "",
-    "dB": "decibel",
-    "bit": "",
-    "byte": "",
-    "rpm": "",
-}
-# Those that take a prefix: symbol, and name.
-METRIC = {
-    "m": "meter metre",
-    "g": "gram gramme",
-    "s": "sec second",
-    "L": "l liter litre",
-    "N": "newton",
-    "J": "joule",
-    "W": "watt",
-    "V": "volt",
-    "A": "amp ampere",
-    "Pa": "pascal",
-    "Hz": "hertz",
-    "mol": "mole",
-    "M": "molar",
-    "K": "kelvin",
-    "T": "tesla",
-    "H": "henry henries",
-    "Wb": "weber",
-    "eV": "electronvolt",
-    "cal": "calorie",
-    "coulomb": "",
-    "farad": "",
-    "ohm": "Ω",
-}
 PREFIXES = {
     "n": "nano",
     "μ": "micro",
@@ -99,13 +61,14 @@ COMPOUNDS = {
 def all_symbols() -> dict[str, str]:
     """Every symbol and name of a unit, with the symbol that stands for it."""
     symbols = {}
-    for symbol, names in [*UNITS.items(), *METRIC.items()]:
-        for name in [symbol, *names.split()]:
+    metric = units_under("metric")
+    for symbol, names in [*units_under("units").items(), *metric.items()]:
+        for name in [symbol, *names]:
             symbols[name] = symbol
-    for symbol, names in METRIC.items():
+    for symbol, names in metric.items():
         for letter, prefix in PREFIXES.items():
             prefixed = letter + symbol
-            for name in [prefixed, *(prefix + name for name in names.split() if len(name) > 2)]:
+            for name in [prefixed, *(prefix + name for name in names if len(name) > 2)]:
                 symbols.setdefault(name, prefixed)
     symbols["ml"] = "mL"
     return symbols
@@ -116,26 +79,6 @@ RADIANS = ("rad", "radian")
 
 # ---- other words ---------------------------------------------------------------------------------
 
-
-def sections(text: str) -> dict[str, frozenset[str]]:
-    """The words under each heading of words.txt."""
-    words = {}
-    for line in text.splitlines():
-        if line.startswith("#"):
-            heading = line[2:].split(":")[0]
-            words[heading] = set()
-        else:
-            words[heading].update(line.split())
-    return {name: frozenset(listed) for name, listed in words.items()}
-
-
-LISTED = sections((Path(__file__).parent / "words.txt").read_text())
-NOUNS = LISTED["counted"]
-JOINING = LISTED["joining"]
-MODIFIERS = LISTED["before"] | JOINING
-BEHIND = LISTED["behind"]
-LABELS = LISTED["labels"]
-ANSWERS = LISTED["answers"]
 
 BEFORE_UNIT = JOINING | {"square", "sq", "cubic", "cu", "total", "each", "every"}
 MAX_WORDS = 8
@@ -305,27 +248,3 @@ def is_word(letters: str) -> bool:
     is_name = letters.istitle() and len(letters) > 2
     is_long = len(letters) >= MIN_WORD and (letters.islower() or letters.isupper())
     return (is_name or is_long) and VOWEL.search(letters) is not None
-
-
-# ---- words behind a number without \text ---------------------------------------------------------
-
-COUNTED = "people person student way point time item coin side square unit radian rad mph kph"
-# A single letter may be a factor: only those that were always units.
-LETTERS = {"m", "g", "s", "h", "L", "l", "N", "J", "W", "V", "A", "K", "C", "F"}
-WORDS = {
-    word
-    for word in [*SYMBOL, *COUNTED.split()]
-    if word.isascii() and word.isalpha() and (len(word) > 1 or word in LETTERS)
-}
-BARE = sorted(WORDS, key=len, reverse=True)
-BARE_POWER = r"(?:\s?\^\s?(?:-?[23]|\{-?[23]\}))?"
-AREA = r"(?:(?:square|cubic|sq\.?|cu\.?)\s?)?"
-
-
-def one_of(words: list[str]) -> str:
-    return rf"{AREA}(?:{'|'.join(words)})(?:e?s)?(?![a-zA-Z]){BARE_POWER}"
-
-
-# Behind a space; without one 6m is six times m, and 2mg twice m times g.
-UNIT_WORDS = one_of(BARE)
-BARE_UNIT = rf"\s({UNIT_WORDS}(?:\s?(?:/|per|\*)\s?{UNIT_WORDS})?)"

@@ -1,37 +1,90 @@
 r"""Compares expressions by their values: everywhere, as far as random points can tell.
 
-Without free names an expression has one value. With them it is evaluated at random points
-(answers/points.py). A point where one of the two is undefined is drawn again, so that \sqrt{1-x^2}
-is compared where |x| < 1. All that one comparison of two answers computes has one budget, `FUEL`.
+Without free names an expression has one value. With them it is evaluated at random points; one
+where either of the two is undefined tells nothing, so that \sqrt{1-x^2} is compared where |x| < 1.
+All that one comparison of two answers computes has one budget, `FUEL`.
 """
 
+import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import cached_property
 
-from answers.arithmetic import Arithmetic
-from answers.errors import TooLarge, Undefined, Unreadable
+from answers.arithmetic import Arithmetic, as_fraction
+from answers.errors import OutOfFuel, TooLarge, Undefined, Unreadable
 from answers.expressions import Expression, read
-from answers.fixed_point import FIRST_BITS, Approximate, bits_for
-from answers.names import numbers_in, variables_in
-from answers.points import Point, Points, Shared, is_smooth
+from answers.names import variables_in
 
-FUEL = 12_000  # operations of one comparison
-MIN_POINTS = 5  # at which two expressions have to be defined both
-SMOOTH_POINTS = 8  # for expressions of one formula
-ENOUGH_POINTS = 10  # if more are hard to find, or the budget does not last
-FEWER_ATTEMPTS = 5  # if none was found, or ENOUGH_POINTS
-ATTEMPTS = 20  # for each point that is wanted
-# Bits of a rational number at a point, where a constant may have MAX_BITS; magnitude of another.
-POINT_LIMITS = (1 << 13, 200)
-KEY_BITS = 64  # arguments of an unknown function that agree so far behind the point are the same
-ROUNDING = re.compile(r"\\lfloor|\\lceil")
+FUEL = 15_000  # of one comparison, in units of about a microsecond
+POINTS = 16  # where two expressions are compared; MIN_POINTS if more are hard to find
+MIN_POINTS = 6
+ATTEMPTS = 120  # to find them
+WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real number
+SMALL = range(1, 10)
 NEAR = Fraction(1, 2**60)  # ratios that agree so far are the same
 
 
-class OutOfFuel(Unreadable):
-    """The budget of a comparison is spent."""
+class Points:
+    """Random values of free names: point 0, 1, 2 ... are the same for both answers.
+
+    The points are of four kinds in turn:
+    1. numbers between 0 and 1, for roots and inverse functions; every second time with a sign;
+    2. small positive integers, for factorials;
+    3. fractions with both signs, of four sizes: some beyond all numbers in the answers;
+    4. multiples of the numbers in the answers, and those minus 1, where what is rounded may jump.
+    """
+
+    def __init__(self, texts: list[str], seed: str):
+        text = " ".join(texts)
+        self.draw = random.Random(ascii(text + seed))
+        numbers = sorted({*map(int, re.findall(r"\d{1,8}", text))} - {0, 1}) or [1]
+        sizes = (2, 10, 4 * numbers[-1], 10**9)
+        self.signed_sizes = tuple(sign * size for sign in (1, -1) for size in sizes)
+        self.steps = tuple((number, before) for number in numbers for before in (0, 1))
+        self.decks = {}  # (name, cards) -> the cards in an order of their own
+        self.values = {}  # (name, point) -> its value there
+        self.taken = {}  # point -> the values of all names there
+
+    def variable(self, name: str, point: int) -> Fraction:
+        """The value of a name; two names have different ones."""
+        key = (name, point)
+        if key not in self.values:
+            taken = self.taken.setdefault(point, set())
+            value = self.drawn(name, point)
+            while value in taken:
+                value += self.draw.randint(1, len(taken))
+            taken.add(value)
+            self.values[key] = value
+        return self.values[key]
+
+    def drawn(self, name: str, point: int) -> Fraction:
+        turn, kind = divmod(point, 4)
+        if kind < 2 and (kind == 1 or name in WHOLE):
+            return Fraction(self.card(name, SMALL, 2 * turn + kind))
+        part = Fraction(self.draw.randint(1, 96), 97)
+        if kind == 0:
+            return -part if turn % 2 and self.draw.random() < 0.5 else part
+
+        signed_size = self.card(name, self.signed_sizes, 2 * turn + kind - 2)
+        if kind == 2 and name not in WHOLE:
+            return signed_size * part
+        step, before = self.card(name, self.steps, 2 * turn + kind - 2)
+        return Fraction(step * round(signed_size * part) - before)
+
+    def card(self, name: str, cards: Sequence, place: int):
+        """A card of a deck that is shuffled once for each name, and begins later in each round."""
+        key = (name, cards)
+        if key not in self.decks:
+            self.decks[key] = self.draw.sample(cards, len(cards))
+        rounds, place = divmod(place, len(cards))
+        return self.decks[key][(rounds + place) % len(cards)]
+
+    def function(self, name: str, arguments: tuple, point: int) -> Fraction:
+        """The value of an unknown function, one for each of its arguments' values."""
+        key = (name, arguments, point)
+        if key not in self.values:
+            self.values[key] = Fraction(self.draw.randint(-10_000, 10_000), 101)
+        return self.values[key]
 
 
 class Evaluator:
@@ -43,31 +96,18 @@ class Evaluator:
     """
 
     def __init__(self, answers: list[str], seed: str = ""):
-        self.fuel = FUEL
-        self.answers = answers
-        self.seed = seed
+        self.arithmetic = Arithmetic(FUEL)
+        self.points = Points(answers, seed)
         self.variables = variables_in(answers)
         self.expressions = {}  # (text, radians) -> its Expression
-        self.computed = {}  # (id of an Expression, point, bits) -> (value or None, magnitude)
-
-    @cached_property
-    def points(self) -> Points:
-        """Made when they are needed: most answers have no free names."""
-        text = " ".join(self.answers)
-        return Points(text + self.seed, numbers_in(text), jumps=ROUNDING.search(text) is not None)
-
-    def pay(self, work: int) -> None:
-        """Take from the budget; refuse to go on when it is spent."""
-        self.fuel -= work
-        if self.fuel <= 0:
-            raise OutOfFuel
+        self.computed = {}  # (id of an Expression, point) -> its value, or the error instead
 
     def expression(self, text: str, radians: bool = False) -> Expression:
         """The expression, read once."""
         key = (text, radians)
         if key not in self.expressions:
             expression = read(text, self.variables, radians)
-            self.pay(len(expression.tokens))
+            self.arithmetic.pay(len(expression.tokens))
             self.expressions[key] = expression
         return self.expressions[key]
 
@@ -82,152 +122,92 @@ class Evaluator:
     ) -> bool:
         """The same value at all points where both have one, of which there have to be MIN_POINTS.
 
-        If few points were enough, expressions could agree by chance, or at an edge (`Shared` in
-        answers/points.py). The same text needs one only; and what is undefined everywhere agrees
-        with nothing.
+        The same text needs one only; and what is undefined everywhere agrees with nothing.
 
         tolerance: how far an irrational number may be from a rational one.
         """
         a = self.expression(p, radians)
         b = self.expression(g, radians)
-        is_certain = a.tokens == b.tokens or not (a.names or b.names)
-        shared = Shared(a, b)
-        try:
-            for point, p_value, g_value, arithmetic in self.pairs(a, b, shared):
-                if not agree(p_value, g_value, arithmetic, tolerance):
-                    return False
-                if is_certain:
-                    return True
-                shared.points.append(point)
-        except OutOfFuel:
-            if len(shared.points) < ENOUGH_POINTS:
-                raise
-        return shared.are(MIN_POINTS, self.points, self.is_defined)
+        for p_value, g_value in self.pairs(a, b):
+            if not self.agree(p_value, g_value, tolerance):
+                return False
+            if a.tokens == b.tokens:
+                return True
+        return self.was_enough
 
     def proportional(self, p: str, g: str, positive: bool = False) -> bool:
         """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
-        a = self.expression(p)
-        b = self.expression(g)
         first = None
-        shared = Shared(a, b)
-        for point, p_value, g_value, arithmetic in self.pairs(a, b, shared):
+        for p_value, g_value in self.pairs(self.expression(p), self.expression(g)):
             if (p_value == 0) != (g_value == 0):
                 return False  # x + |x| = 0 is not x = 0, though 2x and x agree where x > 0
             if p_value == 0:
                 continue
-            ratio = ratio_of(p_value, g_value, arithmetic)
-            if ratio is None:
+            ratio = self.ratio(p_value, g_value)
+            if ratio is None or (positive and ratio < 0):
                 return False
             if first is None:
                 first = ratio
             if abs(ratio - first) > NEAR * abs(first):
                 return False
-            shared.points.append(point)
-        if positive and first is not None and first < 0:
-            return False
-        return shared.are(MIN_POINTS, self.points, self.is_defined)
+        return self.was_enough and first is not None
 
     def constant(self, text: str) -> Fraction | None:
         """The value of a real expression without names, as far as it is known; of others None."""
         expression = self.expression(text)
         if expression.names:
             return None
-        shared = Shared(expression, expression)
-        for _, value, _, arithmetic in self.pairs(expression, expression, shared):
-            return arithmetic.as_fraction(value)
+        for value, _ in self.pairs(expression, expression):
+            return as_fraction(value)
         return None
 
     # ---- values ----------------------------------------------------------------------------------
 
-    def pairs(self, a: Expression, b: Expression, shared: Shared) -> Iterator[tuple]:
-        """(point, value of a, value of b, their arithmetic) at every point where both are defined.
+    def pairs(self, a: Expression, b: Expression) -> Iterator[tuple]:
+        """(value of a, value of b) at every point where both are defined.
 
         Without free names there is one point, and a value that is too large is unreadable.
-
-        shared: is told where only one of the two is defined.
+        Afterwards `was_enough` says whether there were points enough: if they were few beside those
+        where only one of the two is defined, the expressions meet at an edge, as \\sqrt{x-1} and
+        \\sqrt{1-x} do at 1.
         """
-        if not a.names and not b.names:
-            try:
-                yield None, *self.values_at(None, a, b)
-            except TooLarge:
-                raise Unreadable from None
-            except Undefined:
-                pass
-            return
-
-        wanted = self.points.wanted(a.names | b.names)
-        if is_smooth(a) and is_smooth(b):
-            wanted = SMOOTH_POINTS
+        has_names = bool(a.names or b.names)
         found = 0
-        for point in range(ATTEMPTS * wanted):
-            if point > FEWER_ATTEMPTS * wanted and (found == 0 or found >= ENOUGH_POINTS):
-                return
+        alone = 0
+        self.was_enough = False
+        for point in range(ATTEMPTS if has_names else 1):
             try:
-                pair = self.values_at(point, a, b)
-            except Undefined:
-                if not shared.domains_differ:
-                    shared.domains_differ = self.is_defined(a, point) != self.is_defined(b, point)
+                values = [self.value(expression, point) for expression in (a, b)]
+            except OutOfFuel:
+                if found < MIN_POINTS:
+                    raise
+                break
+            if TooLarge in values:
+                if not has_names:
+                    raise Unreadable
                 continue
-            except TooLarge:
+            if Undefined in values:
+                alone += values != [Undefined, Undefined]
                 continue
-            if shared.domains_differ and shared.has_place_of(point, self.points):
-                continue
-            yield point, *pair
+            yield tuple(values)
             found += 1
-            if found == wanted:
-                return
+            if found == POINTS:
+                break
+        self.was_enough = found >= (MIN_POINTS if has_names else 1) and 6 * found > alone
 
-    def values_at(self, point: Point | None, a: Expression, b: Expression) -> tuple:
-        """Both values at a point, with the arithmetic that has bits enough to compare them."""
-        bits = FIRST_BITS
-        while True:
-            arithmetic = Arithmetic(bits) if point is None else Arithmetic(bits, *POINT_LIMITS)
-            a_value = self.value(a, point, arithmetic)
-            b_value = self.value(b, point, arithmetic)
-            if isinstance(a_value, Approximate) or isinstance(b_value, Approximate):
-                arithmetic.record_digits(a_value)
-                arithmetic.record_digits(b_value)
-            needed = bits_for(arithmetic.magnitude)
-            if needed <= bits:
-                return a_value, b_value, arithmetic
-            bits = needed
+    def value(self, expression: Expression, point: int):
+        """The value of one expression, or the error that it makes instead."""
+        key = (id(expression), point)
+        if key not in self.computed:
+            try:
+                self.computed[key] = self.run(expression, point)
+            except (Undefined, TooLarge) as error:
+                self.computed[key] = type(error)
+        return self.computed[key]
 
-    def is_defined(self, expression: Expression, point: Point) -> bool:
-        """Whether it has a value at a point, be it too large."""
-        try:
-            self.value(expression, point, Arithmetic(FIRST_BITS, *POINT_LIMITS))
-        except Undefined:
-            return False
-        except TooLarge:
-            pass
-        return True
-
-    def value(self, expression: Expression, point: Point | None, arithmetic: Arithmetic):
-        """The value of one expression; what it costs is paid here."""
-        if not expression.names:
-            point = None
-        key = (id(expression), point, arithmetic.bits)
-        if key in self.computed:
-            value, magnitude = self.computed[key]
-            if value is None:
-                raise Undefined
-            arithmetic.record(magnitude)
-            return value
-
-        self.pay(len(expression.steps))
-        try:
-            value = self.run(expression, point, arithmetic)
-        except Undefined:
-            self.computed[key] = (None, 0)
-            raise
-        finally:
-            self.pay(arithmetic.work)
-            arithmetic.work = 0
-        self.computed[key] = (value, arithmetic.magnitude)
-        return value
-
-    def run(self, expression: Expression, point: Point | None, arithmetic: Arithmetic):
+    def run(self, expression: Expression, point: int):
         """Every step takes its arguments from the stack of values and leaves its result there."""
+        self.arithmetic.pay(len(expression.steps))
         stack = []
         for operation, arity, detail in expression.steps:
             arguments = stack[len(stack) - arity :]
@@ -237,44 +217,39 @@ class Evaluator:
             elif operation == "variable":
                 value = self.points.variable(detail, point)
             elif operation == "constant":
-                value = arithmetic.constant(detail)
+                value = self.arithmetic.constant(detail)
             elif operation == "function":
-                keys = tuple(rounded(argument, arithmetic.bits) for argument in arguments)
+                keys = tuple(map(rounded, arguments))
                 value = self.points.function(detail, keys, point)
             else:
-                value = getattr(arithmetic, operation)(*arguments)
+                value = getattr(self.arithmetic, operation)(*arguments)
             stack.append(value)
         return stack.pop()
 
+    def agree(self, p, g, tolerance: Fraction) -> bool:
+        """Whether two values are the same, an irrational and a rational one within `tolerance`."""
+        if p == g:
+            return True
+        if isinstance(p, float) or isinstance(g, float):
+            return False
+        if isinstance(p, Fraction) and isinstance(g, Fraction):
+            return False
+        try:
+            distance = as_fraction(abs(self.arithmetic.subtract(p, g)))
+        except TooLarge:
+            return False
+        return distance <= tolerance
 
-def agree(p, g, arithmetic: Arithmetic, tolerance: Fraction) -> bool:
-    """Whether two values are the same, an irrational and a rational one within `tolerance`."""
-    if p == g:
-        return True
-    if isinstance(p, float) or isinstance(g, float):
-        return False
-    if isinstance(p, Fraction) and isinstance(g, Fraction):
-        return False
-    try:
-        distance = arithmetic.absolute(arithmetic.subtract(p, g))
-    except (TooLarge, Undefined):
-        raise Unreadable from None
-    return arithmetic.as_fraction(distance) <= tolerance
-
-
-def ratio_of(p, g, arithmetic: Arithmetic) -> Fraction | None:
-    """p / g if it is real."""
-    try:
-        return arithmetic.as_fraction(arithmetic.divide(p, g))
-    except (TooLarge, Undefined):
-        return None
+    def ratio(self, p, g) -> Fraction | None:
+        """p / g if it is real."""
+        try:
+            return as_fraction(self.arithmetic.divide(p, g))
+        except (TooLarge, Undefined):
+            return None
 
 
-def rounded(value, bits: int) -> tuple[int, int]:
+def rounded(value):
     """A key that is the same for values that agree."""
     if isinstance(value, float):
         raise Undefined
-    if isinstance(value, Fraction):
-        return round(value * (1 << KEY_BITS)), 0
-    half = 1 << (bits - KEY_BITS - 1)
-    return (value.re + half) >> (bits - KEY_BITS), (value.im + half) >> (bits - KEY_BITS)
+    return tuple(round(as_fraction(part) * 2**64) for part in (value.real, value.imag))

@@ -47,19 +47,26 @@ TAKEN_BACK = re.compile(
     re.IGNORECASE,
 )
 # What denies a box, in the words before it, and what a box is only a part of: 2√3, or one of two.
-DENIED = re.compile(
+DENIAL = (
     r"(?<![a-z])(?:not|\w+n't|never|cannot|neither|reject\w*|rul\w+ out|exclud\w+|discard\w*"
     r"|instead of|rather than|other than|except|unlike|without)\s"
-    r"(?:(?:be|equals?|to|the|a|answer|value|is|of|right|correct)\s){0,4}[\s$*:(]*$"
-    r"|(?:wrong|incorrect|mistaken|invalid|naive|former|old)\s(?:answer|result|value|guess|solution)"
-    r"[^.,;!?\n]{0,30}$|mistake\s[^.,;!?\n]{0,30}$|~~[\s$]*$|[\w)}][\s$]*\bor\s[\s$\\(]*$",
+    r"(?:(?:be|equals?|to|the|a|answer|value|is|of|right|correct)\s){0,4}[\s$*:(]*"
+)
+WRONG_ANSWER = (
+    r"(?:wrong|incorrect|mistaken|invalid|naive|former|old)\s"
+    r"(?:answer|result|value|guess|solution)[^.,;!?\n]{0,30}"
+)
+DENIED = re.compile(
+    rf"(?:{DENIAL}|{WRONG_ANSWER}|mistake\s[^.,;!?\n]{{0,30}}|~~[\s$]*"
+    r"|[\w)}][\s$]*\bor\s[\s$\\(]*)$",
     re.IGNORECASE,
 )
-PART_OF_MORE = re.compile(
-    r"(?:\\(?:sqrt|[dt]?frac|binom|log|ln|sin|cos|tan|times|cdot|pm|mp|[bx]?cancel|sout|st|not|lnot|neg"
-    r"|overline|neq?)(?:\s?\[[^\]]{0,9}\])?[\s{]*|[\^_√≠]\s?\{?|=\s*[-+]\s*"
-    r"|[\d})]\s*[-+*/]\s*|\d|(?:^|[$\s({])[-+])$"
+COMMAND_BEFORE = (
+    r"\\(?:sqrt|[dt]?frac|binom|log|ln|sin|cos|tan|times|cdot|pm|mp|[bx]?cancel|sout|st"
+    r"|not|lnot|neg|overline|neq?)(?:\s?\[[^\]]{0,9}\])?[\s{]*"
 )
+SIGN_BEFORE = r"[\^_√≠]\s?\{?|=\s*[-+]\s*|[\d})]\s*[-+*/]\s*|\d|(?:^|[$\s({])[-+]"
+PART_OF_MORE = re.compile(rf"(?:{COMMAND_BEFORE}|{SIGN_BEFORE})$")
 UNSETTLED = re.compile(
     r"[\s$).,\\]*(?:\\text\{\s*)?(?:[oO]r|and maybe|otherwise)(?![a-z])"
     r"|[\s$)\\]*,?\s*(?:if|unless)(?![a-z])"
@@ -73,8 +80,9 @@ CONTINUED = re.compile(
 
 # "We do not know if the answer is 5", "Wrong answer: 5"
 NOT_STATED = re.compile(
-    r"(?<![a-z])(?:if|whether|unless|suppos\w+|assum\w+|imagine|maybe|perhaps|might|could|not|\w+n't"
-    r"|never|wrong|incorrect|naive|possible|first|initial|former|old|guess\w*)(?:\s\w+){0,2}\s*$",
+    r"(?<![a-z])(?:if|whether|unless|suppos\w+|assum\w+|imagine|maybe|perhaps|might|could"
+    r"|not|\w+n't|never|wrong|incorrect|naive|possible|first|initial|former|old"
+    r"|guess\w*)(?:\s\w+){0,2}\s*$",
     re.IGNORECASE,
 )
 # A number at the end of a sentence is its answer if such a word is before it, and nothing in the
@@ -84,11 +92,11 @@ LEADING = re.compile(
     r"|then|thus|therefore|hence|so|total|all|answer|makes|only|exactly|that)|^|(?<!\d):)[\s,:]*$"
 )
 # "The largest is 17, the smallest is 3"; but "we get 3 + 4 = 7, so it is 8" has one result.
-ANOTHER = re.compile(
-    r"(?i:(?:\bis|\bare|\bequals|=)\s*[$\\(]*[-−]?[\d\\](?!.*\b(?:so|thus|then|hence|therefore|gives)\b))"
-)
+CONCLUSION = r"\b(?:so|thus|then|hence|therefore|gives)\b"
+ANOTHER = re.compile(rf"(?i:(?:\bis|\bare|\bequals|=)\s*[$\\(]*[-−]?[\d\\](?!.*{CONCLUSION}))")
 SUPPOSED = re.compile(
-    r"(?i:(?<![a-z])(?:let|suppose|assum\w+|consider\w*|if|whether|when|unless|case|try\w*|say|check"
+    r"(?i:(?<![a-z])(?:let|suppose|assum\w+|consider\w*|if|whether|when|unless|case|try\w*|say"
+    r"|check"
     r"|maybe|perhaps|probably|possibly|might|could|would|may|or|not|no|never|either|neither|than"
     r"|least|most|about|around|approximately|roughly|guess|wrong|incorrect|want|need|know|given"
     r"|where|because|since|step|for|\w+n't)(?![a-z]))"

@@ -1,8 +1,8 @@
 """Runs of train.py overlaid: python -m benchmarks.curves RUN RUN ... [--output curves.png]
 
-RUN is an --output-dir. Runs that differ in their seed alone are one line, the mean, in a band, the
-95 % t-interval over seeds. A line has the name of its method, and the settings in which it differs
-from the other lines.
+RUN is an --output-dir. Runs that differ only in their seed share one line: their mean, with the
+95 % t-interval over seeds as a band. A line's label names its method and the settings in which it
+differs from the other lines.
 """
 
 import argparse
@@ -26,13 +26,13 @@ PANELS = (
     ("entropy", "nats per token", "entropy"),
 )
 
-# One colour and one kind of line for each label, legible without colour, too.
+# A colour and a line style for each label: the styles stay legible in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":")
 
 
 def read_run(folder: Path) -> tuple[dict, list[dict]]:
-    """(settings that make it another run, metrics). Raises UserError where there is no run."""
+    """(the settings that define the run, its metrics). Raises UserError if there is no run."""
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} holds no run of train.py: it has no config.json")
     config = read_json(folder / "config.json", method=str, seed=int)
@@ -44,7 +44,7 @@ def read_run(folder: Path) -> tuple[dict, list[dict]]:
 
 
 def without_default_clip(settings: dict) -> dict:
-    """The settings without a clip range that is its method's own: the method's name says it."""
+    """The settings without the clip range, if the range is the method's default."""
     clips = (settings.get("clip_low"), settings.get("clip_high"))
     method = METHODS.get(settings["method"])
     if method is None or clips != method.default_clip:
@@ -53,9 +53,9 @@ def without_default_clip(settings: dict) -> dict:
 
 
 def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]]]:
-    """The metrics of the runs by label; runs with one label differ in their seeds only.
+    """The metrics of the runs by label; runs with the same label differ only in their seeds.
 
-    Raises UserError where the same seed comes twice.
+    Raises UserError if two runs have the same label and seed.
     """
     names = sorted({name for settings, _ in runs for name in settings} - {"seed", "method"})
     differing = []
@@ -77,9 +77,9 @@ def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]
 
 
 def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """(steps, mean, half-width of its interval) of a metric over runs, at steps that all have.
+    """(steps, mean, half-width of the interval) of a metric over runs, at the steps they share.
 
-    The half-widths of a single run are 0.
+    With a single run the half-widths are 0.
     """
     values = [{row["step"]: row[name] for row in run if name in row} for run in runs]
     steps = sorted(set.intersection(*(set(run) for run in values)))
@@ -91,7 +91,7 @@ def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.
 
 
 def draw(groups: dict[str, list[list[dict]]], path: Path) -> None:
-    """A panel for each metric that any run has, a line for each group."""
+    """Draw a panel for each recorded metric, with a line for each group."""
     recorded = {name for runs in groups.values() for run in runs for row in run for name in row}
     panels = [panel for panel in PANELS if panel[0] in recorded]
     figure = Figure(figsize=(4.2 * len(panels), 4), layout="constrained")

@@ -1,4 +1,8 @@
-"""The stages of a step of Qwen3-0.6B to 8B on one GPU, random weights of the real shapes (`gpu`).
+"""The first hour with a GPU: what to run on a new card, and what to paste from it (`gpu`).
+
+First steps of training at the size of Qwen3-0.6B, random weights and random rewards: whether rows
+are packed, how far the sampler's log-probabilities are from the scored ones, and how often the host
+waits for the GPU. Then the stages of a step of Qwen3-0.6B to 8B, random weights of the real shapes.
 
 64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens; bfloat16 computation,
 recomputed activations; 8B without update. Tokens per second are response tokens.
@@ -12,7 +16,11 @@ benchmarks/plan.py counts for the same run.
 import gc
 import statistics
 import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from unittest.mock import patch
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
@@ -24,6 +32,8 @@ from benchmarks.scripted import PROMPT_WIDTH
 from benchmarks.stages import prepared_step, stages
 from benchmarks.timing import alternate
 from infra.errors import UserError
+from infra.files import read_lines
+from infra.folder import unlock
 from infra.loading import load_policy
 from infra.ranks import start_ranks, this_device
 from studies.tables import table_line
@@ -38,6 +48,13 @@ PROXY_BUDGET_GB = 30
 MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, whether it trains
 PHASES = {"sampling": "rollout", "old_logprobs": "old_logprobs", "update": "update"}  # -> of a Plan
 
+STEPS = 20
+STEP_FLAGS = (
+    "--data toy --prompts 8 --group-size 8 --mini-batch 4 --max-new-tokens 128 "
+    "--max-prompt-tokens 64 --save-every 1000000"
+)
+STEPS_HEADER = "| first steps, Qwen3-0.6B | |\n|---|---|"
+
 HEADER = """\
 | Qwen3 | sampling, tokens/s | log-probabilities, tokens/s | update, tokens/s \
 | MFU of the update | coefficients, share of the step \
@@ -46,7 +63,7 @@ HEADER = """\
 
 
 def gpu(args) -> list[dict]:
-    """The stages of a step of Qwen3-0.6B to 8B, random weights, on the GPU there is.
+    """What to run first on a GPU: steps of training, then the stages of Qwen3-0.6B to 8B.
 
     Raises UserError where there is none.
     """
@@ -57,9 +74,14 @@ def gpu(args) -> list[dict]:
         )
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")
-    print(HEADER)
+    start_ranks()
+    steps = first_steps(qwen3(MODELS[0][0]), STEPS)
+    print(STEPS_HEADER)
+    for what, value in steps.items():
+        print(table_line([what, value]))
+    print(f"\n{HEADER}")
 
-    rows = []
+    rows = [{"size": MODELS[0][0], "gpu": name, "steps": steps}]
     for size, trains in MODELS:
         costs = stage_costs(qwen3(size), trains, LENGTH, RESPONSES, MICRO_BATCH, args.repetitions)
         planned = planned_here(qwen3(size))
@@ -100,12 +122,64 @@ def stage_costs(
     return {"seconds": seconds, "peak": peak, "mfu": mfu}
 
 
+def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
+    """What steps of training say of the device: one line each of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_random(config, f"{folder}/model")
+        flags = f"--model {folder}/model --output-dir {folder}/run --steps {count + 1} {STEP_FLAGS}"
+        run = train.prepare(train.parse_config([*flags.split(), "--eval-data", ""]))
+        update, waited, metrics = train.update, [], []
+
+        def watched(*arguments) -> dict:
+            with waits() as found:
+                metrics.append(update(*arguments))
+            waited.append(len(found))
+            return metrics[-1]
+
+        with (
+            patch.object(train, "update", watched),
+            patch.object(train, "training_rewards", every_other_right),
+        ):
+            for step in range(1, count + 1):
+                train.train_step(run, step)
+        logged = read_lines(run.folder / "metrics.jsonl", step=int)
+        unlock(run.folder)
+
+    return {
+        "micro-batches": "packed" if run.policy.packed else "padded",
+        "steps": str(len(logged)),
+        "updates skipped": str(sum(row["skipped_updates"] for row in logged)),
+        "gradient norm, largest": f"{max(row['grad_norm'] for row in logged):.2f}",
+        "sampler against scoring, nats, mean": f"{logged[-1]['mismatch']:.2g}",
+        "the same, largest": f"{max(row['mismatch_max'] for row in logged):.2g}",
+        "waits for the GPU in the updates of a step, most": str(max(waited)),
+        "seconds of a step, median": f"{statistics.median(row['seconds'] for row in logged):.2f}",
+    }
+
+
+def every_other_right(responses: list[str], *_) -> list[float]:
+    """In the place of train.training_rewards: every group learns."""
+    return [float(i % 2) for i in range(len(responses))]
+
+
+@contextmanager
+def waits() -> Iterator[list]:
+    """The places in which the host waits for the GPU, as torch reports them."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield found
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
 def save_random(config: PreTrainedConfig, folder: str) -> None:
     """A Hugging Face folder of this architecture: random bfloat16 weights, the toy's tokenizer."""
     torch.manual_seed(0)
     with this_device():
         lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    lm.save_pretrained(folder)
+    lm.cpu().save_pretrained(folder)
     toy.build_tokenizer().save_pretrained(folder)
 
 

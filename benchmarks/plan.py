@@ -35,7 +35,6 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 import train
 from infra.architecture import count_parameters, decoder_layers, head_size
 from infra.cache import cache_bytes, cache_room, mlp_width, working_bytes
-from infra.disk import checkpoint_bytes, run_bytes
 from infra.errors import UserError
 from infra.head import LOGIT_BLOCK_GPU
 from infra.model_files import read_config
@@ -209,6 +208,21 @@ def plan(args) -> None:
     config = train.parse_config(flags)
     model = read_config(config.model, model_folder(config))
     print_plan(planned(model, config, gpus, gpu_gb), config, gpus, gpu_gb)
+
+
+def checkpoint_bytes(parameters: int) -> int:
+    """Weights and Adam's two moments in float32: 98 GB for 8.19 billion parameters."""
+    return 12 * parameters
+
+
+def run_bytes(parameters: int, c: int, cfg) -> int:
+    """An upper bound of what the run described by cfg (train.Config) has on disk at once, bytes.
+
+    The newest two checkpoints stay, and a third is written before the oldest goes. Beside them
+    stand two exports, in numbers of c bytes: model/ and best/, or one of them twice.
+    """
+    checkpoints = min(3, math.ceil(cfg.steps / cfg.save_every))
+    return checkpoints * checkpoint_bytes(parameters) + 2 * c * parameters
 
 
 def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:

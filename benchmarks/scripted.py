@@ -5,8 +5,6 @@ Here the uniform numbers carry the script: a number above 1, which no draw gives
 and nothing else does. The model does all the work that it would do otherwise.
 """
 
-from collections.abc import Callable
-from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -50,10 +48,10 @@ class Scripted(rollout.InverseCDF):
         chosen = super().__call__(input_ids, scores)  # [R, V], 0 at the token drawn, else -inf
 
         new = input_ids.shape[1] - self.prompt_width
-        ends = self.uniforms[:, new] > 1  # [R]
-        chosen[ends] = -torch.inf
-        chosen[ends, END_TOKEN] = 0.0
-        return chosen
+        ends = self.uniforms[:, new, None] > 1  # [R, 1]
+        end = torch.full_like(chosen[:1], -torch.inf)
+        end[:, END_TOKEN] = 0.0
+        return torch.where(ends, end, chosen)  # a mask as an index would wait for the GPU
 
 
 def script(sample: int, length: int, longest: int) -> np.ndarray:
@@ -63,24 +61,25 @@ def script(sample: int, length: int, longest: int) -> np.ndarray:
     return numbers
 
 
-def scripted_jobs(lengths: list[int]) -> list[tuple[list[int], Callable[[], np.ndarray]]]:
-    """Jobs for rollout.generate whose responses have these lengths in tokens; GROUP a prompt."""
+def scripted_jobs(count: int) -> list[rollout.Job]:
+    """Jobs for rollout.generate, GROUP a prompt; job i is sample i."""
     rng = np.random.default_rng(0)
-    count = len(lengths) // GROUP + 1
-    prompts = [rng.integers(2, 30, size=PROMPT_WIDTH).tolist() for _ in range(count)]
-
-    jobs = []
-    for i, length in enumerate(lengths):
-        numbers = partial(script, i, length, max(lengths))
-        jobs.append((prompts[i // GROUP], numbers))
-    return jobs
+    prompts = [rng.integers(2, 30, size=PROMPT_WIDTH).tolist() for _ in range(count // GROUP + 1)]
+    return [rollout.Job(prompts[i // GROUP], (0, 0, 0, i)) for i in range(count)]
 
 
-def sampled(lm, lengths: list[int]) -> list[list[int]]:
+def sampled(lm, lengths: list[int]) -> list[np.ndarray]:
     """Responses of these lengths by rollout.generate, all of them in flight at once."""
-    with patch.object(rollout, "InverseCDF", Scripted):
+
+    def numbers(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:
+        return script(sample, lengths[sample], count)
+
+    with (
+        patch.object(rollout, "InverseCDF", Scripted),
+        patch.object(rollout, "uniforms", numbers),
+    ):
         sampling = rollout.Sampling(max(lengths), in_flight=len(lengths), cache_tokens=UNLIMITED)
-        samples = rollout.generate(lm, scripted_jobs(lengths), [END_TOKEN], sampling)
+        samples = rollout.generate(lm, scripted_jobs(len(lengths)), [END_TOKEN], sampling)
     return [sample.tokens for sample in samples]
 
 
@@ -90,9 +89,10 @@ def plain_generate(lm, lengths: list[int]) -> list[list[int]]:
 
     It holds every response until the last one has ended.
     """
-    jobs = scripted_jobs(lengths)
-    ids, mask = left_padded([torch.tensor(prompt) for prompt, _ in jobs], lm.device)
-    uniforms = torch.from_numpy(np.stack([numbers() for _, numbers in jobs]))  # [B, longest]
+    jobs = scripted_jobs(len(lengths))
+    ids, mask = left_padded([torch.tensor(job.prompt) for job in jobs], lm.device)
+    numbers = [script(i, length, max(lengths)) for i, length in enumerate(lengths)]
+    uniforms = torch.from_numpy(np.stack(numbers))  # [B, longest]
     choose = Scripted(uniforms.to(lm.device), ids.shape[1], temperature=1.0, top_p=1.0)
     out = lm.generate(
         ids,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import train
@@ -30,7 +31,7 @@ class Step:
     tokens: TokenBatch | None = None
     weights: torch.Tensor | None = None  # [N]
 
-    def sampling(self) -> list[list[int]]:
+    def sampling(self) -> list[np.ndarray]:
         with self.run.policy.plain() as lm:
             return sampled(lm, [self.length] * len(self.rollouts))
 
@@ -61,16 +62,15 @@ def prepared_step(
     lengths = [length] * responses
     with policy.plain() as lm:
         sequences = sampled(lm, lengths)
-    asked = [prompt for prompt, _ in scripted_jobs(lengths)]
+    asked = [job.prompt for job in scripted_jobs(responses)]
     rollouts = pack(asked, sequences, [""] * responses, [END_TOKEN], device)
 
-    rewards = torch.arange(responses, device=device).remainder(2).float()
+    rewards = torch.arange(responses).remainder(2).float()
     advantages = group_advantages(rewards, GROUP)  # [B]
     plan = plan_mini_batches(rollouts, advantages, responses // mini_batches, micro_batch_tokens)
 
     step = Step(bare_run(policy, cfg), length, rollouts, plan)
-    step.tokens = step.old_logprobs()
-    step.tokens.advantage = advantages.repeat_interleave(step.tokens.length)  # [N]
+    step.tokens = step.old_logprobs().completed(advantages)
     step.weights = step.coefficients()
     return step
 

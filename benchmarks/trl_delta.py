@@ -3,7 +3,8 @@
 Four steps on one batch of the toy, four on the next. A range of [1, 1] must be TRL's own run, bit
 for bit. With the paper's range, what the trainer's mini-batches carry must be delta_coefficients of
 plain forward passes, one response at a time, of all ranks' tokens in one tensor; and TRL's loss
-must be Eq. 8. Under torchrun rank 0 prints. TRL has an environment of its own: trl_step.py.
+must be Eq. 8. Under torchrun rank 0 prints. TRL is installed beside requirements.txt in an
+environment of its own: pip install trl==1.16.0
 """
 
 import importlib.util

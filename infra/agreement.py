@@ -6,11 +6,12 @@ the model that `from_pretrained` gave, through `Policy`, and through `generate` 
 own cache. Where log-probabilities and entropies differ by more than rounding does, the model is
 refused.
 
-It costs two forward passes and LED + 1 of the sampler's over 50 tokens on every rank. The model's
-own pass runs on the first rank's GPU before anything else is there: 2 bytes a parameter for that
-moment (65 GB for 32 billion); on the CPU, in seconds to a minute, where the GPU lacks the room. The
-check cannot see what only shows beyond the longest of LENGTHS (a sliding window, a rotary scheme
-that begins later), nor a difference below the bound, which in bfloat16 is wide.
+The check runs some 50 tokens: one forward pass of `Policy`, and FORCED + 1 of the sampler, on every
+rank. The model's own pass runs on the first rank's GPU before anything else is there: 2 bytes a
+parameter for that moment (65 GB for 32 billion). Where the GPU lacks the room it runs on the CPU,
+in seconds to a minute. The check cannot see what only shows beyond the longest of LENGTHS (a
+sliding window, a rotary scheme that begins later), nor a difference below the bound, which in
+bfloat16 is wide.
 
 All of it is at temperature 1, where a difference between logits is one between log-probabilities.
 Rows are those of all tokens but the first of each sequence: [2, n], log-probability and entropy.
@@ -23,24 +24,21 @@ import torch
 from torch import distributed as dist
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig
 
-from infra.architecture import count_parameters
-from infra.cache import free_bytes, left_padded, prefill
+from infra.architecture import without_generation_config
+from infra.cache import left_padded, prefill
 from infra.errors import UserError
-from infra.model_files import one_line
 from infra.packed_attention import can_pack
 from infra.policy import Policy
 from infra.ranks import rank_and_world, this_device
 
 LENGTHS = (24, 17, 9)  # of three sequences: those shorter than the first are padded
-LED = 6  # last tokens of each, on which the sampler is led
-SHARE_OF_GPU = 0.95  # of the free memory, at most, for the reference
+FORCED = 6  # last tokens of each, which the sampler is made to choose
 
 # Up to what a difference is rounding: nats, mean over the tokens' log-probabilities and entropies.
 # Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.012.
 BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
-REPEATED = 1e-4  # of the same pass done twice, in any dtype
 
 
 def computation_dtype() -> torch.dtype:
@@ -61,22 +59,18 @@ def random_sequences(vocabulary: int) -> list[torch.Tensor]:
 def reference_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
     """Rows by the model's own forward pass in `dtype`, without padding and cache: [2, n], CPU.
 
-    lm: as from_pretrained gives it; it stays where it is. Copies of its tensors run on the GPU
-    where they fit, else on the CPU. Raises UserError where a row is NaN or infinite.
+    lm: as from_pretrained gives it. It runs where it is: training leaves it on the CPU, so that a
+    model which only fits a GPU in shards is checked, too. Raises UserError where a row is NaN or
+    infinite, and whatever the model raises.
     """
-    device = this_device()
-    needed = dtype.itemsize * count_parameters(lm)
-    if lm.device != device and needed > SHARE_OF_GPU * free_bytes(device):
-        device = torch.device("cpu")
-    tensors = {key: x.to(device, dtype) for key, x in lm.named_parameters()}
-    tensors |= {key: x.to(device) for key, x in lm.named_buffers()}
+    tensors = {key: x.to(dtype) for key, x in lm.named_parameters()}
+    tensors |= dict(lm.named_buffers())
 
     sequences = random_sequences(lm.config.vocab_size)
     logits = []
     for sequence in sequences:
-        ids = sequence[None, :-1].to(device)
-        with one_line(name, "its architecture does not run by its config.json"):
-            out = functional_call(lm, tensors, (ids,), {"use_cache": False})
+        ids = sequence[None, :-1].to(lm.device)
+        out = functional_call(lm, tensors, (ids,), {"use_cache": False})
         logits.append(out.logits[0])
     rows = rows_of(torch.cat(logits), torch.cat([sequence[1:] for sequence in sequences]))
     if not rows.isfinite().all():
@@ -109,23 +103,13 @@ def check_policy(name: str | Path, policy: Policy, expected: torch.Tensor) -> No
 
     policy: at temperature 1.
     """
-    kind = type(policy.lm).__name__
+    in_training = difference(policy_rows(policy), expected)
     bound = BOUNDS[computation_dtype()]
-
-    first = policy_rows(policy)
-    repeated = difference(first, policy_rows(policy))
-    if not repeated <= REPEATED:
-        raise UserError(
-            f"--model {name}: two equal passes through {kind} differ by {repeated:.2g} nats: "
-            "something in it is random, and it cannot be trained here"
-        )
-
-    in_training = difference(first, expected)
     if not in_training <= bound:
         raise UserError(
-            f"--model {name}: log-probabilities of {kind} as trained here are {in_training:.2g} "
-            f"nats from those of from_pretrained (rounding is up to {bound:g}): its architecture "
-            "has something that is not known here, and it cannot be trained"
+            f"--model {name}: log-probabilities of {type(policy.lm).__name__} as trained here are "
+            f"{in_training:.2g} nats from those of from_pretrained (rounding is up to {bound:g}): "
+            "its architecture has something that is not known here, and it cannot be trained"
         )
 
     with policy.plain() as lm:
@@ -150,7 +134,7 @@ def pack_where_equal(policy: Policy) -> None:
 def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
     """Hold the sampler's distributions against `reference_rows` of the same model, on all ranks."""
     of_each = expected.split([length - 1 for length in LENGTHS], dim=1)
-    expected = torch.cat([rows[:, -LED:] for rows in of_each], dim=1)
+    expected = torch.cat([rows[:, -FORCED:] for rows in of_each], dim=1)
     in_sampling = difference(sampler_rows(lm), expected)
     bound = BOUNDS[lm.dtype]
     if not in_sampling <= bound:
@@ -179,41 +163,32 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> float:
     return float(mean)
 
 
-# ---- the sampler, led along given tokens ---------------------------------------------------------
-
-
-class Lead(LogitsProcessor):
-    """Notes the logits of each step, and lets nothing but the given token follow."""
-
-    def __init__(self, tokens: torch.Tensor):
-        self.tokens = tokens  # [sequences, LED]
-        self.logits = []  # of each step [sequences, V]
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        token = self.tokens[:, len(self.logits), None]
-        self.logits.append(scores.float().cpu())
-        return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
+# ---- the sampler on given tokens -----------------------------------------------------------------
 
 
 def sampler_rows(lm) -> torch.Tensor:
-    """Rows of each sequence's last LED tokens, cached and padded as rollout.generate does it."""
+    """Rows of each sequence's last FORCED tokens, cached and padded as rollout.generate does it."""
     sequences = random_sequences(lm.config.vocab_size)
-    beginnings = [sequence[:-LED] for sequence in sequences]
-    tokens = torch.stack([sequence[-LED:] for sequence in sequences])
-    lead = Lead(tokens.to(lm.device))
+    beginnings = [sequence[:-FORCED] for sequence in sequences]
+    tokens = torch.stack([sequence[-FORCED:] for sequence in sequences])  # [sequences, FORCED]
     ids, mask = left_padded(beginnings, lm.device)
 
-    own_config = lm.generation_config
-    lm.generation_config = GenerationConfig()  # a model's own would change the logits
-    try:
-        lm.generate(
+    def forced(i: int, so_far: torch.Tensor) -> list[int]:
+        return [int(tokens[i, len(so_far) - ids.shape[1]])]
+
+    with without_generation_config(lm):  # a model's own would forbid some of these tokens
+        out = lm.generate(
             ids,
             attention_mask=mask,
             past_key_values=prefill(lm, beginnings),
-            logits_processor=LogitsProcessorList([lead]),
-            generation_config=GenerationConfig(do_sample=False, max_new_tokens=LED, pad_token_id=0),
+            prefix_allowed_tokens_fn=forced,
+            generation_config=GenerationConfig(
+                do_sample=False,
+                max_new_tokens=FORCED,
+                pad_token_id=0,
+                output_logits=True,
+                return_dict_in_generate=True,
+            ),
         )
-    finally:
-        lm.generation_config = own_config
-    logits = torch.stack(lead.logits, dim=1)  # [sequences, LED, V]
+    logits = torch.stack(out.logits, dim=1)  # [sequences, FORCED, V]
     return rows_of(logits.flatten(0, 1), tokens.flatten())

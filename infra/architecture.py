@@ -5,14 +5,15 @@ What is refused here would end in a traceback, in memory that runs full or in an
 """
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from infra.errors import UserError
-from infra.ranks import speaks
 
 # Layers of whose past nothing is needed but keys and values, as infra/cache.py holds them.
 KEYS_AND_VALUES = (DynamicLayer, DynamicSlidingWindowLayer)
@@ -40,25 +41,16 @@ def refuse_config(name: str | Path, config) -> None:
 
 def refuse_model(name: str | Path, lm: torch.nn.Module) -> None:
     """Raise UserError for a model whose parts are not where a causal transformer has them."""
-    kind = type(lm).__name__
+    lacks = None
     if lm.base_model is lm or not takes(lm.base_model, "past_key_values"):
+        lacks = "body of its own that takes a cache of keys and values"
+    elif not isinstance(lm.get_output_embeddings(), torch.nn.Linear):
+        lacks = "matrix as its head"
+    elif decoder_layers(lm) is None:
+        lacks = "list of layers"
+    if lacks:
         raise UserError(
-            f"--model {name}: {kind} has no body of its own that takes a cache of keys and values, "
-            "and the sampler needs one: pass a plain transformer"
-        )
-    head = lm.get_output_embeddings()
-    if not isinstance(head, torch.nn.Linear):
-        raise UserError(f"--model {name}: {kind} has no matrix as its head: pass another model")
-    known = {id(p) for part in (lm.base_model, head) for p in part.parameters()}
-    for parameter_name, parameter in lm.named_parameters():
-        if id(parameter) not in known:
-            raise UserError(
-                f"--model {name}: {kind} has {parameter_name} between its body and its head, or "
-                "beside them, and that is not known here: pass a plain transformer"
-            )
-    if decoder_layers(lm) is None:
-        raise UserError(
-            f"--model {name}: {kind} has no list of layers to shard: pass another model"
+            f"--model {name}: {type(lm).__name__} has no {lacks}: pass a plain transformer"
         )
 
 
@@ -116,6 +108,17 @@ def without_dropout(config):
     return config
 
 
+@contextmanager
+def without_generation_config(lm: torch.nn.Module) -> Iterator[None]:
+    """`lm.generate` does as its arguments say; the model's own config would change the logits."""
+    own = lm.generation_config
+    lm.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        lm.generation_config = own
+
+
 def recompute_in_backward(lm: torch.nn.Module, layers: torch.nn.ModuleList) -> None:
     """Activation checkpointing: each layer keeps its input only, and is run again in backward.
 
@@ -129,29 +132,19 @@ def recompute_in_backward(lm: torch.nn.Module, layers: torch.nn.ModuleList) -> N
 
 
 def most_tokens(config) -> int | None:
-    """The longest sequence for which the positions are meant; None without a limit."""
+    """The longest sequence for which the positions are made; None without a limit."""
     limit = getattr(config, "max_position_embeddings", None)
     if limit is None or limit < 1:
         return None
-    schemes = getattr(config, "rope_parameters", None) or {}
-    if "rope_type" in schemes:
-        schemes = {"all layers": schemes}
-    for scheme in schemes.values():
-        kind = scheme.get("rope_type") if isinstance(scheme, dict) else None
-        if kind == "longrope":
-            # Beyond it the longest sequence of a batch chooses the frequencies for all of them.
-            limit = min(limit, scheme["original_max_position_embeddings"])
-        if kind == "yarn" and scheme.get("factor"):
-            # Qwen3's recipe multiplies its 32,768 tokens and leaves the config's limit as it was.
-            limit = max(limit, int(scheme["factor"] * scheme["original_max_position_embeddings"]))
+    scheme = getattr(config, "rope_parameters", None) or {}
+    if scheme.get("rope_type") == "longrope":
+        # Beyond it the longest sequence of a batch chooses the frequencies for all of them.
+        limit = min(limit, scheme["original_max_position_embeddings"])
     return limit
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
-    """Raise UserError where a prompt and its response may outgrow the model's positions.
-
-    Where yarn extends these beyond what the config names, the first rank prints a warning.
-    """
+    """Raise UserError where a prompt and its response may outgrow the model's positions."""
     limit = most_tokens(config)
     if limit is None:
         return
@@ -160,12 +153,6 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
         raise UserError(
             f"--max-new-tokens {max_new_tokens} after a prompt of {longest} tokens exceeds the "
             f"{limit} tokens for which the positions of this {config.model_type} are made: "
-            f"lower it to {max(0, limit - longest)}"
-        )
-    named = config.max_position_embeddings
-    if longest + max_new_tokens > named and speaks():
-        print(
-            f"warning: --max-new-tokens {max_new_tokens} after a prompt of {longest} tokens goes "
-            f"beyond max_position_embeddings {named}, up to which this {config.model_type} was "
-            f"made; its yarn scheme extends the positions to {limit}"
+            f"lower it to {max(0, limit - longest)}; where a scheme such as yarn extends the "
+            "positions, raise max_position_embeddings in config.json"
         )

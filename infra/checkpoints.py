@@ -31,7 +31,6 @@ from infra.folder import (
     fingerprint,
     mark,
     mark_file,
-    marked,
     put_in_place,
     read_run,
     scratch,
@@ -43,7 +42,7 @@ from infra.ranks import on_first_rank, rank_and_world
 from infra.training_flags import MemoryFlags, RunFlags
 
 # What a run writes; none of it may be there before.
-WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", *MODELS)
+WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", "samples.html", *MODELS)
 
 # Flags in which a continued run may differ from its beginning.
 MAY_CHANGE = {each.name for group in (RunFlags, MemoryFlags) for each in fields(group)}
@@ -65,21 +64,23 @@ class RunState:
 # ---- the folder of a run -------------------------------------------------------------------------
 
 
-def open_run(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> str:
+def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> str:
     """Check that the run in --output-dir, if there is one, is the one described; returns its id.
 
-    model: the folder of the model that it starts from; data: its problems, by set. All ranks call.
-    Raises UserError where the folder holds another run, or something else in the place of what this
-    one writes.
+    cfg: a train.Config.
+    model: the folder of the model that the run starts from.
+    data: the problems of each set, by its name.
+    All ranks call. Raises UserError where the folder holds another run, or something else in the
+    place of what this one writes.
     """
     settings = {name: value for name, value in asdict(cfg).items() if name not in MAY_CHANGE}
     settings["optimiser"] = type(optimizer).__name__
     now = fingerprint(settings, data, model)
-    return on_first_rank(claim_run, cfg, now)
+    return on_first_rank(claim_on_first_rank, cfg, now)
 
 
-def claim_run(cfg, now: dict) -> str:
-    """The first rank's part of `open_run`."""
+def claim_on_first_rank(cfg, now: dict) -> str:
+    """The first rank's part of `claim_folder`; now: the run's fingerprint."""
     folder = Path(cfg.output_dir)
     if cfg.resume == "never" and read_run(folder):
         raise UserError(
@@ -88,12 +89,6 @@ def claim_run(cfg, now: dict) -> str:
         )
     defaults = {each.name: each.default for each in fields(cfg)}
     run_id = claim(folder, now, WRITTEN, defaults)["id"]
-    for name in MODELS:
-        if (folder / name).exists() and not marked(folder / name, run_id):
-            raise UserError(
-                f"{folder / name} holds a model that this run did not write: move it away, "
-                "or choose another --output-dir"
-            )
     cut_off = scratch(folder, run_id)
     if cut_off.exists():
         print(f"skipping {cut_off}: it was cut off while being written")
@@ -129,7 +124,7 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
     """
     run_id = on_first_rank(read_run, folder)["id"]
     final = folder / f"checkpoint-{state.step:06d}"
-    if on_first_rank(marked, final, run_id):
+    if on_first_rank(mark_file(final, run_id).exists):
         return  # written just now, or continued from
     aside = scratch(folder, run_id) / final.name
     try:
@@ -162,7 +157,7 @@ def finish_checkpoint(aside: Path, final: Path, run_id: str, hashes: dict[str, s
 
 def own_checkpoints(folder: Path, run_id: str) -> list[Path]:
     """The run's checkpoints by their steps; a copy under another name is none of them."""
-    paths = [path for path in folder.glob("checkpoint-*") if marked(path, run_id)]
+    paths = [path for path in folder.glob("checkpoint-*") if mark_file(path, run_id).exists()]
     return sorted(paths, key=lambda path: int(path.name.removeprefix("checkpoint-")))
 
 

@@ -1,11 +1,39 @@
-"""The ways in which a program ends early and in good order.
+"""How a program ends early: in one line and with an exit code. A bug keeps its traceback.
 
-A bug is none of them: it keeps its traceback.
+Programs import this file before any other. The imports take seconds, and Ctrl-C during them is then
+one line, too.
 """
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from programs import ProgramsError
+
+PROGRAMS = ("train.py", "evaluate.py", "bench.py")  # a notebook that imports them is left alone
+GRACE = 30  # seconds in which torchrun ends the other ranks of one that has failed
+
+KNOBS = {  # the function in which GPU memory ran out -> the flag to lower
+    "sample": "--rollout-rows",
+    "evaluate": "--rollout-rows",
+    "old_log_probabilities": "--micro-batch-tokens",
+    "room_for": "--proxy-budget-gb",
+    "delta_coefficients": "--proxy-budget-gb",
+    "update": "--micro-batch-tokens",
+}
 
 
 class UserError(ValueError):
     """A user's mistake, as one line: what is wrong, where, and what to do. Programs exit with 2."""
+
+
+MISTAKES = (UserError, ProgramsError)  # what programs/ raises is a user's mistake here, too
 
 
 class Stop(Exception):
@@ -24,3 +52,74 @@ class Interrupted(Exception):
 def first_line(error: Exception) -> str:
     """What a library's error says, as far as it fits in one of our lines."""
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+# ---- endings -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def one_line_endings(program: str) -> Iterator[None]:
+    """Turn what a user can act on into one line: 2 for wrong input, 1 for a run that failed."""
+    from torch import OutOfMemoryError  # at the top of the file it would delay end_at_once
+
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
+    try:
+        yield
+    except MISTAKES as error:
+        leave(f"{program}: {error}", 2)
+    except Stop as stop:
+        leave(f"{program}: {stop}", stop.code)
+    except KeyboardInterrupt:
+        leave(f"{program}: stopped by Ctrl-C: the same command continues", 128 + signal.SIGINT)
+    except FloatingPointError as error:  # the run diverged
+        leave(f"{program}: stopped, {error}. The last checkpoint is untouched; try a lower --lr", 1)
+    except OutOfMemoryError as error:
+        leave(f"{program}: {out_of_memory(error)}", 1)
+
+
+def out_of_memory(error: Exception) -> str:
+    """One line on which flag to lower."""
+    frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    stage = next((name for name in reversed(frames) if name in KNOBS), "update")
+    return (
+        f"out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over "
+        f"more GPUs (python bench.py plan says what it needs). {first_line(error)}"
+    )
+
+
+def leave(message: str, code: int) -> NoReturn:
+    """Print `message` to standard error and exit with `code`; under torchrun one rank prints it.
+
+    The first rank prints at once. torchrun repeats the message at the end of its own report and
+    ends the other ranks by SIGTERM, so they print nothing. A rank that is still there after GRACE
+    seconds failed alone: it prints its own message. A code above 128 stands for a signal; signals
+    reach all ranks, so the others exit without a message.
+    """
+    is_first = int(os.environ.get("RANK", 0)) == 0
+    if not is_first and code > 128:
+        sys.exit(code)
+    if not is_first and "WORLD_SIZE" in os.environ:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        time.sleep(GRACE)
+    print(message, file=sys.stderr, flush=True)
+    report = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if report:
+        error = {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}
+        with open(report, "w") as file:
+            json.dump({"message": error}, file)
+    sys.exit(code)
+
+
+# ---- Ctrl-C during the imports -------------------------------------------------------------------
+
+
+def end_at_once(number: int, _) -> None:
+    """Exit: an exception would leave an import half done, with its traceback."""
+    os.write(2, f"{program}: stopped by Ctrl-C\n".encode())
+    os._exit(128 + number)
+
+
+program = os.path.basename(sys.argv[0])
+if program in PROGRAMS:
+    signal.signal(signal.SIGINT, end_at_once)

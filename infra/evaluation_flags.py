@@ -1,14 +1,16 @@
 """The flags of evaluate.py; the defaults are the paper's (App. I)."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from infra.errors import UserError
 from infra.flags import (
-    AtLeastOne,
-    PositiveShare,
+    Parser,
     SamplingFlags,
     TaskFlags,
-    WholeNumber,
+    check_limits,
     flag,
+    spelled,
 )
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -18,12 +20,12 @@ PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table
 class BenchmarkFlags:
     """What is asked and how often, and from which part of the model's distribution answers come."""
 
-    _argument_group_name = "evaluation"
+    heading = "evaluation"
 
     benchmarks: str = flag(PAPER, "comma-separated: known sets, local files or hub ids")
-    samples: AtLeastOne = flag(16, "responses a problem, the n of avg@n")
-    top_p: PositiveShare = flag(0.7, "nucleus sampling")
-    limit: WholeNumber = flag(0, "problems of each benchmark, its first ones; 0: all of them")
+    samples: int = flag(16, "responses a problem, the n of avg@n", low=1)
+    top_p: float = flag(0.7, "nucleus sampling", above=0, high=1)
+    limit: int = flag(0, "problems of each benchmark, its first ones; 0: all of them", low=0)
     regrade: bool = flag(False, "grade the saved responses again; samples nothing")
 
 
@@ -31,23 +33,23 @@ class BenchmarkFlags:
 class BenchmarkSamplingFlags(SamplingFlags):
     """As in training, but for longer responses."""
 
-    max_new_tokens: AtLeastOne = flag(30000, "longest response, tokens")
+    max_new_tokens: int = flag(30000, "longest response, tokens", low=1)
 
 
 @dataclass
 class BenchmarkMemoryFlags:
     """What is computed does not depend on it, but for rounding: see rollout.py."""
 
-    _argument_group_name = "memory"
+    heading = "memory"
 
-    rollout_rows: AtLeastOne = flag(256, "responses a rank samples at a time at most (ours)")
+    rollout_rows: int = flag(256, "responses a rank samples at a time at most (ours)", low=1)
 
 
 @dataclass
 class BenchmarkRunFlags:
     """Where the responses and the averages go."""
 
-    _argument_group_name = "run"
+    heading = "run"
 
     output_dir: str = flag("", "default: <model>-evaluation, of a hub id evaluation/<name>")
 
@@ -60,3 +62,38 @@ class Config(
 
 
 GROUPS = list(Config.__bases__)  # each under its heading in --help
+
+
+def evaluation_config(argv: list[str], description: str) -> Config:
+    """The command line. Raises UserError for flags that are unknown or out of their limits."""
+    parser = Parser(GROUPS, prog="evaluate.py", description=description)
+    config = Config(**vars(parser.parse_args(argv)))
+    check_limits(config)
+    return config
+
+
+def sampling_settings(config: Config) -> dict:
+    """The flags on which the responses to a problem depend, as they are typed."""
+    names = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
+    return {spelled(name): getattr(config, name) for name in names}
+
+
+def output_folder(config: Config) -> Path:
+    """--output-dir, else <model>-evaluation beside the model's folder, or of a hub id's name.
+
+    Raises UserError for none of the two, and for one inside the model's folder, which a training
+    may replace by a better model.
+    """
+    if not config.model and not config.output_dir:
+        raise UserError("--model DIR is needed (or --output-dir with --regrade)")
+    model = Path(config.model)
+    if config.output_dir:
+        folder = Path(config.output_dir)
+        if config.model and model.resolve() in (folder.resolve(), *folder.resolve().parents):
+            raise UserError(
+                f"--output-dir {folder} is in the folder of --model {model}: choose another"
+            )
+        return folder
+    if model.is_dir():
+        return model.resolve().with_name(model.resolve().name + "-evaluation")
+    return Path("evaluation") / model.name

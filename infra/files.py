@@ -33,7 +33,7 @@ def write_aside(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with writing(path):
         try:
-            aside.write_text(text)
+            aside.write_text(text, encoding="utf-8")
             os.replace(aside, path)
         finally:
             aside.unlink(missing_ok=True)

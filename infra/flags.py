@@ -1,45 +1,42 @@
-"""Command-line flags as dataclass fields: name, type with its limits, default and help on one line.
+"""Command-line flags as dataclass fields: name, type, default, help and limits on one line.
 
-    steps: AtLeastOne = flag(220, "rollout batches")
+    steps: int = flag(220, "rollout batches", low=1)
 
 is the flag `--steps`, and `check_limits` refuses `--steps 0`. A dataclass is a group of `--help`
-(`_argument_group_name`); a program's Config inherits the groups it wants.
+with a `heading`; a program's Config inherits the groups it wants.
 """
 
 import math
-from argparse import ArgumentDefaultsHelpFormatter
-from dataclasses import dataclass, field, fields
-from typing import Annotated, get_args, get_type_hints
-
-from transformers import HfArgumentParser
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, ArgumentTypeError
+from dataclasses import Field, dataclass, field, fields
 
 from infra.errors import UserError
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Lowest and highest value of a flag, both allowed."""
+def flag(
+    default,
+    help: str,
+    choices: list[str] | None = None,
+    low: float | None = None,
+    high: float = math.inf,
+    above: float | None = None,
+    of: str = "",
+):
+    """A dataclass field that is also a command-line flag; `--help` lists its choices.
 
-    low: float
-    high: float = math.inf
-
-
-TINY = 1e-12  # stands for "above 0"
-AtLeastOne = Annotated[int, Limits(1)]
-AtLeastTwo = Annotated[int, Limits(2)]
-WholeNumber = Annotated[int, Limits(0)]
-Seed = Annotated[int, Limits(0, 10**12)]  # times SEED_STRIDE it still fits in 64 bits
-NonNegative = Annotated[float, Limits(0)]
-Positive = Annotated[float, Limits(TINY)]
-Share = Annotated[float, Limits(0, 1)]
-PositiveShare = Annotated[float, Limits(TINY, 1)]
-
-
-def flag(default, help: str, choices: list[str] | None = None):
-    """A dataclass field that is also a command-line flag; `--help` lists its choices."""
-    metadata = {"help": help}
-    if choices:
-        metadata["choices"] = choices
+    low, high: the least and the greatest value allowed, or `above`: one that is just too small.
+    of: the method that reads it; with any other the flag is refused.
+    """
+    if of:
+        help = f"{of}: {help}"
+    metadata = {
+        "help": help,
+        "choices": choices,
+        "low": low,
+        "high": high,
+        "above": above,
+        "of": of,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -49,17 +46,15 @@ def spelled(name: str) -> str:
 
 
 class OneLineEach(ArgumentDefaultsHelpFormatter):
-    """`--help` with each flag once, as `--max-new-tokens`, and its help and default beside it."""
+    """`--help` with each flag on a line, its help and its default beside it."""
 
     def __init__(self, prog):
-        super().__init__(prog, max_help_position=28, width=150)
+        super().__init__(prog, max_help_position=28, width=170)
 
     def _format_action_invocation(self, action):
         return action.option_strings[-1]
 
     def _get_help_string(self, action):
-        if action.option_strings[-1].startswith("--no-"):
-            return f"turns {action.option_strings[-1].replace('--no-', '--')} off"
         if action.choices:
             return f"{action.help}: {', '.join(action.choices)} (default: %(default)s)"
         if action.default == "" or isinstance(action.default, bool):
@@ -67,12 +62,11 @@ class OneLineEach(ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-class Parser(HfArgumentParser):
+class Parser(ArgumentParser):
     """argparse over dataclasses, with one line instead of the whole usage when a flag is wrong."""
 
     def __init__(self, groups: list[type], prog: str, description: str, epilog: str = ""):
         super().__init__(
-            groups,
             prog=prog,
             usage=f"{prog} [flags]",
             description=description,
@@ -80,24 +74,65 @@ class Parser(HfArgumentParser):
             allow_abbrev=False,
             formatter_class=OneLineEach,
         )
+        for group in groups:
+            section = self.add_argument_group(group.heading)
+            for each in fields(group):
+                if each.type is bool:
+                    add_switch(section, each)
+                    continue
+                section.add_argument(
+                    spelled(each.name),
+                    type=each.type,
+                    default=each.default,
+                    choices=each.metadata["choices"],
+                    help=each.metadata["help"],
+                )
 
     def error(self, message):
         raise UserError(f"{message} (python {self.prog} --help lists the flags)")
 
 
+def add_switch(section, each: Field) -> None:
+    """`--name`, `--name True` or `--name False`; where it is on by itself, also `--no-name`."""
+    name = spelled(each.name)
+    section.add_argument(
+        name,
+        type=truth,
+        nargs="?",
+        const=True,
+        default=each.default,
+        help=each.metadata["help"],
+    )
+    if each.default:
+        section.add_argument(
+            name.replace("--", "--no-", 1),
+            dest=each.name,
+            action="store_false",
+            help=f"turns {name} off",
+        )
+
+
+def truth(word: str) -> bool:
+    """The value of a switch."""
+    values = {"true": True, "false": False}
+    if word.lower() not in values:
+        raise ArgumentTypeError(f"{word!r} is not True or False")
+    return values[word.lower()]
+
+
 def check_limits(config) -> None:
-    """Raise UserError for a flag outside the limits of its type, or one that is not finite."""
-    hints = get_type_hints(type(config), include_extras=True)
+    """Raise UserError for a flag outside its limits, or a number that is not finite."""
     for each in fields(config):
         value = getattr(config, each.name)
-        limits = next((x for x in get_args(hints[each.name]) if isinstance(x, Limits)), None)
-        if limits is None:
+        if isinstance(value, bool | str):
             continue
-        if limits.low <= value <= limits.high and math.isfinite(value):
+        low, high, above = (each.metadata[name] for name in ("low", "high", "above"))
+        high_enough = value > above if low is None else value >= low
+        if high_enough and value <= high and math.isfinite(value):
             continue
-        wanted = "above 0" if limits.low == TINY else f"at least {limits.low:g}"
-        if limits.high < math.inf:
-            wanted += f" and at most {limits.high:g}"
+        wanted = f"above {above:g}" if low is None else f"at least {low:g}"
+        if high < math.inf:
+            wanted += f" and at most {high:g}"
         raise UserError(f"{spelled(each.name)} is {value}: it must be {wanted}")
 
 
@@ -106,25 +141,32 @@ def changed(config, name: str) -> bool:
     return getattr(config, name) != getattr(type(config), name)
 
 
-def refuse_useless(config, table) -> None:
-    """Raise UserError for a flag that was changed to no effect.
+def refuse_useless(config, table=()) -> None:
+    """Raise UserError for a flag that was changed to no effect, as one of another method.
 
     table: (flags, another flag, the values of that one under which they do nothing), each.
     """
+    useless = []
+    for each in fields(config):
+        if each.metadata["of"] not in ("", config.method):
+            useless.append((each.name, "method"))
     for names, other, values in table:
-        for name in names:
-            if changed(config, name) and getattr(config, other) in values:
-                raise UserError(
-                    f"{spelled(name)} does nothing with {spelled(other)} "
-                    f"{getattr(config, other)}: drop one of them"
-                )
+        if getattr(config, other) in values:
+            useless += [(name, other) for name in names]
+
+    for name, other in useless:
+        if changed(config, name):
+            raise UserError(
+                f"{spelled(name)} does nothing with {spelled(other)} "
+                f"{getattr(config, other)}: drop one of them"
+            )
 
 
 @dataclass
 class TaskFlags:
     """The model and the problems, as train.py and evaluate.py both take them."""
 
-    _argument_group_name = "task"
+    heading = "task"
 
     model: str = flag("", "Hugging Face folder or hub id")
     problem_column: str = flag("problem", "column of the problem, in a set not known by name")
@@ -134,7 +176,7 @@ class TaskFlags:
         "prompt with {problem} in it, \\n for a line break; "
         "default: the chat template with the instruction",
     )
-    max_prompt_tokens: AtLeastOne = flag(2048, "longer prompts are dropped, tokens")
+    max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens", low=1)
     code_sandbox: str = flag(
         "strict",
         "walls around programs: namespaces, or Landlock in their place",
@@ -146,8 +188,10 @@ class TaskFlags:
 class SamplingFlags:
     """How responses are drawn."""
 
-    _argument_group_name = "sampling"
+    heading = "sampling"
 
-    temperature: Positive = flag(1.0, "of sampling, and in training of log-probabilities")
-    max_new_tokens: AtLeastOne = flag(20480, "longest response, tokens")
-    seed: Seed = flag(0, "of sampling and data order")
+    temperature: float = flag(1.0, "of sampling, and in training of log-probabilities", above=0)
+    max_new_tokens: int = flag(20480, "longest response, tokens", low=1)
+    seed: int = flag(
+        0, "of sampling and data order", low=0, high=10**12
+    )  # times SEED_STRIDE it still fits in 64 bits

@@ -16,10 +16,8 @@ Shapes: R responses in flight, L columns of their longest sequence.
 """
 
 import math
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
 from operator import attrgetter
 from statistics import mean
 
@@ -34,13 +32,17 @@ from infra.cache import keep, let_grow, merged, prefill
 class Response:
     """A response as it grows."""
 
-    tokens: torch.Tensor  # [prompt and new tokens so far]
-    prompt_length: int
-    limit: int  # most tokens of prompt and response
-    numbers: Callable[[], np.ndarray]  # gives its uniform numbers, one for each new token
-    uniforms: np.ndarray | None = None  # these and zeros for a chunk, made when it arrives
+    index: int  # of its job
+    tokens: torch.Tensor  # [prompt and new tokens so far]; at first the prompt
+    name: tuple[int, int, int, int]  # seed, step, problem, sample
+    most: int  # new tokens
+    uniforms: np.ndarray | None = None  # one for each new token, while it is in flight
     logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunks
     finished: bool = False
+
+    def __post_init__(self):
+        self.prompt = tuple(self.tokens.tolist())
+        self.limit = len(self.prompt) + self.most  # of prompt and response
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -48,30 +50,30 @@ class Response:
     @property
     def new(self) -> int:
         """Tokens sampled so far."""
-        return len(self) - self.prompt_length
-
-    @cached_property
-    def prompt(self) -> tuple[int, ...]:
-        return tuple(self.tokens[: self.prompt_length].tolist())
+        return len(self) - len(self.prompt)
 
     def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
-        """Add `tokens` and their log p, as many as its limit allows; one of `ends` may be last."""
-        room = self.limit - len(self)
-        self.tokens = torch.cat([self.tokens, tokens[:room]])
-        self.logprobs.append(logprob[:room])
-        at_end = int(self.tokens[-1]) in ends
-        self.finished = at_end or len(self) == self.limit
+        """Add `tokens` and their log p, up to the first of `ends` or its limit."""
+        at_end = torch.isin(tokens, torch.tensor(ends)).nonzero()
+        up_to_end = int(at_end[0]) + 1 if len(at_end) else len(tokens)
+        count = min(up_to_end, self.limit - len(self))
+        self.tokens = torch.cat([self.tokens, tokens[:count]])
+        self.logprobs.append(logprob[:count])
+        self.finished = int(self.tokens[-1]) in ends or len(self) == self.limit
+        if self.finished:
+            self.uniforms = None
 
-    def sampled(self) -> tuple[list[int], np.ndarray]:
-        """Its new tokens and their log p."""
-        return self.tokens[self.prompt_length :].tolist(), torch.cat(self.logprobs).numpy()
+    def sampled(self) -> tuple[np.ndarray, np.ndarray]:
+        """(its new tokens, int32; their log p, float32)."""
+        new = self.tokens[len(self.prompt) :]
+        return new.numpy().astype(np.int32), torch.cat(self.logprobs).numpy()
 
 
 @dataclass
 class Flight:
     """The responses that are sampled together, their cache, and those that wait."""
 
-    waiting: deque[Response]
+    waiting: list[Response]
     most: int  # responses in flight at once
     cache_tokens: int  # tokens that their caches may hold
     chunk: int  # tokens by which responses grow between two changes
@@ -79,12 +81,19 @@ class Flight:
     cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but their last tokens
     ended: dict = field(default_factory=lambda: defaultdict(list))  # prompt -> responses' tokens
 
-    def change(self, lm) -> None:
-        """Finished responses leave, some are paused where they must, waiting ones arrive."""
+    def __post_init__(self):
+        # The first response to every prompt, then the second ones: these know who was long.
+        self.waiting = sorted(self.waiting, key=lambda response: response.name[-1])
+
+    def exchange(self) -> tuple[list[Response], list[Response]]:
+        """(those who stay, those who arrive); the finished and the paused have left."""
         self.longest_first()
         staying = self.those_who_stay()
-        arriving = self.those_who_arrive(staying)
+        return staying, self.those_who_arrive(staying)
 
+    def change(self, lm) -> list[Response]:
+        """Finished responses leave, some are paused where they must; returns those who arrive."""
+        staying, arriving = self.exchange()
         if not staying:
             self.cache = None
         elif staying != self.responses:
@@ -97,6 +106,7 @@ class Flight:
 
         longest = max(response.limit for response in self.responses)
         let_grow(self.cache, min(longest, self.cache_tokens // len(self.responses)))
+        return arriving
 
     def longest_first(self) -> None:
         """Sort the waiting ones by how long the responses to their prompts turned out so far.
@@ -108,12 +118,9 @@ class Flight:
             if response.finished:
                 self.ended[response.prompt].append(response.new)
         expected = {prompt: mean(lengths) for prompt, lengths in self.ended.items()}
-        in_order = sorted(
-            self.waiting,
-            key=lambda response: expected.get(response.prompt, math.inf),
-            reverse=True,
+        self.waiting.sort(
+            key=lambda response: expected.get(response.prompt, math.inf), reverse=True
         )
-        self.waiting = deque(in_order)
 
     def those_who_stay(self) -> list[Response]:
         """The unfinished ones that still fit; the longest are paused."""
@@ -137,11 +144,8 @@ class Flight:
                 break
             arriving.append(response)
 
-            # Zeros, because others may go on past this response's limit.
-            response.uniforms = np.append(response.numbers(), np.zeros(self.chunk))
-
         gone = set(arriving)
-        self.waiting = deque(response for response in self.waiting if response not in gone)
+        self.waiting = [response for response in self.waiting if response not in gone]
         return arriving
 
     def fits(self, count: int, widest: int) -> bool:

@@ -186,41 +186,27 @@ def mark(folder: Path, run_id: str, files: dict[str, str | None]) -> None:
     write_aside(mark_file(folder, run_id), json.dumps({"files": files}, indent=1) + "\n")
 
 
-def marked(folder: Path, run_id: str) -> bool:
-    return mark_file(folder, run_id).exists()
+def written(folder: Path, run_id: str) -> dict[str, str | None] | None:
+    """The files that the run wrote in `folder`, and their hashes.
 
-
-def written(folder: Path, run_id: str) -> dict[str, str | None]:
-    """The files of a marked folder that the run wrote, and their hashes; {} of a damaged mark."""
+    None where the folder is not the run's; {} where its mark is damaged.
+    """
+    path = mark_file(folder, run_id)
+    if not path.exists():
+        return None
     try:
-        return read_json(mark_file(folder, run_id), files=dict)["files"]
+        return read_json(path, files=dict)["files"]
     except UserError:
         return {}
 
 
-def is_all_own(folder: Path, run_id: str) -> bool:
-    """Whether the run wrote all that is in `folder`."""
-    if not marked(folder, run_id):
-        return False
-    own = {*written(folder, run_id), mark_file(folder, run_id).name}
-    return all(path.name in own for path in folder.iterdir())
-
-
 def delete_own(folder: Path, run_id: str) -> None:
-    """Delete what the run wrote in a marked folder, and the folder if nothing else is in it."""
+    """Delete what the run wrote in a folder, and the folder if nothing else is in it."""
     for name in written(folder, run_id):
         (folder / name).unlink(missing_ok=True)
     mark_file(folder, run_id).unlink()  # last: a kill in between leaves a damaged folder, marked
     if not any(folder.iterdir()):
         folder.rmdir()
-
-
-def unused(folder: Path) -> Path:
-    """A name beside `folder` that nothing has."""
-    number = 1
-    while folder.with_name(f"{folder.name}-kept-{number}").exists():
-        number += 1
-    return folder.with_name(f"{folder.name}-kept-{number}")
 
 
 def put_in_place(aside: Path, final: Path, run_id: str) -> None:
@@ -229,11 +215,15 @@ def put_in_place(aside: Path, final: Path, run_id: str) -> None:
     What the run wrote there before goes. A folder that holds anything else is kept whole, under
     another name.
     """
-    if final.exists() and is_all_own(final, run_id):
-        os.rename(final, aside.with_name(f"{final.name}-before"))
-    elif final.exists():
-        kept = unused(final)
-        os.rename(final, kept)
-        print(f"{final} held files that this run did not write: it is kept as {kept}")
+    if final.exists():
+        own = {*(written(final, run_id) or ()), mark_file(final, run_id).name}
+        if all(path.name in own for path in final.iterdir()):
+            os.rename(final, aside.with_name(f"{final.name}-before"))
+        else:
+            number = 1
+            while (kept := final.with_name(f"{final.name}-kept-{number}")).exists():
+                number += 1
+            os.rename(final, kept)
+            print(f"{final} held files that this run did not write: it is kept as {kept}")
     os.rename(aside, final)
     shutil.rmtree(aside.parent)

@@ -26,7 +26,7 @@ from infra.architecture import (
     without_dropout,
 )
 from infra.head import give_float32_head
-from infra.model_files import exact_dtype, from_files, locate, one_line, read_generation_config
+from infra.model_files import from_files, locate, one_line
 from infra.policy import Policy
 from infra.ranks import (
     device_mesh,
@@ -46,7 +46,7 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     folder, _, tokenizer = locate(name)
     lm = from_files(name, folder, dtype).to(this_device())
     refuse_model(name, lm)
-    expected = reference_rows(name, lm, dtype)
+    expected = expected_rows(name, lm, dtype)
     give_float32_head(lm)  # as train.py's sampler has it
     check_sampler(name, lm, expected)
     return lm, tokenizer
@@ -75,18 +75,17 @@ def load_policy(
     folder, config, tokenizer = locate(name)
     with one_line(name, f"cannot read config.json of {folder}"), torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(without_dropout(config), dtype=torch.float32).eval()
-    lm.generation_config = read_generation_config(name, folder, config)
     refuse_model(name, lm)
 
     whole = []  # on the first rank: the model as from_pretrained gives it
 
     def read() -> tuple:
-        dtype = computation_dtype()
-        whole.append(from_files(name, folder, exact_dtype(name, folder, dtype)))
-        rows = reference_rows(name, whole[0], dtype)
-        return rows, dict(whole[0].named_buffers())
+        whole.append(from_files(name, folder, torch.float32))  # in which no weight is rounded
+        rows = expected_rows(name, whole[0], computation_dtype())
+        return rows, dict(whole[0].named_buffers()), whole[0].generation_config
 
-    expected, buffers = on_first_rank(read)  # before shards take room on the GPU
+    # Before shards take room on the GPU.
+    expected, buffers, lm.generation_config = on_first_rank(read)
 
     policy = Policy(lm)
     policy.twin = [copy.deepcopy(lm)]
@@ -113,6 +112,12 @@ def load_policy(
     policy.reshard()
     policy.temperature = temperature
     return policy, tokenizer
+
+
+def expected_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
+    """agreement.reference_rows [2, n]. Raises UserError where the model does not run."""
+    with one_line(name, "its architecture does not run by its config.json"):
+        return reference_rows(name, lm, dtype)
 
 
 def before_any_model() -> None:

@@ -1,9 +1,7 @@
-"""What the first rank reports: a line a step, metrics.jsonl, samples.jsonl, curves.png."""
+"""What the first rank reports: a line a step, metrics.jsonl, curves.png."""
 
-from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
-from functools import wraps
 from pathlib import Path
 
 import torch
@@ -11,21 +9,9 @@ from matplotlib.figure import Figure
 
 from infra.files import append_line, read_lines, writing
 from infra.flags import spelled
-from infra.packing import Rollouts, TokenBatch, packed_rows
-from infra.ranks import rank_and_world, this_device
-
-
-def first_rank_only(function: Callable[..., None]) -> Callable[..., None]:
-    """The function on the first rank, and nothing on the others."""
-
-    @wraps(function)
-    def on_first_rank(*arguments, **named):
-        rank, _ = rank_and_world()
-        if rank == 0:
-            function(*arguments, **named)
-
-    return on_first_rank
-
+from infra.packing import Rollouts, TokenBatch
+from infra.ranks import this_device
+from infra.samples import write_page
 
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 
@@ -42,28 +28,107 @@ SHOWN = (
 )
 
 
-@first_rank_only
-def log(folder: Path, metrics: dict, steps: int = 0, pace: str = "") -> None:
-    """Append one line to metrics.jsonl and print the gist of it.
+# ---- a line a step -------------------------------------------------------------------------------
 
-    steps: of the whole run; pace: what else to print, and not to keep.
-    """
-    append_line(folder / "metrics.jsonl", metrics)
+
+def log(run, metrics: dict) -> None:
+    """Append a line to metrics.jsonl and print the gist of it; draw the curves if it evaluates."""
+    if run.rank > 0:
+        return
+    append_line(run.folder / "metrics.jsonl", metrics)
+    run.track(metrics)
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
     if metrics.get("mismatch", 0) > LARGE_MISMATCH:
         gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and scoring disagree")
-    if pace:
-        gist.append(pace)
-    of_all = f"/{steps}" if steps else ""
-    print(f"step {metrics['step']:4d}{of_all}  " + "  ".join(gist), flush=True)
+    if "seconds" in metrics:
+        gist += pace(run, metrics)
+    print(f"step {metrics['step']:4d}/{run.cfg.steps}  " + "  ".join(gist), flush=True)
+    if "lambda_mean" in metrics:
+        print_hints(run, metrics)
+    if "eval_accuracy" in metrics:
+        plot_curves(read_lines(run.folder / "metrics.jsonl"), run.folder / "curves.png")
+        write_page(run.folder)
 
 
-@first_rank_only
+def pace(run, metrics: dict) -> list[str]:
+    """Response tokens per second of a step, and the time that is left without evaluations."""
+    run.seconds.append(metrics["seconds"])
+    tokens = metrics["response_length"] * run.cfg.prompts * run.cfg.group_size
+    recent = run.seconds[-20:]
+    left = sum(recent) / len(recent) * (run.cfg.steps - metrics["step"])
+    return [f"tokens/s {tokens / metrics['seconds']:.0f}", f"left {timedelta(seconds=round(left))}"]
+
+
+def print_hints(run, metrics: dict) -> None:
+    """Say once that ten steps in a row taught nothing, or that the token weights' mean is not 1."""
+    silent = metrics["grad_norm"] == 0 and metrics["skipped_updates"] == 0
+    run.without_signal = run.without_signal + 1 if silent else 0
+    if run.without_signal == 10:
+        print(
+            "hint: in ten steps no group had unequal rewards, so nothing is learnt. Are responses "
+            "cut off (`truncated`)? Is the answer where verify.py looks (samples.jsonl)? Are the "
+            "problems far too hard or easy? --dynamic-sampling and a larger --group-size help",
+            flush=True,
+        )
+    mean = metrics["lambda_mean"]
+    if len(run.seconds) == 1 and abs(mean - 1) >= 0.01:  # the program's first step
+        print(
+            f"hint: the token weights of --method {run.cfg.method} have mean {mean:.3g}, not 1, "
+            "and so have loss and gradient. Divide the weights by their mean, unless the method is "
+            "defined without that, as --delta-variant no_norm is",
+            flush=True,
+        )
+
+
+def rollout_metrics(
+    rollouts: Rollouts, rewards: torch.Tensor, tokens: TokenBatch, weights: torch.Tensor
+) -> dict:
+    """The metrics of a rollout batch, at θ_old; docs/running.md explains each.
+
+    rewards: [B]; weights: ρ [N].
+    """
+    return {
+        "reward": float(rewards.mean()),
+        "entropy": float(tokens.entropy.mean()),
+        "response_length": float(tokens.length.float().mean()),
+        "truncated": float(rollouts.truncated.float().mean()),
+        "lambda_mean": float(weights.mean()),
+        "lambda_std": float(weights.std()),
+        "lambda_above_one": float((weights > 1).float().mean()),
+        **mismatch(tokens.logprob, tokens.sampled),
+    }
+
+
+def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
+    """How far the sampler's distribution is from the scored one: metrics of a step, in nats.
+
+    logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and as the sampler says;
+    tokens of which it does not say are left out, and without any other there are no metrics. The KL
+    divergence of the sampler from the scored policy is estimated by the mean of r - 1 - log r,
+    r = π_score / π_sampler (Schulman 2020, "Approximating KL divergence"): unbiased, and no term is
+    negative.
+    """
+    told = ~sampled.isnan()
+    if not told.any():
+        return {}
+    log_ratio = (logprob - sampled)[told].double()
+    return {
+        "mismatch": float(log_ratio.abs().mean()),
+        "mismatch_max": float(log_ratio.abs().max()),
+        "mismatch_kl": float((log_ratio.expm1() - log_ratio).mean()),
+    }
+
+
+# ---- before, on the way, at the end --------------------------------------------------------------
+
+
 def introduce(run, method_flags: type) -> None:
     """Print what a run is before its first step.
 
-    run: a train.Run; method_flags: the dataclass of the flags that say what the method is.
+    method_flags: the dataclass of the flags that say what the method is.
     """
+    if run.rank > 0:
+        return
     cfg = run.cfg
     parameters = sum(p.numel() for p in run.policy.parameters())
     defaults = {each.name: each.default for each in fields(method_flags)}
@@ -93,123 +158,13 @@ def introduce(run, method_flags: type) -> None:
         print(f"{name:10s} {fact}", flush=True)
 
 
-def rollout_metrics(
-    rollouts: Rollouts, rewards: torch.Tensor, tokens: TokenBatch, weights: torch.Tensor
-) -> dict:
-    """The metrics of a rollout batch, at θ_old; docs/running.md explains each.
-
-    rewards: [B]; weights: ρ [N].
-    """
-    return {
-        "reward": float(rewards.mean()),
-        "entropy": float(tokens.entropy.mean()),
-        "response_length": float(tokens.length.float().mean()),
-        "truncated": float(rollouts.truncated.float().mean()),
-        "lambda_std": float(weights.std()),
-        "lambda_above_one": float((weights > 1).float().mean()),
-        **mismatch(tokens.logprob, tokens.sampled),
-    }
-
-
-def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
-    """How far the sampler's distribution is from the scored one: metrics of a step, in nats.
-
-    logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and as the sampler says;
-    tokens of which it does not say are left out, and without any other there are no metrics. The KL
-    divergence of the sampler from the scored policy is estimated by the mean of r - 1 - log r,
-    r = π_score / π_sampler (Schulman 2020, "Approximating KL divergence"): unbiased, and no term is
-    negative.
-    """
-    told = ~sampled.isnan()
-    if not told.any():
-        return {}
-    log_ratio = (logprob - sampled)[told].double()
-    return {
-        "mismatch": float(log_ratio.abs().mean()),
-        "mismatch_max": float(log_ratio.abs().max()),
-        "mismatch_kl": float((log_ratio.expm1() - log_ratio).mean()),
-    }
-
-
-def pace(run, metrics: dict) -> str:
-    """Response tokens per second of a step, and the time that is left without evaluations."""
-    run.seconds.append(metrics["seconds"])
-    tokens = metrics["response_length"] * run.cfg.prompts * run.cfg.group_size
-    recent = run.seconds[-20:]
-    left = sum(recent) / len(recent) * (run.cfg.steps - metrics["step"])
-    return f"tokens/s {tokens / metrics['seconds']:.0f}  left {timedelta(seconds=round(left))}"
-
-
-@first_rank_only
-def hint_without_signal(run, advantages: torch.Tensor) -> None:
-    """After ten steps in a row in which all rewards of each group are equal, say so once."""
-    run.without_signal = 0 if advantages.any() else run.without_signal + 1
-    if run.without_signal == 10:
-        print(
-            "hint: in ten steps no group had unequal rewards, so nothing is learnt. Are responses "
-            "cut off (`truncated`)? Is the answer where verify.py looks (samples.jsonl)? Are the "
-            "problems far too hard or easy? --dynamic-sampling and a larger --group-size help",
-            flush=True,
-        )
-
-
-@first_rank_only
-def hint_about_mean(run, weights: torch.Tensor) -> None:
-    """In the first step of a program, say so if the mean of the token weights [N] is not 1."""
-    mean = float(weights.mean())
-    if run.seconds or abs(mean - 1) < 0.01:
+def report(run) -> None:
+    """Draw the curves, and say what was gained and where all is."""
+    if run.rank > 0:
         return
-    print(
-        f"hint: the token weights of --method {run.cfg.method} have mean {mean:.3g}, not 1, and so "
-        "have loss and gradient. Divide the weights by their mean, unless the method is defined "
-        "without that, as --delta-variant no_norm is",
-        flush=True,
-    )
-
-
-@first_rank_only
-def save_samples(
-    run,
-    step: int,
-    problems: list[dict],
-    rollouts: Rollouts,
-    rewards: torch.Tensor,
-    advantages: torch.Tensor,
-    weights: torch.Tensor,
-    count: int = 4,
-) -> None:
-    """Append `count` responses, spread over the batch, to samples.jsonl.
-
-    problems: B; the tests of programs, often long, are left out. rewards, advantages: [B].
-    weights: [N], written token by token as `lambda`.
-    """
-    every = max(1, len(rollouts) // count)
-    for i in range(0, len(rollouts), every):
-        rows = packed_rows(torch.tensor([i]), rollouts.response_length.cpu())
-        tokens = [run.tokenizer.decode([token]) for token in rollouts.response_ids(i).tolist()]
-        sample = {
-            "step": step,
-            **{name: cell for name, cell in problems[i].items() if name != "tests"},
-            "reward": float(rewards[i]),
-            "advantage": round(float(advantages[i]), 4),
-            "response": rollouts.texts[i],
-            "tokens": tokens,
-            "lambda": [round(weight, 4) for weight in weights[rows.to(weights.device)].tolist()],
-        }
-        append_line(run.folder / "samples.jsonl", sample)
-
-
-@first_rank_only
-def draw_curves(folder: Path) -> None:
-    """curves.png of the run so far."""
-    plot_curves(read_lines(folder / "metrics.jsonl"), folder / "curves.png")
-
-
-@first_rank_only
-def report(folder: Path) -> None:
-    """Draw the curves and say where all is."""
-    draw_curves(folder)
-    metrics = read_lines(folder / "metrics.jsonl")
+    metrics = read_lines(run.folder / "metrics.jsonl")
+    plot_curves(metrics, run.folder / "curves.png")
+    write_page(run.folder)
 
     seconds = sum(row.get("seconds", 0) for row in metrics)
     gained = ""
@@ -219,38 +174,49 @@ def report(folder: Path) -> None:
             gained += f"{words} {found[0]:.3f} before and {found[-1]:.3f} after, "
     print(
         f"done: {metrics[-1]['step']} steps in {seconds:.0f} s, {gained}"
-        f"model/, curves.png, metrics.jsonl and samples.jsonl in {folder}"
+        f"model/, curves.png, samples.html and metrics.jsonl in {run.folder}"
     )
 
 
-PANELS = (
-    ("reward", "share right"),
-    ("response_length", "tokens"),
-    ("entropy", "nats per token"),
+# ---- curves.png ----------------------------------------------------------------------------------
+
+ACCURACY = (  # metric, label, style; all are shares of right answers
+    ("reward", "training batch", {"color": "#0072B2"}),
+    ("eval_accuracy", "held out, sampled", {"color": "#D55E00", "marker": "o"}),
+    ("eval_greedy", "held out, greedy", {"color": "#D55E00", "marker": "s", "linestyle": "--"}),
 )
-
-
-EVALUATED = (  # name, label, style
-    ("eval_accuracy", "held-out, sampled", "o-"),
-    ("eval_greedy", "held-out, greedy", "s--"),
+OTHERS = (  # metric, unit
+    ("entropy", "nats per token"),
+    ("grad_norm", "norm before clipping"),
+    ("response_length", "tokens"),
 )
 
 
 def plot_curves(metrics: list[dict], path: Path) -> None:
-    """Reward, response length and entropy against step, as in the paper's Fig. 2."""
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    panels = figure.subplots(1, 3)
-    for axes, (name, unit) in zip(panels, PANELS, strict=True):
-        steps = [row["step"] for row in metrics if name in row]
-        values = [row[name] for row in metrics if name in row]
-        axes.plot(steps, values, color="#0072B2", label="training batch")
+    """Accuracy against the step, and each of OTHERS that moves."""
+    moving = []
+    for name, unit in OTHERS:
+        values = {row[name] for row in metrics if name in row}
+        if len(values) > 1:
+            moving.append((name, unit))
+    figure = Figure(figsize=(3.6 * (1 + len(moving)), 3.4), layout="constrained")
+    accuracy, *others = figure.subplots(1, 1 + len(moving), squeeze=False)[0]
+    for name, label, style in ACCURACY:
+        draw(accuracy, metrics, name, label=label, **style)
+    accuracy.set(title="accuracy", xlabel="step", ylabel="share right")
+    if all(0 <= row.get("reward", 0) <= 1 for row in metrics):  # not so with some other rewards
+        accuracy.set_ylim(0, 1)
+    accuracy.legend()
+    for axes, (name, unit) in zip(others, moving, strict=True):
+        draw(axes, metrics, name, color="#0072B2")
         axes.set(title=name.replace("_", " "), xlabel="step", ylabel=unit)
-
-    for name, label, style in EVALUATED:
-        rows = [row for row in metrics if name in row]
-        if rows:
-            steps = [row["step"] for row in rows]
-            panels[0].plot(steps, [row[name] for row in rows], style, color="#D55E00", label=label)
-    panels[0].legend()
+        axes.set_ylim(bottom=0)  # none of them can be below
     with writing(path):
         figure.savefig(path, dpi=120)
+
+
+def draw(axes, metrics: list[dict], name: str, **style) -> None:
+    """The line of one metric over the steps that have it, if any."""
+    rows = [row for row in metrics if name in row]
+    if rows:
+        axes.plot([row["step"] for row in rows], [row[name] for row in rows], **style)

@@ -1,12 +1,10 @@
 """The files of a model, in a local Hugging Face folder or on the hub, and what is wrong with them.
 
-Whatever a user's files make a library raise becomes one line here (`one_line`). Weights are read by
-`from_files`, which is from_pretrained, and refuses what that warns of.
+Whatever a user's files make a library raise becomes one line here (`one_line`).
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,14 +15,10 @@ from transformers.utils import logging as hf_logging
 
 from infra.architecture import head_size, refuse_config
 from infra.errors import UserError
-from infra.files import read_json
-from infra.hub import without_retries
+from infra.hub import asked_once
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # files of which a tokenizer has one at least
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"  # of WEIGHTS in several files
-LFS_POINTER = b"version https://git-lfs"  # how the file begins that git leaves without git-lfs
 
 
 @contextmanager
@@ -35,7 +29,7 @@ def one_line(name: str | Path, trouble: str) -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (UserError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
@@ -55,12 +49,21 @@ def locate(name: str | Path) -> tuple:
             "no model in such a folder, nor on the hub as far as it can be reached; with no "
             "network, pass a folder (elsewhere: hf download ID --local-dir FOLDER)"
         )
-        without_retries(partial(HfApi().model_info, str(folder)))
+        asked_once(HfApi().model_info, str(folder))
         with one_line(name, trouble):
             # One rank of a node downloads while the others wait.
             folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
     config = read_config(name, folder)
-    weight_files(name, folder)
+
+    weights = list(folder.glob("*.safetensors"))
+    if not weights:
+        raise UserError(
+            f"--model {name}: no .safetensors in {folder}, and other weights are not read: convert "
+            "them (AutoModelForCausalLM.from_pretrained(...).save_pretrained(FOLDER))"
+        )
+    for path in weights:
+        with one_line(name, f"{path} is damaged or cut off, or waits for git lfs pull"):
+            safe_open(path, "pt")  # its header and its length
 
     if not any(path for pattern in TOKENIZERS for path in folder.glob(pattern)):
         raise UserError(
@@ -75,7 +78,11 @@ def locate(name: str | Path) -> tuple:
             f"--model {name}: its tokenizer has {words} ids and its embedding {config.vocab_size}: "
             "pass the tokenizer that belongs to it, or resize the embedding"
         )
-    refuse_end(name, read_generation_config(name, folder, config).eos_token_id, tokenizer)
+    end = getattr(config, "eos_token_id", None)
+    if (folder / "generation_config.json").exists():
+        with one_line(name, f"cannot read generation_config.json of {folder}"):
+            end = GenerationConfig.from_pretrained(folder).eos_token_id
+    refuse_end(name, end, tokenizer)
     return folder, config, tokenizer
 
 
@@ -91,14 +98,6 @@ def read_config(name: str | Path, folder: str | Path):
     return config
 
 
-def read_generation_config(name: str | Path, folder: Path, config) -> GenerationConfig:
-    """What the folder says of sampling, of which only the end tokens are used."""
-    if not (folder / "generation_config.json").exists():
-        return GenerationConfig.from_model_config(config)
-    with one_line(name, f"cannot read generation_config.json of {folder}"):
-        return GenerationConfig.from_pretrained(folder)
-
-
 def refuse_end(name: str | Path, end: int | list[int] | None, tokenizer) -> None:
     """Raise UserError where nothing says how a response ends, or a word does."""
     if end is None and tokenizer.eos_token_id is None:
@@ -112,43 +111,6 @@ def refuse_end(name: str | Path, end: int | list[int] | None, tokenizer) -> None
             f"--model {name}: eos_token_id in its generation_config.json is {end!r}: "
             "it must be an id, or a list of ids"
         )
-
-
-def weight_files(name: str | Path, folder: Path) -> list[Path]:
-    """The safetensors that from_pretrained takes. Raises UserError for one that is not whole."""
-    paths = [folder / WEIGHTS]
-    if not paths[0].exists():
-        if not (folder / INDEX).exists():
-            raise UserError(
-                f"--model {name}: no .safetensors in {folder} by the name of {WEIGHTS} or of an "
-                "index, and other weights are not read: convert them "
-                "(AutoModelForCausalLM.from_pretrained(...).save_pretrained(FOLDER))"
-            )
-        shards = read_json(folder / INDEX, weight_map=dict)["weight_map"].values()
-        paths = [folder / str(shard) for shard in sorted(set(shards))]
-
-    for path in paths:
-        if not path.exists():
-            raise UserError(f"--model {name}: {INDEX} names {path.name}, which is not in {folder}")
-        with open(path, "rb") as file:
-            beginning = file.read(len(LFS_POINTER))
-        if beginning == LFS_POINTER:
-            raise UserError(
-                f"--model {name}: {path} is a pointer of git-lfs and no weights: run git lfs pull"
-            )
-        with one_line(name, f"{path} is damaged or cut off"):
-            safe_open(path, "pt")  # its header and its length
-    return paths
-
-
-def exact_dtype(name: str | Path, folder: Path, wanted: torch.dtype) -> torch.dtype:
-    """In which no weight is rounded: `wanted`, if all tensors in the files are so, else float32."""
-    spelled = {torch.bfloat16: "BF16", torch.float32: "F32"}[wanted]
-    for path in weight_files(name, folder):
-        with safe_open(path, "pt") as file:
-            if any(file.get_slice(key).get_dtype() != spelled for key in file.keys()):  # noqa: SIM118
-                return torch.float32
-    return wanted
 
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.Module:

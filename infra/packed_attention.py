@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 from transformers import AttentionInterface
 
 from infra.architecture import head_size, takes, takes_keywords
+from infra.packing import uploaded
 
 VARLEN = "delta_varlen"  # of varlen_attention among transformers' attentions
 MOST_HEAD_SIZE = 256  # of the flash kernel
@@ -84,18 +85,20 @@ def row_of(ids: torch.Tensor, length: torch.Tensor) -> tuple[dict, torch.Tensor]
     """What a model's body is called with to run sequences as one row, and where their tokens are.
 
     ids: [B, L], the sequences of `length` [B] tokens at the beginning of their lines.
-    Returns (keyword arguments, [B, L] bool: the tokens, which follow each other in the row).
+    length: on the host, so that nobody waits for a GPU.
+    Returns (keyword arguments, [B, L]: where each token stands in the row, on the host).
     """
     longest = ids.shape[1]
-    columns = torch.arange(longest, device=ids.device).expand_as(ids)
+    columns = torch.arange(longest).expand(ids.shape)
     exists = columns < length[:, None]
-    bounds = pad(length.cumsum(0), (1, 0)).int()  # 0, ..., T
+    tokens = exists.flatten().nonzero().squeeze(1)  # [T] places among all ids
+    bounds = uploaded(pad(length.cumsum(0), (1, 0)).int(), ids.device)  # 0, ..., T
     inputs = {
-        "input_ids": ids[exists][None],  # [1, T]
-        "position_ids": columns[exists][None],  # [1, T], from 0 in each sequence
+        "input_ids": ids.flatten()[uploaded(tokens, ids.device)][None],  # [1, T]
+        "position_ids": uploaded(columns[exists], ids.device)[None],  # from 0 in each sequence
         "cu_seq_lens_q": bounds,
         "cu_seq_lens_k": bounds,
         "max_length_q": longest,
         "max_length_k": longest,
     }
-    return inputs, exists
+    return inputs, exists.flatten().cumsum(0).view(exists.shape) - 1

@@ -25,8 +25,9 @@ from infra.rows import Rows
 class Rollouts:
     """B sampled responses, the G of a prompt next to each other.
 
-    Sequences start at column 0 and are padded on the right: causal attention alone then keeps the
-    padding out of every real token.
+    The ids are on the device of the model. All else is on the host, which plans a step by it
+    without waiting for a GPU. Sequences start at column 0 and are padded on the right: causal
+    attention alone then keeps the padding out of every real token.
     """
 
     ids: torch.Tensor  # [B, T] prompt, response (its end token included), padding
@@ -44,10 +45,16 @@ class Rollouts:
         start = int(self.prompt_length[i])
         return self.ids[i, start : start + int(self.response_length[i])]
 
+    def tokens(self) -> torch.Tensor:
+        """The tokens of all responses, packed: [N]."""
+        starts = torch.arange(len(self)) * self.ids.shape[1] + self.prompt_length
+        places = ranges(starts, self.response_length)  # among all ids
+        return self.ids.flatten()[uploaded(places, self.ids.device)]
+
     def pick(self, index: list[int]) -> "Rollouts":
         """The responses `index`, in that order."""
         return Rollouts(
-            self.ids[index],
+            self.ids[uploaded(torch.tensor(index), self.ids.device)],
             self.prompt_length[index],
             self.response_length[index],
             self.truncated[index],
@@ -58,7 +65,7 @@ class Rollouts:
 
 def pack(
     prompts: list[list[int]],
-    responses: list[list[int]],
+    responses: list[np.ndarray],
     texts: list[str],
     end_tokens: list[int],
     device: torch.device,
@@ -67,25 +74,26 @@ def pack(
     """Put each prompt and its response side by side, from column 0 on.
 
     What stands to the right of a response is never read.
+    responses: ids of each, up to 2³¹; they go to the device in one copy, four bytes each.
     logprobs: the sampler's log p of each response's tokens; NaN where it does not say.
     """
     if logprobs is None:
         logprobs = [np.full(len(response), np.nan, dtype=np.float32) for response in responses]
-    prompt_length = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    response_length = torch.tensor([len(response) for response in responses], device=device)
+    prompt_length = torch.tensor([len(prompt) for prompt in prompts])
+    response_length = torch.tensor([len(response) for response in responses])
     width = int((prompt_length + response_length).max())
 
-    ids = torch.full((len(prompts), width), end_tokens[0], device=device)
-    for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        sequence = prompt + response
-        ids[i, : len(sequence)] = torch.tensor(sequence, device=device)
+    ids = np.full((len(prompts), width), end_tokens[0], dtype=np.int32)
+    for row, prompt, response in zip(ids, prompts, responses, strict=True):
+        row[: len(prompt)] = prompt
+        row[len(prompt) : len(prompt) + len(response)] = response
 
     truncated = [response[-1] not in end_tokens for response in responses]
     return Rollouts(
-        ids,
+        uploaded(torch.from_numpy(ids), device).long(),
         prompt_length,
         response_length,
-        torch.tensor(truncated, device=device),
+        torch.tensor(truncated),
         texts,
         [torch.from_numpy(logprob) for logprob in logprobs],
     )
@@ -133,11 +141,13 @@ class TokenBatch:
 
         θ is θ_old still, so log π_θ is log π_old.
         """
-        advantage = advantages.repeat_interleave(self.length)  # [N]
+        advantage = advantages.to(self.length.device).repeat_interleave(self.length)  # [N]
         return replace(self, advantage=advantage, current=self.logprob, **fields)
 
     def part(self, index: torch.Tensor, current: torch.Tensor) -> "TokenBatch":
         """The responses `index` with their current log-probabilities; without `kept`."""
+        problems = [self.problems[i] for i in index.tolist()] if self.problems else []
+        index = index.to(self.length.device)
         rows = packed_rows(index, self.length)
         return replace(
             self,
@@ -148,7 +158,7 @@ class TokenBatch:
             sampled=None if self.sampled is None else self.sampled[rows],
             advantage=self.advantage[rows],
             current=current,
-            problems=[self.problems[i] for i in index.tolist()] if self.problems else [],
+            problems=problems,
             kept=None,
         )
 
@@ -156,13 +166,24 @@ class TokenBatch:
 def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     """Where the tokens of responses `index` stand among all packed rows, in that order.
 
+    index: [b] responses; length: [B] tokens of each response. Returns the rows, [n].
     With `length` [2, 3, 1], responses [2, 0] own rows [5, 0, 1].
     """
-    start = (length.cumsum(0) - length)[index]
-    size = length[index]
+    return ranges((length.cumsum(0) - length)[index], length[index])
+
+
+def ranges(start: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+    """The numbers start[i], ..., start[i] + size[i] - 1 of each i, one i after the other."""
     first = (size.cumsum(0) - size).repeat_interleave(size)
-    within = torch.arange(len(first), device=length.device) - first
+    within = torch.arange(len(first), device=size.device) - first
     return start.repeat_interleave(size) + within
+
+
+def uploaded(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """x of the host on `device`; the host does not wait for what a GPU has still to do."""
+    if device.type == "cpu":
+        return x
+    return x.pin_memory().to(device, non_blocking=True)
 
 
 @dataclass
@@ -176,8 +197,8 @@ class MiniBatch:
     """
 
     token_count: int  # N of all its responses, on all ranks
-    trained: list[torch.Tensor]
-    silent: list[torch.Tensor]
+    trained: list[torch.Tensor]  # micro-batches, each the indices [b] of its responses
+    silent: list[torch.Tensor]  # likewise
 
     @property
     def micro_batches(self) -> list[torch.Tensor]:
@@ -195,13 +216,15 @@ def plan_mini_batches(
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
-    Old log-probabilities and updates go through the same micro-batches of at most `budget` tokens,
-    padding included, so the ratio of the first update is 1 to the last bit. Responses are dealt to
-    the ranks for equal work, with `layout`'s idea of it.
+    advantages: [B].
+    budget: tokens of a micro-batch at most, padding included.
+    layout: what a micro-batch costs; responses are dealt to the ranks for equal cost.
+    Old log-probabilities and updates go through the same micro-batches, so the ratio of the first
+    update is 1 to the last bit.
     """
     length = rollouts.prompt_length + rollouts.response_length
     plan = []
-    for part in torch.arange(len(rollouts), device=length.device).split(mini_batch):
+    for part in torch.arange(len(rollouts)).split(mini_batch):
         has_advantage = advantages[part] != 0
         plan.append(
             MiniBatch(

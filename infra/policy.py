@@ -9,7 +9,7 @@ Shapes: B responses, T tokens of the longest sequence, N packed response tokens,
 rank, H hidden size, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from infra.balance import Layout
 from infra.cache import free_bytes
 from infra.head import Head, scale_and_cap, token_logprobs
 from infra.packed_attention import VARLEN, row_of
-from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows
+from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows, ranges, uploaded
 from infra.progress import Progress
 from infra.ranks import full_tensor
 from infra.rows import Rows, over_ranks
@@ -55,27 +55,30 @@ class Policy(torch.nn.Module):
         self.own_attention = lm.config._attn_implementation
 
     def forward(
-        self, ids: torch.Tensor, prompt_length: torch.Tensor, response_length: torch.Tensor
+        self,
+        ids: torch.Tensor,
+        prompt_length: Sequence[int] | torch.Tensor,
+        response_length: Sequence[int] | torch.Tensor,
     ) -> TokenRows:
         """Packed rows of the response tokens.
 
         ids: [B, T] prompt, then response, then anything up to T. Sequences start at column 0, so
         causal attention alone keeps the padding on the right out of every real token.
-        prompt_length, response_length: [B] tokens.
+        prompt_length, response_length: [B] tokens. Which tokens are whose is worked out on the
+        host: FSDP would send tensors to the GPU first, so pass plain numbers where time counts.
         """
-        columns = torch.arange(ids.shape[1], device=ids.device)
-        end = prompt_length + response_length
-        is_response = (columns >= prompt_length[:, None]) & (columns < end[:, None])  # [B, T]
-
-        # [N, H]: the state at t-1 predicts token t
+        start, size = (torch.as_tensor(x).cpu() for x in (prompt_length, response_length))  # [B]
+        lines = torch.arange(len(ids)) * ids.shape[1]
+        places = ranges(lines + start, size)  # [N], of the response tokens among all ids
+        inputs = {"input_ids": ids}
+        before = places - 1  # the state at t-1 predicts token t
         if self.packed:
-            inputs, exists = row_of(ids, end)
-            states = self.lm.base_model(**inputs, use_cache=False).last_hidden_state[0]
-            hidden = states[:-1][is_response[exists][1:]]  # of no sequence the first token
-        else:
-            states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state
-            hidden = states[:, :-1][is_response[:, 1:]]
-        token = ids[is_response]  # [N]
+            inputs, in_row = row_of(ids, start + size)
+            before = in_row.flatten()[places] - 1
+
+        states = self.lm.base_model(**inputs, use_cache=False).last_hidden_state
+        hidden = states.flatten(0, 1)[uploaded(before, ids.device)]  # [N, H]
+        token = ids.flatten()[uploaded(places, ids.device)]  # [N]
 
         # Entropies cost a tenth of an update at a large vocabulary, and nothing there reads them.
         with_entropy = not torch.is_grad_enabled()
@@ -107,17 +110,18 @@ class Policy(torch.nn.Module):
         return Layout(self.packed, attention_equals_rest(self.lm))
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
-        """The packed rows of responses `index` of a rollout batch, cut to the longest of them.
+        """The packed rows of responses `index` [b] of a rollout batch, cut to the longest of them.
 
         For none of them a forward over two tokens that gives no rows: ranks gather each other's
         shards, so all must go along.
         """
         if len(index) == 0:
-            return self(rollouts.ids[:1, :2], index.new_tensor([2]), index.new_tensor([0]))
+            return self(rollouts.ids[:1, :2], [2], [0])
         prompt = rollouts.prompt_length[index]
         response = rollouts.response_length[index]
         longest = int((prompt + response).max())
-        return self(rollouts.ids[index, :longest], prompt, response)
+        ids = rollouts.ids[uploaded(index, rollouts.ids.device), :longest]
+        return self(ids, prompt.tolist(), response.tolist())
 
     def lm_head(self) -> Head:
         """The model's head; under FSDP its tensors are whole inside `forward` only."""
@@ -169,17 +173,19 @@ def old_log_probabilities(
     """
     micro_batches = [index for mini_batch in plan for index in mini_batch.micro_batches]
     length = rollouts.response_length
+    device = rollouts.ids.device
     N = int(length.sum())
     mine = packed_rows(torch.cat(micro_batches).sort().values, length)  # [n]
 
-    logprob = torch.zeros(N, device=length.device)
-    entropy = torch.zeros(N, device=length.device)
+    logprob = torch.zeros(N, device=device)
+    entropy = torch.zeros(N, device=device)
     kept = None
     head = cache(policy.head)  # gathered at most once, if `keep` asks for it
     progress = Progress("scoring", len(mine))
     for index in micro_batches:
         out = policy.rows(rollouts, index)
-        rows = packed_rows(index, length)
+        own = packed_rows(index, length)
+        rows = uploaded(own, device)
         logprob[rows] = out.logprob
         entropy[rows] = out.entropy
         progress.update(len(rows))
@@ -187,23 +193,23 @@ def old_log_probabilities(
             continue
         values = keep(out._replace(hidden=out.hidden.float()), head)
         if kept is None:
-            kept = Rows(room_for(len(mine), values, budget_gb), mine, N)
-        place = torch.searchsorted(mine, rows).to(kept.values.device)
-        kept.values[place] = values.to(kept.values)
+            kept = Rows(room_for(len(mine), values, budget_gb), uploaded(mine, device), N)
+        place = torch.searchsorted(mine, own)
+        kept.values[uploaded(place, kept.values.device)] = values.to(kept.values)
     progress.close()
 
     return TokenBatch(
         logprob=over_ranks(logprob),  # 0 where another rank's, so the sum puts them together
         entropy=over_ranks(entropy),
-        token=torch.cat([rollouts.response_ids(i) for i in range(len(rollouts))]),
-        length=length,
+        token=rollouts.tokens(),
+        length=uploaded(length, device),
         kept=kept,
-        sampled=torch.cat(rollouts.logprobs).to(length.device),
+        sampled=uploaded(torch.cat(rollouts.logprobs), device),
     )
 
 
 def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
-    """An empty tensor for `count` rows like those of `values`; on GPUs in bfloat16.
+    """An empty tensor [count, ...] for rows like those of `values` [n, ...]; on GPUs in bfloat16.
 
     In host memory where they exceed budget_gb, or what the GPU can spare.
     """

@@ -12,34 +12,33 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 
 import torch
-from datasets import Dataset, load_dataset
+from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 
 import toy
-from infra.code_sandbox import checked_tests
 from infra.errors import UserError, first_line
-from infra.hub import without_retries
+from infra.hub import asked_once
 from infra.ranks import speaks
 from infra.tables import LOCAL, read_table
 from programs.problems import (
     CODE_INSTRUCTION,
+    checked_tests,
     eurus_problem,
     humaneval_problem,
     layout_of,
     livecodebench_problem,
     mbpp_problem,
 )
+from programs.sandbox.client import start_sandbox
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
 THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 1,000
 INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
-COMMIT = re.compile(r"@([0-9a-f]{40})/")  # in the address of a file on the hub
 TOY_SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
@@ -159,12 +158,6 @@ SOURCES = {
 }
 
 
-def load_problems(name: str, *arguments, **named) -> list[dict]:
-    """`load_and_count` without the count."""
-    problems, _ = load_and_count(name, *arguments, **named)
-    return problems
-
-
 def load_and_count(
     name: str,
     problem_column: str = "problem",
@@ -181,7 +174,7 @@ def load_and_count(
     the set's `flag`.
 
     Raises UserError for a set that is not there or cannot be read, a missing column, a cell that is
-    no text or number, or no problem left.
+    no text or number, or no problem left; ProgramsError for tests that are none.
     """
     if name == "toy":
         return toy.problems(8192, seed=2 * seed, k=toy_k), 0
@@ -222,15 +215,16 @@ def load_and_count(
 
 
 def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
-    """The rows of a set on the hub, whose revision the first rank prints.
+    """The rows of a set on the hub, at the commit that the first rank prints.
 
     Raises UserError where it cannot be had.
     """
-    without_retries(partial(HfApi().dataset_info, source.hub))
+    known = asked_once(HfApi().dataset_info, source.hub, revision=source.revision)
+    revision = known.sha if known else source.revision
+    if speaks():
+        print(f"{name}: {source.hub} at revision {revision or 'unknown'}")
     try:
-        table = load_dataset(source.hub, revision=source.revision, **source.options)
-        if speaks():
-            print(f"{name}: {source.hub} at revision {revision_of(table)}")
+        table = load_dataset(source.hub, revision=revision, **source.options)
         if source.only:
             column, wanted = source.only
             table = table.filter(wanted.__eq__, input_columns=column)
@@ -253,15 +247,6 @@ def with_layout(source: Source, rows: list[dict]) -> Source:
         return source
     (problem_column, answer_column, *_), read = layout
     return replace(source, read=read, problem_column=problem_column, answer_column=answer_column)
-
-
-def revision_of(table: Dataset) -> str:
-    """The commit that a set was loaded from, by the addresses of its files; unknown without it."""
-    for address in table.info.download_checksums or {}:
-        commit = COMMIT.search(address)
-        if commit:
-            return commit[1]
-    return "unknown"
 
 
 def check_columns(name: str, source: Source, rows: list[dict]) -> None:
@@ -385,6 +370,18 @@ def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
         else:
             dropped["repeated with another answer than the first, which is kept"] += 1
     return list(kept.values()), dropped
+
+
+def prepare_sandbox(problems: list[dict], mode: str) -> None:
+    """Where problems have tests, start the sandbox in which programs run, as --code-sandbox says.
+
+    The first rank prints its walls. Raises ProgramsError where they cannot stand.
+    """
+    if not any("tests" in each for each in problems):
+        return
+    walls = start_sandbox(mode)
+    if speaks():
+        print(walls, flush=True)
 
 
 def encode_prompts(

@@ -1,6 +1,8 @@
-"""How far a stage of a step is: a bar on a terminal, a line a minute in a log."""
+"""The stages of a step: how far one is, and how long each took."""
 
 import sys
+import time
+from collections import Counter
 
 from tqdm import tqdm
 
@@ -8,9 +10,10 @@ from infra.ranks import speaks
 
 
 class Progress(tqdm):
-    """The progress of one stage, counted in tokens; the first rank shows it on standard error.
+    """The progress of one stage, in tokens: a bar on a terminal, a line a minute in a log.
 
-    A stage that ends before its first bar or line would be due leaves nothing behind.
+    The first rank shows it, on standard error. A stage that ends before its first bar or line
+    would be due leaves nothing behind.
     """
 
     monitor_interval = 0  # tqdm then starts no thread of its own
@@ -34,3 +37,22 @@ class Progress(tqdm):
         """`done` of `total` tokens are done; of sampling, `total` is only the most there may be."""
         self.total = total
         self.update(done - self.n)
+
+
+class Stopwatch:
+    """Wall-clock seconds of a step, and of each of its stages, on this rank."""
+
+    def __init__(self):
+        self.started = time.perf_counter()
+        self.last_lap = self.started
+        self.stages = Counter()  # seconds by stage
+
+    def lap(self, stage: str) -> None:
+        """The time since the last lap was spent on `stage`; a stage may have several laps."""
+        now = time.perf_counter()
+        self.stages[f"seconds_{stage}"] += now - self.last_lap
+        self.last_lap = now
+
+    def seconds(self) -> dict[str, float]:
+        """The metrics `seconds`, up to the last lap, and `seconds_STAGE`."""
+        return {"seconds": self.last_lap - self.started, **self.stages}

@@ -4,14 +4,9 @@ Under torchrun every GPU has a process, its *rank*; without it there is one rank
 serves all. Shards lie inside a node; several nodes hold copies (HSDP).
 """
 
-import json
 import os
-import signal
-import sys
-import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import NoReturn
 
 import torch
 from torch import distributed as dist
@@ -19,9 +14,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from infra.errors import Interrupted, Stop, UserError
+from infra.errors import MISTAKES, Interrupted, Stop, UserError
 
-GRACE = 30  # seconds in which torchrun ends the other ranks of one that has failed
 NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
 GLOO_LIMIT = timedelta(days=7)  # of one between CPUs
 
@@ -93,21 +87,20 @@ def prefer_expandable_segments() -> None:
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
-def shared_by_ranks(items: list, work: Callable[[list], list], group: int = 1) -> list:
+def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
     """work(items), of which each rank does its share; in order, on all ranks.
 
-    work: some of the items -> as many results. `group` items in a row stay on one rank. Raises a
-    UserError, FloatingPointError or Interrupted of one rank on every rank: the others wait for its
-    results, and must hear of it.
+    work: some of the items -> as many results. They are dealt in turn. Raises a user's mistake,
+    FloatingPointError or Interrupted of one rank on every rank: the others wait for its results,
+    and must hear of it.
     """
     rank, world = rank_and_world()
     if world == 1:
         return work(items)
 
-    owners = [i // group % world for i in range(len(items))]
     try:
-        mine = work([item for item, owner in zip(items, owners, strict=True) if owner == rank])
-    except (UserError, FloatingPointError, Interrupted) as error:
+        mine = work(items[rank::world])
+    except (*MISTAKES, FloatingPointError, Interrupted) as error:
         mine = error
     shares = [None] * world
     dist.all_gather_object(shares, mine)
@@ -115,8 +108,7 @@ def shared_by_ranks(items: list, work: Callable[[list], list], group: int = 1) -
         if isinstance(share, Exception):
             raise share
 
-    in_turn = [iter(share) for share in shares]
-    return [next(in_turn[owner]) for owner in owners]
+    return [shares[i % world][i // world] for i in range(len(items))]
 
 
 def limit_nccl(group) -> None:
@@ -138,14 +130,14 @@ def end_ranks() -> None:
 def on_first_rank(function: Callable, *arguments):
     """function(*arguments) on rank 0, and what it returned on every rank. All ranks call.
 
-    Raises a UserError or a Stop of rank 0 on every rank: they leave together, with one message.
+    Raises a user's mistake or a Stop of rank 0 on every rank: they leave with one message.
     """
     rank, world = rank_and_world()
     result = None
     if rank == 0:
         try:
             result = function(*arguments)
-        except (UserError, Stop) as error:
+        except (*MISTAKES, Stop) as error:
             result = error
     if world > 1:
         told = [result]
@@ -156,37 +148,19 @@ def on_first_rank(function: Callable, *arguments):
     return result
 
 
-def leave(message: str, code: int) -> NoReturn:
-    """Print `message` to standard error and exit with `code`; under torchrun one rank prints it.
-
-    The first rank prints at once. torchrun repeats the message at the end of its own report and
-    ends the other ranks by SIGTERM, so they print nothing. A rank that is still there after GRACE
-    seconds failed alone: it prints its own message. A code above 128 stands for a signal; signals
-    reach all ranks, so the others exit without a message.
-    """
-    if not speaks() and code > 128:
-        sys.exit(code)
-    if not speaks() and "WORLD_SIZE" in os.environ:
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-        time.sleep(GRACE)
-    print(message, file=sys.stderr, flush=True)
-    report = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if report:
-        error = {"message": message, "extraInfo": {"timestamp": str(int(time.time()))}}
-        with open(report, "w") as file:
-            json.dump({"message": error}, file)
-    sys.exit(code)
-
-
 def device_mesh() -> DeviceMesh:
     """All ranks in one row; with several nodes a row for each, for HSDP."""
     world = dist.get_world_size()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     if world == local:
         return init_device_mesh(this_device().type, (world,))
-    return init_device_mesh(
+    mesh = init_device_mesh(
         this_device().type, (world // local, local), mesh_dim_names=("replicate", "shard")
     )
+    if mesh.device_type == "cuda":
+        for group in mesh.get_all_groups():
+            limit_nccl(group)  # new groups have torch's own limit, ten minutes
+    return mesh
 
 
 def shard(model: torch.nn.Module, layers: list[torch.nn.Module], mesh: DeviceMesh) -> None:

@@ -5,7 +5,6 @@ Shapes: P problems, n samples each.
 """
 
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +13,6 @@ from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import RUN_FILE, claim, data_hash, read_run
 from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_and_count
-
-STEP = 0  # of the random numbers: an evaluation has no steps
-
 
 # ---- what is asked -------------------------------------------------------------------------------
 
@@ -118,20 +114,17 @@ class Wanted:
 def missing_responses(
     encoded: dict[str, list[list[int]]], samples: int, folder: Path, rank: int, world: int
 ) -> list[Wanted]:
-    """What this rank has to sample: of its problems, the responses that are not in `folder` yet.
+    """What this rank has to sample: of its responses those that are not in `folder` yet.
 
-    The first responses to all problems come before the second ones: after them it is known which
-    problems have long responses, and those are sampled first (infra/flight.py).
+    The responses to a problem are spread over the ranks: those to a hard one are all long.
     """
     wanted = []
-    counted = 0  # problems of all benchmarks, dealt to the ranks in turn
+    counted = 0  # responses to all problems of all benchmarks, dealt to the ranks in turn
     for name, prompts in encoded.items():
         saved = saved_responses(folder / name)
         for i, prompt in enumerate(prompts):
-            counted += 1
-            if counted % world != rank:
-                continue
             for sample in range(samples):
-                if (i, sample) not in saved:
+                counted += 1
+                if counted % world == rank and (i, sample) not in saved:
                     wanted.append(Wanted(name, i, sample, prompt))
-    return sorted(wanted, key=attrgetter("sample"))
+    return wanted

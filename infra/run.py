@@ -11,18 +11,16 @@ import torch
 
 import toy
 from infra import checkpoints
-from infra.agreement import computation_dtype
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, restore, save
-from infra.code_sandbox import prepare_sandbox
-from infra.disk import check_disk, run_bytes
 from infra.errors import Interrupted, Stop
 from infra.folder import check_places, lock, unlock
 from infra.loading import load_policy, locate
 from infra.policy import Policy
-from infra.problems import encode_prompts, load_and_count
+from infra.problems import encode_prompts, load_and_count, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import over_ranks
+from infra.track import send_nothing, start_tracking, tracking_module
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 
@@ -49,6 +47,7 @@ class Run:
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
     without_signal: int = 0  # steps in a row in which no response had an advantage
+    track: Callable[[dict], None] = send_nothing  # --track: a line of metrics goes there as well
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
@@ -75,6 +74,16 @@ class Run:
         if over_ranks(told) > 0:
             raise Interrupted
 
+    def save(self) -> bool:
+        """Write a checkpoint, but none of a run whose last updates were skipped: it diverges.
+
+        The good checkpoints before stay. Returns whether it was written; all ranks call.
+        """
+        if self.state.streak > 0:
+            return False
+        save(self.folder, self.policy, self.optimizer, self.state)
+        return True
+
 
 @contextmanager
 def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
@@ -89,11 +98,11 @@ def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
         try:
             yield run
         except Interrupted:
-            save(run.folder, run.policy, run.optimizer, run.state)
+            saved = "with" if run.save() else "its last updates skipped and so without"
             end_ranks()
             number = run.told_to_stop or signal.SIGTERM  # it reached another rank
             raise Stop(
-                f"stopped by {number.name} after step {run.state.step}, with a checkpoint: "
+                f"stopped by {number.name} after step {run.state.step}, {saved} a checkpoint: "
                 "the same command continues",
                 128 + number,
             ) from None
@@ -111,6 +120,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     check_model raises UserError for a model that the method cannot be used with.
     """
     rank, world = start_ranks()
+    tracking_module(cfg.track)
     folder, _, _ = locate(model_folder(cfg))
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
@@ -118,8 +128,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     held_out, more_dropped = [], 0
     if cfg.eval_data:
         held_out, more_dropped = load_and_count(cfg.eval_data, *columns, "--eval-data")
-    if any("tests" in each for each in problems + held_out):
-        prepare_sandbox(cfg.code_sandbox)
+    prepare_sandbox(problems + held_out, cfg.code_sandbox)
 
     policy, tokenizer = load_policy(
         folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
@@ -136,10 +145,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     sets = {"training": problems, "evaluation": held_out}
-    run_id = checkpoints.open_run(cfg, folder, sets, optimizer)
-    parameters = sum(p.numel() for p in policy.parameters())
-    needed = run_bytes(parameters, computation_dtype().itemsize, cfg)
-    on_first_rank(check_disk, Path(cfg.output_dir), needed)
+    run_id = checkpoints.claim_folder(cfg, folder, sets, optimizer)
     state = restore(cfg, policy, optimizer)
     on_first_rank(begin_writing, cfg, state)
 
@@ -159,6 +165,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         held_out=held_out,
         held_out_prompts=held_out_prompts,
         dropped=loaded - len(problems) - len(held_out),
+        track=start_tracking(cfg, run_id, state.step) if rank == 0 else send_nothing,
     )
 
 

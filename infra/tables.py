@@ -22,9 +22,6 @@ def read_table(name: str) -> list[dict]:
     path = Path(name)
     if not path.is_file():
         raise UserError(f"there is no file {name}")
-    if path.stat().st_size == 0:
-        raise UserError(f"{name} is empty")
-
     if path.suffix == ".parquet":
         rows = read_parquet(path)
     else:
@@ -32,9 +29,6 @@ def read_table(name: str) -> list[dict]:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise UserError(f"{name} is no UTF-8 (byte {error.start}): save it as UTF-8") from error
-        if "\0" in text:
-            line = text[: text.index("\0")].count("\n") + 1
-            raise UserError(f"{name}, line {line}, has a NUL byte: repair the file")
         rows = READERS[path.suffix](name, text)
     if not rows:
         raise UserError(f"{name} has no row")
@@ -53,7 +47,7 @@ def read_json_lines(name: str, text: str) -> list[dict]:
 
 def read_json_array(name: str, text: str) -> list[dict]:
     """One array of dictionaries."""
-    array = parsed(name, text)
+    array = parsed(name, text) if text else []
     if not isinstance(array, list):
         raise UserError(f'{name} is no array: write [{{"problem": ..., "answer": ...}}, ...]')
     return [checked_dictionary(f"{name}, entry {i},", row) for i, row in enumerate(array, start=1)]

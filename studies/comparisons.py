@@ -5,7 +5,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from studies.statistics import half_width, holm, mean_interval, p_value, smallest_seen
+from studies.statistics import (
+    half_width,
+    holm,
+    mean_interval,
+    p_value,
+    signed_rank_p,
+    smallest_seen,
+)
 from studies.tables import table_line
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
@@ -13,17 +20,20 @@ MARKS = ("o", "X", "s", "^", "D")
 REWARD = "mean training reward minus DAPO's, same seeds (95 % interval)"
 
 
-def print_differences(differences: dict[str, np.ndarray], label: str) -> list[dict]:
-    """A line for each difference, [seeds]; p is corrected for the number of lines (Holm).
+def print_differences(
+    differences: dict[str, np.ndarray], label: str, ranks: bool = False
+) -> list[dict]:
+    """Print a table with a line for each difference, [seeds]; p is Holm-corrected over the lines.
 
-    The last column is a power statement: the true difference that would have been found in four
-    such studies of five, at the level of the first of Holm's steps. Returns the lines' numbers.
+    The column behind p states the power: the true difference that such a study detects with
+    probability 0.8, at the level of Holm's first step. ranks: one more column, the uncorrected p of
+    the signed-rank test. Returns the numbers of each line.
     """
     corrected = holm({name: p_value(values) for name, values in differences.items()})
     level = 0.05 / len(differences)
     print(
         f"| {label} | difference, 95 % interval | seeds above 0 | p (Holm, of {len(differences)}) "
-        "| 80 % power from |\n|---|---|---|---|---|"
+        f"| 80 % power from |{' signed ranks p |' * ranks}\n|---|---|---|---|---|{'---|' * ranks}"
     )
     lines = []
     for name, values in differences.items():
@@ -36,6 +46,8 @@ def print_differences(differences: dict[str, np.ndarray], label: str) -> list[di
             f"{corrected[name]:.2g}",
             f"{seen:.3f}",
         ]
+        if ranks:
+            cells.append(f"{signed_rank_p(values):.2g}")
         print(table_line(cells))
         lines.append(
             {
@@ -54,9 +66,9 @@ def print_differences(differences: dict[str, np.ndarray], label: str) -> list[di
 def draw_differences(
     groups: dict[str, dict[str, np.ndarray]], title: str, path: Path, what: str = REWARD
 ) -> None:
-    """Points with 95 % intervals: a line for each name, a colour and a mark for each group.
+    """Draw means with 95 % intervals: a line for each name, a colour and a marker for each group.
 
-    groups: label -> name -> [n] differences, over seeds or base models. what: the axis' label.
+    groups: label -> name -> [n] differences, over seeds or base models. what: the axis label.
     """
     names = list({name: None for group in groups.values() for name in group})
     points = sum(len(group) for group in groups.values())

@@ -135,15 +135,18 @@ def weighed(
 
     method, cfg = configured(row, ["--group-size", str(graded.group)])
     tokens = graded.tokens
-    if method.keep:
+    by_scores = cfg.method == "delta" and method.keep and cfg.select == "none"
+    if by_scores:
         tokens = tokens_with_proxy(cfg.proxy, method.keep, lm, graded, scored)
+    elif method.keep:
+        tokens = packed_tokens(lm, graded.rollouts, graded.advantages, method.keep)
     tokens = replace(tokens, generator=torch.Generator().manual_seed(seed), memory={})
-    if method.keep and row.permuted:
-        tokens = with_permuted_rewards(tokens, graded.group)
 
-    if method.keep is None or not can_judge(tokens, cfg):
+    if not by_scores or not can_judge(tokens, cfg):
         weights = method.weights(tokens, cfg)
         return Weighed(weights / weights.mean())
+    if row.permuted:
+        tokens = with_permuted_rewards(tokens, graded.group)
     return weighed_by_delta(tokens, cfg)
 
 
@@ -206,9 +209,11 @@ def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
     """How far weights [N] set decisive tokens apart from others, for each side.
 
     Their AUC, the share of pairs that are nearly tied, how much more a decisive token weighs, and
-    the side's mean weight.
+    the side's mean weight: over its tokens, and by gradient mass, each token counting |A| (1 - p).
+    A token of p near 1 has next to no gradient, so that its weight moves nothing.
     """
     advantage = graded.tokens.advantage
+    mass = advantage.abs() * -torch.expm1(graded.tokens.logprob)  # |A| (1 - p)
     numbers = {}
     for name, side in (("pos", advantage > 0), ("neg", advantage < 0)):
         here, decisive = weights[side], graded.decisive[side]
@@ -216,6 +221,7 @@ def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
         numbers[f"tied_{name}"] = near_ties(here, decisive, NEARLY)
         numbers[f"lift_{name}"] = float(here[decisive].mean() - here[~decisive].mean())
         numbers[f"mean_{name}"] = float(here.mean())
+        numbers[f"mass_{name}"] = float((here * mass[side]).sum() / mass[side].sum())
     return numbers
 
 

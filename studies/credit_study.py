@@ -1,15 +1,15 @@
 """Does the credit land where it should, and what does it do to the update? (`credit`)
 
 For each base model (chains of 12, rare errors), the batches of 16 prompts x 8 responses are
-weighed by every row of rows.STATIC: do the weights single out decisive tokens, how near is the
-update Σ ρ A v to the policy gradient, and how saturated are DelTA's scores? The same responses are
-then weighed once more as one batch of 2,048, which tells what a small batch costs a method that
-takes statistics of it. Where results/truth.csv has the true advantage Q - V of single tokens
-(`bench.py truth`), weights are compared with it on the responses that it is of.
+weighed by every row of rows.STATIC: do the weights single out decisive tokens, how near are the
+update Σ ρ A v and its sign to the policy gradient, and how saturated are DelTA's scores? The same
+responses are then weighed once more as one batch of 2,048, which tells what a small batch costs a
+method that takes statistics of it. Where results/truth.csv has the true advantage Q - V of single
+tokens (`bench.py truth`), weights are compared with it on the responses that it is of.
 
 results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
 up), `whole` (all of them as one batch) and `truth`. Bases that are in it are not measured again.
-Some 25 minutes on two cores, and at most 5 GB of memory.
+Some 35 minutes on two cores, and at most 5 GB of memory.
 """
 
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -45,12 +45,14 @@ def by_side(*names: str) -> list[str]:
     return [f"{name}_{side}" for side in ("pos", "neg") for name in names]
 
 
-COLUMNS = [
+FIRST_COLUMNS = [
     *("base", "row", "batch", "tokens"),
     *by_side("auc", "tied", "lift", "mean", "spread", "saturated"),
     *("cosine", "cosine_shape", "cosine_means", "agreement"),
     *by_side("size_auc", "size_rank", "signed_rank"),
 ]
+LATER_COLUMNS = ["cosine_sign", *by_side("mass")]  # which older files lack
+COLUMNS = FIRST_COLUMNS + LATER_COLUMNS
 POLICY_GRADIENT = "policy gradient"  # a row of its own: how well the halves of its estimate agree
 
 
@@ -75,7 +77,9 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
     """
     path = Path(args.csv)
     torch.set_num_threads(1)  # a base that is built depends on their number
-    found = {(line["base"], line["batch"]) for line in lines_before(path)}
+    before = lines_before(path)
+    refuse_older(path, before)
+    found = {(line["base"], line["batch"]) for line in before}
     bases = {base for base in sizes.bases if not {(base, "whole"), (base, "truth")} <= found}
     with (
         ProcessPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool,
@@ -95,15 +99,38 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
 
 
 def lines_before(path: Path) -> list[dict]:
-    """The lines of an earlier run, with numbers as numbers; a cell without one is NaN."""
-    found = read_csv(path, COLUMNS)
+    """The lines of an earlier run, with numbers as numbers; a cell without one is NaN.
+
+    So are the columns that a file lacks because it is older than they are.
+    """
+    found = read_csv(path, FIRST_COLUMNS if is_older(path) else COLUMNS)
     for line in found:
         if line["row"] not in (*STATIC, POLICY_GRADIENT):
             raise UserError(f"{path} has a row {line['row']!r} that this study has not: remove it")
         line["base"] = int(line["base"])
         for name in COLUMNS[3:]:
-            line[name] = float(line[name])
+            line[name] = float(line.get(name, "nan"))
     return found
+
+
+def is_older(path: Path) -> bool:
+    """Whether the file is from before LATER_COLUMNS."""
+    if not path.exists():
+        return False
+    return path.read_text().partition("\n")[0] == ",".join(FIRST_COLUMNS)
+
+
+def refuse_older(path: Path, lines: list[dict]) -> None:
+    """Raise UserError where lines of this study cannot stand beside those of the file."""
+    missing = LATER_COLUMNS if is_older(path) else []
+    if lines:
+        measured = {line["row"] for line in lines}
+        missing = [*missing, *(row for row in STATIC if row not in measured)]
+    if missing:
+        raise UserError(
+            f"{path} is of an earlier version, without {'; '.join(missing)}: move it away, "
+            "and all bases are measured again"
+        )
 
 
 def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dict:
@@ -246,9 +273,13 @@ def measured(
 
 
 def cosines(parts: torch.Tensor, gradient: torch.Tensor) -> dict[str, float]:
-    """The cosines of an update and its split [3, D] with the policy gradient [D]."""
+    """The cosines of an update and its split [3, D] with the policy gradient [D].
+
+    cosine_sign: of sign(update), which is the direction of Adam's first step.
+    """
     names = ("cosine", *(f"cosine_{part}" for part in PARTS[1:]))
-    return {name: cosine(part, gradient) for name, part in zip(names, parts, strict=True)}
+    found = {name: cosine(part, gradient) for name, part in zip(names, parts, strict=True)}
+    return found | {"cosine_sign": cosine(parts[0].sign(), gradient)}
 
 
 # ---- against the true advantages -----------------------------------------------------------------

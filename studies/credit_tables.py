@@ -34,7 +34,7 @@ for change, form in CHANGES.items():
     for proxy, called in PROXIES.items():
         CONTRASTS[f"{called} proxy: {change}"] = (f"{proxy}, {form}", f"{proxy}, K = 1")
 for when, form in (("lagged", "K = 1"), ("fresh", "fresh")):
-    for proxy in ("topk", "exact"):
+    for proxy in ("topk", "exact", "surprise"):
         CONTRASTS[f"{when}: {PROXIES[proxy]}, not row proxy"] = (
             f"{proxy}, {form}",
             f"lm_head, {form}",
@@ -77,6 +77,8 @@ def print_tables(lines: list[dict]) -> None:
     )
     print_directions(study)
     print_split(study)
+    if study.has("cosine_sign"):
+        print_signs(study)
     print_contrasts(study)
     if any(line["batch"] == "truth" for line in lines):
         print_by_side(
@@ -94,10 +96,15 @@ class Study:
 
     def __init__(self, lines: list[dict]):
         self.bases = sorted({line["base"] for line in lines})
+        self.rows = [row for row in STATIC if row in {line["row"] for line in lines}]
         self.numbers = {}  # (row, base, kind of batch) -> lines
         for line in lines:
             kind = "small" if line["batch"].isdigit() else line["batch"]
             self.numbers.setdefault((line["row"], line["base"], kind), []).append(line)
+
+    def has(self, column: str) -> bool:
+        """Whether the file has a number in this column: an older one may not."""
+        return any(not math.isnan(x[column]) for lines in self.numbers.values() for x in lines)
 
     def of_base(self, row: str, base: int, column: str, kind: str) -> float:
         """The mean over the batches of a base; those without the number do not count."""
@@ -109,7 +116,7 @@ class Study:
         """kind: small (the mean over batches), sum, whole or truth."""
         return {
             row: np.array([self.of_base(row, base, column, kind) for base in self.bases])
-            for row in STATIC
+            for row in self.rows
         }
 
     def over_dapo(self, column: str, kind: str = "small", of: str = "cosine") -> Cells:
@@ -226,17 +233,33 @@ def print_split(study: Study) -> None:
     )
 
 
+def print_signs(study: Study) -> None:
+    """Adam's first step, and what the sides weigh where there is a gradient."""
+    columns = []
+    for kind, size in SIZES.items():
+        columns.append(Column(size, study.cells("cosine_sign", kind)))
+        gain = study.over_dapo("cosine_sign", kind, of="cosine_sign")
+        columns.append(Column("- DAPO", gain, 0, 4))
+    columns += [Column(f"weight {s}", study.cells(f"mass_{s}")) for s in ("pos", "neg")]
+    print_table(
+        "Adam's first step: cosine of sign(update) with the policy gradient's estimate (- DAPO: "
+        "difference, * against 0); mean weight of each side at 128, tokens counting |A| (1 - p)",
+        columns,
+    )
+
+
 def print_contrasts(study: Study) -> None:
     """One thing at a time: what it does to the cosine with the policy gradient."""
     columns = []
+    known = {label: rows for label, rows in CONTRASTS.items() if set(rows) <= set(study.rows)}
     for kind, size in SIZES.items():
         cells = study.cells("cosine", kind)
-        differences = {label: cells[a] - cells[b] for label, (a, b) in CONTRASTS.items()}
+        differences = {label: cells[a] - cells[b] for label, (a, b) in known.items()}
         columns.append(Column(size, differences, null=0, digits=4))
     print_table(
         "One thing at a time: difference of cosines with the policy gradient (* against 0)",
         columns,
-        CONTRASTS,
+        known,
     )
 
 

@@ -1,4 +1,4 @@
-"""Studies that keep every step of their runs: README's three methods, and the rows of RESULTS.md.
+"""Studies that keep every step: `make train`, three methods, and the rows of RESULTS.md.
 
 A run that the CSV holds is not run again.
 """
@@ -14,26 +14,41 @@ from studies.statistics import mean_interval
 from studies.tables import appending, read_csv, table_line
 from studies.training import STUDY_CSV, chosen
 
-README_ROWS = ("grpo", "dapo", "delta")
-README_RATE = 1e-4  # the default of train.py on the toy
+THREE_ROWS = ("grpo", "dapo", "delta")
+DEFAULT_RATE = 1e-4  # of train.py on the toy
 Runs = dict[tuple[str, int], list[dict]]  # (row, seed) -> metrics, step by step
 
 
+def make_train(args) -> None:
+    """What `make train` makes of its base, over several seeds (10 minutes)."""
+    count = args.seeds or 8
+    measured = ("reward", "entropy", "response_length", "eval_accuracy", "eval_greedy")
+    jobs = [Job("make train", "delta", DEFAULT_RATE, seed) for seed in range(count)]
+    runs = by_step(jobs, Path(args.csv), ("row", "seed", "step", *measured))
+
+    print("| held-out accuracy | before | after | least after | seeds |\n|---|---|---|---|---|")
+    for name, what in (("temperature 1", "eval_accuracy"), ("greedy", "eval_greedy")):
+        before = [run[0][what] for run in runs.values()]
+        after = [run[-1][what] for run in runs.values()]
+        cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", count]
+        print(table_line([name, *cells]))
+
+
 def seeds(args) -> None:
-    """README's three methods on the toy over several seeds (20 minutes)."""
+    """Three methods on a base of five operations that only sharpens, over seeds (20 minutes)."""
     count = args.seeds or 8
     measured = ("reward", "entropy", "response_length", "lambda_std", "eval_accuracy")
-    jobs = [
-        Job("make train", name, README_RATE, seed) for seed in range(count) for name in README_ROWS
-    ]
+    jobs = []
+    for seed in range(count):
+        jobs += [Job("k5, 160 steps", name, DEFAULT_RATE, seed) for name in THREE_ROWS]
     runs = by_step(jobs, Path(args.csv), ("method", "seed", "step", *measured))
 
-    last = runs[README_ROWS[0], 0][-1]["step"]
+    last = runs[THREE_ROWS[0], 0][-1]["step"]
     print(
         f"| method | held-out accuracy after | mean training reward over all {last} steps "
         "| seeds |\n|---|---|---|---|"
     )
-    for name in README_ROWS:
+    for name in THREE_ROWS:
         of_row = [runs[name, seed] for seed in range(count)]
         after = mean_interval([run[-1]["eval_accuracy"] for run in of_row])
         reward = mean_interval([mean_reward(run) for run in of_row])

@@ -2,6 +2,7 @@
 
 `methods` runs all of MAIN and SECONDARY. Another row is a line in STATIC, another proxy one in
 PROXIES: the study of credit weighs by all of STATIC, and a study of training may name any row.
+MEAN_ZERO has the rows of the proxy with mean zero, BEYOND those of other papers.
 
 The oracles know which tokens decided (`toy.decisive`). The advantage Q - V of studies/truth.py
 would be the better truth, but takes thousands of continuations of every response, and a run samples
@@ -83,9 +84,24 @@ SECONDARY = {
     "select bottom": Row("--select bottom"),
 }
 
+# The proxy of mean zero, whether rewards matter to it, and the control without centroids.
+MEAN_ZERO = {
+    "surprise": Row("--proxy surprise"),
+    "surprise, permuted": Row("--proxy surprise", permuted=True),
+    "no centroids": Row("--delta-variant no_centroids"),
+}
+
+# Other papers' advantages, as weights.
+BEYOND = {
+    "w_reinforce": Row("--method w_reinforce"),
+    "opo": Row("--method opo"),
+    "otb": Row("--method otb"),
+}
+
 # ---- rows of the study of credit -----------------------------------------------------------------
 
-PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact"}  # --proxy, as tables call it
+# --proxy, as tables call it
+PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact", "surprise": "surprise"}
 FRESH, SIDE, HELD_OUT = "--gamma fresh", "--normalise side", "--centroids held_out"
 FORMS = {  # of DelTA with one proxy: as published (K = 1), with the interventions, and controls
     "K = 0": Row("--K 0"),
@@ -103,12 +119,13 @@ STATIC = {
     "random": MAIN["random"],
     IN_RANGE: MAIN[IN_RANGE],
     ORACLE: MAIN[ORACLE],
+    "no centroids": MEAN_ZERO["no centroids"],
 }
 for proxy in PROXIES:
     for form, row in FORMS.items():
         STATIC[f"{proxy}, {form}"] = replace(row, flags=f"--proxy {proxy} {row.flags}".strip())
 
-ROWS = MAIN | SECONDARY | STATIC
+ROWS = MAIN | SECONDARY | MEAN_ZERO | BEYOND | STATIC
 
 # ---- their weights -------------------------------------------------------------------------------
 

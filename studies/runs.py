@@ -11,7 +11,7 @@ import io
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -47,23 +47,27 @@ class Setting:
     tokens: int = 112  # longest response
     size: str = SIZE  # and further flags of train.py
     seeds: dict[str, int] = field(default_factory=dict)  # study -> the first seed that counts
+    regime: str = "sharpen"  # how the base model errs
+    zipf: bool = False  # many connectives
 
     @property
     def flags(self) -> str:
         """Of train.py, which has none for `build` and `flip`. Evaluation is off but for `size`."""
+        zipf = "--toy-zipf " if self.zipf else ""
         return (
-            f"--toy-k {self.k} --toy-noise {self.noise} --toy-filler {self.filler} --eval-data= "
+            f"--toy-regime {self.regime} --toy-k {self.k} --toy-noise {self.noise} "
+            f"--toy-filler {self.filler} {zipf}--eval-data= "
             f"--max-prompt-tokens 40 --max-new-tokens {self.tokens} --save-every 1000 {self.size}"
         )
 
     def base(self) -> Path:
         """The folder of the base model; it is built where it is neither committed nor cached."""
-        return toy.base_folder(self.k, self.noise, self.filler, self.build)
+        return toy.base_folder(self.k, self.noise, self.filler, self.build, self.regime, self.zipf)
 
 
 STUDY = "k12"
 SETTINGS = {
-    STUDY: Setting(seeds={"methods": 5, "confirm": 21, "curves": 61}),
+    STUDY: Setting(seeds={"methods": 5, "confirm": 21, "curves": 61, "surprise": 201}),
     "k12, another base": Setting(build=1, seeds={"confirm": 21}),
     "flipped 10 %": Setting(flip=0.1, seeds={"noise": 41}),
     "flipped 20 %": Setting(flip=0.2, seeds={"noise": 41}),
@@ -74,8 +78,29 @@ SETTINGS = {
         k=5, noise=0.2, filler=4, tokens=58, seeds={"confirm": 21, "noise": 41}
     ),
     "k16": Setting(k=16, noise=0.05, tokens=148, seeds={"confirm": 21}),  # right about as often
-    "make train": Setting(
+    "learn, k12": Setting(noise=0.02, regime="learn", seeds={"surprise": 201}),
+    "learn minus": Setting(
+        k=5, noise=0.1, tokens=44, regime="learn-minus", seeds={"surprise": 201}
+    ),
+    "learn, filler 4": Setting(
+        k=5, noise=0.1, filler=4, tokens=58, regime="learn", seeds={"surprise": 201}
+    ),
+    "learn, Zipf": Setting(
+        k=5, noise=0.1, filler=4, tokens=58, regime="learn", zipf=True, seeds={"surprise": 211}
+    ),
+    "learn, long": Setting(  # 85 connectives among 120 tokens
+        k=5, noise=0.1, filler=17, tokens=124, regime="learn", seeds={"surprise": 201}
+    ),
+    "k5, 160 steps": Setting(
         k=5, noise=0.2, tokens=64, size="--eval-data toy-held-out", seeds={"seeds": 0}
+    ),
+    "make train": Setting(  # evaluated before and after only
+        k=5,
+        noise=0.1,
+        tokens=64,
+        size="--eval-data toy-held-out --eval-every 160",
+        seeds={"make_train": 0},
+        regime="learn",
     ),
 }
 PILOT_SEEDS = range(2)  # they pick learning rates, and count nowhere on the task of STUDY
@@ -119,10 +144,11 @@ class FlippedRewards:
         return np.where(flipped, 1 - deserved, deserved).tolist()
 
 
-def run_row(job: Job) -> list[dict]:
+def run_row(job: Job, examine: Callable[[Path], dict] | None = None) -> list[dict]:
     """One run, in this process and silent: its metrics, step by step.
 
     `reward` is what the responses deserved, also where training saw flipped rewards.
+    examine: is given the folder of the trained model; its answer joins the last step's metrics.
     """
     torch.set_num_threads(1)  # also: a base model that is built depends on their number
     setting = SETTINGS[job.setting]
@@ -139,8 +165,10 @@ def run_row(job: Job) -> list[dict]:
         ):
             train.train(cfg)
         lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+        examined = examine(Path(folder) / "model") if examine else {}
 
     steps = [json.loads(line) for line in lines]
+    steps[-1] |= examined
     trained = [step for step in steps if "reward" in step]  # step 0 has but an evaluation
     deserved = np.array(rewards.deserved).reshape(len(trained), -1)  # [steps, B]
     for step, of_step in zip(trained, deserved, strict=True):
@@ -183,7 +211,14 @@ def flags_digest(job: Job) -> str:
 def finished_runs(path: Path) -> Done:
     """The lines of the CSV by job; raises UserError where they are not of these studies."""
     done = {}
-    for number, line in enumerate(read_csv(path, COLUMNS), start=2):
+    for job, line in lines_by_job(path, COLUMNS):
+        done[job] = Finished(*(float(line[name]) for name in Finished._fields))
+    return done
+
+
+def lines_by_job(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[Job, dict[str, str]]]:
+    """The lines of a CSV and their jobs; raises UserError for one that was run otherwise."""
+    for number, line in enumerate(read_csv(path, columns), start=2):
         job = Job(line["setting"], line["row"], float(line["lr"]), int(line["seed"]))
         known = job.setting in SETTINGS and job.row in ROWS
         if not known or line["flags"] != flags_digest(job):
@@ -191,8 +226,7 @@ def finished_runs(path: Path) -> Done:
                 f"{path}, line {number}: {job.row} in {job.setting} was run with other flags than "
                 "these names have now: delete such lines, or move the file away"
             )
-        done[job] = Finished(*(float(line[name]) for name in Finished._fields))
-    return done
+        yield job, line
 
 
 def two_at_a_time(function, jobs: list[Job], label: str) -> Iterator[tuple]:

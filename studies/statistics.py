@@ -1,6 +1,6 @@
-"""Means over independent runs, how sure they are, and what could have been seen, for the studies.
+"""Confidence intervals, paired t-tests, Holm's correction and power, for the studies.
 
-Student's t is integrated here: with t = √n tan θ its density at n degrees of freedom is
+Student's t is integrated numerically: with t = √n tan θ the density at n degrees of freedom is
 proportional to cos^(n-1) θ, which is smooth between -π/2 and π/2.
 """
 
@@ -10,11 +10,11 @@ from functools import cache
 
 import numpy as np
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)  # Gauss and Legendre's, on [-1, 1]
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)  # Gauss-Legendre, on [-1, 1]
 
 
 def t_tail(t: float, degrees: int) -> float:
-    """P(T > t) for Student's t. Precise where it is small, too."""
+    """P(T > t) for Student's t, with a small relative error also where P is small."""
     low = math.atan(t / degrees**0.5)
     middle, half = (math.pi / 2 + low) / 2, (math.pi / 2 - low) / 2
     area = half * WEIGHTS @ np.cos(middle + half * NODES) ** (degrees - 1)
@@ -24,7 +24,7 @@ def t_tail(t: float, degrees: int) -> float:
 
 @cache
 def t_quantile(share: float, degrees: int) -> float:
-    """The t with P(T <= t) = share, by halving an interval of θ; share: inside (0, 1)."""
+    """The t with P(T <= t) = share, by bisection on θ; share: inside (0, 1)."""
     low, high = -math.pi / 2, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
@@ -54,7 +54,7 @@ def mean_interval(values: Sequence[float]) -> str:
 def p_value(differences: Sequence[float]) -> float:
     """Two-sided p of the paired t-test that the mean difference is 0; at least 2 of them.
 
-    Differences that are all alike have no spread: 1 where they are 0, else 0.
+    If all differences are equal, p is 1 for differences of 0, else 0.
     """
     differences = np.asarray(differences, dtype=float)  # [runs]
     mean = abs(differences.mean())
@@ -64,11 +64,34 @@ def p_value(differences: Sequence[float]) -> float:
     return 2 * t_tail(mean / error, len(differences) - 1)
 
 
-def holm(p_values: dict[str, float]) -> dict[str, float]:
-    """p values corrected for their number (Holm): of m, the smallest times m, the next m - 1, ...
+def signed_rank_p(differences: Sequence[float]) -> float:
+    """Two-sided exact p of Wilcoxon's signed-rank test that differences lie evenly about 0.
 
-    None comes out below one that was smaller than it, or above 1. Those at most 0.05 hold together
-    at the level of 5 %.
+    The sizes of the differences that are not 0 are ranked, equal ones by the mean of their ranks.
+    p is the share of the 2^n ways to draw signs whose sum of positive ranks is as far out, on the
+    nearer side twice. 1 where all are 0.
+    """
+    differences = np.asarray(differences, dtype=float)
+    differences = differences[differences != 0]  # [n]
+    size = np.abs(differences)
+    below = (size[:, None] > size).sum(axis=1)
+    alike = (size[:, None] == size).sum(axis=1)
+    doubled = 2 * below + alike + 1  # twice the rank: an integer
+
+    ways = np.zeros(doubled.sum() + 1)  # [sums] in how many ways the positive ranks give a sum
+    ways[0] = 1
+    for rank in doubled:
+        ways[rank:] = ways[rank:] + ways[: len(ways) - rank]
+    share = ways / ways.sum()
+    found = doubled[differences > 0].sum()
+    return min(1.0, 2 * float(min(share[: found + 1].sum(), share[found:].sum())))
+
+
+def holm(p_values: dict[str, float]) -> dict[str, float]:
+    """Holm's correction of m p values: the smallest times m, the next times m - 1, and so on.
+
+    The corrected values keep the order and do not exceed 1. Rejecting all with at most 0.05 keeps
+    the family-wise error rate at 5 %.
     """
     corrected = {}
     largest = 0.0
@@ -79,10 +102,10 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
 
 
 def smallest_seen(differences: Sequence[float], level: float = 0.05, power: float = 0.8) -> float:
-    """The true mean difference that such a paired t-test finds with the given power.
+    """The true mean difference that a paired t-test detects with the given power.
 
-    (t of 1 - level/2 + t of the power) x standard error: for as many runs, whose differences spread
-    as these do. level: two-sided; 0.05 over the number of tests is the first of Holm's steps.
+    (t of 1 - level/2 + t of the power) x standard error, with the number of runs and the spread of
+    `differences`. level: two-sided; 0.05 over the number of tests is Holm's first step.
     """
     differences = np.asarray(differences, dtype=float)  # [runs]
     degrees = len(differences) - 1

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 import toy
 from grading import grade
-from rollout import Sampling, end_tokens, generate, uniforms
+from rollout import Job, Sampling, end_tokens, generate
 from studies.credit import GradedBatch, batch
 from studies.ranking import auc
 from studies.tables import appending, read_csv, table_line
@@ -123,25 +123,17 @@ def rewards_of_branches(
     """
     if not positions:
         return np.zeros((0, samples))
-    shared = [uniforms(seed, 0, 0, m, len(response) + LIMIT) for m in range(samples)]
     jobs = []
     for t in positions:
-        jobs += [
-            (prompt + response[:t], partial(numbers_from, t, shared[m])) for m in range(samples)
-        ]
+        jobs += [Job(prompt + response[:t], (seed, 0, 0, m), begin=t) for m in range(samples)]
 
     continued = generate(lm, jobs, end_tokens(lm, tokenizer), Sampling(LIMIT, in_flight=1024))
     whole = []
     for i, new in enumerate(continued):
-        whole.append(response[: positions[i // samples]] + new.tokens)
+        whole.append(response[: positions[i // samples]] + new.tokens.tolist())
     texts = tokenizer.batch_decode(whole, skip_special_tokens=True)
     grades = [grade(text, problem) for text in texts]
     return np.array(grades).reshape(len(positions), samples)
-
-
-def numbers_from(t: int, shared: np.ndarray) -> np.ndarray:
-    """The uniform numbers [LIMIT] of a continuation that begins at position t."""
-    return shared[t : t + LIMIT]
 
 
 def advantages_of(

@@ -40,9 +40,9 @@ def token_batch(lengths, seed=0, **changes) -> TokenBatch:
     return TokenBatch(**(batch | changes))
 
 
-def token_rows(hidden, token, logprob=None):
+def token_rows(hidden, token, logprob=None, entropy=None):
     """What a method's `keep` is handed."""
-    return SimpleNamespace(hidden=hidden, token=token, logprob=logprob)
+    return SimpleNamespace(hidden=hidden, token=token, logprob=logprob, entropy=entropy)
 
 
 def slow_varlen_attn(q, k, v, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):

@@ -14,6 +14,7 @@ from ablations import (
     halves,
     held_out,
     lm_head_gradient,
+    surprise_proxy,
     top_k_hidden_gradient,
 )
 from delta import Pieces, delta_coefficients
@@ -189,6 +190,61 @@ def test_lm_head_gradient_is_autograds():
     torch.testing.assert_close(ours, torch.stack(rows))
 
 
+def all_words(seed=0, V=9, H=4):
+    """(rows, p): one state h with every word y of the vocabulary as its sampled token."""
+    g = torch.Generator().manual_seed(seed)
+    W = torch.randn(V, H, generator=g, dtype=torch.float64)
+    h = torch.randn(H, generator=g, dtype=torch.float64)
+    logp = (W @ h / 0.7).log_softmax(0)
+    entropy = -(logp.exp() * logp).sum().repeat(V)
+    return token_rows(h.repeat(V, 1), torch.arange(V), logp, entropy), logp.exp()
+
+
+def test_surprise_proxy_is_log_p_plus_entropy_times_the_state():
+    rows, p = all_words()
+    H = -sum(float(x) * math.log(float(x)) for x in p)
+    v = surprise_proxy(rows, None)
+    for y in range(len(p)):
+        torch.testing.assert_close(v[y], (math.log(float(p[y])) + H) * rows.hidden[y])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_surprise_proxy_has_mean_zero_over_the_vocabulary_and_the_row_proxy_has_not(seed):
+    rows, p = all_words(seed)
+    mean = p @ surprise_proxy(rows, None)
+    torch.testing.assert_close(mean, torch.zeros_like(mean))
+    of_row_proxy = p @ METHODS["delta"].keep(rows, None)
+    torch.testing.assert_close(of_row_proxy, (1 - p.square().sum()) * rows.hidden[0])
+    assert of_row_proxy.norm() > 0.1 * rows.hidden[0].norm()
+
+
+def test_surprise_proxy_keeps_the_states_dtype():
+    rows = token_rows(torch.randn(3, 4).bfloat16(), None, -torch.rand(3), torch.rand(3))
+    assert surprise_proxy(rows, None).dtype == torch.bfloat16
+
+
+def test_no_centroids_weighs_by_the_surprise_of_its_side():
+    tokens = token_batch(GROUPS)
+    ours = delta_weights(tokens, "--delta-variant", "no_centroids", "--lam-max", 1.4)
+    s = (tokens.logprob + tokens.entropy).double()
+    sd = math.sqrt(sum((float(x) - float(s.mean())) ** 2 for x in s) / len(s))
+    expected = []
+    for x, A in zip(s.tolist(), tokens.advantage.tolist(), strict=True):
+        alpha = 1 / (1 + math.exp(-2.7 * x * math.copysign(1, A) / sd))
+        expected.append(0.8 + 0.6 * alpha if A else 0.8)
+    expected = torch.tensor(expected)
+    torch.testing.assert_close(ours, expected / expected.mean(), rtol=1e-5, atol=1e-5)
+
+
+def test_no_centroids_weighs_all_the_same_where_nothing_tells_tokens_apart():
+    """A side is empty, or every token is as surprising as the next."""
+    one_side = token_batch([5, 4], advantage=torch.ones(9))
+    assert torch.equal(delta_weights(one_side, "--delta-variant", "no_centroids"), torch.ones(9))
+    sure = token_batch([5, 4], logprob=torch.zeros(9), entropy=torch.zeros(9))
+    weights = delta_weights(sure, "--delta-variant", "no_centroids")
+    torch.testing.assert_close(weights, torch.ones(9))
+
+
 def test_random_coefficients_are_uniform_in_their_range_and_seeded():
     def draw(seed):
         generator = torch.Generator().manual_seed(seed)
@@ -231,16 +287,17 @@ def test_select_looks_only_at_tokens_with_an_advantage():
 
 
 def test_configured_keeps_what_the_proxy_needs():
-    """The record's `keep` follows --proxy; the random control keeps no hidden states at all."""
-    rows = token_rows(torch.randn(3, 4), torch.tensor([1, 0, 5]), -torch.rand(3))
+    """The record's `keep` follows --proxy; the controls keep no hidden states at all."""
+    rows = token_rows(torch.randn(3, 4), torch.tensor([1, 0, 5]), -torch.rand(3), torch.rand(3))
     head = torch.randn(6, 4)
     shapes = {}
-    for proxy in ("lm_head", "topk", "exact"):
+    for proxy in ("lm_head", "topk", "exact", "surprise"):
         cfg = train.parse_config(["--proxy", proxy])
         shapes[proxy] = configured(METHODS["delta"], cfg).keep(rows, lambda: head).shape
-    assert shapes == {"lm_head": (3, 4), "topk": (3, 4), "exact": (3, 24)}
-    cfg = train.parse_config(["--delta-variant", "random"])
-    assert configured(METHODS["delta"], cfg).keep is None
+    assert shapes == {"lm_head": (3, 4), "topk": (3, 4), "exact": (3, 24), "surprise": (3, 4)}
+    for control in ("random", "no_centroids"):
+        cfg = train.parse_config(["--delta-variant", control])
+        assert configured(METHODS["delta"], cfg).keep is None
 
 
 @pytest.mark.parametrize(
@@ -251,6 +308,10 @@ def test_configured_keeps_what_the_proxy_needs():
         (["--delta-variant", "no_range_map", "--lam-min", "0.5"], "--lam-min does nothing"),
         (["--delta-variant", "random", "--K", "3"], "--K does nothing"),
         (["--delta-variant", "random", "--centroids", "held_out"], "--centroids does nothing"),
+        (["--delta-variant", "no_centroids", "--K", "3"], "--K does nothing"),
+        (["--delta-variant", "no_centroids", "--proxy", "surprise"], "--proxy does nothing"),
+        (["--delta-variant", "no_centroids", "--normalise", "side"], "--normalise does nothing"),
+        (["--proxy", "surprise", "--proxy-topk", "5"], "--proxy-topk does nothing"),
         (["--delta-variant", "hard", "--gamma", "fresh"], "--gamma does nothing"),
         (["--delta-variant", "fixed_gamma", "--gamma", "fresh"], "--gamma does nothing"),
         (["--K", "0", "--gamma", "fresh"], "--gamma does nothing"),

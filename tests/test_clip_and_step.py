@@ -1,6 +1,7 @@
 """train.clip_and_step: the optimiser step, and gradients that are not finite."""
 
 import math
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -117,3 +118,32 @@ def test_three_skipped_updates_in_a_row_stop_the_run(exploding, tmp_path, monkey
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-000002"]
     steps = [row["step"] for row in read_lines(tmp_path / "metrics.jsonl")]
     assert steps == [1, 2, 3, 4, 5]
+
+
+def test_a_run_that_is_stopped_while_it_diverges_keeps_its_good_checkpoints(
+    exploding, tmp_path, monkeypatch, capsys
+):
+    """Told to stop in step 4, whose update is skipped. The same command continues after step 2."""
+    exploding.add(4)
+    cfg = exploding_config(tmp_path, steps=5)
+    monkeypatch.setattr(train, "parse_config", lambda argv: cfg)
+
+    update = train.update
+    calls = []
+
+    def told_to_stop_in_step_4(*arguments):
+        calls.append("an update")
+        if len(calls) == 4:
+            signal.raise_signal(signal.SIGTERM)
+        return update(*arguments)
+
+    monkeypatch.setattr(train, "update", told_to_stop_in_step_4)
+    with pytest.raises(SystemExit) as stopped:
+        train.main([])
+    assert stopped.value.code == 128 + signal.SIGTERM
+    said = capsys.readouterr().err
+    assert "after step 4, its last updates skipped and so without a checkpoint" in said
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-000002"]
+
+    train.main([])  # the method explodes no more
+    assert [row["step"] for row in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]

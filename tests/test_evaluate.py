@@ -35,7 +35,7 @@ from grading import grade, graded_once, grades, sample_grades
 from infra.errors import UserError
 from infra.folder import data_hash
 from infra.responses import Benchmark, missing_responses, saved_responses
-from rollout import Sampling, generate, never
+from rollout import Sampling, generate
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = toy.problems(6, seed=9)  # of bench.jsonl
@@ -117,7 +117,7 @@ def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
         "problem_ids": [0, 1],
         "group_size": 3,
         "sampling": Sampling(48, 0.5, 0.7, 4, 5),
-        "stop": never,
+        "stop": None,
     }
 
 
@@ -317,7 +317,6 @@ def texts(folder):
 def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
     evaluate.main(flags(saved, tmp_path, "--rollout-rows", "6"))
     printed = capsys.readouterr().out
-    assert "rank 0 has 18 of its 18 responses" in printed
     assert "| benchmark | problems | avg@3 | pass@3 | standard error |" in printed
     assert f"| {BENCH} | 6 | " in printed
 
@@ -351,33 +350,36 @@ def test_evaluation_continues_after_a_kill(saved, tmp_path):
 
 
 def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
-    """Two sets of the same problems get the same responses, whoever shares the batch."""
+    """A set gets the responses that it gets alone, and another set of the same problems others."""
     other = tmp_path / "other.jsonl"
     other.write_text((saved / "bench.jsonl").read_text())
     calls = []
 
-    def spy(lm, jobs, *more):
+    def spy(lm, jobs, *more, **named):
         calls.append(len(jobs))
-        return generate(lm, jobs, *more)
+        return generate(lm, jobs, *more, **named)
 
     monkeypatch.setattr(sys.modules["rollout"], "generate", spy)
     both = f"{saved / 'bench.jsonl'},{other}"
-    evaluate.main(flags(saved, tmp_path, "--benchmarks", both, "--rollout-rows", "7"))
-    assert calls == [2 * 18]
-    one, two = (texts(tmp_path / f"{stem}-{BENCH[-8:]}") for stem in ("bench", "other"))
-    assert one == two
+    evaluate.main(flags(saved, tmp_path / "both", "--benchmarks", both, "--rollout-rows", "7"))
+    evaluate.main(flags(saved, tmp_path / "one"))
+    assert calls == [2 * 18, 18]
+    one, two = (texts(tmp_path / "both" / f"{stem}-{BENCH[-8:]}") for stem in ("bench", "other"))
+    assert one == texts(tmp_path / "one" / BENCH)
+    assert one.keys() == two.keys()
+    assert one != two
     assert len(one) == 18
 
 
-def test_missing_responses_are_shared_by_the_ranks_first_samples_first(tmp_path):
+def test_missing_responses_to_a_problem_are_spread_over_the_ranks(tmp_path):
     write_responses(tmp_path / "b", 1, [(0, 1, "x"), (2, 0, "x")])
     encoded = {"a": [[1], [2]], "b": [[3], [4], [5]]}
     of_rank = []
     for rank in (0, 1):
         wanted = missing_responses(encoded, 2, tmp_path, rank, 2)
         of_rank.append([(each.benchmark, each.problem, each.sample) for each in wanted])
-    assert of_rank[0] == [("a", 1, 0), ("b", 1, 0), ("a", 1, 1), ("b", 1, 1)]
-    assert of_rank[1] == [("a", 0, 0), ("b", 0, 0), ("a", 0, 1), ("b", 2, 1)]
+    assert of_rank[0] == [("a", 0, 1), ("a", 1, 1), ("b", 1, 1), ("b", 2, 1)]
+    assert of_rank[1] == [("a", 0, 0), ("a", 1, 0), ("b", 0, 0), ("b", 1, 0)]
 
 
 def test_regrade_grades_what_is_saved(saved, tmp_path):
@@ -512,7 +514,7 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluate, "respond", pressed)
+    monkeypatch.setattr(sys.modules["rollout"], "generate", pressed)
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(flags(saved, tmp_path))
     assert stopped.value.code == 130

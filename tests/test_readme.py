@@ -113,7 +113,7 @@ def test_the_algorithm_is_a_part_of_delta():
 
 def test_the_files_have_about_as_many_lines_as_the_table_says():
     counted = re.findall(r"^\| `(\w+\.py)` \| (\d+) \|", README, re.MULTILINE)
-    assert len(counted) == 9
+    assert len(counted) == 10
     for name, count in counted:
         lines = len((ROOT / name).read_text().splitlines())
         assert abs(lines - int(count)) <= 0.2 * lines, f"{name} has {lines} lines"
@@ -167,8 +167,18 @@ def test_every_metric_that_a_run_logs_is_explained():
     logging += (infra.log.rollout_metrics, infra.log.mismatch)
     source = "".join(inspect.getsource(function) for function in logging)
     logged = set(re.findall(r'^ +"(\w+)":', source, re.MULTILINE))
-    logged |= set(re.findall(r'kinds(?: = \{|\[)"(\w+)"', source))
-    assert {"loss", "reward", "seconds", "mismatch", "eval_accuracy", "eval_greedy"} < logged
+    logged |= set(re.findall(r'metrics(?: = \{|\[)"(\w+)"', source))
+    source += inspect.getsource(train.sample)
+    logged |= {f"seconds_{stage}" for stage in re.findall(r'watch\.lap\("(\w+)"\)', source)}
+    logged.add("seconds")
+    assert {
+        "loss",
+        "reward",
+        "seconds_grading",
+        "mismatch",
+        "eval_accuracy",
+        "eval_greedy",
+    } < logged
     assert logged <= explained
 
 
@@ -201,7 +211,7 @@ def test_the_example_method_runs(power):
     code = code_blocks(README, "python")[1]
     assert code == code_blocks(EXTENDING, "python")[0]
     namespace = executed(code)
-    record = Method(weights=namespace["surprise"], flags=("power",))
+    record = Method(weights=namespace["surprise"])
 
     tokens = token_batch([4, 6, 3])
     weights = record.weights(tokens, SimpleNamespace(power=power))

@@ -2,7 +2,6 @@
 
 import threading
 from collections import Counter
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from infra import ranks
 from infra.errors import Interrupted, UserError
 from rollout import (
     InverseCDF,
+    Job,
     Sampling,
     end_tokens,
     generate,
@@ -302,39 +302,40 @@ def numbers_that_end(length, limit, name):
     return u
 
 
-def scripted_jobs(lengths, limit):
-    jobs = []
-    for name, length in enumerate(lengths):
-        numbers = partial(numbers_that_end, length, limit, name)
-        jobs.append((PROMPTS[name % len(PROMPTS)], numbers))
-    return jobs
+def scripted_jobs(monkeypatch, lengths):
+    """(a job for each length, a list that grows by one whenever numbers are made for one)."""
+    made = []
+
+    def numbers(seed, step, problem, sample, count):
+        made.append(problem)
+        return numbers_that_end(lengths[problem], count, problem)
+
+    monkeypatch.setattr(rollout_module, "uniforms", numbers)
+    prompts = [PROMPTS[i % len(PROMPTS)] for i in range(len(lengths))]
+    return [Job(prompt, (0, 0, i, 0)) for i, prompt in enumerate(prompts)], made
 
 
-def test_chunked_output_is_that_of_one_plain_generate_call():
+def test_chunked_output_is_that_of_one_plain_generate_call(monkeypatch):
     """Prompts of unequal lengths, one of a single token; responses of one to three chunks."""
     model = random_model()
     limit = 150
     lengths = [140, 64, 1, 65, 999]  # a chunk and one more; the last is truncated
-    jobs = scripted_jobs(lengths, limit)
+    jobs, _ = scripted_jobs(monkeypatch, lengths)
     chunked = generate(model, jobs, [LAST], Sampling(limit, 0.8, in_flight=2))
     assert [len(new.tokens) for new in chunked] == [140, 64, 1, 65, limit]
 
     config = GenerationConfig(
         do_sample=False, max_new_tokens=limit, eos_token_id=LAST, pad_token_id=0
     )
-    for (prompt, numbers), new in zip(jobs, chunked, strict=True):
-        choose = InverseCDF(torch.from_numpy(numbers()[None]), len(prompt), 0.8, 1.0)
+    for i, ((prompt, _), new) in enumerate(zip(jobs, chunked, strict=True)):
+        numbers = torch.from_numpy(numbers_that_end(lengths[i], limit, i)[None])
+        choose = InverseCDF(numbers, len(prompt), 0.8, 1.0)
         whole = model.generate(
             torch.tensor([prompt]),
             logits_processor=LogitsProcessorList([choose]),
             generation_config=config,
         )
-        assert whole[0, len(prompt) :].tolist() == new.tokens
-
-
-def counting(calls, numbers):
-    calls.append(1)
-    return numbers()
+        assert whole[0, len(prompt) :].tolist() == new.tokens.tolist()
 
 
 SETTINGS = [
@@ -352,7 +353,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
     model = random_model()
     limit = 45
     lengths = [3, 45, 8, 9, 999, 16, 17, 40, 1, 33, 24, 999]
-    jobs = scripted_jobs(lengths, limit)
+    jobs, arrivals = scripted_jobs(monkeypatch, lengths)
     whole = generate(model, jobs, [LAST], Sampling(limit))
     assert [len(new.tokens) for new in whole] == [min(length, limit) for length in lengths]
 
@@ -365,11 +366,10 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
 
     monkeypatch.setattr(model, "generate", spy)
     monkeypatch.setattr(rollout_module, "CHUNK", chunk)
-    arrivals = []
-    counted = [(prompt, partial(counting, arrivals, numbers)) for prompt, numbers in jobs]
+    arrivals.clear()
     sampling = Sampling(limit, in_flight=in_flight, cache_tokens=cache_tokens)
-    chunked = generate(model, counted, [LAST], sampling)
-    assert [new.tokens for new in chunked] == [new.tokens for new in whole]
+    chunked = generate(model, jobs, [LAST], sampling)
+    assert [new.tokens.tolist() for new in chunked] == [new.tokens.tolist() for new in whole]
     for count, columns in shapes:
         assert count == 1 or count <= in_flight
         assert count == 1 or count * (columns + chunk) <= cache_tokens
@@ -391,7 +391,8 @@ def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
 
     monkeypatch.setattr(model, "generate", spy)
     monkeypatch.setattr(rollout_module, "CHUNK", 8)
-    generate(model, scripted_jobs([48, *[8] * 8], 48), [LAST], Sampling(48, in_flight=3))
+    jobs, _ = scripted_jobs(monkeypatch, [48, *[8] * 8])
+    generate(model, jobs, [LAST], Sampling(48, in_flight=3))
     assert counts == [3, 3, 3, 3, 1, 1]
 
 
@@ -443,8 +444,9 @@ def on_threads(monkeypatch, world, function):
     return answers
 
 
-def test_shared_by_ranks_keeps_groups_whole_and_the_order(monkeypatch):
-    jobs = [(prompt, sample) for prompt in "abcde" for sample in range(3)]
+def test_shared_by_ranks_deals_in_turn_and_keeps_the_order(monkeypatch):
+    """So that every rank has responses to every prompt: those to a hard one are all long."""
+    jobs = [(prompt, sample) for prompt in "abc" for sample in range(4)]
     shares = [None] * 2
 
     def work(rank):
@@ -452,11 +454,11 @@ def test_shared_by_ranks_keeps_groups_whole_and_the_order(monkeypatch):
             shares[rank] = mine
             return [f"{prompt}{sample}" for prompt, sample in mine]
 
-        return ranks.shared_by_ranks(jobs, sampled, 3)
+        return ranks.shared_by_ranks(jobs, sampled)
 
     answers = on_threads(monkeypatch, 2, work)
     assert answers == [[f"{prompt}{sample}" for prompt, sample in jobs]] * 2
-    assert [{prompt for prompt, _ in share} for share in shares] == [set("ace"), set("bd")]
+    assert shares == [[job for job in jobs if job[1] % 2 == rank] for rank in (0, 1)]
 
 
 @pytest.mark.parametrize("error", [Interrupted, FloatingPointError, UserError])
@@ -467,7 +469,7 @@ def test_shared_by_ranks_ends_all_ranks_when_one_fails(monkeypatch, error):
                 raise error("here")
             return mine
 
-        return ranks.shared_by_ranks(list(range(4)), sampled, 2)
+        return ranks.shared_by_ranks(list(range(4)), sampled)
 
     answers = on_threads(monkeypatch, 2, work)
     assert [type(answer) for answer in answers] == [error, error]

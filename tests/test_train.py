@@ -36,12 +36,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import train
 from grading import grade
 from grpo import group_advantages, overlong_penalty
-from infra import ranks
+from infra import errors
 from infra import run as run_module
 from infra.errors import Interrupted, UserError
 from infra.packing import pack
 from infra.policy import Policy, old_log_probabilities
-from infra.progress import Progress
+from infra.progress import Progress, Stopwatch
 from methods import METHODS, Method
 from toy.presets import CHAINS
 
@@ -165,6 +165,16 @@ def test_a_step_shows_the_progress_of_its_stages(stages, tmp_path):
     assert scoring[1:] == (tokens, tokens)
     assert update[1] == update[2] <= tokens
     assert run.without_signal == 0
+
+
+def test_a_step_logs_the_seconds_of_its_stages(finished):
+    """They add up to the seconds of the step."""
+    stages = ("sampling", "grading", "scoring", "weighting", "updating")
+    for line in (finished.folder / "metrics.jsonl").read_text().splitlines()[1:]:
+        row = json.loads(line)
+        seconds = [row[f"seconds_{stage}"] for stage in stages]
+        assert min(seconds) > 0
+        assert sum(seconds) == pytest.approx(row["seconds"])
 
 
 def test_steps_without_a_signal_are_counted_on_the_way(tmp_path, monkeypatch, capsys):
@@ -308,6 +318,7 @@ EVERY_FLAG = [
     ["--lam-max", "1.5"],
     ["--proxy", "topk", "--proxy-topk", "5"],
     ["--proxy", "exact"],
+    ["--proxy", "surprise"],
     ["--delta-variant", "full"],
     ["--delta-variant", "within_side"],
     ["--delta-variant", "hard"],
@@ -315,6 +326,7 @@ EVERY_FLAG = [
     ["--delta-variant", "no_range_map"],
     ["--delta-variant", "fixed_gamma"],
     ["--delta-variant", "random"],
+    ["--delta-variant", "no_centroids"],
     *(["--select", share, "--select-share", "0.3"] for share in ("top", "random", "bottom")),
     ["--overlong-buffer", "30"],
     ["--dynamic-sampling"],
@@ -446,7 +458,7 @@ WRITTEN_LENGTHS = [10, 64, 30, 50]
 WRITTEN_REWARDS = [1.0, 1.0, 0.0, 0.0]  # two groups of two: equal inside each
 
 
-def written_sample(run, step):
+def written_sample(run, step, watch):
     """In the place of train.sample: responses of those lengths, with those rewards."""
     responses = [[7] * (length - 1) + [run.tokenizer.eos_token_id] for length in WRITTEN_LENGTHS]
     device = run.policy.lm.device
@@ -492,7 +504,7 @@ def two_by_two(folder, *flags):
 
 def test_sample_grades_each_response_against_its_problem(tmp_path):
     run = two_by_two(tmp_path)
-    rollouts, problems, rewards, position = train.sample(run, step=1)
+    rollouts, problems, rewards, position = train.sample(run, 1, Stopwatch())
     pairs = zip(rollouts.texts, problems, strict=True)
     assert rewards.tolist() == [grade(text, problem) for text, problem in pairs]
     assert problems[0] is problems[1]
@@ -507,8 +519,8 @@ def test_sample_grades_each_response_against_its_problem(tmp_path):
 
 def test_sample_continues_the_stream_of_prompts(tmp_path):
     run = two_by_two(tmp_path)
-    _, first, _, run.state.position = train.sample(run, step=1)
-    _, second, _, position = train.sample(run, step=2)
+    _, first, _, run.state.position = train.sample(run, 1, Stopwatch())
+    _, second, _, position = train.sample(run, 2, Stopwatch())
     assert position == 4
     for problem in second:
         assert problem not in first
@@ -520,7 +532,7 @@ def test_a_set_smaller_than_a_step_gives_new_responses_each_time(flags, tmp_path
     few = tmp_path / "few.jsonl"
     few.write_text("".join(Path(PROBLEMS).read_text().splitlines(keepends=True)[:2]))
     run = train.prepare(small_config(tmp_path / "run", "--data", str(few), *flags, steps=1))
-    rollouts, problems, _, _ = train.sample(run, step=1)
+    rollouts, problems, _, _ = train.sample(run, 1, Stopwatch())
     for problem in run.problems:
         texts = [text for text, p in zip(rollouts.texts, problems, strict=True) if p is problem]
         groups = [tuple(texts[i : i + 4]) for i in range(0, len(texts), 4)]
@@ -536,7 +548,7 @@ def test_dynamic_sampling_replaces_groups_of_equal_rewards(equal, tmp_path, monk
     """
     graded_in_turn(monkeypatch, [*equal, 1, 0, 1, 1, 0, 1])
     run = two_by_two(tmp_path, "--dynamic-sampling")
-    rollouts, problems, rewards, position = train.sample(run, step=1)
+    rollouts, problems, rewards, position = train.sample(run, 1, Stopwatch())
     assert rewards.tolist() == [1, 0, 0, 1]
     assert len(rollouts) == len(problems) == 4
     assert position == 4
@@ -546,7 +558,7 @@ def test_dynamic_sampling_gives_up_after_ten_rounds(tmp_path, monkeypatch):
     """One group of twenty differs: it comes first, and one of equal rewards fills up."""
     graded_in_turn(monkeypatch, [0] * 30 + [1] + [0] * 9)
     run = two_by_two(tmp_path, "--dynamic-sampling")
-    _, _, rewards, position = train.sample(run, step=1)
+    _, _, rewards, position = train.sample(run, 1, Stopwatch())
     assert rewards.tolist() == [1, 0, 0, 0]
     assert position == 20
 
@@ -555,7 +567,7 @@ def test_dynamic_sampling_keeps_responses_beside_their_problems(tmp_path):
     """On what the model samples, with groups large enough for enough of them to differ."""
     flags = ["--dynamic-sampling", "--prompts", "6", "--mini-batch", "6", "--group-size", "4"]
     run = train.prepare(small_config(tmp_path, *flags, steps=1))
-    rollouts, problems, rewards, position = train.sample(run, step=1)
+    rollouts, problems, rewards, position = train.sample(run, 1, Stopwatch())
     pairs = zip(rollouts.texts, problems, strict=True)
     assert rewards.tolist() == [grade(text, problem) for text, problem in pairs]
     for group in rewards.view(6, 4).tolist():
@@ -570,7 +582,7 @@ def test_sample_is_abandoned_when_the_run_is_told_to_stop(tmp_path):
     run = two_by_two(tmp_path)
     run.stop(signal.SIGTERM, None)
     with pytest.raises(Interrupted):
-        train.sample(run, step=1)
+        train.sample(run, 1, Stopwatch())
 
 
 def interrupted(monkeypatch, function, call, number, main):
@@ -836,13 +848,13 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("rank, waited", [(0, []), (1, [ranks.GRACE])])
+@pytest.mark.parametrize("rank, waited", [(0, []), (1, [errors.GRACE])])
 def test_user_errors_are_said_by_the_first_rank_at_once(rank, waited, monkeypatch, capsys):
     """Another one waits for torchrun to end it, and speaks where nobody does."""
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", "2")
     slept = []
-    monkeypatch.setattr(ranks.time, "sleep", slept.append)
+    monkeypatch.setattr(errors.time, "sleep", slept.append)
     handler = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit) as stopped:

@@ -14,6 +14,7 @@ import torch
 from forked import Forked
 
 import train
+from infra.problems import load_and_count
 from infra.ranks import full_tensor
 
 ROOT = Path(__file__).parent.parent
@@ -28,6 +29,12 @@ SMALL = [
     *("--data", PROBLEMS),
     *("--eval-data", PROBLEMS),
 ]
+
+
+def load_problems(name: str, *columns: str, **named) -> list[dict]:
+    """The problems of a data set, without how many were dropped."""
+    problems, _ = load_and_count(name, *columns, **named)
+    return problems
 
 
 def train_small(folder: Path, *flags: str, steps: int) -> list[dict]:
@@ -53,9 +60,10 @@ def train_steps(cfg: train.Config) -> train.Run:
 def read_lines(path: Path) -> list[dict]:
     """The lines of a .jsonl file without the wall-clock times, in which equal runs may differ."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for row in rows:
-        row.pop("seconds", None)
-    return rows
+    return [
+        {name: value for name, value in row.items() if not name.startswith("seconds")}
+        for row in rows
+    ]
 
 
 def wait_for_step(step: int, folder: Path, process: Forked, seconds: float = 120) -> None:

@@ -11,11 +11,11 @@ one result, and ends in a box:
               answer \\boxed{9}
 
 A base model is trained on demonstrations with errors, from which the chain then goes on. So it has
-the format and errs in the arithmetic. There are two regimes:
+the format and errs in the arithmetic. There are two regimes, the first with two mistakes:
 
 learn     A product is wrong with probability 0.55: always by the same amount, so that the most
           likely product is wrong, and a model that is asked greedily fails. Other results slip now
-          and then. RLVR has to teach something.
+          and then. RLVR has to teach something. `learn-minus` is the same for differences.
 sharpen   Every result slips, with probability `noise`, to a random digit. The most likely result is
           the right one, and a model that is asked greedily makes no error. RLVR only has to take
           probability from the rest.

@@ -51,7 +51,7 @@ class Base:
     @property
     def name(self) -> str:
         """Such as `learn-k5-noise0.1-filler1-seed0`; without a regime it is `sharpen`."""
-        regime = "learn-" if self.regime == "learn" else ""
+        regime = "" if self.regime == "sharpen" else f"{self.regime}-"
         zipf = "-zipf" if self.zipf else ""
         task = f"k{self.k}-noise{float(self.noise)}-filler{self.filler}{zipf}"
         return f"{regime}{task}-seed{self.seed}"

@@ -3,7 +3,7 @@
 No run and no test needs this: the folders are part of the repository. Use it after a change to
 the task or to the training of the base, and then measure anew what toy/bases/README.md states.
 
-    python -m toy.build                                  all of them, ten minutes on one core
+    python -m toy.build                                  all of them, 15 minutes on one core
     python -m toy.build learn-k5-noise0.1-filler1-seed0  only this one
     python -m toy.build --to FOLDER                      elsewhere, to compare
 
@@ -28,6 +28,8 @@ COMMITTED = [
     Base(12, 0.02, 1, regime="learn"),  # the studies': more steps, and fewer errors in a step
     Base(5, 0.1, 4, regime="learn"),  # more tokens that decide nothing
     Base(5, 0.1, 4, regime="learn", zipf=True),  # the same with many words, most of them rare
+    Base(5, 0.1, 1, regime="learn-minus"),  # another mistake
+    Base(5, 0.1, 17, regime="learn"),  # long responses: most tokens decide nothing
     Base(5, 0.2, 1),  # the notebooks' and the tests'
     Base(12, 0.06, 1),  # the studies': many steps and few errors tell methods apart
     Base(5, 0.2, 0),  # the study of credit, which varies the share of tokens that decide nothing

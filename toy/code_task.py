@@ -1,8 +1,8 @@
-"""The code toy: one-line functions, demonstrations of them, and which tokens decided.
+"""The code toy: one-line functions, worked responses, and the tokens that decide a reward.
 
-A problem describes a function of two or three arguments as operations one after the other, and
-gives two examples. A response opens with connectives, which say nothing, and writes the function
-down, so that the last operation comes first:
+A problem describes a function of two or three arguments as a chain of operations, and gives two
+examples. A response opens with connectives, which carry no information, and then defines the
+function. In the definition the last operation can come first:
 
     problem   f(a, b, c): take a, add b, times 3, at most c
               f(2, 5, 9) = 9
@@ -13,8 +13,8 @@ down, so that the last operation comes first:
                   return min((a + b) * 3, c)
               ```
 
-The tests are calls of the function with the digits of `inputs`. Nothing is executed here: of a
-response's program only the operations of this task are evaluated.
+The tests call the function with the digits of `inputs`. No program is executed here: `evaluate`
+computes the operations of this task from the syntax tree.
 """
 
 import ast
@@ -47,6 +47,7 @@ FILLER = 2  # connectives that open a response
 EXAMPLES = 2  # in a problem
 TESTS = 24
 
+REGIMES = ("learn", "sharpen")
 MISTAKE = 0.7  # with the regime `learn`, the probability of `min` for `max` and the reverse
 
 FUNCTIONS = {
@@ -64,7 +65,7 @@ FUNCTIONS = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-PHRASES = {  # what a problem says for an operation, one of two
+PHRASES = {  # the two phrases that a problem may use for an operation
     "+": ("add ", "plus "),
     "-": ("subtract ", "minus "),
     "*": ("times ", "multiply by "),
@@ -96,12 +97,12 @@ class Chain:
 
 @cache
 def inputs(arguments: int) -> list[list[int]]:
-    """The digits with which a function is tested: TESTS lists, one digit for each argument."""
+    """The test inputs of a function: TESTS lists with one digit for each argument."""
     return np.random.default_rng(arguments).integers(10, size=(TESTS, arguments)).tolist()
 
 
 def result(chain: Chain, values: list[int]) -> int | bool:
-    """What the function gives for these values of its arguments."""
+    """The function's value at these arguments."""
     current = value_of(chain.start, values)
     for operation, operand in chain.steps:
         current = FUNCTIONS[operation](current, value_of(operand, values))
@@ -115,7 +116,7 @@ def value_of(operand: str, values: list[int]) -> int:
 
 
 def results(chain: Chain) -> list[int | bool]:
-    """What the function gives for each of its inputs."""
+    """The function's value for each of its test inputs."""
     return [result(chain, values) for values in inputs(chain.arguments)]
 
 
@@ -167,7 +168,7 @@ def draw_any(rng: np.random.Generator) -> Chain:
 
 
 def is_sound(chain: Chain) -> bool:
-    """Whether all arguments occur, and the tests tell whether a step is left out."""
+    """Whether all arguments occur, and the tests detect each step that is left out."""
     operands = {chain.start, *(operand for _, operand in chain.steps)}
     if not operands.issuperset(NAMES[: chain.arguments]):
         return False
@@ -217,7 +218,7 @@ def read(problem: str) -> Chain:
 
 
 def tests(chain: Chain) -> list[dict]:
-    """The calls of the function and what they must give, as programs/verify_code.py reads them."""
+    """Calls of the function with their expected values, as programs/verify_code.py reads them."""
     calls = zip(inputs(chain.arguments), results(chain), strict=True)
     return [{"function": "f", "args": values, "expected": wanted} for values, wanted in calls]
 
@@ -231,16 +232,16 @@ def demonstration(
 ) -> str:
     """A response to `problem`.
 
-    noise   the probability with which an operator, a name or a constant is replaced by a random
-            one of its kind (now and then by itself)
-    filler  how many connectives, drawn at random, open it
-    regime  `sharpen`: nothing else is wrong, and the most likely token is the right one. `learn`:
-            `min` and `max` do not slip; they are taken for each other with probability MISTAKE, so
-            that the more likely of the two is wrong
+    noise   probability that an operator, a name or a constant is replaced by a random one of the
+            same kind (sometimes by itself)
+    filler  number of random connectives that open the response
+    regime  `sharpen`: there are no other errors, so the most likely token is right. `learn`: `min`
+            and `max` do not slip; each is replaced by the other with probability MISTAKE, so the
+            more likely of the two is wrong
 
     Raises ValueError for an unknown regime.
     """
-    check_regime(regime)
+    check_regime(regime, REGIMES)
     chain = read(problem)
     steps = []
     for operation, operand in chain.steps:
@@ -292,10 +293,10 @@ SYMBOLS = {
 
 
 def is_right(problem: str, response: str) -> bool:
-    """Whether the program in the last fenced block gives what the tests expect.
+    """Whether the program in the last fenced block returns the values that the tests expect.
 
-    Read are functions with the problem's arguments whose expression holds these, numbers, and
-    FUNCTIONS of two operands; all others are called wrong.
+    The expression may hold the problem's arguments, numbers, and FUNCTIONS of two operands. Any
+    other program counts as wrong.
     """
     chain = read(problem)
     blocks = re.findall(r"```python\n(.*?)\n``` *(?:\n|$)", response, re.DOTALL)
@@ -321,7 +322,7 @@ def is_right(problem: str, response: str) -> bool:
 
 
 def evaluate(node: ast.expr, values: dict[str, int]) -> int | bool:
-    """The value of an expression. Raises ValueError where it holds something unknown."""
+    """The value of an expression. Raises ValueError if the expression holds an unknown node."""
     match node:
         case ast.Constant(value=int(number)):
             return number
@@ -342,9 +343,9 @@ def evaluate(node: ast.expr, values: dict[str, int]) -> int | bool:
 def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
     """Which tokens decided the reward: bool [T] for the ids [T] of one response.
 
-    In a right response they are the operators, names and constants of its expression. In a wrong
-    one it is the first token in which the program departs from the problem's own; none in a
-    response without a program, or one that was cut off before it went wrong.
+    In a right response the operators, names and constants of the expression are marked. In a wrong
+    response the first token that differs from the problem's own program is marked. No token is
+    marked in a response without a program, or in one that was cut off before its first error.
     """
     tokens = [VOCABULARY[i] for i in response_ids.tolist()]
     mark = torch.zeros(len(tokens), dtype=torch.bool)  # [T]

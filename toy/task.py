@@ -1,18 +1,17 @@
-"""The task: chains of operations on digits, worked responses to them, and which tokens decided.
+"""The task: chains of operations on digits, worked responses, and the tokens that decide a reward.
 
 A problem and a response are plain text; `toy/__init__.py` shows one of each.
 """
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 
 from toy.tokenizer import CONNECTIVES, LARGE_VOCABULARY, MANY_CONNECTIVES
 
-# How demonstrations err: see `demonstration`.
-REGIMES = ("learn", "sharpen")
-MISTAKE = 0.55  # with `learn`, the probability of a wrong product
+MISTAKE = 0.55  # the probability of the mistake of a regime's own
 
 
 def plus(a: int, b: int) -> int:
@@ -30,6 +29,22 @@ def times(a: int, b: int) -> int:
 OPERATIONS = {"+": plus, "-": minus, "*": times}
 
 
+def times_and_3(a: int, b: int) -> int:
+    return (a * b + 3) % 10
+
+
+def minus_and_1(a: int, b: int) -> int:
+    return (a - b - 1) % 10
+
+
+# How demonstrations err (see `demonstration`): regime -> operation -> its most likely result.
+REGIMES = {
+    "learn": {"*": times_and_3},
+    "learn-minus": {"-": minus_and_1},
+    "sharpen": {},
+}
+
+
 def read(problem: str) -> tuple[int, list[tuple[str, int]]]:
     """The first digit of a problem and its k steps: `7*6+1=?` is 7 and [("*", 6), ("+", 1)]."""
     steps = re.findall(r"([-+*])(\d)", problem)
@@ -43,7 +58,7 @@ def chain(problem: str) -> list[int]:
 
 
 def work_on(current: int, steps: list[tuple[str, int]]) -> list[int]:
-    """The results of the steps, worked without an error from the digit `current`."""
+    """The correct results of the steps, from the digit `current` on."""
     results = []
     for operation, digit in steps:
         current = OPERATIONS[operation](current, digit)
@@ -80,14 +95,15 @@ def demonstration(
 ) -> str:
     """A worked response to `problem`.
 
-    noise   the probability with which a result is replaced by a uniform digit, from which the
-            chain then goes on (one time in ten that digit is the right one)
-    filler  how many connectives, drawn at random, open each step
-    regime  `sharpen`: nothing else is wrong, and the most likely result is the right one.
+    noise   probability that a result is replaced by a uniform digit (one time in ten the right
+            one); the chain continues from the replacement
+    filler  number of random connectives that open each step
+    regime  `sharpen`: there are no other errors, so the most likely result is right.
             `learn`: products do not slip; a * b is (a b + 3) mod 10 with probability MISTAKE, so
-            that the most likely product is wrong
-    zipf    whether connectives are drawn from MANY_CONNECTIVES, the r-th with a probability
-            proportional to 1 / r, instead of uniformly from the eight of CONNECTIVES
+            the most likely product is wrong. `learn-minus`: the same for differences, and a - b is
+            (a - b - 1) mod 10
+    zipf    draw connectives from MANY_CONNECTIVES, the r-th with probability proportional to
+            1 / r, instead of uniformly from the eight CONNECTIVES
 
     Raises ValueError for an unknown regime.
     """
@@ -96,15 +112,17 @@ def demonstration(
     words = draw_connectives(rng, (len(steps), filler), zipf)
     slips = rng.random(len(steps)) < noise
     uniform = rng.integers(10, size=len(steps))
+    mistaken = REGIMES[regime]
     mistakes = np.zeros(len(steps), dtype=bool)
-    if regime == "learn":
+    if mistaken:
         mistakes = rng.random(len(steps)) < MISTAKE
 
     lines = []
     for i, (operation, digit) in enumerate(steps):
         result = OPERATIONS[operation](current, digit)
-        if regime == "learn" and operation == "*":
-            result = (result + 3 * int(mistakes[i])) % 10
+        if operation in mistaken:
+            if mistakes[i]:
+                result = mistaken[operation](current, digit)
         elif slips[i]:
             result = int(uniform[i])
         lines.append(f"{''.join(words[i])}{current}{operation}{digit}={result}\n")
@@ -113,15 +131,15 @@ def demonstration(
     return "".join(lines) + f"answer \\boxed{{{current}}}"
 
 
-def check_regime(regime: str) -> None:
-    if regime not in REGIMES:
-        raise ValueError(f"no regime is named {regime}: choose from {', '.join(REGIMES)}")
+def check_regime(regime: str, known: Iterable[str] = REGIMES) -> None:
+    if regime not in known:
+        raise ValueError(f"no regime is named {regime}: choose from {', '.join(known)}")
 
 
 def draw_connectives(
     rng: np.random.Generator, shape: tuple[int, int], zipf: bool
 ) -> list[list[str]]:
-    """Random connectives, uniform or by Zipf's distribution; see `demonstration`."""
+    """Random connectives of this shape, uniform or Zipf-distributed; see `demonstration`."""
     if not zipf:
         return np.array(CONNECTIVES)[rng.integers(len(CONNECTIVES), size=shape)].tolist()
 
@@ -139,11 +157,11 @@ def is_right(problem: str, response: str) -> bool:
 def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
     """Which tokens decided the reward: bool [T] for the ids [T] of one response.
 
-    In a right response they are the digits that it states as results. In a wrong one it is a single
-    result: the one after which the steps that are left, worked without an error, no longer give the
-    answer, while before it they did. The results before it did no harm: an error among them was
-    made good (by a later `*0`, say). Those after it only carry the error on. Where the stated
-    results give the answer but the box is wrong, it is the digit in the box.
+    In a right response every stated result is marked. In a wrong response one result is marked: the
+    last one after which correct work could no longer reach the answer, although before it correct
+    work could. Errors before the mark did no harm, because a later step undid them (`*0`, for
+    example). Results after the mark only pass the error on. If the stated results give the answer
+    but the box is wrong, the digit in the box is marked.
     """
     tokens = [LARGE_VOCABULARY[i] for i in response_ids.tolist()]
     stated = digits_after("=", tokens)
@@ -159,9 +177,9 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
 
 
 def fault(problem: str, tokens: list[str], stated: list[int]) -> list[int]:
-    """The position that `decisive` marks in a wrong response, or none if there is no such token.
+    """The position that `decisive` marks in a wrong response; empty if there is no such token.
 
-    stated: the positions of its results.
+    stated: the positions of the response's results.
     """
     _, steps = read(problem)
     answer = chain(problem)[-1]
@@ -182,5 +200,5 @@ def fault(problem: str, tokens: list[str], stated: list[int]) -> list[int]:
 
 
 def digits_after(token: str, tokens: list[str]) -> list[int]:
-    """The positions of the digits that stand right after a `token`."""
+    """The positions of the digits that directly follow a `token`."""
     return [i for i in range(1, len(tokens)) if tokens[i - 1] == token and tokens[i].isdigit()]

@@ -44,7 +44,7 @@ def test_hostile_input_is_judged_within_the_budget_in_any_thread(name, monkeypat
 
     # The operation that overdraws the budget is the last; it may cost this much.
     most = 2 * (2 * MAX_BITS >> 11) ** 2
-    assert all(judge.evaluator.fuel >= -most for judge in judges)
+    assert all(judge.evaluator.arithmetic.fuel >= -most for judge in judges)
 
 
 FRAGMENTS = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from answers.equations import coordinates, in_order, is_label, is_name
+from answers.equations import in_order, is_label, is_name
 from answers.errors import Unreadable
 from answers.expressions import MAX_DEPTH
 from answers.structure import MAX_MEMBERS, readings, split, structure
@@ -184,9 +184,7 @@ def test_is_label_of_nothing_that_says_more(text):
     assert not is_label(text)
 
 
-def test_coordinates_and_their_order():
-    assert coordinates("(x, y_1)") == ["x", "y_1"]
-    assert coordinates("(1,2)") == []
+def test_order_of_coordinates():
     assert in_order(["y", "x"], ["2", "3"]) == ["3", "2"]
     assert in_order(["z", "x", "y"], ["1", "2", "3"]) == ["2", "3", "1"]
     assert in_order(["n", "k"], ["2", "3"]) == ["2", "3"]

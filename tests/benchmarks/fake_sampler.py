@@ -136,15 +136,16 @@ def live_bytes(
     one half as long.
     """
     model = Model(config)
-    jobs = []
-    for i in range(2 * rows):
-        length = new if i % 2 else new // 2
-        jobs.append(([i + 2] * prompt, partial(script, length, new)))
+    jobs = [rollout.Job([i + 2] * prompt, (0, 0, i, 0)) for i in range(2 * rows)]
+
+    def numbers(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:
+        return script(new if problem % 2 else new // 2, count)
 
     fused = patch("torch.nn.functional.scaled_dot_product_attention", fused_attention)
     head = patch.object(head_module, "product", float32_product)
     short = patch.object(rollout, "CHUNK", 2)
-    with fused, head, short, patch.object(rollout, "InverseCDF", Draw), model.live:
+    scripted = patch.object(rollout, "uniforms", numbers)
+    with fused, head, short, scripted, patch.object(rollout, "InverseCDF", Draw), model.live:
         sampling = rollout.Sampling(new, in_flight=rows, cache_tokens=cache_tokens)
         rollout.generate(model.lm, jobs, [END], sampling)
     return model.live.peak, model.live.now

@@ -14,17 +14,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import bench
 import toy
 from benchmarks import (
     gpu,
     graders,
-    overhead,
     rollouts,
     trl_delta,
-    trl_step,
 )
 from benchmarks.plan import Plan
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
@@ -191,26 +189,6 @@ def columns(header):
     return second.count("|") - 1
 
 
-def test_overhead_shares_are_of_the_whole_step():
-    row = overhead.measured(overhead.Case("small", 64, 4, 8, 1, 200), repetitions=2)
-    assert row["tokens"] == 32
-    names = ("sampling", "old_logprobs", "coefficients", "update")
-    for i in range(2):
-        whole = sum(row[name][i] for name in names)
-        assert row["share_percent"][i] == pytest.approx(100 * row["coefficients"][i] / whole)
-        passes = 3 * row["old_logprobs"][i] / row["coefficients"][i]
-        assert row["released_over_ours"][i] == pytest.approx(passes)
-    assert overhead.table_row(row).count("|") - 1 == columns(overhead.HEADER)
-
-
-def test_overhead_against_a_sum(monkeypatch, capsys):
-    monkeypatch.setattr(overhead, "N", 500)
-    monkeypatch.setattr(overhead, "H", 8)
-    result = overhead.against_a_sum(2)
-    assert result["floor"] == ratios(result["sum"], result["coefficients"], 5)
-    assert "at N = 500, H = 8" in capsys.readouterr().out
-
-
 def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
     monkeypatch.setattr(rollouts, "MODELS", ((64, 6),))
     monkeypatch.setattr(rollouts, "MIXES", {"even": [5] * 8, "heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
@@ -280,56 +258,6 @@ def test_gpu_table_row_by_hand():
 
 
 # ---- trl -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mix", trl_step.LONGEST)
-def test_trl_ours_has_the_steps_of_the_comparison(mix, tmp_path):
-    seconds, rewards = trl_step.ours(mix, str(tmp_path), 1)
-    assert len(seconds) == len(rewards) == 1
-    assert 0 < rewards[0] < 1
-    (metrics,) = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
-    assert metrics["grad_norm"] > 0
-    if mix == "tail":  # one or two of the 16 to each of 16 problems are eight times as long
-        assert 56 * (1 + 7 * 1 / 16) <= metrics["response_length"] <= 56 * (1 + 7 * 2 / 16)
-
-
-def test_trl_sampler_ends_its_responses_where_ours_does():
-    """By Hugging Face's `generate`, as GRPOTrainer calls it, with short and long ones."""
-    lm = toy.build_model()
-    trl_step.script_theirs(lm)
-    prompts = torch.full((11, 4), 7)
-    config = GenerationConfig(
-        do_sample=True, max_new_tokens=448, eos_token_id=END_TOKEN, pad_token_id=0
-    )
-    out = lm.generate(input_ids=prompts, attention_mask=prompts.sign(), generation_config=config)
-    ends = (out[:, 4:] == END_TOKEN).int()
-    assert (ends.argmax(dim=1) + 1).tolist() == [448, *[56] * 9, 448]
-    assert ends.sum(dim=1).tolist() == [1] * 11
-
-
-def test_trl_takes_turns_and_drops_the_first_step(monkeypatch, capsys):
-    turns = []
-
-    def side(name, seconds):
-        def run(mix, folder, steps):
-            turns.append((mix, name))
-            return seconds, [0.25, 0.5, 0.75]
-
-        return run
-
-    sides = {"ours": side("ours", [9.0, 1.0, 2.0]), "TRL": side("TRL", [9.0, 3.0, 3.0])}
-    monkeypatch.setattr(trl_step, "SIDES", sides)
-    result = trl_step.trl(SimpleNamespace(repetitions=2))
-    assert turns == [
-        *[("even", "ours"), ("even", "TRL")] * 2,
-        *[("tail", "ours"), ("tail", "TRL")] * 2,
-    ]
-    assert result["even"]["ratio"] == result["tail"]["ratio"] == [0.5, 0.5]
-    printed = capsys.readouterr().out
-    assert "| tail | TRL | 3.000 (3.000 to 3.000) | 0.250, 0.750 | 1 |" in printed
-    assert (
-        "| even | ours | 1.500 (1.500 to 1.500) | 0.250, 0.750 | 0.50 (0.50 to 0.50) |" in printed
-    )
 
 
 def test_trl_delta_needs_trl_and_says_so(monkeypatch, capsys):

@@ -8,17 +8,19 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from fake_sampler import first_layers, live_bytes
+from toy_runs import train_small
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import bench
 import toy
 import train
 from benchmarks.gpu import stage_costs, table_row
-from benchmarks.plan import GB, planned, qwen3
+from benchmarks.plan import GB, checkpoint_bytes, planned, qwen3, run_bytes
 from infra.cache import SPARE, cache_bytes
 
 ROOT = Path(__file__).parent.parent.parent
@@ -185,7 +187,7 @@ def save_random_qwen3(folder, hidden, layers):
         num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=64,
+        head_dim=hidden // 4,
         intermediate_size=3 * hidden,
         tie_word_embeddings=True,
         eos_token_id=1,
@@ -228,10 +230,38 @@ for tokens in (512, 512, 1024):  # Adam's moments are there from the second on
 
 
 def test_peak_memory_hardly_grows_with_the_response_at_the_true_vocabulary(tmp_path):
-    """Forward, backward and step at V = 151,936, hidden size 256, two layers.
+    """Forward, backward and step at V = 151,936, hidden size 64, one layer.
 
     A full log-softmax would add 2 GB from 512 to 1,024 tokens.
     """
-    save_random_qwen3(tmp_path, 256, 2)
+    save_random_qwen3(tmp_path, 64, 1)
     _, short, long = (int(line) for line in run_python("-c", MEASURE, str(tmp_path)).split())
     assert long < 1.2 * short
+
+
+# ---- the disk ------------------------------------------------------------------------------------
+
+P = 8_190_735_360  # Qwen3-8B
+
+
+def flags(steps, save_every):
+    return SimpleNamespace(steps=steps, save_every=save_every)
+
+
+def size_of(folder):
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def test_run_bytes_of_8b_are_three_checkpoints_and_two_models():
+    assert checkpoint_bytes(P) == pytest.approx(98.3 * GB, rel=1e-3)
+    assert run_bytes(P, 2, flags(220, 10)) == 3 * checkpoint_bytes(P) + 2 * 2 * P
+    assert run_bytes(P, 2, flags(10, 10)) == checkpoint_bytes(P) + 2 * 2 * P
+
+
+def test_checkpoint_bytes_are_those_on_disk(tmp_path):
+    """Of the toy, whose 102,528 parameters leave some room for what else a checkpoint says."""
+    train_small(tmp_path / "run", steps=2)
+    (path,) = (tmp_path / "run").glob("checkpoint-*")
+    counted = checkpoint_bytes(102_528)
+    assert counted < size_of(path) < 1.25 * counted
+    assert size_of(tmp_path / "run" / "model") > 4 * 102_528

@@ -33,7 +33,8 @@ def main() -> None:
     with torch.no_grad():
         rows = policy_rows(policy)
     of_rows = float((rows - reference_rows(folder, lm, torch.float32)).abs().max())
-    print(f"weights {of_weights:g} rows {of_rows < 1e-4} mesh {parameter.device_mesh.ndim}")
+    said = f"weights {of_weights:g} rows {of_rows < 1e-4} mesh {parameter.device_mesh.ndim}\n"
+    sys.stdout.write(said)  # in one piece: the other rank writes into the same pipe
     end_ranks()
 
 

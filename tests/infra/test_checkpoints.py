@@ -11,6 +11,7 @@ from toy_runs import (
     PROBLEMS,
     SMALL,
     contents,
+    load_problems,
     read_lines,
     same_weights,
     small_config,
@@ -23,10 +24,9 @@ from transformers import AutoModelForCausalLM
 import train
 from infra import checkpoints
 from infra import folder as folders
-from infra.checkpoints import RunState, begin_writing, export, open_run, restore, save
+from infra.checkpoints import RunState, begin_writing, claim_folder, export, restore, save
 from infra.errors import Stop, UserError
 from infra.folder import file_hash, mark, mark_file, read_run, scratch
-from infra.problems import load_problems
 from infra.run import model_folder
 
 
@@ -156,13 +156,13 @@ def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
 
 
 def reopen(folder, *flags):
-    """open_run as the command of the finished run does, with more flags."""
+    """claim_folder as the command of the finished run does, with more flags."""
     command = [*SMALL, "--steps", "2", "--output-dir", str(folder), *flags]
     optimizer = torch.optim.AdamW([torch.zeros(1)])
     problems = load_problems(PROBLEMS)
     data = {"training": problems, "evaluation": problems}
     cfg = train.parse_config(command)
-    return open_run(cfg, model_folder(cfg), data, optimizer)
+    return claim_folder(cfg, model_folder(cfg), data, optimizer)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def reopen(folder, *flags):
         ["--proxy-budget-gb", "1"],
     ],
 )
-def test_open_run_allows_flags_that_change_no_number(flags, two_steps):
+def test_claim_folder_allows_flags_that_change_no_number(flags, two_steps):
     reopen(two_steps, *flags)
 
 
-def test_open_run_removes_what_was_cut_off(two_steps, capsys):
+def test_claim_folder_removes_what_was_cut_off(two_steps, capsys):
     cut_off = scratch(two_steps, read_run(two_steps)["id"])
     (cut_off / "checkpoint-000004").mkdir(parents=True)
     reopen(two_steps)
@@ -269,7 +269,7 @@ def test_a_run_stopped_before_its_first_update_goes_on_as_if_nothing_had_been(ru
     assert same_weights(fresh.policy, run.policy)
 
 
-def test_open_run_takes_a_flag_that_is_newer_than_the_run_at_its_default(two_steps):
+def test_claim_folder_takes_a_flag_that_is_newer_than_the_run_at_its_default(two_steps):
     path = two_steps / "run.json"
     written = json.loads(path.read_text())
     del written["fingerprint"]["overlong_buffer"]

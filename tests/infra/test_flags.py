@@ -1,4 +1,4 @@
-"""infra/flags.py: limits by type, one line a flag in --help, and flags of another method."""
+"""infra/flags.py: limits, one line a flag in --help, and flags of another method."""
 
 import math
 import re
@@ -12,37 +12,23 @@ from conftest import ROOT
 import evaluate
 import train
 from infra.errors import UserError
-from infra.flags import (
-    AtLeastOne,
-    AtLeastTwo,
-    NonNegative,
-    Parser,
-    Positive,
-    PositiveShare,
-    Share,
-    WholeNumber,
-    check_limits,
-    flag,
-    refuse_useless,
-    spelled,
-)
-from infra.training_flags import check_owners, flags_of_others
-from methods import METHODS, Method, MethodFlags
+from infra.flags import Parser, check_limits, flag, refuse_useless, spelled
 
 
 @dataclass
 class Example:
-    _argument_group_name = "example"
+    heading = "example"
 
     method: str = flag("dapo", "a choice", choices=["dapo", "delta"])
-    two_or_more: AtLeastTwo = flag(2, "two or more")
-    one_or_more: AtLeastOne = flag(1, "one or more")
-    whole: WholeNumber = flag(0, "a whole number")
-    number: NonNegative = flag(0.0, "not negative")
-    above: Positive = flag(1.0, "above 0")
-    share: Share = flag(0.5, "from 0 to 1")
-    part: PositiveShare = flag(0.5, "above 0, up to 1")
+    two_or_more: int = flag(2, "two or more", low=2)
+    one_or_more: int = flag(1, "one or more", low=1)
+    whole: int = flag(0, "a whole number", low=0)
+    number: float = flag(0.0, "not negative", low=0)
+    above: float = flag(1.0, "above 0", above=0)
+    share: float = flag(0.5, "from 0 to 1", low=0, high=1)
+    part: float = flag(0.5, "above 0, up to 1", above=0, high=1)
     switch: bool = flag(False, "a switch")
+    lam: float = flag(0.8, "a number", low=0, of="delta")
 
 
 def parse(*argv):
@@ -67,7 +53,7 @@ def parse(*argv):
         ("part", 0.01, 0.0, "above 0 and at most 1"),
     ],
 )
-def test_check_limits_are_those_of_the_type(name, allowed, refused, message):
+def test_check_limits_names_what_is_allowed(name, allowed, refused, message):
     check_limits(Example(**{name: allowed}))
     with pytest.raises(UserError) as error:
         check_limits(Example(**{name: refused}))
@@ -120,6 +106,14 @@ def test_refuse_useless_refuses_what_was_changed_to_no_effect():
     with pytest.raises(UserError) as error:
         refuse_useless(Example(share=0.7), table)
     assert str(error.value) == "--share does nothing with --method dapo: drop one of them"
+
+
+def test_refuse_useless_refuses_a_flag_of_another_method():
+    refuse_useless(Example(lam=0.7, method="delta"))
+    refuse_useless(Example(method="dapo"))
+    with pytest.raises(UserError) as error:
+        refuse_useless(Example(lam=0.7))
+    assert str(error.value) == "--lam does nothing with --method dapo: drop one of them"
 
 
 # ---- --help ------------------------------------------------------------------------------------
@@ -180,20 +174,6 @@ def test_help_says_the_default_of_each_number(program, capsys):
             assert re.search(line, text, re.MULTILINE), each.name
 
 
-def test_a_flag_that_no_record_names_is_refused():
-    """Its method's weights would read it; with every other method it would do nothing, unseen."""
-
-    @dataclass
-    class Forked(MethodFlags):
-        power: NonNegative = flag(1.0, "mine: exponent")
-
-    with pytest.raises(UserError, match='write flags=\\("power",\\) in the record'):
-        check_owners(Forked, METHODS)
-    mine = Method(weights=METHODS["dapo"].weights, flags=("power",))
-    check_owners(Forked, METHODS | {"mine": mine})
-    assert flags_of_others({"a": mine, "b": METHODS["dapo"]}) == [(("power",), "method", ["b"])]
-
-
 @pytest.mark.parametrize("seed, allowed", [(0, True), (10**12, True), (10**13, False)])
 def test_a_seed_too_large_for_the_streams_is_refused(seed, allowed):
     if allowed:
@@ -207,8 +187,9 @@ def test_a_seed_too_large_for_the_streams_is_refused(seed, allowed):
 def test_ctrl_c_while_libraries_are_imported_is_one_line(program, code):
     """In a notebook, whose kernel has handlers of its own, nothing is changed."""
     lines = (
-        f"import sys; sys.argv = [{program!r}]",
-        "import infra.interrupts, os, signal",
+        f"import os, signal, sys; sys.argv = [{program!r}]",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",  # a background job ignores it
+        "import infra.errors",
         "if sys.argv[0] == 'train.py': os.kill(os.getpid(), signal.SIGINT)",
         "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler",
     )

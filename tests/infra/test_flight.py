@@ -1,6 +1,4 @@
-"""infra/flight.py: who is in flight, who steps back, who arrives."""
-
-from collections import deque
+"""infra/flight.py: who is in flight, who is paused, who arrives."""
 
 import numpy as np
 import torch
@@ -8,17 +6,15 @@ import torch
 from infra.flight import Flight, Response, width
 
 
-def response(prompt_length=2, new=0, limit=100, finished=False):
-    tokens = torch.zeros(prompt_length + new, dtype=torch.long)
-
-    def numbers():
-        return np.full(5, 0.25)
-
-    return Response(tokens, prompt_length, prompt_length + limit, numbers, finished=finished)
+def response(prompt_length=2, new=0, limit=100, finished=False, sample=0):
+    one = Response(0, torch.zeros(prompt_length, dtype=torch.long), (0, 0, 0, sample), limit)
+    one.tokens = torch.zeros(prompt_length + new, dtype=torch.long)
+    one.finished = finished
+    return one
 
 
 def flight(waiting=(), responses=(), most=10, cache_tokens=10**6, chunk=8):
-    return Flight(deque(waiting), most, cache_tokens, chunk, list(responses))
+    return Flight(list(waiting), most, cache_tokens, chunk, list(responses))
 
 
 def test_response_append_ends_at_an_end_token_or_at_its_limit():
@@ -35,6 +31,21 @@ def test_response_append_ends_at_an_end_token_or_at_its_limit():
     assert (other.new, other.finished) == (3, True)
     assert other.tokens.tolist() == [0, 0, 0, 4, 5, 6]
     assert torch.cat(other.logprobs).tolist() == [-4, -5, -6]
+    tokens, logprobs = other.sampled()
+    assert (tokens.dtype, logprobs.dtype) == (np.int32, np.float32)
+    assert tokens.tolist() == [4, 5, 6]
+
+
+def test_what_stands_behind_an_end_token_is_left_out():
+    one = response(prompt_length=1, limit=9)
+    one.append(torch.tensor([5, 9, 0, 9]), torch.zeros(4), [8, 9])
+    assert one.sampled()[0].tolist() == [5, 9]
+    assert one.finished
+
+
+def test_the_first_response_to_every_prompt_comes_before_the_second_ones():
+    waiting = [response(length, sample=sample) for length in (2, 3) for sample in (0, 1, 2)]
+    assert flight(waiting).waiting == [waiting[i] for i in (0, 3, 1, 4, 2, 5)]
 
 
 def test_width_is_at_least_two():
@@ -81,8 +92,6 @@ def test_arrivals_come_in_order_until_one_does_not_fit():
     arriving = some.those_who_arrive(staying)
     assert arriving == waiting[:2]
     assert list(some.waiting) == waiting[2:]  # the short one behind the long one does not overtake
-    for each in arriving:
-        assert each.uniforms.tolist() == [0.25] * 5 + [0.0] * 8
 
 
 def test_those_who_stepped_back_wait_for_those_with_fewer_tokens():

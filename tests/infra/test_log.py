@@ -5,54 +5,65 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toy_runs import SMALL, read_lines, small_config, train_steps
+from toy_runs import SMALL, small_config, train_steps
 
 import toy
 import train
 from infra import log as log_module
-from infra.log import (
-    hint_about_mean,
-    hint_without_signal,
-    introduce,
-    log,
-    mismatch,
-    pace,
-    plot_curves,
-    report,
-    save_samples,
-)
-from infra.packing import packed_rows
+from infra.log import introduce, log, mismatch, plot_curves, report
+from infra.track import send_nothing
+
+
+def row(step, **changed):
+    """The metrics of a step, as far as they are printed or drawn."""
+    metrics = {
+        "step": step,
+        "reward": 0.5,
+        "response_length": 40.0,
+        "entropy": 0.4,
+        "grad_norm": 0.2,
+        "skipped_updates": 0,
+        "lambda_mean": 1.0,
+        "seconds": 2.0,
+    }
+    return metrics | changed
+
 
 METRICS = [
     {"step": 0, "eval_accuracy": 0.25},
-    {"step": 1, "reward": 0.5, "response_length": 40.0, "entropy": 0.4, "seconds": 2.0},
-    {"step": 2, "reward": 0.75, "response_length": 30.0, "entropy": 0.3, "seconds": 3.0},
-    {"step": 2, "eval_accuracy": 0.625},
+    row(1),
+    row(2, reward=0.75, entropy=0.3, grad_norm=0.1, seconds=3.0, eval_accuracy=0.625),
 ]
 
 
-@pytest.fixture
-def on_rank_1(monkeypatch):
-    monkeypatch.setattr(log_module, "rank_and_world", lambda: (1, 2))
+def run_in(folder, rank=0, steps=220, tokenizer=None):
+    """As much of a run as is asked for here."""
+    cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps, method="mine")
+    return SimpleNamespace(
+        folder=folder,
+        rank=rank,
+        cfg=cfg,
+        seconds=[],
+        without_signal=0,
+        tokenizer=tokenizer,
+        track=send_nothing,
+    )
 
 
 def test_log_appends_a_line_and_prints_the_gist(tmp_path, capsys):
-    for row in METRICS[:2]:
-        log(tmp_path, row)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == METRICS[:2]
+    run = run_in(tmp_path)
+    for metrics in METRICS[:2]:
+        log(run, metrics)
+    assert read_all(tmp_path / "metrics.jsonl") == METRICS[:2]
     first, second = capsys.readouterr().out.splitlines()
-    assert first.split() == ["step", "0", "eval_accuracy", "0.25"]
-    assert "step    1  reward 0.5  response_length 40" in second
+    assert first.split() == ["step", "0/220", "eval_accuracy", "0.25"]
+    assert second.startswith("step    1/220  reward 0.5  response_length 40")
     assert "eval_accuracy" not in second
 
 
-def test_log_prints_the_step_of_all_and_the_pace_and_keeps_neither(tmp_path, capsys):
-    log(tmp_path, METRICS[1], steps=220, pace="left 0:10:00")
-    printed = capsys.readouterr().out
-    assert printed.startswith("step    1/220  reward 0.5")
-    assert printed.endswith("left 0:10:00\n")
-    assert read_lines(tmp_path / "metrics.jsonl")[0].keys() <= METRICS[1].keys()
+def read_all(path):
+    """The lines of a .jsonl file, times included."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_mismatch_is_the_distance_of_two_laws():
@@ -82,22 +93,24 @@ def test_mismatch_leaves_out_the_tokens_of_which_the_sampler_does_not_tell():
     assert found["mismatch"] == 0.25
 
 
-def test_pace_takes_the_time_left_from_the_last_twenty_steps():
-    run = SimpleNamespace(cfg=SimpleNamespace(prompts=2, group_size=4, steps=130), seconds=[])
+def test_log_takes_the_time_left_from_the_last_twenty_steps(tmp_path, capsys):
+    run = run_in(tmp_path, steps=130)
     run.seconds += [1000.0] * 5 + [2.0] * 19
-    metrics = {"step": 30, "seconds": 2.0, "response_length": 50.0}
-    assert pace(run, metrics) == "tokens/s 200  left 0:03:20"  # 2 x 4 x 50 / 2; 100 steps of 2 s
+    log(run, row(30, response_length=50.0))  # 2 x 4 x 50 / 2 s; 100 steps of 2 s
+    assert capsys.readouterr().out.endswith("  tokens/s 200  left 0:03:20\n")
 
 
-def test_hint_without_signal_is_given_once_after_ten_steps_without_a_side(capsys):
-    run = SimpleNamespace(without_signal=0)
-    for advantages in [torch.zeros(4)] * 9 + [torch.tensor([1.0, -1, 0, 0])] + [torch.zeros(4)] * 9:
-        hint_without_signal(run, advantages)
-    assert capsys.readouterr().out == ""
-    hint_without_signal(run, torch.zeros(4))
-    assert capsys.readouterr().out.startswith("hint: in ten steps no group")
-    hint_without_signal(run, torch.zeros(4))
-    assert capsys.readouterr().out == ""
+def test_a_hint_comes_once_after_ten_steps_without_a_signal(tmp_path, capsys):
+    run = run_in(tmp_path)
+    silent = row(1, grad_norm=0.0)
+    skipped = row(1, grad_norm=0.0, skipped_updates=1)  # a gradient, though not a finite one
+    for metrics in [silent] * 9 + [row(1)] + [silent] * 9 + [skipped] + [silent] * 9:
+        log(run, metrics)
+    assert "hint" not in capsys.readouterr().out
+    log(run, silent)
+    assert "hint: in ten steps no group had unequal rewards" in capsys.readouterr().out
+    log(run, silent)
+    assert "hint" not in capsys.readouterr().out
 
 
 def test_introduce_says_what_the_run_is(tmp_path, capsys):
@@ -130,53 +143,20 @@ def test_introduce_names_no_clip_that_is_the_methods_own(method, clip, tmp_path,
     assert f"method     {method} --clip-high 0.3\n" in capsys.readouterr().out
 
 
-def run_in(folder, base):
-    """As much of a run as save_samples asks for."""
-    return SimpleNamespace(folder=folder, tokenizer=base[1])
-
-
-def test_log_and_save_samples_are_the_first_ranks_job(tmp_path, capsys, on_rank_1, base, batch):
-    log(tmp_path, METRICS[0])
-    zeros = torch.zeros(24)
-    save_samples(run_in(tmp_path, base), 1, [{}] * 24, batch, zeros, zeros, torch.zeros(10_000))
+def test_reporting_is_the_first_ranks_job(tmp_path, capsys, base):
+    run = run_in(tmp_path, rank=1, tokenizer=base[1])
+    log(run, METRICS[2])
+    introduce(run, train.AblationFlags)
+    report(run)
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().out == ""
 
 
-def test_save_samples_shows_each_token_with_its_weight(tmp_path, base, batch):
-    problems = [{"problem": f"problem {i}", "answer": str(i)} for i in range(24)]
-    rewards = torch.arange(24) % 2
-    weights = torch.arange(int(batch.response_length.sum())) / 1000
-    run = run_in(tmp_path, base)
-    save_samples(run, 7, problems, batch, rewards, 2.0 * rewards - 1, weights, count=4)
-
-    samples = read_lines(tmp_path / "samples.jsonl")
-    assert len(samples) == 4
-    for i, sample in zip((0, 6, 12, 18), samples, strict=True):
-        assert sample["step"] == 7
-        assert sample["problem"] == f"problem {i}"
-        assert sample["answer"] == str(i)
-        assert sample["reward"] == i % 2
-        assert sample["advantage"] == 2 * (i % 2) - 1
-        assert sample["response"] == batch.texts[i]
-        assert "".join(sample["tokens"]).removesuffix("<eos>") == sample["response"]
-        rows = packed_rows(torch.tensor([i]), batch.response_length)
-        assert len(sample["tokens"]) == len(rows) > 0
-        assert sample["lambda"] == pytest.approx(weights[rows].tolist(), abs=1e-4)
-
-
-def test_save_samples_of_a_batch_smaller_than_the_count_shows_all(tmp_path, base, batch):
-    two = batch.pick([3, 20])
-    weights = torch.ones(int(two.response_length.sum()))
-    zeros = torch.zeros(2)
-    save_samples(run_in(tmp_path, base), 1, [{}, {}], two, zeros, zeros, weights, count=4)
-    assert [row["response"] for row in read_lines(tmp_path / "samples.jsonl")] == two.texts
-
-
 def test_report_says_what_was_gained_and_where_all_is(tmp_path, capsys):
-    for row in METRICS:
-        log(tmp_path, row)
-    report(tmp_path)
+    run = run_in(tmp_path)
+    for metrics in METRICS:
+        log(run, metrics)
+    report(run)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("done: 2 steps in 5 s, accuracy 0.250 before and 0.625 after")
     assert str(tmp_path) in last
@@ -184,34 +164,56 @@ def test_report_says_what_was_gained_and_where_all_is(tmp_path, capsys):
 
 
 def test_report_without_evaluations_has_no_accuracy(tmp_path, capsys):
-    log(tmp_path, METRICS[1])
-    report(tmp_path)
+    run = run_in(tmp_path)
+    log(run, METRICS[1])
+    report(run)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("done: 1 steps in 2 s, model/")
 
 
-def test_plot_curves_draws_the_three_panels_and_the_evaluations(tmp_path, monkeypatch):
-    """Read off the figure before it becomes pixels; then it is a PNG."""
-    figures = []
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are drawn, to be read off before they become pixels."""
+    drawn = []
 
     class Watched(log_module.Figure):
         def __init__(self, **settings):
             super().__init__(**settings)
-            figures.append(self)
+            drawn.append(self)
 
     monkeypatch.setattr(log_module, "Figure", Watched)
-    plot_curves(METRICS, tmp_path / "curves.png")
+    return drawn
 
-    reward, length, entropy = figures[0].axes
-    curves = {axes.get_title(): axes.lines[0].get_xydata().tolist() for axes in figures[0].axes}
-    assert curves == {
-        "reward": [[1, 0.5], [2, 0.75]],
-        "response length": [[1, 40], [2, 30]],
-        "entropy": [[1, 0.4], [2, 0.3]],
+
+def test_plot_curves_draws_accuracies_and_what_moves(tmp_path, figures):
+    """Responses of one length have no panel."""
+    greedy = {"step": 0, "eval_greedy": 0.5}
+    plot_curves([*METRICS, greedy], tmp_path / "curves.png")
+    accuracy, *others = figures[0].axes
+    lines = {line.get_label(): line.get_xydata().tolist() for line in accuracy.lines}
+    assert lines == {
+        "training batch": [[1, 0.5], [2, 0.75]],
+        "held out, sampled": [[0, 0.25], [2, 0.625]],
+        "held out, greedy": [[0, 0.5]],
     }
-    assert reward.lines[1].get_xydata().tolist() == [[0, 0.25], [2, 0.625]]
-    assert len(length.lines) == len(entropy.lines) == 1
+    assert accuracy.get_ylim() == (0, 1)
+    assert {axes.get_title(): axes.lines[0].get_xydata().tolist() for axes in others} == {
+        "entropy": [[1, 0.4], [2, 0.3]],
+        "grad norm": [[1, 0.2], [2, 0.1]],
+    }
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_plot_curves_shows_rewards_that_are_no_shares(tmp_path, figures):
+    plot_curves([row(1, reward=-1.0), row(2, reward=3.0)], tmp_path / "curves.png")
+    low, high = figures[0].axes[0].get_ylim()
+    assert low < -1
+    assert high > 3
+
+
+def test_plot_curves_draws_lengths_that_move(tmp_path, figures):
+    plot_curves([row(1), row(2, response_length=50.0)], tmp_path / "curves.png")
+    assert [axes.get_title() for axes in figures[0].axes] == ["accuracy", "response length"]
 
 
 def test_curves_are_drawn_at_every_evaluation_not_only_at_the_end(tmp_path):
@@ -221,21 +223,16 @@ def test_curves_are_drawn_at_every_evaluation_not_only_at_the_end(tmp_path):
     assert (run.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def weighing_run(*seconds, method="mine"):
-    """As much of a run as hint_about_mean asks for."""
-    return SimpleNamespace(seconds=list(seconds), cfg=SimpleNamespace(method=method))
-
-
 @pytest.mark.parametrize("mean, said", [(1.0, False), (1.004, False), (3.0, True), (0.5, True)])
-def test_weights_whose_mean_is_not_one_are_reported_once(mean, said, capsys):
-    weights = torch.full((10,), mean)
-    hint_about_mean(weighing_run(), weights)
+def test_weights_whose_mean_is_not_one_are_reported_once(mean, said, tmp_path, capsys):
+    run = run_in(tmp_path)
+    log(run, row(1, lambda_mean=mean))
     assert ("the token weights of --method mine have mean" in capsys.readouterr().out) == said
-    hint_about_mean(weighing_run(2.5), weights)  # the second step
-    assert capsys.readouterr().out == ""
+    log(run, row(2, lambda_mean=mean))
+    assert "hint" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mismatch, said", [(0.01, False), (0.2, True)])
 def test_a_large_mismatch_is_on_the_printed_line(mismatch, said, tmp_path, capsys):
-    log(tmp_path, {"step": 1, "reward": 0.5, "mismatch": mismatch})
+    log(run_in(tmp_path), row(1, mismatch=mismatch))
     assert ("mismatch 0.2 nats" in capsys.readouterr().out) == said

@@ -8,6 +8,7 @@ from references import slow_varlen_attn
 from torch.autograd import grad
 
 import toy
+from ablations import surprise_proxy
 from infra import head as head_module
 from infra import packed_attention
 from infra.head import Head, TokenLogprobs, give_float32_head, product, token_logprobs
@@ -338,6 +339,19 @@ def test_old_log_probabilities_gather_the_head_once_and_only_if_asked(base, batc
     policy.head = counted
     old_log_probabilities(policy, batch, plan, keep)
     assert len(gathered) == asks
+
+
+def test_surprise_is_kept_of_every_token_with_logits_in_blocks(base, batch, monkeypatch):
+    """(log p + H) h from one log-softmax over all words, at a temperature that is not 1."""
+    monkeypatch.setattr(head_module, "LOGIT_BLOCK_CPU", 20 * base[0].config.vocab_size)
+    policy = Policy(base[0], temperature=0.7)
+    kept = old_log_probabilities(policy, batch, plan_of(batch, 150), surprise_proxy).kept.values
+    with torch.no_grad():
+        rows = policy.rows(batch, torch.arange(len(batch)))
+        logp = (base[0].lm_head(rows.hidden) / 0.7).log_softmax(dim=1)
+    s = logp.gather(1, rows.token[:, None]) - (logp.exp() * logp).sum(dim=1, keepdim=True)
+    assert s.min() < 0 < s.max()
+    torch.testing.assert_close(kept, s * rows.hidden, rtol=1e-3, atol=1e-4)
 
 
 def test_old_log_probabilities_carry_no_gradient(base, batch, plan):

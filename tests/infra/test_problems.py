@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
+from toy_runs import load_problems
 
 import toy
 from infra import problems as problems_module
@@ -19,7 +20,6 @@ from infra.problems import (
     draw_indices,
     encode_prompts,
     load_and_count,
-    load_problems,
 )
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
@@ -118,6 +118,7 @@ def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch
         return load_dataset("parquet", data_files=path, **options)
 
     monkeypatch.setattr(problems_module, "load_dataset", hub)
+    monkeypatch.setattr(problems_module, "asked_once", lambda *_, **__: None)
     assert load_problems(name) == PROBLEMS
     assert asked == [(source.hub, {"revision": None, **source.options})]
 
@@ -164,21 +165,29 @@ def test_a_sets_revision_is_asked_for_and_the_loaded_one_is_printed(
     columns = (source.problem_column, source.answer_column) if source else ("problem", "answer")
     table = Dataset.from_list([dict(zip(columns, ("1+1?", "2"), strict=True))])
     commit = "0123456789" * 4
-    table.info.download_checksums = {f"hf://datasets/{hub}@{commit}/data/a.parquet": {}}
     asked = []
 
     def load(name, **options):
         asked.append((name, options["revision"]))
         return table
 
+    def info(name, **options):
+        asked.append((name, options["revision"]))
+        return SimpleNamespace(sha=commit)
+
     monkeypatch.setattr(problems_module, "load_dataset", load)
+    monkeypatch.setattr(problems_module.HfApi, "dataset_info", staticmethod(info))
     assert load_problems(name) == PROBLEMS[:1]
-    assert asked == [(hub, revision)]
+    assert asked == [(hub, revision), (hub, commit)]
     assert f"{name}: {hub} at revision {commit}\n" in capsys.readouterr().out
 
-    table.info.download_checksums = None
+    def not_there(*_, **__):
+        raise ValueError("no such name")
+
+    monkeypatch.setattr(problems_module.HfApi, "dataset_info", not_there)
     load_problems(name)
-    assert "at revision unknown" in capsys.readouterr().out
+    assert asked[-1] == (hub, revision)
+    assert f"at revision {revision or 'unknown'}\n" in capsys.readouterr().out
 
 
 def test_gpqa_shuffles_its_answers_and_keeps_track_of_the_right_one(monkeypatch):

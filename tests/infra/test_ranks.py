@@ -23,11 +23,10 @@ from toy_runs import SMALL, contents, read_lines, train_small, wait_for_step
 
 from ablations import VARIANTS
 from delta import delta_coefficients
-from infra.errors import UserError
+from infra.errors import UserError, leave
 from infra.folder import read_run
 from infra.ranks import (
     check_environment,
-    leave,
     limit_nccl,
     prefer_expandable_segments,
     start_ranks,
@@ -109,7 +108,7 @@ def by_ranks(tmp_path_factory):
     return folders
 
 
-@pytest.mark.parametrize("method", ["dapo", "delta"])
+@pytest.mark.parametrize("method", ["dapo", "delta", "surprise"])
 def test_two_ranks_do_what_one_does(method, by_ranks):
     """Metrics and parameters within 1e-4, weights of tokens within 1e-5, sampled tokens equal."""
     one, two = by_ranks
@@ -132,9 +131,9 @@ def test_a_rank_keeps_what_it_computed_only(by_ranks):
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     for step in one["dapo"] + two["dapo"]:
         assert step["rows"] == 0
-    for step in one["delta"]:
+    for step in one["delta"] + one["surprise"]:
         assert step["rows"] == len(step["token"])
-    for step in two["delta"]:
+    for step in two["delta"] + two["surprise"]:
         assert 0 < step["rows"] < len(step["token"])
 
 
@@ -251,11 +250,10 @@ def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
     torchrun's report has no room for who did not fail, and ends with the message.
     """
     folder = shutil.copytree(six_steps, tmp_path / "copy")
-    (mark,) = (folder / "model").glob("model-of-*.json")
-    mark.unlink()
+    (folder / "run.json").unlink()
     before = contents(folder)
     done = finished(torchrun(2, *training(folder, "--steps", "7")), code=1)
-    said = "holds a model that this run did not write"
+    said = "of something else (no run.json)"
     lines = [line for line in done.stderr.splitlines() if said in line]
     assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
     assert done.stderr.splitlines()[-2] == lines[1]
@@ -267,10 +265,10 @@ def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
 SPEAKS = """
 import os, sys
 sys.path.insert(0, os.getcwd())
-from infra import ranks
-ranks.GRACE = 0.5
+from infra import errors
+errors.GRACE = 0.5
 if os.environ["RANK"] == "1":
-    ranks.leave("only rank 1 knows", 2)
+    errors.leave("only rank 1 knows", 2)
 import time
 time.sleep(600)
 """

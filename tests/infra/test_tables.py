@@ -12,13 +12,13 @@ import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_runs import SMALL, refusal
+from toy_runs import SMALL, load_problems, refusal
 
 import evaluate
 import toy
 import train
 from infra.errors import UserError
-from infra.problems import cell_text, encode_prompts, load_problems
+from infra.problems import cell_text, encode_prompts
 from verify import reward
 
 GOOD = b'{"problem": "1+1?", "answer": "2"}\n'
@@ -28,10 +28,10 @@ PROBLEM = {"problem": "1+1?", "answer": "2"}
 # ---- what is refused ---------------------------------------------------------------------------
 
 REFUSED = {
-    "empty.jsonl": (b"", "{path} is empty"),
-    "empty.json": (b"", "{path} is empty"),
-    "empty.csv": (b"", "{path} is empty"),
-    "empty.parquet": (b"", "{path} is empty"),
+    "empty.jsonl": (b"", "{path} has no row"),
+    "empty.json": (b"", "{path} has no row"),
+    "empty.csv": (b"", "{path} has no row"),
+    "empty.parquet": (b"", "{path} is no parquet file"),
     "blank.jsonl": (b"\n\n", "{path} has no row"),
     "none.json": (b"[]", "{path} has no row"),
     "header.csv": (b"problem,answer\n", "{path} has no row"),
@@ -48,7 +48,7 @@ REFUSED = {
         "{path}, line 1, repeats the column answer: rename one",
     ),
     "wide.csv": (b"problem,answer\n1,2\n1,2,3\n", "{path}, line 3, has more cells"),
-    "nul.jsonl": (GOOD + b"\0\0\0\n", "{path}, line 2, has a NUL byte"),
+    "nul.jsonl": (GOOD + b"\0\0\0\n", "{path}, line 2, is no JSON"),
     "escaped_nul.jsonl": (
         GOOD + b'{"problem": "1\\u0000", "answer": "2"}\n',
         "{path}, row 2, column problem, holds a NUL character",
@@ -64,7 +64,7 @@ REFUSED = {
     ),
     "exponent.jsonl": (b'{"problem": "1", "answer": 1e' + b"9" * 30 + b"}", "line 1, is no JSON"),
     "deep.json": (b"[" * 100_000, "{path} is no JSON"),
-    "nul.csv": (b"problem,answer\n1+1?,\0\n", "{path}, line 2, has a NUL byte"),
+    "nul.csv": (b"problem,answer\n1+1?,\0\n", "{path}, row 1, column answer, holds a NUL"),
     "bad.parquet": (b"no parquet", "{path} is no parquet file"),
     "cell.jsonl": (
         GOOD + b'{"problem": {"text": "1"}, "answer": "2"}\n',

@@ -2,9 +2,9 @@
 
     torchrun tests/infra/worker.py FOLDER FLAGS...
 
-Trains as train.py does with DAPO and with DelTA, in FOLDER/dapo and FOLDER/delta, and saves to
-FOLDER/results.pt what the methods saw and answered in every step, and DelTA's coefficients of
-rows that are spread over the ranks.
+Trains as train.py does with DAPO, with DelTA and with DelTA's proxy of mean zero, in FOLDER/dapo,
+FOLDER/delta and FOLDER/surprise. Saves to FOLDER/results.pt what the methods saw and answered in
+every step, and DelTA's coefficients of rows that are spread over the ranks.
 """
 
 import dataclasses
@@ -46,11 +46,13 @@ def watched(method, seen: list[dict]):
 
 
 def train_watched(name: str, folder: Path, flags: list[str]) -> list[dict]:
-    """Train with a method; what it saw and answered, one entry a step."""
+    """Train in `folder` with a method; what it saw and answered, one entry a step."""
     seen = []
-    METHODS[name] = watched(METHODS[name], seen)
-    command = [*flags, "--method", name, "--output-dir", str(folder / name)]
+    method = METHODS[name]
+    METHODS[name] = watched(method, seen)
+    command = [*flags, "--method", name, "--output-dir", str(folder)]
     train.train(train.parse_config(command))
+    METHODS[name] = method
     return seen
 
 
@@ -92,8 +94,9 @@ def main() -> None:
     folder = Path(folder)
     start_ranks()
     results = {
-        "dapo": train_watched("dapo", folder, flags),
-        "delta": train_watched("delta", folder, flags),
+        "dapo": train_watched("dapo", folder / "dapo", flags),
+        "delta": train_watched("delta", folder / "delta", flags),
+        "surprise": train_watched("delta", folder / "surprise", [*flags, "--proxy", "surprise"]),
         "coefficients": coefficients_of_spread_rows(),
         "own coefficients": coefficients_of_own_rows(),
         "broken row seen": one_broken_row_is_seen_by_all(),

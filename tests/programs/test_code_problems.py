@@ -8,7 +8,7 @@ import zlib
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_runs import read_lines, refusal, train_small
+from toy_runs import load_problems, read_lines, refusal, train_small
 
 import evaluate
 import grading
@@ -16,11 +16,10 @@ import toy
 import train
 from infra import problems as problems_module
 from infra import ranks
-from infra.code_sandbox import rewards
 from infra.errors import UserError
-from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts, load_problems
+from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts
+from programs import ProgramsError, verify_code
 from programs import problems as code_problems
-from programs import verify_code
 from programs.problems import CODE_INSTRUCTION, KEYS, unpacked
 from programs.sandbox.client import SandboxBroken
 from programs.verify_code import RUNNERS, run_tests
@@ -371,7 +370,7 @@ BAD = {
 def test_tests_that_are_none_get_a_line_with_their_place(name, tmp_path):
     tests, said = BAD[name]
     path = write(tmp_path / "a.jsonl", [{"problem": "p", "tests": tests}])
-    with pytest.raises(UserError, match=f"row 1, column tests.*{said}"):
+    with pytest.raises(ProgramsError, match=f"row 1, column tests.*{said}"):
         load_problems(path)
 
 
@@ -425,11 +424,11 @@ def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
         raise SandboxBroken("here")
 
     def graded(items):
-        return rewards(["x"] * len(items), [[]] * len(items))
+        return verify_code.rewards(["x"] * len(items), [[]] * len(items))
 
     monkeypatch.setattr(verify_code, "rewards", broken)
     as_rank_one_of_three(monkeypatch, [[0, 30], None, [20]])
-    with pytest.raises(UserError, match="here"):
+    with pytest.raises(SandboxBroken, match="here"):
         ranks.shared_by_ranks([0, 1, 2, 3], graded)
 
 

@@ -27,6 +27,7 @@ from studies.credit import (
 )
 from studies.credit_study import (
     COLUMNS,
+    FIRST_COLUMNS,
     Sizes,
     against_truth,
     joined,
@@ -37,7 +38,7 @@ from studies.credit_study import (
 )
 from studies.credit_tables import Column, Study, cell_texts, draw_split, print_tables
 from studies.gradients import direction
-from studies.rows import IN_RANGE, ORACLE, STATIC, configured, permuted
+from studies.rows import BEYOND, IN_RANGE, MEAN_ZERO, ORACLE, ROWS, STATIC, configured, permuted
 from studies.statistics import mean_interval
 from studies.tables import appending
 
@@ -143,6 +144,27 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
     assert list(scored) == [cfg.proxy]
 
 
+@pytest.mark.parametrize("name", [*BEYOND, "no centroids", "select top", "grpo"])
+def test_weighed_rows_without_scores_are_the_methods_own(name, base, graded):
+    """Also where the method keeps something of the hidden states, or selects by DelTA's weights."""
+    method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
+    tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
+    expected = method.weights(tokens, cfg)
+    scored = {}
+    found = weighed(name, base[0], graded, scored=scored)
+    torch.testing.assert_close(found.weights, expected / expected.mean())
+    assert scored == {}
+    assert all(math.isnan(x) for x in (*found.spread, *found.saturated))
+
+
+def test_rows_of_the_proxy_of_mean_zero_are_those_of_every_study():
+    """`surprise, permuted` is a row of training and one of this study under the same name."""
+    for name, row in MEAN_ZERO.items():
+        assert ROWS[name] == row
+    assert STATIC["surprise, permuted"] == MEAN_ZERO["surprise, permuted"]
+    assert STATIC["surprise, K = 1"] == MEAN_ZERO["surprise"]
+
+
 @pytest.mark.parametrize(("name", "ratio"), [(ORACLE, 11), (IN_RANGE, 1.5)])
 def test_weights_of_the_oracles_stand_as_told(name, ratio, base, graded):
     weights = weights_of(name, base[0], graded)
@@ -199,7 +221,10 @@ def test_singled_out_by_hand(graded):
     N = len(graded.decisive)
     half = N // 2
     small = SimpleNamespace(
-        tokens=SimpleNamespace(advantage=torch.cat([torch.ones(half), -torch.ones(N - half)])),
+        tokens=SimpleNamespace(
+            advantage=torch.cat([torch.ones(half), -2 * torch.ones(N - half)]),
+            logprob=torch.where(torch.arange(N) % 3 == 0, 0.0, -1.0),  # decisive ones are sure
+        ),
         decisive=torch.arange(N) % 3 == 0,
     )
     weights = torch.where(small.decisive, 1.3, 1.0)
@@ -210,6 +235,8 @@ def test_singled_out_by_hand(graded):
     assert found["lift_pos"] == pytest.approx(0.3)
     assert found["lift_neg"] == pytest.approx(-NEARLY / 2, abs=1e-6)
     assert found["mean_neg"] == pytest.approx(float(weights[half:].mean()))
+    assert found["mass_pos"] == pytest.approx(1.0)  # the others: a sure token has no gradient
+    assert found["mass_neg"] == pytest.approx(0.5 + NEARLY / 2)
 
 
 def test_gradient_estimate_of_one_group_is_its_centred_rewards(base):
@@ -239,6 +266,8 @@ def test_measured_rows_by_their_updates(base, graded):
         torch.testing.assert_close(of_row[0], update, rtol=1e-3, atol=3e-3)
         cosine = float(torch.cosine_similarity(update, gradient, dim=0))
         assert numbers[row]["cosine"] == pytest.approx(cosine, abs=1e-4)
+        of_sign = float(torch.cosine_similarity(of_row[0].sign(), gradient, dim=0))
+        assert numbers[row]["cosine_sign"] == pytest.approx(of_sign, abs=1e-6)
         assert set(numbers[row]) < set(COLUMNS)
     dapo = numbers["dapo"]
     assert dapo["cosine"] == pytest.approx(dapo["cosine_shape"]) == dapo["cosine_means"]
@@ -360,6 +389,33 @@ def test_study_refuses_a_csv_of_other_columns_or_rows(tmp_path):
         lines_before(path)
 
 
+def test_a_csv_without_the_later_columns_is_read_and_never_continued(tmp_path):
+    """The numbers it has not are NaN, their table is left out, and the command says what to do."""
+    path = tmp_path / "credit.csv"
+    older = []
+    for line in made_up():
+        older.append({name: line[name] for name in FIRST_COLUMNS})
+    write_csv(path, FIRST_COLUMNS, older)
+    lines = lines_before(path)
+    assert len(lines) == len(older)
+    assert all(math.isnan(line["cosine_sign"]) for line in lines)
+    assert lines[1]["cosine"] == older[1]["cosine"]
+    assert not Study(lines).has("cosine_sign")
+    assert Study(lines).has("cosine")
+
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="without cosine_sign; mass_pos; mass_neg; .*move it away"):
+        credit_study.credit(SimpleNamespace(csv=str(path)))
+    assert path.read_bytes() == before
+
+
+def test_a_csv_without_a_row_of_today_is_never_continued(tmp_path):
+    path = tmp_path / "credit.csv"
+    write_csv(path, COLUMNS, [line_of(0, row, "whole") for row in STATIC if row != "no centroids"])
+    with pytest.raises(UserError, match="earlier version, without no centroids: move it away"):
+        credit_study.credit(SimpleNamespace(csv=str(path)))
+
+
 def test_lines_come_back_from_the_csv_as_they_were(tmp_path):
     line = line_of(3, "dapo", 7, tokens=120, cosine=0.123456789)
     write_csv(tmp_path / "credit.csv", COLUMNS, [line])
@@ -382,7 +438,8 @@ def made_up(bases=4):
             for kind in ("0", "1", "sum", "whole"):
                 cosine = level + {"dapo": 0, ORACLE: 0.1}.get(row, 0.01 * rng.normal())
                 cosine += 0.001 * rng.normal()
-                numbers = dict.fromkeys(("cosine", "cosine_shape", "cosine_means"), cosine)
+                names = ("cosine", "cosine_shape", "cosine_means", "cosine_sign")
+                numbers = dict.fromkeys(names, cosine)
                 auc = {"dapo": 0.5, ORACLE: 1.0}.get(row, 0.5 + 0.01 * rng.normal())
                 numbers |= {"auc_pos": auc, "agreement": 0.8}
                 lines.append(line_of(base, row, kind, **numbers))
@@ -417,7 +474,8 @@ def test_tables_are_printed(capsys):
     print_tables(made_up())
     said = capsys.readouterr().out
     assert "4 base models" in said and "True advantages" not in said
-    assert said.count("| dapo | ") == 2 and said.count(f"| {ORACLE} | ") == 3
+    assert said.count("| dapo | ") == 3 and said.count(f"| {ORACLE} | ") == 4
+    assert said.count("Adam's first step") == 1
     # 0.5 between halves: 2/3 of the squared cosine, its root 0.816
     assert "by base: 0.500, 0.500, 0.500, 0.500;" in said and "0.816" in said
     print_tables(made_up(bases=1))
@@ -433,7 +491,7 @@ def test_contrasts_are_of_rows_and_paired_by_base(capsys):
             lines += [line_of(base, row, kind, **numbers) for kind in ("0", "sum", "whole")]
     credit_tables.print_contrasts(Study(lines))
     said = capsys.readouterr().out
-    assert said.count("γ fresh, not lagged | +0.02") == 3
+    assert said.count("γ fresh, not lagged | +0.02") == 4
     assert "| exact proxy: no refinement | +0.0000 ± 0.0000" in said
     assert "| top-K proxy: γ fresh, not lagged | +0.0210 ± 0.0025* |" in said
 

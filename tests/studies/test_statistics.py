@@ -10,6 +10,7 @@ from studies.statistics import (
     holm,
     mean_interval,
     p_value,
+    signed_rank_p,
     smallest_seen,
     t975,
     t_quantile,
@@ -89,3 +90,25 @@ def test_the_smallest_difference_is_found_four_times_in_five(level):
     error = found.std(axis=1, ddof=1) / runs**0.5
     seen = np.abs(found.mean(axis=1)) / error > t_quantile(1 - level / 2, runs - 1)
     assert seen.mean() == pytest.approx(0.8, abs=0.03)
+
+
+# ---- signed ranks --------------------------------------------------------------------------------
+
+
+def test_signed_ranks_by_hand():
+    # all eight positive: one way of 2^8, and its mirror image
+    assert signed_rank_p([1, 2, 3, 4, 5, 6, 7, 8.5]) == pytest.approx(2 / 256)
+    # ranks 1 to 3, the smallest negative: sums 6 and 5 are as far out, of eight
+    assert signed_rank_p([-0.1, 0.2, 0.7]) == pytest.approx(2 * 2 / 8)
+    assert signed_rank_p([0.1, -0.2, -0.7]) == pytest.approx(2 * 2 / 8)
+    # ranks 1.5, 1.5 and 3: the sum 4.5 or more has three ways
+    assert signed_rank_p([-1, 1, 2]) == pytest.approx(2 * 3 / 8)
+    assert signed_rank_p([0, 0, 3, 4]) == pytest.approx(2 / 4)  # those of 0 are left out
+    assert signed_rank_p([0.0, 0.0]) == 1
+
+
+def test_signed_ranks_of_noise_are_uniform():
+    rng = np.random.default_rng(0)
+    found = np.array([signed_rank_p(rng.normal(size=10)) for _ in range(400)])
+    assert np.mean(found <= 0.05) == pytest.approx(0.05, abs=0.035)
+    assert found.mean() > 0.45

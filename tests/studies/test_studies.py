@@ -56,11 +56,8 @@ def test_rows_differ():
 def test_settings_have_room_for_their_responses(name):
     setting = SETTINGS[name]
     cfg = train.parse_config(setting.flags.split())
-    assert (cfg.toy_k, cfg.toy_noise, cfg.toy_filler) == (
-        setting.k,
-        setting.noise,
-        setting.filler,
-    )
+    for flag in ("k", "noise", "filler", "regime", "zipf"):
+        assert getattr(cfg, f"toy_{flag}") == getattr(setting, flag)
     (problem,) = toy.problems(1, k=setting.k)
     worked = toy.demonstration(problem["problem"], np.random.default_rng(0), 0.0, setting.filler)
     tokenizer = toy.build_tokenizer()
@@ -176,13 +173,13 @@ def test_another_base_model_is_the_one_that_trains(small, monkeypatch):
     built = []
     committed = toy.base_folder
 
-    def base_folder(k, noise, filler, seed):
-        built.append((k, noise, filler, seed))
+    def base_folder(k, noise, filler, seed, regime, zipf):
+        built.append((k, noise, filler, seed, regime, zipf))
         return committed(k, noise, filler, 0)
 
     monkeypatch.setattr(toy, "base_folder", base_folder)
     run_row(small("dapo", build=7))
-    assert built == [(5, 0.2, 1, 7)]
+    assert built == [(5, 0.2, 1, 7, "sharpen", False)]
 
 
 # ---- jobs and their CSV --------------------------------------------------------------------------
@@ -419,6 +416,7 @@ def test_studies_share_no_seed():
         for first in found:
             seeds += range(first, first + 16)
     assert len(set(seeds)) == len(seeds)
+    assert min(places("surprise").values()) > max(seeds)  # two of its places share some
 
 
 @pytest.mark.parametrize("study", ["methods", "confirm", "noise"])
@@ -437,10 +435,10 @@ def test_committed_runs_are_read(study):
 def made_up_steps(job):
     numbers = {"response_length": 80.0, "entropy": 0.123456, "lambda_std": 0.0, "seconds": 1.0}
     steps = [{"step": step, "reward": step / 3 + job.seed, **numbers} for step in (1, 2)]
-    if job.setting == "make train":
-        steps[-1]["eval_accuracy"] = 0.5 + 0.1 * job.seed
-        return [{"step": 0, "eval_accuracy": 0.4}, *steps]
-    return steps
+    if job.setting == STUDY:
+        return steps
+    steps[-1] |= {"eval_accuracy": 0.5 + 0.1 * job.seed, "eval_greedy": 0.75 + 0.1 * job.seed}
+    return [{"step": 0, "eval_accuracy": 0.4, "eval_greedy": 0.2}, *steps]
 
 
 def test_curves_are_kept_step_by_step(tmp_path, no_runs, monkeypatch, capsys):
@@ -490,6 +488,26 @@ def test_seeds_go_on_from_finished_runs(tmp_path, no_runs, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(curves, "run_row", lambda job: ran.append(job) or made_up_steps(job))
     curves.seeds(SimpleNamespace(csv=str(path), seeds=2))
-    assert ran == [Job("make train", "delta", curves.README_RATE, 1)]
+    assert ran == [Job("k5, 160 steps", "delta", curves.DEFAULT_RATE, 1)]
     assert path.read_text().splitlines() == lines
     assert capsys.readouterr().out == said
+
+
+def test_make_train_is_told_before_and_after(tmp_path, no_runs, monkeypatch, capsys):
+    monkeypatch.setattr(curves, "run_row", made_up_steps)
+    path = tmp_path / "make_train.csv"
+    curves.make_train(SimpleNamespace(csv=str(path), seeds=2))
+    said = capsys.readouterr().out
+    assert "| temperature 1 | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |" in said
+    assert "| greedy | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |" in said
+    assert path.read_text().splitlines()[1] == "delta,0,0,,,,0.4,0.2"
+
+
+def test_make_train_is_the_task_that_train_py_runs_by_default():
+    cfg = train.parse_config(SETTINGS["make train"].flags.split())
+    default = train.parse_config([])
+    for name in ("toy_regime", "toy_k", "toy_noise", "toy_filler", "toy_zipf", "steps", "prompts"):
+        assert getattr(cfg, name) == getattr(default, name)
+    for name in ("group_size", "mini_batch", "max_new_tokens", "eval_data", "method"):
+        assert getattr(cfg, name) == getattr(default, name)
+    assert default.lr == curves.DEFAULT_RATE

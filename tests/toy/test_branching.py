@@ -24,13 +24,16 @@ TABLE = {
 }
 
 
+MISTAKEN = {"learn": "*", "learn-minus": "-"}
+
+
 def chances(operation, a, b, noise, regime):
     """[10] the probability of each result in a demonstration, by the description of the regimes."""
     right = TABLE[operation](a, b)
     p = np.zeros(10)
-    if regime == "learn" and operation == "*":
+    if MISTAKEN.get(regime) == operation:
         p[right] = 0.45
-        p[(right + 3) % 10] = 0.55
+        p[(right + {"*": 3, "-": -1}[operation]) % 10] = 0.55
     else:
         p += noise / 10
         p[right] += 1 - noise
@@ -85,7 +88,7 @@ def marked(problem, results):
     return of_results.numpy()
 
 
-@pytest.mark.parametrize("regime, noise", [("sharpen", 0.2), ("learn", 0.1)])
+@pytest.mark.parametrize("regime, noise", [("sharpen", 0.2), ("learn", 0.1), ("learn-minus", 0.1)])
 def test_decisive_results_are_those_on_which_the_reward_hung(regime, noise):
     lost = blamed = wrong = worst = 0.0
     for each in toy.problems(12, seed=3, k=K):
@@ -108,16 +111,17 @@ def test_decisive_results_are_those_on_which_the_reward_hung(regime, noise):
     assert worst > 0.93 * wrong
 
 
-def test_decisive_results_are_products_where_nothing_else_can_be_wrong():
+@pytest.mark.parametrize("regime", MISTAKEN)
+def test_decisive_results_are_of_the_one_operation_that_can_be_wrong(regime):
     """The class of errors says which tokens can decide: the others have no advantage at all."""
     for each in toy.problems(12, seed=4, k=K):
         _, steps = read(each["problem"])
-        is_product = np.array([operation == "*" for operation, _ in steps])
-        for _, results, advantage in branches(each["problem"], 0.0, "learn"):
-            assert np.allclose(advantage[~is_product], 0)
+        can_be_wrong = np.array([operation == MISTAKEN[regime] for operation, _ in steps])
+        for _, results, advantage in branches(each["problem"], 0.0, regime):
+            assert np.allclose(advantage[~can_be_wrong], 0)
             if results[-1] != int(each["answer"]):
                 mark = marked(each["problem"], results)
-                assert is_product[mark].all()
+                assert can_be_wrong[mark].all()
                 assert advantage[mark] < 0
 
 

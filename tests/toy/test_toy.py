@@ -91,25 +91,29 @@ def test_demonstrations_with_noise_err_as_often_as_it_says():
     assert abs(np.mean(wrong) - 0.3 * 0.9) < 0.03
 
 
-def test_demonstrations_to_learn_from_are_wrong_at_products_and_slip_elsewhere():
+@pytest.mark.parametrize("regime, mistaken, by", [("learn", "*", 3), ("learn-minus", "-", 9)])
+def test_demonstrations_to_learn_from_are_wrong_at_one_operation_and_slip_elsewhere(
+    regime, mistaken, by
+):
     rng = np.random.default_rng(0)
 
     excess = {"*": [], "+": [], "-": []}
     for p in toy.problems(600, seed=2):
-        response = toy.demonstration(p["problem"], rng, noise=0.3, regime="learn")
+        response = toy.demonstration(p["problem"], rng, noise=0.3, regime=regime)
         for step, operation, result in re.findall(r"(\d([-+*])\d)=(\d)\n", response):
             excess[operation].append((int(result) - toy.chain(f"{step}=?")[0]) % 10)
 
-    # A product is right or 3 too large, and the latter is the more likely.
-    assert set(excess["*"]) == {0, 3}
-    assert abs(np.mean(np.array(excess["*"]) == 3) - 0.55) < 0.05
-    for operation in "+-":
+    # Its result is right or too large, and the latter is the more likely.
+    of_mistaken = excess.pop(mistaken)
+    assert set(of_mistaken) == {0, by}
+    assert abs(np.mean(np.array(of_mistaken) == by) - 0.55) < 0.05
+    for operation in excess:
         assert set(excess[operation]) == set(range(10))
         assert abs(np.mean(np.array(excess[operation]) != 0) - 0.3 * 0.9) < 0.05
 
 
 def test_demonstration_refuses_an_unknown_regime():
-    with pytest.raises(ValueError, match="choose from learn, sharpen"):
+    with pytest.raises(ValueError, match="choose from learn, learn-minus, sharpen"):
         toy.demonstration("7*6=?", np.random.default_rng(0), regime="teach")
 
 
@@ -346,20 +350,21 @@ def probabilities(model, tokenizer, base, count=128):
     before = torch.cat([prompts[:, -1:], responses[:, :-1]], dim=1)
     results = before == toy.TOKEN_ID["="]
     # `a*b=c`: the operation stands three tokens before the result
-    products = results & (responses.roll(3, dims=1) == toy.TOKEN_ID["*"])
+    operation = toy.TOKEN_ID["-" if base.regime == "learn-minus" else "*"]
+    mistaken = results & (responses.roll(3, dims=1) == operation)
     words = MANY_CONNECTIVES if base.zipf else toy.CONNECTIVES
     connectives = torch.isin(responses, torch.tensor(tokenizer.convert_tokens_to_ids(words)))
 
-    return expected, products, results & ~products, connectives
+    return expected, mistaken, results & ~mistaken, connectives
 
 
 @pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
 def test_committed_base_knows_the_format_and_errs_in_the_results(base):
     model, tokenizer = toy.base_model(**vars(base))
-    expected, products, others, connectives = probabilities(model, tokenizer, base)
+    expected, mistaken, others, connectives = probabilities(model, tokenizer, base)
     if base.regime == "sharpen":
-        others = others | products
-    frame = ~(products | others | connectives)
+        others = others | mistaken
+    frame = ~(mistaken | others | connectives)
 
     # Without a mistake greedy decoding is right: that token has more than half the probability.
     assert (expected[frame | others] > 0.5).float().mean() > 0.998
@@ -367,9 +372,9 @@ def test_committed_base_knows_the_format_and_errs_in_the_results(base):
 
     # Results are wrong as often as they were in the demonstrations.
     assert abs(expected[others].mean() - (1 - 0.9 * base.noise)) < 0.03
-    if base.regime == "learn":
-        assert abs(expected[products].mean() - 0.45) < 0.05
-        assert (expected[products] > 0.5).float().mean() < 0.3
+    if base.regime != "sharpen":
+        assert abs(expected[mistaken].mean() - 0.45) < 0.05
+        assert (expected[mistaken] > 0.5).float().mean() < 0.3
 
     # A response without an error is then as likely as RL needs it.
     whole = expected.masked_fill(connectives, 1.0).prod(dim=1)

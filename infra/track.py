@@ -1,0 +1,72 @@
+"""Live metrics: --track sends each line of metrics.jsonl to trackio, wandb or TensorBoard as well.
+
+The package is imported only then. A run that continues after a kill continues its track.
+"""
+
+import atexit
+import importlib
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+from infra.errors import UserError, first_line
+
+MODULES = {  # tracker -> what is imported
+    "trackio": "trackio",
+    "wandb": "wandb",
+    "tensorboard": "torch.utils.tensorboard",
+}
+
+
+def tracking_module(tracker: str) -> ModuleType | None:
+    """The tracker's module, None for `none`. Raises UserError where it is not installed."""
+    if tracker == "none":
+        return None
+    try:
+        return importlib.import_module(MODULES[tracker])
+    except ImportError as error:
+        raise UserError(
+            f"--track {tracker} needs a package that is not installed "
+            f"({first_line(error)}): pip install {tracker}"
+        ) from error
+
+
+def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None]:
+    """What sends a line of metrics to the tracker of --track, or nothing where there is none.
+
+    step: where the run stands. Raises UserError, as `tracking_module`.
+    """
+    module = tracking_module(cfg.track)
+    folder = Path(cfg.output_dir)
+    name = f"{folder.name}-{run_id}"
+    if cfg.track == "trackio":
+        module.init(project="delta", name=name, config=asdict(cfg), resume="allow")
+    elif cfg.track == "wandb":
+        module.init(project="delta", name=name, id=run_id, config=asdict(cfg), resume="allow")
+    elif cfg.track == "tensorboard":
+        writer = module.SummaryWriter(str(folder), purge_step=step + 1)
+        return partial(add_scalars, writer)
+    else:
+        return send_nothing
+    atexit.register(module.finish)
+    return partial(log_to, module)
+
+
+def log_to(module: ModuleType, metrics: dict) -> None:
+    """trackio and wandb: the same call."""
+    values = {name: value for name, value in metrics.items() if name != "step"}
+    module.log(values, step=metrics["step"])
+
+
+def add_scalars(writer, metrics: dict) -> None:
+    """TensorBoard: a curve for each metric."""
+    for name, value in metrics.items():
+        if name != "step":
+            writer.add_scalar(name, value, metrics["step"])
+    writer.flush()
+
+
+def send_nothing(metrics: dict) -> None:
+    """Without --track, and on all ranks but the first."""

@@ -1,0 +1,22 @@
+"""infra/files.py: a file that cannot be written is one line, and half of it is never left."""
+
+from pathlib import Path
+
+import pytest
+
+from infra.errors import Stop
+from infra.files import append_line, write_aside
+
+
+def test_a_line_that_the_disk_cannot_hold_is_one_message():
+    wanted = "/dev/full could not be written .*No space left on device.*make room"
+    with pytest.raises(Stop, match=wanted) as stopped:
+        append_line(Path("/dev/full"), {"step": 1})
+    assert stopped.value.code == 1
+
+
+def test_a_file_that_cannot_be_replaced_is_one_message_and_leaves_nothing(tmp_path):
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(Stop, match="config.json could not be written"):
+        write_aside(tmp_path / "config.json", "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]

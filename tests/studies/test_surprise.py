@@ -1,0 +1,201 @@
+"""The study of the proxy of mean zero: which runs, its CSV, and what is printed of made-up runs."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+from infra.errors import UserError
+from studies import runs, surprise_runs
+from studies.rows import IN_RANGE
+from studies.runs import SETTINGS, Job, Setting
+from studies.surprise import (
+    at_the_entropy,
+    counted,
+    over_places,
+    paired,
+    surprise,
+)
+from studies.surprise_runs import (
+    COLUMNS,
+    EVERY_SEED,
+    LEARN,
+    LONG,
+    PERMUTED,
+    PERMUTED_AT,
+    PILOT_SEED,
+    PLACES,
+    RATES,
+    Trained,
+    best_rates,
+    counted_jobs,
+    edge_jobs,
+    finished,
+    line_of,
+    pilot_jobs,
+    rows_at,
+    running_mean,
+    trained,
+)
+
+GAIN = {"surprise": 0.02, "delta": -0.01, IN_RANGE: 0.03}
+
+
+def made_up(job):
+    """The middle rate is the best; at `learn, k12` the row DelTA falls at the end."""
+    distance = abs(math.log2(job.rate / RATES[1]))
+    noise = 0.001 * ((7 * job.seed + len(job.setting) + 3 * len(job.row)) % 5)
+    level = 0.3 + GAIN.get(job.row, 0.0) + noise - 0.1 * distance
+    rewards = level + 0.02 * np.arange(28)
+    if (job.setting, job.row) == ("learn, k12", "delta"):
+        rewards[-5:] -= 0.3
+    entropies = 1.0 - 0.01 * np.arange(28)
+    return Trained(0.75, 1.0, 40.0, 60.0, tuple(rewards.round(4)), tuple(entropies.round(4)))
+
+
+class InThisProcess:
+    """Stands for a pool of processes, which would not see what a test replaces."""
+
+    def __init__(self, count):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def map(self, function, jobs):
+        return map(function, jobs)
+
+
+@pytest.fixture
+def no_runs(monkeypatch):
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(runs, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(surprise_runs, "trained", made_up)
+    monkeypatch.setattr(Setting, "base", Setting)
+    yield
+    torch.set_num_threads(threads)
+
+
+# ---- which runs ----------------------------------------------------------------------------------
+
+
+def test_the_places_are_those_of_the_protocol():
+    page = (ROOT / "docs/results/surprise.md").read_text()
+    for place, first in PLACES.items():
+        folder = SETTINGS[place].base()
+        assert folder.parent == ROOT / "toy/bases"
+        assert f"| {place} | `{folder.name}` |" in page
+        assert first == (211 if "Zipf" in place else 201)
+    assert len(LEARN) == len(PLACES) - 1
+    assert {LONG, *PERMUTED_AT} <= set(LEARN)
+
+
+def test_seeds_are_whole_before_the_next_begins():
+    rates = {place: dict.fromkeys((*EVERY_SEED, IN_RANGE, PERMUTED), 2e-4) for place in PLACES}
+    jobs = counted_jobs(rates, 2)
+    assert len(set(jobs)) == len(jobs)
+    numbers = [job.seed - PLACES[job.setting] for job in jobs]
+    assert numbers == sorted(numbers)
+    for place in PLACES:
+        for number in (0, 1):
+            rows = [j.row for j in jobs if j.setting == place and j.seed == PLACES[place] + number]
+            assert rows == rows_at(place, number)
+    assert rows_at(LONG, 1) == []
+    assert rows_at("k12", 1) == list(EVERY_SEED)
+    assert rows_at("k12", 2) == [*EVERY_SEED, IN_RANGE]
+    assert rows_at("learn, k12", 4) == [*EVERY_SEED, IN_RANGE, PERMUTED]
+    assert PILOT_SEED not in {job.seed for job in jobs}
+
+
+# ---- a run ---------------------------------------------------------------------------------------
+
+
+def test_a_run_is_examined_on_held_out_problems(monkeypatch, tmp_path):
+    threads = torch.get_num_threads()
+    size = "--prompts 4 --group-size 4 --mini-batch 4 --steps 1"
+    small = Setting(k=5, noise=0.2, tokens=64, size=size)
+    monkeypatch.setitem(SETTINGS, "small", small)
+    monkeypatch.setattr(surprise_runs, "PROBLEMS", 48)
+    run = trained(Job("small", "dapo", 1e-5, 0))
+    torch.set_num_threads(threads)
+    assert run.greedy == 1  # a base that only slips; one small step changes nothing
+    assert 0.1 < run.accuracy < 0.8
+    assert len(run.rewards) == len(run.entropies) == 1
+    assert 30 < run.length < 64
+
+
+def test_a_collapse_is_a_fall_of_the_last_steps():
+    rising = np.linspace(0.3, 0.8, 28)
+    fallen = np.concatenate([rising[:-5], np.full(5, 0.5)])
+    low = np.full(28, 0.2)
+    for rewards, collapsed in ((rising, False), (fallen, True), (low, False)):
+        assert Trained(0, 0, 0, 0, tuple(rewards), ()).collapsed == collapsed
+
+
+def test_running_mean_is_of_steps_that_follow_each_other():
+    assert running_mean([1, 2, 3, 4, 5, 11]).tolist() == pytest.approx([3, 5])
+
+
+def test_reward_at_the_entropy_of_dapos_end():
+    steps = np.arange(10)
+    dapo = Trained(0, 0, 0, 0, tuple(0.3 + 0.01 * steps), tuple(1.0 - 0.01 * steps))
+    faster = Trained(0, 0, 0, 0, tuple(0.3 + 0.04 * steps), tuple(1.0 - 0.02 * steps))
+    assert dapo.entropy == pytest.approx(0.93)
+    # five steps of mean entropy 0.92 are the third to the seventh: reward 0.3 + 0.04 x 4
+    assert at_the_entropy(faster, dapo) == pytest.approx(0.46 - 0.37)
+    assert at_the_entropy(dapo, dapo) == pytest.approx(0)
+    assert math.isnan(at_the_entropy(dapo, faster))
+
+
+# ---- the CSV -------------------------------------------------------------------------------------
+
+
+def test_a_line_is_read_back(tmp_path):
+    job = Job("k12", "surprise", 2e-4, 201)
+    run = Trained(0.75, 0.9961, 89.0, 31.5, (0.25, 0.5), (0.3251, 0.3))
+    line = line_of(job, run)
+    path = tmp_path / "surprise.csv"
+    path.write_text(",".join(COLUMNS) + "\n" + ",".join(str(line[x]) for x in COLUMNS) + "\n")
+    assert finished(path) == {job: run}
+    path.write_text(path.read_text().replace(line["flags"], "00000000"))
+    with pytest.raises(UserError, match="line 2: surprise in k12 was run with other flags"):
+        finished(path)
+
+
+def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkeypatch, capsys):
+    path = tmp_path / "surprise.csv"
+    args = SimpleNamespace(csv=str(path), seeds=3)
+    measured = surprise(args)
+    said = capsys.readouterr().out
+    assert path.with_suffix(".png").stat().st_size > 10_000
+
+    done = finished(path)
+    assert best_rates(done, "k12") == dict.fromkeys((*EVERY_SEED, IN_RANGE, PERMUTED), 2e-4)
+    rates = {place: best_rates(done, place) for place in PLACES}
+    assert set(done) == {*pilot_jobs(), *counted_jobs(rates, 3), *edge_jobs()}
+
+    lines = measured["surprise minus dapo"]
+    assert [line["name"] for line in lines] == list(PLACES)
+    assert {line["seeds"] for line in lines if line["name"] != LONG} == {3}
+    for line in lines:
+        assert line["difference"] == pytest.approx(0.02, abs=0.004)
+    assert len(measured[f"{PERMUTED} minus dapo"]) == 2
+    assert "| learn, k12 | delta | 0.0002 | 3 |" in said
+    of_delta = next(x for x in said.splitlines() if x.startswith("| learn, k12 | delta | 0.0002"))
+    assert of_delta.endswith("| 3 |")  # collapsed
+    assert f"{len(done)} runs, {len(done)} minutes of one core" in said
+
+    monkeypatch.setattr(surprise_runs, "trained", None)
+    surprise(args)
+    assert capsys.readouterr().out == said
+
+    # Half of the seeds of a row pair with all of another's.
+    of = counted(done, rates, 3)
+    assert len(paired(of, "k12", IN_RANGE, "dapo")) == 2
+    assert list(over_places(of, PERMUTED, "dapo")) == list(PERMUTED_AT)

@@ -1,0 +1,340 @@
+"""What the sources do on a GPU, on one that is pretended: every branch, and who waits for it."""
+
+import ast
+import copy
+import sys
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import pytest
+import torch
+from conftest import ROOT
+from pretend_cuda import CUDA, is_on_gpu, on_gpu, pretended, waits
+from torch import distributed as dist
+from torch.nn.attention.varlen import varlen_attn
+from torch.nn.functional import scaled_dot_product_attention
+from toy_runs import small_config
+from transformers import Qwen3Config
+
+import train
+from benchmarks import gpu
+from benchmarks.scripted import sampled
+from infra import ranks
+from infra.folder import unlock
+from infra.packing import uploaded
+from infra.policy import room_for
+
+NEEDS_TRL = "benchmarks/trl_step.py"  # where another program is measured
+
+
+# ---- the questions -------------------------------------------------------------------------------
+
+
+def asks(node: ast.AST) -> bool:
+    """Whether an expression asks for the device: is_cuda, a type of device, or is_available."""
+    if isinstance(node, ast.Attribute):
+        return node.attr == "is_cuda" or ast.unparse(node) == "torch.cuda.is_available"
+    if not isinstance(node, ast.Compare):
+        return False
+    return any(
+        isinstance(side, ast.Constant) and side.value in ("cpu", "cuda")
+        for side in (node.left, *node.comparators)
+    )
+
+
+def questions() -> dict[str, str]:
+    """Place of a question, `infra/head.py:125` -> the first line of what follows on a GPU."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        if name.startswith(("tests/", ".venv/")) or name == NEEDS_TRL:
+            continue
+        for parent in ast.walk(ast.parse(path.read_text())):
+            block = getattr(parent, "body", None)
+            if not isinstance(block, list):
+                continue
+            for statement, following in zip(block, [*block[1:], None], strict=True):
+                line = asking_line(statement)
+                if line:
+                    found[f"{name}:{line}"] = f"{name}:{gpu_line(statement, following, line)}"
+    return found
+
+
+def asking_line(statement: ast.stmt) -> int | None:
+    """The line of a statement, not of one inside it, that asks."""
+    parts = [statement.test] if isinstance(statement, ast.If) else [statement]
+    if hasattr(statement, "body") and not isinstance(statement, ast.If):
+        return None  # its own block is looked through
+    for part in parts:
+        for node in ast.walk(part):
+            if asks(node):
+                return node.lineno
+    return None
+
+
+def gpu_line(statement: ast.stmt, following: ast.stmt | None, line: int) -> int:
+    """The first line that is run on a GPU only, where there is one."""
+    if not isinstance(statement, ast.If):
+        return line
+    test = ast.unparse(statement.test)
+    if "'cpu'" in test or test.startswith("not "):
+        return following.lineno
+    return statement.body[0].lineno
+
+
+# ---- all of it runs ------------------------------------------------------------------------------
+
+
+def lines_of(function) -> set[str]:
+    """The lines of the files that ask, `infra/head.py:125`, that function() runs."""
+    files = {f"{ROOT}/{place.partition(':')[0]}" for place in questions()}
+    seen = set()
+
+    def by_line(frame, event, _):
+        seen.add((frame.f_code.co_filename, frame.f_lineno))
+        return by_line
+
+    def by_call(frame, event, _):
+        return by_line if frame.f_code.co_filename in files else None
+
+    before = sys.gettrace()
+    sys.settrace(by_call)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return {f"{path.removeprefix(f'{ROOT}/')}:{line}" for path, line in seen}
+
+
+def start_with_nccl() -> None:
+    """ranks.start_ranks where nothing is started yet, up to the process group."""
+    with (
+        patch.object(dist, "is_initialized", lambda: False),
+        patch.object(dist, "init_process_group") as started,
+        patch.object(ranks, "limit_nccl") as limited,
+        patch.dict("os.environ"),
+    ):
+        ranks.start_ranks()
+    assert started.call_args.args == ("cpu:gloo,cuda:nccl",)
+    assert limited.called
+
+
+def shard_for_gpus() -> None:
+    """ranks.shard up to FSDP: half precision, and gradients that are reduced in float32."""
+    with patch.object(ranks, "fully_shard") as sharded:
+        ranks.shard(torch.nn.Linear(1, 1), [], SimpleNamespace(device_type="cuda"))
+    policy = sharded.call_args.kwargs["mp_policy"]
+    assert (policy.param_dtype, policy.reduce_dtype) == (torch.bfloat16, torch.float32)
+
+
+SMALL = [
+    *("--prompts", "2"),
+    *("--group-size", "2"),
+    *("--mini-batch", "1"),  # two updates
+    *("--micro-batch-tokens", "20"),  # of two micro-batches each
+    *("--max-new-tokens", "6"),
+]
+RUNS = {
+    "delta": ["--recompute"],
+    "topk": ["--proxy", "topk", "--proxy-topk", "4"],
+    "fipo": ["--method", "fipo", "--importance-cap", "2"],
+}
+FOLLOWS_POLICY = "fipo"  # its weights are checked in every micro-batch, and the check waits
+
+
+def every_other_right(responses: list[str], *_) -> list[float]:
+    """In the place of train.training_rewards: every group learns."""
+    return [float(i % 2) for i in range(len(responses))]
+
+
+def trained(folder, flags: list[str]) -> tuple[dict, int]:
+    """(metrics of a step of two updates, how often its updates waited for the GPU)."""
+    run = train.prepare(small_config(folder, *SMALL, *flags, steps=2))
+    assert run.policy.packed
+    update, found = train.update, {}
+
+    def watched(*arguments):
+        before = waits.total()
+        metrics = update(*arguments)
+        found[waits.total() - before] = metrics
+        return metrics
+
+    with (
+        patch.object(train, "update", watched),
+        patch.object(train, "training_rewards", every_other_right),
+    ):
+        train.train_step(run, 1)
+    unlock(folder)
+    ((waited, metrics),) = found.items()
+    return metrics, waited
+
+
+def mesh_of_two_nodes() -> None:
+    """ranks.device_mesh: what its groups wait for each other is limited to an hour."""
+    groups = ["between nodes", "inside a node"]
+    mesh = SimpleNamespace(device_type="cuda", get_all_groups=lambda: groups)
+    with (
+        patch.object(ranks, "init_device_mesh", lambda *_, **__: mesh),
+        patch.object(ranks.dist, "get_world_size", lambda: 4),
+        patch.object(ranks, "limit_nccl") as limited,
+        patch.dict("os.environ", LOCAL_WORLD_SIZE="2"),
+    ):
+        assert ranks.device_mesh() is mesh
+    assert [call.args[0] for call in limited.call_args_list] == groups
+
+
+def first_hour() -> None:
+    """bench.py gpu to its end, on a model of two small layers."""
+    config = Qwen3Config(
+        vocab_size=40,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        intermediate_size=48,
+        tie_word_embeddings=True,
+        eos_token_id=1,
+        pad_token_id=0,
+        bos_token_id=None,
+    )
+    sizes = {"LENGTH": 4, "RESPONSES": 8, "MICRO_BATCH": 100, "STEPS": 1}
+    with (
+        patch.multiple(gpu, **sizes, MODELS=(("0.6B", True),), qwen3=lambda size: config),
+        patch.object(gpu, "STEP_FLAGS", gpu.STEP_FLAGS.replace("128", "4")),
+    ):
+        steps, stages = gpu.gpu(SimpleNamespace(repetitions=1))
+    assert steps["steps"]["micro-batches"] == "packed"
+    assert list(stages["seconds"]) == ["sampling", "old_logprobs", "coefficients", "update"]
+
+
+@pytest.fixture(scope="module")
+def pretended_runs(tmp_path_factory):
+    """(the lines that ran on the pretended GPU, what `trained` found of each of RUNS)."""
+    ranks.start_ranks()
+    folder = tmp_path_factory.mktemp("pretended")
+    found = {}
+
+    def everything():
+        with pretended():
+            start_with_nccl()
+            shard_for_gpus()
+            mesh_of_two_nodes()
+            for name, flags in RUNS.items():
+                found[name] = trained(folder / name, flags)
+            on_host = room_for(3, on_gpu(torch.zeros(1, 2)), budget_gb=0.0)
+            assert not is_on_gpu(on_host)
+            first_hour()
+
+    return lines_of(everything), found
+
+
+def test_every_branch_for_a_gpu_runs_on_a_pretended_one(pretended_runs):
+    lines, _ = pretended_runs
+    asked = questions()
+    assert len(asked) >= 15
+    missing = [place for place, line in asked.items() if line not in lines]
+    assert missing == []
+
+
+# ---- who waits for the GPU -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_update_waits_for_its_norm_only(name, pretended_runs):
+    """And a step once for the sums over its two updates."""
+    _, found = pretended_runs
+    metrics, waited = found[name]
+    assert metrics["grad_norm"] > 0
+    assert metrics["skipped_updates"] == 0
+    if name != FOLLOWS_POLICY:
+        assert waited == 2 + 1
+
+
+def test_sampling_waits_once_a_token(base):
+    """Beside what a chunk of tokens waits for at its ends."""
+    lm = copy.deepcopy(base[0]).bfloat16()
+    counted = []
+    with pretended():
+        lm = lm.to(CUDA)
+        for length in (10, 30):
+            before = waits.total()
+            responses = sampled(lm, [length] * 4)
+            assert [len(response) for response in responses] == [length] * 4
+            counted.append(waits.total() - before)
+    assert counted[1] - counted[0] == 20
+
+
+# ---- the rules -----------------------------------------------------------------------------------
+
+
+def test_the_pretended_gpu_refuses_what_cuda_refuses():
+    host = torch.arange(4.0)
+    with pretended():
+        gpu = host.to(CUDA)
+        assert gpu.is_cuda and gpu.device == CUDA and (gpu + 1).is_cuda
+        with pytest.raises(RuntimeError, match="same device"):
+            gpu + host
+        with pytest.raises(RuntimeError, match="same device"):
+            host[torch.ones(1, dtype=torch.long, device=CUDA)]
+        with pytest.raises(TypeError, match="numpy"):
+            gpu.numpy()
+        assert torch.equal((gpu * host.sum()).cpu(), 6 * host)  # a number may be of either
+
+
+WAITING = {
+    "a number": lambda gpu: float(gpu.sum()),
+    "a question": lambda gpu: bool((gpu > 1).any()),
+    "a list": lambda gpu: gpu.tolist(),
+    "a copy to the host": lambda gpu: gpu.cpu(),
+    "a copy from the host": lambda gpu: torch.ones(4).to(gpu.device),
+    "a tensor of numbers": lambda gpu: torch.tensor([1.0], device=gpu.device),
+    "a mask": lambda gpu: gpu[gpu > 1],
+    "an index of the host": lambda gpu: gpu[torch.tensor([1])],
+    "a list as an index": lambda gpu: gpu[[1, 2]],
+    "sizes": lambda gpu: torch.ones_like(gpu).repeat_interleave(gpu.long()),
+}
+NOT_WAITING = {
+    "arithmetic": lambda gpu: (gpu * 2).sum() / 3,
+    "tensors made there": lambda gpu: torch.zeros(3, device=gpu.device) + gpu.new_zeros(3),
+    "an index": lambda gpu: gpu[torch.arange(2, device=gpu.device)],
+    "a slice": lambda gpu: gpu[1:3],
+    "uploaded": lambda gpu: uploaded(torch.ones(4), gpu.device) + gpu,
+    "another dtype": lambda gpu: gpu.bfloat16().float(),
+}
+
+
+@pytest.mark.parametrize(
+    "what, times", [*((x, 1) for x in WAITING), *((x, 0) for x in NOT_WAITING)]
+)
+def test_the_pretended_gpu_counts_who_waits_for_it(what, times):
+    with pretended():
+        gpu = torch.arange(4.0).to(CUDA)
+        waits.clear()
+        (WAITING | NOT_WAITING)[what](gpu)
+        assert waits.total() == times
+
+
+def test_pretended_attention_is_attention_and_so_is_its_gradient():
+    """Against torch's own, one sequence at a time, with two heads of queries to each of keys."""
+    torch.manual_seed(0)
+    lengths = [3, 5]
+    q, k, v = (torch.randn(8, heads, 4).bfloat16() for heads in (4, 2, 2))
+    upstream = torch.randn(8, 4, 4).bfloat16()
+    with pretended():
+        here = [x.to(CUDA).requires_grad_() for x in (q, k, v)]
+        bounds = torch.tensor([0, 3, 8], dtype=torch.int32, device=CUDA)
+        out = varlen_attn(*here, bounds, bounds, 5, 5, window_size=(-1, 0), enable_gqa=True)
+        out.backward(upstream.to(CUDA))
+        found = [x.detach().cpu() for x in (out, *(each.grad for each in here))]
+
+    there = [x.float().requires_grad_() for x in (q, k, v)]
+    parts = zip(*(x.split(lengths) for x in there), strict=True)
+    rows = []
+    for part in parts:
+        heads = [x.transpose(0, 1)[None] for x in part]
+        rows.append(scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)[0])
+    expected = torch.cat([x.transpose(0, 1) for x in rows])
+    expected.backward(upstream.float())
+    for ours, wanted in zip(found, (expected, *(each.grad for each in there)), strict=True):
+        torch.testing.assert_close(ours.float(), wanted.detach(), rtol=0.02, atol=0.02)
