@@ -28,7 +28,7 @@ import ablations
 import toy
 import train
 from infra.errors import Stop, UserError
-from methods import METHODS, Method, check_weights
+from methods import METHODS, Method, token_weights
 from studies.credit import batch
 from studies.statistics import half_width
 from studies.tables import appending, read_csv
@@ -91,7 +91,7 @@ def trained(
     """
     rewards = []
 
-    def log(folder, metrics: dict, *rest) -> None:
+    def log(run, metrics: dict) -> None:
         """In the place of infra.log.log."""
         rewards.append(round(float(metrics["reward"]), 6))
         heard(rewards)
@@ -120,15 +120,14 @@ def fingerprint(method: Method, setting: Setting, name: str = "yours") -> str:
     asked = toy.problems(4, seed=90)
     tokens = batch(lm, tokenizer, asked, group=8, seed=91, keep=method.keep).tokens
     cfg = configured(setting, method)
+    cfg.method = name  # in the message of an error
     seen = []
     for shift in (0.0, 0.1):
         signs = torch.arange(len(tokens.logprob)) % 3 - 1.0
         generator = torch.Generator().manual_seed(92)
         current = tokens.logprob + shift * signs
         asked = replace(tokens, current=current, generator=generator, memory={})
-        weights = method.weights(asked, cfg)
-        check_weights(weights, asked, name)
-        seen.append(weights)
+        seen.append(token_weights(method, asked, cfg))
 
     r = torch.linspace(0.5, 2.0, 16)
     for sign in (1.0, -1.0):
