@@ -56,7 +56,13 @@ transformers.utils.logging.disable_progress_bar()  # a bar of loaded weights is 
 
 
 def show(fig: plt.Figure, alt: str) -> None:
-    """Display a figure as a PNG with a text for those who cannot see it, and close it.
+    """Display a figure as a PNG with a text for those who cannot see it, and close it."""
+    data, metadata = as_png(fig, alt)
+    display(data, metadata=metadata, raw=True)
+
+
+def as_png(fig: plt.Figure, alt: str) -> tuple[dict, dict]:
+    """A figure as what `display` takes, (data, metadata), with its text; the figure is closed.
 
     Its colours are rounded to 32 steps a channel, which makes the notebook's file smaller.
     """
@@ -66,7 +72,25 @@ def show(fig: plt.Figure, alt: str) -> None:
     plt.imsave(png, np.round(31 * rgba) / 31, format="png")
     plt.close(fig)
     data = {"image/png": base64.b64encode(png.getvalue()).decode(), "text/plain": alt}
-    display(data, metadata={"image/png": {"alt": alt}}, raw=True)
+    return data, {"image/png": {"alt": alt}}
+
+
+class LivePicture:
+    """A picture that is drawn again in its place while a cell runs."""
+
+    def __init__(self, alt: str):
+        self.alt = alt
+        self.handle = None
+
+    def draw(self, function: Callable, *arguments) -> None:
+        """function(figure, *arguments) draws it, on an empty figure."""
+        fig = plt.figure(figsize=(11, 4))
+        function(fig, *arguments)
+        data, metadata = as_png(fig, self.alt)
+        if self.handle is None:
+            self.handle = display(data, metadata=metadata, raw=True, display_id=True)
+        else:
+            self.handle.update(data, metadata=metadata, raw=True)
 
 
 def panels(draw: Callable, name: str, values: Sequence, alt: str, live: bool | None = None) -> None:
@@ -128,8 +152,8 @@ def credit_text(
     side: "+" or "-", the side of the update that the response is on.
     marks: a bool for each word; those marked stand in a frame. None: no word is.
     centre: the value of no colour, 0 of a score and 1 of a weight.
-    limit: the distance from the centre at which colour and underline are fullest; None: the
-        largest that occurs. Give one where texts are compared.
+    limit: the distance from the centre from which colour and underline are fullest; None: the
+        largest that occurs. Give one where texts are compared, or where few values are far away.
     marked: what the frame says, for the legend.
     """
     distance = np.asarray(values, dtype=float) - centre
@@ -142,7 +166,8 @@ def credit_text(
         text = html.escape(word).replace("\n", "↵")
         spans.append(f"{span}{text}</span>" + "<br>" * word.count("\n"))
 
-    legend = [colour_bar(centre - limit, centre, centre + limit)]
+    beyond = (bool(distance.min() < -1.001 * limit), bool(distance.max() > 1.001 * limit))
+    legend = [colour_bar(centre - limit, centre, centre + limit, beyond)]
     legend.append(f'<span style="{word_style(-0.7, False)}">below</span>')
     legend.append(f'<span style="{word_style(0.7, False)}">above</span>')
     if any(marks):
@@ -164,12 +189,18 @@ def word_style(strength: float, mark: bool) -> str:
     return style
 
 
-def colour_bar(low: float, centre: float, high: float) -> str:
-    """The colours of credit_text from low to high, with their values."""
+def colour_bar(
+    low: float, centre: float, high: float, beyond: tuple[bool, bool] = (False, False)
+) -> str:
+    """The colours of credit_text from low to high, with their values.
+
+    beyond: whether there are values below low, and above high; they have the colour of that end.
+    """
     shades = "rgba(213,94,0,0.6), rgba(213,94,0,0), rgba(0,114,178,0), rgba(0,114,178,0.6)"
     box = "display:inline-block;width:140px;text-align:center"
     bar = f"background:linear-gradient(90deg, {shades});border:1px solid {GREY}"
-    return f'{low:.3g} <span style="{box};{bar}">{centre:.3g}</span> {high:.3g}'
+    ends = (f"{'≤ ' * beyond[0]}{low:.3g}", f"{'≥ ' * beyond[1]}{high:.3g}")
+    return f'{ends[0]} <span style="{box};{bar}">{centre:.3g}</span> {ends[1]}'
 
 
 # ---- exercises -----------------------------------------------------------------------------------

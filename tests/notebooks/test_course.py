@@ -86,3 +86,11 @@ def test_examine_tries_exercises(cell, problems):
     report = course.examine([*CELLS, cell], [BREAK_Y, BREAK_X])
     assert len(report.exercises) == problems, report.exercises
     assert report.cells == report.mutations == []
+
+
+def test_smaller_changes_a_text_that_occurs_once():
+    cells = course.smaller(CELLS, [("x = 2\n", "x = 1\n")])
+    assert "x = 1" in cells[0].source and "x = 2" in CELLS[0].source
+    for text in ("no such text", "x"):
+        with pytest.raises(ValueError, match="occurs"):
+            course.smaller(CELLS, [(text, "y")])

@@ -78,12 +78,54 @@ def test_slider_does_nothing_without_ipywidgets(monkeypatch):
     assert helpers.slider(None, "γ", [1, 2], "lines") is None
 
 
+class Handle:
+    """What `display` returns in a notebook, for a picture that is drawn again."""
+
+    def __init__(self):
+        self.updates = []
+
+    def update(self, data, metadata=None, raw=False):
+        assert raw
+        self.updates.append((data, metadata))
+
+
+def test_live_picture_is_drawn_again_in_its_place(monkeypatch):
+    handle = Handle()
+    shown = []
+
+    def display(data, metadata=None, raw=False, display_id=None):
+        assert raw and display_id
+        shown.append((data, metadata))
+        return handle
+
+    monkeypatch.setattr(helpers, "display", display)
+    picture = helpers.LivePicture("a line that grows")
+    figures = plt.get_fignums()
+    for height in (1, 2):
+        picture.draw(lambda fig, y: fig.subplots().plot([0, y]), height)
+    assert len(shown) == len(handle.updates) == 1
+    for data, metadata in shown + handle.updates:
+        assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+        assert metadata == {"image/png": {"alt": "a line that grows"}}
+    assert plt.get_fignums() == figures
+
+
 # ---- coloured text -------------------------------------------------------------------------------
 
 
 def styles(shown):
     """The style of every word of a credit_text."""
     return re.findall(r'title="[^"]*" style="([^"]*)"', shown.data)
+
+
+@pytest.mark.parametrize(
+    "values, ends",
+    [([0.0, 2.0], ("0", "2")), ([0.0, 5.0], ("0", "≥ 2")), ([-1.0, 1.0], ("≤ 0", "2"))],
+)
+def test_credit_text_says_where_values_lie_beyond_its_colours(values, ends):
+    shown = helpers.credit_text(["a", "b"], values, "ρ", "+", centre=1, limit=1.0)
+    low, high = re.search(r"<br>(\S.*?) <span .*?</span> (.*?) &nbsp;", shown.data).groups()
+    assert (low, high) == ends
 
 
 def test_credit_text_tells_sign_and_strength_without_colour():

@@ -2,7 +2,8 @@
 
 notebook_N.py has the list MUTATIONS of notebook N. test_notebooks.py puts each in the place of the
 right text and runs the notebook from there up to the assertion that must fail; and every assertion
-of the notebook must be broken by one of them.
+of the notebook must be broken by one of them. Where a notebook trains, SMALLER says what stands in
+the place of its settings in tests.
 """
 
 from dataclasses import dataclass

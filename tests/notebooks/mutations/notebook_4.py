@@ -64,7 +64,7 @@ MUTATIONS = [
     Mutation(
         old="shuffled.append(order.repeat_interleave(tokens.length))",
         new="shuffled.append(A)",  # nothing shuffled
-        breaks='assert name != "row (1-p)h" or middle',
+        breaks='assert name != "row" or middle',
     ),
     # Eq. 8
     Mutation(
@@ -96,7 +96,7 @@ MUTATIONS = [
     Mutation(
         old="first_order += (w * (away @ d)) @ away / float(g)",
         new="first_order += 4 * (w * (away @ d)) @ away / float(g)",
-        breaks='assert name != "row (1-p)h" or (min(errors)',
+        breaks='assert name != "row" or (min(errors)',
     ),
     Mutation(
         old="eigenvectors[:, -1]",
