@@ -92,5 +92,5 @@ def draw_differences(
     axes.set_ylim(len(names) - 0.5, -0.5)  # the first name on top
     axes.set_xlabel(what)
     figure.suptitle(title)
-    figure.legend(loc="outside lower center", ncols=len(groups))
+    figure.legend(loc="outside lower center", ncols=min(len(groups), 4))
     figure.savefig(path, dpi=120)

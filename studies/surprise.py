@@ -13,6 +13,8 @@ from studies.rows import IN_RANGE
 from studies.runs import ENDS, Job
 from studies.statistics import mean_interval
 from studies.surprise_runs import (
+    AGAIN,
+    AGAIN_RATE,
     BEYOND,
     EVERY_SEED,
     PERMUTED,
@@ -22,6 +24,8 @@ from studies.surprise_runs import (
     SEEDS,
     Runs,
     Trained,
+    again_jobs,
+    again_seeds,
     best_rates,
     complete,
     counted_jobs,
@@ -56,14 +60,15 @@ def surprise(args) -> dict:
     rates = {place: best_rates(runs, place) for place in PLACES}
     count = args.seeds or SEEDS
     complete(counted_jobs(rates, count), runs, path, "counted seeds")
+    complete(again_jobs(), runs, path, "one place again")
     complete(edge_jobs(), runs, path, "one rate beyond the grid")
-    return print_study(counted(runs, rates, count), runs, rates, path.with_suffix(".png"))
+    return print_study(runs, rates, count, path.with_suffix(".png"))
 
 
-def counted(runs: Runs, rates: dict[str, dict[str, float]], count: int) -> Counted:
-    """The runs on the first `count` seeds of each place."""
+def chosen(runs: Runs, jobs: list[Job]) -> Counted:
+    """The runs of these jobs, none of which differ in their rate alone."""
     found = {}
-    for job in counted_jobs(rates, count):
+    for job in jobs:
         found.setdefault((job.setting, job.row), {})[job.seed] = runs[job]
     return found
 
@@ -98,8 +103,9 @@ def at_the_entropy(run: Trained, dapo: Trained) -> float:
 # ---- what is printed -----------------------------------------------------------------------------
 
 
-def print_study(of: Counted, runs: Runs, rates: dict, picture: Path) -> dict:
+def print_study(runs: Runs, rates: dict, count: int, picture: Path) -> dict:
     """Tables of all outcomes, and a picture of the differences in mean training reward."""
+    of = chosen(runs, counted_jobs(rates, count))
     print_pilot(runs)
     print_gains(of)
     print_rows(of, rates)
@@ -109,6 +115,7 @@ def print_study(of: Counted, runs: Runs, rates: dict, picture: Path) -> dict:
         name = f"{a} minus {b}"
         measured[name] = print_differences(over_places(of, a, b), name, ranks=True)
         print()
+    print_again(runs)
     for name, what in OUTCOMES.items():
         label = f"{name}: surprise minus dapo"
         measured[label] = print_differences(over_places(of, *PRIMARY, what), label, ranks=True)
@@ -176,6 +183,24 @@ def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
             cells.append(f"{np.mean([run.length for run in done]):.0f}")
             cells.append(sum(run.collapsed for run in done))
             print(table_line(cells))
+    print()
+
+
+def print_again(runs: Runs) -> None:
+    """The places that ran again at another rate, beside rows that had it; without a claim."""
+    jobs = []
+    for place in AGAIN:
+        for row in EVERY_SEED:
+            of_row = [Job(place, row, AGAIN_RATE, seed) for seed in again_seeds(place)]
+            if all(job in runs for job in of_row):
+                jobs += of_row
+    of = chosen(runs, jobs)
+    print_rows(of, dict.fromkeys(AGAIN, dict.fromkeys(EVERY_SEED, AGAIN_RATE)))
+    differences = {}
+    for a, b in (PRIMARY, *SECONDARY, *DESCRIBED[:2]):
+        for place, values in over_places(of, a, b).items():
+            differences[f"{place}: {a} minus {b}"] = values
+    print_differences(differences, f"at {AGAIN_RATE:g}", ranks=True)
     print()
 
 

@@ -38,8 +38,13 @@ LEARN = [place for place in PLACES if SETTINGS[place].regime != "sharpen"]
 RATES = (1.4e-4, 2e-4, 2.8e-4)
 BEYOND = 4e-4  # of DAPO on the pilot seed, to see whether a cliff is next to the grid
 PILOT_SEED = 0
-SEEDS = 16
+SEEDS = 11  # of the sixteen that the protocol allows, those for which there was time
 EVERY_SEED = ("dapo", "surprise", "no centroids", "delta")  # and each has its own pilot
+# Runs that are not in the protocol, added after a look at the first eight and ten seeds: at one
+# place the pilot's rate was too high, and at the other it was perhaps DAPO's best by chance alone.
+AGAIN = {"learn, k12": EVERY_SEED, "k12": ("dapo",)}  # place -> rows
+AGAIN_RATE = 2e-4
+AGAIN_SEEDS = 6
 PERMUTED = "surprise, permuted"
 RATE_OF = {PERMUTED: "surprise", IN_RANGE: "dapo"}  # on every other seed, at the rate of these
 PERMUTED_AT = ("learn, k12", "learn, filler 4")
@@ -108,9 +113,22 @@ def pilot_jobs() -> list[Job]:
     return jobs
 
 
+def again_jobs() -> list[Job]:
+    """The rows of AGAIN, on the first seeds that count."""
+    jobs = []
+    for place, rows in AGAIN.items():
+        for seed in again_seeds(place):
+            jobs += [Job(place, row, AGAIN_RATE, seed) for row in rows]
+    return jobs
+
+
+def again_seeds(place: str) -> range:
+    return range(PLACES[place], PLACES[place] + AGAIN_SEEDS)
+
+
 def edge_jobs() -> list[Job]:
-    """DAPO at the next rate beyond the grid, which picks nothing."""
-    return [Job(place, "dapo", BEYOND, PILOT_SEED) for place in PLACES]
+    """DAPO at the next rate beyond the grid, where it learns; it picks nothing."""
+    return [Job(place, "dapo", BEYOND, PILOT_SEED) for place in LEARN]
 
 
 def best_rates(runs: Runs, place: str) -> dict[str, float]:

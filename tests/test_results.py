@@ -64,6 +64,7 @@ def printed(text: str) -> set[str]:
         ("curves", "training"),
         ("confirm", "confirmation"),
         ("noise", "noise"),
+        ("surprise", "surprise"),
     ],
 )
 def test_a_page_has_what_the_study_prints_of_its_csv(study, page, tmp_path, monkeypatch, capsys):
@@ -87,3 +88,12 @@ def test_the_pages_of_single_tokens_have_what_their_csv_give(capsys):
         lines = {line for line in printed(capsys.readouterr().out) if line.startswith("|")}
         assert len(lines) > 10
         assert lines <= printed((ROOT / f"docs/results/{page}.md").read_text())
+
+
+def test_the_bases_have_what_dapo_gains_on_them_over_seeds():
+    lines = (ROOT / "docs/results/surprise.md").read_text().splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("| DAPO at |"))
+    end = lines.index("", start)
+    table = lines[start:end]
+    assert len(table) == 2 + 6
+    assert "\n".join(table) in (ROOT / "toy/bases/README.md").read_text()

@@ -14,12 +14,14 @@ from studies.rows import IN_RANGE
 from studies.runs import SETTINGS, Job, Setting
 from studies.surprise import (
     at_the_entropy,
-    counted,
+    chosen,
     over_places,
     paired,
     surprise,
 )
 from studies.surprise_runs import (
+    AGAIN,
+    AGAIN_RATE,
     COLUMNS,
     EVERY_SEED,
     LEARN,
@@ -30,6 +32,7 @@ from studies.surprise_runs import (
     PLACES,
     RATES,
     Trained,
+    again_jobs,
     best_rates,
     counted_jobs,
     edge_jobs,
@@ -113,6 +116,15 @@ def test_seeds_are_whole_before_the_next_begins():
     assert PILOT_SEED not in {job.seed for job in jobs}
 
 
+def test_some_rows_run_again_at_a_rate_of_the_grid():
+    jobs = again_jobs()
+    assert len(set(jobs)) == len(jobs)
+    assert {job.rate for job in jobs} == {AGAIN_RATE} < set(RATES)
+    for place, rows in AGAIN.items():
+        assert {job.row for job in jobs if job.setting == place} == set(rows) <= set(EVERY_SEED)
+        assert min(job.seed for job in jobs if job.setting == place) == PLACES[place]
+
+
 # ---- a run ---------------------------------------------------------------------------------------
 
 
@@ -178,7 +190,7 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     done = finished(path)
     assert best_rates(done, "k12") == dict.fromkeys((*EVERY_SEED, IN_RANGE, PERMUTED), 2e-4)
     rates = {place: best_rates(done, place) for place in PLACES}
-    assert set(done) == {*pilot_jobs(), *counted_jobs(rates, 3), *edge_jobs()}
+    assert set(done) == {*pilot_jobs(), *counted_jobs(rates, 3), *again_jobs(), *edge_jobs()}
 
     lines = measured["surprise minus dapo"]
     assert [line["name"] for line in lines] == list(PLACES)
@@ -196,6 +208,6 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     assert capsys.readouterr().out == said
 
     # Half of the seeds of a row pair with all of another's.
-    of = counted(done, rates, 3)
+    of = chosen(done, counted_jobs(rates, 3))
     assert len(paired(of, "k12", IN_RANGE, "dapo")) == 2
     assert list(over_places(of, PERMUTED, "dapo")) == list(PERMUTED_AT)
