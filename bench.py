@@ -25,6 +25,7 @@ WHERE = {
     "confirm": "studies.training",
     "noise": "studies.training",
     "surprise": "studies.surprise",
+    "bases": "studies.bases",
     "curves": "studies.curves",
     "credit": "studies.credit_study",
     "proxies": "studies.proxies",

@@ -154,6 +154,8 @@ def print_gains(of: Counted) -> None:
         "| held-out accuracy after | greedy after |\n|---|---|---|---|---|---|---|---|"
     )
     for place in PLACES:
+        if (place, "dapo") not in of:
+            continue
         of_place = of[place, "dapo"].values()
         first = np.array([run.first for run in of_place])
         last = np.array([run.last for run in of_place])

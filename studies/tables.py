@@ -14,8 +14,9 @@ def table_line(cells: Iterable) -> str:
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The lines of a CSV, none without the file; raises UserError where it has other columns."""
-    if not path.exists():
+    """The lines of a CSV, none where the file is missing or empty, as a study that was stopped at
+    once leaves it; raises UserError where it has other columns."""
+    if not path.exists() or not path.stat().st_size:
         return []
     with open(path, newline="") as file:
         reader = csv.DictReader(file)

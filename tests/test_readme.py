@@ -207,11 +207,11 @@ def test_the_example_with_hidden_states_runs():
 
 @pytest.mark.parametrize("power", [0.5, 2.0])
 def test_the_example_method_runs(power):
-    """`surprise`, the same lines in README and docs/extending.md, in the names of methods.py."""
+    """`rarity`, the same lines in README and docs/extending.md, in the names of methods.py."""
     code = code_blocks(README, "python")[1]
     assert code == code_blocks(EXTENDING, "python")[0]
     namespace = executed(code)
-    record = Method(weights=namespace["surprise"])
+    record = Method(weights=namespace["rarity"])
 
     tokens = token_batch([4, 6, 3])
     weights = record.weights(tokens, SimpleNamespace(power=power))

@@ -327,7 +327,8 @@ def test_chunked_output_is_that_of_one_plain_generate_call(monkeypatch):
     config = GenerationConfig(
         do_sample=False, max_new_tokens=limit, eos_token_id=LAST, pad_token_id=0
     )
-    for i, ((prompt, _), new) in enumerate(zip(jobs, chunked, strict=True)):
+    for i, (job, new) in enumerate(zip(jobs, chunked, strict=True)):
+        prompt = job.prompt
         numbers = torch.from_numpy(numbers_that_end(lengths[i], limit, i)[None])
         choose = InverseCDF(numbers, len(prompt), 0.8, 1.0)
         whole = model.generate(

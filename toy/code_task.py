@@ -316,9 +316,7 @@ def is_right(problem: str, response: str) -> bool:
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError):
         return False
 
-    expected = results(chain)
-    kinds = [type(value) for value in given]
-    return given == expected and kinds == [type(value) for value in expected]  # 1 is not True
+    return given == results(chain)  # 1 == True, as programs/ compares them
 
 
 def evaluate(node: ast.expr, values: dict[str, int]) -> int | bool:

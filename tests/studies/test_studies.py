@@ -257,6 +257,12 @@ def test_lines_are_there_as_soon_as_their_runs_end(tmp_path, no_runs, monkeypatc
     assert path.read_text().count("setting,row") == 1
 
 
+def test_a_csv_that_was_stopped_before_its_first_line_holds_no_run(tmp_path):
+    path = tmp_path / "methods.csv"
+    path.touch()
+    assert finished_runs(path) == {}
+
+
 def test_a_csv_of_something_else_is_refused(tmp_path, no_runs, monkeypatch):
     path = tmp_path / "methods.csv"
     path.write_text("row,lr,seed,reward\ndapo,1e-4,0,0.5\n")

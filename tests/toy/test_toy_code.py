@@ -266,15 +266,15 @@ def test_is_right_reads_the_last_block():
     assert rewards([text], [tests]) == [1.0]
 
 
-def test_is_right_tells_true_from_one():
+def test_is_right_takes_one_for_true_as_the_sandbox_does():
     problem = "f(a, b): take a, add b, times 3, is it above 5\n"
     text = "\n```python\ndef f(a, b):\n    return ((a + b) * 3) > 5\n```"
     as_number = text.replace("> 5", "> 5) * 1").replace("return (", "return ((")
     tests = toy.code_task.tests(read(problem))
 
     assert extract_program(as_number) is not None
-    assert [is_right(problem, each) for each in (text, as_number)] == [True, False]
-    assert rewards([text, as_number], [tests, tests]) == [1.0, 0.0]
+    assert [is_right(problem, each) for each in (text, as_number)] == [True, True]
+    assert rewards([text, as_number], [tests, tests]) == [1.0, 1.0]
 
 
 def test_is_right_agrees_with_the_sandbox_on_demonstrations():
