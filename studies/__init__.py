@@ -13,7 +13,8 @@
             has changed since is refused
     draw    `draw_differences` (comparisons.py), beside the CSV
 
-curves.py keeps runs step by step. credit_study.py needs no training: it weighs single batches
-(credit.py) by every row of STATIC, and compares the updates with the policy gradient (gradients.py)
-and the weights with the true advantages of tokens (truth.py); credit_tables.py prints it.
+curves.py keeps runs step by step, and surprise.py those of the proxy of mean zero, examined on
+held-out problems. credit_study.py needs no training: it weighs single batches (credit.py) by every
+row of STATIC, and compares the updates with the policy gradient (gradients.py) and the weights with
+the true advantages of tokens (truth.py); credit_tables.py prints it.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from studies.rows import IN_RANGE, ORACLE
-from studies.runs import SETTINGS, STUDY, Job, run_row, two_at_a_time
+from studies.runs import ENDS, SETTINGS, STUDY, Job, run_row, two_at_a_time
 from studies.statistics import mean_interval
 from studies.tables import appending, read_csv, table_line
 from studies.training import STUDY_CSV, chosen
@@ -26,12 +26,22 @@ def make_train(args) -> None:
     jobs = [Job("make train", "delta", DEFAULT_RATE, seed) for seed in range(count)]
     runs = by_step(jobs, Path(args.csv), ("row", "seed", "step", *measured))
 
-    print("| held-out accuracy | before | after | least after | seeds |\n|---|---|---|---|---|")
+    print("| accuracy | before | after | least after | seeds |\n|---|---|---|---|---|")
     for name, what in (("temperature 1", "eval_accuracy"), ("greedy", "eval_greedy")):
         before = [run[0][what] for run in runs.values()]
         after = [run[-1][what] for run in runs.values()]
-        cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", count]
-        print(table_line([name, *cells]))
+        print(before_and_after(f"held out, {name}", before, after))
+
+    rewards = [[step["reward"] for step in run[1:]] for run in runs.values()]
+    first = [np.mean(of_run[:ENDS]) for of_run in rewards]
+    last = [np.mean(of_run[-ENDS:]) for of_run in rewards]
+    print(before_and_after(f"training, first and last {ENDS} steps", first, last))
+
+
+def before_and_after(name: str, before: list[float], after: list[float]) -> str:
+    """A line of `make_train`'s table."""
+    cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", len(after)]
+    return table_line([name, *cells])
 
 
 def seeds(args) -> None:

@@ -61,6 +61,7 @@ def printed(text: str) -> set[str]:
     [
         ("methods", "training"),
         ("seeds", "training"),
+        ("make_train", "training"),
         ("curves", "training"),
         ("confirm", "confirmation"),
         ("noise", "noise"),

@@ -504,8 +504,11 @@ def test_make_train_is_told_before_and_after(tmp_path, no_runs, monkeypatch, cap
     path = tmp_path / "make_train.csv"
     curves.make_train(SimpleNamespace(csv=str(path), seeds=2))
     said = capsys.readouterr().out
-    assert "| temperature 1 | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |" in said
-    assert "| greedy | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |" in said
+    assert "| held out, temperature 1 | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |" in said
+    assert "| held out, greedy | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |" in said
+    assert (
+        "| training, first and last 5 steps | 1.000 ± 6.353 | 1.000 ± 6.353 | 0.500 | 2 |" in said
+    )
     assert path.read_text().splitlines()[1] == "delta,0,0,,,,0.4,0.2"
 
 
