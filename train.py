@@ -5,15 +5,15 @@ train.py --model ID` any Hugging Face causal LM on any number of GPUs, with the 
 (App. I) as defaults. A run continues from the newest checkpoint in its --output-dir.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
-code; (2) a mini-batch in which no response has an advantage makes no optimiser step. From the
-released code: (3) the loss divides by the tokens of a whole mini-batch on all ranks, as in the
-text, and is no average over micro-batches. (4) Evaluations during training are limited to
+code; (2) a mini-batch in which no response has an advantage makes no optimiser step. Unlike the
+released code, (3) the loss divides by the tokens of a whole mini-batch on all ranks, as in the
+text, and does not average over micro-batches. (4) Evaluations during training are limited to
 --max-new-tokens; evaluate.py has the paper's 30,000.
 
 Shapes: B responses of a step, G to each prompt, N packed response tokens, n of a micro-batch.
 """
 
-from infra.errors import one_line_endings  # first: Ctrl-C at once is one line
+from infra.errors import one_line_endings  # first: an early Ctrl-C prints one line
 
 # isort: split
 import math
@@ -156,8 +156,8 @@ def update(
     trained = [index for mini_batch in plan for index in mini_batch.trained]
     progress = Progress("update", sum(int(length[index].sum()) for index in trained))
     for mini_batch in plan:
-        # Responses without an advantage are left out: Eq. 8 gives them no gradient. A term on every
-        # token, such as a KL penalty, would lose theirs: it needs mini_batch.micro_batches here.
+        # Responses without an advantage are left out: Eq. 8 gives them no gradient. To add a term
+        # on every token, such as a KL penalty, use mini_batch.micro_batches here to keep them.
         micro_batches = mini_batch.trained
         if not micro_batches:
             continue  # on all ranks: no response has an advantage, so no direction (App. C)
@@ -202,8 +202,8 @@ def update(
 def clip_and_step(run: Run, max_grad_norm: float) -> float:
     """Clip the gradient to a global norm, step, and forget it; returns the norm before clipping.
 
-    Where that is not finite (inf or NaN is returned) the update is skipped. run.state.streak counts
-    such updates in a row, over steps too; the third raises FloatingPointError.
+    If that norm is inf or NaN, it is returned and the update is skipped. run.state.streak counts
+    consecutive skipped updates, across steps too; the third raises FloatingPointError.
     """
     norm = torch.nn.utils.clip_grad_norm_(run.policy.parameters(), max_grad_norm)
     norm = float(full_tensor(norm))
@@ -220,9 +220,9 @@ def clip_and_step(run: Run, max_grad_norm: float) -> float:
 
 
 def finish_step(run: Run) -> None:
-    """Evaluate, log and save after an update, or after a run that was stopped before it could.
+    """Evaluate, log and save after a step, or on resuming a run that was stopped before it could.
 
-    Raises Interrupted; run.state.unlogged then holds what is needed to do it later.
+    Raises Interrupted; run.state.unlogged then holds the metrics to log later.
     """
     run.look_for_signals()
     cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
@@ -243,9 +243,9 @@ def finish_step(run: Run) -> None:
 def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict], torch.Tensor, int]:
     """Sample and grade a rollout batch.
 
-    Returns (rollouts of B responses, their B problems, rewards [B], where the stream of prompts
-    then stands). --dynamic-sampling goes on for up to 10 rounds, until the grades of enough
-    groups differ. Where too few do, others fill the batch. Raises Interrupted.
+    Returns (rollouts of B responses, their B problems, rewards [B], the next position in the
+    prompt stream). --dynamic-sampling draws up to 10 rounds, until enough groups have differing
+    grades. If too few do, other groups fill the batch. Raises Interrupted.
     """
     cfg, G = run.cfg, run.cfg.group_size
     parts, problems, rewards = [], [], []

@@ -128,7 +128,7 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
         return  # written just now, or continued from
     aside = scratch(folder, run_id) / final.name
     try:
-        # Of an optimiser that has made no step there is no state yet: asking would invent one.
+        # An optimiser that has not stepped has no state yet, and get_state_dict would create one.
         stepped = len(optimizer.state) > 0
         dcp.save(contents(policy, optimizer, stepped), checkpoint_id=aside)
         if dist.get_rank() == 0:
@@ -244,7 +244,7 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
     """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
 
-    Written in scratch, and put in the place of the run's model before it. All ranks call it. Raises
+    Written in scratch, then put in place of the run's earlier model. All ranks call it. Raises
     Stop where it cannot be written.
     """
     aside = scratch(folder.parent, run_id) / folder.name
