@@ -242,8 +242,8 @@ def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     s = log p + H, and sd is its standard deviation over all N tokens. The range, the normalisation
     and 1 throughout where a side is empty are DelTA's. The slope is not derived: a pilot set it,
     so that scores spread about as those of the surprise proxy at K = 1. There the deviation of
-    Δ/γ is 2.8 to 3.0 on the toy's sharpened base of 12 operations, 1.5 to 1.6 where that has to
-    learn (`spread` of `bench.py credit`, two batches each).
+    Δ/γ is about 3 on the toy's base of 12 operations that sharpens. It varies from 1.5 to 7 from
+    batch to batch on the one that learns.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)

@@ -57,7 +57,7 @@ class Job(NamedTuple):
     """A response to sample: its prompt, and what fixes its random numbers."""
 
     prompt: list[int]  # token ids
-    name: tuple[int, int, int, int]  # seed, step, problem, sample
+    name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
     begin: int = 0  # the first of the name's random numbers that is used
 
 
@@ -158,7 +158,7 @@ def rollout(
     """Sample `group_size` responses to each prompt, the group of a prompt next to each other.
 
     prompts: token ids. problem_ids: non-negative integers that name the prompts' problems. Ranks,
-    where there are several, share the prompts, and all get all responses.
+    where there are several, share the responses, and all get all of them.
 
     A problem that comes twice gets new responses: its samples are counted on, over several calls
     of a step in `sampled_before` (responses by problem; the call adds its own).
@@ -179,8 +179,8 @@ def rollout(
         texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return list(zip(samples, texts, strict=True))
 
-    # A group is spread over the ranks: hard prompts have long responses, and whole groups of them
-    # on a rank would let the others wait.
+    # A group is spread over the ranks: all responses to a hard prompt are long, and the other ranks
+    # would wait for the one that has the whole group.
     responses = shared_by_ranks(jobs, sample_and_decode)
     return pack(
         [job.prompt for job in jobs],

@@ -10,6 +10,7 @@ from conftest import ROOT
 
 from infra.errors import UserError
 from studies import runs, surprise_runs
+from studies.bases import bases
 from studies.rows import IN_RANGE
 from studies.runs import SETTINGS, Job, Setting
 from studies.surprise import (
@@ -123,6 +124,21 @@ def test_some_rows_run_again_at_a_rate_of_the_grid():
     for place, rows in AGAIN.items():
         assert {job.row for job in jobs if job.setting == place} == set(rows) <= set(EVERY_SEED)
         assert min(job.seed for job in jobs if job.setting == place) == PLACES[place]
+
+
+def test_dapo_runs_on_every_base_that_learns(tmp_path, no_runs, capsys):
+    path = tmp_path / "bases.csv"
+    bases(SimpleNamespace(csv=str(path), seeds=2))
+    jobs = list(finished(path))
+    assert len(jobs) == 2 * len(LEARN)
+    assert {(job.row, job.rate) for job in jobs} == {("dapo", 1.4e-4)}
+    for place in LEARN:
+        seeds = [job.seed for job in jobs if job.setting == place]
+        assert seeds == [PLACES[place], PLACES[place] + 1]
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:7]] == LEARN
+    assert "| 2 |" in lines[2] and "| 0.460 ± 0.000 | 0.460 |" in lines[2]  # 23 steps of 0.02
 
 
 # ---- a run ---------------------------------------------------------------------------------------
