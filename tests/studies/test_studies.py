@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import ROOT
 from matplotlib.figure import Figure
+from toy_runs import InThisProcess
 
 import ablations
 import toy
@@ -199,22 +200,6 @@ def made_up_run(job):
 
 def never(job):
     raise AssertionError(f"{job} was run again")
-
-
-class InThisProcess:
-    """Stands for a pool of processes, which would not see what a test replaces."""
-
-    def __init__(self, count):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def map(self, function, jobs):
-        return map(function, jobs)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from toy_runs import InThisProcess
 
 from infra.errors import UserError
 from studies import runs, surprise_runs
@@ -58,22 +59,6 @@ def made_up(job):
         rewards[-5:] -= 0.3
     entropies = 1.0 - 0.01 * np.arange(28)
     return Trained(0.75, 1.0, 40.0, 60.0, tuple(rewards.round(4)), tuple(entropies.round(4)))
-
-
-class InThisProcess:
-    """Stands for a pool of processes, which would not see what a test replaces."""
-
-    def __init__(self, count):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def map(self, function, jobs):
-        return map(function, jobs)
 
 
 @pytest.fixture
