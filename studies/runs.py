@@ -68,6 +68,7 @@ class Setting:
 STUDY = "k12"
 SETTINGS = {
     STUDY: Setting(seeds={"methods": 5, "confirm": 21, "curves": 61, "surprise": 201}),
+    "k12, more errors": Setting(noise=0.1, seeds={"bases": 201}),
     "k12, another base": Setting(build=1, seeds={"confirm": 21}),
     "flipped 10 %": Setting(flip=0.1, seeds={"noise": 41}),
     "flipped 20 %": Setting(flip=0.2, seeds={"noise": 41}),
