@@ -84,7 +84,7 @@ SETTINGS = {
         k=5, noise=0.1, tokens=44, regime="learn-minus", seeds={"surprise": 201}
     ),
     "learn, filler 4": Setting(
-        k=5, noise=0.1, filler=4, tokens=58, regime="learn", seeds={"surprise": 201}
+        k=5, noise=0.1, filler=4, tokens=58, regime="learn", seeds={"surprise": 201, "learn": 301}
     ),
     "learn, Zipf": Setting(
         k=5, noise=0.1, filler=4, tokens=58, regime="learn", zipf=True, seeds={"surprise": 211}
