@@ -195,7 +195,7 @@ def test_delta_coefficients_reject_values_that_are_not_finite(bad):
         delta_coefficients(v, advantage.abs())
     v, advantage = two_sides(seed=7)
     advantage[3] = bad
-    with pytest.raises(ValueError, match="advantage holds"):
+    with pytest.raises(ValueError, match="advantage contains"):
         delta_coefficients(v, advantage)
 
 
