@@ -57,7 +57,7 @@ def completed(
     return counted(runs, jobs)
 
 
-def outcome(of: Counted, place: str, row: str, what: str = "reward") -> np.ndarray:
+def over_seeds(of: Counted, place: str, row: str, what: str = "reward") -> np.ndarray:
     """[seeds] an outcome of the runs of a row."""
     return np.array([getattr(run, what) for run in of[place, row].values()])
 
@@ -86,9 +86,9 @@ def print_gains(of: Counted) -> None:
         "| held-out accuracy after | greedy after |\n|---|---|---|---|---|---|---|---|"
     )
     for place in [place for place, row in of if row == "dapo"]:
-        gained = outcome(of, place, "dapo", "gained")
+        gained = over_seeds(of, place, "dapo", "gained")
         first, last, accuracy, greedy = (
-            mean_interval(outcome(of, place, "dapo", what))
+            mean_interval(over_seeds(of, place, "dapo", what))
             for what in ("first", "last", "accuracy", "greedy")
         )
         cells = [first, last, mean_interval(gained), f"{gained.min():.3f}", accuracy, greedy]
@@ -106,9 +106,9 @@ def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
     for place, row in of:
         cells = [place, row, f"{rates[place][row]:g}", len(of[place, row])]
         for what in ("reward", "last", "accuracy", "greedy", "entropy"):
-            cells.append(mean_interval(outcome(of, place, row, what)))
-        cells.append(f"{outcome(of, place, row, 'length').mean():.0f}")
-        cells.append(outcome(of, place, row, "collapsed").sum())
+            cells.append(mean_interval(over_seeds(of, place, row, what)))
+        cells.append(f"{over_seeds(of, place, row, 'length').mean():.0f}")
+        cells.append(over_seeds(of, place, row, "collapsed").sum())
         print(table_line(cells))
     print()
 

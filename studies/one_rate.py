@@ -11,7 +11,7 @@ from studies.comparisons import (
     against_dapo,
     completed,
     draw_differences,
-    outcome,
+    over_seeds,
     paired,
     print_differences,
     print_gains,
@@ -109,7 +109,7 @@ def seeds(args) -> None:
         "|---|---|---|---|"
     )
     for (place, row), by_seed in of.items():
-        cells = [mean_interval(outcome(of, place, row, what)) for what in ("accuracy", "reward")]
+        cells = [mean_interval(over_seeds(of, place, row, what)) for what in ("accuracy", "reward")]
         print(table_line([row, *cells, len(by_seed)]))
     before = [run.accuracies[0] for run in of[place, "delta"].values()]
     print(
@@ -122,4 +122,4 @@ def curves(args) -> None:
     """Step by step: DAPO, DelTA, its best other form and the oracles (7 minutes)."""
     of = completed(args, places("curves"), ("dapo", "delta", BEST, IN_RANGE, ORACLE), RATE, 8)
     for place, row in of:
-        print(f"{row}: {mean_interval(outcome(of, place, row))}")
+        print(f"{row}: {mean_interval(over_seeds(of, place, row))}")

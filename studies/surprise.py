@@ -54,10 +54,7 @@ def surprise(args) -> dict:
     """
     path = Path(args.csv)
     runs = finished_runs(path)
-    rates = {}
-    for place in PLACES:
-        best = pilot(place, EVERY_SEED, RATES, [PILOT_SEED], runs, path)
-        rates[place] = best | {row: best[other] for row, other in RATE_OF.items()}
+    rates = {place: rates_at(place, runs, path) for place in PLACES}
     jobs = counted_jobs(rates, args.seeds or SEEDS)
     complete(jobs, runs, path, "counted seeds")
     complete(again_jobs(), runs, path, "one place again")
@@ -67,6 +64,12 @@ def surprise(args) -> dict:
 
 
 # ---- which runs ----------------------------------------------------------------------------------
+
+
+def rates_at(place: str, runs: Runs, path: Path | None = None) -> dict[str, float]:
+    """Row -> its learning rate at a place; `pilot` adds to the CSV what `runs` lacks."""
+    rates = pilot(place, EVERY_SEED, RATES, [PILOT_SEED], runs, path)
+    return rates | {row: rates[other] for row, other in RATE_OF.items()}
 
 
 def counted_jobs(rates: dict[str, dict[str, float]], count: int) -> list[Job]:

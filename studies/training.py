@@ -12,7 +12,7 @@ from studies.comparisons import (
     completed,
     counted,
     draw_differences,
-    outcome,
+    over_seeds,
     paired,
     print_differences,
 )
@@ -144,7 +144,7 @@ def noise(args) -> list[dict]:
 def print_dapo(of: Counted, place: str) -> None:
     """DAPO's mean reward at a place, and how much it learns: if little, nothing is compared."""
     reward, first, last, gained = (
-        mean_interval(outcome(of, place, "dapo", what))
+        mean_interval(over_seeds(of, place, "dapo", what))
         for what in ("reward", "first", "last", "gained")
     )
     print(f"{place}: DAPO {reward}, first 5 steps {first}, last 5 {last}, gained {gained}")
@@ -158,7 +158,7 @@ def print_rows(of: Counted, runs: Runs, rates: dict[str, float]) -> None:
     )
     for name, rate in rates.items():
         row = ROWS[name]
-        rewards = [mean_interval(outcome(of, STUDY, name, what)) for what in ("reward", "last")]
+        rewards = [mean_interval(over_seeds(of, STUDY, name, what)) for what in ("reward", "last")]
         print(table_line([name, row.spelled, row.paper, rate_cell(runs, name, rate), *rewards]))
     print()
 
