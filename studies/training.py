@@ -69,7 +69,7 @@ def methods(args) -> dict:
     of = counted(runs, jobs)
     print_dapo(of, STUDY)
     print()
-    print_rows(of, runs, rates)
+    print_paper_rows(of, runs, rates)
     main = against_dapo(of, STUDY, rates)
     lines = {"main": print_differences(main, "minus dapo")}
     picture = path.with_name(f"{path.stem}_main.png")
@@ -86,7 +86,7 @@ def methods(args) -> dict:
     complete(jobs, runs, path, "other rows")
     of = counted(runs, jobs)
     print()
-    print_rows(of, runs, others)
+    print_paper_rows(of, runs, others)
     secondary = against_dapo(of, STUDY, others)
     lines["secondary"] = print_differences(secondary, "minus dapo")
     minutes = sum(run.seconds for run in runs.values()) / 60
@@ -150,8 +150,8 @@ def print_dapo(of: Counted, place: str) -> None:
     print(f"{place}: DAPO {reward}, first 5 steps {first}, last 5 {last}, gained {gained}")
 
 
-def print_rows(of: Counted, runs: Runs, rates: dict[str, float]) -> None:
-    """A table of each row's flags and rewards."""
+def print_paper_rows(of: Counted, runs: Runs, rates: dict[str, float]) -> None:
+    """A table of each row: flags, what the paper has, rewards."""
     print(
         "| row | flags | paper, 8B | learning rate | mean training reward | last 5 steps |\n"
         "|---|---|---|---|---|---|"
