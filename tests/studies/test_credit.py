@@ -357,7 +357,7 @@ def test_study_fills_the_csv_and_goes_on_from_it(monkeypatch, tmp_path, capsys):
     try:
         lines = credit_study.credit(args, sizes)
         written = (tmp_path / "credit.csv").read_text()
-        monkeypatch.setattr(credit_study, "lines_of_base", None)  # not called again
+        monkeypatch.setattr(credit_study, "measured", None)  # not called again
         again = credit_study.credit(args, sizes)
     finally:
         torch.set_num_threads(threads)
