@@ -26,6 +26,7 @@ WHERE = {
     "noise": "studies.training",
     "surprise": "studies.surprise",
     "bases": "studies.bases",
+    "longer": "studies.longer",
     "learn": "studies.learn",
     "curves": "studies.curves",
     "credit": "studies.credit_study",

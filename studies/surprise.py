@@ -85,7 +85,8 @@ def paired(of: Counted, place: str, a: str, b: str, what: str = "reward") -> np.
 
 def over_places(of: Counted, a: str, b: str, what: str = "reward") -> dict[str, np.ndarray]:
     """Place -> `paired`, where both rows ran."""
-    both = [place for place in PLACES if (place, a) in of and (place, b) in of]
+    all_places = dict.fromkeys(place for place, _ in of)
+    both = [place for place in all_places if (place, a) in of and (place, b) in of]
     return {place: paired(of, place, a, b, what) for place in both}
 
 
