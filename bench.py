@@ -26,6 +26,7 @@ WHERE = {
     "noise": "studies.training",
     "surprise": "studies.surprise",
     "bases": "studies.one_rate",
+    "longer": "studies.one_rate",
     "learn": "studies.one_rate",
     "curves": "studies.one_rate",
     "credit": "studies.credit_study",

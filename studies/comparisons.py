@@ -69,6 +69,13 @@ def paired(of: Counted, place: str, a: str, b: str, what: str = "reward") -> np.
     return np.array([getattr(one[seed], what) - getattr(other[seed], what) for seed in seeds])
 
 
+def over_places(of: Counted, a: str, b: str, what: str = "reward") -> dict[str, np.ndarray]:
+    """Place -> `paired`, where both rows ran."""
+    all_places = dict.fromkeys(place for place, _ in of)
+    both = [place for place in all_places if (place, a) in of and (place, b) in of]
+    return {place: paired(of, place, a, b, what) for place in both}
+
+
 def against_dapo(
     of: Counted, place: str, rows: Iterable[str], what: str = "reward"
 ) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ from studies.comparisons import (
     against_dapo,
     completed,
     draw_differences,
+    over_places,
     over_seeds,
     paired,
     print_differences,
@@ -21,6 +22,7 @@ from studies.places import LEARN, places
 from studies.rows import BEYOND, IN_RANGE, MAIN, ORACLE, SECONDARY
 from studies.runs import ENDS
 from studies.statistics import mean_interval
+from studies.surprise import EVERY_SEED
 from studies.tables import table_line
 from studies.training import BEST, CONTRASTS, RATE
 
@@ -70,6 +72,23 @@ def learn(args) -> dict:
         measured[label] = print_differences(differences, label, ranks=True)
         print()
     print_outcomes(of, place)
+    return measured
+
+
+def longer(args) -> dict:
+    """DAPO, DelTA, surprise and its control in 110 steps and on programs (half an hour).
+
+    The second study of docs/results/surprise.md, which has its protocol and results.
+    """
+    of = completed(args, places("longer"), EVERY_SEED, LEARN_RATE, 6)
+    print_gains(of)
+    print_rows(of, dict.fromkeys(places("longer"), dict.fromkeys(EVERY_SEED, LEARN_RATE)))
+    measured = {}
+    for a, b in (("surprise", "dapo"), ("surprise", "no centroids"), ("no centroids", "dapo")):
+        for name, what in {"reward": "reward", "last 5 steps": "last", **OUTCOMES}.items():
+            label = f"{name}: {a} minus {b}"
+            measured[label] = print_differences(over_places(of, a, b, what), label, ranks=True)
+            print()
     return measured
 
 

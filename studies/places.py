@@ -26,10 +26,13 @@ class Setting:
     seeds: dict[str, int] = field(default_factory=dict)  # study -> the first seed that counts
     regime: str = "sharpen"  # how the base model errs
     zipf: bool = False  # many connectives
+    code: bool = False  # the task of programs; nothing above but `tokens` and `size` counts
 
     @property
     def flags(self) -> str:
         """Of train.py, which has none for `build` and `flip`. Evaluation is off but for `size`."""
+        if self.code:
+            return f"--model toy-code --eval-data= --save-every 1000 {self.size}"
         zipf = "--toy-zipf " if self.zipf else ""
         return (
             f"--toy-regime {self.regime} --toy-k {self.k} --toy-noise {self.noise} "
@@ -39,6 +42,8 @@ class Setting:
 
     def base(self) -> Path:
         """The folder of the base model; it is built where it is neither committed nor cached."""
+        if self.code:
+            return toy.code_base_folder()
         return toy.base_folder(self.k, self.noise, self.filler, self.build, self.regime, self.zipf)
 
 
@@ -68,6 +73,18 @@ SETTINGS = {
     ),
     "learn, long": Setting(  # 85 connectives among 120 tokens
         k=5, noise=0.1, filler=17, tokens=124, regime="learn", seeds={"surprise": 201}
+    ),
+    "learn, filler 4, 110 steps": Setting(
+        k=5,
+        noise=0.1,
+        filler=4,
+        tokens=58,
+        size=SIZE.replace("28", "110"),
+        regime="learn",
+        seeds={"longer": 401},
+    ),
+    "programs": Setting(
+        tokens=32, size=SIZE.replace("28", "100"), code=True, seeds={"longer": 401}
     ),
     "k5, 160 steps": Setting(
         k=5, noise=0.2, tokens=64, size="--eval-data toy-held-out", seeds={"seeds": 0}

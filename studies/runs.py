@@ -185,7 +185,11 @@ def held_out(job: Job, folder: Path) -> dict[str, float]:
     """Accuracies of the model in a folder, named as train.py's: one response to each problem."""
     setting = SETTINGS[job.setting]
     lm, tokenizer = toy.load_base(folder)
-    asked = toy.problems(PROBLEMS, seed=1, k=setting.k)  # odd: no seed of a training set
+    # The seed is odd: no training set has it.
+    if setting.code:
+        asked = toy.code_task.problems(PROBLEMS, seed=1)
+    else:
+        asked = toy.problems(PROBLEMS, seed=1, k=setting.k)
     prompts = tokenizer([each["problem"] for each in asked]).input_ids
 
     found = {}

@@ -14,7 +14,7 @@ from studies.comparisons import (
     Counted,
     counted,
     draw_differences,
-    paired,
+    over_places,
     print_differences,
     print_gains,
     print_rows,
@@ -132,12 +132,6 @@ def print_study(runs: Runs, rates: dict, of: Counted, picture: Path) -> dict:
     groups = {row: over_places(of, row, "dapo") for row in ALL_ROWS if row != "dapo"}
     draw_differences(groups, "Toy: where there is something to learn, and not (k12)", picture)
     return measured
-
-
-def over_places(of: Counted, a: str, b: str, what: str = "reward") -> dict[str, np.ndarray]:
-    """Place -> `paired`, where both rows ran."""
-    both = [place for place in PLACES if (place, a) in of and (place, b) in of]
-    return {place: paired(of, place, a, b, what) for place in both}
 
 
 def print_pilot(runs: Runs) -> None:

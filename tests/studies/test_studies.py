@@ -56,6 +56,9 @@ def test_rows_differ():
 def test_settings_have_room_for_their_responses(name):
     setting = SETTINGS[name]
     cfg = train.parse_config(setting.flags.split())
+    assert cfg.max_new_tokens == setting.tokens  # also of the held-out problems
+    if setting.code:
+        return
     for flag in ("k", "noise", "filler", "regime", "zipf"):
         assert getattr(cfg, f"toy_{flag}") == getattr(setting, flag)
     (problem,) = toy.problems(1, k=setting.k)
@@ -332,7 +335,7 @@ def test_committed_runs_are_those_of_the_places(study):
 
 
 def test_studies_share_no_seed():
-    names = ("methods", "confirm", "noise", "curves", "learn")
+    names = ("methods", "confirm", "noise", "curves", "learn", "longer")
     seeds = list(PILOT_SEEDS)
     for name in names:
         for first in set(places(name).values()):
@@ -501,6 +504,23 @@ def test_all_rows_of_the_tables_run_where_there_is_something_to_learn(tmp_path, 
     assert "| learn, filler 4 | otb | 0.00014 | 2 |" in said
     assert "| otb | 0.000 ± 0.000 | 0.000 ± 0.000 | 0.000 ± 0.000 |" in said
     assert path.with_suffix(".png").stat().st_size > 10_000
+
+
+def test_four_rows_run_for_longer_and_on_programs(tmp_path, no_runs, capsys):
+    path = tmp_path / "longer.csv"
+    measured = one_rate.longer(SimpleNamespace(csv=str(path), seeds=2))
+    rows = ("dapo", "surprise", "no centroids", "delta")
+    expected = [
+        Job(place, row, 1.4e-4, seed)
+        for place in ("learn, filler 4, 110 steps", "programs")
+        for seed in (401, 402)
+        for row in rows
+    ]
+    assert list(finished_runs(path)) == expected
+    assert len(measured) == 3 * 5
+    said = capsys.readouterr().out
+    assert "| programs | surprise | 0.00014 | 2 |" in said
+    assert "| last 5 steps: surprise minus dapo | difference" in said
 
 
 def test_rows_found_on_sharpen_are_those_of_its_page():

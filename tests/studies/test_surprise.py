@@ -10,7 +10,7 @@ from conftest import ROOT
 from toy_runs import InThisProcess
 
 from studies import runs
-from studies.comparisons import counted, paired
+from studies.comparisons import counted, over_places, paired
 from studies.places import LEARN, PLACES, SETTINGS, Setting
 from studies.rows import IN_RANGE
 from studies.runs import Job, Trained, finished_runs
@@ -27,7 +27,6 @@ from studies.surprise import (
     again_jobs,
     at_the_entropy,
     counted_jobs,
-    over_places,
     rows_at,
     surprise,
 )
