@@ -27,7 +27,7 @@ import train
 from infra.errors import Stop, UserError
 from methods import METHODS, Method, token_weights
 from studies.credit import batch
-from studies.runs import train_silently
+from studies.running import train_silently
 from studies.statistics import half_width
 from studies.tables import appending, read_csv
 

@@ -4,8 +4,8 @@
             case: "K = 2": Row("--K 2")
     place   a task, its base model, and the first counted seed of each study there: a line of
             SETTINGS in places.py: "k16": Setting(k=16, noise=0.05, seeds={"confirm": 21})
-    run     a row at a place, at a learning rate, on a seed: a line of results/NAME.csv, examined on
-            held-out problems (runs.py)
+    run     a row at a place, at a learning rate, on a seed (running.py), examined on held-out
+            problems: a line of results/NAME.csv (runs.py)
     study   a function NAME(args): `pilot` picks each row's learning rate on seeds that do not
             count, where it is not given; `completed` runs what the file lacks;
             `print_differences` tests it, and `draw_differences` draws it. A line in bench.py's

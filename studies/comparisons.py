@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from studies.runs import ENDS, Job, Runs, Trained, complete, finished_runs, seed_by_seed
+from studies.running import complete
+from studies.runs import ENDS, Job, Runs, Trained, finished_runs, seed_by_seed
 from studies.statistics import (
     half_width,
     holm,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from studies.runs import Job, Runs, complete
+from studies.running import complete
+from studies.runs import Job, Runs
 
 PILOT_SEEDS = range(2)  # they pick learning rates, and count nowhere on the task of STUDY
 

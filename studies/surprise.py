@@ -22,7 +22,8 @@ from studies.comparisons import (
 from studies.pilot import pilot
 from studies.places import LEARN, PLACES
 from studies.rows import IN_RANGE
-from studies.runs import Job, Runs, Trained, complete, finished_runs, running_mean
+from studies.running import complete
+from studies.runs import Job, Runs, Trained, finished_runs, running_mean
 from studies.statistics import mean_interval
 from studies.tables import table_line
 

@@ -19,7 +19,8 @@ from studies.comparisons import (
 from studies.pilot import PILOT_SEEDS, pilot
 from studies.places import SETTINGS, STUDY, places
 from studies.rows import IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY
-from studies.runs import Runs, complete, finished_runs, seed_by_seed
+from studies.running import complete
+from studies.runs import Runs, finished_runs, seed_by_seed
 from studies.statistics import mean_interval
 from studies.tables import table_line
 

@@ -17,21 +17,20 @@ import train
 from infra.errors import UserError
 from infra.packing import TokenBatch
 from methods import METHODS
-from studies import one_rate, runs, training
+from studies import one_rate, running, training
 from studies.comparisons import against_dapo, counted, draw_differences, print_differences
 from studies.pilot import PILOT_SEEDS, best_rate
 from studies.places import LEARN, SETTINGS, STUDY, Setting, places
 from studies.rows import BEYOND, IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY, STATIC, configured
+from studies.running import FlippedRewards, trained
 from studies.runs import (
     COLUMNS,
-    FlippedRewards,
     Job,
     Trained,
     finished_runs,
     line_of,
     running_mean,
     seed_by_seed,
-    trained,
 )
 from studies.training import BEST, CANDIDATES, CONTRASTS, GRID, RATE
 
@@ -110,7 +109,7 @@ def small(monkeypatch, same_threads):
 
 
 def test_a_run_trains_with_its_method_and_is_examined(capsys, small, monkeypatch):
-    monkeypatch.setattr(runs, "PROBLEMS", 48)
+    monkeypatch.setattr(running, "PROBLEMS", 48)
     weighed = []
     token_weights = train.token_weights
 
@@ -140,7 +139,7 @@ def test_a_run_that_train_py_evaluates_keeps_its_evaluations(small):
 def examined(monkeypatch):
     """No model is examined."""
     nothing = {"eval_accuracy": 0.5, "eval_greedy": 0.5}
-    monkeypatch.setattr(runs, "held_out", lambda job, folder: nothing)
+    monkeypatch.setattr(running, "held_out", lambda job, folder: nothing)
 
 
 def test_permuted_rows_see_rewards_of_other_responses_of_the_group(monkeypatch):
@@ -258,8 +257,8 @@ def never(job):
 @pytest.fixture
 def no_runs(monkeypatch, same_threads):
     """Runs are made up, in this process, and no base model is built."""
-    monkeypatch.setattr(runs, "ProcessPoolExecutor", InThisProcess)
-    monkeypatch.setattr(runs, "trained", made_up_run)
+    monkeypatch.setattr(running, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(running, "trained", made_up_run)
     monkeypatch.setattr(Setting, "base", Setting)
 
 
@@ -274,16 +273,16 @@ def test_lines_are_there_as_soon_as_their_runs_end(tmp_path, no_runs, monkeypatc
             raise RuntimeError("the machine stopped")
         return made_up_run(job)
 
-    monkeypatch.setattr(runs, "trained", breaks_at_seed_7)
+    monkeypatch.setattr(running, "trained", breaks_at_seed_7)
     path = tmp_path / "new" / "methods.csv"
     jobs = seed_by_seed(STUDY, {"delta, fresh": 1e-4, "dapo": 2e-4}, range(6, 9))
     with pytest.raises(RuntimeError):
-        runs.complete(jobs, {}, path, "runs")
+        running.complete(jobs, {}, path, "runs")
     done = finished_runs(path)
     assert done == {job: made_up_run(job) for job in jobs[:2]}
 
-    monkeypatch.setattr(runs, "trained", made_up_run)
-    runs.complete(jobs, done, path, "runs")
+    monkeypatch.setattr(running, "trained", made_up_run)
+    running.complete(jobs, done, path, "runs")
     assert finished_runs(path) == done == {job: made_up_run(job) for job in jobs}
     assert path.read_text().count("setting,row") == 1
 
@@ -311,7 +310,7 @@ def test_a_csv_of_something_else_is_refused(tmp_path, no_runs, monkeypatch):
         finished_runs(path)
 
     path.unlink()
-    runs.complete([Job(STUDY, "dapo", 1e-4, 5)], {}, path, "runs")
+    running.complete([Job(STUDY, "dapo", 1e-4, 5)], {}, path, "runs")
     monkeypatch.setitem(SETTINGS, STUDY, replace(SETTINGS[STUDY], flip=0.5))
     with pytest.raises(UserError, match="line 2: dapo in k12 was run with other flags"):
         finished_runs(path)
@@ -388,7 +387,7 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     name = "top-K proxy: γ fresh, not lagged"
     assert differences[name] == pytest.approx(0.01 * apart, abs=1e-4)
 
-    monkeypatch.setattr(runs, "trained", never)
+    monkeypatch.setattr(running, "trained", never)
     training.methods(args)
     assert capsys.readouterr().out == first
     assert path.read_bytes() == written

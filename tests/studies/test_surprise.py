@@ -9,7 +9,7 @@ import torch
 from conftest import ROOT
 from toy_runs import InThisProcess
 
-from studies import runs
+from studies import running
 from studies.comparisons import counted, over_places, paired
 from studies.places import LEARN, PLACES, SETTINGS, Setting
 from studies.rows import IN_RANGE
@@ -49,8 +49,8 @@ def made_up(job):
 @pytest.fixture
 def no_runs(monkeypatch):
     threads = torch.get_num_threads()
-    monkeypatch.setattr(runs, "ProcessPoolExecutor", InThisProcess)
-    monkeypatch.setattr(runs, "trained", made_up)
+    monkeypatch.setattr(running, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(running, "trained", made_up)
     monkeypatch.setattr(Setting, "base", Setting)
     yield
     torch.set_num_threads(threads)
@@ -131,7 +131,7 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     assert of_delta.endswith("| 3 |")  # collapsed
     assert f"{len(done)} runs, {len(done)} minutes of one core" in said
 
-    monkeypatch.setattr(runs, "trained", None)
+    monkeypatch.setattr(running, "trained", None)
     surprise(args)
     assert capsys.readouterr().out == said
 
