@@ -24,9 +24,10 @@ from benchmarks.flights import (
     dealt_in_turn,
     groups_of,
     lengths,
+    sampler_of,
     simulated,
 )
-from benchmarks.plan import planned, qwen3, sampler_of
+from benchmarks.plan import planned, qwen3
 from studies.tables import table_line
 
 RANKS = 8
@@ -43,7 +44,8 @@ def of_paper(seed: int) -> tuple[Sampler, Groups]:
     """(what a rank samples with, new responses by their prompts)."""
     flags = paper_flags()
     config = qwen3("8B")
-    sampler = sampler_of(config, planned(config, flags, RANKS, 80), flags, RANKS)
+    room = planned(config, flags, RANKS, 80).cache_tokens
+    sampler = sampler_of(config, flags, RANKS, room)
     drawn = lengths(seed, flags.prompts, flags.group_size, MEAN, flags.max_new_tokens)
     return sampler, groups_of(drawn, sampler.prompt)
 

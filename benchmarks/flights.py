@@ -6,12 +6,18 @@ log-normal over prompts and again over the responses to each, and are cut at the
 """
 
 import heapq
+import math
+import statistics
 from collections import deque
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
+from transformers import PreTrainedConfig
 
+from infra.cache import cache_bytes
 from infra.flight import Flight, width
+from infra.memory import HALF, sizes_of
 from rollout import CHUNK
 
 SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log length
@@ -20,6 +26,7 @@ BANDWIDTH = 3.35e12  # bytes per second of an H100's memory
 PEAK_FLOP = 989e12  # dense bfloat16 FLOP per second of an H100
 REACHED = 0.7  # of the bandwidth
 REACHED_FLOP = 0.4  # of the FLOP, by a forward pass
+PROMPT = 200  # tokens
 LAUNCH = 0.004  # seconds a token in which no memory is read
 
 
@@ -31,7 +38,7 @@ class Sampler:
     cache_bytes: int  # keys and values of a token
     in_flight: int  # responses at once
     cache_tokens: int  # in the caches at once
-    prompt: int = 200  # tokens
+    prompt: int = PROMPT  # tokens
     bandwidth: float = BANDWIDTH
 
     def seconds(self, passes: int, count: int, columns: int) -> float:
@@ -140,3 +147,43 @@ def simulated(
 def dealt_in_turn(responses: list, ranks: int) -> list[list]:
     """As ranks.shared_by_ranks deals them."""
     return [responses[rank::ranks] for rank in range(ranks)]
+
+
+# ---- a step of training --------------------------------------------------------------------------
+
+
+def sampler_of(
+    config: PreTrainedConfig, flags, gpus: int, cache_tokens: int, bandwidth: float = BANDWIDTH
+) -> Sampler:
+    """What samples on each of the GPUs in the run described by flags (train.Config).
+
+    cache_tokens: for which a GPU has room; bandwidth: of its memory, bytes per second.
+    """
+    responses = flags.prompts * flags.group_size / gpus
+    return Sampler(
+        multiplying=sizes_of(config).multiplying,
+        cache_bytes=cache_bytes(config, HALF),
+        in_flight=min(flags.rollout_rows, math.ceil(responses)),
+        cache_tokens=cache_tokens,
+        prompt=min(PROMPT, flags.max_prompt_tokens),
+        bandwidth=bandwidth,
+    )
+
+
+def of_a_step(sampler: Sampler, flags, gpus: int, mean: float, seed: int = 0) -> list[Sampled]:
+    """What each GPU does if the responses of a step have `mean` tokens in the mean."""
+    drawn = lengths(seed, flags.prompts, flags.group_size, mean, flags.max_new_tokens)
+    responses = sum(groups_of(drawn, sampler.prompt), [])
+    return simulated(sampler, dealt_in_turn(responses, gpus), [])
+
+
+def print_sampling(ranks: list[Sampled], flags, mean: int) -> None:
+    """Of the slowest GPU, for which the others wait, and of all in the mean."""
+    slowest = max(ranks, key=attrgetter("seconds"))
+    seconds = statistics.mean(rank.seconds for rank in ranks)
+    print(
+        f"sampling, simulated: {slowest.seconds:.1f} s a step and {slowest.passes} forward passes "
+        f"of the slowest GPU ({seconds:.1f} s in the mean of all)\n"
+        f"  if responses have {mean} tokens in the mean (--mean-tokens) and {flags.max_new_tokens} "
+        f"at most, log-normal: {SPREAD_OF_PROMPTS} over prompts, {SPREAD_IN_GROUP} in a group"
+    )

@@ -26,25 +26,13 @@ and fragmentation are not in it: RESERVE is set aside for them.
 """
 
 import math
-import statistics
 from argparse import ArgumentParser
 from dataclasses import dataclass
-from operator import attrgetter
 
 from transformers import PreTrainedConfig, Qwen3Config
 
 import train
-from benchmarks.flights import (
-    BANDWIDTH,
-    SPREAD_IN_GROUP,
-    SPREAD_OF_PROMPTS,
-    Sampled,
-    Sampler,
-    dealt_in_turn,
-    groups_of,
-    lengths,
-    simulated,
-)
+from benchmarks.flights import BANDWIDTH, of_a_step, print_sampling, sampler_of
 from infra.cache import cache_bytes, cache_room, working_bytes
 from infra.errors import UserError
 from infra.head import LOGIT_BLOCK_GPU
@@ -57,7 +45,6 @@ GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
 BLOCKS = 4  # of logits at once: logits, log p, p and a product of these
 NODE = 8  # GPUs of a node at most; shards lie inside a node
-PROMPT = 200  # tokens of a prompt, where sampling is timed
 
 # Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
 # key-value heads, heads of 128, and 151,936 words.
@@ -168,28 +155,6 @@ def planned(
     )
 
 
-def sampler_of(
-    config: PreTrainedConfig, p: Plan, flags: train.Config, gpus: int, bandwidth: float = BANDWIDTH
-) -> Sampler:
-    """What samples on a GPU of that plan; bandwidth: of its memory, bytes per second."""
-    responses = flags.prompts * flags.group_size / gpus
-    return Sampler(
-        multiplying=sizes_of(config).multiplying,
-        cache_bytes=cache_bytes(config, HALF),
-        in_flight=min(flags.rollout_rows, math.ceil(responses)),
-        cache_tokens=p.cache_tokens,
-        prompt=min(PROMPT, flags.max_prompt_tokens),
-        bandwidth=bandwidth,
-    )
-
-
-def sampling(sampler: Sampler, flags: train.Config, gpus: int, mean: float) -> list[Sampled]:
-    """What each GPU does in the sampling of a step, if responses have that mean of tokens."""
-    drawn = lengths(0, flags.prompts, flags.group_size, mean, flags.max_new_tokens)
-    responses = sum(groups_of(drawn, sampler.prompt), [])
-    return simulated(sampler, dealt_in_turn(responses, gpus), [])
-
-
 # ---- bench.py plan -------------------------------------------------------------------------------
 
 HEADER = """\
@@ -228,8 +193,8 @@ def plan(args) -> None:
     p = planned(model, config, gpus, gpu_gb)
     print_plan(p, config, gpus, gpu_gb)
     if p.in_flight > 0:
-        sampler = sampler_of(model, p, config, gpus, own.gpu_tb_s * 1e12)
-        print_sampling(sampling(sampler, config, gpus, mean), config, mean, own.gpu_tb_s)
+        sampler = sampler_of(model, config, gpus, p.cache_tokens, own.gpu_tb_s * 1e12)
+        print_sampling(of_a_step(sampler, config, gpus, mean), config, mean)
 
 
 def checkpoint_bytes(parameters: int) -> int:
@@ -272,19 +237,6 @@ def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
     print(
         f"does not fit: {p.peak / GB:.1f} of {gpu_gb:g} GB and {p.in_flight} responses in flight; "
         "more GPUs, or lower --micro-batch-tokens, --max-new-tokens or --proxy-budget-gb"
-    )
-
-
-def print_sampling(ranks: list[Sampled], config: train.Config, mean: int, tb_s: float) -> None:
-    """Of the slowest GPU, for which the others wait, and of all in the mean."""
-    slowest = max(ranks, key=attrgetter("seconds"))
-    seconds = statistics.mean(rank.seconds for rank in ranks)
-    print(
-        f"sampling, simulated: {slowest.seconds:.1f} s a step and {slowest.passes} forward passes "
-        f"of the slowest GPU ({seconds:.1f} s in the mean of all)\n"
-        f"  if responses have {mean} tokens in the mean and {config.max_new_tokens} at most, "
-        f"log-normal ({SPREAD_OF_PROMPTS} over prompts, {SPREAD_IN_GROUP} in a group), "
-        f"and memory {tb_s:g} TB/s"
     )
 
 
