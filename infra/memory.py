@@ -71,10 +71,8 @@ def sizes_of(config: PreTrainedConfig) -> Sizes:
 def refuse_too_large(name: str | Path, config: PreTrainedConfig) -> None:
     """Raise UserError if the GPUs of a node cannot hold the model in training, whatever the flags.
 
-    Nothing is loaded. On the CPU nothing is refused.
+    Nothing is loaded.
     """
-    if this_device().type != "cuda":
-        return
     shards = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
     with one_line(name, "its architecture does not run by its config.json"):
         size = sizes_of(config)

@@ -123,7 +123,8 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     rank, world = start_ranks()
     tracking_module(cfg.track)
     folder, config, _ = locate(model_folder(cfg))
-    refuse_too_large(cfg.model, config)
+    if this_device().type == "cuda":
+        refuse_too_large(cfg.model, config)
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems, dropped = load_and_count(cfg.data, *columns)
