@@ -22,19 +22,10 @@ def ratios(a: list[float], b: list[float], factor: float = 1.0) -> list[float]:
     return [factor * x / y for x, y in zip(a, b, strict=True)]
 
 
-def seconds_of(function: Callable[[], object]) -> float:
-    """Seconds that one call takes, until the GPU has finished, too."""
-    start = time.perf_counter()
-    function()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
 def alternate(
     functions: dict[str, Callable[[], object]], repetitions: int
 ) -> dict[str, list[float]]:
-    """Seconds of each function, called in turn `repetitions` times.
+    """Seconds of each function, until the GPU has finished, called in turn `repetitions` times.
 
     One call of each goes before, and does not count.
     """
@@ -44,5 +35,9 @@ def alternate(
     seconds = {name: [] for name in functions}
     for _ in range(repetitions):
         for name, function in functions.items():
-            seconds[name].append(seconds_of(function))
+            start = time.perf_counter()
+            function()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            seconds[name].append(time.perf_counter() - start)
     return seconds
