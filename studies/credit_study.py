@@ -9,7 +9,7 @@ tokens (`bench.py truth`), weights are compared with it on the responses that it
 
 results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
 up), `whole` (all of them as one batch) and `truth`. Bases that are in it are not measured again.
-Some 45 minutes on two cores, each of which has a base, and some 5 GB of memory.
+An estimated 45 minutes on two cores, each of which has a base, and some 5 GB of memory.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -70,8 +70,8 @@ class Sizes:
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
     """Which tokens the weights single out, and how near an update is to the policy gradient.
 
-    45 minutes. Fill --csv, print its means over bases with 95 % intervals, and draw them beside
-    DAPO.
+    An estimated 45 minutes. Fill --csv, print its means over bases with 95 % intervals, and draw
+    them beside DAPO.
     """
     path = Path(args.csv)
     torch.set_num_threads(1)  # a base that is built depends on their number
