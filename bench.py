@@ -33,6 +33,7 @@ WHERE = {
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
     "rollouts": "benchmarks.rollouts",
+    "batching": "benchmarks.batching",
     "dealing": "benchmarks.dealing",
     "handing": "benchmarks.handing",
     "gpu": "benchmarks.gpu",
