@@ -52,13 +52,15 @@ def refuse_machine() -> None:
         ) from error
     if this_device().type == "cpu":
         raise UserError("--engine vllm needs a GPU, and torch finds none: drop the flag")
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    for name in names:
         if "expandable_segments:True" in os.environ.get(name, ""):
             raise UserError(
                 f"--engine vllm: {name} asks for expandable segments of GPU memory, which an "
                 "engine that sleeps cannot give back: unset it"
             )
-    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:False")  # no other default
+    if not any(name in os.environ for name in names):  # else ranks.py lets segments expand
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:False"
 
 
 def request_seed(job) -> int:
