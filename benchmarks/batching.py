@@ -94,7 +94,7 @@ def batched(lm, jobs: list[Job], ends: list[int], choose: InverseCDF, blocks: in
     most = choose.uniforms.shape[1]
     lm._get_logits_processor = lambda _: LogitsProcessorList([processor])  # no argument takes it
     manager = lm.init_continuous_batching(
-        generation_config=GenerationConfig(do_sample=False, max_new_tokens=most),
+        generation_config=GenerationConfig(do_sample=False, max_new_tokens=most, eos_token_id=ends),
         continuous_batching_config=ContinuousBatchingConfig(
             page_size=PAGE,
             num_blocks=blocks,
@@ -110,7 +110,7 @@ def batched(lm, jobs: list[Job], ends: list[int], choose: InverseCDF, blocks: in
     manager.start()
     outputs = {}
     for i, job in enumerate(jobs):
-        manager.add_request(job.prompt, str(i), eos_token_id=ends, job=i)
+        manager.add_request(job.prompt, str(i), job=i)
     while len(outputs) < len(jobs) and manager.is_running():
         output = manager.get_result(timeout=1)
         if output:
