@@ -209,6 +209,12 @@ def test_expandable_segments_are_refused(name, tmp_path, fake, monkeypatch, caps
     assert engines == []
 
 
+def test_segments_stay_as_the_environment_sets_them(fake, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512")
+    vllm_engine.refuse_machine()
+    assert "PYTORCH_ALLOC_CONF" not in os.environ  # it would win over the older name
+
+
 def test_the_file_is_imported_for_the_flag_alone():
     imported = "'infra.vllm_engine' in __import__('sys').modules"
     assert call(eval, imported) is False  # where train and evaluate are imported
