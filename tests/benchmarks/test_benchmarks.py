@@ -11,6 +11,7 @@ from functools import partial
 from types import SimpleNamespace
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 from transformers import Qwen3Config
