@@ -55,7 +55,7 @@ def hostile() -> dict[str, Hostile]:
 def endless() -> dict[str, Hostile]:
     """Time, spent or slept."""
     cpu = "more than .* s of CPU time"
-    wall = "no end after"
+    wall = "not finished after"
     return {
         "loop": Hostile("while True: pass", cpu),
         "loop in C": Hostile("import itertools\nsum(itertools.repeat(0))", cpu),
@@ -168,7 +168,7 @@ def multiplying() -> dict[str, Hostile]:
     return {
         "fork bomb": Hostile(
             "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-            "CPU time|no end after",
+            "CPU time|not finished after",
             walls=True,
             sleeps=True,
         ),

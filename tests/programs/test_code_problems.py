@@ -349,20 +349,20 @@ def test_a_local_file_with_problem_and_tests(tmp_path):
 
 NAN = float("nan")
 BAD = {
-    "no list": ("x = 1", "is no JSON"),
+    "no list": ("x = 1", "is not valid JSON"),
     "a number": (7, "holds a int"),
-    "no dictionary": ([7], "test 1, is no dictionary"),
+    "no dictionary": ([7], "test 1, is not a dictionary"),
     "no kind": ([GOOD[0], {"question": "?"}], "test 2, has none of the keys output, function"),
     "no input": ([{"output": "2"}], "lacks input"),
-    "a key too many": ([{"input": "1", "output": "2", "score": 3}], "has score"),
-    "a number for a text": ([{"input": 1, "output": "2"}], "a input that is no text"),
-    "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "args that is no list"),
+    "a key too many": ([{"input": "1", "output": "2", "score": 3}], "has the key score"),
+    "a number for a text": ([{"input": 1, "output": "2"}], "needs a text as input"),
+    "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "needs a list as args"),
     "half a character": ([{"input": "1", "output": "\ud800"}], "lone surrogate in its output"),
     "half a character read": ([{"input": "\ud800", "output": ""}], "surrogate in its input"),
     "NaN": ([{"function": "f", "args": [], "expected": [{"a": NAN}]}], "expects NaN"),
     "NaN or more": ([{"function": "f", "args": [], "expected": 1, "or": [NAN]}], "expects NaN"),
-    "no Python": ([{"script": "assert f("}], "no Python"),
-    "rules of nobody": ([{"input": "1", "output": "2", "rules": "x"}], "rules that are none of"),
+    "no Python": ([{"script": "assert f("}], "not Python"),
+    "unknown rules": ([{"input": "1", "output": "2", "rules": "x"}], "unknown rules: use"),
 }
 
 

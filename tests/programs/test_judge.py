@@ -229,7 +229,7 @@ def test_keys_of_one_hash_do_not_hold_a_script():
     script = {"script": "found = f(3)\nassert len(found) == 7"}
     for value in ("Members(k * P for k in COUNT)", "Colliding()"):
         result = run_tests(f"{COLLIDING}\ndef f(x): return {value}", [script], LIMITS)
-        assert "too many keys of one hash" in result.stopped, result.stopped
+        assert "too many keys with one hash" in result.stopped, result.stopped
 
 
 def test_rewards_raise_nothing_whatever_the_programs_do():
@@ -244,7 +244,7 @@ def test_a_judge_that_is_ended_counts_against_its_program(monkeypatch):
     monkeypatch.setattr(verify_code, "SCRIPT", 0.0)  # no CPU time for it
     test = {"input": "", "output": "7.250 " * 10**5}
     printed = run_tests("print('7.25 ' * 10**5)", [test], LIMITS)
-    assert printed == Result(0, 1, "test 1 of 1: printed what cannot be compared")
+    assert printed == Result(0, 1, "test 1 of 1: printed output that cannot be compared")
     call = {"function": "f", "args": [[1] * 10**5] * 9, "expected": 7}
     returned = run_tests("def f(*x): return 8", [call], LIMITS)
     assert returned.passed == 0 and returned.stopped
@@ -274,7 +274,7 @@ def test_the_first_line_after_a_call_is_its_answer(name):
     tests = [{"function": "f", "args": [x], "expected": 7} for x in range(2)]
     result = run_tests(f"{CONNECTION}def f(x): {LATE[name]}", tests, limits)
     assert result.passed == 0
-    expected = "no end after" if name == "half" else "3 returned, 7 expected"
+    expected = "not finished after" if name == "half" else "3 returned, 7 expected"
     assert expected in result.stopped, result.stopped
 
 
@@ -303,7 +303,7 @@ def test_the_wall_clock_of_a_program_stands_while_its_script_computes():
         "assert add(3, 4) == 7"
     )
     result = run_tests("def add(a, b): return a + b", [{"script": script}], limits)
-    assert result == Result(0, 1, "test 1 of 1: no end after 1 s without work")  # the script's own
+    assert result == Result(0, 1, "test 1 of 1: not finished after 1 s without work")
     patient = Limits(cpu_seconds=1, wall_seconds=2, load=10)
     slow = script.replace("+ 1.2", "+ 3")  # the script may, by its load, the program by its own not
     result = run_tests("def add(a, b): return a + b", [{"script": slow}], patient)
@@ -317,7 +317,7 @@ def test_a_program_that_sleeps_in_a_call_is_ended_nevertheless():
         {"script": "assert f(3) == 7"},
         {"function": "f", "args": [3], "expected": 7},
     ):
-        assert "no end after 1 s" in run_tests(program, [test], limits).stopped
+        assert "not finished after 1 s" in run_tests(program, [test], limits).stopped
 
 
 # ---- what official graders allow -----------------------------------------------------------------

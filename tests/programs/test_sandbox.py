@@ -428,7 +428,7 @@ def test_a_program_that_has_its_supervisor_killed_has_failed(whole, monkeypatch)
 
     monkeypatch.setattr(client.Job, "outcome", killed_twice)
     result = run_tests("print(1)", [{"input": "", "output": "1"}], None, whole)
-    said = "test 1 of 1: broke the sandbox twice: its processes are killed"
+    said = "test 1 of 1: broke the sandbox twice: its processes were killed"
     assert result == Result(0, 1, said)
 
 
@@ -469,11 +469,11 @@ def test_what_landlock_does_not_keep_is_asked_for_by_name(landlock, monkeypatch)
     assert run_tests(program, [test], None, landlock) == Result(1, 1, "")
 
     monkeypatch.setattr(client, "SHARED", [landlock])
-    said = "namespaces: switched off.: allow user .* by --code-sandbox landlock$"
+    said = "namespaces: switched off.: allow user .* with --code-sandbox landlock$"
     with pytest.raises(ProgramsError, match=said):
         client.start_sandbox("strict")
     printed = client.start_sandbox("landlock")
-    assert "run 1 at a time" in printed and "landlock" in printed and "see files' names" in printed
+    assert "run 1 at a time" in printed and "landlock" in printed and "names of files" in printed
 
 
 def test_namespaces_hide_files_and_processes(whole, monkeypatch):
@@ -481,7 +481,7 @@ def test_namespaces_hide_files_and_processes(whole, monkeypatch):
     printed = client.start_sandbox("landlock")  # the best there is, whatever is enough
     if whole.servers[0].walls != "strict":
         pytest.skip("without namespaces their names are in sight")
-    assert printed.endswith("(strict): all that they can do is to use its time and memory")
+    assert printed.endswith("(strict): a program can only use its time and memory")
     names = [str(ROOT / "grading.py"), f"/proc/{os.getpid()}"]
     program = f"import os\nprint(*map(os.path.exists, {names}))"
     test = {"input": "", "output": "False False"}
