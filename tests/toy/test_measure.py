@@ -83,7 +83,7 @@ def test_measure_refuses_a_name_that_it_does_not_have(capsys):
     with pytest.raises(SystemExit):
         toy.measure.main(["k5"])
 
-    assert "no base is named k5" in capsys.readouterr().err
+    assert "unknown base k5" in capsys.readouterr().err
 
 
 def test_presets_of_programs_are_those_of_chains_but_for_a_few():

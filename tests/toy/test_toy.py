@@ -511,7 +511,7 @@ def test_build_refuses_a_name_that_it_does_not_know(capsys):
     with pytest.raises(SystemExit):
         toy.build.main(["k5"])
 
-    assert "no base is named k5" in capsys.readouterr().err
+    assert "unknown base k5" in capsys.readouterr().err
 
 
 def test_build_help_lists_the_bases(capsys):
