@@ -32,6 +32,7 @@ COMMITTED = [
     Base(5, 0.1, 17, regime="learn"),  # long responses: most tokens decide nothing
     Base(5, 0.2, 1),  # for notebooks and tests
     Base(12, 0.06, 1),  # for studies: many steps and few errors separate methods
+    Base(12, 0.1, 1),  # the same with more errors, so more to gain
     Base(5, 0.2, 0),  # for the study of credit: varies the share of undecisive tokens
     Base(5, 0.2, 4),
     Base(10, 0.06, 1),  # for the comparison of a step with TRL
