@@ -1,4 +1,4 @@
-"""What the sources do on a GPU, on one that is pretended: every branch, and who waits for it."""
+"""The code for GPUs on a pretended GPU: every branch runs, and waits for the GPU are counted."""
 
 import ast
 import copy
@@ -24,14 +24,14 @@ from infra.folder import unlock
 from infra.packing import uploaded
 from infra.policy import room_for
 
-NEEDS_TRL = "benchmarks/trl_step.py"  # where another program is measured
+NEEDS_TRL = "benchmarks/trl_step.py"  # measures another program
 
 
 # ---- the questions -------------------------------------------------------------------------------
 
 
 def asks(node: ast.AST) -> bool:
-    """Whether an expression asks for the device: is_cuda, a type of device, or is_available."""
+    """Whether an expression tests the device: is_cuda, a type of device, or is_available."""
     if isinstance(node, ast.Attribute):
         return node.attr == "is_cuda" or ast.unparse(node) == "torch.cuda.is_available"
     if not isinstance(node, ast.Compare):
@@ -43,7 +43,7 @@ def asks(node: ast.AST) -> bool:
 
 
 def questions() -> dict[str, str]:
-    """Place of a question, `infra/head.py:125` -> the first line of what follows on a GPU."""
+    """{place of a test, `infra/head.py:125`: the first line that then runs on a GPU}."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = str(path.relative_to(ROOT))
@@ -61,10 +61,10 @@ def questions() -> dict[str, str]:
 
 
 def asking_line(statement: ast.stmt) -> int | None:
-    """The line of a statement, not of one inside it, that asks."""
+    """The line of a statement itself, not of an inner statement, that tests the device."""
     parts = [statement.test] if isinstance(statement, ast.If) else [statement]
     if hasattr(statement, "body") and not isinstance(statement, ast.If):
-        return None  # its own block is looked through
+        return None  # its block is searched separately
     for part in parts:
         for node in ast.walk(part):
             if asks(node):
@@ -73,7 +73,7 @@ def asking_line(statement: ast.stmt) -> int | None:
 
 
 def gpu_line(statement: ast.stmt, following: ast.stmt | None, line: int) -> int:
-    """The first line that is run on a GPU only, where there is one."""
+    """The first line that runs only on a GPU, if there is one."""
     if not isinstance(statement, ast.If):
         return line
     test = ast.unparse(statement.test)
@@ -86,7 +86,7 @@ def gpu_line(statement: ast.stmt, following: ast.stmt | None, line: int) -> int:
 
 
 def lines_of(function) -> set[str]:
-    """The lines of the files that ask, `infra/head.py:125`, that function() runs."""
+    """The lines, such as `infra/head.py:125`, of files with device tests that function() runs."""
     files = {f"{ROOT}/{place.partition(':')[0]}" for place in questions()}
     seen = set()
 
@@ -107,7 +107,7 @@ def lines_of(function) -> set[str]:
 
 
 def start_with_nccl() -> None:
-    """ranks.start_ranks where nothing is started yet, up to the process group."""
+    """ranks.start_ranks up to the process group, which is not started."""
     with (
         patch.object(dist, "is_initialized", lambda: False),
         patch.object(dist, "init_process_group") as started,
@@ -120,7 +120,7 @@ def start_with_nccl() -> None:
 
 
 def shard_for_gpus() -> None:
-    """ranks.shard up to FSDP: half precision, and gradients that are reduced in float32."""
+    """ranks.shard up to FSDP: half precision, gradients reduced in float32."""
     with patch.object(ranks, "fully_shard") as sharded:
         ranks.shard(torch.nn.Linear(1, 1), [], SimpleNamespace(device_type="cuda"))
     policy = sharded.call_args.kwargs["mp_policy"]
@@ -139,16 +139,16 @@ RUNS = {
     "topk": ["--proxy", "topk", "--proxy-topk", "4"],
     "fipo": ["--method", "fipo", "--importance-cap", "2"],
 }
-FOLLOWS_POLICY = "fipo"  # its weights are checked in every micro-batch, and the check waits
+FOLLOWS_POLICY = "fipo"  # its weights are checked in every micro-batch, which waits
 
 
 def every_other_right(responses: list[str], *_) -> list[float]:
-    """In the place of train.training_rewards: every group learns."""
+    """Replaces train.training_rewards, so that every group has an advantage."""
     return [float(i % 2) for i in range(len(responses))]
 
 
 def trained(folder, flags: list[str]) -> tuple[dict, int]:
-    """(metrics of a step of two updates, how often its updates waited for the GPU)."""
+    """(metrics of a step with two updates, number of waits in its updates)."""
     run = train.prepare(small_config(folder, *SMALL, *flags, steps=2))
     assert run.policy.packed
     update, found = train.update, {}
@@ -170,7 +170,7 @@ def trained(folder, flags: list[str]) -> tuple[dict, int]:
 
 
 def mesh_of_two_nodes() -> None:
-    """ranks.device_mesh: what its groups wait for each other is limited to an hour."""
+    """ranks.device_mesh: its groups wait for each other for at most an hour."""
     groups = ["between nodes", "inside a node"]
     mesh = SimpleNamespace(device_type="cuda", get_all_groups=lambda: groups)
     with (
@@ -210,7 +210,7 @@ def first_hour() -> None:
 
 @pytest.fixture(scope="module")
 def pretended_runs(tmp_path_factory):
-    """(the lines that ran on the pretended GPU, what `trained` found of each of RUNS)."""
+    """(lines that ran on the pretended GPU, {run of RUNS: result of `trained`})."""
     ranks.start_ranks()
     folder = tmp_path_factory.mktemp("pretended")
     found = {}
@@ -241,8 +241,8 @@ def test_every_branch_for_a_gpu_runs_on_a_pretended_one(pretended_runs):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_an_update_waits_for_its_norm_only(name, pretended_runs):
-    """And a step once for the sums over its two updates."""
+def test_an_update_waits_only_for_its_norm(name, pretended_runs):
+    """A step waits once more, for the sums over its two updates."""
     _, found = pretended_runs
     metrics, waited = found[name]
     assert metrics["grad_norm"] > 0
@@ -252,7 +252,7 @@ def test_an_update_waits_for_its_norm_only(name, pretended_runs):
 
 
 def test_sampling_waits_once_a_token(base):
-    """Beside what a chunk of tokens waits for at its ends."""
+    """Besides the waits at the ends of a chunk of tokens."""
     lm = copy.deepcopy(base[0]).bfloat16()
     counted = []
     with pretended():
@@ -279,7 +279,7 @@ def test_the_pretended_gpu_refuses_what_cuda_refuses():
             host[torch.ones(1, dtype=torch.long, device=CUDA)]
         with pytest.raises(TypeError, match="numpy"):
             gpu.numpy()
-        assert torch.equal((gpu * host.sum()).cpu(), 6 * host)  # a number may be of either
+        assert torch.equal((gpu * host.sum()).cpu(), 6 * host)  # a number may be on either device
 
 
 WAITING = {
@@ -307,7 +307,7 @@ NOT_WAITING = {
 @pytest.mark.parametrize(
     "what, times", [*((x, 1) for x in WAITING), *((x, 0) for x in NOT_WAITING)]
 )
-def test_the_pretended_gpu_counts_who_waits_for_it(what, times):
+def test_the_pretended_gpu_counts_waits(what, times):
     with pretended():
         gpu = torch.arange(4.0).to(CUDA)
         waits.clear()
@@ -315,8 +315,8 @@ def test_the_pretended_gpu_counts_who_waits_for_it(what, times):
         assert waits.total() == times
 
 
-def test_pretended_attention_is_attention_and_so_is_its_gradient():
-    """Against torch's own, one sequence at a time, with two heads of queries to each of keys."""
+def test_pretended_attention_and_its_gradient_match_torch():
+    """Against torch's attention, one sequence at a time, with two query heads per key head."""
     torch.manual_seed(0)
     lengths = [3, 5]
     q, k, v = (torch.randn(8, heads, 4).bfloat16() for heads in (4, 2, 2))
