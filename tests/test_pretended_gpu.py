@@ -244,7 +244,7 @@ def test_every_branch_for_a_gpu_runs_on_a_pretended_one(pretended_runs):
 
 
 def with_config(folder, base, config):
-    """The files of the toy's base, with the config.json of another model."""
+    """The toy's base model with the config.json of another model."""
     lm, tokenizer = base
     lm.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -254,7 +254,7 @@ def with_config(folder, base, config):
 
 
 def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys):
-    """One line and exit code 2; nothing is written. 8B takes 16 bytes a parameter on one GPU."""
+    """One line and exit code 2; nothing is written. 8B takes 16 bytes per parameter on one GPU."""
     model = with_config(tmp_path / "8B", base, qwen3("8B"))
     flags = ["--model", model, "--data", "toy", "--eval-data", "", "--output-dir"]
     ranks.start_ranks()
@@ -269,14 +269,14 @@ def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys
 @pytest.mark.parametrize(
     "size, gpus, refused",
     [
-        ("4B", 1, False),  # 64 GB of 80: by the plan it does not fit, but that is no count
+        ("4B", 1, False),  # 64 GB of 80: above the plan, but not above the bound
         ("8B", 1, True),
         ("8B", 2, False),  # 66 GB
         ("14B", 2, True),
         ("14B", 4, False),
     ],
 )
-def test_only_what_is_sure_not_to_fit_is_refused(size, gpus, refused, monkeypatch):
+def test_only_models_that_cannot_fit_are_refused(size, gpus, refused, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(gpus))
     ranks.start_ranks()
     with pretended():
@@ -288,7 +288,7 @@ def test_only_what_is_sure_not_to_fit_is_refused(size, gpus, refused, monkeypatc
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
-def test_the_plan_never_says_less_than_what_is_refused_by(gpus):
+def test_the_plan_is_never_below_the_bound_of_the_refusal(gpus):
     flags = train.parse_config(["--max-prompt-tokens", "8", "--max-new-tokens", "8"])
     for size in ("0.6B", "8B"):
         p = planned(qwen3(size), flags, gpus, 80)

@@ -1,4 +1,4 @@
-"""The engine of docs/extending.md in the place of rollout.generate, with a stub for an engine."""
+"""rollout.generate replaced as in docs/extending.md, with a stub for the engine."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/extending.md").read_text()
 
 
 class StubEngine:
-    """Answers a prompt right and wrong in turn, from a table, whatever the weights are."""
+    """Answers a prompt alternately right and wrong from a table, with any weights."""
 
     def __init__(self, tokenizer, problems: list[dict], prompts: list[list[int]]):
         self.tokenizer = tokenizer
@@ -43,7 +43,7 @@ class StubEngine:
 
 @pytest.fixture
 def plug_in(monkeypatch):
-    """A function that puts an engine in the place of rollout.generate, as the page says."""
+    """A function that replaces rollout.generate by an engine, as the page says."""
 
     def put(engine):
         section = PAGE.split("## A serving engine instead of `generate`")[1]
@@ -75,7 +75,7 @@ def test_training_and_its_evaluation_sample_from_an_engine(tmp_path, plug_in):
     assert not torch.equal(second, before)
 
 
-def test_an_importance_cap_needs_an_engine_that_says_how_likely_its_tokens_were(tmp_path, plug_in):
+def test_an_importance_cap_needs_log_probabilities_from_the_engine(tmp_path, plug_in):
     run = train.prepare(small_config(tmp_path, "--importance-cap", "2", steps=1))
     plug_in(StubEngine(run.tokenizer, run.problems, run.prompts))
     try:
