@@ -213,7 +213,7 @@ def multiplied(text: str) -> Structure:
     return Structure("matrix", rows)
 
 
-# ---- what a comma means --------------------------------------------------------------------------
+# ---- readings of a comma -------------------------------------------------------------------------
 
 QUAD = re.compile(r"\\quad(?![a-zA-Z])")
 THOUSANDS = re.compile(

@@ -7,7 +7,7 @@ unreadable. A list of forbidden words would never be complete.
 import re
 from pathlib import Path
 
-# ---- what words.txt lists ------------------------------------------------------------------------
+# ---- the lists of words.txt ----------------------------------------------------------------------
 
 
 def sections(text: str) -> dict[str, str]:

@@ -265,7 +265,7 @@ KERNELS = {
     "torch_attn._varlen_attn_backward.default": packed_attention_backward,
 }
 
-# ---- what Python calls ---------------------------------------------------------------------------
+# ---- interception of calls -----------------------------------------------------------------------
 
 MADE = {  # operations that make tensors from no input, or from numbers on the host
     *(torch.tensor, torch.as_tensor, torch.zeros, torch.ones, torch.empty, torch.full),

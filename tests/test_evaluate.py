@@ -563,7 +563,7 @@ def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     assert read(tmp_path / "one" / "scores.json") == read(tmp_path / "two" / "scores.json")
 
 
-# ---- what else a stranger meets ------------------------------------------------------------------
+# ---- limits, refusals, dropped problems ----------------------------------------------------------
 
 
 def test_a_limit_evaluates_the_first_problems_and_a_whole_run_continues(saved, tmp_path):

@@ -240,7 +240,7 @@ def test_every_branch_for_a_gpu_runs_on_a_pretended_one(pretended_runs):
     assert missing == []
 
 
-# ---- what does not fit ---------------------------------------------------------------------------
+# ---- models too large for the GPU ----------------------------------------------------------------
 
 
 def with_config(folder, base, config):
@@ -295,7 +295,7 @@ def test_the_plan_is_never_below_the_bound_of_the_refusal(gpus):
         assert sizes_of(qwen3(size)).least(gpus) < max(p.rollout, p.update)
 
 
-# ---- who waits for the GPU -----------------------------------------------------------------------
+# ---- waits for the GPU ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", RUNS)

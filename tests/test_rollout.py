@@ -142,7 +142,7 @@ def test_temperature_0_is_greedy_whatever_the_random_numbers(
     assert tokenizer.batch_decode(new, skip_special_tokens=True) == out.texts
 
 
-# ---- what a response depends on ---------------------------------------------------------------
+# ---- dependence on seed, step and problem -----------------------------------------------------
 
 
 def test_rollout_does_not_depend_on_the_rest_of_the_batch(base):
@@ -231,7 +231,7 @@ def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base,
     assert model.generation_config is config
 
 
-# ---- where responses end ----------------------------------------------------------------------
+# ---- ends of responses ------------------------------------------------------------------------
 
 
 def test_rollout_ends_with_the_end_token_or_is_truncated(base):

@@ -56,7 +56,7 @@ def graded_in_turn(monkeypatch, grades):
     monkeypatch.setattr(train, "grades", next_grades)
 
 
-# ---- what a run writes -------------------------------------------------------------------------
+# ---- files of a run ----------------------------------------------------------------------------
 
 
 @dataclass
@@ -575,7 +575,7 @@ def test_dynamic_sampling_keeps_responses_with_their_problems(tmp_path):
     assert position % 6 == 0
 
 
-# ---- the way out -------------------------------------------------------------------------------
+# ---- signals -----------------------------------------------------------------------------------
 
 
 def test_sample_is_abandoned_when_the_run_is_told_to_stop(tmp_path):

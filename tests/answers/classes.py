@@ -31,7 +31,7 @@ def pairs(right: bool, *many: tuple[str, str]) -> Iterator[Case]:
         yield boxed(gold), answer, right
 
 
-# ---- wrong credit: where the answer is -----------------------------------------------------------
+# ---- wrong credit: place of the answer -----------------------------------------------------------
 
 
 def tail_of_an_expression() -> Iterator[Case]:
@@ -197,7 +197,7 @@ def decimals_without_a_zero() -> Iterator[Case]:
         yield f"The answer is -.{digits}", f"0.{digits}", False
 
 
-# ---- wrong credit: what the answer is ------------------------------------------------------------
+# ---- wrong credit: value of the answer -----------------------------------------------------------
 
 
 def letter_case_and_order() -> Iterator[Case]:

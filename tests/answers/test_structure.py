@@ -95,7 +95,7 @@ def test_structure_refuses_unreadable_text(text):
         structure(text)
 
 
-# ---- what a comma means --------------------------------------------------------------------------
+# ---- readings of a comma -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

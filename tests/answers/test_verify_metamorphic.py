@@ -50,7 +50,7 @@ def test_golds_match_the_labelled_table():
     assert len({entry["gold"] for entry in GOLDS}) == len(GOLDS)
 
 
-# ---- what keeps the meaning ----------------------------------------------------------------------
+# ---- rewritings that keep the meaning ------------------------------------------------------------
 
 SAME = [
     ("delimiters", [form for form in ALL if form != "quantity"]),
@@ -106,7 +106,7 @@ def test_reward_is_1_for_a_response_around_a_gold(name, forms):
     assert not missed, f"{len(missed)} missed: {missed[:20]}"
 
 
-# ---- what changes the meaning --------------------------------------------------------------------
+# ---- rewritings that change the meaning ----------------------------------------------------------
 
 CHANGED = [
     ("first_number_plus_one", ALL),

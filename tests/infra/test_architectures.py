@@ -228,7 +228,7 @@ def test_training_runs_from_the_command_line_to_a_model_that_loads(name, folder,
     load_model(str(tmp_path / "run" / "model"))
 
 
-# ---- refusals: one true line ---------------------------------------------------------------------
+# ---- refusals in one line ------------------------------------------------------------------------
 
 
 def refusal(call, *arguments):
@@ -335,7 +335,7 @@ def test_yarn_is_limited_to_the_positions_of_the_config():
     refuse_length(config, [[0] * 8], 120)
 
 
-# ---- the check at load, on models that are wrong without a word ----------------------------------
+# ---- the check at load, on silently wrong models -------------------------------------------------
 
 
 @pytest.mark.parametrize("proxy", ["topk", "exact"])

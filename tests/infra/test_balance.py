@@ -26,7 +26,7 @@ def random_lengths(count: int, seed: int) -> list[int]:
     return torch.randint(1, 100, (count,), generator=generator).tolist()
 
 
-# ---- what a micro-batch costs --------------------------------------------------------------------
+# ---- cost of a micro-batch -----------------------------------------------------------------------
 
 
 def test_cost_by_hand():

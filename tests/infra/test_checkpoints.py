@@ -204,7 +204,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused(two_steps, capsys):
     assert contents(two_steps) == before
 
 
-# ---- what stands in the files ------------------------------------------------------------------
+# ---- contents of the files ---------------------------------------------------------------------
 
 
 def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):

@@ -146,7 +146,7 @@ def test_a_run_is_not_continued_with_another_model_or_optimiser(tmp_path, capsys
     assert contents(tmp_path / "run") == before
 
 
-# ---- what is somebody else's ---------------------------------------------------------------------
+# ---- other users' files --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

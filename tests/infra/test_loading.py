@@ -43,7 +43,7 @@ def change_config(folder, **changes):
     path.write_text(json.dumps(config | changes))
 
 
-# ---- what is loaded ----------------------------------------------------------------------------
+# ---- loading -----------------------------------------------------------------------------------
 
 
 def test_load_model_gives_the_weights_of_the_folder(base):
@@ -288,7 +288,7 @@ def test_heads_of_several_sizes_are_refused(ranks, base_copy):
         load_policy(base_copy)
 
 
-# ---- names that lead nowhere -------------------------------------------------------------------
+# ---- names without a model ---------------------------------------------------------------------
 
 
 def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(monkeypatch, capsys):

@@ -233,7 +233,7 @@ def test_ranks_wait_a_week_on_the_cpu_and_an_hour_between_gpus():
     assert limits == {"cuda": timedelta(hours=1)}
 
 
-# ---- what happens to long runs -----------------------------------------------------------------
+# ---- interruptions of long runs ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ def test_a_run_without_samples_writes_no_page(tmp_path):
     assert not (tmp_path / "samples.html").exists()
 
 
-# ---- what a page holds ---------------------------------------------------------------------------
+# ---- content of a page ---------------------------------------------------------------------------
 
 
 def sample_of(tokens, problem="1+2=?", step=1, group=0, reward=1.0, advantage=0.75, **others):
@@ -223,7 +223,7 @@ def test_the_command_writes_into_the_run_or_a_given_file(tmp_path, capsys):
     assert f"{one / 'compared.html'}: open it in a browser" in capsys.readouterr().out
 
 
-# ---- what a browser shows ------------------------------------------------------------------------
+# ---- the page in a browser -----------------------------------------------------------------------
 
 
 def shown(html: str, folder, chosen: str = "", also: str = "") -> str:

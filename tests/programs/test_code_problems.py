@@ -318,7 +318,7 @@ def test_named_columns_have_priority_over_a_layout(tmp_path):
     assert load_problems(path)[0]["tests"]
 
 
-# ---- sets of one's own ---------------------------------------------------------------------------
+# ---- the user's data sets ------------------------------------------------------------------------
 
 GOOD = [
     {"input": "1", "output": "2"},

@@ -12,7 +12,7 @@ from programs.verify_code import Result, reward, rewards, run_tests
 # The judge has 5 times this CPU time: enough to read a text of a megabyte once, not more.
 LIMITS = Limits(cpu_seconds=1, wall_seconds=60, memory_mb=512)
 
-# ---- what is printed -----------------------------------------------------------------------------
+# ---- printed output ------------------------------------------------------------------------------
 
 LONG = 400_000
 PRINTED = {  # name: (Python expression of the printed text, expected output)
@@ -67,7 +67,7 @@ def test_numbers_of_many_digits_are_compared_to_the_last():
         assert run_tests(f"print('{printed}')", tests).passed == same
 
 
-# ---- what is returned ----------------------------------------------------------------------------
+# ---- returned values -----------------------------------------------------------------------------
 
 MANY = 20_000
 # Sets and dictionaries that are cheap to send and take hours to rebuild, because all keys have one
@@ -250,7 +250,7 @@ def test_a_killed_judge_counts_against_its_program(monkeypatch):
     assert returned.passed == 0 and returned.stopped
 
 
-# ---- in what order, and by whose clock -----------------------------------------------------------
+# ---- order of calls, and clocks ------------------------------------------------------------------
 
 
 LATE = {  # answers that are missing, in parts, or in advance of a call
@@ -320,7 +320,7 @@ def test_a_program_that_sleeps_in_a_call_is_killed():
         assert "not finished after 1 s" in run_tests(program, [test], limits).stopped
 
 
-# ---- what official graders allow -----------------------------------------------------------------
+# ---- rules of official graders -------------------------------------------------------------------
 
 LCB = "livecodebench"
 

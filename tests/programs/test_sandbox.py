@@ -169,7 +169,7 @@ def test_hostile_program_with_landlock(name, landlock, outcomes, around):
     check_hostile(name, landlock, outcomes, around)
 
 
-# ---- the filter where there are no namespaces ----------------------------------------------------
+# ---- the filter without namespaces ---------------------------------------------------------------
 
 REFUSED = {  # operations on a permitted descriptor that affect something outside the program
     "flags of a file": "fcntl.ioctl(FILE, 0x40086602, b'\\x40' + bytes(7))",
@@ -207,7 +207,7 @@ def test_the_filter_refuses(name, landlock):
     assert result == Result(1, 1, "")
 
 
-# ---- programs that harm nobody -------------------------------------------------------------------
+# ---- harmless programs ---------------------------------------------------------------------------
 
 HARMLESS = {
     "input": "print(input())",
@@ -460,7 +460,7 @@ def test_without_walls_no_program_runs(change, tmp_path, monkeypatch):
         Sandbox(1)
 
 
-# ---- what holds here -----------------------------------------------------------------------------
+# ---- protections of this machine -----------------------------------------------------------------
 
 
 def test_landlock_must_be_accepted_by_a_flag(landlock, monkeypatch):

@@ -419,7 +419,7 @@ def test_other_value(value, gold):
     assert not same_value(value, gold)
 
 
-# ---- values on their way -------------------------------------------------------------------------
+# ---- encoding of values --------------------------------------------------------------------------
 
 VALUES = [
     *(None, True, 7, -(2**63), 2**63, 10**5000, 1.5, float("-inf"), "ä\n", "\ud800"),
