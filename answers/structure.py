@@ -120,7 +120,7 @@ def structure(text: str) -> Structure:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case, without the dots at their ends."""
+    """The words of a text in lower case. Raises Unreadable if the text contains a dot."""
     if "." in text:
         raise Unreadable
     return text.casefold().split()

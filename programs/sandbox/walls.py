@@ -222,7 +222,7 @@ def furnish() -> None:
     flags = NO_SUID | NO_DEVICES | NO_PROGRAMS
     try:
         mount("proc", "/proc", "proc", flags | READ_ONLY)
-    except OSError:  # refused in some containers; then there is no /proc
+    except OSError:  # refused in some containers; then /proc is empty
         mount("tmpfs", "/proc", "tmpfs", flags | READ_ONLY, "size=4k")
     mount("tmpfs", HOME, "tmpfs", flags, "size=16m,nr_inodes=1000,mode=700")
 
