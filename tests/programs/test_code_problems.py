@@ -480,5 +480,5 @@ def test_a_machine_with_missing_protections_is_refused(
     monkeypatch.setattr(server, "missing", "namespaces: forbidden")
     command = ["--data", programs_for_the_toy, "--eval-data", ""]
     said = refusal(train.main, [*command, "--output-dir", tmp_path / "run"], capsys)
-    assert "strict asks (namespaces: forbidden): allow user namespaces here" in said
+    assert "strict is not available here (namespaces: forbidden): allow user namespaces" in said
     assert not (tmp_path / "run").exists()

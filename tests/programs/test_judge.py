@@ -394,7 +394,7 @@ def test_the_stack_is_large():
 
 
 def test_unknown_rules_are_refused():
-    with pytest.raises(ValueError, match="the rules 'x'"):
+    with pytest.raises(ValueError, match="the unknown rules 'x'"):
         run_tests("print(7)", stream("7", "x"))
 
 
