@@ -35,6 +35,7 @@ WHERE = {
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
     "rollouts": "benchmarks.rollouts",
+    "batching": "benchmarks.batching",
     "dealing": "benchmarks.dealing",
     "handing": "benchmarks.handing",
     "gpu": "benchmarks.gpu",

@@ -257,7 +257,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
         position += cfg.prompts
-        with run.policy.plain() as lm:
+        with run.sampler() as lm:
             part = rollout(
                 lm,
                 run.tokenizer,
@@ -315,7 +315,7 @@ def evaluate(run: Run) -> dict[str, float]:
         seed=cfg.seed,
         in_flight=cfg.rollout_rows,
     )
-    with run.policy.plain() as lm:
+    with run.sampler() as lm:
         grades_of = partial(sample_grades, lm, run.tokenizer, run.held_out, run.held_out_prompts)
         sampled = grades_of(cfg.eval_samples, sampling, run.stopping)  # [P, n]
         metrics = {"eval_accuracy": float(sampled.mean())}

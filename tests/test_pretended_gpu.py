@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from conftest import ROOT
+from fake_vllm import installed
 from pretend_cuda import CUDA, is_on_gpu, on_gpu, pretended, waits
 from torch import distributed as dist
 from torch.nn.attention.varlen import varlen_attn
@@ -138,6 +139,7 @@ SMALL = [
     *("--max-new-tokens", "6"),
 ]
 RUNS = {
+    "vllm": ["--method", "dapo", "--engine", "vllm"],  # before others let segments expand
     "delta": ["--recompute"],
     "topk": ["--proxy", "topk", "--proxy-topk", "4"],
     "fipo": ["--method", "fipo", "--importance-cap", "2"],
@@ -219,7 +221,7 @@ def pretended_runs(tmp_path_factory):
     found = {}
 
     def everything():
-        with pretended():
+        with pretended(), installed():
             start_with_nccl()
             shard_for_gpus()
             mesh_of_two_nodes()
