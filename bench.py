@@ -1,8 +1,8 @@
 """The measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE].
 
 Speed is a ratio of two programs that alternate in one process: median, smallest and largest over
-repetitions. A study of training or of credit keeps its lines in a CSV file and measures only the
-lines that the file lacks.
+repetitions. A study of training or of credit keeps its results in a CSV file and measures only the
+missing lines.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from infra.errors import MISTAKES
 
-# A bench is a function of this name in this module. The first line of its docstring is its help.
+# bench -> the module with its function. The first line of the function's docstring is its help.
 WHERE = {
     "make_train": "studies.one_rate",
     "seeds": "studies.one_rate",
@@ -43,7 +43,7 @@ WHERE = {
 
 
 def help_of(name: str) -> str:
-    """The first line of a bench's docstring, read without importing: it may need more packages."""
+    """The first line of a bench's docstring, read without importing its packages."""
     path = Path(__file__).parent / f"{WHERE[name].replace('.', '/')}.py"
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
@@ -58,19 +58,19 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         prog="bench.py",
         description=f"{__doc__}\n{benches}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # --seed is train.py's
+        allow_abbrev=False,  # --seed is a flag of train.py
     )
     parser.add_argument("name", choices=WHERE)
-    parser.add_argument("--repetitions", type=int, default=3, help="of each timing")
+    parser.add_argument("--repetitions", type=int, default=3, help="repetitions of each timing")
     parser.add_argument(
         "--seeds",
         type=int,
         choices=range(2, 17),
         metavar="2..16",
-        help="of a study of training; default: the number in RESULTS.md",
+        help="seeds of a study of training; default: the number in RESULTS.md",
     )
     parser.add_argument(
-        "--csv", default="", help="where a study keeps its lines; default results/NAME.csv"
+        "--csv", default="", help="file of a study's results; default results/NAME.csv"
     )
     parser.add_argument("--json", default="", help="also write the measurements to this file")
     args, args.flags = parser.parse_known_args(argv)
@@ -97,7 +97,7 @@ def write_json(path: str, name: str, measured) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
-    # Hugging Face libraries read this once, at import. Their progress bars would split our lines.
+    # Hugging Face libraries read this once, at import. Progress bars would break the output lines.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
     # Import only the requested bench: some benches need packages that others do not.

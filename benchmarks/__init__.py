@@ -1,6 +1,6 @@
-"""Speed, memory and graders; `python bench.py NAME` runs a bench, `--help` says what each is.
+"""Benches of speed, memory and graders. `python bench.py NAME` runs one, `--help` lists them.
 
-What train.py or evaluate.py needs is not here. stages.py has the stages of a step, each to be
-called alone; scripted.py has responses whose lengths are known before; timing.py measures
-seconds; curves.py overlays runs of train.py and is called by itself.
+train.py and evaluate.py need nothing from here. stages.py: the stages of a step, each callable
+separately. scripted.py: responses of preset lengths. timing.py: seconds. curves.py: overlaid runs
+of train.py, a separate command.
 """

@@ -1,8 +1,8 @@
-"""transformers' continuous batching in the place of rollout.generate (`batching`).
+"""Compares rollout.generate with transformers' continuous batching (`batching`).
 
-The same responses, to the last token, from the same uniform numbers: of the toy's base model, and
-of scripted lengths as in `bench.py rollouts`. What a request draws with has no public way in, so
-two private names of transformers 5.23 are used here.
+Both sample identical responses from the same uniform numbers: from the toy's base model, and with
+scripted lengths as in `bench.py rollouts`. transformers 5.23 has no public way to set a request's
+random numbers, so two of its private names are used.
 """
 
 from functools import partial
@@ -21,9 +21,9 @@ from benchmarks.timing import alternate, ratios, spread
 from rollout import InverseCDF, Job, Sample, Sampling, end_tokens, generate, uniforms
 from studies.tables import table_line
 
-AT_ONCE = 32  # requests in a forward: of 16, 32, 64 and 256 the fastest on the toy
+AT_ONCE = 32  # requests in a forward pass: the fastest of 16, 32, 64 and 256 on the toy
 PAGE = 32  # tokens
-BATCH_TOKENS = 4096  # in a forward
+BATCH_TOKENS = 4096  # in a forward pass
 RESPONSES = 256
 TOY = Sampling(80)
 
@@ -42,7 +42,7 @@ def batching(args) -> list[dict]:
 
 
 def measured(name: str, functions: dict, repetitions: int) -> dict:
-    """Seconds of both samplers. Raises AssertionError where a response differs."""
+    """Seconds of both samplers. Raises AssertionError if a response differs."""
     found = {}  # sampler -> responses
 
     def remembered(sampler: str) -> None:
@@ -60,7 +60,7 @@ def measured(name: str, functions: dict, repetitions: int) -> dict:
 
 
 class PerRequest(ContinuousBatchingLogitsProcessor):
-    """A rollout.InverseCDF whose rows are those requests that get a token now."""
+    """A rollout.InverseCDF whose rows are the requests that get a token in this pass."""
 
     supported_kwargs = {"job": int}
     ignored_kwargs = ()
@@ -75,11 +75,11 @@ class PerRequest(ContinuousBatchingLogitsProcessor):
 
     def prepare_tensor_args(self, requests_with_new_token):
         states = [request.state for request in requests_with_new_token]
-        # A paused request comes back with its tokens as a part of its prompt.
+        # A resumed request has its earlier tokens in its prompt.
         done = [len(state.to_generation_output().generated_tokens) for state in states]
         self.jobs = [state.logit_processor_kwargs["job"] for state in states]
         self.choose.uniforms = self.numbers[self.jobs, done][:, None]
-        return torch.zeros(len(states), dtype=torch.int32)  # has no room for 64 bits
+        return torch.zeros(len(states), dtype=torch.int32)  # too small for 64-bit numbers
 
     def __call__(self, scores, tensor_arg):
         chosen = self.choose(torch.empty(1, self.choose.prompt_width), scores)
@@ -89,7 +89,7 @@ class PerRequest(ContinuousBatchingLogitsProcessor):
 
 
 def batched(lm, jobs: list[Job], ends: list[int], choose: InverseCDF, blocks: int) -> list[Sample]:
-    """What rollout.generate returns. choose.uniforms: [B, most]; blocks: pages of the cache."""
+    """Returns the same as rollout.generate. choose.uniforms: [B, most]. blocks: cache pages."""
     processor = PerRequest(choose)
     most = choose.uniforms.shape[1]
     lm._get_logits_processor = lambda _: LogitsProcessorList([processor])  # no argument takes it
@@ -101,7 +101,7 @@ def batched(lm, jobs: list[Job], ends: list[int], choose: InverseCDF, blocks: in
             max_batch_tokens=BATCH_TOKENS,
             max_requests_per_batch=AT_ONCE,
             auto_switch_to_flash=False,
-            use_async_batching=False,  # else requests are prepared before their last token is known
+            use_async_batching=False,  # it prepares requests before their last token is known
             use_cuda_graph=False,  # a graph would replay the numbers of its first batch
         ),
     )
@@ -128,7 +128,7 @@ def enough_blocks(jobs: list[Job], most: int) -> int:
 
 
 def on_the_toy(count: int, cache: float = 1.0) -> dict:
-    """Both samplers of `count` responses of the toy; cache: share of what holds all of them."""
+    """Both samplers for `count` responses of the toy. cache: share of the full cache size."""
     lm, tokenizer = toy.base_model()
     problems = toy.problems(count // 4, seed=5)
     prompts = tokenizer([problem["problem"] for problem in problems]).input_ids
@@ -145,7 +145,7 @@ def on_the_toy(count: int, cache: float = 1.0) -> dict:
 
 
 def scripted(lengths: list[int]) -> dict:
-    """Both samplers of responses of these lengths."""
+    """Both samplers for responses of these lengths."""
     lm = random_model(64, VOCABULARY)
     jobs = scripted_jobs(len(lengths))
 

@@ -1,4 +1,4 @@
-"""Runs of train.py overlaid: python -m benchmarks.curves RUN RUN ... [--output curves.png]
+"""Plots runs of train.py together: python -m benchmarks.curves RUN RUN ... [--output curves.png]
 
 RUN is an --output-dir. Runs that differ only in their seed share one line: their mean, with the
 95 % t-interval over seeds as a band. A line's label names its method and the settings in which it
@@ -70,7 +70,7 @@ def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]
         extra = [f"{spelled(name)} {settings[name]}" for name in differing if name in settings]
         label = ", ".join([settings["method"], *extra])
         if settings["seed"] in seeds.setdefault(label, []):
-            raise UserError(f"two runs are {label} with --seed {settings['seed']}: name one")
+            raise UserError(f"two runs are {label} with --seed {settings['seed']}: give only one")
         seeds[label].append(settings["seed"])
         groups.setdefault(label, []).append(metrics)
     return groups

@@ -1,16 +1,16 @@
-"""How long ranks that sample wait for the slowest one, by how responses are dealt (`dealing`).
+"""How long ranks wait for the slowest sampler, by how responses are dealt (`dealing`).
 
 A simulation (benchmarks/flights.py) of Qwen3-8B on eight H100 with the paper's settings (App. I):
-128 prompts x 16 responses, 5,700 tokens in the mean and 20,480 at most, caches as large as the plan
-says. Nothing here was measured on a GPU.
+128 prompts x 16 responses, 5,700 tokens on average and 20,480 at most, caches of the planned size.
+Nothing here was measured on a GPU.
 
     groups     the 16 responses to a prompt on one rank, prompts in turn
     responses  responses in turn, as ranks.shared_by_ranks deals them
     on demand  a rank takes the next response whenever it has room
-    known      as if all lengths were known: the longest first, to the rank with the least to do
+    known      as if all lengths were known: the longest first, to the rank with the least work
 
-On demand gains nothing: a rank that takes a response does not know either how long it will be. And
-who takes what would depend on time, so that a killed run would not continue bit for bit.
+On demand gains nothing, because a rank takes a response before its length is known. The assignment
+would also depend on time, so a killed run would not continue bit for bit.
 """
 
 import statistics
@@ -41,7 +41,7 @@ def paper_flags() -> train.Config:
 
 
 def of_paper(seed: int) -> tuple[Sampler, Groups]:
-    """(what a rank samples with, new responses by their prompts)."""
+    """(the sampler of a rank, new responses by their prompts)."""
     flags = paper_flags()
     config = qwen3("8B")
     room = planned(config, flags, RANKS, 80).cache_tokens
@@ -59,13 +59,13 @@ def by_responses(sampler: Sampler, groups: Groups) -> list[Sampled]:
 
 
 def on_demand(sampler: Sampler, groups: Groups) -> list[Sampled]:
-    """First the first response to every prompt, as infra/flight.py has it."""
+    """First the first response to every prompt, in the order of infra/flight.py."""
     waiting = sorted(sum(groups, []), key=lambda response: response.name[-1])
     return simulated(sampler, [[] for _ in range(RANKS)], [[each] for each in waiting])
 
 
 def by_known_length(sampler: Sampler, groups: Groups) -> list[Sampled]:
-    """A response reads its cache at every token: its cost is taken as the square of its length."""
+    """The cost of a response is its length squared, because every token reads the cache so far."""
     dealt = [[] for _ in range(RANKS)]
     to_do = [0.0] * RANKS
     for each in sorted(sum(groups, []), key=attrgetter("length"), reverse=True):

@@ -1,8 +1,8 @@
-"""How long sampling takes, simulated: who is in flight is decided by infra/flight.py itself.
+"""Simulates how long sampling takes. infra/flight.py decides which responses are in flight.
 
-A new token of every response in flight takes as long as a GPU's memory needs to read the weights
-and the caches, and what arrives as long as its multipliers need to compute its cache. Lengths are
-log-normal over prompts and again over the responses to each, and are cut at the longest.
+A new token of every response in flight takes the time to read the weights and the caches from
+memory. An arriving response takes the time to compute its cache. Lengths are log-normal over
+prompts, log-normal over the responses to each prompt, and cut at the longest.
 """
 
 import heapq
@@ -24,15 +24,15 @@ SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log len
 
 BANDWIDTH = 3.35e12  # bytes per second of an H100's memory
 PEAK_FLOP = 989e12  # dense bfloat16 FLOP per second of an H100
-REACHED = 0.7  # of the bandwidth
-REACHED_FLOP = 0.4  # of the FLOP, by a forward pass
+REACHED = 0.7  # share of the bandwidth
+REACHED_FLOP = 0.4  # share of the FLOP in a forward pass
 PROMPT = 200  # tokens
-LAUNCH = 0.004  # seconds a token in which no memory is read
+LAUNCH = 0.004  # seconds per token in which no memory is read
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """What samples, and its limits."""
+    """The model and the limits of a sampler."""
 
     multiplying: int  # parameters that multiply; two bytes each
     cache_bytes: int  # keys and values of a token
@@ -42,21 +42,21 @@ class Sampler:
     bandwidth: float = BANDWIDTH
 
     def seconds(self, passes: int, count: int, columns: int) -> float:
-        """Of so many new tokens of each of `count` responses, padded to `columns`."""
+        """Seconds for `passes` new tokens of each of `count` responses, padded to `columns`."""
         read = 2 * self.multiplying + count * columns * self.cache_bytes
         return passes * (LAUNCH + read / (REACHED * self.bandwidth))
 
     def prefill_seconds(self, tokens: int) -> float:
-        """Of the caches of sequences of so many tokens in all; attention is left out."""
+        """Seconds to compute the caches of `tokens` tokens; attention is left out."""
         return 2 * self.multiplying * tokens / (REACHED_FLOP * PEAK_FLOP)
 
 
 @dataclass(eq=False)
 class Simulated:
-    """A response of known length, as infra/flight.py sees one."""
+    """A response of known length, with the interface that infra/flight.py expects."""
 
     length: int
-    prompt: int  # which one
+    prompt: int  # its index
     name: tuple[int, int, int, int]
     prompt_tokens: int
     new: int = 0
@@ -66,7 +66,7 @@ class Simulated:
         return self.prompt_tokens + self.new
 
     def grow(self) -> int:
-        """By a chunk, or up to the end; returns the tokens."""
+        """Add a chunk, or the rest up to the end. Returns the number of new tokens."""
         before = self.new
         self.new = min(self.new + CHUNK, self.length)
         self.finished = self.new == self.length
@@ -75,13 +75,13 @@ class Simulated:
 
 @dataclass
 class Sampled:
-    """What a rank has done."""
+    """The work of a rank."""
 
     seconds: float = 0.0
-    passes: int = 0  # of the model, each a token further
+    passes: int = 0  # of the model, one token each
 
     def fly(self, sampler: Sampler, flying: list[Simulated], arriving: list[Simulated]) -> None:
-        """Sample a chunk; those who arrive come from a pass over all their tokens."""
+        """Sample a chunk. Arriving responses first take a pass over all their tokens."""
         distinct = {(response.prompt, len(response)) for response in arriving}
         self.seconds += sampler.prefill_seconds(sum(tokens for _, tokens in distinct))
         columns = width(flying)
@@ -91,7 +91,7 @@ class Sampled:
 
 
 def lengths(seed: int, prompts: int, group: int, mean: float, longest: int) -> np.ndarray:
-    """[prompts, group] tokens, of this mean when cut at the longest."""
+    """Lengths in tokens, with the given mean after the cut at `longest`: [prompts, group]."""
     rng = np.random.default_rng(seed)
     of_prompts = rng.normal(0, SPREAD_OF_PROMPTS, (prompts, 1))
     relative = np.exp(of_prompts + rng.normal(0, SPREAD_IN_GROUP, (prompts, group)))
@@ -118,9 +118,9 @@ def groups_of(lengths: np.ndarray, prompt_tokens: int) -> list[list[Simulated]]:
 def simulated(
     sampler: Sampler, dealt: list[list[Simulated]], waiting: list[list[Simulated]]
 ) -> list[Sampled]:
-    """What each rank has done when nothing is left to do.
+    """The work of each rank, simulated to the end.
 
-    dealt: of each rank what it samples; waiting: lists that are taken on demand, in this order.
+    dealt: the responses of each rank. waiting: lists that ranks take on demand, in this order.
     """
     flights = []
     for mine in dealt:
@@ -145,7 +145,7 @@ def simulated(
 
 
 def dealt_in_turn(responses: list, ranks: int) -> list[list]:
-    """As ranks.shared_by_ranks deals them."""
+    """Deals the responses like ranks.shared_by_ranks."""
     return [responses[rank::ranks] for rank in range(ranks)]
 
 
@@ -155,9 +155,9 @@ def dealt_in_turn(responses: list, ranks: int) -> list[list]:
 def sampler_of(
     config: PreTrainedConfig, flags, gpus: int, cache_tokens: int, bandwidth: float = BANDWIDTH
 ) -> Sampler:
-    """What samples on each of the GPUs in the run described by flags (train.Config).
+    """The sampler of each GPU in the run described by flags (train.Config).
 
-    cache_tokens: for which a GPU has room; bandwidth: of its memory, bytes per second.
+    cache_tokens: the GPU's room for caches. bandwidth: of its memory, bytes per second.
     """
     responses = flags.prompts * flags.group_size / gpus
     return Sampler(
@@ -171,19 +171,19 @@ def sampler_of(
 
 
 def of_a_step(sampler: Sampler, flags, gpus: int, mean: float, seed: int = 0) -> list[Sampled]:
-    """What each GPU does if the responses of a step have `mean` tokens in the mean."""
+    """The work of each GPU if the responses of a step have `mean` tokens on average."""
     drawn = lengths(seed, flags.prompts, flags.group_size, mean, flags.max_new_tokens)
     responses = sum(groups_of(drawn, sampler.prompt), [])
     return simulated(sampler, dealt_in_turn(responses, gpus), [])
 
 
 def print_sampling(ranks: list[Sampled], flags, mean: int) -> None:
-    """Of the slowest GPU, for which the others wait, and of all in the mean."""
+    """Print the time of the slowest GPU, which the others wait for, and the mean of all."""
     slowest = max(ranks, key=attrgetter("seconds"))
     seconds = statistics.mean(rank.seconds for rank in ranks)
     print(
-        f"sampling, simulated: {slowest.seconds:.1f} s a step and {slowest.passes} forward passes "
-        f"of the slowest GPU ({seconds:.1f} s in the mean of all)\n"
-        f"  if responses have {mean} tokens in the mean (--mean-tokens) and {flags.max_new_tokens} "
+        f"sampling, simulated: {slowest.seconds:.1f} s, {slowest.passes} forward passes per step "
+        f"on the slowest GPU ({seconds:.1f} s on average)\n"
+        f"  if responses have {mean} tokens on average (--mean-tokens) and {flags.max_new_tokens} "
         f"at most, log-normal: {SPREAD_OF_PROMPTS} over prompts, {SPREAD_IN_GROUP} in a group"
     )

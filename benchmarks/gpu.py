@@ -1,14 +1,14 @@
-"""The first hour with a GPU: what to run on a new card, and what to paste from it (`gpu`).
+"""The first bench to run on a new GPU: training steps and the stages of a step (`gpu`).
 
-First steps of training at the size of Qwen3-0.6B, random weights and random rewards: whether rows
-are packed, how far the sampler's log-probabilities are from the scored ones, and how often the host
-waits for the GPU. Then the stages of a step of Qwen3-0.6B to 8B, random weights of the real shapes.
+It first trains a few steps at the size of Qwen3-0.6B with random weights and preset rewards. These
+show whether rows are packed, how far the sampler's log-probabilities are from the scored ones, and
+how often the host waits for the GPU. Then it times the stages of a step for Qwen3-0.6B to 8B, with
+random weights of the real shapes.
 
 64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens; bfloat16 computation,
-recomputed activations; 8B without update. Tokens per second are response tokens. Beside the seconds
-of a stage stands its roofline, the least that the GPU's FLOP and bandwidth allow
-(benchmarks/roofline.py), and beside its peak memory what benchmarks/plan.py counts for the same
-run. MFU of the update: the FLOP of three forward passes over the GPU's peak.
+recomputed activations; 8B without update. Tokens per second are response tokens. The table also
+shows each stage's roofline (benchmarks/roofline.py) and the peak memory that benchmarks/plan.py
+computes for this run. MFU of the update: the FLOP of three forward passes over the GPU's peak.
 """
 
 import gc
@@ -64,12 +64,11 @@ HEADER = """\
 def gpu(args) -> list[dict]:
     """What to run first on a GPU: steps of training, then the stages of Qwen3-0.6B to 8B.
 
-    Raises UserError where there is none.
+    Raises UserError if there is no GPU.
     """
     if not torch.cuda.is_available():
         raise UserError(
-            "torch sees no GPU here: run it where there is one "
-            "(python bench.py plan counts without)"
+            "torch sees no GPU: run this on a machine with one (python bench.py plan needs none)"
         )
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")
@@ -88,7 +87,7 @@ def gpu(args) -> list[dict]:
         about = {"size": size, "gpu": name, "cuda": torch.version.cuda}
         rows.append({**about, **costs, "planned": asdict(planned)})
 
-        gc.collect()  # this model goes before the next one comes
+        gc.collect()  # free this model before the next one is built
         torch.cuda.empty_cache()
     return rows
 
@@ -103,8 +102,8 @@ def stage_costs(
 ) -> dict:
     """Seconds of every stage, its roofline, its peak bytes on the GPU, and the MFU of the update.
 
-    config: of a model that is given random weights; trains: whether there is an update.
-    length: of a response, tokens. The peaks are 0 where there is no GPU.
+    config: of a model with random weights. trains: whether to measure the update.
+    length: of a response, tokens. The peaks are 0 without a GPU.
     """
     start_ranks()
     with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +123,7 @@ def stage_costs(
 
 
 def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
-    """What steps of training say of the device: one line each of the table."""
+    """Train `count` steps and return the lines of the table about the device."""
     with tempfile.TemporaryDirectory() as folder:
         save_random(config, f"{folder}/model")
         flags = f"--model {folder}/model --output-dir {folder}/run --steps {count + 1} {STEP_FLAGS}"
@@ -159,13 +158,13 @@ def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
 
 
 def every_other_right(responses: list[str], *_) -> list[float]:
-    """In the place of train.training_rewards: every group learns."""
+    """Replaces train.training_rewards, so that every group has right and wrong responses."""
     return [float(i % 2) for i in range(len(responses))]
 
 
 @contextmanager
 def waits() -> Iterator[list]:
-    """The places in which the host waits for the GPU, as torch reports them."""
+    """Collects torch's warnings of places where the host waits for the GPU."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
@@ -176,7 +175,7 @@ def waits() -> Iterator[list]:
 
 
 def save_random(config: PreTrainedConfig, folder: str) -> None:
-    """A Hugging Face folder of this architecture: random bfloat16 weights, the toy's tokenizer."""
+    """Save a Hugging Face folder: random bfloat16 weights of `config`, the toy's tokenizer."""
     torch.manual_seed(0)
     with this_device():
         lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
@@ -194,7 +193,7 @@ def peak_on_gpu(function) -> int:
 
 
 def planned_here(config: PreTrainedConfig) -> Plan:
-    """What benchmarks/plan.py counts for the run measured here, on this GPU."""
+    """The plan (benchmarks/plan.py) of the run measured here, on this GPU."""
     flags = train.Config(
         micro_batch_tokens=MICRO_BATCH,
         max_prompt_tokens=PROMPT_WIDTH,
@@ -210,7 +209,7 @@ def planned_here(config: PreTrainedConfig) -> Plan:
 
 
 def table_row(size: str, costs: dict, planned: Plan) -> str:
-    """A line of the table from what `stage_costs` measured and benchmarks/plan.py counted."""
+    """A line of the table from the output of `stage_costs` and the plan."""
     median = {name: statistics.median(values) for name, values in costs["seconds"].items()}
     speeds = []
     for stage in PHASES:

@@ -1,10 +1,9 @@
 """verify.py against math_verify on the labelled answers in tests/answers/data/answers.jsonl.
 
-Times are those that this process had a core, whatever else the machine was doing.
+Times are processor times of this process, so other work on the machine does not count.
 
-The two alternate in one run; then comes verify.py on all pairs of gold answers that are not the
-same. math_verify needs an environment of its own:
-pip install math-verify==0.9.0 numpy tqdm
+The two graders alternate in one run. Then verify.py grades all pairs of different gold answers.
+math_verify needs a separate environment: pip install math-verify==0.9.0 numpy tqdm
 """
 
 import importlib.util
@@ -62,7 +61,7 @@ def theirs(response: str, gold: str) -> bool:
 def installed_graders() -> dict:
     """name -> function(response, gold) -> whether the answer is right."""
     if importlib.util.find_spec("math_verify") is None:
-        print("math_verify is not installed here: our own figures only")
+        print("math_verify is not installed: figures of verify.py only")
         return {"verify.py": ours}
     return {"verify.py": ours, "math_verify": theirs}
 
@@ -71,7 +70,7 @@ def installed_graders() -> dict:
 
 
 def measure(graders: dict, pairs: list[dict], repetitions: int) -> tuple[dict, dict]:
-    """name -> its verdict on each pair, and name -> milliseconds a pair in each repetition."""
+    """name -> its verdict on each pair, and name -> milliseconds per pair in each repetition."""
     verdicts = {}
     milliseconds = {name: [] for name in graders}
     for _ in tqdm(range(repetitions), desc="repetitions", disable=None):
@@ -113,7 +112,7 @@ def print_missed(pairs: list[dict], verdicts: list[bool]) -> None:
 
 
 def print_credited_golds() -> None:
-    """Every gold answer as the answer to every other question: none may earn anything."""
+    """Grade every gold answer against every different gold: no pair may get credit."""
     golds = runpy.run_path(str(TESTS / "golds.py"))
     pairs = list(golds["pairs_of_golds"]())
     credited = []

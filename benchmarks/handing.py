@@ -1,11 +1,11 @@
-"""What happens to sampled tokens before they are scored: ranks hand them round (`handing`).
+"""The time ranks take to exchange sampled tokens and pack them, before scoring (`handing`).
 
-Each rank has sampled its share of the responses; all need all of them, packed. `arrays` is what
-rollout.py does: ranks.from_all_ranks sends token ids, log p and texts, packing.pack puts the ids
-side by side. `lists` is the plain way: pickled Python numbers, packed one response at a time.
+Each rank has sampled its share of the responses, and every rank needs all of them, packed. `arrays`
+is the way of rollout.py: ranks.from_all_ranks sends token ids, log p and texts, packing.pack
+concatenates the ids. `lists` is the plain way: pickled Python numbers, packed one by one.
 
-Seconds of the first rank's processor, which other work on the machine does not lengthen. Those of
-gloo's threads are what the machine's own network takes between two processes.
+Seconds are processor seconds of the first rank, so other work on the machine does not count. The
+seconds of gloo's threads are the transfers between the two processes.
 """
 
 import time
@@ -23,8 +23,8 @@ from infra.ranks import from_all_ranks, speaks, start_ranks
 from studies.tables import table_line
 
 RESPONSES = 4096
-LENGTHS = (1425, 5700)  # tokens, each of all responses
-LETTERS = 4  # of the text, a token
+LENGTHS = (1425, 5700)  # tokens of every response
+LETTERS = 4  # of text per token
 PROMPT = [3] * 200
 END = 1
 HEADER = """\
@@ -33,7 +33,7 @@ HEADER = """\
 
 
 def from_arrays(samples: list[tuple[np.ndarray, np.ndarray, str]]) -> Rollouts:
-    """samples: token ids, log p and the text of each of this rank's responses."""
+    """samples: (token ids, log p, text) of each of this rank's responses."""
     tokens, logprobs, texts = zip(*sum(from_all_ranks(samples), []), strict=True)
     return pack([PROMPT] * len(tokens), tokens, texts, [END], torch.device("cpu"), logprobs)
 
@@ -51,7 +51,7 @@ def from_lists(samples: list[tuple[list[int], np.ndarray, str]]) -> torch.Tensor
 
 
 def busy_seconds(function: Callable[[], object]) -> tuple[float, float]:
-    """(seconds of the processor that one call takes, those of them outside this thread)."""
+    """(processor seconds of one call, the part of them in other threads)."""
     start, start_here = time.process_time(), time.thread_time()
     function()
     seconds, here = time.process_time() - start, time.thread_time() - start_here
@@ -59,12 +59,10 @@ def busy_seconds(function: Callable[[], object]) -> tuple[float, float]:
 
 
 def handing(args) -> list[dict]:
-    """Sampled tokens handed round and packed, as arrays and as lists; under torchrun."""
+    """Sampled tokens exchanged and packed, as arrays and as lists; under torchrun."""
     rank, world = start_ranks()
     if world == 1:
-        raise UserError(
-            "one rank hands nothing round: torchrun --nproc_per_node 2 bench.py handing"
-        )
+        raise UserError("one rank exchanges nothing: torchrun --nproc_per_node 2 bench.py handing")
     if speaks():
         print(HEADER)
     rows = []

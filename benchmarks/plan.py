@@ -1,4 +1,4 @@
-"""What a run needs of every GPU, counted from the model's config alone: `python bench.py plan`.
+"""Computes the GPU memory of a run from the model's config: `python bench.py plan`.
 
 In bytes, with P parameters on W shards (the ranks of a node), L layers, T tokens of a micro-batch,
 H hidden size, q = heads x head size, I width of the MLP, V vocabulary, and c bytes of a number in
@@ -7,12 +7,12 @@ FSDP's root unit, and stay gathered during forward and backward.
 
     always      weights and Adam's two moments in float32, 12 P / W
     rollout     + all weights gathered, c P
-                + the KV cache, in 85 % of what is then free, less what sampling works with, and
-                what it works with (infra/cache.py; never less than one layer's keys, which are
-                there twice as they move)
-    old         + root and two layers gathered; half of a layer's T (10 H + 9 q + 6 I) c, as there
-    log-probs   are no gradients; four blocks of logits; and the hidden states kept for DelTA, where
-                they are no more than --proxy-budget-gb and 70 % of what is free
+                + 85 % of the memory that is then free: the KV cache and the working memory of
+                sampling (infra/cache.py; at least one layer's keys, which exist twice while they
+                are copied)
+    old         + root and two layers gathered; half of a layer's T (10 H + 9 q + 6 I) c, without
+    log-probs   gradients; four blocks of logits; and the hidden states kept for DelTA, if they fit
+                in --proxy-budget-gb and 70 % of the free memory
     update      + gradients in float32, 4 P / W; root and two layers gathered; and the largest of
                 - in a layer's backward pass: the inputs of all layers, c L T H, from which it is
                   recomputed, T (10 H + 9 q + 6 I) c, and the LM head's gradient, c V H
@@ -21,8 +21,8 @@ FSDP's root unit, and stay gathered during forward and backward.
                 - at the end: the root's gradients, in c bytes and in float32
 
 The factors 10, 9 and 6 were fitted to FSDP2 runs of the five Qwen3 sizes on fake tensors, and
-tests/benchmarks/test_plan.py holds the plan to such; all else is counted. The CUDA context, NCCL
-and fragmentation are not in it: RESERVE is set aside for them.
+tests/benchmarks/test_plan.py checks the plan against such runs. All other terms are counted.
+The CUDA context, NCCL and fragmentation are not counted: RESERVE is kept free for them.
 """
 
 import math
@@ -44,7 +44,7 @@ from infra.run import model_folder
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
 BLOCKS = 4  # of logits at once: logits, log p, p and a product of these
-NODE = 8  # GPUs of a node at most; shards lie inside a node
+NODE = 8  # GPUs of a node at most; shards stay inside a node
 
 # Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
 # key-value heads, heads of 128, and 151,936 words.
@@ -75,26 +75,26 @@ def qwen3(size: str) -> Qwen3Config:
 
 @dataclass(frozen=True)
 class Plan:
-    """What each GPU must hold, in bytes unless said otherwise; a phase includes what is static."""
+    """The memory of each GPU, in bytes unless noted. A phase includes the static memory."""
 
     parameters: int  # of the model, a number
     static: float  # this GPU's shards of the weights and of Adam's moments, float32
     rollout: float  # peak while responses are sampled
-    cache: float  # of it: keys and values of the responses in flight, each of the longest
-    cache_tokens: int  # that the caches have room for, a number
-    in_flight: int  # responses of the longest that are sampled at a time, a number
+    cache: float  # part of `rollout`: keys and values of the responses in flight, at full length
+    cache_tokens: int  # capacity of the caches in tokens
+    in_flight: int  # number of full-length responses sampled at a time
     old_logprobs: float  # peak while the old log-probabilities are computed
-    hidden: float  # its share of the batch's hidden states, if all responses are of the longest
-    hidden_on_host: bool  # whether these are kept in host memory, and so not in `old_logprobs`
+    hidden: float  # this GPU's share of the batch's hidden states, at full length
+    hidden_on_host: bool  # whether `hidden` is in host memory, and so not in `old_logprobs`
     update: float  # peak of an update
 
     @property
     def peak(self) -> float:
-        """The largest of the phases, and what is set aside."""
+        """The peak of the largest phase plus RESERVE."""
         return max(self.rollout, self.old_logprobs, self.update) + RESERVE
 
     def fits(self, gpu_gb: float) -> bool:
-        """Whether a GPU of so many GB holds the peak, and has room to sample a response."""
+        """Whether a GPU of `gpu_gb` GB holds the peak and has room to sample one response."""
         return self.peak <= gpu_gb * GB and self.in_flight > 0
 
 
@@ -164,9 +164,9 @@ HEADER = """\
 
 
 def plan(args) -> None:
-    """What a run needs of each GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
+    """The memory of a run per GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
 
-    And how long it samples, if responses are of --mean-tokens in the mean (default: a quarter of
+    Also the time of sampling, if responses have --mean-tokens on average (default: a quarter of
     --max-new-tokens) and the GPUs' memory reads --gpu-tb-s TB/s (3.35, an H100).
     Without flags it prints the table of docs/results/memory.md. Raises UserError.
     """
@@ -203,45 +203,45 @@ def checkpoint_bytes(parameters: int) -> int:
 
 
 def run_bytes(parameters: int, c: int, cfg) -> int:
-    """An upper bound of what the run described by cfg (train.Config) has on disk at once, bytes.
+    """An upper bound of the disk space of the run described by cfg (train.Config), in bytes.
 
-    The newest two checkpoints stay, and a third is written before the oldest goes. Beside them
-    stand two exports, in numbers of c bytes: model/ and best/, or one of them twice.
+    Two checkpoints are kept, and a third is written before the oldest is deleted. There are also
+    two exports with c bytes a number: model/ and best/, or one of them twice.
     """
     checkpoints = min(3, math.ceil(cfg.steps / cfg.save_every))
     return checkpoints * checkpoint_bytes(parameters) + 2 * c * parameters
 
 
 def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
-    """In GB of each GPU; pinned host memory comes in powers of two."""
+    """Print the plan in GB per GPU. Pinned host memory is allocated in powers of two."""
     where = "on the GPU"
     if p.hidden_on_host:
-        where = f"in host memory, of which they pin {2 ** math.ceil(math.log2(p.hidden)) / GB:.1f}"
+        where = f"in pinned host memory of {2 ** math.ceil(math.log2(p.hidden)) / GB:.1f}"
     disk = run_bytes(p.parameters, 2, config)
     print(
         f"{config.model}: {p.parameters / 1e9:.2f} billion parameters on {gpus} GPUs of "
-        f"{gpu_gb:g} GB; GB of each:\n"
+        f"{gpu_gb:g} GB; GB per GPU:\n"
         f"  weights and Adam moments, float32  {p.static / GB:.1f}\n"
-        f"  rollout    {p.rollout / GB:.1f}, of it {p.cache / GB:.1f} KV cache: "
-        f"{p.in_flight} responses in flight even if all are of the longest\n"
-        f"  log-probs  {p.old_logprobs / GB:.1f}; hidden states of the longest responses "
+        f"  rollout    {p.rollout / GB:.1f}, including {p.cache / GB:.1f} of KV cache: "
+        f"{p.in_flight} responses in flight at full length\n"
+        f"  log-probs  {p.old_logprobs / GB:.1f}; hidden states at full length: "
         f"{p.hidden / GB:.1f}, kept {where}\n"
         f"  update     {p.update / GB:.1f}\n"
         f"  reserved   {RESERVE / GB:.1f} for the CUDA context, NCCL and fragmentation\n"
-        f"GB on disk, of all GPUs together: {disk / GB:.1f} at most, "
-        f"{checkpoint_bytes(p.parameters) / GB:.1f} a checkpoint"
+        f"GB on disk, all GPUs together: at most {disk / GB:.1f}, "
+        f"{checkpoint_bytes(p.parameters) / GB:.1f} per checkpoint"
     )
     if p.fits(gpu_gb):
         print(f"fits: {p.peak / GB:.1f} of {gpu_gb:g} GB")
         return
     print(
         f"does not fit: {p.peak / GB:.1f} of {gpu_gb:g} GB and {p.in_flight} responses in flight; "
-        "more GPUs, or lower --micro-batch-tokens, --max-new-tokens or --proxy-budget-gb"
+        "use more GPUs, or lower --micro-batch-tokens, --max-new-tokens or --proxy-budget-gb"
     )
 
 
 def print_table() -> None:
-    """The five Qwen3 sizes with the paper's settings on 1, 4 and 8 GPUs of 80 GB."""
+    """Print the five Qwen3 sizes with the paper's settings on 1, 4 and 8 GPUs of 80 GB."""
     flags = train.parse_config(["--model", "Qwen/Qwen3"])
     print(HEADER)
     for size in QWEN3:

@@ -1,7 +1,7 @@
 """Chunked sampling against one plain call of Hugging Face `generate` (`rollouts`).
 
-On randomly initialised models of 4,096 words and responses of scripted lengths: all equal, mildly
-mixed, and one in ten ten times longer than the others.
+Models are randomly initialised with a vocabulary of 4,096. Responses have scripted lengths: all
+equal, mildly mixed, or one in ten ten times longer than the others.
 """
 
 from functools import partial

@@ -1,16 +1,15 @@
-"""The least seconds that a stage of a step can take on a GPU: what it must compute and read.
+"""A lower bound of the seconds of each stage of a step on a GPU.
 
-A stage takes at least its FLOP over the GPU's peak, and the bytes of its memory that it must read
-and write over the bandwidth. The figures of the GPUs are those of NVIDIA's data sheets.
+A stage takes at least its FLOP over the GPU's peak FLOP per second, and at least the bytes that it
+must read and write over the memory bandwidth. The peaks are from NVIDIA's data sheets.
 
     sampling   a new token of every response reads all weights and the caches so far: bandwidth
     scoring    a forward pass over all tokens: FLOP
-    update     three times the FLOP of that, recomputation not counted; then Adam reads weights,
+    update     three times the FLOP of scoring, without recomputation; then Adam reads weights,
                gradients and both moments in float32, and writes all but the gradients
 
 With R responses of T tokens, P parameters that multiply, L layers and q = heads x head size, a
-forward pass takes 2 P R T FLOP, and 2 L q R T² for the attention of each token to those before it,
-half the square.
+forward pass takes 2 P R T FLOP, and 2 L q R T² for causal attention.
 """
 
 import torch
@@ -25,11 +24,11 @@ GPUS = {  # by a part of its name: dense bfloat16 FLOP and bytes of memory, per 
     "H100": (PEAK_FLOP, BANDWIDTH),
     "A100": (312e12, 2.04e12),
 }
-ADAM_BYTES = 28  # of a parameter: four numbers read, three written
+ADAM_BYTES = 28  # per parameter: four numbers read, three written
 
 
 def peaks_here() -> tuple[float, float]:
-    """(FLOP per second, bytes per second) of this GPU; an H100's where it has another name."""
+    """(FLOP per second, bytes per second) of this GPU; an H100's if the GPU is not in GPUS."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return next((peaks for gpu, peaks in GPUS.items() if gpu in name), GPUS["H100"])
 
@@ -48,7 +47,7 @@ def least_seconds(
     mini_batches: int,
     peaks: tuple[float, float],
 ) -> dict[str, float]:
-    """Of sampling, scoring and update, for `responses` of `length` tokens after `prompt` tokens.
+    """The bounds for `responses` responses of `length` tokens after `prompt` tokens, by stage.
 
     peaks: FLOP and bytes per second.
     """

@@ -1,8 +1,8 @@
-"""Responses whose lengths are known before, from models of random weights.
+"""Responses of preset lengths from models with random weights.
 
-A random model ends its responses anywhere, and how long sampling takes depends on their lengths.
-Here the uniform numbers carry the script: a number above 1, which no draw gives, ends the response,
-and nothing else does. The model does all the work that it would do otherwise.
+A random model ends its responses at random, and the time of sampling depends on their lengths. Here
+the uniform numbers set the lengths: a number above 1, which is never drawn, ends the response, and
+nothing else does. The model does the same work as in normal sampling.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ import rollout
 from infra.cache import left_padded
 
 END_TOKEN = 1
-END_HERE = 2.0  # in the place of a uniform number
+END_HERE = 2.0  # replaces a uniform number
 UNLIMITED = 2**40  # tokens in the caches
 PROMPT_WIDTH = 16  # tokens
 GROUP = 4  # responses to a prompt
@@ -43,10 +43,10 @@ def random_model(hidden: int, vocabulary: int = 151936, layers: int = 2) -> Qwen
 
 
 class Scripted(rollout.InverseCDF):
-    """Draws as ever, but a response ends where its uniform number says so, and only there."""
+    """Samples as usual, but a response ends only where its uniform number is above 1."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        scores[:, END_TOKEN] = -torch.inf  # in place: a copy would take time that is measured
+        scores[:, END_TOKEN] = -torch.inf  # in place: a copy would add to the measured time
         chosen = super().__call__(input_ids, scores)  # [R, V], 0 at the token drawn, else -inf
 
         new = input_ids.shape[1] - self.prompt_width
@@ -57,14 +57,14 @@ class Scripted(rollout.InverseCDF):
 
 
 def script(sample: int, length: int, longest: int) -> np.ndarray:
-    """The uniform numbers of a response that has `length` tokens: [longest]."""
+    """The uniform numbers of a response with `length` tokens: [longest]."""
     numbers = np.random.default_rng(sample).random(longest)
     numbers[length - 1] = END_HERE
     return numbers
 
 
 def scripted_jobs(count: int) -> list[rollout.Job]:
-    """Jobs for rollout.generate, GROUP a prompt."""
+    """Jobs for rollout.generate, GROUP per prompt."""
     rng = np.random.default_rng(0)
     prompts = [rng.integers(2, 30, size=PROMPT_WIDTH).tolist() for _ in range(count // GROUP + 1)]
     names = [(0, 0, *divmod(i, GROUP)) for i in range(count)]
@@ -73,7 +73,7 @@ def scripted_jobs(count: int) -> list[rollout.Job]:
 
 @contextmanager
 def scripted_lengths(lengths: list[int]) -> Iterator[None]:
-    """Inside, the response to scripted_jobs(...)[i] has lengths[i] tokens."""
+    """Within this context, the response to scripted_jobs(...)[i] has lengths[i] tokens."""
 
     def numbers(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:
         i = problem * GROUP + sample
@@ -87,7 +87,7 @@ def scripted_lengths(lengths: list[int]) -> Iterator[None]:
 
 
 def sampled(lm, lengths: list[int]) -> list[np.ndarray]:
-    """Responses of these lengths by rollout.generate, all of them in flight at once."""
+    """Responses of these lengths by rollout.generate, all in flight at once."""
     with scripted_lengths(lengths):
         sampling = rollout.Sampling(max(lengths), in_flight=len(lengths), cache_tokens=UNLIMITED)
         samples = rollout.generate(lm, scripted_jobs(len(lengths)), [END_TOKEN], sampling)
@@ -98,7 +98,7 @@ def sampled(lm, lengths: list[int]) -> list[np.ndarray]:
 def plain_generate(lm, lengths: list[int]) -> list[list[int]]:
     """The same responses by one call of Hugging Face `generate`.
 
-    It holds every response until the last one has ended.
+    All responses stay in the batch until the longest ends.
     """
     jobs = scripted_jobs(len(lengths))
     ids, mask = left_padded([torch.tensor(job.prompt) for job in jobs], lm.device)

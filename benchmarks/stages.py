@@ -1,4 +1,4 @@
-"""The stages of a training step of DelTA, each to be called alone, on responses of scripted length.
+"""The stages of a training step of DelTA, each callable separately, on scripted responses.
 
 Shapes: B responses, N packed response tokens.
 """
@@ -22,7 +22,7 @@ from methods import METHODS
 
 @dataclass
 class Step:
-    """A training step: its stages are methods, and may be called in any order and repeatedly."""
+    """A training step. Its stages are methods, callable in any order and repeatedly."""
 
     run: train.Run
     length: int  # of each response, tokens
@@ -49,9 +49,9 @@ class Step:
 def prepared_step(
     policy: Policy, length: int, responses: int, mini_batches: int, micro_batch_tokens: int
 ) -> Step:
-    """A step on `responses` of `length` tokens each, GROUP a prompt, every second one right.
+    """A step on `responses` responses of `length` tokens, GROUP per prompt, every second one right.
 
-    Its stages find what the stages before them would have left.
+    The inputs of every stage are already computed.
     """
     start_ranks()
     prompts = responses // GROUP
@@ -76,9 +76,9 @@ def prepared_step(
 
 
 def bare_run(policy: Policy, cfg: train.Config) -> train.Run:
-    """A run of DelTA with a policy and an optimiser, and nothing else that train.update asks for.
+    """A run of DelTA with only a policy and an optimiser, which is all that train.update needs.
 
-    AdamW takes its moments at the first update, so a model that is not trained pays nothing.
+    AdamW allocates its moments at the first update, so an untrained model needs no memory for them.
     """
     return train.Run(
         cfg=cfg,
@@ -99,7 +99,7 @@ def bare_run(policy: Policy, cfg: train.Config) -> train.Run:
 
 
 def stages(step: Step, trains: bool = True) -> dict[str, Callable[[], object]]:
-    """name -> function of each stage, in the order of a step; without `trains` no update."""
+    """name -> function of each stage, in the order of a step. trains: include the update."""
     functions = {
         "sampling": step.sampling,
         "old_logprobs": step.old_logprobs,

@@ -1,7 +1,7 @@
-"""Time of a function, as the benches of speed report them.
+"""Times functions for the benches of speed.
 
-Speed is compared inside one run, by alternating repetitions, because on shared cores two runs
-differ by more than what is measured.
+Functions are compared within one run, in alternating repetitions. On shared cores, two runs of the
+same function may differ by more than the measured effect.
 """
 
 import statistics
@@ -27,7 +27,7 @@ def alternate(
 ) -> dict[str, list[float]]:
     """Seconds of each function, until the GPU has finished, called in turn `repetitions` times.
 
-    One call of each goes before, and does not count.
+    Each function is first called once without timing.
     """
     for function in functions.values():
         function()

@@ -1,7 +1,7 @@
-"""What a model takes of each GPU at least, counted from its config.
+"""The least memory that a model needs on each GPU, counted from its config.
 
-Counted is only what must be there at once, whatever the flags: a run for which a GPU has less room
-is refused before anything is loaded. benchmarks/plan.py adds the rest.
+Only memory that every run needs at once is counted, whatever the flags. A run on smaller GPUs is
+refused before anything is loaded. benchmarks/plan.py adds the rest.
 """
 
 import os
@@ -23,10 +23,10 @@ HALF = 2  # bytes of a number in the computation on GPUs: bfloat16
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the parts of a model are, in numbers (not bytes)."""
+    """The sizes of the parts of a model, in numbers (not bytes)."""
 
     parameters: int  # P
-    multiplying: int  # of them, all but an embedding that is only looked up
+    multiplying: int  # parameters in matrix products: all but an embedding that is only looked up
     layer: int  # parameters of one decoder layer
     layers: int  # L
     hidden: int  # H
@@ -35,21 +35,21 @@ class Sizes:
     vocabulary: int  # V
 
     def always(self, shards: int) -> float:
-        """Bytes of a GPU's weights and of Adam's two moments, float32."""
+        """Bytes of the weights and Adam's two moments on a GPU, float32."""
         return 12 * self.parameters / shards
 
     def least(self, shards: int) -> float:
         """Bytes that a GPU must hold at once in any run.
 
-        While it samples, all weights beside what is there always; at the end of a backward pass,
-        its float32 gradients.
+        While sampling: `always` plus all weights. At the end of a backward pass: `always` plus the
+        GPU's float32 gradients.
         """
         more = max(HALF * self.parameters, 4 * self.parameters / shards)
         return self.always(shards) + more
 
 
 def sizes_of(config: PreTrainedConfig) -> Sizes:
-    """The sizes of a decoder-only model, whose weights are not made."""
+    """The sizes of a decoder-only model, without allocating its weights."""
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config)
     layers = decoder_layers(lm)
@@ -81,6 +81,6 @@ def refuse_too_large(name: str | Path, config: PreTrainedConfig) -> None:
     if needs > has:
         raise UserError(
             f"--model {name}: {size.parameters / 1e9:.2f} billion parameters take at least "
-            f"{needs / 1e9:.0f} GB of each of {shards} GPUs, and this one has {has / 1e9:.0f}: "
-            "start on more GPUs of a node (python bench.py plan counts for any number)"
+            f"{needs / 1e9:.0f} GB on each of {shards} GPUs, but this one has {has / 1e9:.0f}: "
+            "use more GPUs of a node (python bench.py plan computes the memory for any number)"
         )

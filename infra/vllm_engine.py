@@ -1,24 +1,24 @@
-"""`--engine vllm`: vLLM samples in the place of `generate`, on the GPUs that train.
+"""`--engine vllm`: vLLM instead of `generate` samples the responses, on the GPUs that train.
 
-Written to vLLM 0.30 as TRL 1.16 uses it in its colocate mode. It was tested with a stand-in that
-has vLLM's signatures (tests/fake_vllm.py), and never run with vLLM itself.
+The code follows TRL 1.16's colocate mode with vLLM 0.30. It is tested only with a stand-in that has
+vLLM's signatures (tests/fake_vllm.py); it has never run with vLLM.
 
-Every rank has an engine of its own beside its shards of the policy. While the policy trains, the
-engine sleeps, and holds neither weights nor caches. A rollout wakes it:
+Every rank has one engine next to its shards of the policy. During training the engine sleeps and
+holds neither weights nor caches. A rollout wakes it:
 
     wake_up weights     memory for the weights
-    load_weights        θ_old, gathered one tensor at a time, so never whole beside the engine's
+    load_weights        θ_old, gathered one tensor at a time, so that no second full copy exists
     wake_up kv_cache    memory for the caches
     a request           for each response, with a seed fixed by (seed, step, problem, sample)
-    sleep, level 2      the memory is given back; the weights are not kept
+    sleep, level 2      frees the memory; the weights are discarded
 
-vLLM draws other tokens than `generate` does from the same seed, and in bfloat16 other ones as soon
-as a request shares its batch with others. Its distribution differs from the scored one by rounding:
+With the same seed, vLLM draws other tokens than `generate`. In bfloat16 its tokens also depend on
+the other requests in the batch. Its distribution differs from the scored one by rounding:
 `mismatch` shows by how much, and --importance-cap corrects it.
 
-This file is the example for another engine. A run uses of it: `refuse_machine` before anything is
-loaded, the constructor, `holding` around a rollout, and `sample` inside, which rollout.generate
-calls; rollout.rollout reads `device` and `generation_config`.
+Another engine can follow this file. A run calls `refuse_machine` before anything is loaded, the
+constructor, and `holding` around a rollout. rollout.generate calls `sample` inside, and
+rollout.rollout reads `device` and `generation_config`.
 """
 
 import os
@@ -37,12 +37,12 @@ from infra.policy import Policy
 from infra.progress import Progress
 from infra.ranks import full_tensor, rank_and_world, this_device
 
-TRAINING_BYTES = 12  # a parameter: weight and two Adam moments in float32; gradients are freed
-BATCHED_TOKENS = 4096  # in a forward of the engine; vLLM's default counts too much working memory
+TRAINING_BYTES = 12  # per parameter: weight and two Adam moments in float32; no gradients
+BATCHED_TOKENS = 4096  # in a forward pass; vLLM's default reserves too much working memory
 
 
 def refuse_machine() -> None:
-    """Raise UserError where vLLM cannot run beside the training; the first thing a run calls."""
+    """Raise UserError if vLLM cannot run next to the training. A run calls this first."""
     try:
         import vllm  # noqa: F401
     except ImportError as error:
@@ -56,15 +56,15 @@ def refuse_machine() -> None:
     for name in names:
         if "expandable_segments:True" in os.environ.get(name, ""):
             raise UserError(
-                f"--engine vllm: {name} asks for expandable segments of GPU memory, which an "
-                "engine that sleeps cannot give back: unset it"
+                f"--engine vllm: {name} asks for expandable segments of GPU memory, which a "
+                "sleeping engine cannot free: unset it"
             )
-    if not any(name in os.environ for name in names):  # else ranks.py lets segments expand
+    if not any(name in os.environ for name in names):  # else ranks.py would set it
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:False"
 
 
 def request_seed(job) -> int:
-    """63 bits fixed by the response's name, as its uniform numbers are (rollout.uniforms)."""
+    """63 bits fixed by the response's name, like its uniform numbers (rollout.uniforms)."""
     return int(np.random.default_rng([*job.name, job.begin]).integers(2**63))
 
 
@@ -78,15 +78,15 @@ def drawn(output) -> tuple[np.ndarray, np.ndarray]:
 
 
 class VLLMEngine:
-    """Stands in `rollout` where the model stands, and samples by itself."""
+    """Replaces the model in `rollout` and does the sampling."""
 
     def __init__(self, folder: Path, policy: Policy, longest: int, in_flight: int):
-        """All ranks call, after `refuse_machine`: vLLM takes the least of their free memory.
+        """All ranks call this after `refuse_machine`. vLLM takes the least of their free memory.
 
-        folder: the model's, which holds its config.
-        policy: whose weights are sampled from.
-        longest: tokens of prompt and response, at most.
-        in_flight: requests at once, at most.
+        folder: of the model, with its config.
+        policy: its weights are used for sampling.
+        longest: most tokens of prompt and response together.
+        in_flight: most requests at once.
         """
         from vllm import LLM
 
@@ -94,11 +94,11 @@ class VLLMEngine:
         self.device = policy.lm.device
         self.generation_config = policy.lm.generation_config
         self.dtype = computation_dtype()
-        self.requests = 0  # so far; vLLM numbers them in turn
+        self.requests = 0  # so far; vLLM numbers requests from 0
 
         rank, world = rank_and_world()
         for name, value in (("RANK", rank), ("LOCAL_RANK", 0), ("WORLD_SIZE", world)):
-            os.environ.setdefault(name, str(value))  # torchrun has set them; vLLM asks
+            os.environ.setdefault(name, str(value))  # vLLM reads them; torchrun sets them
         torch.cuda.empty_cache()
         self.llm = LLM(
             str(folder),
@@ -116,7 +116,7 @@ class VLLMEngine:
         self.llm.sleep(level=2)
 
     def share_of_memory(self) -> float:
-        """Of the GPU's memory, what the engine may take: part of what the training leaves free."""
+        """The share of the GPU's memory for the engine: part of what training leaves free."""
         _, total = torch.cuda.mem_get_info()
         mine = 0
         for parameter in self.policy.parameters():
@@ -125,7 +125,7 @@ class VLLMEngine:
 
     @contextmanager
     def holding(self) -> Iterator["VLLMEngine"]:
-        """The engine, awake and with the policy's weights of now. All ranks enter."""
+        """The engine, awake and with the policy's current weights. All ranks enter."""
         torch.cuda.empty_cache()
         self.llm.wake_up(tags=["weights"])
         self.llm.apply_model(self.load)
@@ -138,19 +138,19 @@ class VLLMEngine:
 
     @torch.no_grad()
     def load(self, model: torch.nn.Module) -> None:
-        """Fill vLLM's model with the policy's weights. Raises UserError where one is left out."""
+        """Copy the policy's weights into vLLM's model. Raises UserError if one is missing."""
         loaded = model.load_weights(self.weights())
         missing = {name for name, _ in model.named_parameters()} - loaded
         if missing:
             raise UserError(
-                f"--engine vllm: {len(missing)} weights of vLLM's {type(model).__name__} are not "
-                f"among the policy's, such as {min(missing)}: drop the flag"
+                f"--engine vllm: the policy lacks {len(missing)} weights of vLLM's "
+                f"{type(model).__name__}, such as {min(missing)}: drop the flag"
             )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """(name, whole tensor in the engine's dtype) of each parameter, a tied one once.
+        """(name, full tensor in the engine's dtype) of each parameter; tied parameters once.
 
-        The names are those of the Hugging Face model. A shard is cast before it is gathered.
+        The names are those of the Hugging Face model. Shards are cast before they are gathered.
         """
         for name, parameter in self.policy.lm.named_parameters():
             yield name, full_tensor(parameter.detach().to(self.dtype))
@@ -158,10 +158,10 @@ class VLLMEngine:
     def sample(
         self, jobs: list, ends: list[int], sampling, stop: Callable[[], bool] | None = None
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """(i, tokens, log p) of the response to job i, as they finish; on this rank alone.
+        """(i, tokens, log p) of the response to job i, as responses finish; on this rank only.
 
-        jobs, ends, sampling: as of rollout.generate. Raises FloatingPointError, and Interrupted
-        once stop() is true between two forwards of the engine.
+        jobs, ends, sampling: as for rollout.generate. Raises FloatingPointError, and Interrupted
+        if stop() is true between two forward passes of the engine.
         """
         from vllm import SamplingParams
 
@@ -172,7 +172,7 @@ class VLLMEngine:
                 max_tokens=sampling.max_new_tokens,
                 stop_token_ids=ends,
                 seed=request_seed(job),
-                logprobs=0,  # of the drawn token alone
+                logprobs=0,  # only of the drawn token
                 detokenize=False,
             )
             for job in jobs

@@ -1,4 +1,4 @@
-"""Rows compared on the same seeds: their outcomes, differences with corrected p, a picture."""
+"""Compares rows on the same seeds: outcomes, differences with corrected p, a plot."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,11 +30,11 @@ OUTCOMES = {  # beside the mean training reward
 Counted = dict[tuple[str, str], dict[int, Trained]]  # (place, row) -> seed -> run
 
 
-# ---- runs that count -----------------------------------------------------------------------------
+# ---- counted runs --------------------------------------------------------------------------------
 
 
 def counted(runs: Runs, jobs: Iterable[Job]) -> Counted:
-    """The runs of these jobs, none of which differ in their rate alone."""
+    """The runs of these jobs. No two jobs may differ only in their learning rate."""
     found = {}
     for job in jobs:
         found.setdefault((job.setting, job.row), {})[job.seed] = runs[job]
@@ -44,9 +44,9 @@ def counted(runs: Runs, jobs: Iterable[Job]) -> Counted:
 def completed(
     args, first_seeds: dict[str, int], rows: Iterable[str], rate: float, count: int
 ) -> Counted:
-    """The runs of the rows at each place, at one learning rate; what --csv lacks is run.
+    """The runs of the rows at each place, at one learning rate. Runs missing from --csv are run.
 
-    first_seeds: place -> the first of its seeds, of which there are `count`, or --seeds.
+    first_seeds: place -> the first of its seeds. count: seeds at each place, unless --seeds is set.
     """
     path = Path(args.csv)
     runs = finished_runs(path)
@@ -59,19 +59,19 @@ def completed(
 
 
 def over_seeds(of: Counted, place: str, row: str, what: str = "reward") -> np.ndarray:
-    """[seeds] an outcome of the runs of a row."""
+    """One outcome of the runs of a row: [seeds]."""
     return np.array([getattr(run, what) for run in of[place, row].values()])
 
 
 def paired(of: Counted, place: str, a: str, b: str, what: str = "reward") -> np.ndarray:
-    """[seeds] an outcome of row `a` minus that of `b`, on the seeds that both have."""
+    """An outcome of row `a` minus that of row `b`, on their common seeds: [seeds]."""
     one, other = of[place, a], of[place, b]
     seeds = sorted(one.keys() & other.keys())
     return np.array([getattr(one[seed], what) - getattr(other[seed], what) for seed in seeds])
 
 
 def over_places(of: Counted, a: str, b: str, what: str = "reward") -> dict[str, np.ndarray]:
-    """Place -> `paired`, where both rows ran."""
+    """Place -> `paired`, for the places where both rows ran."""
     all_places = dict.fromkeys(place for place, _ in of)
     both = [place for place in all_places if (place, a) in of and (place, b) in of]
     return {place: paired(of, place, a, b, what) for place in both}
@@ -80,7 +80,7 @@ def over_places(of: Counted, a: str, b: str, what: str = "reward") -> dict[str, 
 def against_dapo(
     of: Counted, place: str, rows: Iterable[str], what: str = "reward"
 ) -> dict[str, np.ndarray]:
-    """Row -> `paired` with DAPO, of those rows that are not DAPO itself."""
+    """Row -> `paired` with DAPO, for all rows except DAPO."""
     return {row: paired(of, place, row, "dapo", what) for row in rows if row != "dapo"}
 
 
@@ -88,7 +88,7 @@ def against_dapo(
 
 
 def print_gains(of: Counted) -> None:
-    """How much DAPO gains at each place: where it is little, there is nothing to compare."""
+    """Print how much DAPO gains at each place. A small gain leaves nothing to compare."""
     print(
         "| DAPO at | seeds | first 5 steps | last 5 steps | gained | least gained "
         "| held-out accuracy after | greedy after |\n|---|---|---|---|---|---|---|---|"
@@ -105,7 +105,7 @@ def print_gains(of: Counted) -> None:
 
 
 def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
-    """A line for each place and row, with every outcome."""
+    """Print a line for each place and row, with every outcome."""
     print(
         f"| place | row | rate | seeds | mean training reward | last {ENDS} steps "
         "| held-out accuracy | greedy | entropy | tokens | collapsed |"
@@ -126,9 +126,9 @@ def print_differences(
 ) -> list[dict]:
     """Print a table with a line for each difference, [seeds]; p is Holm-corrected over the lines.
 
-    The column behind p states the power: the true difference that such a study detects with
-    probability 0.8, at the level of Holm's first step. ranks: one more column, the uncorrected p of
-    the signed-rank test. Returns the numbers of each line.
+    The column after p states the power: the true difference that such a study detects with
+    probability 0.8, at the level of Holm's first step. ranks: add a column with the uncorrected p
+    of the signed-rank test. Returns the numbers of each line.
     """
     corrected = holm({name: p_value(values) for name, values in differences.items()})
     level = 0.05 / len(differences)

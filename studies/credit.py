@@ -1,7 +1,7 @@
-"""Where a method puts the credit, on the toy, which knows the tokens that decided each reward.
+"""Graded batches of the toy, each row's weights on them, and the policy gradient.
 
-Graded batches, the weights that each row of the study gives them, and the policy gradient.
-studies/credit_study.py measures them over many batches; the notebooks look at single ones.
+The toy marks the tokens that decided each reward, so the weights can be checked against the marks.
+studies/credit_study.py measures many batches. The notebooks show single batches.
 
 Shapes: B responses, G of them to a prompt, N packed response tokens, D parameters.
 """
@@ -33,7 +33,7 @@ from studies.rows import permuted as permuted
 MICRO_BATCH = 8192  # tokens
 IN_FLIGHT = 1024  # responses
 SATURATED = 0.01  # a score below it, or above 1 minus it
-NEARLY = 0.004  # weights no further apart count as tied: 1 % of the width of DelTA's range
+NEARLY = 0.004  # a smaller difference of weights counts as a tie: 1 % of DelTA's range
 
 
 # ---- graded batches ------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ NEARLY = 0.004  # weights no further apart count as tied: 1 % of the width of De
 
 @dataclass
 class GradedBatch:
-    """Responses with all that is known of them."""
+    """Responses with their rewards, advantages and decisive tokens."""
 
     rollouts: Rollouts
     tokens: TokenBatch
@@ -63,8 +63,8 @@ def batch(
     """Sample and grade `group` responses to each problem of the toy, or of the code toy.
 
     limit: longest response, tokens.
-    keep: (rows, head) -> [n, ...], what is kept of the hidden states as tokens.kept, for example
-        methods.row_proxy; none of them without it.
+    keep: (rows, head) -> [n, ...], stored as tokens.kept, for example methods.row_proxy.
+        Without it, no hidden states are kept.
     """
     rollouts, rewards = graded_rollouts(lm, tokenizer, problems, group, seed, limit)
     advantages = group_advantages(rewards, group)  # [B]
@@ -78,7 +78,7 @@ def batch(
 def graded_rollouts(
     lm, tokenizer, problems: list[dict], group: int, seed: int, limit: int
 ) -> tuple[Rollouts, torch.Tensor]:
-    """`group` responses to each problem, and their rewards [B]."""
+    """Sample `group` responses to each problem. Returns them and their rewards [B]."""
     prompts = tokenizer([each["problem"] for each in problems]).input_ids
     numbers = list(range(len(problems)))
     sampling = Sampling(limit, seed=seed, in_flight=IN_FLIGHT)
@@ -96,7 +96,7 @@ def repeated(problems: list[dict], group: int) -> list[dict]:
 def packed_tokens(
     lm, rollouts: Rollouts, advantages: torch.Tensor, keep: Callable | None = None
 ) -> TokenBatch:
-    """The tokens of `rollouts` with their log-probabilities and advantages, and what is kept."""
+    """The tokens of `rollouts` with their log-probabilities, advantages and the output of keep."""
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
     return old_log_probabilities(Policy(lm), rollouts, plan, keep).completed(advantages)
 
@@ -106,17 +106,17 @@ def packed_tokens(
 
 @dataclass
 class Weighed:
-    """What a row makes of a batch. (positive side, negative side), NaN without margins."""
+    """A row's weights on a batch. Pairs: (positive side, negative side), NaN without margins."""
 
     weights: torch.Tensor  # ρ [N], mean 1
-    spread: tuple[float, float] = (float("nan"),) * 2  # deviation of the margins, over γ in use
+    spread: tuple[float, float] = (float("nan"),) * 2  # deviation of the margins / the γ in use
     saturated: tuple[float, float] = (float("nan"),) * 2  # share of scores next to 0 or 1
 
 
 def weights_of(name: str, lm, graded: GradedBatch, seed: int = 0) -> torch.Tensor:
     """ρ [N] of a row of ROWS on a batch from `lm`, scaled to mean 1.
 
-    What the row's method wants of the hidden states is computed here. seed: of a row that draws.
+    Computes the proxy that the row's method needs. seed: for rows that draw random numbers.
     """
     return weighed(name, lm, graded, seed).weights
 
@@ -126,8 +126,8 @@ def weighed(
 ) -> Weighed:
     """ρ of a row of ROWS on a batch from `lm`, and how far its scores are saturated.
 
-    seed: of a row that draws. scored: holds the tokens with the latest proxy, so that the next row
-    of the same proxy need not make them again; for one batch only.
+    seed: for rows that draw random numbers. scored: a cache of the tokens with the latest proxy,
+    for the next row with the same proxy. Use one cache per batch.
     """
     row = ROWS[name]
     if row.oracle:
@@ -153,7 +153,7 @@ def weighed(
 def tokens_with_proxy(
     proxy: str, keep: Callable, lm, graded: GradedBatch, scored: dict | None
 ) -> TokenBatch:
-    """The batch's tokens with their proxy as tokens.kept, from `scored` where they are there."""
+    """The batch's tokens with their proxy as tokens.kept, from `scored` if cached there."""
     if scored is None:
         scored = {}
     if proxy not in scored:
@@ -163,7 +163,7 @@ def tokens_with_proxy(
 
 
 def can_judge(tokens: TokenBatch, cfg: train.Config) -> bool:
-    """Whether there are two sides, for --centroids held_out in each half."""
+    """Whether both sides have tokens: with --centroids held_out, in each half."""
     if cfg.centroids == "own":
         return ablations.has_both_sides(tokens.advantage)
     half = ablations.halves(tokens, cfg.group_size)
@@ -171,7 +171,7 @@ def can_judge(tokens: TokenBatch, cfg: train.Config) -> bool:
 
 
 def weighed_by_delta(tokens: TokenBatch, cfg: train.Config) -> Weighed:
-    """DelTA's weights by the pieces that the flags name, with its last scores looked at."""
+    """DelTA's weights with the pieces that the flags select, and the saturation of its scores."""
     pieces = ablations.chosen_pieces(tokens, cfg)
     seen = {}
     watched = replace(pieces, scores=watched_scores(pieces, cfg.gamma == "fresh", seen))
@@ -191,7 +191,7 @@ def weighed_by_delta(tokens: TokenBatch, cfg: train.Config) -> Weighed:
 
 
 def watched_scores(pieces: Pieces, fresh: bool, seen: dict) -> Callable:
-    """pieces.scores, which leaves its latest margins, temperatures and answer in `seen`."""
+    """pieces.scores, storing its latest margins, temperatures and scores in `seen`."""
 
     def scores(delta, advantage, gamma_pos, gamma_neg):
         alpha = pieces.scores(delta, advantage, gamma_pos, gamma_neg)
@@ -202,15 +202,15 @@ def watched_scores(pieces: Pieces, fresh: bool, seen: dict) -> Callable:
     return scores
 
 
-# ---- what weights single out ---------------------------------------------------------------------
+# ---- weights of decisive tokens ------------------------------------------------------------------
 
 
 def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
-    """How far weights [N] set decisive tokens apart from others, for each side.
+    """How far weights [N] separate decisive tokens from others, for each side.
 
-    Their AUC, the share of pairs that are nearly tied, how much more a decisive token weighs, and
-    the side's mean weight: over its tokens, and by gradient mass, each token counting |A| (1 - p).
-    A token of p near 1 has next to no gradient, so that its weight moves nothing.
+    The AUC, the share of nearly tied pairs, how much more a decisive token weighs, and the side's
+    mean weight: over its tokens, and by gradient mass, each token counting |A| (1 - p). A token
+    with p near 1 has almost no gradient, so its weight hardly matters.
     """
     advantage = graded.tokens.advantage
     mass = advantage.abs() * -torch.expm1(graded.tokens.logprob)  # |A| (1 - p)

@@ -1,15 +1,15 @@
-"""Does the credit land where it should, and what does it do to the update? (`credit`)
+"""Which tokens get the credit, and how the credit changes the update (`credit`).
 
-For each base model (chains of 12, rare errors), the batches of 16 prompts x 8 responses are
-weighed by every row of rows.STATIC: do the weights single out decisive tokens, how near are the
-update Σ ρ A v and its sign to the policy gradient, and how saturated are DelTA's scores? The same
-responses are then weighed once more as one batch of 2,048, which tells what a small batch costs a
-method that takes statistics of it. Where results/truth.csv has the true advantage Q - V of single
-tokens (`bench.py truth`), weights are compared with it on the responses that it is of.
+For each base model (chains of 12, rare errors), every row of rows.STATIC weighs batches of 16
+prompts x 8 responses. Measured are: how well the weights separate decisive tokens, how near the
+update Σ ρ A v and its sign are to the policy gradient, and how saturated DelTA's scores are. The
+same responses are then weighed as one batch of 2,048, to show the cost of estimating a method's
+statistics from a small batch. If results/truth.csv holds the true advantage Q - V of the base's
+tokens (`bench.py truth`), weights are compared with Q - V on those responses.
 
 results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
-up), `whole` (all of them as one batch) and `truth`. Bases that are in it are not measured again.
-An estimated 45 minutes on two cores, each of which has a base, and some 5 GB of memory.
+up), `whole` (all of them as one batch) and `truth`. Bases in the file are not measured again.
+An estimated 45 minutes on two cores, one base per core, and some 5 GB of memory.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -40,7 +40,7 @@ from studies.tables import appending, read_csv
 
 
 def by_side(*names: str) -> list[str]:
-    """The columns of numbers that each side has."""
+    """The names of the columns for both sides."""
     return [f"{name}_{side}" for side in ("pos", "neg") for name in names]
 
 
@@ -51,18 +51,18 @@ COLUMNS = [
     *by_side("size_auc", "size_rank", "signed_rank"),
     *("cosine_sign", *by_side("mass")),
 ]
-POLICY_GRADIENT = "policy gradient"  # a row of its own: how well the halves of its estimate agree
+POLICY_GRADIENT = "policy gradient"  # a separate row: how well the halves of the estimate agree
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured."""
+    """The size of the measurement."""
 
     bases: tuple[int, ...] = (0, 1, 2, 3, 4)  # build seeds
-    batches: int = 16  # of a base, an even number: two halves are compared
-    prompts: int = 16  # of a batch
-    group: int = 8  # responses to each
-    gradient_prompts: int = 128  # of half the policy gradient's estimate
+    batches: int = 16  # per base; even, because two halves are compared
+    prompts: int = 16  # per batch
+    group: int = 8  # responses to each prompt
+    gradient_prompts: int = 128  # in each half of the policy gradient's estimate
     gradient_group: int = 64
     truth: Path = Path("results/truth.csv")
 
@@ -70,18 +70,18 @@ class Sizes:
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
     """Which tokens the weights single out, and how near an update is to the policy gradient.
 
-    An estimated 45 minutes. Fill --csv, print its means over bases with 95 % intervals, and draw
-    them beside DAPO.
+    An estimated 45 minutes. Fills --csv, prints means over bases with 95 % intervals, and draws
+    the differences from DAPO.
     """
     path = Path(args.csv)
-    torch.set_num_threads(1)  # a base that is built depends on their number
+    torch.set_num_threads(1)  # a base built here depends on the number of threads
     before = lines_before(path)
     measured_rows = {line["row"] for line in before}
     missing = [row for row in STATIC if row not in measured_rows]
     if before and missing:
         raise UserError(
-            f"{path} is of an earlier version, without {'; '.join(missing)}: move it away, "
-            "and all bases are measured again"
+            f"{path} is from an earlier version, without {'; '.join(missing)}: move it away "
+            "to measure all bases again"
         )
     finished = {line["base"] for line in before}
     bases = [base for base in sizes.bases if base not in finished]
@@ -94,17 +94,17 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
             write(part)
     lines = lines_before(path)
     print_tables(lines)
-    if len(sizes.bases) > 1:  # as for the tables' intervals
+    if len(sizes.bases) > 1:  # an interval needs two bases
         draw_split(lines, path.with_suffix(".png"))
     return lines
 
 
 def lines_before(path: Path) -> list[dict]:
-    """The lines of an earlier run, with numbers as numbers; a cell without one is NaN."""
+    """The lines of an earlier run, with cells parsed as numbers; an empty cell is NaN."""
     found = read_csv(path, COLUMNS)
     for line in found:
         if line["row"] not in (*STATIC, POLICY_GRADIENT):
-            raise UserError(f"{path} has a row {line['row']!r} that this study has not: remove it")
+            raise UserError(f"{path} has a row {line['row']!r} unknown to this study: remove it")
         line["base"] = int(line["base"])
         for name in COLUMNS[3:]:
             line[name] = float(line[name])
@@ -112,7 +112,7 @@ def lines_before(path: Path) -> list[dict]:
 
 
 def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dict:
-    """A line of the CSV, NaN where there is no number, floats to five digits."""
+    """A line of the CSV: floats to five digits, NaN for missing numbers."""
     line = dict.fromkeys(COLUMNS, float("nan"))
     line |= {"base": base, "row": row, "batch": str(batch_name)}
     for name, value in numbers.items():
@@ -124,7 +124,7 @@ def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dic
 
 
 def load(base: int):
-    """(model, tokenizer) of a base model of the study, built at need."""
+    """(model, tokenizer) of a base model of the study, built if it is missing."""
     return toy.base_model(k=truth.K, noise=truth.NOISE, seed=base)
 
 
@@ -161,7 +161,7 @@ def lines_of_base(sizes: Sizes, base: int) -> list[dict]:
 
 
 def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
-    """Several batches of whole groups as one."""
+    """Joins several batches of complete groups into one."""
     rollouts = join([part.rollouts for part in parts])
     advantages = torch.cat([part.advantages for part in parts])
     return GradedBatch(
@@ -180,9 +180,9 @@ def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
 def measured(
     lm, graded: GradedBatch, seed: int, gradient: torch.Tensor
 ) -> tuple[dict[str, dict], torch.Tensor]:
-    """What the rows make of a batch: numbers, by COLUMNS, and updates [rows, 3, D] (PARTS).
+    """Measures the rows on a batch: numbers, by COLUMNS, and updates [rows, 3, D] (PARTS).
 
-    seed: of rows that draw; gradient: the policy gradient [D].
+    seed: for rows that draw random numbers. gradient: the policy gradient [D].
     """
     scored = {}
     numbers = {}
@@ -206,7 +206,7 @@ def measured(
 def cosines(parts: torch.Tensor, gradient: torch.Tensor) -> dict[str, float]:
     """The cosines of an update and its split [3, D] with the policy gradient [D].
 
-    cosine_sign: of sign(update), which is the direction of Adam's first step.
+    cosine_sign: the cosine of sign(update), the direction of Adam's first step.
     """
     names = ("cosine", *(f"cosine_{part}" for part in PARTS[1:]))
     found = {name: cosine(part, gradient) for name, part in zip(names, parts, strict=True)}
@@ -217,19 +217,19 @@ def cosines(parts: torch.Tensor, gradient: torch.Tensor) -> dict[str, float]:
 
 
 def truth_lines(base: int, path: Path) -> list[dict]:
-    """A line for each row on the responses of a base whose Q - V is known; none where it is not.
+    """A line for each row on the responses of a base with a measured Q - V; else no lines.
 
-    path: of results/truth.csv. A line is printed where there is none, or of other responses.
+    path: results/truth.csv. Prints a message if it lacks the base or holds other responses.
     """
     if not path.exists():
-        print(f"base {base}: no {path} (bench.py truth), so nothing is compared with Q - V")
+        print(f"base {base}: not compared with Q - V: no {path} (bench.py truth writes it)")
         return []
     known = [line for line in truth.read_truth(path) if line["base"] == base]
     lm, tokenizer = load(base)
     graded = truth.batch_of(lm, tokenizer, base)
     words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
     if words != [line["token"] for line in known]:
-        print(f"base {base}: {path} is of other responses than this machine's base model gives")
+        print(f"base {base}: {path} holds other responses than this machine's base model samples")
         return []
 
     scored = {}
@@ -244,16 +244,16 @@ def truth_lines(base: int, path: Path) -> list[dict]:
 def against_truth(
     weights: torch.Tensor, advantage: torch.Tensor, known: list[dict]
 ) -> dict[str, float]:
-    """How weights [N] rank the tokens of a side by what they changed, Q - V.
+    """How well weights [N] rank the tokens of each side by their true advantage Q - V.
 
-    advantage: A [N]. known: the lines of results/truth.csv of these N tokens.
-    size_auc: AUC for |Q - V| beyond two standard errors; size_rank: rank correlation with |Q - V|;
-    signed_rank: with (Q - V) sign(A), which is below 0 for a token that its side should not learn.
+    advantage: A [N]. known: the lines of results/truth.csv for these N tokens.
+    size_auc: AUC for |Q - V| beyond two standard errors. size_rank: rank correlation with |Q - V|.
+    signed_rank: with (Q - V) sign(A), which is negative for a token that its side should not learn.
     """
     gain = torch.tensor([line["advantage"] for line in known])
     error = torch.tensor([line["standard_error"] for line in known])
     size = gain.abs()
-    clear = size > 2 * error  # not where both are 0: a token that is sure
+    clear = size > 2 * error  # False where both are 0: p is nearly 1
     numbers = {}
     for name, side in (("pos", advantage > 0), ("neg", advantage < 0)):
         here = weights[side]

@@ -1,8 +1,8 @@
-"""The tables of results/credit.csv, as docs/results/credit.md has them.
+"""Prints the tables of results/credit.csv that docs/results/credit.md shows.
 
-A cell is the mean over base models, each of which is the mean over its batches, with the 95 %
-t-interval over base models. A star: told apart from the value that the table's first line names at
-5 % by a t-test over base models, after Holm's correction for all rows of the column.
+A cell is the mean over base models of the mean over their batches, with the 95 % t-interval over
+base models. A star marks a significant difference from the value in the table's first line: a
+t-test over base models at 5 %, with Holm's correction over all rows of the column.
 """
 
 import math
@@ -22,7 +22,7 @@ LEVEL = 0.05
 SIZES = {"small": "128", "sum": "added up", "whole": "as one"}  # kind of batch -> title
 IN_TABLES_ONLY = ("permuted", "permuted, held out", "all three")  # ends of rows' names
 
-# One thing at a time: what is changed, the row with it, the row without it.
+# One change at a time: the change, the row with it, the row without it.
 CHANGES = {
     "γ fresh, not lagged": "fresh",
     "no refinement": "K = 0",
@@ -49,7 +49,7 @@ class Column:
 
     title: str
     cells: Cells
-    null: float | None = None  # what a star tells the mean apart from; None: no test
+    null: float | None = None  # the mean under the null hypothesis; None: no test
     digits: int = 3
 
 
@@ -59,7 +59,7 @@ def print_tables(lines: list[dict]) -> None:
     count = len(study.bases)
     print(f"\n{count} base models; cells: mean ± 95 % t-interval over them; *: Holm, 5 %\n")
     if count < 2:
-        print("no interval over fewer than two base models")
+        print("fewer than two base models: no intervals")
         return
     print_by_side(
         study,
@@ -101,7 +101,7 @@ class Study:
             self.numbers.setdefault((line["row"], line["base"], kind), []).append(line)
 
     def of_base(self, row: str, base: int, column: str, kind: str) -> float:
-        """The mean over the batches of a base; those without the number do not count."""
+        """The mean over the batches of a base, without those that lack the number."""
         values = [line[column] for line in self.numbers.get((row, base, kind), [])]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else float("nan")
@@ -122,7 +122,7 @@ class Study:
 
 
 def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = STATIC) -> None:
-    """A table with a line for each of `names` that has a cell; nothing without such a line."""
+    """Print a table with a line for each of `names` that has a cell; none if no name has."""
     texts = [cell_texts(column) for column in columns]
     if not any(texts):
         return
@@ -137,7 +137,7 @@ def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = ST
 
 
 def cell_texts(column: Column) -> dict[str, str]:
-    """`mean ± half-width`, starred where it is told apart from the null; none without numbers."""
+    """`mean ± half-width`, starred if it differs significantly from the null; no NaN cells."""
     known = {row: x for row, x in column.cells.items() if not np.isnan(x).any()}
     stars = dict.fromkeys(known, "")
     if column.null is not None and known:
@@ -161,9 +161,9 @@ def print_by_side(
     kinds: dict[str, str],
     columns: list[tuple[str, str, float | None, int]],
 ) -> None:
-    """A table with the columns for each size of batch and each side.
+    """Print a table with the columns for each size of batch and each side.
 
-    kinds: of batches, and how the columns' titles end. columns: title, name in the CSV, null,
+    kinds: kind of batch -> end of the columns' titles. columns: title, name in the CSV, null,
     digits.
     """
     found = []
@@ -176,7 +176,7 @@ def print_by_side(
 
 
 def print_directions(study: Study) -> None:
-    """Cosines with the policy gradient: bias and variance."""
+    """Print the cosines with the policy gradient: bias and variance."""
     of_estimate = halves_of_estimate(study)
     known = np.array([reliability(x) for x in of_estimate])  # [bases]
     expected = {}
@@ -215,7 +215,7 @@ def halves_of_estimate(study: Study) -> list[float]:
 
 
 def print_split(study: Study) -> None:
-    """What the two parts of an update do to its cosine."""
+    """Print how the two parts of an update change its cosine."""
     columns = []
     for kind, size in SIZES.items():
         for part in ("means", "shape"):
@@ -230,7 +230,7 @@ def print_split(study: Study) -> None:
 
 
 def print_signs(study: Study) -> None:
-    """Adam's first step, and what the sides weigh where there is a gradient."""
+    """Print Adam's first step, and the sides' mean weights by gradient mass."""
     columns = []
     for kind, size in SIZES.items():
         columns.append(Column(size, study.cells("cosine_sign", kind)))
@@ -245,7 +245,7 @@ def print_signs(study: Study) -> None:
 
 
 def print_contrasts(study: Study) -> None:
-    """One thing at a time: what it does to the cosine with the policy gradient."""
+    """Print how single changes of a row change its cosine with the policy gradient."""
     columns = []
     known = {label: rows for label, rows in CONTRASTS.items() if set(rows) <= set(study.rows)}
     for kind, size in SIZES.items():
@@ -259,14 +259,14 @@ def print_contrasts(study: Study) -> None:
     )
 
 
-# ---- the picture ---------------------------------------------------------------------------------
+# ---- the plot ------------------------------------------------------------------------------------
 
 
 def draw_split(lines: list[dict], path: Path) -> None:
-    """What a row's update, and the two parts of it, gain on DAPO's cosine; a PNG at `path`.
+    """Draw the gain over DAPO's cosine of each row's update and its two parts: a PNG at `path`.
 
-    lines: of results/credit.csv, of two base models or more. Without the rows that only the tables
-    need.
+    lines: of results/credit.csv, for at least two base models. Rows that only the tables show are
+    left out.
     """
     study = Study(lines)
     parts = {

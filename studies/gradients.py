@@ -1,11 +1,11 @@
-"""Directions in which token weights move the parameters, and how they compare.
+"""The directions in which token weights move the parameters, and their cosines.
 
-An update is linear in its tokens' coefficients: with token gradients v its direction is Σ ρ A v =
-g₊ + g₋, the parts of the two sides. That splits what weights do to it:
+An update is linear in its tokens' coefficients. With token gradients v its direction is Σ ρ A v =
+g₊ + g₋, the parts of the two sides. The effect of the weights therefore splits in two:
 
-    means   d₊ and d₋ are the parts of plain DAPO (ρ = 1), m₊ and m₋ the mean weights of the sides;
-            m₊ d₊ + m₋ d₋ weighs the sides against each other, and no token inside them
-    shape   g₊ / m₊ + g₋ / m₋ has both sides at mean 1, and keeps what is inside them
+    means   m₊ d₊ + m₋ d₋ weighs the sides against each other, but not the tokens inside a side.
+            d₊ and d₋ are the parts of plain DAPO (ρ = 1), m₊ and m₋ the sides' mean weights.
+    shape   g₊ / m₊ + g₋ / m₋ has both sides at mean 1, and keeps the weights inside each side.
 
 Shapes: B responses, N packed response tokens, D parameters, M weightings.
 """
@@ -16,7 +16,7 @@ from infra.packing import Rollouts, packed_rows
 from infra.policy import Policy
 
 PARTS = ("full", "shape", "means")
-AT_ONCE = 32  # responses: what backward passes go over again stays in a processor's cache
+AT_ONCE = 32  # responses: few enough for their activations to stay in the processor's cache
 
 
 def direction(lm, rollouts: Rollouts, coefficient: torch.Tensor) -> torch.Tensor:
@@ -29,7 +29,7 @@ def directions(
 ) -> torch.Tensor:
     """`direction` for M weightings, summed over the responses `index`: [M, N] -> [M, D].
 
-    They share their forward passes. The parameters' own .grad is left alone.
+    All weightings share one forward pass. The parameters' .grad is not touched.
     """
     policy = Policy(lm)
     parameters = list(lm.parameters())
@@ -62,7 +62,7 @@ def side_means(weights: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
 
 
 def parts_of(sides: torch.Tensor, dapo: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
-    """The whole update and its split, in the order of PARTS: [3, D].
+    """The complete update and its split, in the order of PARTS: [3, D].
 
     sides: g₊ and g₋ [2, D]; dapo: d₊ and d₋ [2, D]; means: m₊ and m₋ [2].
     """
@@ -78,10 +78,9 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def reliability(agreement: float) -> float:
-    """The squared cosine between an estimate and what it estimates (Spearman and Brown).
+    """The squared cosine between an estimate and the true value (Spearman and Brown).
 
-    agreement: the cosine between the estimate's two independent halves. NaN where it is not above
-    0: nothing can be said then.
+    agreement: the cosine between the estimate's two independent halves. NaN if agreement <= 0.
     """
     if agreement <= 0:
         return float("nan")

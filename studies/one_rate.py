@@ -1,6 +1,6 @@
-"""Studies at one learning rate, without a pilot. What --csv holds is not run again.
+"""Studies at one learning rate, without a pilot. Runs in --csv are not repeated.
 
-docs/results/learn.md is the protocol of `learn`.
+docs/results/learn.md holds the protocol of `learn`.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ from studies.tables import table_line
 from studies.training import BEST, CONTRASTS, RATE
 
 DEFAULT_RATE = 1e-4  # of train.py on the toy
-LEARN_RATE = 1.4e-4  # of 28 steps where there is something to learn: no cliff is next to it
+LEARN_RATE = 1.4e-4  # of 28 steps where there is something to learn: below the unstable rates
 
 LEARN_ROWS = (*MAIN, *SECONDARY, *BEYOND)  # DAPO first
 # Significantly different from DAPO where training sharpens: docs/results/training.md.
@@ -43,8 +43,8 @@ FOUND = (
 def bases(args) -> None:
     """What DAPO gains on six bases, over sixteen seeds (twenty minutes).
 
-    On the bases of `bench.py surprise` that learn, of which its pilot has the neighbouring rate
-    2e-4, and on one that sharpens with more to gain than the one there.
+    Five bases learn: those of `bench.py surprise`, whose pilot tries the next rate, 2e-4. The sixth
+    sharpens, with more to gain than the sharpening base of that study.
     """
     print_gains(completed(args, LEARN | places("bases"), ["dapo"], LEARN_RATE, 16))
 
@@ -52,7 +52,7 @@ def bases(args) -> None:
 def learn(args) -> dict:
     """All rows of the tables where there is something to learn, at one rate (half an hour).
 
-    Do the answers found where training sharpens hold where it has to learn?
+    Tests whether the findings from training that sharpens hold where training must learn.
     """
     of = completed(args, places("learn"), LEARN_ROWS, LEARN_RATE, 6)
     [place] = places("learn")
@@ -78,7 +78,7 @@ def learn(args) -> dict:
 def longer(args) -> dict:
     """DAPO, DelTA, surprise and its control in 110 steps and on programs (half an hour).
 
-    The second study of docs/results/surprise.md, which has its protocol and results.
+    The second study of docs/results/surprise.md: protocol and results.
     """
     of = completed(args, places("longer"), EVERY_SEED, LEARN_RATE, 6)
     print_gains(of)
@@ -93,7 +93,7 @@ def longer(args) -> dict:
 
 
 def print_outcomes(of: Counted, place: str) -> None:
-    """Each row's differences from DAPO in the outcomes that are not tested."""
+    """Print each row's differences from DAPO in the outcomes that are not tested."""
     columns = [against_dapo(of, place, LEARN_ROWS, what) for what in OUTCOMES.values()]
     print(table_line(["minus dapo", *OUTCOMES]))
     print("|---|" + "---|" * len(OUTCOMES))
@@ -102,7 +102,7 @@ def print_outcomes(of: Counted, place: str) -> None:
 
 
 def make_train(args) -> None:
-    """What `make train` makes of its base, over several seeds (10 minutes)."""
+    """The gain of `make train`, over several seeds (10 minutes)."""
     of = completed(args, places("make_train"), ["delta"], DEFAULT_RATE, 8)
     [runs] = (by_seed.values() for by_seed in of.values())
     ends = {
@@ -121,7 +121,7 @@ def make_train(args) -> None:
 
 
 def seeds(args) -> None:
-    """Three methods on a base of five operations that only sharpens, over seeds (20 minutes)."""
+    """Three methods on a base of five operations where training sharpens (20 minutes)."""
     of = completed(args, places("seeds"), ("grpo", "dapo", "delta"), DEFAULT_RATE, 8)
     print(
         "| method | held-out accuracy after | mean training reward over all 160 steps | seeds |\n"
@@ -138,7 +138,7 @@ def seeds(args) -> None:
 
 
 def curves(args) -> None:
-    """Step by step: DAPO, DelTA, its best other form and the oracles (7 minutes)."""
+    """Curves over the steps: DAPO, DelTA, its best other form and the oracles (7 minutes)."""
     of = completed(args, places("curves"), ("dapo", "delta", BEST, IN_RANGE, ORACLE), RATE, 8)
     for place, row in of:
         print(f"{row}: {mean_interval(over_seeds(of, place, row))}")

@@ -1,4 +1,4 @@
-"""The learning rate of each row, picked on seeds that do not count."""
+"""Picks the learning rate of each row on pilot seeds, which are not used in the comparisons."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from studies.running import complete
 from studies.runs import Job, Runs
 
-PILOT_SEEDS = range(2)  # they pick learning rates, and count nowhere on the task of STUDY
+PILOT_SEEDS = range(2)  # used only to pick learning rates
 
 
 def pilot(
@@ -20,10 +20,10 @@ def pilot(
     path: Path,
     widens: bool = False,
 ) -> dict[str, float]:
-    """Row -> the rate at which its mean training reward was the highest; runs what is missing.
+    """Row -> the rate with its highest mean training reward. Missing runs are run.
 
-    widens: a row whose best rate stands at an edge gets a further one, by a factor of 2, until its
-    best one stands inside.
+    widens: if a row's best rate is an edge of the grid, the next rate beyond the edge (a factor of
+    2) is tried, until the best rate is inside the grid.
     """
     grids = dict.fromkeys(rows, rates)
     while True:
@@ -43,7 +43,7 @@ def pilot(
 def best_rate(
     runs: Runs, place: str, row: str, rates: Iterable[float], seeds: Sequence[int]
 ) -> float:
-    """The learning rate at which a row had the highest mean training reward on these seeds."""
+    """The learning rate with the highest mean training reward of a row on these seeds."""
 
     def reward(rate: float) -> float:
         return float(np.mean([runs[Job(place, row, rate, seed)].reward for seed in seeds]))
@@ -52,7 +52,7 @@ def best_rate(
 
 
 def widened(grid: tuple[float, ...], best: float) -> tuple[float, ...]:
-    """The grid with a further rate beyond the edge at which the best one stands, if it does."""
+    """The grid, extended by one rate beyond its edge if the best rate is an edge."""
     if best == grid[0]:
         return (best / 2, *grid)
     if best == grid[-1]:

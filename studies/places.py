@@ -1,7 +1,7 @@
-"""Where the studies of training run: the places, each a task, its base model and first seeds.
+"""The places of the studies of training: each a task, its base model and first seeds.
 
-Mostly chains of 12 operations with rare errors, where credit matters most: a response of some 90
-tokens is wrong because of one of them.
+Most are chains of 12 operations with rare errors, where credit matters most: one token makes a
+response of some 90 tokens wrong.
 """
 
 from dataclasses import dataclass, field
@@ -14,23 +14,23 @@ SIZE = "--prompts 16 --group-size 8 --mini-batch 4 --steps 28"
 
 @dataclass(frozen=True)
 class Setting:
-    """A place of studies: a task, its base model, how long a run is, and which seeds count."""
+    """A place of studies: a task, its base model, the length of a run, and the counted seeds."""
 
     k: int = 12  # operations
     noise: float = 0.06  # share of wrong results in the base model's demonstrations
     filler: int = 1  # connectives that open a step
     build: int = 0  # seed of the base model
-    flip: float = 0.0  # share of the training rewards that are turned over
+    flip: float = 0.0  # share of the training rewards that are flipped
     tokens: int = 112  # longest response
     size: str = SIZE  # and further flags of train.py
-    seeds: dict[str, int] = field(default_factory=dict)  # study -> the first seed that counts
+    seeds: dict[str, int] = field(default_factory=dict)  # study -> the first counted seed
     regime: str = "sharpen"  # how the base model errs
     zipf: bool = False  # many connectives
-    code: bool = False  # the task of programs; nothing above but `tokens` and `size` counts
+    code: bool = False  # the task of programs; of the fields above only `tokens` and `size` apply
 
     @property
     def flags(self) -> str:
-        """Of train.py, which has none for `build` and `flip`. Evaluation is off but for `size`."""
+        """The flags of train.py, which lacks `build` and `flip`. `size` may turn evaluation on."""
         if self.code:
             return f"--model toy-code --eval-data= --save-every 1000 {self.size}"
         zipf = "--toy-zipf " if self.zipf else ""
@@ -41,7 +41,7 @@ class Setting:
         )
 
     def base(self) -> Path:
-        """The folder of the base model; it is built where it is neither committed nor cached."""
+        """The folder of the base model, built if it is neither committed nor cached."""
         if self.code:
             return toy.code_base_folder()
         return toy.base_folder(self.k, self.noise, self.filler, self.build, self.regime, self.zipf)
@@ -101,7 +101,7 @@ SETTINGS = {
 
 
 def places(study: str) -> dict[str, int]:
-    """Setting -> first seed that counts, of all settings in which a study runs."""
+    """Setting -> first counted seed, for all settings of a study."""
     return {name: each.seeds[study] for name, each in SETTINGS.items() if study in each.seeds}
 
 

@@ -1,12 +1,12 @@
-"""Does a proxy's mean matter, or what it knows of the word? (`proxies`)
+"""Which property of a proxy matters: its mean, the state or the word (`proxies`).
 
-A token's gradient has mean zero: E[∇ log p(y) | state] = 0. DelTA's row proxy (1 - p) h has not.
-Here DelTA stays as published and only v changes: whether E[v | state] is 0, whether v contains the
-state h, and whether it contains the word y. One line subtracts a constant from v, which changes no
-weight: v, μ₊ and μ₋ move together, so that ‖v - μ‖ stays. Only the cosine of the centroids changes,
-so that cosine alone is no sign of what the weights will be.
+A token's gradient has mean zero: E[∇ log p(y) | state] = 0. DelTA's row proxy (1 - p) h does not.
+Here only v of DelTA changes: whether E[v | state] is 0, whether v contains the state h, and whether
+v contains the word y. One row subtracts a constant from v, which changes no weight: v, μ₊ and μ₋
+move together, so ‖v - μ‖ stays the same. Only the cosine of the centroids changes, so that cosine
+does not predict the weights.
 
-For each base a few batches of 16 prompts x 8 responses, on which a line is a mean.
+A line of the table is a mean over a few batches of 16 prompts x 8 responses.
 
 Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary.
 """
@@ -37,7 +37,7 @@ from studies.rows import IN_RANGE, Row, configured
 from studies.tables import table_line
 
 DIRECTIONS = 8  # of the random projections of e_y - p
-STATES = 64  # of which the mean of v over the vocabulary is taken
+STATES = 64  # states at which the mean of v over the vocabulary is computed
 
 # ---- proxies: (rows, head) -> [n, F] -------------------------------------------------------------
 
@@ -48,7 +48,7 @@ def probabilities(rows, head) -> torch.Tensor:
 
 
 def centred_row(rows, head) -> torch.Tensor:
-    """(Σ p² - p) h: the row proxy minus its mean over the word, (1 - Σ p²) h."""
+    """(Σ p² - p) h: the row proxy minus its mean over the words, (1 - Σ p²) h."""
     p = probabilities(rows, head)
     factor = p.square().sum(dim=1) - rows.logprob.exp()
     return factor[:, None] * rows.hidden
@@ -68,14 +68,14 @@ def projected_word(rows, head) -> torch.Tensor:
 
 
 def projected_gradient(rows, head) -> torch.Tensor:
-    """(e_y - p) Ω ⊗ h: the exact LM-head gradient with its words projected."""
+    """(e_y - p) Ω ⊗ h: the exact LM-head gradient, with the word dimension projected."""
     word = projected_word(rows, head)
     return (word[:, :, None] * rows.hidden[:, None, :]).flatten(1)
 
 
 PROXIES: dict[str, Callable] = {
     "(1 - p) h": row_proxy,
-    "the same - its batch mean": row_proxy,  # which weights_of_proxy subtracts
+    "the same - its batch mean": row_proxy,  # weights_of_proxy subtracts the mean
     "(Σp² - p) h": centred_row,
     "(log p + H) h": surprise_proxy,
     "log p + H": surprise_alone,
@@ -180,9 +180,9 @@ def of_batch(lm, graded: GradedBatch, gradient: torch.Tensor) -> dict[str, list[
 
 
 def mean_over_words(lm, graded: GradedBatch, keep: Callable) -> float:
-    """‖E[v | state]‖ over the root of E[‖v‖² | state], of STATES states: 0 for a mean of zero.
+    """‖E[v | state]‖ / sqrt(E[‖v‖² | state]), mean over STATES states: 0 if v has mean zero.
 
-    The expectation is over the word, by the policy.
+    The expectation is over the word, drawn from the policy.
     """
     states = packed_tokens(lm, graded.rollouts, graded.advantages, hidden_states).kept.values
     states = states[:: max(1, len(states) // STATES)]  # [S, H]

@@ -1,12 +1,12 @@
-"""The rows of the studies, which are ways to weigh tokens.
+"""The rows of the studies: each row is one way to weigh tokens.
 
-`methods` runs all of MAIN and SECONDARY. Another row is a line in STATIC, another proxy one in
-PROXIES: the study of credit weighs by all of STATIC, and a study of training may name any row.
-MEAN_ZERO has the rows of the proxy with mean zero, BEYOND those of other papers.
+`methods` runs all of MAIN and SECONDARY. A new row is a line in STATIC, a new proxy a line in
+PROXIES. The study of credit weighs by all of STATIC, and a study of training may name any row.
+MEAN_ZERO holds the rows of the proxy with mean zero, BEYOND those of other papers.
 
-The oracles know which tokens decided (`toy.decisive`). The advantage Q - V of studies/truth.py
-would be the better truth, but takes thousands of continuations of every response, and a run samples
-thousands of responses.
+The oracles use the marks of `toy.decisive`. The advantage Q - V of studies/truth.py would be a
+better ground truth, but takes thousands of continuations per response, and a run samples thousands
+of responses.
 
 Shapes: B responses, N packed response tokens.
 """
@@ -24,11 +24,11 @@ from methods import METHODS, Method
 
 @dataclass(frozen=True)
 class Row:
-    """A method and its flags, or weights that only the toy can give."""
+    """A method and its flags, or oracle weights, which only the toy has."""
 
     flags: str = "--method dapo"  # of train.py
     paper: str = "-"  # its average for 8B in the paper's tables, in percent
-    permuted: bool = False  # the weights see rewards that changed places inside their group
+    permuted: bool = False  # the weights see rewards permuted inside their group
     oracle: tuple[float, float] | None = None  # no method: weights of other and decisive tokens
 
     @property
@@ -84,7 +84,7 @@ SECONDARY = {
     "select bottom": Row("--select bottom"),
 }
 
-# The proxy of mean zero, whether rewards matter to it, and the control without centroids.
+# The proxy of mean zero, the same with permuted rewards, and the control without centroids.
 MEAN_ZERO = {
     "surprise": Row("--proxy surprise"),
     "surprise, permuted": Row("--proxy surprise", permuted=True),
@@ -100,7 +100,7 @@ BEYOND = {
 
 # ---- rows of the study of credit -----------------------------------------------------------------
 
-# --proxy, as tables call it
+# --proxy -> its name in tables
 PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact", "surprise": "surprise"}
 FRESH, SIDE, HELD_OUT = "--gamma fresh", "--normalise side", "--centroids held_out"
 FORMS = {  # of DelTA with one proxy: as published (K = 1), with the interventions, and controls
@@ -131,7 +131,7 @@ ROWS = MAIN | SECONDARY | MEAN_ZERO | BEYOND | STATIC
 
 
 def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:
-    """The method that train.py's loop is given for a row, and its settings; flags: further ones."""
+    """The method of a row for train.py's loop, and its settings. flags: added to the row's."""
     cfg = train.parse_config([*row.flags.split(), *flags])
     method = ablations.configured(METHODS[cfg.method], cfg)
 
@@ -155,7 +155,7 @@ def oracle_weights(decisive: torch.Tensor, weights: tuple[float, float]) -> torc
 
 
 def decisive_tokens(tokens: TokenBatch) -> torch.Tensor:
-    """Which tokens decided the reward, bool [N], by the toy from which their problems are."""
+    """Which tokens decided the reward, as marked by the toy of their problems: bool [N]."""
     marks = []
     responses = tokens.token.split(tokens.length.tolist())
     for problem, ids in zip(tokens.problems, responses, strict=True):
@@ -165,14 +165,14 @@ def decisive_tokens(tokens: TokenBatch) -> torch.Tensor:
 
 
 def with_permuted_rewards(tokens: TokenBatch, group: int) -> TokenBatch:
-    """The tokens with the advantages of each group in another order; drawn by their generator."""
+    """The tokens with advantages permuted inside each group by the tokens' generator."""
     first = tokens.length.cumsum(0) - tokens.length  # of each response
     advantages = permuted(tokens.advantage[first], group, tokens.generator.initial_seed())
     return replace(tokens, advantage=advantages.repeat_interleave(tokens.length))
 
 
 def permuted(advantages: torch.Tensor, group: int, seed: int) -> torch.Tensor:
-    """[B] with the advantages of each group in another order, at random."""
+    """The advantages, randomly permuted inside each group: [B]."""
     groups = advantages.view(-1, group)
     uniform = torch.rand(groups.shape, generator=torch.Generator().manual_seed(seed))
     return groups.gather(1, uniform.argsort(dim=1)).flatten()

@@ -1,7 +1,7 @@
-"""Runs are trained and examined: one of them, or those that the CSV of a study lacks.
+"""Trains and evaluates one run, or all runs missing from the CSV of a study.
 
-Runs go two at a time. A line is written as soon as its run has ended, and a run that the file holds
-is not run again: a stopped study continues where it was.
+Two runs go at a time. Each line is written when its run ends, and runs in the file are not
+repeated, so a stopped study resumes.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ PROBLEMS = 256  # held out
 
 
 def complete(jobs: list[Job], runs: Runs, path: Path, label: str) -> None:
-    """Run the jobs that are not in `runs`, two at a time, in their order; adds them."""
+    """Run the jobs missing from `runs`, two at a time and in order, and add them to `runs`."""
     missing = [job for job in jobs if job not in runs]
     if not missing:
         return
     torch.set_num_threads(1)
     for name in {job.setting: None for job in missing}:
-        SETTINGS[name].base()  # once, before two runs want it
+        SETTINGS[name].base()  # once, before two runs build it at the same time
     with appending(path, COLUMNS) as write, ProcessPoolExecutor(2) as pool:
         results = tqdm(pool.map(trained, missing), total=len(missing), desc=label)
         for job, run in zip(missing, results, strict=True):
@@ -50,10 +50,9 @@ def complete(jobs: list[Job], runs: Runs, path: Path, label: str) -> None:
 
 
 class FlippedRewards:
-    """Grades of which a share is turned over at random; called as train.training_rewards.
+    """Grades with a random share flipped; called as train.training_rewards.
 
-    The n-th grade of a run is turned over in every row or in none. `deserved` keeps them as they
-    were.
+    The n-th grade of a run is flipped in every row or in none. `deserved` keeps the true grades.
     """
 
     def __init__(self, share: float, seed: int):
@@ -71,9 +70,9 @@ class FlippedRewards:
 
 
 def train_silently(cfg: train.Config, method: Method, **replaced) -> None:
-    """train.py's loop with a method that its flags cannot name, and no curves that nobody looks at.
+    """train.py's loop with a method that its flags cannot select, and without plots.
 
-    replaced: functions in the place of those of train.py with these names.
+    replaced: name of a function in train.py -> its replacement.
     """
     with (
         patch.multiple(train, report=lambda run: None, **replaced),
@@ -83,26 +82,26 @@ def train_silently(cfg: train.Config, method: Method, **replaced) -> None:
 
 
 def trained(job: Job) -> Trained:
-    """One run, in this process.
+    """Train and evaluate one run, in this process.
 
-    Its rewards are what the responses deserved, also where training saw flipped ones. A run that
-    train.py does not evaluate is examined afterwards.
+    The returned rewards are the true ones, even if training saw flipped rewards. A run that
+    train.py does not evaluate is evaluated after training.
     """
     start = time.process_time()
-    torch.set_num_threads(1)  # also: a base model that is built depends on their number
+    torch.set_num_threads(1)  # a base model built here depends on the number of threads
     setting = SETTINGS[job.setting]
     rewards = FlippedRewards(setting.flip, job.seed)
     with tempfile.TemporaryDirectory() as folder:
         further = f"{setting.flags} --lr {job.rate} --seed {job.seed} --output-dir".split()
         method, cfg = configured(ROWS[job.row], [*further, folder])
-        cfg.model = str(setting.base())  # the presets above are those of --model toy
+        cfg.model = str(setting.base())  # the settings above are the presets of --model toy
         train_silently(cfg, method, training_rewards=rewards)
         lines = read_lines(Path(folder) / "metrics.jsonl", step=int)
         evaluated = [line for line in lines if "eval_accuracy" in line]
         if not evaluated:
             evaluated = [held_out(job, Path(folder) / "model")]
 
-    steps = [line for line in lines if "reward" in line]  # step 0 has but an evaluation
+    steps = [line for line in lines if "reward" in line]  # step 0 has only an evaluation
     deserved = np.array(rewards.deserved).reshape(len(steps), -1).mean(axis=1)  # [steps]
     return Trained(
         accuracies=rounded(line["eval_accuracy"] for line in evaluated),
@@ -119,7 +118,7 @@ def rounded(values: Iterable[float]) -> tuple[float, ...]:
 
 
 def held_out(job: Job, folder: Path) -> dict[str, float]:
-    """Accuracies of the model in a folder, named as train.py's: one response to each problem."""
+    """The model's accuracies, named as in train.py, with one response per problem."""
     setting = SETTINGS[job.setting]
     lm, tokenizer = toy.load_base(folder)
     # The seed is odd: no training set has it.

@@ -1,8 +1,8 @@
-"""The runs of a study: which there are, what is kept of each, and the CSV files that keep them.
+"""The runs of a study, their measurements, and the CSV files that store them.
 
-A cell may have several numbers: `rewards` and `entropies` one for each step, `accuracy` and
-`greedy` one for each evaluation. `0.65*5` stands for five steps of which only the mean was kept;
-the first studies kept no more than that, and their other cells are empty.
+A cell may hold several numbers: `rewards` and `entropies` one per step, `accuracy` and `greedy` one
+per evaluation. `0.65*5` stands for five steps of which only the mean was kept. The first studies
+kept only such means, and their other cells are empty.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from studies.rows import ROWS
 from studies.tables import read_csv
 
 ENDS = 5  # steps, of the first and the last rewards
-DROP = 0.1  # in reward, from the best to the last steps: a collapse
+DROP = 0.1  # a collapse: the drop in reward from the best to the last steps
 
 
 class Job(NamedTuple):
@@ -32,16 +32,16 @@ class Job(NamedTuple):
 
 
 def seed_by_seed(place: str, rates: dict[str, float], seeds: range) -> list[Job]:
-    """Each row at its rate, so that a study that was stopped has whole seeds."""
+    """Each row at its rate, seed by seed, so that a stopped study has complete seeds."""
     return [Job(place, row, rate, seed) for seed in seeds for row, rate in rates.items()]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What is kept of a run."""
+    """The measurements of a run."""
 
-    accuracies: tuple[float, ...]  # on held-out problems, temperature 1; the last one at the end
-    greedies: tuple[float, ...]  # the same of the most likely tokens
+    accuracies: tuple[float, ...]  # on held-out problems, temperature 1; the last at the end
+    greedies: tuple[float, ...]  # the same, with greedy decoding
     length: float  # of a response, mean over the last steps, tokens
     seconds: float  # of one core
     rewards: tuple[float, ...]  # mean of each step
@@ -79,7 +79,7 @@ class Trained:
 
     @property
     def collapsed(self) -> bool:
-        """Whether the last steps lie DROP below the best ones that follow each other, in reward."""
+        """Whether the last steps' reward is DROP below that of the best consecutive steps."""
         return float(running_mean(self.rewards).max()) - self.last >= DROP
 
 
@@ -87,7 +87,7 @@ Runs = dict[Job, Trained]
 
 
 def running_mean(values: Sequence[float]) -> np.ndarray:
-    """[steps - ENDS + 1] means over ENDS steps that follow each other."""
+    """Means over ENDS consecutive steps: [steps - ENDS + 1]."""
     return np.convolve(values, np.ones(ENDS) / ENDS, mode="valid")
 
 
@@ -111,7 +111,7 @@ def line_of(job: Job, run: Trained) -> dict:
 
 
 def finished_runs(path: Path) -> Runs:
-    """The lines of the CSV by job; raises UserError for one that was run otherwise."""
+    """The lines of the CSV by job. Raises UserError for a line with other flags."""
     runs = {}
     for number, line in enumerate(read_csv(path, COLUMNS), start=2):
         job = Job(line["setting"], line["row"], float(line["lr"]), int(line["seed"]))
@@ -133,7 +133,7 @@ def finished_runs(path: Path) -> Runs:
 
 
 def numbers(cell: str) -> tuple[float, ...]:
-    """The numbers of a cell; `0.65*5` is five of them."""
+    """The numbers of a cell; `0.65*5` gives five numbers."""
     found = []
     for part in cell.split():
         value, _, count = part.partition("*")
@@ -142,9 +142,9 @@ def numbers(cell: str) -> tuple[float, ...]:
 
 
 def flags_digest(job: Job) -> str:
-    """Eight hex digits of the flags behind the names of a job's setting and row."""
+    """Eight hex digits: the hash of the flags of a job's setting and row."""
     row, setting = ROWS[job.row], SETTINGS[job.setting]
-    # Fields after `size` are younger than the files in results/: they count where they are set.
+    # Fields after `size` are newer than the files in results/: included only if they are set.
     cells = []
     for number, each in enumerate(fields(setting)):
         value = getattr(setting, each.name)

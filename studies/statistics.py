@@ -14,7 +14,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)  # Gauss-Legendre, on [-1,
 
 
 def t_tail(t: float, degrees: int) -> float:
-    """P(T > t) for Student's t, with a small relative error also where P is small."""
+    """P(T > t) for Student's t, with a small relative error even for small P."""
     low = math.atan(t / degrees**0.5)
     middle, half = (math.pi / 2 + low) / 2, (math.pi / 2 - low) / 2
     area = half * WEIGHTS @ np.cos(middle + half * NODES) ** (degrees - 1)
@@ -52,7 +52,7 @@ def mean_interval(values: Sequence[float]) -> str:
 
 
 def p_value(differences: Sequence[float]) -> float:
-    """Two-sided p of the paired t-test that the mean difference is 0; at least 2 of them.
+    """Two-sided p of the paired t-test that the mean of at least 2 differences is 0.
 
     If all differences are equal, p is 1 for differences of 0, else 0.
     """
@@ -65,11 +65,11 @@ def p_value(differences: Sequence[float]) -> float:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Two-sided exact p of Wilcoxon's signed-rank test that differences lie evenly about 0.
+    """Two-sided exact p of Wilcoxon's signed-rank test that differences are symmetric about 0.
 
-    The sizes of the differences that are not 0 are ranked, equal ones by the mean of their ranks.
-    p is the share of the 2^n ways to draw signs whose sum of positive ranks is as far out, on the
-    nearer side twice. 1 where all are 0.
+    The sizes of the nonzero differences are ranked; equal sizes share their mean rank. p is twice
+    the share of the 2^n sign patterns whose sum of positive ranks is at least as extreme, on the
+    nearer side. p is 1 if all differences are 0.
     """
     differences = np.asarray(differences, dtype=float)
     differences = differences[differences != 0]  # [n]
@@ -90,8 +90,8 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 def holm(p_values: dict[str, float]) -> dict[str, float]:
     """Holm's correction of m p values: the smallest times m, the next times m - 1, and so on.
 
-    The corrected values keep the order and do not exceed 1. Rejecting all with at most 0.05 keeps
-    the family-wise error rate at 5 %.
+    The corrected values keep the order and do not exceed 1. Rejecting those up to 0.05 keeps the
+    family-wise error rate at 5 %.
     """
     corrected = {}
     largest = 0.0
@@ -104,8 +104,8 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
 def smallest_seen(differences: Sequence[float], level: float = 0.05, power: float = 0.8) -> float:
     """The true mean difference that a paired t-test detects with the given power.
 
-    (t of 1 - level/2 + t of the power) x standard error, with the number of runs and the spread of
-    `differences`. level: two-sided; 0.05 over the number of tests is Holm's first step.
+    (t at 1 - level/2 + t at the power) x standard error, with the number of runs and the spread of
+    `differences`. level: two-sided. 0.05 over the number of tests is Holm's first step.
     """
     differences = np.asarray(differences, dtype=float)  # [runs]
     degrees = len(differences) - 1

@@ -1,7 +1,7 @@
-"""Does a credit without the truth win where there is something to learn? (`surprise`)
+"""Compares DAPO and DelTA with a proxy of mean zero where there is something to learn (`surprise`).
 
-DAPO, DelTA as published, DelTA with the proxy of mean zero (`--proxy surprise`) and its controls,
-on bases that have to learn and on one that only sharpens. Protocol and results:
+DAPO, DelTA as published, DelTA with the proxy of mean zero (`--proxy surprise`) and its controls
+run on bases that must learn and on one that only sharpens. Protocol and results:
 docs/results/surprise.md.
 """
 
@@ -28,19 +28,19 @@ from studies.statistics import mean_interval
 from studies.tables import table_line
 
 RATES = (1.4e-4, 2e-4, 2.8e-4)
-BEYOND = 4e-4  # of DAPO on the pilot seed, to see whether a cliff is next to the grid
+BEYOND = 4e-4  # for DAPO on the pilot seed, to see whether runs collapse just beyond the grid
 PILOT_SEED = 0
 SEEDS = 16
-EVERY_SEED = ("dapo", "surprise", "no centroids", "delta")  # and each has its own pilot
-# Runs that are not in the protocol, added after a look at the first eight and ten seeds: at one
-# place the pilot's rate was too high, and at the other it was perhaps DAPO's best by chance alone.
+EVERY_SEED = ("dapo", "surprise", "no centroids", "delta")  # each has its own pilot
+# Runs outside the protocol, added after a look at the first eight and ten seeds. At one place the
+# pilot's rate was too high. At the other it may have been DAPO's best only by chance.
 AGAIN = {"learn, k12": EVERY_SEED, "k12": ("dapo",)}  # place -> rows
 AGAIN_RATE = 2e-4
 AGAIN_SEEDS = 6
 PERMUTED = "surprise, permuted"
-RATE_OF = {PERMUTED: "surprise", IN_RANGE: "dapo"}  # on every other seed, at the rate of these
+RATE_OF = {PERMUTED: "surprise", IN_RANGE: "dapo"}  # row -> whose rate it uses; every other seed
 PERMUTED_AT = ("learn, k12", "learn, filler 4")
-LONG = "learn, long"  # runs cost twice as much there: every other seed, too
+LONG = "learn, long"  # its runs cost twice as much: every other seed
 
 ALL_ROWS = (*EVERY_SEED, IN_RANGE, PERMUTED)
 PRIMARY = ("surprise", "dapo")
@@ -51,7 +51,7 @@ DESCRIBED = (("delta", "dapo"), ("no centroids", "dapo"), (IN_RANGE, "dapo"), (P
 def surprise(args) -> dict:
     """The proxy of mean zero, where there is something to learn and where not (two hours).
 
-    One pilot seed picks the learning rates of each place; --seeds is how many are counted at most.
+    One pilot seed picks the learning rates of each place. --seeds limits the counted seeds.
     """
     path = Path(args.csv)
     runs = finished_runs(path)
@@ -64,17 +64,17 @@ def surprise(args) -> dict:
     return print_study(runs, rates, counted(runs, jobs), path.with_suffix(".png"))
 
 
-# ---- which runs ----------------------------------------------------------------------------------
+# ---- runs ----------------------------------------------------------------------------------------
 
 
 def rates_at(place: str, runs: Runs, path: Path | None = None) -> dict[str, float]:
-    """Row -> its learning rate at a place; `pilot` adds to the CSV what `runs` lacks."""
+    """Row -> its learning rate at a place. `pilot` adds missing runs to the CSV."""
     rates = pilot(place, EVERY_SEED, RATES, [PILOT_SEED], runs, path)
     return rates | {row: rates[other] for row, other in RATE_OF.items()}
 
 
 def counted_jobs(rates: dict[str, dict[str, float]], count: int) -> list[Job]:
-    """Seed by seed, so that a study that was stopped has whole seeds of all places and rows."""
+    """The jobs, seed by seed, so that a stopped study has complete seeds of all places and rows."""
     jobs = []
     for number in range(count):
         for place, first in PLACES.items():
@@ -84,7 +84,7 @@ def counted_jobs(rates: dict[str, dict[str, float]], count: int) -> list[Job]:
 
 
 def rows_at(place: str, number: int) -> list[str]:
-    """The rows that run at a place on its seed of this number, counted from 0."""
+    """The rows that run at a place on its `number`-th seed, counted from 0."""
     rows = list(EVERY_SEED)
     if number % 2:
         return [] if place == LONG else rows
@@ -95,7 +95,7 @@ def rows_at(place: str, number: int) -> list[str]:
 
 
 def again_jobs() -> list[Job]:
-    """The rows of AGAIN, on the first seeds that count."""
+    """The jobs of the rows in AGAIN, on the first counted seeds."""
     jobs = []
     for place, rows in AGAIN.items():
         for seed in again_seeds(place):
@@ -107,11 +107,11 @@ def again_seeds(place: str) -> range:
     return range(PLACES[place], PLACES[place] + AGAIN_SEEDS)
 
 
-# ---- what is printed -----------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------
 
 
 def print_study(runs: Runs, rates: dict, of: Counted, picture: Path) -> dict:
-    """Tables of all outcomes, and a picture of the differences in mean training reward."""
+    """Print tables of all outcomes, and draw the differences in mean training reward."""
     print_pilot(runs)
     print_gains(of)
     print_rows(of, rates)
@@ -136,7 +136,7 @@ def print_study(runs: Runs, rates: dict, of: Counted, picture: Path) -> dict:
 
 
 def print_pilot(runs: Runs) -> None:
-    """The mean training reward of each rate on the seed that does not count."""
+    """Print the mean training reward of each rate on the pilot seed."""
     rates = (*RATES, BEYOND)
     print(table_line(["pilot: place", "row", *(f"{rate:g}" for rate in rates)]))
     print("|---|---|---|---|---|---|")
@@ -154,7 +154,7 @@ def pilot_cell(run: Trained | None) -> str:
 
 
 def print_again(runs: Runs) -> None:
-    """The places that ran again at another rate, beside rows that had it; without a claim."""
+    """Print the places run again at another rate, next to rows that had it; without tests."""
     jobs = []
     for place in AGAIN:
         for row in EVERY_SEED:
@@ -172,7 +172,7 @@ def print_again(runs: Runs) -> None:
 
 
 def print_at_the_entropy(of: Counted) -> None:
-    """Reward at the entropy of DAPO's end, minus DAPO's, over the seeds on which it is reached."""
+    """Print the reward at DAPO's final entropy minus DAPO's, over the seeds that reach it."""
     print("| at DAPO's entropy: place | row | difference, 95 % interval | reached |")
     print("|---|---|---|---|")
     for place in PLACES:
@@ -187,9 +187,9 @@ def print_at_the_entropy(of: Counted) -> None:
 
 
 def at_the_entropy(run: Trained, dapo: Trained) -> float:
-    """The run's reward when its entropy is that of DAPO's end, minus DAPO's reward there.
+    """The run's reward when it reaches DAPO's final entropy, minus DAPO's reward there.
 
-    NaN where the run's entropy does not get as low.
+    NaN if the run's entropy stays higher.
     """
     reached = np.flatnonzero(running_mean(run.entropies) <= dapo.entropy + 1e-9)  # rounding
     if not len(reached):

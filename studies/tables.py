@@ -1,4 +1,4 @@
-"""Lines of a Markdown table, and CSV files that git can compare."""
+"""Lines of a Markdown table, and CSV files whose changes git can show."""
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +14,7 @@ def table_line(cells: Iterable) -> str:
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The lines of a CSV, none where the file is missing or empty, as a study that was stopped at
-    once leaves it; raises UserError where it has other columns."""
+    """The lines of a CSV; none if it is missing or empty. Raises UserError for other columns."""
     if not path.exists() or not path.stat().st_size:
         return []
     with open(path, newline="") as file:
@@ -28,7 +27,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 @contextmanager
 def appending(path: Path, columns: Sequence[str]) -> Iterator[Callable[[list[dict]], None]]:
-    """A function that writes lines at the end of a CSV, at once; a new file gets its columns."""
+    """Gives a function that appends lines to a CSV and flushes; a new file gets a header first."""
     path.parent.mkdir(exist_ok=True)
     with open(path, "a", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")

@@ -1,7 +1,7 @@
-"""The studies of training where it sharpens: which rows beat DAPO, and does it hold elsewhere?
+"""The studies where training sharpens: which rows beat DAPO, and whether this holds elsewhere.
 
-All rows share problems and random numbers, so that differences are taken seed by seed. What --csv
-holds is not run again; fewer --seeds are a shorter version. Protocol: docs/results/protocol.md.
+All rows share problems and random numbers, so differences are taken seed by seed. Runs in --csv are
+not repeated. Fewer --seeds give a shorter study. Protocol: docs/results/protocol.md.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ SECONDARY_SEEDS = 6
 CONFIRMED = places("confirm")
 NOISY = places("noise")
 
-# One thing at a time: what is changed, the row with it, the row without it.
+# One change at a time: the change, the row with it, the row without it.
 CONTRASTS = {
     "row proxy: γ fresh, not lagged": ("delta, fresh", "delta"),
     "top-K proxy: γ fresh, not lagged": ("topk, fresh", "topk"),
@@ -45,8 +45,8 @@ CONTRASTS = {
     "fresh: exact, not row proxy": ("exact, fresh", "delta, fresh"),
 }
 
-# DelTA otherwise than by default, in forms that a large model can run; the one of them with the
-# highest mean in results/methods.csv; and the learning rate that this file gives all main rows.
+# DelTA's other forms that a large model can run; the one with the highest mean in
+# results/methods.csv; and the learning rate of all main rows in that file.
 CANDIDATES = [name for name in MAIN if name.startswith(("delta, ", "topk"))]
 BEST = "delta, K = 0"
 RATE = 2e-4
@@ -58,8 +58,8 @@ RATE = 2e-4
 def methods(args) -> dict:
     """DelTA, its interventions, two oracles and the paper's rows on the toy (an hour and a half).
 
-    Pilot seeds pick each row's learning rate. The main rows then run on the counted seeds, and
-    after them the other rows of the paper's tables on fewer.
+    Pilot seeds pick each row's learning rate. Then the main rows run on the counted seeds, and the
+    other rows of the paper's tables on fewer.
     """
     path = Path(args.csv)
     runs = finished_runs(path)
@@ -102,7 +102,7 @@ def methods(args) -> dict:
 def confirm(args) -> dict:
     """The best of these rows on fresh seeds, another base model and other settings (an hour).
 
-    The best of DelTA's other forms beside DelTA, DAPO and the oracle in DelTA's range.
+    The rows: the best of DelTA's other forms, DelTA, DAPO and the oracle in DelTA's range.
     """
     of = completed(args, CONFIRMED, ("dapo", "delta", BEST, IN_RANGE), RATE, 16)
     pairs = {
@@ -122,7 +122,7 @@ def confirm(args) -> dict:
 def noise(args) -> list[dict]:
     """A few rows under flipped, rare or plentiful rewards, and with idle tokens (half an hour).
 
-    The rewards compared are the deserved ones.
+    The compared rewards are the true ones, before flipping.
     """
     rows = ("dapo", "delta", BEST, IN_RANGE, ORACLE)
     of = completed(args, NOISY, rows, RATE, 6)
@@ -139,11 +139,11 @@ def noise(args) -> list[dict]:
     return lines
 
 
-# ---- what is printed -----------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------
 
 
 def print_dapo(of: Counted, place: str) -> None:
-    """DAPO's mean reward at a place, and how much it learns: if little, nothing is compared."""
+    """Print DAPO's mean reward and gain at a place. A small gain leaves nothing to compare."""
     reward, first, last, gained = (
         mean_interval(over_seeds(of, place, "dapo", what))
         for what in ("reward", "first", "last", "gained")
@@ -152,7 +152,7 @@ def print_dapo(of: Counted, place: str) -> None:
 
 
 def print_paper_rows(of: Counted, runs: Runs, rates: dict[str, float]) -> None:
-    """A table of each row: flags, what the paper has, rewards."""
+    """Print a line for each row: flags, the paper's result, rewards."""
     print(
         "| row | flags | paper, 8B | learning rate | mean training reward | last 5 steps |\n"
         "|---|---|---|---|---|---|"
@@ -165,7 +165,7 @@ def print_paper_rows(of: Counted, runs: Runs, rates: dict[str, float]) -> None:
 
 
 def rate_cell(runs: Runs, name: str, rate: float) -> str:
-    """The rate, and the edges of the row's grid where that had to be widened."""
+    """The rate, with the edges of the row's grid if the grid was widened."""
     tried = {job.rate for job in runs if job.row == name}
     if tried <= set(GRID):
         return f"{rate:g}"

@@ -1,18 +1,18 @@
 """The true advantage of single tokens on the toy, by branching (`truth`).
 
-The state before token t is the prompt and the tokens so far, s_t; what follows is deterministic, so
-that Q(s_t, o_t) = V(s_{t+1}), and the advantage of the token is Q - V = V(s_{t+1}) - V(s_t). V is
-the chance of a right answer from there on, measured by SAMPLES continuations that the model samples
-from s_t: continuation m of every prefix of a response uses the same uniform number at the same
-position, so that two neighbouring prefixes differ by what their token changed and hardly by chance.
+The state s_t before token t is the prompt and the tokens so far. Transitions are deterministic, so
+Q(s_t, o_t) = V(s_{t+1}), and the token's advantage is Q - V = V(s_{t+1}) - V(s_t). V(s_t) is the
+chance of a right answer, estimated from SAMPLES continuations that the model samples from s_t.
+Continuation m of every prefix of a response uses the same uniform number at the same position, so
+neighbouring prefixes differ mainly by the effect of their token, not by chance.
 
-Where p(o_t) is nearly 1 there is nothing to measure: |Q - V| <= 1 - p, because Q and V differ only
-where another token would have been drawn. Tokens with 1 - p below SURE get 0, and their V is that
-of the next token that is not so sure.
+If p(o_t) is nearly 1, there is nothing to measure: |Q - V| <= 1 - p, because Q and V differ only
+if another token is drawn. Tokens with 1 - p below SURE get 0 and the V of the next token above
+SURE.
 
 results/truth.csv has a line for each token: its base, response and position, the token, whether
 toy.decisive marks it, 1 - p, V before it, Q - V and its standard error, the response's reward.
-Bases that are in it are not measured again. Half an hour on two cores.
+Bases in the file are not measured again. Half an hour on two cores.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -34,7 +34,7 @@ K = 12
 NOISE = 0.06
 BUILD_SEEDS = range(5)  # of the base models
 PROMPTS = 8
-GROUP = 8  # responses to each
+GROUP = 8  # responses to each prompt
 SAMPLES = 64  # continuations of a prefix
 SURE = 1e-3
 LIMIT = 112  # tokens of a response, and of a continuation
@@ -47,9 +47,9 @@ COLUMNS = (
 def truth(args) -> list[dict]:
     """The true advantage of single tokens, by continuing from each prefix (half an hour).
 
-    Fill --csv and print what it says of `toy.decisive`.
+    Fills --csv and prints its agreement with `toy.decisive`.
     """
-    torch.set_num_threads(1)  # a base that is built depends on their number
+    torch.set_num_threads(1)  # a base built here depends on the number of threads
     path = Path(args.csv)
     measured = {line["base"] for line in read_truth(path)}
     with appending(path, COLUMNS) as write:
@@ -69,13 +69,13 @@ def truth(args) -> list[dict]:
 
 
 def batch_of(lm, tokenizer, seed: int) -> GradedBatch:
-    """The responses of which every token is measured; seed: of the base, for other problems."""
+    """The measured responses. seed: the base's; it also picks the problems."""
     return batch(lm, tokenizer, toy.problems(PROMPTS, seed=4000 + seed, k=K), GROUP, seed, LIMIT)
 
 
 @cache
 def base_and_batch(folder: Path, seed: int):
-    """(model, tokenizer, batch_of them): once in each process."""
+    """(model, tokenizer, their batch_of), computed once in each process."""
     lm, tokenizer = toy.load_base(folder)
     return lm, tokenizer, batch_of(lm, tokenizer, seed)
 
@@ -116,10 +116,10 @@ def rewards_of_branches(
     seed: int,
     samples: int = SAMPLES,
 ) -> np.ndarray:
-    """[positions, samples]: the rewards of continuations of the response before each position.
+    """The rewards of continuations from the prefix before each position: [positions, samples].
 
-    Two positions share the uniform number of each sample and place, and so a continuation that
-    draws the response's own tokens up to a later position has the reward of that position's.
+    All positions share the uniform numbers of each sample and place. If a continuation redraws the
+    response's tokens up to a later position, both positions get the same reward.
     """
     if not positions:
         return np.zeros((0, samples))
@@ -141,7 +141,7 @@ def advantages_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(V before each token, Q - V of each, its standard error), [T] each.
 
-    rewards: [positions, samples]; reward: of the response itself, V once it is whole.
+    rewards: [positions, samples]. reward: of the response, which is V at its end.
     """
     samples = rewards.shape[1]
     ended = np.full((1, samples), reward)
@@ -153,7 +153,7 @@ def advantages_of(
     advantage[positions] = gained.mean(axis=1)
     error[positions] = gained.std(axis=1, ddof=1) / samples**0.5
 
-    # A sure token has the value of the next one that is not.
+    # A token that is nearly certain gets the value of the next token that is not.
     value = np.full(length, reward)
     start = 0
     for position, of_samples in zip(positions, rewards, strict=True):
@@ -163,7 +163,7 @@ def advantages_of(
 
 
 def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
-    """The lines of the CSV, with numbers as numbers."""
+    """The lines of the CSV, with cells parsed as numbers."""
     lines = read_csv(path, COLUMNS)
     for line in lines:
         for name, value in line.items():
@@ -175,7 +175,7 @@ def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
 
 
 def print_agreement(lines: list[dict]) -> None:
-    """How far the mark `decisive` and |Q - V| agree, for right and wrong responses, by base."""
+    """Print how far `decisive` and |Q - V| agree, for right and wrong responses, by base."""
     print("| base | responses | tokens | AUC of |Q - V| for decisive | share of Σ|Q - V| on them |")
     print("|---|---|---|---|---|")
     for base in sorted({line["base"] for line in lines}):

@@ -1,7 +1,7 @@
-"""A stand-in for the package vllm, with the signatures of vllm 0.30 and a model of our own inside.
+"""A stand-in for the package vllm, with the signatures of vllm 0.30.
 
-It holds a Hugging Face model and answers with rollout.generate, so that a training step is real. It
-raises where vLLM would read memory that sleeps, and notes what it is asked, in order.
+It holds a Hugging Face model and samples with rollout.generate, so a training step is real. It
+fails where vLLM would read freed memory, and records its calls in order.
 """
 
 import os
@@ -23,12 +23,12 @@ from infra.head import give_float32_head
 from infra.ranks import this_device
 
 TAGS = {"weights", "kv_cache"}
-engines = []  # every LLM that was made
+engines = []  # every LLM created
 
 
 @dataclass
 class SamplingParams:
-    """What ours are made of; the defaults are vLLM's."""
+    """The parameters that VLLMEngine sets; the defaults are vLLM's."""
 
     n: int = 1
     temperature: float = 1.0
@@ -48,15 +48,15 @@ class Logprob:
 
 
 class Model(torch.nn.Module):
-    """What vLLM's model is to those who load it: parameters by name, and load_weights."""
+    """vLLM's model as seen by apply_model: parameters by name, and load_weights."""
 
     def __init__(self, folder: str, dtype: torch.dtype, asleep: set[str]):
         super().__init__()
         self.lm = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=dtype)
         give_float32_head(self.lm.eval().to(this_device()))
         self.asleep = asleep
-        self.left_out = None  # a parameter that it takes from no one
-        self.streamed = []  # (name, dtype) of the weights that came last
+        self.left_out = None  # a parameter that load_weights reports as not loaded
+        self.streamed = []  # (name, dtype) of the weights loaded last
 
     def named_parameters(self, *arguments, **named):
         return self.lm.named_parameters(*arguments, **named)
@@ -97,7 +97,7 @@ class LLM:
         self.settings = {name: x for name, x in locals().items() if name not in ("self", "model")}
         self.asleep = set()
         self.model = Model(model, dtype, self.asleep)
-        self.stale = False  # whether the prefix cache is that of other weights
+        self.stale = False  # whether the prefix cache belongs to earlier weights
         self.waiting = []  # (id, prompt, parameters)
         self.finished = []
         self.counter = 0
@@ -148,7 +148,7 @@ class LLM:
         for prompt, parameters in zip(prompts, sampling_params, strict=True):
             assert len(prompt["prompt_token_ids"]) + parameters.max_tokens <= self.longest
             self.waiting.append((str(self.counter), prompt["prompt_token_ids"], parameters))
-            ids.append(f"{self.counter}-0123abcd")  # the id inside is another one
+            ids.append(f"{self.counter}-0123abcd")  # differs from the id in the output, as in vLLM
             self.counter += 1
         return ids
 
@@ -157,7 +157,7 @@ class LLM:
         return self.settings["max_model_len"]
 
     def step(self) -> list:
-        """Some of those that have finished, the last ones first."""
+        """Up to three finished requests, the last first."""
         assert not self.asleep
         assert not self.stale
         if self.waiting:
@@ -190,7 +190,7 @@ def output(tokens, logprob) -> SimpleNamespace:
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """`import vllm` finds the stand-in, and the engine a GPU of 80 GB; segments are as at start."""
+    """Install the stand-in as `vllm`, with a GPU of 80 GB and the allocator's variables unset."""
     vllm = ModuleType("vllm")
     vllm.LLM = LLM
     vllm.SamplingParams = SamplingParams

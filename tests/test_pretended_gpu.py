@@ -264,7 +264,7 @@ def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys
         said = refusal(train.main, [*flags, tmp_path / "run"], capsys)
     assert not loaded.called
     assert not (tmp_path / "run").exists()
-    assert "8.19 billion parameters take at least 131 GB of each of 1 GPUs" in said
+    assert "8.19 billion parameters take at least 131 GB on each of 1 GPUs" in said
     assert "has 80" in said
 
 

@@ -3,7 +3,7 @@
     python tests/benchmarks/fake_ranks.py SIZE LAYERS RANKS SEQUENCES TOKENS
 
 prints the peak of one GPU of RANKS, for two micro-batches of SEQUENCES x TOKENS each through the
-first LAYERS layers. Tensors and process group are fake, so any computer can do it.
+first LAYERS layers. Tensors and process group are fake, so no GPU is needed.
 """
 
 import sys
@@ -25,9 +25,9 @@ from infra.policy import Policy, TokenRows
 
 
 class EveryTokenAResponse(Policy):
-    """A policy that takes every token for a response token.
+    """A policy that treats every token as a response token.
 
-    Policy.forward selects the response tokens, whose number fake tensors cannot know.
+    Policy.forward selects the response tokens, whose number is unknown for fake tensors.
     """
 
     def forward(self, ids: torch.Tensor) -> TokenRows:
@@ -39,24 +39,24 @@ class EveryTokenAResponse(Policy):
 
 
 def precision_of_gpus() -> MixedPrecisionPolicy:
-    """What `shard` takes on GPUs."""
+    """The precision that `shard` uses on GPUs."""
     return MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 
 
 def sharded_policy(size: str, layers: int, mesh: DeviceMesh) -> Policy:
-    """The policy as load_policy makes it on GPUs, of fake tensors."""
+    """The policy that load_policy makes on GPUs, with fake tensors."""
     config = first_layers(size, layers)
     lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     layers = decoder_layers(lm)
     recompute_in_backward(lm, layers)
     policy = EveryTokenAResponse(lm)
-    ranks.MixedPrecisionPolicy = precision_of_gpus  # the mesh is one of CPUs
+    ranks.MixedPrecisionPolicy = precision_of_gpus  # the mesh has CPUs
     ranks.shard(policy, layers, mesh)
     return policy
 
 
 def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
-    """AdamW as after its first step; a step that the tracker sees is counted wrongly."""
+    """AdamW as after its first step. The tracker would miscount a real step."""
     optimizer = torch.optim.AdamW(policy.parameters(), fused=True)
     for p in policy.parameters():
         optimizer.state[p] = {
@@ -68,16 +68,16 @@ def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
 
 
 def peak_bytes(size: str, layers: int, sequences: int, tokens: int) -> int:
-    """The most that one rank holds at once."""
+    """The peak memory of one rank in bytes."""
     head.LOGIT_BLOCK_CPU = head.LOGIT_BLOCK_GPU  # as for the precision above
-    mesh = ranks.device_mesh()  # made of real tensors
+    mesh = ranks.device_mesh()  # with real tensors
     with FakeTensorMode():
         policy = sharded_policy(size, layers, mesh)
         ids = torch.zeros(sequences, tokens, dtype=torch.long)
         tracker = FSDPMemTracker(policy, adam_with_moments(policy))
         tracker.track_inputs((ids,))
         with tracker:
-            for _ in range(2):  # the second micro-batch meets the first one's gradients
+            for _ in range(2):  # during the second micro-batch, gradients already exist
                 policy(ids).logprob.sum().backward()
                 tracker.reset_mod_stats()
 

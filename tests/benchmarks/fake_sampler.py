@@ -1,8 +1,8 @@
 """Live bytes of rollout.generate on a Qwen3 size in bfloat16, for test_plan.py.
 
-Tensors are fake: every storage is counted while it lives, to the byte. Token ids are real, so that
-`generate` and the sampler run as they are. Attention and the head's product are taken to be the
-kernels of a GPU, which make their output and nothing else.
+Tensors are fake: every storage is counted to the byte while it lives. Token ids are real, so
+`generate` and the sampler run unchanged. Attention and the head's product count as GPU kernels that
+allocate only their output.
 """
 
 import weakref
@@ -22,11 +22,11 @@ from infra import head as head_module
 from infra.head import give_float32_head
 
 END = 1
-ENDS_HERE = 2.0  # in the place of a uniform number
+ENDS_HERE = 2.0  # replaces a uniform number
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of every storage that an operation makes, while it lives."""
+    """Counts the bytes of every storage that an operation allocates, while it lives."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 class Model:
-    """Makes a model of fake tensors that takes real ids."""
+    """A model of fake tensors with real token ids as input."""
 
     def __init__(self, config):
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -83,8 +83,8 @@ class Model:
     def forward(self, forward, **inputs):
         mask = inputs["attention_mask"]
         if mask is not None and not isinstance(mask, FakeTensor) and mask.all():
-            inputs["attention_mask"] = None  # as the model would find out; of a fake it cannot
-        # The count stands above the fakes: it sees what they make.
+            inputs["attention_mask"] = None  # the model would drop it, but cannot read a fake mask
+        # The counter is above the fake mode, so it sees the fake allocations.
         with self.fake, self.live:
             return forward(**tree_map_only(torch.Tensor, self.made_fake, inputs))
 
@@ -93,12 +93,12 @@ class Model:
 
 
 def fused_attention(query, key, value, attn_mask=None, **_) -> torch.Tensor:
-    """In the place of torch's scaled_dot_product_attention."""
+    """Replaces torch's scaled_dot_product_attention."""
     return query.new_empty(*query.shape[:-1], value.shape[-1])
 
 
 class Draw(rollout.InverseCDF):
-    """Draws on fake tensors, for what it takes; the real tokens are 0, and END where scripted."""
+    """Draws on fake tensors, to count memory. The real tokens are 0, or END where scripted."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         super().__call__(input_ids, scores)
@@ -110,7 +110,7 @@ class Draw(rollout.InverseCDF):
 
 
 def float32_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """In the place of infra.head.product."""
+    """Replaces infra.head.product."""
     return a.new_empty(len(a), b.shape[1], dtype=torch.float32)
 
 
@@ -122,7 +122,7 @@ def script(length: int, longest: int) -> np.ndarray:
 
 
 def first_layers(size: str, layers: int) -> Qwen3Config:
-    """A Qwen3 size of fewer layers: each costs a second on fake tensors."""
+    """A Qwen3 size with fewer layers: each layer costs a second on fake tensors."""
     changed = {"num_hidden_layers": layers, "layer_types": None}
     return Qwen3Config(**(qwen3(size).to_dict() | changed))
 
@@ -130,10 +130,10 @@ def first_layers(size: str, layers: int) -> Qwen3Config:
 def live_bytes(
     config: Qwen3Config, rows: int, prompt: int, new: int, cache_tokens: int
 ) -> tuple[int, int]:
-    """(bytes that lived at most beside the weights, bytes that live afterwards).
+    """(peak bytes without the weights, bytes that remain afterwards).
 
-    Of sampling twice `rows` responses of `new` tokens to prompts of `prompt` tokens, every other
-    one half as long.
+    Samples 2 x `rows` responses of `new` tokens to prompts of `prompt` tokens; every other response
+    is half as long.
     """
     model = Model(config)
     jobs = [rollout.Job([i + 2] * prompt, (0, 0, i, 0)) for i in range(2 * rows)]

@@ -1,6 +1,6 @@
-"""bench.py and the benches of speed: small sizes, and what can be known of them beforehand.
+"""bench.py and the benches of speed, at small sizes and with known outcomes.
 
-A run of every stage of benchmarks/gpu.py is in test_plan.py.
+test_plan.py runs every stage of benchmarks/gpu.py.
 """
 
 import importlib
@@ -39,7 +39,7 @@ ARGS = SimpleNamespace(repetitions=1)
 
 
 @pytest.mark.parametrize("name", bench.WHERE)
-def test_every_bench_is_a_function_and_in_the_help(name, capsys):
+def test_every_bench_has_a_function_and_a_line_of_help(name, capsys):
     function = getattr(importlib.import_module(bench.WHERE[name]), name)
     with pytest.raises(SystemExit):
         bench.parse_arguments(["--help"])
@@ -54,14 +54,14 @@ def test_arguments_default_to_the_csv_of_the_name():
 
 
 @pytest.mark.parametrize("argv", [["unknown"], ["seeds", "--seeds", "1"]])
-def test_arguments_that_cannot_be_are_refused(argv, capsys):
+def test_invalid_arguments_are_refused(argv, capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.parse_arguments(argv)
     assert stopped.value.code == 2
     assert "bench.py: error" in capsys.readouterr().err
 
 
-def test_json_says_what_was_measured_on_what(tmp_path, monkeypatch):
+def test_json_holds_the_measurements_and_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(rollouts, "rollouts", lambda args: [args.repetitions])
     path = tmp_path / "out.json"
     bench.main(["rollouts", "--json", str(path), "--repetitions", "7"])
@@ -71,7 +71,7 @@ def test_json_says_what_was_measured_on_what(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="only where there is no GPU")
-def test_gpu_without_a_gpu_is_one_line(capsys):
+def test_bench_gpu_without_a_gpu_prints_one_line(capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.main(["gpu"])
     assert stopped.value.code == 2
@@ -84,7 +84,7 @@ def test_gpu_without_a_gpu_is_one_line(capsys):
 
 def test_graders_are_measured_on_pairs_and_counted(capsys):
     pairs = [{"response": f"\\boxed{{{i}}}", "gold": "7", "truth": i == 7} for i in range(20)]
-    pairs[3]["truth"] = True  # one that the grader will miss
+    pairs[3]["truth"] = True  # the grader misses this credit
     named = {"verify.py": graders.ours}
     verdicts, milliseconds = graders.measure(named, pairs, 2)
     assert verdicts["verify.py"] == [i == 7 for i in range(20)]
@@ -112,7 +112,7 @@ def test_spread_and_ratios_by_hand():
     assert ratios([1.0, 6.0], [2.0, 3.0], 10) == [5.0, 20.0]
 
 
-def test_alternate_calls_in_turn_and_does_not_count_the_first():
+def test_alternate_calls_in_turn_after_an_untimed_call():
     calls = []
     slow_first = [0.2, 0.0, 0.0]
 
@@ -138,14 +138,14 @@ def test_scripted_lengths_are_kept(function):
         assert [i for i, token in enumerate(tokens) if token == END_TOKEN] == [len(tokens) - 1]
 
 
-def test_stages_of_a_step_leave_what_the_next_needs():
+def test_stages_of_a_step_run_in_order():
     step = prepared_step(Policy(toy.build_model()), 6, 16, 2, 100)
     assert list(stages(step)) == ["sampling", "old_logprobs", "coefficients", "update"]
     assert list(stages(step, trains=False)) == ["sampling", "old_logprobs", "coefficients"]
 
     assert [len(tokens) for tokens in step.sampling()] == [6] * 16
     assert len(step.plan) == 2
-    assert (step.tokens.advantage != 0).all()  # no micro-batch is spared the backward pass
+    assert (step.tokens.advantage != 0).all()  # every micro-batch has a backward pass
     assert torch.equal(step.old_logprobs().logprob, step.tokens.logprob)
     assert torch.equal(step.coefficients(), step.weights)
     assert float(step.weights.mean()) == pytest.approx(1)
@@ -161,15 +161,15 @@ def test_stages_of_a_step_leave_what_the_next_needs():
 
 
 def columns(header):
-    """How many columns the table under a header has, from its second line."""
+    """The number of columns of the table under a header, from its second line."""
     first, second = header.splitlines()
     assert first.count("|") == second.count("|")
     return second.count("|") - 1
 
 
 @pytest.mark.parametrize("cache", [1.0, 0.4])
-def test_continuous_batching_draws_what_generate_draws(cache):
-    """Also where the cache is too small for all: some are then paused."""
+def test_continuous_batching_draws_the_same_tokens_as_generate(cache):
+    """Also if the cache is too small for all requests, so that some are paused."""
     samplers = batching.on_the_toy(8, cache)
     pause = RequestState.create_equivalent_initial_request
     with patch.object(RequestState, pause.__name__, autospec=True, side_effect=pause) as paused:
@@ -201,7 +201,7 @@ def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
     assert all(line.count("|") - 1 == columns(rollouts.HEADER) for line in printed)
 
 
-def test_mixes_of_lengths_are_what_results_md_says():
+def test_mixes_of_lengths_match_the_results_page():
     even, mild, heavy = (rollouts.MIXES[mix] for mix in ("even", "mild", "heavy"))
     assert (min(even), max(even)) == (128, 128)
     assert (min(mild), max(mild)) == (64, 192)
@@ -212,7 +212,7 @@ def test_mixes_of_lengths_are_what_results_md_says():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_forward_flop_counts_what_multiplies(tied):
+def test_forward_flop_counts_matrix_products(tied):
     config = Qwen3Config(
         vocab_size=100,
         hidden_size=32,
@@ -232,7 +232,7 @@ def test_forward_flop_counts_what_multiplies(tied):
 
 
 def test_roofline_by_hand():
-    """8B samples at the speed of the memory, and computes at that of the multipliers."""
+    """For 8B, sampling is bound by memory bandwidth, and scoring by FLOP."""
     config, P, q = qwen3("8B"), 8_190_735_360, 32 * 128
     multiplying = P - 151_936 * 4096
     peaks = (1e15, 4e12)
@@ -252,7 +252,7 @@ def test_roofline_by_hand():
 @pytest.mark.parametrize(
     "name, bandwidth", [("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-80GB", 2.04e12), ("?", 3.35e12)]
 )
-def test_the_roofline_is_that_of_the_gpu_here(name, bandwidth, monkeypatch):
+def test_the_roofline_uses_the_peaks_of_this_gpu(name, bandwidth, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
     assert roofline.peaks_here()[1] == bandwidth

@@ -1,4 +1,4 @@
-"""benchmarks/curves.py: which runs belong together, their mean and band, and what is refused."""
+"""benchmarks/curves.py: grouping of runs, their mean and band, and errors."""
 
 import json
 
@@ -17,7 +17,7 @@ def fake_run(method="delta", seed=0, rewards=(0.25, 0.5), **settings) -> tuple[d
     return {"method": method, "seed": seed, "lr": 1e-4} | settings, metrics
 
 
-def test_runs_that_differ_in_their_seed_share_a_line():
+def test_runs_that_differ_only_in_their_seed_share_a_line():
     groups = group_runs([fake_run(seed=0), fake_run(seed=1), fake_run("dapo", seed=0)])
     assert {label: len(runs) for label, runs in groups.items()} == {"delta": 2, "dapo": 1}
 
@@ -28,7 +28,7 @@ def test_runs_that_differ_in_a_setting_have_it_in_their_label():
     assert counts == {"delta, --lr 0.0001": 1, "delta, --lr 0.0003": 2}
 
 
-def test_a_clip_range_is_told_where_it_is_not_the_methods_own(tmp_path):
+def test_a_label_names_a_clip_range_that_is_not_the_default(tmp_path):
     folders = []
     for name, method, clip_high in [("a", "dapo", 0.28), ("b", "grpo", 0.2), ("c", "dapo", 0.2)]:
         folders.append(tmp_path / name)
@@ -40,7 +40,7 @@ def test_a_clip_range_is_told_where_it_is_not_the_methods_own(tmp_path):
     assert list(labels) == ["dapo", "grpo", "dapo, --clip-high 0.2, --clip-low 0.2"]
 
 
-def test_a_curve_is_the_mean_over_runs_at_the_steps_that_all_have():
+def test_a_curve_is_the_mean_over_runs_at_common_steps():
     runs = [fake_run(rewards=x)[1] for x in ([0.1, 0.2, 0.9], [0.3, 0.6], [0.5, 0.1, 0.7])]
     steps, mean, width = curve(runs, "reward")
     assert steps == [1, 2]
@@ -59,7 +59,7 @@ def test_runs_of_train_py_are_drawn(tmp_path, capsys):
     assert width > 3 * height  # four panels
 
 
-def test_what_is_no_run_or_comes_twice_is_refused(tmp_path, capsys):
+def test_folders_without_a_run_and_duplicates_are_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         curves.main([str(tmp_path)])
     assert stopped.value.code == 2
@@ -73,7 +73,7 @@ def test_what_is_no_run_or_comes_twice_is_refused(tmp_path, capsys):
     assert "two runs are delta with --seed 0" in capsys.readouterr().err
 
 
-def test_an_unknown_kind_of_picture_is_one_line(tmp_path, capsys):
+def test_an_unknown_image_type_prints_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         curves.main([str(tmp_path), "--output", str(tmp_path / "curves.xyz")])
     assert stopped.value.code == 2

@@ -29,8 +29,8 @@ from rollout import Sampling, generate
         (1, 1),
     ],
 )
-def test_simulated_passes_are_those_of_the_sampler(in_flight, cache_tokens):
-    """Counted in a model that samples responses of the same lengths."""
+def test_simulated_passes_match_the_sampler(in_flight, cache_tokens):
+    """The passes are counted in a model that samples responses of the same lengths."""
     of_responses = [3, 170, 70, 1, 200, 64, 65, 9, 128, 30, 5, 90]
     counted = []
     lm = random_model(64, vocabulary=40)
@@ -66,8 +66,8 @@ def test_lengths_have_their_mean_and_are_cut_at_the_longest(mean):
     assert (lengths(1, 50, 8, 4096, 4096) == 4096).all()
 
 
-def test_dealing_prints_a_line_a_way(monkeypatch, capsys):
-    """Small groups of short responses, of which some prompts have all the long ones."""
+def test_dealing_prints_a_line_for_each_way(monkeypatch, capsys):
+    """Small groups of short responses. Some prompts have only long responses."""
 
     def small(seed):
         drawn = lengths(seed, prompts=16, group=8, mean=300, longest=2000)
@@ -84,7 +84,7 @@ def test_dealing_prints_a_line_a_way(monkeypatch, capsys):
     assert len({line.count("|") for line in printed}) == 1
 
 
-def test_dealing_is_of_the_papers_settings():
+def test_dealing_uses_the_papers_settings():
     sampler, groups = dealing.of_paper(0)
     p = planned(qwen3("8B"), dealing.paper_flags(), 8, 80)
     assert [len(group) for group in groups] == [16] * 128
@@ -105,8 +105,8 @@ def sampling_of(capsys, *flags):
     return int(line.split(" forward passes")[0].split()[-1])
 
 
-def test_plan_says_how_long_sampling_takes(capsys):
-    """All of the longest: as many passes as tokens. Shorter ones take fewer, on the slower GPU."""
+def test_plan_estimates_the_time_of_sampling(capsys):
+    """At full length there are as many passes as tokens. Shorter responses take fewer passes."""
     flags = ["--max-new-tokens", "640", "--group-size", "4"]
     passes = {}
     for mean in (40, 160, 640):
@@ -114,10 +114,10 @@ def test_plan_says_how_long_sampling_takes(capsys):
     assert passes[40] < passes[160] < passes[640] == 640
     assert sampling_of(capsys, *flags) == passes[160]  # a quarter
     drawn = lengths(0, 8, 4, 160, 640)
-    assert passes[160] == drawn.max()  # in flight are all at once
+    assert passes[160] == drawn.max()  # all are in flight at once
 
 
-def test_plan_refuses_a_mean_that_cannot_be(capsys):
+def test_plan_refuses_an_impossible_mean(capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.main([*SMALL, "--max-new-tokens", "64", "--mean-tokens", "65"])
     assert stopped.value.code == 2

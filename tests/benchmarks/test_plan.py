@@ -1,6 +1,6 @@
-"""benchmarks/plan.py against FSDP2 and the sampler on fake tensors; what processes really take.
+"""benchmarks/plan.py against FSDP2 and the sampler on fake tensors, and against real processes.
 
-And what must not grow: nothing may hold a number for every token and word.
+No process may allocate a number for every token and word.
 """
 
 import os
@@ -28,7 +28,7 @@ PAPER = train.parse_config(["--model", "Qwen/Qwen3"])  # App. I
 
 
 def run_python(*arguments):
-    """What a Python process in the repository's folder prints."""
+    """The output of a Python process in the repository's folder."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -43,8 +43,8 @@ def run_python(*arguments):
 # ---- the plan ------------------------------------------------------------------------------------
 
 
-def test_plan_is_what_fsdp_takes_on_fake_tensors():
-    """In a process of its own, for its process group is fake."""
+def test_plan_matches_fsdp_on_fake_tensors():
+    """In a separate process, because its process group is fake."""
     words = ["8B", "4", "4", "1", "22528"]  # size, layers, ranks, sequences, tokens
     printed = run_python("tests/benchmarks/fake_ranks.py", *words)
     p = planned(first_layers("8B", 4), replace(PAPER, micro_batch_tokens=22528), 4, 80)
@@ -58,8 +58,8 @@ def test_plan_is_what_fsdp_takes_on_fake_tensors():
         ("0.6B", 128, 20),  # draws
     ],
 )
-def test_plan_is_what_the_sampler_takes_on_fake_tensors(size, rows, prompt):
-    """To the byte while responses leave, arrive and grow, beside the weights."""
+def test_plan_matches_the_sampler_on_fake_tensors(size, rows, prompt):
+    """To the byte, without the weights, while responses leave, arrive and grow."""
     config = first_layers(size, 4)
     new = 6
     flags = replace(
@@ -68,7 +68,7 @@ def test_plan_is_what_the_sampler_takes_on_fake_tensors(size, rows, prompt):
     p = planned(config, flags, 8, 80)
     assert p.in_flight == rows
 
-    # Of so few tokens the columns that a layer has to spare are many; the plan has no such.
+    # With so few tokens, a layer's spare columns matter; the plan does not count them.
     spare = rows * SPARE * cache_bytes(config, 2)
     peak, left = live_bytes(config, rows, prompt, new, rows * (prompt + new + SPARE))
     assert left == 0
@@ -87,7 +87,7 @@ def test_the_table_of_results_is_printed(capsys):
 
 
 def test_cache_and_hidden_states_of_the_plan_by_hand():
-    """Hidden states beyond the budget, or beyond what a GPU can spare, lie in host memory."""
+    """Hidden states beyond the budget, or beyond the GPU's free memory, are in host memory."""
     small = planned(qwen3("8B"), PAPER, 8, 80)
     assert small.static == 12 * small.parameters / 8
     per_token = 2 * 36 * 8 * 128 * 2  # keys and values, layers, heads, size, bytes
@@ -113,8 +113,8 @@ def test_updates_cost_more_without_recomputation():
     assert kept.rollout == recomputed.rollout
 
 
-def test_plan_reads_the_config_alone(tmp_path, capsys):
-    """Qwen3-8B's config.json, and neither weights nor tokenizer."""
+def test_plan_reads_only_the_config(tmp_path, capsys):
+    """With only Qwen3-8B's config.json: no weights, no tokenizer."""
     config = qwen3("8B")
     config.architectures = ["Qwen3ForCausalLM"]
     config.save_pretrained(tmp_path)
@@ -127,7 +127,7 @@ def test_plan_reads_the_config_alone(tmp_path, capsys):
     bench.main(["plan", "--model", "toy-code", "--seed", "3", "--gpu-gb", "24"])
     text = capsys.readouterr().out
     assert text.startswith("toy-code: ")
-    assert "\nfits: 3.0 of 24 GB" in text  # 3 GB are set aside, the toy is small
+    assert "\nfits: 3.0 of 24 GB" in text  # 3 GB are reserved, and the toy is small
 
 
 @pytest.mark.parametrize(
@@ -138,15 +138,15 @@ def test_plan_reads_the_config_alone(tmp_path, capsys):
         (["rollouts", "--model", "toy"], "unrecognized arguments: --model"),
     ],
 )
-def test_flags_that_cannot_be_are_one_line(argv, said, capsys):
+def test_impossible_flags_print_one_line(argv, said, capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.main(argv)
     assert stopped.value.code == 2
     assert said in capsys.readouterr().err
 
 
-def test_the_bench_for_gpus_prints_the_plan_beside_what_it_measured():
-    """On the CPU and a small model, with and without updates: what a table row needs is there."""
+def test_bench_gpu_prints_the_plan_and_the_measurements():
+    """On the CPU with a small model, with and without updates."""
     config = Qwen3Config(
         vocab_size=1000,
         hidden_size=64,
@@ -176,11 +176,11 @@ def test_the_bench_for_gpus_prints_the_plan_beside_what_it_measured():
         assert ("no update" in row) == (not trains)
 
 
-# ---- what a process takes ------------------------------------------------------------------------
+# ---- memory of a process -------------------------------------------------------------------------
 
 
 def save_random_qwen3(folder, hidden, layers):
-    """A randomly initialised model of the true vocabulary with the toy's tokenizer."""
+    """A randomly initialised model with the real vocabulary size and the toy's tokenizer."""
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=151936,
@@ -200,8 +200,8 @@ def save_random_qwen3(folder, hidden, layers):
     toy.build_tokenizer().save_pretrained(folder)
 
 
-# The peak of a fresh process. Linux's ru_maxrss will not do: it outlives exec, so that it begins at
-# what pytest held when it started the process.
+# The peak of a fresh process. Linux's ru_maxrss does not work here: it survives exec, so it starts
+# at the memory of pytest.
 MEASURE = """
 import resource, sys
 from pathlib import Path
@@ -253,14 +253,14 @@ def size_of(folder):
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def test_run_bytes_of_8b_are_three_checkpoints_and_two_models():
+def test_run_bytes_of_8b_count_three_checkpoints_and_two_models():
     assert checkpoint_bytes(P) == pytest.approx(98.3 * GB, rel=1e-3)
     assert run_bytes(P, 2, flags(220, 10)) == 3 * checkpoint_bytes(P) + 2 * 2 * P
     assert run_bytes(P, 2, flags(10, 10)) == checkpoint_bytes(P) + 2 * 2 * P
 
 
-def test_checkpoint_bytes_are_those_on_disk(tmp_path):
-    """Of the toy, whose 102,528 parameters leave some room for what else a checkpoint says."""
+def test_checkpoint_bytes_match_the_files(tmp_path):
+    """For the toy, whose 102,528 parameters make the rest of a checkpoint a visible share."""
     train_small(tmp_path / "run", steps=2)
     (path,) = (tmp_path / "run").glob("checkpoint-*")
     counted = checkpoint_bytes(102_528)

@@ -1,4 +1,4 @@
-"""infra/vllm_engine.py, with tests/fake_vllm.py in the place of vllm: no test has a GPU."""
+"""infra/vllm_engine.py with tests/fake_vllm.py instead of vllm, without a GPU."""
 
 import json
 import os
@@ -25,7 +25,7 @@ ROLLOUT = ["wake_up weights", "apply_model load", "reset_prefix_cache", "wake_up
 
 @pytest.fixture
 def fake():
-    """vllm is installed, and the machine has a GPU as far as the engine asks."""
+    """vllm is installed, and the engine sees a GPU."""
     with installed():
         yield
 
@@ -47,14 +47,14 @@ def test_a_run_samples_from_vllm_in_training_and_evaluation(tmp_path, fake):
 
     steps = [row for row in rows if "mismatch" in row]
     assert len(steps) == 2
-    for row in steps:  # the weights of every step arrived, and log p is of what was drawn
+    for row in steps:  # the weights of every step arrived, and log p is of the drawn tokens
         assert 0 < row["reward"] < 1
         assert row["grad_norm"] > 0
         assert row["mismatch"] < 1e-5
         assert row["mismatch_max"] < 1e-3
 
 
-def test_the_engine_is_made_as_a_part_of_this_process(tmp_path, fake):
+def test_the_engine_runs_in_this_process(tmp_path, fake):
     run = prepared(tmp_path, "--rollout-rows", "24")
     unlock(tmp_path)
     weights = sum(parameter.numel() for parameter in run.policy.parameters())
@@ -74,8 +74,8 @@ def test_the_engine_is_made_as_a_part_of_this_process(tmp_path, fake):
     assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:False"
 
 
-def test_weights_come_by_their_names_in_the_dtype_of_the_engine(tmp_path, fake, monkeypatch):
-    """And an engine that rounds shows in `mismatch`."""
+def test_weights_arrive_by_name_in_the_dtype_of_the_engine(tmp_path, fake, monkeypatch):
+    """An engine that rounds shows in `mismatch`."""
     monkeypatch.setattr(vllm_engine, "computation_dtype", lambda: torch.bfloat16)
     run = prepared(tmp_path, "--importance-cap", "2")
     train.train_step(run, 1)
@@ -87,7 +87,7 @@ def test_weights_come_by_their_names_in_the_dtype_of_the_engine(tmp_path, fake, 
     assert 1e-4 < row["mismatch"] < 0.1
 
 
-def test_a_weight_that_is_left_out_ends_the_run(tmp_path, fake):
+def test_a_missing_weight_ends_the_run(tmp_path, fake):
     run = prepared(tmp_path)
     unlock(tmp_path)
     engines[0].model.left_out = "model.norm.weight"
@@ -109,7 +109,7 @@ def test_a_signal_ends_sampling_and_the_engine_sleeps(tmp_path, fake):
 # ---- the same requests ---------------------------------------------------------------------------
 
 
-def test_a_continued_run_asks_the_same(tmp_path, fake):
+def test_a_resumed_run_sends_the_same_requests(tmp_path, fake):
     whole = train_small(tmp_path / "whole", *VLLM, "--eval-data", "", steps=3)
     in_two = train_small(tmp_path / "in two", *VLLM, "--eval-data", "", steps=2)
     in_two = train_small(tmp_path / "in two", *VLLM, "--eval-data", "", steps=3)
@@ -121,7 +121,7 @@ def test_a_continued_run_asks_the_same(tmp_path, fake):
 
 @pytest.fixture(scope="module")
 def by_ranks(tmp_path_factory):
-    """What tests/infra/vllm_worker.py did on one and on two ranks: their folders."""
+    """The output folders of tests/infra/vllm_worker.py on one and on two ranks."""
     folders = []
     for ranks in (1, 2):
         folders.append(tmp_path_factory.mktemp(f"vllm_on_{ranks}"))
@@ -130,7 +130,7 @@ def by_ranks(tmp_path_factory):
     return folders
 
 
-def test_two_ranks_ask_what_one_asks(by_ranks):
+def test_two_ranks_send_the_same_requests_as_one(by_ranks):
     one, two = by_ranks
     alone, *shares = (
         json.loads((folder / f"asked-{rank}.json").read_text())
@@ -152,7 +152,7 @@ def test_two_ranks_ask_what_one_asks(by_ranks):
             assert row[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
 
 
-def test_a_seed_is_fixed_by_the_name_of_the_response():
+def test_the_seed_depends_only_on_the_name_of_the_response():
     names = [(0, 1, 2, 3), (1, 1, 2, 3), (0, 2, 2, 3), (0, 1, 3, 3), (0, 1, 2, 4)]
     jobs = [Job([5], name) for name in names] + [Job([5], names[0], begin=1)]
     seeds = [request_seed(job) for job in jobs]
@@ -161,11 +161,11 @@ def test_a_seed_is_fixed_by_the_name_of_the_response():
     assert request_seed(Job([7, 8], names[0])) == seeds[0]
 
 
-# ---- what an engine answers ----------------------------------------------------------------------
+# ---- output of an engine -------------------------------------------------------------------------
 
 
 def completion(*logprobs: float) -> SimpleNamespace:
-    """Tokens 3, 4, ...; at each of them vLLM may tell of a likelier one, too."""
+    """Tokens 3, 4, ...; at each of them vLLM may also list a likelier token."""
     at = [{99: Logprob(-0.1), 3 + i: Logprob(value)} for i, value in enumerate(logprobs)]
     return SimpleNamespace(token_ids=(*range(3, 3 + len(at)),), logprobs=at)
 
@@ -209,13 +209,13 @@ def test_expandable_segments_are_refused(name, tmp_path, fake, monkeypatch, caps
     assert engines == []
 
 
-def test_segments_stay_as_the_environment_sets_them(fake, monkeypatch):
+def test_allocator_settings_of_the_environment_are_kept(fake, monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512")
     vllm_engine.refuse_machine()
     assert "PYTORCH_ALLOC_CONF" not in os.environ  # it would win over the older name
 
 
-def test_the_file_is_imported_for_the_flag_alone():
+def test_the_file_is_imported_only_for_the_flag():
     imported = "'infra.vllm_engine' in __import__('sys').modules"
     assert call(eval, imported) is False  # where train and evaluate are imported
     assert call(eval, imported.replace("vllm_engine", "run")) is True

@@ -2,14 +2,14 @@
 
     torchrun tests/infra/vllm_worker.py FOLDER FLAGS...
 
-Trains as train.py does in FOLDER, and saves what the rank's engine was asked to asked-RANK.json.
+Trains like train.py in FOLDER, and saves the calls to the rank's engine in asked-RANK.json.
 """
 
 import json
 import sys
 from pathlib import Path
 
-# Before torch: started as a script, Python looks in tests/ only.
+# Before torch: a script finds only its own folder on the path.
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from fake_vllm import engines, installed

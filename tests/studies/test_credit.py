@@ -1,4 +1,4 @@
-"""studies/credit.py, credit_study.py and credit_tables.py, whatever the model draws."""
+"""studies/credit.py, credit_study.py and credit_tables.py, for any tokens drawn."""
 
 import csv
 import math
@@ -56,7 +56,7 @@ def graded(base):
 
 
 def has_sides(graded):
-    """Whether the model drew both sides in both halves of the prompts: nearly always."""
+    """Whether both halves of the prompts have both sides, which is nearly always the case."""
     by_half = graded.advantages.view(-1, 2, graded.group)
     return all((s * by_half > 0).any(dim=2).any(dim=0).all() for s in (1, -1))
 
@@ -98,7 +98,7 @@ def test_batch_is_graded_problem_by_problem(graded):
     assert tokens.kept is None
 
 
-def test_batch_keeps_what_it_is_told_to(base, graded):
+def test_batch_stores_the_output_of_keep(base, graded):
     kept = batch(*base, toy.problems(6, seed=5), 8, seed=3, keep=row_proxy).tokens.kept
     N = len(graded.tokens.logprob)
     assert kept.shape == (N, base[0].config.hidden_size)
@@ -114,7 +114,7 @@ def test_weights_of_every_row_have_mean_one(name, base, graded):
     assert weights.shape == graded.tokens.logprob.shape
     assert (weights >= 0).all()
     assert float(weights.mean()) == pytest.approx(1, abs=1e-5)
-    assert graded.tokens.kept is None  # what a row needs stays with that row
+    assert graded.tokens.kept is None  # no row changes the batch
 
 
 def test_rows_are_different_methods(base, graded):
@@ -131,7 +131,7 @@ def test_rows_are_different_methods(base, graded):
     "name", [name for name in STATIC if STATIC[name].flags.startswith("--proxy")]
 )
 def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
-    """Looking at the scores changes nothing: the same as the method that the flags configure."""
+    """Recording the scores does not change the weights of the method that the flags configure."""
     method, cfg = configured(STATIC[name], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
     tokens.generator = torch.Generator().manual_seed(2)
@@ -144,8 +144,8 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
 
 
 @pytest.mark.parametrize("name", [*BEYOND, "no centroids", "select top", "grpo"])
-def test_weighed_rows_without_scores_are_the_methods_own(name, base, graded):
-    """Also where the method keeps something of the hidden states, or selects by DelTA's weights."""
+def test_weighed_rows_without_scores_equal_the_method(name, base, graded):
+    """Also if the method keeps hidden states, or selects by DelTA's weights."""
     method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
     expected = method.weights(tokens, cfg)
@@ -156,8 +156,8 @@ def test_weighed_rows_without_scores_are_the_methods_own(name, base, graded):
     assert all(math.isnan(x) for x in (*found.spread, *found.saturated))
 
 
-def test_rows_of_the_proxy_of_mean_zero_are_those_of_every_study():
-    """`surprise, permuted` is a row of training and one of this study under the same name."""
+def test_rows_of_the_mean_zero_proxy_are_shared_by_all_studies():
+    """`surprise, permuted` names the same row in the studies of training and of credit."""
     for name, row in MEAN_ZERO.items():
         assert ROWS[name] == row
     assert STATIC["surprise, permuted"] == MEAN_ZERO["surprise, permuted"]
@@ -165,7 +165,7 @@ def test_rows_of_the_proxy_of_mean_zero_are_those_of_every_study():
 
 
 @pytest.mark.parametrize(("name", "ratio"), [(ORACLE, 11), (IN_RANGE, 1.5)])
-def test_weights_of_the_oracles_stand_as_told(name, ratio, base, graded):
+def test_oracle_weights_have_the_given_ratio(name, ratio, base, graded):
     weights = weights_of(name, base[0], graded)
     decisive, other = weights[graded.decisive], weights[~graded.decisive]
     assert torch.allclose(decisive, ratio * other[0])
@@ -173,7 +173,7 @@ def test_weights_of_the_oracles_stand_as_told(name, ratio, base, graded):
 
 
 @pytest.mark.parametrize("name", ["random", "topk, permuted"])
-def test_weights_that_are_drawn_depend_on_the_seed(name, base, graded):
+def test_random_weights_depend_on_the_seed(name, base, graded):
     first = weights_of(name, base[0], graded, seed=1)
     assert torch.equal(first, weights_of(name, base[0], graded, seed=1))
     if has_sides(graded):
@@ -188,20 +188,20 @@ def test_permuted_advantages_stay_in_their_group():
 
 
 def test_spread_is_the_deviation_over_the_temperature_in_use(base, graded):
-    """1 where nothing lags; and scores of a lagged γ are as saturated as their spread says."""
+    """The spread is 1 with fresh γ. With a lagged γ, saturation follows the spread."""
     if not has_sides(graded):
         return
     for name in ("exact, K = 0", "exact, fresh", "lm_head, all three"):
         assert weighed(name, base[0], graded).spread == pytest.approx((1, 1), rel=1e-4)
     lagged = weighed("lm_head, K = 1", base[0], graded)
-    assert min(lagged.spread) > 1  # a refinement moves the centroids apart
+    assert min(lagged.spread) > 1  # the refinement separates the centroids
     for share in lagged.saturated:
         assert 0 <= share <= 1
     assert all(math.isnan(x) for x in weighed("dapo", base[0], graded).spread)
 
 
-def test_saturated_counts_scores_that_are_next_to_0_or_1(base, graded):
-    """From the weights: α is their place in the range, before they are scaled."""
+def test_saturated_counts_scores_near_0_or_1(base, graded):
+    """Computed from the weights: before scaling, α is their position in the range."""
     if not has_sides(graded):
         return
     found = weighed("topk, K = 1", base[0], graded)
@@ -222,7 +222,7 @@ def test_singled_out_by_hand(graded):
     small = SimpleNamespace(
         tokens=SimpleNamespace(
             advantage=torch.cat([torch.ones(half), -2 * torch.ones(N - half)]),
-            logprob=torch.where(torch.arange(N) % 3 == 0, 0.0, -1.0),  # decisive ones are sure
+            logprob=torch.where(torch.arange(N) % 3 == 0, 0.0, -1.0),  # p = 1 on decisive tokens
         ),
         decisive=torch.arange(N) % 3 == 0,
     )
@@ -234,11 +234,11 @@ def test_singled_out_by_hand(graded):
     assert found["lift_pos"] == pytest.approx(0.3)
     assert found["lift_neg"] == pytest.approx(-NEARLY / 2, abs=1e-6)
     assert found["mean_neg"] == pytest.approx(float(weights[half:].mean()))
-    assert found["mass_pos"] == pytest.approx(1.0)  # the others: a sure token has no gradient
+    assert found["mass_pos"] == pytest.approx(1.0)  # the others: p = 1 has no gradient
     assert found["mass_neg"] == pytest.approx(0.5 + NEARLY / 2)
 
 
-def test_gradient_estimate_of_one_group_is_its_centred_rewards(base):
+def test_gradient_estimate_of_one_group_uses_centred_rewards(base):
     estimate = gradient_estimate(*base, toy.problems(1, seed=1000), 8, seed=500)
     again = batch(*base, toy.problems(1, seed=1000), 8, seed=500)
     centred = again.rewards - again.rewards.mean()
@@ -250,7 +250,7 @@ def test_gradient_estimate_of_one_group_is_its_centred_rewards(base):
 # ---- one batch of the study ----------------------------------------------------------------------
 
 
-def test_measured_rows_by_their_updates(base, graded, monkeypatch):
+def test_measured_numbers_follow_from_the_updates(base, graded, monkeypatch):
     monkeypatch.setattr(credit_study, "STATIC", {name: STATIC[name] for name in FEW})
     if not has_sides(graded):
         return
@@ -275,7 +275,7 @@ def test_measured_rows_by_their_updates(base, graded, monkeypatch):
     assert all_three["cosine"] == pytest.approx(all_three["cosine_shape"], abs=1e-5)
 
 
-def test_joined_batches_are_one_batch(base, graded):
+def test_joined_batches_equal_one_batch(base, graded):
     lm = base[0]
     other = batch(*base, toy.problems(2, seed=6), 8, seed=4)
     whole = joined(lm, [graded, other])
@@ -332,7 +332,7 @@ def test_truth_lines_of_known_responses(small_truth, tmp_path):
         assert lines[1][name] == pytest.approx(value, abs=1e-5, nan_ok=True)
 
 
-def test_truth_lines_without_the_file_or_of_other_responses(small_truth, tmp_path, capsys):
+def test_no_truth_lines_without_the_file_or_for_other_responses(small_truth, tmp_path, capsys):
     path = tmp_path / "truth.csv"
     assert truth_lines(0, path) == []
     said = capsys.readouterr().out
@@ -347,9 +347,9 @@ def test_truth_lines_without_the_file_or_of_other_responses(small_truth, tmp_pat
 TINY = Sizes(bases=(0,), batches=2, prompts=6, group=8, gradient_prompts=2, gradient_group=8)
 
 
-def test_study_fills_the_csv_and_goes_on_from_it(monkeypatch, tmp_path, capsys):
+def test_study_fills_the_csv_and_resumes_from_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(credit_study, "STATIC", {name: STATIC[name] for name in FEW})
-    # Threads stand for processes: these would not see the few rows everywhere.
+    # Threads replace processes, which would not see the patched rows.
     monkeypatch.setattr(credit_study, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(1))
     args = SimpleNamespace(csv=str(tmp_path / "credit.csv"))
     sizes = replace(TINY, truth=tmp_path / "none.csv")
@@ -377,7 +377,7 @@ def test_study_fills_the_csv_and_goes_on_from_it(monkeypatch, tmp_path, capsys):
     assert "compared with Q - V" in capsys.readouterr().out
 
 
-def test_study_refuses_a_csv_of_other_columns_or_rows(tmp_path):
+def test_study_refuses_a_csv_with_other_columns_or_rows(tmp_path):
     path = tmp_path / "credit.csv"
     assert lines_before(path) == []
     write_csv(path, ["row", "filler"], [{"row": "dapo", "filler": 1}])
@@ -389,14 +389,14 @@ def test_study_refuses_a_csv_of_other_columns_or_rows(tmp_path):
         lines_before(path)
 
 
-def test_a_csv_without_a_row_of_today_is_never_continued(tmp_path):
+def test_a_csv_without_a_current_row_is_refused(tmp_path):
     path = tmp_path / "credit.csv"
     write_csv(path, COLUMNS, [line_of(0, row, "whole") for row in STATIC if row != "no centroids"])
     with pytest.raises(UserError, match="earlier version, without no centroids: move it away"):
         credit_study.credit(SimpleNamespace(csv=str(path)))
 
 
-def test_lines_come_back_from_the_csv_as_they_were(tmp_path):
+def test_csv_lines_round_trip(tmp_path):
     line = line_of(3, "dapo", 7, tokens=120, cosine=0.123456789)
     write_csv(tmp_path / "credit.csv", COLUMNS, [line])
     (again,) = lines_before(tmp_path / "credit.csv")
@@ -408,7 +408,7 @@ def test_lines_come_back_from_the_csv_as_they_were(tmp_path):
 
 
 def made_up(bases=4):
-    """Lines in which the oracle's cosines lie 0.1 above DAPO's, and random's all around."""
+    """Lines in which the oracle's cosines are 0.1 above DAPO's, and random's are scattered."""
     rng = np.random.default_rng(0)
     lines = []
     for base in range(bases):
@@ -441,7 +441,7 @@ def test_cells_are_means_over_batches_then_over_bases():
     np.testing.assert_allclose(difference, cells[ORACLE] - cells["dapo"])
 
 
-def test_stars_mark_what_is_told_apart():
+def test_stars_mark_significant_differences():
     study = Study(made_up())
     texts = cell_texts(Column("", study.over_dapo("cosine"), null=0, digits=4))
     assert texts[ORACLE].endswith("*") and texts[ORACLE].startswith("+")
@@ -462,7 +462,7 @@ def test_tables_are_printed(capsys):
     assert "fewer than two" in capsys.readouterr().out
 
 
-def test_contrasts_are_of_rows_and_paired_by_base(capsys):
+def test_contrasts_are_paired_by_base(capsys):
     lines = []
     for base in range(3):
         for row in STATIC:

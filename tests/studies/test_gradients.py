@@ -1,4 +1,4 @@
-"""studies/gradients.py against gradients of one sequence after the other."""
+"""studies/gradients.py against gradients of single sequences."""
 
 import math
 
@@ -25,7 +25,7 @@ def graded(base):
 
 
 def test_direction_is_the_gradient_of_the_weighted_log_probabilities(base, graded):
-    """Against one sequence after the other, unpadded and with a plain log-softmax."""
+    """Against single sequences, unpadded and with a plain log-softmax."""
     lm = base[0]
     N = len(graded.tokens.logprob)
     coefficient = torch.linspace(-1, 2, N)
@@ -47,7 +47,7 @@ def test_direction_is_the_gradient_of_the_weighted_log_probabilities(base, grade
     assert all(p.grad is None or not p.grad.any() for p in lm.parameters())
 
 
-def test_directions_of_several_weightings_and_some_responses(base, graded):
+def test_directions_of_several_weightings_on_some_responses(base, graded):
     lm, rollouts = base[0], graded.rollouts
     N = len(graded.tokens.logprob)
     coefficients = torch.stack([torch.linspace(-1, 2, N), torch.ones(N)])
@@ -79,8 +79,8 @@ def test_parts_by_hand():
     assert means.tolist() == [17, 2]
 
 
-def test_parts_of_equal_weights_on_each_side_are_means_alone(base, graded):
-    """Weights that differ between the sides only have DAPO's shape."""
+def test_equal_weights_on_each_side_change_only_the_means(base, graded):
+    """Weights that differ only between the sides have DAPO's shape."""
     lm = base[0]
     advantage = graded.tokens.advantage
     weights = torch.where(advantage > 0, 0.7, 1.4)
@@ -94,7 +94,7 @@ def test_parts_of_equal_weights_on_each_side_are_means_alone(base, graded):
 
 
 def test_reliability_undoes_the_noise_of_an_estimate():
-    """Estimates with noise: their cosine with another direction, made whole again."""
+    """For noisy estimates, it recovers the cosine with another direction."""
     generator = torch.Generator().manual_seed(0)
     truth = torch.randn(20_000, generator=generator)
     update = truth + torch.randn(20_000, generator=generator)

@@ -1,4 +1,4 @@
-"""studies/proxies.py: proxies by their definitions and means, and what a constant changes."""
+"""studies/proxies.py: proxies by their definitions and means, and the effect of a constant."""
 
 import math
 
@@ -45,7 +45,7 @@ def rows_of(seed=0, V=9, H=4, n=5):
     return token_rows(h, y, logp[torch.arange(n), y], entropy), W, logp.exp()
 
 
-def test_proxies_are_what_their_names_say():
+def test_proxies_match_their_definitions():
     rows, W, p = rows_of()
     own = p[torch.arange(5), rows.token]
     for i in range(5):
@@ -64,7 +64,7 @@ def test_proxies_are_what_their_names_say():
 
 
 @pytest.mark.parametrize("name", PROXIES)
-def test_mean_over_the_word_is_zero_but_for_the_row_proxy(name, base, graded):
+def test_mean_over_the_words_is_zero_except_for_the_row_proxy(name, base, graded):
     mean = mean_over_words(base[0], graded, PROXIES[name])
     if name in NO_MEAN:
         assert mean < 0.02 if name.startswith("top-20") else mean < 1e-4
@@ -73,7 +73,7 @@ def test_mean_over_the_word_is_zero_but_for_the_row_proxy(name, base, graded):
 
 
 def test_a_constant_moves_the_centroids_and_no_coefficient(base, graded):
-    """So the cosine of the centroids alone says nothing about what the weights will be."""
+    """So the cosine of the centroids does not predict the weights."""
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, PROXIES["(1 - p) h"])
     v = tokens.kept.values.double()
     for K in (0, 1, 3):

@@ -1,4 +1,4 @@
-"""studies/ranking.py: every number against a loop over pairs or one worked by hand."""
+"""studies/ranking.py against loops over pairs or values computed by hand."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_mid_ranks_by_hand():
     assert mid_ranks(torch.tensor([5.0, 1.0, 5.0, 0.0])).tolist() == [3.5, 2.0, 3.5, 1.0]
 
 
-def test_rank_correlation_sees_the_order_alone():
+def test_rank_correlation_depends_only_on_the_order():
     a = torch.tensor([0.1, 5.0, 0.2, 0.1])
     assert rank_correlation(a, a.exp()) == pytest.approx(1)
     assert rank_correlation(a, -a) == pytest.approx(-1)

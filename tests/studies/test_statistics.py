@@ -1,4 +1,4 @@
-"""studies/statistics.py: Student's t against closed forms, and intervals and tests by hand."""
+"""studies/statistics.py: Student's t against closed forms, intervals and tests by hand."""
 
 import math
 
@@ -23,7 +23,7 @@ from studies.statistics import (
 @pytest.mark.parametrize("t", [-30.0, -1.0, 0.0, 0.5, 2.0, 40.0, 1e4])
 def test_tail_has_a_closed_form_at_1_and_2_degrees(t):
     assert t_tail(t, 1) == pytest.approx(math.atan2(1, t) / math.pi, rel=1e-9)
-    beyond = 1 / (t**2 + 2 + abs(t) * math.sqrt(t**2 + 2))  # of |t|; without a difference
+    beyond = 1 / (t**2 + 2 + abs(t) * math.sqrt(t**2 + 2))  # P(T > |t|), without cancellation
     assert t_tail(abs(t), 2) == pytest.approx(beyond, rel=1e-9)
 
 
@@ -34,14 +34,14 @@ def test_tail_of_many_degrees_is_the_normals():
 
 @pytest.mark.parametrize("degrees", [1, 2, 5, 15, 63, 1000])
 @pytest.mark.parametrize("share", [0.001, 0.2, 0.5, 0.8, 0.975, 0.9999])
-def test_quantile_leaves_its_share_below(share, degrees):
+def test_quantile_inverts_the_tail(share, degrees):
     assert t_tail(t_quantile(share, degrees), degrees) == pytest.approx(1 - share, rel=1e-8)
 
 
 @pytest.mark.parametrize(
     "degrees, printed", [(1, 12.706), (2, 4.303), (5, 2.571), (15, 2.131), (30, 2.042)]
 )
-def test_t975_is_that_of_printed_tables(degrees, printed):
+def test_t975_matches_printed_tables(degrees, printed):
     assert t975(degrees) == pytest.approx(printed, abs=5e-4)
 
 
@@ -55,7 +55,7 @@ def test_half_width_by_hand():
     assert half_width(np.full(16, 0.25)) == 0
 
 
-# ---- tests, and what they would have seen --------------------------------------------------------
+# ---- tests and their power -----------------------------------------------------------------------
 
 
 def test_p_is_5_percent_where_the_interval_ends_at_0():
@@ -72,7 +72,7 @@ def test_p_without_a_spread():
 
 
 def test_holm_by_hand():
-    # 4 x 0.01, 3 x 0.02 = 0.06, 2 x 0.025 = 0.05 which may not fall below 0.06, 1 x 0.9
+    # 4 x 0.01, 3 x 0.02 = 0.06, 2 x 0.025 = 0.05 raised to 0.06, 1 x 0.9
     corrected = holm({"c": 0.025, "a": 0.01, "d": 0.9, "b": 0.02})
     assert corrected == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.9})
     assert holm({"a": 0.6, "b": 0.7}) == {"a": 1, "b": 1}
@@ -83,7 +83,7 @@ def test_the_smallest_difference_is_found_four_times_in_five(level):
     random = np.random.default_rng(0)
     runs, experiments = 16, 4000
     noise = random.normal(size=(experiments, runs))
-    # The spread that one study sees varies; over many its square is right.
+    # The spread in one study varies; over many studies its mean square is right.
     typical = np.concatenate([np.ones(runs // 2), -np.ones(runs // 2)])
     typical /= typical.std(ddof=1)
     found = noise + smallest_seen(typical, level)
@@ -96,14 +96,14 @@ def test_the_smallest_difference_is_found_four_times_in_five(level):
 
 
 def test_signed_ranks_by_hand():
-    # all eight positive: one way of 2^8, and its mirror image
+    # all eight positive: one of the 2^8 sign patterns, and its mirror image
     assert signed_rank_p([1, 2, 3, 4, 5, 6, 7, 8.5]) == pytest.approx(2 / 256)
-    # ranks 1 to 3, the smallest negative: sums 6 and 5 are as far out, of eight
+    # ranks 1 to 3, the smallest negative: of eight patterns, sums 6 and 5 are as extreme
     assert signed_rank_p([-0.1, 0.2, 0.7]) == pytest.approx(2 * 2 / 8)
     assert signed_rank_p([0.1, -0.2, -0.7]) == pytest.approx(2 * 2 / 8)
-    # ranks 1.5, 1.5 and 3: the sum 4.5 or more has three ways
+    # ranks 1.5, 1.5 and 3: three patterns have a sum of at least 4.5
     assert signed_rank_p([-1, 1, 2]) == pytest.approx(2 * 3 / 8)
-    assert signed_rank_p([0, 0, 3, 4]) == pytest.approx(2 / 4)  # those of 0 are left out
+    assert signed_rank_p([0, 0, 3, 4]) == pytest.approx(2 / 4)  # zeros are left out
     assert signed_rank_p([0.0, 0.0]) == 1
 
 

@@ -1,4 +1,4 @@
-"""The studies of training: their rows, one short run, the CSV, pilots, and what is printed."""
+"""The studies of training: their rows, one short run, the CSV, pilots, and the output."""
 
 import csv
 import math
@@ -41,7 +41,7 @@ SMALL = Setting(k=5, noise=0.2, tokens=64, size=TINY)  # its base model is commi
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_rows_have_flags_that_train_py_takes(name):
+def test_train_py_accepts_the_flags_of_every_row(name):
     cfg = train.parse_config(f"{SETTINGS[STUDY].flags} {ROWS[name].flags}".split())
     assert (cfg.steps, cfg.toy_k, cfg.prompts // cfg.mini_batch) == (28, 12, 4)
 
@@ -99,7 +99,7 @@ def same_threads():
 
 @pytest.fixture
 def small(monkeypatch, same_threads):
-    """A function that puts a setting among SETTINGS, and answers with a job in it."""
+    """A function that adds a setting to SETTINGS and returns a job in it."""
 
     def job(row, **changes):
         monkeypatch.setitem(SETTINGS, "small", replace(SMALL, **changes))
@@ -108,7 +108,7 @@ def small(monkeypatch, same_threads):
     return job
 
 
-def test_a_run_trains_with_its_method_and_is_examined(capsys, small, monkeypatch):
+def test_a_run_trains_with_its_method_and_is_evaluated(capsys, small, monkeypatch):
     monkeypatch.setattr(running, "PROBLEMS", 48)
     weighed = []
     token_weights = train.token_weights
@@ -123,13 +123,13 @@ def test_a_run_trains_with_its_method_and_is_examined(capsys, small, monkeypatch
     assert float(weights.max() / weights.min()) == pytest.approx(11)
     assert len(run.rewards) == len(run.entropies) == 1 and 0 < run.reward < 1
     assert len(run.accuracies) == len(run.greedies) == 1
-    assert run.greedy == 1  # a base that only slips; one small step changes nothing
+    assert run.greedy == 1  # the base is right greedily; one small step does not change this
     assert 0.1 < run.accuracy < 0.8
     assert 30 < run.length < 64
     assert capsys.readouterr().out == ""
 
 
-def test_a_run_that_train_py_evaluates_keeps_its_evaluations(small):
+def test_evaluations_of_train_py_are_kept(small):
     run = trained(small("random", size=f"{TINY} --eval-data {PROBLEMS} --eval-every 160"))
     assert len(run.accuracies) == len(run.greedies) == 2  # before and after
     assert run.greedies == (1, 1) and run.accuracy == run.accuracies[1] < 1
@@ -137,7 +137,7 @@ def test_a_run_that_train_py_evaluates_keeps_its_evaluations(small):
 
 @pytest.fixture
 def examined(monkeypatch):
-    """No model is examined."""
+    """Skips the evaluation of models."""
     nothing = {"eval_accuracy": 0.5, "eval_greedy": 0.5}
     monkeypatch.setattr(running, "held_out", lambda job, folder: nothing)
 
@@ -169,7 +169,7 @@ def test_permuted_rows_see_rewards_of_other_responses_of_the_group(monkeypatch):
     assert of_response[4:].sort().values.tolist() == [-4, -3, -2, -1]
 
 
-def test_flipped_rewards_reach_training_and_not_the_study(small, examined, monkeypatch):
+def test_flipped_rewards_reach_only_training(small, examined, monkeypatch):
     seen = []
     advantages = train.group_advantages
 
@@ -195,7 +195,7 @@ def test_flips_are_the_same_in_every_row():
     assert set(one.deserved) == {1.0} and set(other.deserved) == {0.0}
 
 
-def test_another_base_model_is_the_one_that_trains(small, examined, monkeypatch):
+def test_a_run_trains_the_base_of_its_setting(small, examined, monkeypatch):
     built = []
     committed = toy.base_folder
 
@@ -208,19 +208,19 @@ def test_another_base_model_is_the_one_that_trains(small, examined, monkeypatch)
     assert built == [(5, 0.2, 1, 7, "sharpen", False)]
 
 
-# ---- what is kept of a run -----------------------------------------------------------------------
+# ---- measurements of a run -----------------------------------------------------------------------
 
 
 def of_rewards(rewards, entropies=()):
     return Trained((), (), 0.0, 0.0, tuple(rewards), tuple(entropies))
 
 
-def test_a_run_has_its_mean_and_its_ends():
+def test_mean_first_and_last_rewards_of_a_run():
     run = of_rewards([0.0] * 5 + [1.0] * 10 + [0.5] * 5)
     assert (run.reward, run.first, run.last, run.gained) == (0.625, 0.0, 0.5, 0.5)
 
 
-def test_a_collapse_is_a_fall_of_the_last_steps():
+def test_a_collapse_is_a_drop_in_the_last_steps():
     rising = np.linspace(0.3, 0.8, 28)
     fallen = np.concatenate([rising[:-5], np.full(5, 0.5)])
     low = np.full(28, 0.2)
@@ -228,7 +228,7 @@ def test_a_collapse_is_a_fall_of_the_last_steps():
         assert of_rewards(rewards).collapsed == collapsed
 
 
-def test_running_mean_is_of_steps_that_follow_each_other():
+def test_running_mean_is_over_consecutive_steps():
     assert running_mean([1, 2, 3, 4, 5, 11]).tolist() == pytest.approx([3, 5])
 
 
@@ -239,7 +239,7 @@ BEST_RATE = {"select bottom": HIGHEST, "exact": LOWEST / 2}  # the others: MIDDL
 
 
 def made_up_run(job):
-    """Row by row a little more reward; the best learning rates are above, the seeds alternate."""
+    """The reward rises from row to row and alternates over seeds; BEST_RATE is the best rate."""
     distance = abs(math.log2(job.rate / BEST_RATE.get(job.row, MIDDLE)))
     reward = 0.5 + 0.01 * list(ROWS).index(job.row) + 0.004 * (job.seed % 2) - 0.05 * distance
     rewards = reward + np.linspace(-0.25, 0.25, 28)
@@ -256,7 +256,7 @@ def never(job):
 
 @pytest.fixture
 def no_runs(monkeypatch, same_threads):
-    """Runs are made up, in this process, and no base model is built."""
+    """Runs are made up in this process, and no base model is built."""
     monkeypatch.setattr(running, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(running, "trained", made_up_run)
     monkeypatch.setattr(Setting, "base", Setting)
@@ -267,7 +267,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def test_lines_are_there_as_soon_as_their_runs_end(tmp_path, no_runs, monkeypatch):
+def test_a_line_is_written_when_its_run_ends(tmp_path, no_runs, monkeypatch):
     def breaks_at_seed_7(job):
         if job.seed == 7:
             raise RuntimeError("the machine stopped")
@@ -287,7 +287,7 @@ def test_lines_are_there_as_soon_as_their_runs_end(tmp_path, no_runs, monkeypatc
     assert path.read_text().count("setting,row") == 1
 
 
-def test_numbers_of_which_only_the_mean_was_kept_are_read(tmp_path):
+def test_cells_with_only_a_mean_are_read(tmp_path):
     job = Job(STUDY, "dapo", 1e-4, 5)
     line = line_of(job, of_rewards([0.25, 1.0])) | {"length": "", "rewards": "0.25*2 1.0"}
     path = tmp_path / "methods.csv"
@@ -297,13 +297,13 @@ def test_numbers_of_which_only_the_mean_was_kept_are_read(tmp_path):
     assert run.accuracies == run.greedies == run.entropies == () and math.isnan(run.length)
 
 
-def test_a_csv_that_was_stopped_before_its_first_line_holds_no_run(tmp_path):
+def test_a_csv_without_lines_holds_no_runs(tmp_path):
     path = tmp_path / "methods.csv"
     path.touch()
     assert finished_runs(path) == {}
 
 
-def test_a_csv_of_something_else_is_refused(tmp_path, no_runs, monkeypatch):
+def test_an_unrelated_csv_is_refused(tmp_path, no_runs, monkeypatch):
     path = tmp_path / "methods.csv"
     path.write_text("row,lr,seed,reward\ndapo,1e-4,0,0.5\n")
     with pytest.raises(UserError, match="has other columns than setting, row, .*: move it away"):
@@ -340,7 +340,7 @@ def test_studies_share_no_seed():
         for first in set(places(name).values()):
             seeds += range(first, first + 16)
     assert len(set(seeds)) == len(seeds)
-    others = set(places("surprise").values())  # two of its places share some
+    others = set(places("surprise").values())  # two of its places share seeds
     assert not {seed for first in others for seed in range(first, first + 16)} & set(seeds)
 
 
@@ -348,7 +348,7 @@ def test_studies_share_no_seed():
 
 
 def rates_of(lines, row):
-    """The learning rates that a row was run at."""
+    """The learning rates of a row's runs."""
     return {float(line["lr"]) for line in lines if line["row"] == row}
 
 
@@ -364,7 +364,7 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     of_dapo = [(float(x["lr"]), int(x["seed"])) for x in lines if x["row"] == "dapo"]
     assert of_dapo[:6] == [(rate, seed) for seed in (0, 1) for rate in GRID]
     assert of_dapo[6:] == [(MIDDLE, seed) for seed in range(5, 13)]  # other rows use 5 to 10 again
-    # Two winners stood at an edge, one of them twice: their grids were widened, no other's.
+    # Two best rates were at an edge, one of them twice: only their grids were widened.
     assert rates_of(lines, "exact") == {*GRID, LOWEST / 2, LOWEST / 4}
     assert rates_of(lines, "select bottom") == {*GRID, 2 * HIGHEST}
     assert rates_of(lines, "select top") == set(GRID)
@@ -393,8 +393,8 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     assert path.read_bytes() == written
 
 
-def test_the_best_other_form_and_its_rate_are_those_of_the_committed_runs():
-    """What confirm, noise and curves take as given."""
+def test_the_best_other_form_and_its_rate_follow_from_the_committed_runs():
+    """confirm, noise and curves depend on both."""
     done = finished_runs(ROOT / "results/methods.csv")
     for row in MAIN:
         assert best_rate(done, STUDY, row, GRID, PILOT_SEEDS) == RATE
@@ -419,7 +419,7 @@ def test_contrasts_and_candidates_are_main_rows():
     }
 
 
-def test_differences_are_corrected_and_say_what_could_be_seen(capsys):
+def test_differences_are_corrected_and_show_their_power(capsys):
     values = np.array([0.01, 0.03, 0.02, 0.02])
     lines = print_differences({"a": values, "b": -values, "c": values - 0.02}, "rows")
     assert lines[0]["p_holm"] == pytest.approx(lines[1]["p_holm"])  # 3 times p, and not 2 times
@@ -429,7 +429,7 @@ def test_differences_are_corrected_and_say_what_could_be_seen(capsys):
     assert "| a | 0.020 ± 0.013 | 4 of 4 | 0.049 |" in capsys.readouterr().out
 
 
-def test_points_stand_at_their_names(tmp_path, monkeypatch):
+def test_points_are_drawn_at_their_names(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     few = np.array([0.01, 0.03])
@@ -442,7 +442,7 @@ def test_points_stand_at_their_names(tmp_path, monkeypatch):
     points = [container.lines[0] for container in axes.containers]
     assert [line.get_xdata().tolist() for line in points] == [[0.02, -0.02], [0.04]]
     assert [[round(y) for y in line.get_ydata()] for line in points] == [[0, 1], [1]]
-    assert len({line.get_marker() for line in points}) == 2  # told apart without colour
+    assert len({line.get_marker() for line in points}) == 2  # distinguishable without colour
 
 
 # ---- confirm and noise ---------------------------------------------------------------------------
@@ -522,8 +522,8 @@ def test_four_rows_run_for_longer_and_on_programs(tmp_path, no_runs, capsys):
     assert "| last 5 steps: surprise minus dapo | difference" in said
 
 
-def test_rows_found_on_sharpen_are_those_of_its_page():
-    """In training.md their corrected p is at most 0.05."""
+def test_rows_found_on_sharpen_match_its_page():
+    """Their corrected p in training.md is at most 0.05."""
     page = (ROOT / "docs/results/training.md").read_text()
     table = page.split("## One thing at a time")[0] + page.split("## The other rows")[1]
     found = set()
@@ -534,7 +534,7 @@ def test_rows_found_on_sharpen_are_those_of_its_page():
     assert found == set(one_rate.FOUND)
 
 
-def test_accuracies_are_told_before_and_after(tmp_path, no_runs, monkeypatch, capsys):
+def test_accuracies_before_and_after_are_printed(tmp_path, no_runs, monkeypatch, capsys):
     for study, lines in (
         (
             one_rate.make_train,
@@ -560,7 +560,7 @@ def test_accuracies_are_told_before_and_after(tmp_path, no_runs, monkeypatch, ca
             assert line in said
 
 
-def test_curves_are_of_five_rows(tmp_path, no_runs, capsys):
+def test_curves_show_five_rows(tmp_path, no_runs, capsys):
     path = tmp_path / "curves.csv"
     one_rate.curves(SimpleNamespace(csv=str(path), seeds=2))
     said = capsys.readouterr().out
@@ -568,7 +568,7 @@ def test_curves_are_of_five_rows(tmp_path, no_runs, capsys):
     assert {job.rate for job in finished_runs(path)} == {RATE}
 
 
-def test_make_train_is_the_task_that_train_py_runs_by_default():
+def test_make_train_is_the_default_task_of_train_py():
     cfg = train.parse_config(SETTINGS["make train"].flags.split())
     default = train.parse_config([])
     for name in ("toy_regime", "toy_k", "toy_noise", "toy_filler", "toy_zipf", "steps", "prompts"):

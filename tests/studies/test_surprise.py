@@ -1,4 +1,4 @@
-"""The study of the proxy of mean zero: which runs, and what is printed of made-up ones."""
+"""The study of the proxy of mean zero: its runs, and its output for made-up runs."""
 
 import math
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ GAIN = {"surprise": 0.02, "delta": -0.01, IN_RANGE: 0.03}
 
 
 def made_up(job):
-    """The middle rate is the best; at `learn, k12` the row DelTA falls at the end."""
+    """The middle rate is the best. At `learn, k12`, DelTA's reward drops at the end."""
     distance = abs(math.log2(job.rate / RATES[1]))
     noise = 0.001 * ((7 * job.seed + len(job.setting) + 3 * len(job.row)) % 5)
     level = 0.3 + GAIN.get(job.row, 0.0) + noise - 0.1 * distance
@@ -56,10 +56,10 @@ def no_runs(monkeypatch):
     torch.set_num_threads(threads)
 
 
-# ---- which runs ----------------------------------------------------------------------------------
+# ---- runs ----------------------------------------------------------------------------------------
 
 
-def test_the_places_are_those_of_the_protocol():
+def test_the_places_match_the_protocol():
     page = (ROOT / "docs/results/surprise.md").read_text()
     for place, first in PLACES.items():
         folder = SETTINGS[place].base()
@@ -70,7 +70,7 @@ def test_the_places_are_those_of_the_protocol():
     assert {LONG, *PERMUTED_AT} <= set(LEARN)
 
 
-def test_seeds_are_whole_before_the_next_begins():
+def test_each_seed_is_completed_before_the_next():
     rates = {place: dict.fromkeys((*EVERY_SEED, IN_RANGE, PERMUTED), 2e-4) for place in PLACES}
     jobs = counted_jobs(rates, 2)
     assert len(set(jobs)) == len(jobs)
@@ -96,7 +96,7 @@ def test_some_rows_run_again_at_a_rate_of_the_grid():
         assert min(job.seed for job in jobs if job.setting == place) == PLACES[place]
 
 
-def test_reward_at_the_entropy_of_dapos_end():
+def test_reward_at_the_final_entropy_of_dapo():
     steps = np.arange(10)
     dapo = Trained((), (), 0, 0, tuple(0.3 + 0.01 * steps), tuple(1.0 - 0.01 * steps))
     faster = Trained((), (), 0, 0, tuple(0.3 + 0.04 * steps), tuple(1.0 - 0.02 * steps))
@@ -135,7 +135,7 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     surprise(args)
     assert capsys.readouterr().out == said
 
-    # Half of the seeds of a row pair with all of another's.
+    # One row has every other seed, so half of the other row's seeds form pairs.
     of = counted(done, counted_jobs(rates, 3))
     assert len(paired(of, "k12", IN_RANGE, "dapo")) == 2
     assert list(over_places(of, PERMUTED, "dapo")) == list(PERMUTED_AT)

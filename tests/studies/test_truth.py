@@ -1,4 +1,4 @@
-"""studies/truth.py: advantages of tokens by branching, against small cases worked by hand."""
+"""studies/truth.py: advantages of tokens by branching, against small cases by hand."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from studies.truth import advantages_of, branched, read_truth, rewards_of_branch
 
 
 def test_advantages_by_hand():
-    """Five tokens of which the second and the fourth are unsure; the response is right."""
+    """Five tokens; only the second and the fourth are uncertain; the response is right."""
     rewards = np.array([[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 0.0, 1.0]])
     value, advantage, error = advantages_of(rewards, [1, 3], length=5, reward=1.0)
     np.testing.assert_allclose(value, [0.5, 0.5, 0.75, 0.75, 1.0])
@@ -20,14 +20,14 @@ def test_advantages_by_hand():
     np.testing.assert_allclose(error, [0, 0.25, 0, 0.25, 0])
 
 
-def test_advantages_sum_to_what_the_response_gained():
+def test_advantages_sum_to_the_gain_of_the_response():
     rng = np.random.default_rng(0)
     rewards = rng.integers(2, size=(6, 10)).astype(float)
     value, advantage, _ = advantages_of(rewards, [0, 2, 3, 7, 8, 11], length=13, reward=0.0)
     assert advantage.sum() == pytest.approx(0.0 - value[0])
 
 
-def test_branches_of_the_whole_and_of_nothing(base):
+def test_branches_at_the_last_token_and_at_the_first(base):
     """From the last token on, every branch is the response; before it they can differ."""
     lm, tokenizer = base
     problem = {"problem": "7*6+1-4+2*3=?", "answer": "3"}
@@ -38,11 +38,11 @@ def test_branches_of_the_whole_and_of_nothing(base):
         lm, tokenizer, prompt, right, [0, len(right) - 1], problem, seed=1, samples=32
     )
     assert rewards.shape == (2, 32)
-    assert rewards[1].mean() == 1.0  # the answer stands in its box
+    assert rewards[1].mean() == 1.0  # the answer is in its box
     assert 0 < rewards[0].mean() < 1
 
 
-def test_a_wrong_result_costs_and_its_neighbours_do_not(base):
+def test_only_the_wrong_result_has_a_negative_advantage(base):
     """The first wrong digit lowers the chance of a right answer; a connective does not."""
     lm, tokenizer = base
     problem = {"problem": "7+6+1+4+2+3=?", "answer": "3"}
