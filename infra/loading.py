@@ -57,7 +57,6 @@ def load_policy(
     temperature: float = 1.0,
     recompute: bool = True,
     packing: bool = True,
-    compiled: bool = False,
 ) -> tuple:
     """(sharded Policy, tokenizer). All ranks call.
 
@@ -68,7 +67,6 @@ def load_policy(
     temperature: of sampling and log-probabilities.
     recompute: activation checkpointing per layer.
     packing: on GPUs pack micro-batches, if the model then gives the same numbers.
-    compiled: torch.compile each layer, as it is trained; the sampler's are not.
     Raises UserError, also where the result is not the model that from_pretrained gives.
     """
     before_any_model()
@@ -93,9 +91,6 @@ def load_policy(
     layers = decoder_layers(lm)
     if recompute:
         recompute_in_backward(lm, layers)
-    if compiled:
-        for layer in layers:  # before they are sharded, so that FSDP's hooks stay outside
-            layer.compile(dynamic=True)  # lengths differ from one micro-batch to the next
 
     shard(policy, layers, device_mesh())
     policy.to_empty(device=this_device())

@@ -130,9 +130,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         held_out, more_dropped = load_and_count(cfg.eval_data, *columns, "--eval-data")
     prepare_sandbox(problems + held_out, cfg.code_sandbox)
 
-    policy, tokenizer = load_policy(
-        folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
-    )
+    policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, cfg.packing)
     check_model(policy)
     loaded = len(problems) + dropped + len(held_out) + more_dropped
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)

@@ -95,7 +95,6 @@ class MemoryFlags:
         True,
         "on GPUs pack the responses of a micro-batch end to end, instead of padding them (ours)",
     )
-    compile: bool = flag(False, "torch.compile the layers in training (ours)")
     rollout_rows: int = flag(256, "responses a rank samples at a time at most (ours)", low=1)
     proxy_budget_gb: float = flag(
         30.0,

@@ -174,7 +174,6 @@ def reopen(folder, *flags):
         ["--steps", "9"],
         ["--micro-batch-tokens", "300"],  # what running out of memory advises
         ["--no-packing"],
-        ["--compile"],
         ["--proxy-budget-gb", "1"],
     ],
 )
