@@ -35,7 +35,7 @@ from infra.evaluation_flags import Config, evaluation_config, output_folder, sam
 from infra.files import append_line, read_lines, write_aside, write_lines
 from infra.folder import fingerprint, lock, unlock
 from infra.loading import load_model, locate
-from infra.problems import TOY_SETS, prepare_sandbox
+from infra.problems import prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
     claim_benchmarks,
@@ -46,6 +46,7 @@ from infra.responses import (
 )
 from infra.scores import common_benchmarks, read_scores
 from rollout import Job, Sample, Sampling, end_tokens
+from toy.by_name import SETS
 
 # ---- averages ------------------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ def report(scores: dict, folder: Path, top_p: float) -> None:
         if result["dropped"]:
             print(f"{name}: {result['dropped']} empty, unanswered or repeated problems not asked")
     print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
-    if top_p < 1 and any(name in TOY_SETS for name in scores["benchmarks"]):
+    if top_p < 1 and any(name in SETS for name in scores["benchmarks"]):
         print(
             f"--top-p {top_p:g} drops unlikely tokens, and with them many of the toy's errors: "
             "train.py evaluates with --top-p 1, so its accuracy is lower"

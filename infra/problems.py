@@ -19,7 +19,6 @@ from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 
-import toy
 from infra.errors import UserError, first_line
 from infra.hub import asked_once
 from infra.ranks import speaks
@@ -34,12 +33,12 @@ from programs.problems import (
     mbpp_problem,
 )
 from programs.sandbox.client import start_sandbox
+from toy.by_name import SETS, problem_set
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
 THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 1,000
 INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
-TOY_SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
 def cell_text(value) -> str:
@@ -169,21 +168,14 @@ def load_and_count(
     """Problems of a name in SOURCES, a local file, a hub id, or the toy; and how many were dropped.
 
     Local files end in .jsonl, .json, .csv or .parquet. A hub id may name a revision: owner/set@1.2.
-    The toy's sets are `toy`, which depends on the seed, and `toy-held-out`, which does not. Empty
-    and repeated problems are dropped, and the first rank prints how many of each. Messages name
-    the set's `flag`.
+    Empty and repeated problems are dropped, and the first rank prints how many of each. Messages
+    name the set's `flag`.
 
     Raises UserError for a set that is not there or cannot be read, a missing column, a cell that is
     no text or number, or no problem left; ProgramsError for tests that are none.
     """
-    if name == "toy":
-        return toy.problems(8192, seed=2 * seed, k=toy_k), 0
-    if name == "toy-held-out":
-        return toy.problems(512, seed=1, k=toy_k), 0  # odd: no seed of a training set
-    if name == "toy-code":
-        return toy.code_task.problems(2048, seed=2 * seed), 0
-    if name == "toy-code-held-out":
-        return toy.code_task.problems(256, seed=1), 0
+    if name in SETS:
+        return problem_set(name, toy_k, seed), 0
 
     if not name:
         raise UserError(

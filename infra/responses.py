@@ -12,7 +12,8 @@ from infra.architecture import refuse_length
 from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import RUN_FILE, claim, data_hash, read_run
-from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_and_count
+from infra.problems import SOURCES, encode_prompts, load_and_count
+from toy.by_name import SETS
 
 # ---- what is asked -------------------------------------------------------------------------------
 
@@ -39,7 +40,7 @@ def load_benchmarks(config) -> dict[str, Benchmark]:
         columns = (config.problem_column, config.answer_column)
         problems, dropped = load_and_count(name, *columns, flag="--benchmarks")
         folder = name
-        if folder not in (*SOURCES, *TOY_SETS):
+        if folder not in (*SOURCES, *SETS):
             folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
         asked = problems[: config.limit or None]
         benchmarks[folder] = Benchmark(problems, asked, dropped)

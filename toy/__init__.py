@@ -29,6 +29,7 @@ base.py        the base models, committed or built at need
 build.py       makes the committed ones again
 measure.py     what each of them can do before training
 bases/         the committed ones
+by_name.py     the sets of problems, and which tokens of a problem's response decide
 presets.py     the defaults of train.py for the toys
 
 The same for programs, `--model toy-code`: code_task.py, code_tokenizer.py, code_base.py.
