@@ -117,7 +117,7 @@ def run(config: Config) -> dict:
         results = {}
         for name, benchmark in benchmarks.items():
             found = grade_benchmark(benchmark.asked, config.samples, folder / name)  # [P, n]
-            results[name] = summary(found) | {"dropped": benchmark.dropped}
+            results[name] = summary(found)
         scores = {
             "model": config.model,
             "samples": config.samples,
@@ -212,9 +212,6 @@ def report(scores: dict, folder: Path, top_p: float) -> None:
         for key in ("avg", "pass", "stderr"):
             cells.append("-" if result[key] is None else f"{result[key]:.2%}")
         print("| " + " | ".join(cells) + " |")
-    for name, result in scores["benchmarks"].items():
-        if result["dropped"]:
-            print(f"{name}: {result['dropped']} empty, unanswered or repeated problems not asked")
     print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
     if top_p < 1 and any(name in SETS for name in scores["benchmarks"]):
         print(

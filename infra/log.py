@@ -149,8 +149,7 @@ def introduce(run, method_flags: type) -> None:
         "model": f"{cfg.model}, {type(run.policy.lm).__name__}, {parameters:,} parameters",
         "ranks": f"{run.world} on {this_device().type}, micro-batches {layout}",
         "method": " ".join([cfg.method, *changed]),
-        "problems": f"{len(run.problems)} for training, {len(run.held_out)} held out, "
-        f"{run.dropped} dropped",
+        "problems": f"{len(run.problems)} for training, {len(run.held_out)} held out",
         "a prompt": repr(prompt),
         "folder": f"{run.folder}, {start}",
     }

@@ -157,15 +157,15 @@ SOURCES = {
 }
 
 
-def load_and_count(
+def load_problems(
     name: str,
     problem_column: str = "problem",
     answer_column: str = "answer",
     toy_k: int = 5,
     seed: int = 0,
     flag: str = "--data",
-) -> tuple[list[dict], int]:
-    """Problems of a name in SOURCES, a local file, a hub id, or the toy; and how many were dropped.
+) -> list[dict]:
+    """Problems of a name in SOURCES, a local file, a hub id, or the toy.
 
     Local files end in .jsonl, .json, .csv or .parquet. A hub id may name a revision: owner/set@1.2.
     Empty and repeated problems are dropped, and the first rank prints how many of each. Messages
@@ -175,7 +175,7 @@ def load_and_count(
     no text or number, or no problem left; ProgramsError for tests that are none.
     """
     if name in SETS:
-        return problem_set(name, toy_k, seed), 0
+        return problem_set(name, toy_k, seed)
 
     if not name:
         raise UserError(
@@ -203,7 +203,7 @@ def load_and_count(
         print(f"{name}: {dropped.total()} of {len(found)} problems dropped: {reasons}")
     if not problems:
         raise UserError(f"{name} holds no problem with an answer")
-    return problems, dropped.total()
+    return problems
 
 
 def hub_rows(name: str, source: Source, flag: str) -> list[dict]:

@@ -17,7 +17,7 @@ from infra.errors import Interrupted, Stop
 from infra.folder import check_places, lock, unlock
 from infra.loading import load_policy, locate
 from infra.policy import Policy
-from infra.problems import encode_prompts, load_and_count, prepare_sandbox
+from infra.problems import encode_prompts, load_problems, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import over_ranks
 from infra.track import send_nothing, start_tracking, tracking_module
@@ -43,7 +43,6 @@ class Run:
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
-    dropped: int = 0  # problems without an answer, repeated, or with a prompt that is too long
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
     without_signal: int = 0  # steps in a row in which no response had an advantage
@@ -124,15 +123,12 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     folder, _, _ = locate(model_folder(cfg))
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
-    problems, dropped = load_and_count(cfg.data, *columns)
-    held_out, more_dropped = [], 0
-    if cfg.eval_data:
-        held_out, more_dropped = load_and_count(cfg.eval_data, *columns, "--eval-data")
+    problems = load_problems(cfg.data, *columns)
+    held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
     prepare_sandbox(problems + held_out, cfg.code_sandbox)
 
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, cfg.packing)
     check_model(policy)
-    loaded = len(problems) + dropped + len(held_out) + more_dropped
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
@@ -162,7 +158,6 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         prompts=prompts,
         held_out=held_out,
         held_out_prompts=held_out_prompts,
-        dropped=loaded - len(problems) - len(held_out),
         track=start_tracking(cfg, run_id, state.step) if rank == 0 else send_nothing,
     )
 

@@ -26,11 +26,6 @@ class RunFlags:
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>")
     steps: int = flag(220, "rollout batches (the paper's 8B: 220, 14B: 300)", low=1)
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1)
-    resume: str = flag(
-        "auto",
-        "whether to continue a run that --output-dir holds, or refuse to",
-        choices=["auto", "never"],
-    )
     track: str = flag(
         "none",
         "live metrics, by a package that you install",

@@ -1,4 +1,4 @@
-"""The toys by what names them: the sets of --data, and the task that a problem's text belongs to."""
+"""The toys by what names them: the sets of --data, and the task of a problem by its text."""
 
 import re
 

@@ -142,7 +142,6 @@ def test_best_keeps_the_best_evaluation_over_a_resumption(two_steps):
     "flags, message",
     [
         (["--lr", "1"], "another run or evaluation (lr 0.0001 there, 1.0 here)"),
-        (["--resume", "never"], "already holds a run"),
         (["--steps", "1"], "already at step 2"),
     ],
 )
@@ -173,7 +172,7 @@ def reopen(folder, *flags):
         ["--recompute"],
         ["--steps", "9"],
         ["--micro-batch-tokens", "300"],  # what running out of memory advises
-        ["--no-packing"],
+        ["--packing", "False"],
         ["--proxy-budget-gb", "1"],
     ],
 )

@@ -126,7 +126,9 @@ def test_introduce_says_what_the_run_is(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "method     delta --K 2\n" in printed
     assert "102,528 parameters" in printed
-    assert "problems   48 for training, 2 held out, 3 dropped\n" in printed
+    assert "problems   48 for training, 2 held out\n" in printed
+    assert f"{five}: 2 of 5 problems dropped" in printed
+    assert "1 of 3 problems dropped: their prompts exceed" in printed
     assert run.problems[0]["problem"] in printed
     assert f"folder     {cfg.output_dir}, from the beginning" in printed
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
-from toy_runs import load_problems
 
 import toy
 from infra import problems as problems_module
@@ -19,7 +18,7 @@ from infra.problems import (
     cell_text,
     draw_indices,
     encode_prompts,
-    load_and_count,
+    load_problems,
 )
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
@@ -60,9 +59,7 @@ def test_load_problems_drops_and_counts_the_empty_and_the_repeated(tmp_path, cap
         {"problem": "1+1?", "answer": "3"},  # of repeated problems the first counts
         *PROBLEMS,
     ]
-    problems, dropped = load_and_count(write(tmp_path / "a.jsonl", table))
-    assert problems == PROBLEMS
-    assert dropped == 5
+    assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
     assert capsys.readouterr().out == (
         f"{tmp_path / 'a.jsonl'}: 5 of 7 problems dropped: 2 empty, or without an answer or tests, "
         "1 repeated with another answer than the first, which is kept, 2 repeated\n"

@@ -12,7 +12,7 @@ import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_runs import SMALL, load_problems, refusal
+from toy_runs import SMALL, refusal
 
 import evaluate
 import toy
@@ -270,8 +270,8 @@ def no_data(monkeypatch):
     def fetched(*_, **__):
         raise AssertionError("data was fetched")
 
-    monkeypatch.setattr("infra.run.load_and_count", fetched)
-    monkeypatch.setattr("infra.responses.load_and_count", fetched)
+    monkeypatch.setattr("infra.run.load_problems", fetched)
+    monkeypatch.setattr("infra.responses.load_problems", fetched)
 
 
 def wrong_model(kind: str, folder):

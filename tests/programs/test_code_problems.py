@@ -8,7 +8,7 @@ import zlib
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_runs import load_problems, read_lines, refusal, train_small
+from toy_runs import read_lines, refusal, train_small
 
 import evaluate
 import grading

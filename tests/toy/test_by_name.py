@@ -1,4 +1,4 @@
-"""toy/by_name.py: the tasks by their problems' texts. The sets are tested with infra/problems.py."""
+"""toy/by_name.py: a task by its problem's text; the sets are tested with infra/problems.py."""
 
 from toy.by_name import decisive_tokens
 

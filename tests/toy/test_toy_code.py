@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from toy_runs import load_problems, read_lines, refusal
+from toy_runs import read_lines, refusal
 
 import toy
 import train
