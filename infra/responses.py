@@ -12,7 +12,8 @@ from infra.architecture import refuse_length
 from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import RUN_FILE, claim, data_hash, read_run
-from infra.problems import SOURCES, encode_prompts, load_problems
+from infra.hub import SOURCES
+from infra.problems import encode_prompts, load_problems
 from toy.by_name import SETS
 
 # ---- what is asked -------------------------------------------------------------------------------

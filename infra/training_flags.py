@@ -15,7 +15,7 @@ from infra.flags import (
     flag,
     refuse_useless,
 )
-from infra.problems import SOURCES
+from infra.hub import SOURCES
 from toy.presets import CHAINS, OF_PROGRAMS, TOYS, listed
 
 

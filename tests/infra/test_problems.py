@@ -10,16 +10,16 @@ import pytest
 from datasets import Dataset
 
 import toy
-from infra import problems as problems_module
+from infra import hub as hub_module
 from infra.errors import UserError
+from infra.hub import SOURCES
 from infra.problems import (
     INSTRUCTION,
-    SOURCES,
-    cell_text,
     draw_indices,
     encode_prompts,
     load_problems,
 )
+from infra.tables import cell_text
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
 
@@ -108,14 +108,14 @@ def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch
         )
     path = write(tmp_path / "a.parquet", table)
     asked = []
-    load_dataset = problems_module.load_dataset
+    load_dataset = hub_module.load_dataset
 
     def hub(name, **options):
         asked.append((name, dict(options)))
         return load_dataset("parquet", data_files=path, **options)
 
-    monkeypatch.setattr(problems_module, "load_dataset", hub)
-    monkeypatch.setattr(problems_module, "asked_once", lambda *_, **__: None)
+    monkeypatch.setattr(hub_module, "load_dataset", hub)
+    monkeypatch.setattr(hub_module, "asked_once", lambda *_, **__: None)
     assert load_problems(name) == PROBLEMS
     assert asked == [(source.hub, {"revision": None, **source.options})]
 
@@ -148,7 +148,7 @@ def test_sources_are_the_papers():
 def play_hub(monkeypatch, table):
     """load_dataset answers with `table`, whatever it is asked for."""
     table = Dataset.from_list(table)
-    monkeypatch.setattr(problems_module, "load_dataset", lambda *names, **options: table)
+    monkeypatch.setattr(hub_module, "load_dataset", lambda *names, **options: table)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_a_sets_revision_is_asked_for_and_the_loaded_one_is_printed(
         asked.append((name, options["revision"]))
         return SimpleNamespace(sha=commit)
 
-    monkeypatch.setattr(problems_module, "load_dataset", load)
-    monkeypatch.setattr(problems_module.HfApi, "dataset_info", staticmethod(info))
+    monkeypatch.setattr(hub_module, "load_dataset", load)
+    monkeypatch.setattr(hub_module.HfApi, "dataset_info", staticmethod(info))
     assert load_problems(name) == PROBLEMS[:1]
     assert asked == [(hub, revision), (hub, commit)]
     assert f"{name}: {hub} at revision {commit}\n" in capsys.readouterr().out
@@ -181,7 +181,7 @@ def test_a_sets_revision_is_asked_for_and_the_loaded_one_is_printed(
     def not_there(*_, **__):
         raise ValueError("no such name")
 
-    monkeypatch.setattr(problems_module.HfApi, "dataset_info", not_there)
+    monkeypatch.setattr(hub_module.HfApi, "dataset_info", not_there)
     load_problems(name)
     assert asked[-1] == (hub, revision)
     assert f"at revision {revision or 'unknown'}\n" in capsys.readouterr().out

@@ -18,7 +18,8 @@ import evaluate
 import toy
 import train
 from infra.errors import UserError
-from infra.problems import cell_text, encode_prompts
+from infra.problems import encode_prompts, load_problems
+from infra.tables import cell_text
 from verify import reward
 
 GOOD = b'{"problem": "1+1?", "answer": "2"}\n'

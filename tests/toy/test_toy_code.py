@@ -11,6 +11,7 @@ from toy_runs import read_lines, refusal
 
 import toy
 import train
+from infra.problems import load_problems
 from programs.verify_code import extract_program, rewards
 from toy.code_base import NOISE
 from toy.code_task import (
