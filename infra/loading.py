@@ -46,7 +46,7 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     folder, _, tokenizer = locate(name)
     lm = from_files(name, folder, dtype).to(this_device())
     refuse_model(name, lm)
-    expected = expected_rows(name, lm, dtype)
+    expected = reference_rows(name, lm, dtype)
     give_float32_head(lm)  # as train.py's sampler has it
     check_sampler(name, lm, expected)
     return lm, tokenizer
@@ -79,7 +79,7 @@ def load_policy(
 
     def read() -> tuple:
         whole.append(from_files(name, folder, torch.float32))  # in which no weight is rounded
-        rows = expected_rows(name, whole[0], computation_dtype())
+        rows = reference_rows(name, whole[0], computation_dtype())
         return rows, dict(whole[0].named_buffers()), whole[0].generation_config
 
     # Before shards take room on the GPU.
@@ -107,12 +107,6 @@ def load_policy(
     policy.reshard()
     policy.temperature = temperature
     return policy, tokenizer
-
-
-def expected_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
-    """agreement.reference_rows [2, n]. Raises UserError where the model does not run."""
-    with one_line(name, "its architecture does not run by its config.json"):
-        return reference_rows(name, lm, dtype)
 
 
 def before_any_model() -> None:

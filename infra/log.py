@@ -36,7 +36,8 @@ def log(run, metrics: dict) -> None:
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
-    run.track(metrics)
+    if run.track:
+        run.track(metrics)
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
     if metrics.get("mismatch", 0) > LARGE_MISMATCH:
         gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and scoring disagree")

@@ -20,7 +20,7 @@ from infra.policy import Policy
 from infra.problems import encode_prompts, load_problems, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import over_ranks
-from infra.track import send_nothing, start_tracking, tracking_module
+from infra.track import start_tracking, tracking_module
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 
@@ -46,7 +46,7 @@ class Run:
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
     without_signal: int = 0  # steps in a row in which no response had an advantage
-    track: Callable[[dict], None] = send_nothing  # --track: a line of metrics goes there as well
+    track: Callable[[dict], None] | None = None  # --track: a line of metrics goes there as well
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
@@ -158,7 +158,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         prompts=prompts,
         held_out=held_out,
         held_out_prompts=held_out_prompts,
-        track=start_tracking(cfg, run_id, state.step) if rank == 0 else send_nothing,
+        track=start_tracking(cfg, run_id, state.step) if rank == 0 else None,
     )
 
 
