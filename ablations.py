@@ -1,15 +1,15 @@
-"""The paper's ablations of DelTA, each as the one piece of delta.py that it replaces.
+"""The paper's ablations of DelTA. Each replaces one piece of delta.py.
 
 Tables 2 and 3, the other proxies and the random control of App. F, and token selection by λ
-(Sec. 5.2). Beside them three interventions, each on one suspect of why the coefficients are what
-they are: the lag of γ, the common normalisation of both sides, and that a token is judged by
-centroids it is part of. Then a proxy whose mean over the vocabulary is zero, and its control
-without centroids. All are flags of `--method delta`; `configured` turns the flags into a method.
+(Sec. 5.2). Three interventions, each on one possible flaw of the coefficients: the lag of γ, the
+common normalisation of both sides, and centroids that include the token they score. Also a proxy
+whose mean over the vocabulary is zero, and its control without centroids. All are flags of
+`--method delta`; `configured` turns the flags into a method.
 
-Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with two sides; frozen
-inside a batch they would change nothing, for with K = 1 the lagged γ⁽¹⁾ is γ⁽⁰⁾. (2) Selection
-looks only at tokens with an advantage: the others have the lowest λ of all and would fill the
-bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
+Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with two sides.
+Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
+(2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
+the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
 interventions are not in the paper.
 
 Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary.
@@ -53,12 +53,12 @@ def within_side_margins(
 def hard_scores(
     delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
 ) -> torch.Tensor:
-    """α = 1[Δ > 0], the limit γ -> 0 of Eq. 6: without h(α) (Table 3)."""
+    """α = 1[Δ > 0], the limit γ -> 0 of Eq. 6, which drops h(α) (Table 3)."""
     return (delta > 0).to(delta.dtype)
 
 
 def no_normalisation(lam: torch.Tensor) -> torch.Tensor:
-    """λ itself, so that the loss divides by N and not by Z (Table 3)."""
+    """λ unchanged: the loss divides by N instead of Z (Table 3)."""
     return lam
 
 
@@ -69,8 +69,8 @@ def no_range_map(
     return torch.where(advantage == 0, 0.0, alpha)
 
 
-# The pieces of delta_coefficients that --delta-variant names; it also takes fixed_gamma, random and
-# no_centroids, below. tests/references.py has the slow counterpart of each.
+# The values of --delta-variant, except fixed_gamma, random and no_centroids (below).
+# tests/references.py has a slow counterpart of each.
 VARIANTS = {
     "full": Pieces(),
     "within_side": Pieces(margins=within_side_margins),
@@ -83,8 +83,8 @@ VARIANTS = {
 def fixed_temperatures(memory: dict) -> Callable:
     """Computes γ once and reuses it for the whole run (Table 3, w/o adaptive γ).
 
-    memory: part of the run's checkpoint; it holds the first (γ₊, γ₋), so that they survive a
-    resumption.
+    memory: holds the first (γ₊, γ₋). It is part of the run's checkpoint, so a resumed run has the
+    same γ.
     """
 
     def first_temperatures(delta: torch.Tensor, advantage: torch.Tensor):
@@ -97,15 +97,15 @@ def fixed_temperatures(memory: dict) -> Callable:
     return first_temperatures
 
 
-# ---- interventions: one suspect each -------------------------------------------------------------
+# ---- interventions: one possible flaw each -------------------------------------------------------
 
 
 def fresh_scores(
     delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
 ) -> torch.Tensor:
-    """α = σ(Δ/γ) with γ measured on these margins: no lag (App. H).
+    """α = σ(Δ/γ) with γ computed from these margins: no lag (App. H).
 
-    The γ that the caller measured before the refinement is not used. At K = 0 both are the same.
+    gamma_pos and gamma_neg, computed before the refinement, are ignored. At K = 0 nothing changes.
     """
     return scores(delta, advantage, *temperatures(delta, advantage))
 
@@ -115,8 +115,8 @@ def equal_sides(
 ) -> torch.Tensor:
     """λ of the range map `mapped`, divided by its mean on each side: both sides keep their mass.
 
-    1 where A = 0. It replaces the range map, since a normaliser is not told the sides. The mean
-    over the batch is then 1, and the common normalisation changes nothing.
+    1 for A = 0. It replaces the range map, since a normaliser does not get the advantages. The mean
+    over the batch is then 1, so the common normalisation changes nothing.
     """
     lam = mapped(alpha, advantage, lam_min, lam_max)
     result = torch.ones_like(lam)
@@ -126,7 +126,7 @@ def equal_sides(
 
 
 def halves(tokens: TokenBatch, group_size: int) -> torch.Tensor:
-    """[N] 0 for the tokens of every other prompt, 1 for the rest."""
+    """0 for the tokens of every other prompt, 1 for the rest: [N]."""
     prompt = torch.arange(len(tokens.length), device=tokens.length.device) // group_size  # [B]
     return (prompt % 2).repeat_interleave(tokens.length)
 
@@ -135,18 +135,18 @@ def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
     """`pieces`, but the margins of each half of the tokens use the centroids of the other half.
 
     Otherwise a token pulls the centroid of its own side towards itself. half: [N], 0 or 1. Here
-    μ₊ and μ₋ are [2, H], of half 0 and of half 1; no other piece sees them. Temperatures are those
-    of all margins of a side.
+    μ₊ and μ₋ are [2, H], for halves 0 and 1; no other piece uses them. Temperatures are over all
+    margins of a side.
     """
 
     def centroids_of_halves(v, advantage, alpha=None):
-        """(μ₊, μ₋), [2, H] each: of half 0, of half 1."""
+        """(μ₊, μ₋), [2, H] each: row 0 for half 0, row 1 for half 1."""
         pairs = [pieces.centroids(v, advantage * (half == h), alpha) for h in (0, 1)]
         mu_pos, mu_neg = zip(*pairs, strict=True)
         return torch.stack(mu_pos), torch.stack(mu_neg)
 
     def margins_by_the_other_half(v, advantage, mu_pos, mu_neg):
-        """Δ [N]; a margin is 0 where the advantage is, so that the halves add up."""
+        """Δ [N]. A token with advantage 0 has margin 0, so the two halves can be added."""
         of_0 = pieces.margins(v, advantage * (half == 0), mu_pos[1], mu_neg[1])
         of_1 = pieces.margins(v, advantage * (half == 1), mu_pos[0], mu_neg[0])
         return of_0 + of_1
@@ -162,7 +162,7 @@ def has_both_sides(advantage: torch.Tensor) -> bool:
 
 
 def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
-    """v = W_y - Σ_j p̃_j W_j over the k likeliest tokens j: [n, H] (App. F).
+    """v = W_y - Σ_j p̃_j W_j over the k most likely tokens j: [n, H] (App. F).
 
     p̃ is the softmax renormalised among the k; with k = V this is ∇_h log p(y).
     rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
@@ -181,7 +181,7 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     return result
 
 
-MOST_NUMBERS = 2**16  # V H, at most, for --proxy exact
+MOST_NUMBERS = 2**16  # the largest V H for --proxy exact
 
 
 def lm_head_gradient(rows, head) -> torch.Tensor:
@@ -199,22 +199,22 @@ def lm_head_gradient(rows, head) -> torch.Tensor:
 
 
 def surprise(rows) -> torch.Tensor:
-    """s = log p + H, how much likelier the sampled token was than tokens of its state are: [N].
+    """s = log p + H: log p of the sampled token minus its mean in that state: [N].
 
-    rows: logprob [N] and entropy H [N] of the state's distribution, nats. With y drawn from it,
-    E[log p(y)] = Σ_y p(y) log p(y) = -H, so that E[s | state] = 0.
+    rows: logprob [N] and entropy H [N] of the state's distribution, nats. The mean is
+    E[log p(y)] = Σ_y p(y) log p(y) = -H, so E[s | state] = 0.
     """
     return rows.logprob + rows.entropy
 
 
 def surprise_proxy(rows, head) -> torch.Tensor:
-    """v = s h = (log p + H) h: [n, H], without a further pass; not in the paper.
+    """v = s h = (log p + H) h: [n, H], without another forward pass; not in the paper.
 
-    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy has not, since
-    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not what was drawn
-    in them. Here h is fixed by the state and E[s | state] = 0, so that E[v | state] = 0.
-    rows: hidden [n, H], logprob [n] and entropy [n]. The entropy is that of scoring, at the
-    temperature of log p.
+    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
+    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not the drawn tokens.
+    Here h is fixed by the state and E[s | state] = 0, so E[v | state] = 0.
+    rows: hidden [n, H], logprob [n] and entropy [n], both from the scoring pass, at one
+    temperature.
 
     Weights by log p and H have been used before, without a discriminator: a selection by both
     (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p (STARE, Luo
@@ -224,11 +224,11 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     return surprise(rows)[:, None].to(rows.hidden.dtype) * rows.hidden
 
 
-# ---- controls and selection: methods of their own ------------------------------------------------
+# ---- controls and selection ----------------------------------------------------------------------
 
 
 def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
-    """λ uniform in [λ_min, λ_max], at mean 1: the control of App. F."""
+    """λ uniform in [λ_min, λ_max], scaled to mean 1: the control of App. F."""
     uniform = torch.rand(len(tokens.logprob), generator=tokens.generator).to(tokens.logprob)
     return normalise(flags.lam_min + (flags.lam_max - flags.lam_min) * uniform)
 
@@ -239,11 +239,11 @@ SLOPE = 2.7  # of no_centroids
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     """λ̄ of α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
 
-    s = log p + H, and sd is its standard deviation over all N tokens. The range, the normalisation
-    and 1 throughout where a side is empty are DelTA's. The slope is not derived: a pilot set it,
-    so that scores spread about as those of the surprise proxy at K = 1. There the deviation of
-    Δ/γ is about 3 on the toy's base of 12 operations that sharpens. It varies from 1.5 to 7 from
-    batch to batch on the one that learns.
+    s = log p + H, and sd is its standard deviation over all N tokens. The range and the
+    normalisation are DelTA's; all weights are 1 if a side is empty. The slope is not derived. A
+    pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. The
+    standard deviation of Δ/γ is about 3 there on the *sharpen* base of 12 operations. On the
+    *learn* base it varies between batches from 1.5 to 7.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
@@ -256,7 +256,7 @@ def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
 def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tensor:
     """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2).
 
-    Tokens without an advantage, which move nothing, get 1, so that the mean is 1.
+    Tokens without an advantage have no gradient. They get 1, so the mean is 1.
     """
     lam = coefficients(tokens, flags)
     if flags.select == "top":
@@ -285,7 +285,7 @@ CONTROLS = {"random": random_coefficients, "no_centroids": no_centroids}
 
 @dataclass
 class AblationFlags(MethodFlags):
-    """The methods, and --method delta with another piece, another proxy or a selection."""
+    """The flags of the methods, and DelTA's flags for other pieces, proxies and selection."""
 
     method: str = flag("delta", "token weights (App. E)", sorted(METHODS))
     delta_variant: str = flag(
@@ -294,19 +294,17 @@ class AblationFlags(MethodFlags):
         [*VARIANTS, "fixed_gamma", *CONTROLS],
         of="delta",
     )
-    proxy: str = flag(
-        "lm_head", "what stands for a token's gradient (App. F)", list(PROXIES), of="delta"
-    )
-    proxy_topk: int = flag(20, "likeliest tokens of --proxy topk", low=1, of="delta")
+    proxy: str = flag("lm_head", "proxy of a token's gradient (App. F)", list(PROXIES), of="delta")
+    proxy_topk: int = flag(20, "number of tokens for --proxy topk", low=1, of="delta")
     gamma: str = flag(
         "lagged",
-        "γ of the margins before a refinement (App. H), or of the margins it is used with",
+        "γ from the margins before a refinement (App. H), or from those after it",
         ["lagged", "fresh"],
         of="delta",
     )
     normalise: str = flag(
         "batch",
-        "λ̄ of mean 1 over the batch (Eq. 8), or on each side",
+        "λ̄ has mean 1 over the batch (Eq. 8), or on each side",
         ["batch", "side"],
         of="delta",
     )
@@ -328,26 +326,26 @@ class AblationFlags(MethodFlags):
 
 
 def check_model(flags: AblationFlags, policy) -> None:
-    """Raise UserError where the model is too large for the proxy, or its head not a matrix."""
+    """Raise UserError if the model is too large for the proxy, or its head is not a matrix."""
     asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head or surprise"
     if flags.method == "otb":
         asked, instead = "--method otb", "--method opo"
     needs_matrix = flags.method == "otb" or flags.proxy in ("topk", "exact")
     if needs_matrix and not policy.lm_head().is_matrix:
         raise UserError(
-            f"{asked} takes the logits for W h, and the head of {type(policy.lm).__name__} has a "
-            f"bias or a soft cap: take {instead}"
+            f"{asked} assumes that the logits are W h, but the head of {type(policy.lm).__name__} "
+            f"has a bias or a soft cap: use {instead}"
         )
     config = policy.lm.config
     if flags.proxy == "exact" and config.vocab_size * config.hidden_size > MOST_NUMBERS:
         raise UserError(
-            "--proxy exact keeps vocabulary x hidden numbers a token: "
-            "only for models as small as the toy, take topk"
+            "--proxy exact keeps vocabulary x hidden numbers per token, "
+            "which fits only models as small as the toy: use --proxy topk"
         )
 
 
 def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
-    """The pieces of --delta-variant, and what the interventions make of them."""
+    """The pieces of --delta-variant, with the changes of the interventions."""
     if flags.delta_variant == "fixed_gamma":
         pieces = Pieces(temperatures=fixed_temperatures(tokens.memory))
     else:
@@ -363,9 +361,9 @@ def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
 
 
 def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
-    """ρ = λ̄ by the pieces that the flags name; `flags` is train.Config, with the group size.
+    """ρ = λ̄ by the pieces that the flags select. `flags` is train.Config, for its group size.
 
-    1 throughout where --centroids held_out finds a half of the prompts without both sides.
+    All weights are 1 if --centroids held_out is set and a half of the prompts lacks a side.
     """
     advantage = tokens.advantage
     if flags.centroids == "held_out":
@@ -376,7 +374,7 @@ def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
-    """`method` with the pieces, the proxy and the selection that the flags name."""
+    """`method` with the pieces, the proxy and the selection that the flags select."""
     if flags.delta_variant in CONTROLS:
         method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)
     elif any(changed(flags, name) for name in ("delta_variant", "gamma", "normalise", "centroids")):

@@ -1,11 +1,11 @@
 """DelTA's token coefficients: how much each response token belongs to its own side of the update.
 
-Sec. 3.2 and Apps. F-H of the paper. Two advantage-weighted centroids of a token-gradient proxy give
-each token a margin (nearer to its own side's centroid or to the other's), a score between 0 and 1,
-and so a weight around 1 in the DAPO loss.
+Sec. 3.2 and Apps. F-H of the paper. Each side has an advantage-weighted centroid of a
+token-gradient proxy. A token's margin compares its distances to both centroids. The margin gives a
+score between 0 and 1, and the score a weight around 1 in the DAPO loss.
 
-Departures: (1) the statistics are those of the whole rollout batch, as in the text; the released
-code takes each rank's shard. (2) Where a side is empty, every coefficient is 1.
+Departures: (1) all statistics are over the whole rollout batch, as in the text; the released code
+computes them on each rank's shard. (2) If a side is empty, every coefficient is 1.
 
 Shapes: N packed response tokens (one row per token, no padding), H hidden size.
 Symbols: v proxy, A advantage, μ centroid, Δ margin, γ temperature, α score, λ coefficient.
@@ -30,14 +30,14 @@ def token_gradient_proxy(hidden: torch.Tensor, logprob: torch.Tensor) -> torch.T
     logprob: [N], log p of the sampled token.
     Returns [N, H].
     """
-    one_minus_p = -torch.expm1(logprob)  # 1 - exp(log p), exact also for p near 1
+    one_minus_p = -torch.expm1(logprob)  # 1 - exp(log p), accurate even for p near 1
     return one_minus_p[:, None].to(hidden.dtype) * hidden
 
 
 def centroids(
     v: torch.Tensor | Rows, advantage: torch.Tensor, alpha: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(μ₊, μ₋) [H] each: Eq. 3, and refined by the scores α [N] Eq. 7."""
+    """(μ₊, μ₋), [H] each: Eq. 3, or Eq. 7 if the scores α [N] are given."""
     mu_pos, mu_neg, _, _ = side_centroids(v, advantage, alpha)
     return mu_pos, mu_neg
 
@@ -47,9 +47,9 @@ def margins(
 ) -> torch.Tensor:
     """Δ [N]: ‖v - μ_other‖² - ‖v - μ_own‖², and 0 where A = 0.
 
-    ‖v‖² cancels (App. G), so that a margin is linear in v.
+    ‖v‖² cancels (App. G), so a margin is linear in v.
     """
-    # The two norms are nearly equal: float64 for their difference. Δ itself is float32.
+    # The two norms are nearly equal, so their difference is in float64. Δ is float32.
     offset = mu_neg.double().square().sum() - mu_pos.double().square().sum()
     margin_pos = products(v, 2 * (mu_pos - mu_neg)) + offset  # ‖v-μ₋‖² - ‖v-μ₊‖² (App. G)
     return require_finite(margin_pos * advantage.sign())  # swapped on the negative side
@@ -65,9 +65,9 @@ def temperatures(delta: torch.Tensor, advantage: torch.Tensor) -> tuple[torch.Te
 def scores(
     delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
 ) -> torch.Tensor:
-    """α [N] = argmax over [0, 1] of α Δ + γ h(α), h the binary entropy (Eq. 5), each with its γ.
+    """α [N] = argmax over [0, 1] of α Δ + γ h(α), with the binary entropy h (Eq. 5).
 
-    Where A = 0 the score has no effect: no weight in a centroid, and λ is λ_min.
+    γ is that of the token's side. For A = 0 the score has no effect: λ is λ_min.
     """
     gamma = torch.where(advantage > 0, gamma_pos, gamma_neg).to(delta.dtype)
     return torch.sigmoid(delta / gamma)  # σ(Δ/γ) (Eq. 6)
@@ -82,20 +82,19 @@ def range_map(
 
 
 def normalise(lam: torch.Tensor) -> torch.Tensor:
-    """λ̄ [N] = λ N / Z, Z = Σ λ: the coefficients at mean 1 (Eq. 8)."""
+    """λ̄ [N] = λ N / Z with Z = Σ λ: the coefficients, scaled to mean 1 (Eq. 8)."""
     mean = lam.double().mean()  # Z / N
     if mean == 0:
-        return torch.ones_like(lam)  # every λ is 0, as hard scores may be with λ_min = 0
+        return torch.ones_like(lam)  # every λ is 0: possible with hard scores and λ_min = 0
     return (lam / mean).to(lam.dtype)
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The steps of delta_coefficients; the defaults are the paper's, ablations.py has others.
+    """The steps of delta_coefficients. The defaults are the paper's; ablations.py has others.
 
-    A piece has the arguments of the one it replaces. Steps can be replaced, their order cannot, so
-    γ always lags one pass. A variant without the lag replaces `scores` by one that computes γ
-    itself (ablations.fresh_scores).
+    A replacement takes the same arguments as the step it replaces. The order of the steps is fixed,
+    so γ always lags one pass. ablations.fresh_scores removes the lag: it computes γ itself.
     """
 
     centroids: Callable = centroids
@@ -122,12 +121,12 @@ def delta_coefficients(
     with the default pieces.
 
     v: [N, H] token-gradient proxy of all tokens of the batch: a plain tensor of N rows, or `Rows`
-        of which this rank holds some. A rank's shard alone would give that shard's statistics.
-    advantage: [N], A_i on each token of response i, of all N on every rank. No padding.
-    K: refinements of the centroids.
-    lam_min, lam_max: range of the coefficients before they are normalised.
+        of which this rank holds a part. A rank's shard as a plain tensor gives wrong statistics.
+    advantage: [N], A_i for each token of response i; all N on every rank. No padding.
+    K: number of refinements of the centroids.
+    lam_min, lam_max: range of the coefficients before normalisation.
     pieces: the steps, each replaceable.
-    Raises ValueError on shapes that do not fit, a NaN or inf, K < 0, or a range upside down.
+    Raises ValueError for mismatched shapes, NaN or inf, K < 0, or lam_min > lam_max.
     """
     check(v, advantage, K, lam_min, lam_max)
     if not (advantage > 0).any() or not (advantage < 0).any():
@@ -152,17 +151,17 @@ def delta_coefficients(
 def check(
     v: torch.Tensor | Rows, advantage: torch.Tensor, K: int, lam_min: float, lam_max: float
 ) -> None:
-    """Raise ValueError for arguments that delta_coefficients has no answer to."""
+    """Raise ValueError for arguments that delta_coefficients cannot handle."""
     if len(v.shape) != 2 or advantage.shape != (len(v),):
         raise ValueError(
             f"v must be [N, H] and advantage [N], got {tuple(v.shape)} and {tuple(advantage.shape)}"
         )
     if not advantage.isfinite().all():
-        raise ValueError("advantage holds a NaN or inf")
-    if not all_finite(v, advantage.device):  # one verdict for all ranks
-        raise ValueError("v holds a NaN or inf: what it was made from is broken")
+        raise ValueError("advantage contains NaN or inf")
+    if not all_finite(v, advantage.device):  # the same result on all ranks
+        raise ValueError("v contains NaN or inf: check the hidden states and log-probabilities")
     if K < 0 or int(K) != K:
-        raise ValueError(f"K is {K}: the number of refinements is a whole number from 0 up")
+        raise ValueError(f"K is {K}: the number of refinements must be a whole number, 0 or more")
     if not 0 <= lam_min <= lam_max < torch.inf:
         raise ValueError(
             f"lam_min is {lam_min} and lam_max {lam_max}: need 0 <= lam_min <= lam_max"
@@ -170,7 +169,7 @@ def check(
 
 
 def require_finite(delta: torch.Tensor) -> torch.Tensor:
-    """delta itself; raises ValueError when a margin is not finite."""
+    """Return delta. Raises ValueError if a margin is not finite."""
     if not delta.isfinite().all():
-        raise ValueError("a margin is not finite: the numbers in v are too large for float32")
+        raise ValueError("a margin is not finite: the entries of v are too large for float32")
     return delta

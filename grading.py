@@ -1,7 +1,6 @@
 """Grades of responses: 1.0 or 0.0 by verify.py, programs/ or the letter of a multiple choice.
 
-Each response is graded once, by one rank, and all ranks get its grade: what they then decide
-together, they decide on the same numbers.
+Each response is graded once, by one rank. All ranks get its grade, so they take the same decisions.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from verify import earnable, reward
 def grade(response: str, problem: dict, truncated: bool = False) -> float:
     """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter.
 
-    truncated: whether the response was cut off at its limit: see verify.reward.
+    truncated: whether the response was cut off at its limit (see verify.reward).
     """
     if problem.get("choice"):
         return float(choice(response) == problem["answer"])
@@ -26,7 +25,7 @@ def grade(response: str, problem: dict, truncated: bool = False) -> float:
 
 
 def grades(responses: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
-    """1.0 or 0.0 for each response: by its problem's tests where it has some, else by `grade`."""
+    """1.0 or 0.0 for each response: by its problem's tests if there are any, else by `grade`."""
     result = [0.0] * len(responses)
     programs = []
     for i, (response, problem) in enumerate(zip(responses, problems, strict=True)):
@@ -44,9 +43,9 @@ def grades(responses: list[str], problems: list[dict], truncated: list[bool]) ->
 
 
 def graded_once(grader: Callable[..., list[float]], *columns: list) -> list[float]:
-    """grader(*columns), of which each rank does its share; all ranks get all grades.
+    """grader(*columns), with the work split over the ranks; all ranks get all grades.
 
-    columns: one entry a response each: the responses, their problems, whether each was cut off.
+    columns: lists with one entry per response: texts, problems, whether each was cut off.
     """
 
     def of_share(share: list[tuple]) -> list[float]:
@@ -66,9 +65,9 @@ def sample_grades(
 ) -> np.ndarray:
     """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
 
-    prompts: token ids of the P problems. All ranks call it together. Every call draws the same
-    random numbers, those of step 0, so that two evaluations differ by the model alone. Raises
-    Interrupted once stop() is true on a rank.
+    prompts: token ids of the P problems. All ranks call it together. Every call uses the random
+    numbers of step 0, so two evaluations differ only by the model. Raises Interrupted once stop()
+    is true on a rank.
     """
     rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
     asked = [problem for problem in problems for _ in range(samples)]
@@ -77,9 +76,9 @@ def sample_grades(
 
 
 def report_unearnable(problems: list[dict]) -> None:
-    """Print how many different answers no response can earn, as those that restate the question.
+    """Print how many gold answers no response can match, such as those that restate the question.
 
-    Ranks share the work, and the first one prints. All ranks call.
+    Ranks share the work, and the first rank prints. All ranks call this together.
     """
     golds = sorted({each["answer"] for each in problems if not is_graded_otherwise(each)})
 
@@ -90,8 +89,8 @@ def report_unearnable(problems: list[dict]) -> None:
     unearnable = [gold for gold, earned in zip(golds, found, strict=True) if not earned]
     if unearnable and speaks():
         print(
-            f"{len(unearnable)} of {len(golds)} different answers can never be earned, for example "
-            f"{unearnable[0][:80]!r}: drop their problems, or write the value",
+            f"{len(unearnable)} of {len(golds)} gold answers can never be matched, for example "
+            f"{unearnable[0][:80]!r}: drop their problems, or replace them by their values",
             flush=True,
         )
 

@@ -1,16 +1,16 @@
 """RLVR's update: group advantages, the clipped surrogate, and the linear discriminator inside it.
 
 Secs. 2 and 3.1 and Apps. C and D of the paper: near θ_old an update moves the parameters along
-M₊μ₊ - M₋μ₋, two centroids of token gradients times their masses, and so raises exactly those tokens
-whose gradients have a positive inner product with that direction. This is true of the raw gradient:
-Adam, weight decay and gradient clipping come after it (App. C).
+M₊μ₊ - M₋μ₋, the centroids of token gradients of the two sides times the masses of the sides. It
+raises exactly the tokens whose gradient has a positive inner product with that direction. This
+holds for the raw gradient: Adam, weight decay and gradient clipping come after it (App. C).
 
-Departures: (1) negative advantages have a dual clip of 10, as in the released code; (2) the
-group's standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is clamped: the
-centroid of an empty side is 0.
+Departures: (1) tokens with a negative advantage have a dual clip of 10, as in the released code;
+(2) the group's standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is
+clamped: the centroid of an empty side is 0.
 
-Shapes: B responses, G of them to a prompt, N packed response tokens (one row per token, no
-padding), H numbers of a token gradient, C candidate tokens.
+Shapes: B responses, G per prompt, N packed response tokens (one row per token, no padding),
+H entries of a token gradient, C candidate tokens.
 Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M₊ and M₋ masses.
 v may be a tensor [N, H] or a `Rows`, the same matrix with its rows spread over ranks:
 `weighted_sums(v, w)` is w @ v for either.
@@ -28,19 +28,19 @@ def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """A_i = (R_i - mean(R)) / (std(R) + ε) inside each group of G responses (Sec. 2).
 
     rewards: [B], the G responses to a prompt next to each other.
-    Returns [B], exactly 0 throughout a group of equal rewards.
-    Raises ValueError when group_size < 2, B is no multiple of it, or a reward is not finite.
+    Returns [B], exactly 0 in a group of equal rewards.
+    Raises ValueError if group_size < 2, B is not a multiple of it, or a reward is not finite.
     """
     if group_size < 2:
         raise ValueError(
-            f"group_size is {group_size}: an advantage compares at least 2 responses to a prompt"
+            f"group_size is {group_size}: an advantage needs at least 2 responses per prompt"
         )
     if rewards.ndim != 1 or len(rewards) % group_size:
         raise ValueError(
             f"rewards of shape {tuple(rewards.shape)} do not split into groups of {group_size}"
         )
     if not rewards.isfinite().all():
-        raise ValueError("rewards hold a NaN or inf")
+        raise ValueError("rewards contain NaN or inf")
 
     groups = rewards.view(-1, group_size)  # [B / G, G]
     mean = groups.mean(dim=1, keepdim=True)
@@ -55,9 +55,9 @@ def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torch.Tensor:
     """DAPO's soft length penalty, added to the rewards: [B], from 0 down to -1 at the limit.
 
-    It is 0 up to `buffer` tokens before `max_length` and falls linearly to -1 at it; a buffer of 0
-    switches it off. length: [B] tokens of each response. The paper's text has a binary reward; its
-    run script adds this penalty with a buffer of 4096 (--overlong-buffer).
+    It is 0 up to length max_length - buffer, then falls linearly to -1 at max_length. A buffer of 0
+    disables it. length: [B], tokens per response. The paper's text has a binary reward; its run
+    script adds this penalty with a buffer of 4096 (--overlong-buffer).
     """
     if buffer == 0:
         return torch.zeros_like(length, dtype=torch.float32)
@@ -73,10 +73,10 @@ def clipped_surrogate(
     clip_high: float = 0.28,
     dual_clip: float | None = 10.0,
 ) -> torch.Tensor:
-    """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2): what an update maximises.
+    """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2), which an update maximises.
 
-    All tensors are [N]. Where A < 0 the result is at least dual_clip * A, so that one token whose
-    ratio explodes cannot dominate the update. dual_clip=None switches this bound off.
+    All tensors are [N]. For A < 0 the result is at least dual_clip * A, so one token whose ratio
+    explodes cannot dominate the update. dual_clip=None disables this bound.
     """
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()  # r; the clamp keeps exp finite
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
@@ -96,8 +96,8 @@ def clipped_tokens(
 ) -> torch.Tensor:
     """Tokens without gradient because the clip is active: bool [N], for the metric clip_fraction.
 
-    The minimum takes the constant, clipped term only where r has moved far enough in the direction
-    that A wants: up for A > 0, down for A < 0. Tokens that the dual clip bounds are not counted.
+    The minimum selects the clipped term, a constant, once r has moved far enough in the direction
+    of A: up for A > 0, down for A < 0. Tokens bounded by the dual clip are not counted.
     """
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()
     risen_enough = (advantage > 0) & (ratio > 1 + clip_high)
@@ -110,12 +110,12 @@ def importance_weights(
 ) -> torch.Tensor:
     """min(π_old / π_sampler, cap) per token: truncated importance sampling.
 
-    Rounding, or another sampling program, makes π_sampler differ from π_old. The ratio corrects
+    Rounding, or a separate sampling engine, makes π_sampler differ from π_old. The ratio corrects
     this off-policy gap; `cap` bounds its variance (Ionides 2008, "Truncated importance sampling";
     for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
-    training"). Not in the paper: --importance-cap; a cap of 0 gives 1 throughout.
+    training"). Not in the paper (--importance-cap). A cap of 0 gives all ones.
     old_logprob, sampled: [N] log π_old and log π_sampler of the drawn token. Returns [N].
-    Raises UserError where the sampler gave no log-probability, or one is not finite.
+    Raises UserError if a log-probability of the sampler is missing or not finite.
     """
     if cap == 0:
         return torch.ones_like(old_logprob)
@@ -124,7 +124,7 @@ def importance_weights(
     if missing:
         raise UserError(
             f"--importance-cap: the sampler gave no finite log-probability of {missing} of "
-            f"{len(sampled)} tokens: have it return them, or drop the flag"
+            f"{len(sampled)} tokens: return them from the sampler, or drop the flag"
         )
     return log_ratio.clamp(-20, 20).exp().clamp(max=cap)
 
@@ -137,7 +137,7 @@ def side_centroids(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Centroids and masses of the two sides: Eq. 3, and Eq. 11 with token weights ρ.
 
-    A centroid is its side's best summary: it minimises Σ ρ|A| ‖v - μ‖² (App. D).
+    A side's centroid minimises Σ ρ|A| ‖v - μ‖² over that side (App. D).
     v: [N, H] token gradients.
     advantage: [N].
     weight: ρ [N], at least 0, or None for ρ = 1.
@@ -150,7 +150,7 @@ def side_centroids(
     token_mass = torch.stack([signed.clamp(min=0), (-signed).clamp(min=0)])  # [2, N] ρ|A| by side
     mass = token_mass.sum(dim=1)  # [2] M₊, M₋ (Eqs. 3, 11)
 
-    divisor = torch.where(mass == 0, 1.0, mass)  # an empty side keeps its zeros
+    divisor = torch.where(mass == 0, 1.0, mass)  # avoids 0 / 0 for an empty side
     share = token_mass / divisor[:, None]  # [2, N], each row sums to 1
     mu_pos, mu_neg = weighted_sums(v, share)  # [2, H] float32 = share @ v: μ₊, μ₋ (Eqs. 3, 11)
     return mu_pos, mu_neg, mass[0], mass[1]
@@ -163,13 +163,13 @@ def discriminator_scores(
     mass_pos: torch.Tensor,
     mass_neg: torch.Tensor,
 ) -> torch.Tensor:
-    """The change of log π that an update brings to C candidate tokens, up to the step size (Eq. 4).
+    """The change in log π of C candidate tokens in an update, up to the step size (Eq. 4).
 
-    A small step along the raw gradient, seen as a linear classifier of candidate tokens. The
-    notebooks call it; training does not.
+    A small step along the raw gradient is a linear classifier of candidate tokens. Used in the
+    notebooks, not in training.
     u: [C, H], the gradient of each candidate's log-probability.
     mu_pos, mu_neg, mass_pos, mass_neg: as side_centroids returns them.
-    Returns [C]; a token's probability rises exactly where its score is positive.
+    Returns [C]; a token's probability rises if and only if its score is positive.
     """
     u = u.to(mu_pos.dtype)
     return mass_pos.to(u) * (u @ mu_pos) - mass_neg.to(u) * (u @ mu_neg)  # Eq. 4

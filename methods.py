@@ -1,18 +1,18 @@
 """Every method as token weights: near θ_old each update is Δθ ∝ Σ ρ A v, and a method picks ρ.
 
-App. E (Eqs. 9-15) and App. J of the paper. A method is one record, `Method`, that says all that is
-special about it; train.py offers every entry of METHODS as `--method NAME`. To add one, write its
-weights and enter its record; a flag of its own is a field of MethodFlags.
+App. E (Eqs. 9-15) and App. J of the paper. A method is one record, `Method`. train.py offers every
+entry of METHODS as `--method NAME`. To add a method, write its weights and add its record to
+METHODS; add its flags to MethodFlags.
 
-Departures: (1) forking tokens divide by the tokens they keep in a rollout batch, as their official
-code does; the paper's formula divides by all, which makes the loss five times smaller. (2) FIPO's
-release drops a response in which more than one token is dual-clipped; the paper's objective does
-not, nor do we. (3) REINFORCE keeps the division by the group's standard deviation, for equal
-scales. (4) The weights of GRPO and forking tokens have mean 1 over the rollout batch, not over each
-mini-batch.
+Departures: (1) forking tokens divide by the number of kept tokens of a rollout batch, as in their
+official code; the paper's formula divides by all tokens, which makes the loss five times smaller.
+(2) FIPO's released code drops a response with more than one dual-clipped token; the paper's
+objective and this code keep it. (3) REINFORCE keeps the division by the group's standard deviation,
+for equal scales. (4) The weights of GRPO and forking tokens have mean 1 over the rollout batch, not
+over each mini-batch.
 
 Shapes: B responses, N packed response tokens, n of them in a micro-batch, H hidden size, F numbers
-kept of a token, T tokens of the longest response, V vocabulary.
+kept per token, T tokens of the longest response, V vocabulary.
 Symbols: A advantage, r ratio, ρ token weight, λ coefficient.
 """
 
@@ -32,7 +32,7 @@ from infra.packing import TokenBatch
 
 @dataclass
 class MethodFlags:
-    """The command line's flags for the methods of this file; `of` names the one that reads it."""
+    """The command-line flags of the methods; `of` names the method that reads a flag."""
 
     heading = "method"  # the heading in --help
 
@@ -52,34 +52,32 @@ def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor
 
 @dataclass(frozen=True)
 class Method:
-    """All that is special about a method."""
+    """One method: what differs from DAPO. Only `weights` is required."""
 
     # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens, a TokenBatch
-    # (infra/packing.py): log π_old, entropy, advantage and more of each. Of mean 1 over the N
-    # tokens, so that methods compare at one learning rate (FIPO's and DelTA's no_norm are not).
+    # (infra/packing.py): log π_old, entropy, advantage and more of each token. ρ has mean 1 over
+    # the N tokens, so methods compare at one learning rate (exceptions: FIPO, DelTA's no_norm).
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
-    # True: ρ is also computed anew in every update, from tokens.current = log π_θ. There `weights`
-    # sees the responses of one micro-batch of one rank, without tokens.kept: it can take no mean
-    # over the batch, and must not draw from tokens.generator or write to tokens.memory, since
-    # ranks would then differ.
+    # True: ρ is computed again in every update, from tokens.current = log π_θ. `weights` then gets
+    # one micro-batch of one rank, without tokens.kept. It cannot take a mean over the batch. It
+    # must not draw from tokens.generator or write to tokens.memory, since ranks would differ.
     follows_policy: bool = False
 
-    # (log π_θ, log π_old, A, flags) -> [N], each token's part of the objective to maximise; the
+    # (log π_θ, log π_old, A, flags) -> [N], each token's term of the objective to maximise; the
     # loop multiplies it by ρ. Responses with A = 0 are skipped in an update, since Eq. 8 gives
-    # them no gradient. A term of the loss on every token, such as a KL penalty, goes into
-    # train.update.
+    # them no gradient. A loss term on every token, such as a KL penalty, goes into train.update.
     surrogate: Callable[..., torch.Tensor] = clipped
 
-    # The defaults of --clip-low and --clip-high with this method: train.parse_config puts them
-    # into the flags. With another surrogate than `clipped` the two flags are refused.
+    # The defaults of --clip-low and --clip-high for this method; train.parse_config applies them.
+    # Both flags are refused with any surrogate other than `clipped`.
     default_clip: tuple[float, float] = (0.2, 0.28)
 
-    # (rows, head) -> [n, F], what the pass over θ_old keeps of its hidden states; `weights` gets
-    # it as tokens.kept. rows has hidden [n, H] in float32, logprob [n], entropy [n] and token [n];
-    # head() is the scaled LM head [V, H], so that the logits are hidden @ head().T. Each rank keeps
-    # the rows of its own responses: the functions of infra/rows.py (per_row, for example) read
-    # them and return results for all N.
+    # (rows, head) -> [n, F], computed from the hidden states of the pass at θ_old and given to
+    # `weights` as tokens.kept. rows has hidden [n, H] in float32, logprob [n], entropy [n] and
+    # token [n]; head() is the scaled LM head [V, H]: the logits are hidden @ head().T. Each rank
+    # keeps the rows of its own responses; the functions of infra/rows.py, such as per_row, read
+    # these rows and return results for all N.
     keep: Callable[..., torch.Tensor] | None = None
 
     @property
@@ -96,8 +94,8 @@ def ones(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def by_response(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = 1/|o_i|: a mean inside each response, then over responses (Eq. 12). SAPO uses it
-    as well."""
+    """ρ = 1/|o_i|: a mean inside each response, then over responses (Eq. 12). Also used
+    by SAPO."""
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
     return weight.repeat_interleave(tokens.length)
@@ -117,10 +115,10 @@ def forking_tokens(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def top_share(values: torch.Tensor, share: float) -> torch.Tensor:
-    """N / n on the n = ceil(share N) tokens of highest value, else 0: [N], of mean 1."""
+    """N / n on the n = ceil(share N) tokens of highest value, 0 on the others: [N], mean 1."""
     n = math.ceil(share * len(values))
     weights = torch.zeros_like(values)
-    weights[values.topk(n).indices] = len(values) / max(n, 1)  # n is 0 for no tokens
+    weights[values.topk(n).indices] = len(values) / max(n, 1)  # n is 0 if N is 0
     return weights
 
 
@@ -130,7 +128,7 @@ def top_share(values: torch.Tensor, share: float) -> torch.Tensor:
 def sapo_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
     """A (4/τ) σ(τ (r - 1)), τ = 1.0 where A > 0, else 1.05 (App. J).
 
-    A soft gate in the place of the clip: its slope in r is A at r = 1, and fades on both sides.
+    A soft gate replaces the clip: its slope in r is A at r = 1 and decays on both sides.
     """
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()  # r
     tau = torch.where(advantage > 0, 1.0, 1.05)
@@ -140,15 +138,15 @@ def sapo_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> torch
 # ---- FIPO ----------------------------------------------------------------------------------------
 
 FIPO_DECAY = 2 ** (-1 / 32)  # App. I's "decay 32.0" as a half-life, 32 tokens
-FIPO_SAFETY = 10  # the log-ratio counts as 0 where r is above this
-FIPO_CLIP = (1.0, 1.2)  # of the weights
+FIPO_SAFETY = 10  # the log-ratio counts as 0 if r is above this
+FIPO_CLIP = (1.0, 1.2)  # the range of the weights
 
 
 def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     """ρ_t = clip(exp F_t, 1, 1.2), F_t = Σ_{k>=t} decay^(k-t) log r_k inside a response (Eq. 15).
 
-    F is the discounted future KL, the current token included. Not renormalised, as in the release;
-    1 throughout where every r is 1, as in the first update of a rollout batch.
+    F is the discounted future KL, including the current token. ρ is not renormalised, as in the
+    released code. It is 1 if every r is 1, as in the first update of a rollout batch.
     """
     log_ratio = (tokens.current - tokens.logprob).clamp(-20, 20)
     future = torch.where(log_ratio.exp() <= FIPO_SAFETY, log_ratio, 0.0)
@@ -168,7 +166,7 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def row_proxy(rows, head) -> torch.Tensor:
-    """v = (1 - p) h of each token (App. F): what is kept of the hidden states for DelTA."""
+    """v = (1 - p) h of each token (App. F), kept for DelTA."""
     return token_gradient_proxy(rows.hidden, rows.logprob)
 
 
@@ -193,20 +191,20 @@ METHODS = {
 
 
 def token_weights(method: Method, tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ by `method`: [N]. Raises UserError where it is not one weight of at least 0 a token."""
+    """The weights ρ [N] of `method`. Raises UserError unless they are N finite numbers >= 0."""
     weights = method.weights(tokens, flags)
     if weights.shape != tokens.logprob.shape:
         raise UserError(
             f"--method {flags.method} gave weights of shape {tuple(weights.shape)}: "
-            f"it must give one to each of the {len(tokens.logprob)} tokens"
+            f"it must return one weight for each of the {len(tokens.logprob)} tokens"
         )
-    # A policy that is NaN is not the method's fault: the loop skips and counts that update.
+    # If the policy itself is NaN, the loop skips and counts that update.
     policy_is_finite = tokens.current.isfinite().all()
     if policy_is_finite and not weights.isfinite().all():
         raise UserError(f"--method {flags.method} gave a weight that is NaN or infinite")
     if (weights < 0).any():
         raise UserError(
             f"--method {flags.method} gave a negative weight: "
-            "it would move its token to the other side"
+            "its token would move to the other side"
         )
     return weights

@@ -2,23 +2,22 @@ r"""The reward of RLVR (App. I): find the final answer of a response, and decide
 
 The answer is *extracted* (answers/extraction.py), *normalised* to one spelling (answers/latex.py),
 and *compared* with the gold answer (answers/comparison.py): structures (lists, intervals,
-equations ...) member by member, expressions by their values, which are taken at random points
-where there are free variables.
+equations ...) member by member, expressions by value, at random points if they have free variables.
 
 Departures from the paper:
-1. It grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so no
-   answer can hang the grader; RESULTS.md has both on the same labelled answers.
+1. The paper grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so
+   no answer can hang the grader; docs/results/grading.md compares the two graders.
 2. The paper's run script adds a length penalty to the reward: `grpo.overlong_penalty`, off here
    by default (--overlong-buffer).
 
-Rules of the comparison; what was given up for them is in answers/README.md:
-1. Rational values agree exactly, others to 77 significant digits.
-2. A decimal stands for an irrational (never a rational) number from six significant digits on,
-   if it is rounded right: 3.14159 for \pi, but not 0.333333 for 1/3. A gold
-   decimal does from six digits behind the point on: 15300.75 is exact.
-3. What cannot be read agrees with the same text only. What is undefined (0/0), or restates a
-   question (\sum, \int, \lim, \max), agrees with nothing.
-4. Nothing of a text is executed; length, tokens, depth, members, digits and operations are bounded.
+Rules of the comparison (answers/README.md lists their costs):
+1. Rational values must be equal exactly, others to 77 significant digits.
+2. A decimal with six or more significant digits equals an irrational (never a rational) number
+   that rounds to it: 3.14159 is \pi, but 0.333333 is not 1/3. A gold decimal needs six digits
+   after the point: 15300.75 is exact.
+3. An unreadable answer equals only the same text. An answer that is undefined (0/0) or restates a
+   question (\sum, \int, \lim, \max) equals nothing.
+4. No text is executed; length, tokens, depth, members, digits and operations are bounded.
 """
 
 import itertools
@@ -36,7 +35,7 @@ from answers.structure import readings, split
 def reward(response: str, gold: str, truncated: bool = False) -> float:
     """1.0 if the response's final answer is equivalent to `gold`, else 0.0 (App. I).
 
-    truncated: whether a limit cut the response off. Then it has an answer only if it stated one.
+    truncated: whether a limit cut the response off. Then only an explicitly stated answer counts.
     """
     answer = extract_answer(response, truncated)
     if answer is None:
@@ -44,23 +43,23 @@ def reward(response: str, gold: str, truncated: bool = False) -> float:
     return float(is_equivalent(answer, gold))
 
 
-# What restates a question. An index may be \max.
+# Commands that restate a question. An index may be \max.
 QUESTION = re.compile(
     r"\\(?:sum|prod|i*o?int|lim|limsup|liminf)(?![a-zA-Z])"
     r"|(?<!_)(?<!_\{)\\(?:min|max|sup|inf)(?![a-zA-Z])"
 )
-# Beside one of these, "=" states nothing: \lim f \neq 3 = 5.
+# Next to one of these, "=" does not state a value: \lim f \neq 3 = 5.
 DENYING = re.compile(r"\\(?:not|neq?|approx|sim|text\w*|mathrm|mbox)(?![a-zA-Z])")
-# What hides a part of itself, or is not a number.
+# Commands that hide text, and NaN.
 NEVER_RIGHT = re.compile(
     r"\\(?:phantom|[hv]phantom|(?:text)?color(?:box)?|def)(?![a-zA-Z])|(?i:\bnan\b)"
 )
 
 
 def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
-    """Whether two answers are the same, by the rules above. Never raises.
+    """Whether two answers are equal by the rules above. Never raises.
 
-    seed: of the points at which free variables are evaluated, beside the texts themselves.
+    seed: seeds, together with both texts, the points at which free variables are evaluated.
     """
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return False
@@ -73,7 +72,7 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     if not p or not g:
         return False
 
-    # An answer may have two readings: 1,234 is a number, and also the list 1, 234.
+    # An answer may have two readings: 1,234 is a number or the list 1, 234.
     judge = Judge([p, g], seed)
     was_read = False
     g, ways = written_alike(p, g)
@@ -86,12 +85,12 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
         except Unreadable:
             continue
 
-    # Rule 3: the texts decide only where no pair of readings could be compared.
+    # Rule 3: the texts decide only if no pair of readings could be compared.
     return not was_read and spelled(ways[0]) == spelled(g)
 
 
 def without_question(answer: str) -> str:
-    r"""v of \int ... = v, which states v; any other answer as it is."""
+    r"""v for an answer of the form \int ... = v; any other answer unchanged."""
     if not QUESTION.search(answer):
         return answer
     *sides, last = split(answer, "=")[::2] or [answer]
@@ -100,7 +99,7 @@ def without_question(answer: str) -> str:
 
 
 def earnable(gold: str) -> bool:
-    """Whether some answer earns the reward for `gold`. One that restates a question has none."""
+    """Whether any answer can earn the reward for `gold`. None can if `gold` restates a question."""
     return is_equivalent(gold, gold)
 
 
@@ -108,5 +107,5 @@ BRACED_TOKEN = re.compile(r"\{\s?(\w|\\[a-zA-Z]{1,20})\s?\}")
 
 
 def spelled(text: str) -> list[str]:
-    r"""Its tokens, without braces around a single one: \pmod{4} is \pmod 4."""
+    r"""The tokens of `text`, without braces around a single token: \pmod{4} is \pmod 4."""
     return TOKEN.findall(BRACED_TOKEN.sub(r" \1 ", text))

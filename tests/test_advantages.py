@@ -88,7 +88,7 @@ def test_otb_subtracts_the_mean_reward_weighted_by_energy_so_far():
 def test_otb_refuses_what_another_method_kept():
     tokens = graded_tokens()
     tokens.kept = token_batch(LENGTHS).kept
-    with pytest.raises(ValueError, match="otb needs one number a token"):
+    with pytest.raises(ValueError, match="otb needs one number per token"):
         weights("otb", tokens)
 
 
@@ -135,5 +135,5 @@ def test_otb_needs_a_head_that_is_a_matrix(is_matrix):
     if is_matrix:
         ablations.check_model(flags, policy)
         return
-    with pytest.raises(UserError, match="--method otb takes the logits for W h.*--method opo"):
+    with pytest.raises(UserError, match="--method otb assumes .* W h.*--method opo"):
         ablations.check_model(flags, policy)

@@ -189,13 +189,13 @@ def test_delta_coefficients_are_finite_for_finite_input(v, K):
 def test_delta_coefficients_reject_values_that_are_not_finite(bad):
     v, advantage = two_sides(seed=7)
     v[17, 2] = bad
-    with pytest.raises(ValueError, match="v holds a NaN or inf"):
+    with pytest.raises(ValueError, match="v contains NaN or inf"):
         delta_coefficients(v, advantage)
-    with pytest.raises(ValueError, match="v holds a NaN or inf"):
+    with pytest.raises(ValueError, match="v contains NaN or inf"):
         delta_coefficients(v, advantage.abs())
     v, advantage = two_sides(seed=7)
     advantage[3] = bad
-    with pytest.raises(ValueError, match="advantage holds"):
+    with pytest.raises(ValueError, match="advantage contains"):
         delta_coefficients(v, advantage)
 
 

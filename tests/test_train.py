@@ -871,4 +871,4 @@ def test_proxy_exact_is_refused_for_a_large_model(tmp_path, monkeypatch, capsys)
     with pytest.raises(SystemExit) as stopped:
         train.main([*SMALL, "--output-dir", str(tmp_path / "run"), "--proxy", "exact"])
     assert stopped.value.code == 2
-    assert "only for models as small as the toy" in capsys.readouterr().err
+    assert "only models as small as the toy" in capsys.readouterr().err

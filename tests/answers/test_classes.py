@@ -11,7 +11,7 @@ from verify import earnable, is_equivalent, reward
 DATA = Path(__file__).parent / "data"
 RESPONSES = DATA / "responses.jsonl"
 EXAMINATION = DATA / "examination.jsonl"
-# Right answers of the examination that earn nothing: see "What was given up" in answers/README.md.
+# Right answers of the examination that earn nothing: see "Known losses" in answers/README.md.
 GIVEN_UP = (r"\boxed{\frac{5}{3}}", r"\boxed{1011}_2", r"\boxed{10\text{:}30\text{ p.m.}}")
 
 
