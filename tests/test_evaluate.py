@@ -437,11 +437,11 @@ def test_responses_of_another_evaluation_are_not_graded(
 @pytest.mark.parametrize("more", [[], ["--regrade"]])
 def test_responses_to_other_problems_are_not_graded(more, saved, tmp_path, monkeypatch, capsys):
     """A known name whose set has changed on the hub."""
-    sets = {"aime24": Benchmark(PROBLEMS, PROBLEMS, 0)}
+    sets = {"aime24": Benchmark(PROBLEMS, PROBLEMS)}
     monkeypatch.setattr(evaluate, "load_benchmarks", lambda config: sets)
     evaluate.main(flags(saved, tmp_path))
     other = toy.problems(6, seed=8)
-    sets["aime24"] = Benchmark(other, other, 0)
+    sets["aime24"] = Benchmark(other, other)
     assert "(aime24 problems " in refusal(evaluate.main, flags(saved, tmp_path, *more), capsys)
 
 
