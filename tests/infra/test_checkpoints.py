@@ -11,7 +11,6 @@ from toy_runs import (
     PROBLEMS,
     SMALL,
     contents,
-    load_problems,
     read_lines,
     same_weights,
     small_config,
@@ -27,6 +26,7 @@ from infra import folder as folders
 from infra.checkpoints import RunState, begin_writing, claim_folder, export, restore, save
 from infra.errors import Stop, UserError
 from infra.folder import file_hash, mark, mark_file, read_run, scratch
+from infra.problems import load_problems
 from infra.run import model_folder
 
 
