@@ -26,6 +26,8 @@ WHERE = {
     "noise": "studies.training",
     "surprise": "studies.surprise",
     "bases": "studies.bases",
+    "longer": "studies.longer",
+    "learn": "studies.learn",
     "curves": "studies.curves",
     "credit": "studies.credit_study",
     "proxies": "studies.proxies",

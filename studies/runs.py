@@ -49,10 +49,13 @@ class Setting:
     seeds: dict[str, int] = field(default_factory=dict)  # study -> the first seed that counts
     regime: str = "sharpen"  # how the base model errs
     zipf: bool = False  # many connectives
+    code: bool = False  # the task of programs; nothing above but `tokens` and `size` counts
 
     @property
     def flags(self) -> str:
         """Of train.py, which has none for `build` and `flip`. Evaluation is off but for `size`."""
+        if self.code:
+            return f"--model toy-code --eval-data= --save-every 1000 {self.size}"
         zipf = "--toy-zipf " if self.zipf else ""
         return (
             f"--toy-regime {self.regime} --toy-k {self.k} --toy-noise {self.noise} "
@@ -62,12 +65,15 @@ class Setting:
 
     def base(self) -> Path:
         """The folder of the base model; it is built where it is neither committed nor cached."""
+        if self.code:
+            return toy.code_base_folder()
         return toy.base_folder(self.k, self.noise, self.filler, self.build, self.regime, self.zipf)
 
 
 STUDY = "k12"
 SETTINGS = {
     STUDY: Setting(seeds={"methods": 5, "confirm": 21, "curves": 61, "surprise": 201}),
+    "k12, more errors": Setting(noise=0.1, seeds={"bases": 201}),
     "k12, another base": Setting(build=1, seeds={"confirm": 21}),
     "flipped 10 %": Setting(flip=0.1, seeds={"noise": 41}),
     "flipped 20 %": Setting(flip=0.2, seeds={"noise": 41}),
@@ -83,13 +89,25 @@ SETTINGS = {
         k=5, noise=0.1, tokens=44, regime="learn-minus", seeds={"surprise": 201}
     ),
     "learn, filler 4": Setting(
-        k=5, noise=0.1, filler=4, tokens=58, regime="learn", seeds={"surprise": 201}
+        k=5, noise=0.1, filler=4, tokens=58, regime="learn", seeds={"surprise": 201, "learn": 301}
     ),
     "learn, Zipf": Setting(
         k=5, noise=0.1, filler=4, tokens=58, regime="learn", zipf=True, seeds={"surprise": 211}
     ),
     "learn, long": Setting(  # 85 connectives among 120 tokens
         k=5, noise=0.1, filler=17, tokens=124, regime="learn", seeds={"surprise": 201}
+    ),
+    "learn, filler 4, 110 steps": Setting(
+        k=5,
+        noise=0.1,
+        filler=4,
+        tokens=58,
+        size=SIZE.replace("28", "110"),
+        regime="learn",
+        seeds={"longer": 401},
+    ),
+    "programs": Setting(
+        tokens=32, size=SIZE.replace("28", "100"), code=True, seeds={"longer": 401}
     ),
     "k5, 160 steps": Setting(
         k=5, noise=0.2, tokens=64, size="--eval-data toy-held-out", seeds={"seeds": 0}

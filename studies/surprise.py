@@ -85,7 +85,8 @@ def paired(of: Counted, place: str, a: str, b: str, what: str = "reward") -> np.
 
 def over_places(of: Counted, a: str, b: str, what: str = "reward") -> dict[str, np.ndarray]:
     """Place -> `paired`, where both rows ran."""
-    both = [place for place in PLACES if (place, a) in of and (place, b) in of]
+    all_places = dict.fromkeys(place for place, _ in of)
+    both = [place for place in all_places if (place, a) in of and (place, b) in of]
     return {place: paired(of, place, a, b, what) for place in both}
 
 
@@ -153,9 +154,7 @@ def print_gains(of: Counted) -> None:
         "| DAPO at | seeds | first 5 steps | last 5 steps | gained | least gained "
         "| held-out accuracy after | greedy after |\n|---|---|---|---|---|---|---|---|"
     )
-    for place in PLACES:
-        if (place, "dapo") not in of:
-            continue
+    for place in [place for place, row in of if row == "dapo"]:
         of_place = of[place, "dapo"].values()
         first = np.array([run.first for run in of_place])
         last = np.array([run.last for run in of_place])
@@ -174,17 +173,14 @@ def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
         "| held-out accuracy | greedy | entropy | tokens | collapsed |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for place in PLACES:
-        for row in ALL_ROWS:
-            if (place, row) not in of:
-                continue
-            done = of[place, row].values()
-            cells = [place, row, f"{rates[place][row]:g}", len(done)]
-            for what in ("reward", "last", "accuracy", "greedy", "entropy"):
-                cells.append(mean_interval([getattr(run, what) for run in done]))
-            cells.append(f"{np.mean([run.length for run in done]):.0f}")
-            cells.append(sum(run.collapsed for run in done))
-            print(table_line(cells))
+    for (place, row), by_seed in of.items():
+        done = by_seed.values()
+        cells = [place, row, f"{rates[place][row]:g}", len(done)]
+        for what in ("reward", "last", "accuracy", "greedy", "entropy"):
+            cells.append(mean_interval([getattr(run, what) for run in done]))
+        cells.append(f"{np.mean([run.length for run in done]):.0f}")
+        cells.append(sum(run.collapsed for run in done))
+        print(table_line(cells))
     print()
 
 

@@ -32,6 +32,7 @@ COMMITTED = [
     Base(5, 0.1, 17, regime="learn"),  # long responses: most tokens decide nothing
     Base(5, 0.2, 1),  # the notebooks' and the tests'
     Base(12, 0.06, 1),  # the studies': many steps and few errors tell methods apart
+    Base(12, 0.1, 1),  # the same with more errors: it has more to gain
     Base(5, 0.2, 0),  # the study of credit, which varies the share of tokens that decide nothing
     Base(5, 0.2, 4),
     Base(10, 0.06, 1),  # the comparison of a step with TRL's

@@ -12,7 +12,8 @@ from toy_runs import InThisProcess
 from infra.errors import UserError
 from studies import runs, surprise_runs
 from studies.bases import bases
-from studies.rows import IN_RANGE
+from studies.learn import FOUND, learn
+from studies.rows import BEYOND, IN_RANGE, MAIN, ROWS, SECONDARY
 from studies.runs import SETTINGS, Job, Setting
 from studies.surprise import (
     at_the_entropy,
@@ -45,6 +46,7 @@ from studies.surprise_runs import (
     running_mean,
     trained,
 )
+from studies.training import CONTRASTS
 
 GAIN = {"surprise": 0.02, "delta": -0.01, IN_RANGE: 0.03}
 
@@ -111,19 +113,53 @@ def test_some_rows_run_again_at_a_rate_of_the_grid():
         assert min(job.seed for job in jobs if job.setting == place) == PLACES[place]
 
 
-def test_dapo_runs_on_every_base_that_learns(tmp_path, no_runs, capsys):
+def test_dapo_runs_on_every_base_that_learns_and_one_that_sharpens(tmp_path, no_runs, capsys):
     path = tmp_path / "bases.csv"
     bases(SimpleNamespace(csv=str(path), seeds=2))
     jobs = list(finished(path))
-    assert len(jobs) == 2 * len(LEARN)
+    first_seeds = {place: PLACES[place] for place in LEARN} | {"k12, more errors": 201}
+    assert len(jobs) == 2 * len(first_seeds)
     assert {(job.row, job.rate) for job in jobs} == {("dapo", 1.4e-4)}
-    for place in LEARN:
+    for place, first in first_seeds.items():
         seeds = [job.seed for job in jobs if job.setting == place]
-        assert seeds == [PLACES[place], PLACES[place] + 1]
+        assert seeds == [first, first + 1]
 
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:7]] == LEARN
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:8]] == list(first_seeds)
     assert "| 2 |" in lines[2] and "| 0.460 ± 0.000 | 0.460 |" in lines[2]  # 23 steps of 0.02
+
+
+def test_all_rows_of_the_tables_run_where_there_is_something_to_learn(tmp_path, no_runs, capsys):
+    path = tmp_path / "learn.csv"
+    measured = learn(SimpleNamespace(csv=str(path), seeds=2))
+    jobs = list(finished(path))
+    rows = [*MAIN, *SECONDARY, *BEYOND]
+    place = "learn, filler 4"
+    assert jobs == [Job(place, row, 1.4e-4, seed) for seed in (301, 302) for row in rows]
+    used = [first for setting in SETTINGS.values() for first in setting.seeds.values()]
+    assert used.count(301) == 1  # no seed of another study
+
+    found, others, contrasts = measured.values()
+    assert {line["name"] for line in found + others} == {*rows} - {"dapo"}
+    assert len(found) == 8 and len(contrasts) == len(CONTRASTS)
+    of_delta = next(line for line in found if line["name"] == "delta")
+    assert of_delta["difference"] == pytest.approx(-0.01, abs=0.004)
+    said = capsys.readouterr().out
+    assert "| learn, filler 4 | otb | 0.00014 | 2 |" in said
+    assert "| otb | 0.000 ± 0.000 | 0.000 ± 0.000 | 0.000 ± 0.000 |" in said
+    assert path.with_suffix(".png").stat().st_size > 10_000
+
+
+def test_rows_found_on_sharpen_are_those_of_its_page():
+    """In training.md their corrected p is at most 0.05."""
+    page = (ROOT / "docs/results/training.md").read_text()
+    table = page.split("## One thing at a time")[0] + page.split("## The other rows")[1]
+    found = set()
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and cells[0] in ROWS and float(cells[3]) <= 0.05:
+            found.add(cells[0])
+    assert found == set(FOUND)
 
 
 # ---- a run ---------------------------------------------------------------------------------------

@@ -59,68 +59,73 @@ MUTATIONS = [
         breaks="assert abs(by_pairs - auc(weight, hit))",
     ),
     Mutation(
-        old="above = forking[side] > 1",
-        new="above = forking[side] <= 1",
-        breaks="assert abs(0.5 + (h - f) / 2 - auc(forking[side], hit))",
+        old="float((b > 1).double().mean())",
+        new="float((b <= 1).double().mean())",
+        breaks="assert abs(0.5 + (h - f) / 2 - by_pairs)",
     ),
-    # margins
+    # means of a context
     Mutation(
-        old="downward = margins(v, -one, mu_pos, mu_neg)",
-        new="downward = margins(v, one, mu_pos, mu_neg)",
-        breaks="assert float((upward + downward).abs().max())",
+        old="context_share(1 - p, p, rows.hidden, A != 0)",
+        new="context_share(logp + entropy, p, rows.hidden, A != 0)",
+        breaks="assert of_row > 0.5",
     ),
     Mutation(
-        old="(1 - float(A[n] / mass_pos)) ** 2",
-        new="(1 - float(A[n] / mass_pos))",
-        breaks="assert max(abs(x - 1) for x in ratios)",
+        old="context_share(logp + entropy, p,",
+        new="context_share(logp, p,",  # without its mean
+        breaks="assert of_surprise < 1e-6",
+    ),
+    Mutation(
+        old="shift = A.abs() @ v / A.abs().sum()",
+        new="shift = 0 * v[0]",
+        breaks="assert before > 0.9 and after < 0",
+    ),
+    Mutation(
+        old="delta_coefficients(v - shift, A) - delta_coefficients(v, A)",
+        new="delta_coefficients(v - 2 * (A > 0)[:, None] * shift, A) - delta_coefficients(v, A)",
+        breaks="assert changed < 1e-3",
+    ),
+    # which proxy fails
+    Mutation(
+        old='found["sharpen"]["lm_head, K = 0"], found',
+        new='found["sharpen"]["oracle in range"], found',
+        breaks='assert abs(mirror["auc_pos"]',
+    ),
+    Mutation(
+        old='found["sharpen"]["surprise, K = 1"]\nassert',
+        new='found["sharpen"]["topk, K = 1"]\nassert',
+        breaks='assert min(fixed["auc_pos"]',
+    ),
+    Mutation(
+        old='toy.base_model(noise=0.1, regime="learn")[0]}',
+        new="lm}",  # the same base twice
+        breaks='assert found["learn"]',
     ),
     # the study
     Mutation(
-        old='study = Study(lines_before(Path("../results/credit.csv")))',
-        new='study = Study(lines_before(Path("../results/credit.csv"))[2:])',
-        breaks="assert all(len(study.numbers[row, b, kind]) == count",
+        old="difference.std(ddof=1) / len(difference) ** 0.5",
+        new="difference.std(ddof=0) / len(difference) ** 0.5",
+        breaks="assert len(difference) == 5",
     ),
     Mutation(
-        old="(some - dapo).std(ddof=1) / n**0.5",
-        new="(some - dapo).std(ddof=0) / n**0.5",
-        breaks="assert n == 5 and abs(by_hand",
-    ),
-    Mutation(
-        old='some = study.cells("cosine")["dapo"], study.cells("cosine")["lm_head, K = 1"]',
-        new='some = study.cells("cosine")["lm_head, K = 1"], np.zeros(5)',
-        breaks="assert by_hand < half_width(some)",
-    ),
-    # the split
-    Mutation(
-        old="three = torch.stack([rho, rho / of_side, of_side]) * A",
-        new="three = torch.stack([rho, rho * of_side, of_side]) * A",
-        breaks="assert float((part - update).norm() / part.norm())",
-    ),
-    Mutation(
-        old='means_part, shape_part = study.over_dapo("cosine_means")',
-        new='means_part, shape_part = study.over_dapo("cosine_shape")',
-        breaks='assert abs(means_part["lm_head, side"]).max()',
-    ),
-    Mutation(
-        old='shape_part["lm_head, K = 1"]',
-        new='shape_part["lm_head, K = 0"]',
-        breaks="assert abs(side_row - lagged_row).max()",
+        old="difference = rows_of_file[published] - dapo",
+        new="difference = rows_of_file[published] + dapo",
+        breaks="assert by_hand < half_width",
     ),
     # why finding is not enough
     Mutation(
         old="foretold += (w * (away @ d)) @ away / (5 * gamma)",
         new="foretold -= (w * (away @ d)) @ away / (5 * gamma)",
-        breaks="assert cosine(added, foretold) > 0.7",
+        breaks="assert cosine(added_part, foretold) > 0.7",
     ),
     Mutation(
-        old="pieces[name, which] = weight * A * some",
-        new="pieces[name, which] = weight * A * ~some",
-        breaks='assert length["exact, K = 0, adds", "connectives"]',
+        old="weight * A * torch.tensor(kind == which)",
+        new="weight * A * torch.tensor(kind != which)",
+        breaks='assert length["head, K = 0, adds", "connective"]',
     ),
     # the open exercise
     Mutation(
         old="clear = size > 2 * error\n",
-        new="clear = gain > 2 * error\n",
-        breaks='assert abs(score(mark) - lower["oracle"])',
+        new="clear = size <= 2 * error\n",
+        breaks="assert abs(score(np.zeros(len(size)))",
     ),
 ]
