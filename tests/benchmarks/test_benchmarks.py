@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config
 
 import bench
 import toy
@@ -22,12 +22,14 @@ from benchmarks import (
     gpu,
     graders,
     rollouts,
+    roofline,
     trl_delta,
 )
-from benchmarks.plan import Plan
+from benchmarks.plan import Plan, qwen3
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
 from benchmarks.timing import alternate, peak_memory, ratios, spread
+from infra.memory import sizes_of
 from infra.policy import Policy
 
 ARGS = SimpleNamespace(repetitions=1)
@@ -210,7 +212,7 @@ def test_mixes_of_lengths_are_what_results_md_says():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_update_flop_counts_what_multiplies(tied):
+def test_forward_flop_counts_what_multiplies(tied):
     config = Qwen3Config(
         vocab_size=100,
         hidden_size=32,
@@ -225,11 +227,35 @@ def test_update_flop_counts_what_multiplies(tied):
     multiplying = 3 * layer + 32 + 32 * 100  # final norm, LM head
     tokens = 5 * 20
     attention = 3 * 32 * 5 * 20**2  # layers, q, sequences, tokens squared
+    flop = roofline.forward_flop(sizes_of(config), sequences=5, width=20)
+    assert flop == 2 * multiplying * tokens + 2 * attention
 
-    with torch.device("meta"):
-        lm = Qwen3ForCausalLM(config)
-    flop = gpu.update_flop(config, Policy(lm), sequences=5, width=20)
-    assert flop == 6 * multiplying * tokens + 6 * attention
+
+def test_roofline_by_hand():
+    """8B samples at the speed of the memory, and computes at that of the multipliers."""
+    config, P, q = qwen3("8B"), 8_190_735_360, 32 * 128
+    multiplying = P - 151_936 * 4096
+    peaks = (1e15, 4e12)
+    times = roofline.least_seconds(config, 64, 16, 512, mini_batches=2, peaks=peaks)
+    columns = sum(range(16, 16 + 512))
+    read = 512 * 2 * multiplying + 64 * columns * 147_456
+    assert times["sampling"] == pytest.approx(read / 4e12)
+    scoring = 64 * (2 * multiplying * 528 + 2 * 36 * q * 528**2) / 1e15
+    assert times["old_logprobs"] == pytest.approx(scoring)
+    assert times["update"] == pytest.approx(3 * scoring + 2 * 28 * P / 4e12)
+
+    slow = roofline.least_seconds(config, 64, 16, 512, mini_batches=2, peaks=(1e12, 4e12))
+    computed = 64 * (512 * 2 * multiplying + 4 * 36 * q * columns) / 1e12
+    assert slow["sampling"] == pytest.approx(computed)
+
+
+@pytest.mark.parametrize(
+    "name, bandwidth", [("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-80GB", 2.04e12), ("?", 3.35e12)]
+)
+def test_the_roofline_is_that_of_the_gpu_here(name, bandwidth, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    assert roofline.peaks_here()[1] == bandwidth
 
 
 def test_gpu_table_row_by_hand():
@@ -243,10 +269,11 @@ def test_gpu_table_row_by_hand():
             "coefficients": [0.5, 0.5, 0.5],
             "update": [1.0, 1.0, 1.0],
         },
+        "roofline": {"sampling": 0.25, "old_logprobs": 0.1, "update": 0.3},
         "peak": {"sampling": 1.5e9, "old_logprobs": 1e9, "coefficients": 5e9, "update": 8e9},
         "mfu": [0.3, 0.5, 0.4],
     }
-    speeds = f"{tokens / 3:.0f} | {tokens / 0.5:.0f} | {tokens:.0f}"
+    speeds = f"{tokens / 3:.0f}; 3 (0.25) | {tokens / 0.5:.0f}; 0.5 (0.1) | {tokens:.0f}; 1 (0.3)"
     expected = f"| 4B | {speeds} | 40.0% | 10.00% | 1.5, 1.0, 8.0 | 3.0, 2.0, 9.0 |"
     assert gpu.table_row("4B", costs, planned) == expected
 
