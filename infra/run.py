@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +47,7 @@ class Run:
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
     without_signal: int = 0  # steps in a row in which no response had an advantage
+    engine: object = None  # --engine: samples in the place of `generate`
     track: Callable[[dict], None] | None = None  # --track: a line of metrics goes there as well
 
     def stop(self, number: int, _) -> None:
@@ -73,6 +74,10 @@ class Run:
         told = torch.tensor(float(self.stopping()), device=this_device())
         if over_ranks(told) > 0:
             raise Interrupted
+
+    def sampler(self) -> AbstractContextManager:
+        """What `rollout` samples from, on the weights of now. All ranks enter."""
+        return self.engine.holding() if self.engine else self.policy.plain()
 
     def save(self) -> bool:
         """Write a checkpoint, but none of a run whose last updates were skipped: it diverges.
@@ -119,6 +124,10 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     Cheap checks come first, so that a wrong flag is reported before anything large is loaded.
     check_model raises UserError for a model that the method cannot be used with.
     """
+    if cfg.engine == "vllm":
+        from infra.vllm_engine import refuse_machine  # here, as vllm is an extra
+
+        refuse_machine()
     rank, world = start_ranks()
     tracking_module(cfg.track)
     folder, config, _ = locate(model_folder(cfg))
@@ -136,6 +145,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
     refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
+    engine = start_engine(cfg, folder, policy, prompts + held_out_prompts)
 
     on_first_rank(lock, Path(cfg.output_dir))  # from here on something is written
     optimizer = torch.optim.AdamW(  # other optimisers lack `fused` for sharded parameters
@@ -162,7 +172,18 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         held_out=held_out,
         held_out_prompts=held_out_prompts,
         track=start_tracking(cfg, run_id, state.step) if rank == 0 else None,
+        engine=engine,
     )
+
+
+def start_engine(cfg, folder: Path, policy: Policy, prompts: list[list[int]]):
+    """What --engine names, to sample in the place of `generate`; else None. All ranks call."""
+    if cfg.engine == "generate":
+        return None
+    from infra.vllm_engine import VLLMEngine
+
+    longest = max(len(prompt) for prompt in prompts) + cfg.max_new_tokens
+    return VLLMEngine(folder, policy, longest, cfg.rollout_rows)
 
 
 def model_folder(cfg) -> str | Path:

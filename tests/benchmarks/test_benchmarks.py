@@ -5,30 +5,31 @@ A run of every stage of benchmarks/gpu.py is in test_plan.py.
 
 import importlib
 import json
-import os
 import time
 from dataclasses import fields, replace
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from transformers import Qwen3Config
+from transformers.generation.continuous_batching.requests import RequestState
 
 import bench
 import toy
 from benchmarks import (
+    batching,
     gpu,
     graders,
     rollouts,
     roofline,
-    trl_delta,
 )
 from benchmarks.plan import Plan, qwen3
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
-from benchmarks.timing import alternate, peak_memory, ratios, spread
+from benchmarks.timing import alternate, ratios, spread
 from infra.memory import sizes_of
 from infra.policy import Policy
 
@@ -96,11 +97,6 @@ def test_graders_are_measured_on_pairs_and_counted(capsys):
     assert "missed by verify.py: \\boxed{3} for 7" in printed
 
 
-def test_graders_count_false_and_missed_credits_of_a_class():
-    cases = [("\\boxed{7}", "7", True), ("\\boxed{7}", "7", False), ("\\boxed{8}", "7", True)]
-    assert graders.false_and_missed(graders.ours, cases) == "1 of 1, 1 of 2"
-
-
 def test_graders_measure_without_math_verify(monkeypatch, capsys):
     monkeypatch.setattr(graders.importlib.util, "find_spec", {"math_verify": None}.get)
     assert list(graders.installed_graders()) == ["verify.py"]
@@ -128,26 +124,6 @@ def test_alternate_calls_in_turn_and_does_not_count_the_first():
     assert calls == ["a", "b"] * 3
     assert [len(values) for values in seconds.values()] == [2, 2]
     assert max(seconds["a"]) < 0.2
-
-
-def fill(megabytes):
-    """A block of memory that is really taken."""
-    return np.ones(megabytes * 2**17).sum()
-
-
-def prepare_filling(before, megabytes):
-    fill(before)
-    return partial(fill, megabytes)
-
-
-def test_peak_memory_is_that_of_the_run_and_not_of_its_preparation():
-    assert peak_memory(prepare_filling, 1, 300) == pytest.approx(0.31, abs=0.03)
-    assert peak_memory(prepare_filling, 300, 100) < 0.03
-
-
-def test_peak_memory_does_not_wait_for_a_process_that_died():
-    with pytest.raises(EOFError):
-        peak_memory(os._exit, 1)
 
 
 # ---- scripted responses and the stages of a step -------------------------------------------------
@@ -189,6 +165,30 @@ def columns(header):
     first, second = header.splitlines()
     assert first.count("|") == second.count("|")
     return second.count("|") - 1
+
+
+@pytest.mark.parametrize("cache", [1.0, 0.4])
+def test_continuous_batching_draws_what_generate_draws(cache):
+    """Also where the cache is too small for all: some are then paused."""
+    samplers = batching.on_the_toy(8, cache)
+    pause = RequestState.create_equivalent_initial_request
+    with patch.object(RequestState, pause.__name__, autospec=True, side_effect=pause) as paused:
+        continuous = samplers["continuous"]()
+    assert paused.called == (cache < 1)
+    for one, other in zip(samplers["generate"](), continuous, strict=True):
+        assert np.array_equal(one.tokens, other.tokens)
+        np.testing.assert_allclose(other.logprob, one.logprob, atol=1e-4)
+
+
+def test_batching_prints_a_line_for_each_mix(monkeypatch, capsys):
+    monkeypatch.setattr(batching, "MIXES", {"heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
+    monkeypatch.setattr(batching, "RESPONSES", 4)
+    rows = batching.batching(ARGS)
+    assert [row["responses"] for row in rows] == ["toy", "heavy"]
+    assert rows[1]["tokens"] == 44
+    printed = capsys.readouterr().out.splitlines()[2:]
+    assert len(printed) == 2
+    assert all(line.count("|") - 1 == columns(batching.HEADER) for line in printed)
 
 
 def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
@@ -282,31 +282,3 @@ def test_gpu_table_row_by_hand():
     row = gpu.table_row("8B", costs, planned)
     assert "| - | - | 12.50% (no update) | 1.5, 1.0 | 3.0, 2.0 |" in row
     assert row.count("|") - 1 == columns(gpu.HEADER)
-
-
-# ---- trl -----------------------------------------------------------------------------------------
-
-
-def test_trl_delta_needs_trl_and_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(trl_delta.importlib.util, "find_spec", {"trl": None}.get)
-    with pytest.raises(SystemExit) as stopped:
-        bench.main(["trl_delta"])
-    assert stopped.value.code == 2
-    said = (
-        "bench.py trl_delta: no TRL here: pip install trl==1.16.0, in an environment of its own\n"
-    )
-    assert capsys.readouterr().err == said
-
-
-def test_trl_delta_finds_our_numbers_in_trl(capsys):
-    """The whole check, where TRL is installed."""
-    pytest.importorskip("trl")
-    measured = trl_delta.trl_delta(ARGS)
-    assert measured["range_1_1_differences"] == 0
-    assert measured["delta_differences"] > 20
-    assert abs(measured["weights_mean"] - 1) < 1e-6
-    assert measured["weights_max"] - measured["weights_min"] > 0.1
-    assert measured["advantage_difference"] < 1e-3
-    assert measured["loss_difference"] < 1e-5
-    assert measured["responses"] == 256
-    assert "| largest difference in the loss |" in capsys.readouterr().out

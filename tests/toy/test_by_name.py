@@ -3,8 +3,8 @@
 from toy.by_name import decisive_tokens
 
 
-def test_decisive_tokens_are_those_of_the_toy_and_of_nothing_else():
-    """The same response in the tokens of another model has no marks."""
+def test_only_the_toy_has_decisive_tokens():
+    """The same response in another model's tokens has no marks."""
     tokens = ["So ", "1", "+", "2", "=", "3", "\n", "answer ", "\\boxed{", "3", "}", "<eos>"]
     assert decisive_tokens("1+2=?", tokens) == [5]
     wrong = [*tokens[:5], "4", *tokens[6:9], "4", *tokens[10:]]
