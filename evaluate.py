@@ -1,19 +1,19 @@
-"""The paper's evaluation (App. I), and its test of whether one model beats another (App. K).
+"""The paper's evaluation (App. I), and its test that one model beats another (App. K).
 
     python evaluate.py --model DIR --benchmarks aime24,aime25            sample, grade, summarise
     torchrun --nproc_per_node 8 evaluate.py --model DIR                  the same, on eight GPUs
     python evaluate.py --model DIR --benchmarks aime24,aime25 --regrade  grade saved responses again
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
-Every response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl as it comes, so the
-same command continues an interrupted run; another model, set or flag is refused there. Ranks share
-the problems, and a response depends on (seed, benchmark, problem, sample) alone. scores.json holds
-the averages, and what `compare` reads; wrong.jsonl beside the responses those graded wrong.
+Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
+the same command resumes an interrupted run. Another model, data set or flag is refused in that
+folder. Ranks share the problems, and a response depends only on (seed, benchmark, problem, sample).
+scores.json holds the averages and the input of `compare`; wrong.jsonl lists the wrong responses.
 
-Departures from the paper: (1) a paired bootstrap over problems stands beside App. K's test, whose
-repetitions do not tell how much depends on which problems were asked.
+Departures from the paper: (1) a paired bootstrap over problems is reported with App. K's test. The
+test's repetitions do not measure the variation over problems.
 
-Shapes: P problems of a benchmark, n samples a problem, which are n repetitions of the benchmark.
+Shapes: P problems of a benchmark, n samples per problem, which are n repetitions of the benchmark.
 """
 
 from infra.errors import UserError, one_line_endings  # first: Ctrl-C at once is one line
@@ -50,11 +50,11 @@ from rollout import Job, Sample, Sampling, end_tokens
 
 
 def summary(grades: np.ndarray) -> dict:
-    """A benchmark's averages from its grades [P, n], as they stand in scores.json.
+    """A benchmark's averages from its grades [P, n], for scores.json.
 
-    avg and pass are avg@n and pass@n (a problem passes if any of its n responses is right),
-    stderr the standard error of avg@n over problems, None of a single one, repetitions the accuracy
-    of each of the n repetitions (App. K), by_problem that of each problem.
+    avg and pass are avg@n and pass@n (a problem passes if any of its n responses is right), stderr
+    the standard error of avg@n over problems (None for one problem), repetitions the accuracy of
+    each of the n repetitions (App. K), by_problem the accuracy of each problem.
     """
     by_problem = grades.mean(axis=1)  # [P]
     standard_error = None
@@ -72,7 +72,7 @@ def summary(grades: np.ndarray) -> dict:
 
 
 def weighted_average(values: list[float], problems: list[int]) -> float:
-    """The average over benchmarks, weighted by how many problems each has (Table 1)."""
+    """The average over benchmarks, weighted by their number of problems (Table 1)."""
     total = sum(value * count for value, count in zip(values, problems, strict=True))
     return total / sum(problems)
 
@@ -81,10 +81,10 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
 
 
 def run(config: Config) -> dict:
-    """Sample (not with --regrade), grade and summarise; rank 0 writes scores.json and prints it.
+    """Sample (not with --regrade), grade and summarise. Rank 0 writes scores.json and prints it.
 
-    Returns what scores.json holds. All ranks call. Raises UserError for wrong flags, a model or a
-    benchmark that is not there, and responses that --regrade misses.
+    Returns the content of scores.json. All ranks call this. Raises UserError for wrong flags, a
+    missing model or benchmark, and missing responses with --regrade.
     """
     folder = output_folder(config)
     start_ranks()
@@ -95,7 +95,7 @@ def run(config: Config) -> dict:
     asked = [problem for benchmark in benchmarks.values() for problem in benchmark.asked]
     on_first_rank(prepare_sandbox, asked, config.code_sandbox)
 
-    # All that a response depends on.
+    # Everything that a response depends on.
     settings = sampling_settings(config) | {"computed in": str(computation_dtype())}
     of_model = fingerprint(settings, {}, model)
     fingerprints = {}
@@ -134,15 +134,14 @@ def run(config: Config) -> dict:
 def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -> None:
     """Sample this rank's missing responses to all benchmarks, and append each to its file.
 
-    encoded: the prompts of each benchmark, token ids, by its name. All benchmarks go through one
-    call of the sampler, so that the ranks wait for one long response at the end, and not for one
-    of each benchmark.
+    encoded: benchmark -> token ids of its prompts. All benchmarks go through one call of the
+    sampler, so ranks wait for long responses only once, at the end, not once per benchmark.
     """
     rank, world = rank_and_world()
     files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
     for path in files.values():
         if path.exists():
-            # A kill may have left half a line, and the next response must not be glued to it.
+            # After a kill, the last line may be incomplete; the next response starts a new line.
             write_lines(path, read_lines(path))
 
     wanted = missing_responses(encoded, config.samples, folder, rank, world)
@@ -169,14 +168,14 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
 
 
 def number_of(benchmark: str) -> int:
-    """Seeds the responses to a benchmark: problem i of another one has other random numbers."""
+    """The benchmark's part of a response's seed, so that benchmarks share no random numbers."""
     return int.from_bytes(sha256(benchmark.encode()).digest()[:8])
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
-    """Grades [P, n] of the responses saved in `folder`; the wrong ones go to wrong.jsonl there.
+    """Grades [P, n] of the responses saved in `folder`. Writes wrong ones to wrong.jsonl there.
 
-    All ranks call. Raises UserError if some are missing.
+    All ranks call this. Raises UserError if responses are missing.
     """
     saved = on_first_rank(saved_responses, folder)
     places = [(i, sample) for i in range(len(problems)) for sample in range(samples)]
@@ -206,9 +205,9 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
 def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
     """(U, p) of the one-sided test that the values a exceed the values b (App. K), exact.
 
-    U counts the pairs a_i > b_j, ties as one half. p is the share of all ways to deal the pooled
-    values to the two sides that give a U as large. U is a's sum of ranks less n (n + 1) / 2; values
-    that tie have the mean of the ranks they take, so twice the ranks are whole numbers.
+    U counts the pairs a_i > b_j, ties as one half. p is the share of all ways to split the pooled
+    values into two sides that give at least this U. U is a's sum of ranks minus n (n + 1) / 2. Ties
+    share their mean rank, so doubled ranks are integers.
     """
     n = len(a)
     pooled = np.sort([*a, *b])
@@ -217,11 +216,11 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
     ranks = below + up_to + 1  # twice each value's rank
     observed = ranks[:n].sum()
 
-    # probability[k, s]: that k of the values dealt so far went to a, with doubled ranks of sum s
+    # probability[k, s]: k of the values dealt so far went to a, and their doubled ranks sum to s
     probability = np.zeros((n + 1, ranks.sum() + 1))
     probability[0, 0] = 1.0
     for dealt, rank in enumerate(ranks):
-        to_a = (n - np.arange(n + 1)) / (len(pooled) - dealt)  # [n + 1] chance of the next, given k
+        to_a = (n - np.arange(n + 1)) / (len(pooled) - dealt)  # [n + 1] P(next goes to a | k)
         taken = probability * to_a[:, None]
         probability -= taken
         probability[1:, rank:] += taken[:-1, :-rank]
@@ -233,10 +232,10 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
 def paired_bootstrap(
     a: list[float], b: list[float], resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float, float, float]:
-    """(mean of a - b, low, high, p) over problems drawn anew with replacement.
+    """(mean of a - b, low, high, p) over problems resampled with replacement.
 
-    a and b are the accuracies [P] of two models on the same problems. low to high holds 95 % of
-    the resampled means; p is the share of them that is not above 0.
+    a and b are the accuracies [P] of two models on the same problems. 95 % of the resampled means
+    lie in low to high; p is the share of resampled means that are not above 0.
     """
     difference = np.asarray(a) - np.asarray(b)  # [P]
     count = len(difference)
@@ -251,14 +250,14 @@ def whole_repetitions(scores: dict, names: list[str]) -> list[float]:
     benchmarks = [scores["benchmarks"][name] for name in names]
     sizes = [benchmark["problems"] for benchmark in benchmarks]
     repetitions = zip(*(benchmark["repetitions"] for benchmark in benchmarks), strict=True)
-    # Rounded, so that what is equal ties, whatever the order of the sum.
+    # Rounded, so that equal values tie for any order of the sum.
     return [round(weighted_average(repetition, sizes), 12) for repetition in repetitions]
 
 
 def compare(*folders: str) -> None:
-    """Print whether the model evaluated in the first folder beats that in the second.
+    """Print whether the model evaluated in the first folder beats the model in the second.
 
-    Counted are the benchmarks on which both were evaluated. Raises UserError if there is none.
+    Only benchmarks on which both were evaluated count. Raises UserError if there is none.
     """
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
@@ -291,7 +290,7 @@ def compare(*folders: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """`evaluate.py compare A B`, or an evaluation; a UserError is one line and exit code 2."""
+    """`evaluate.py compare A B`, or an evaluation. A UserError prints one line and exits with 2."""
     if argv is None:
         argv = sys.argv[1:]
     with one_line_endings("evaluate.py"):

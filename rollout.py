@@ -1,20 +1,20 @@
 """Rollouts: G responses per prompt by Hugging Face `generate` (Sec. 5, App. I).
 
-Every response and position has one uniform number, fixed by (seed, step, problem, sample) alone; a
-logits processor turns it into a token by inverse CDF, which `generate` then takes greedily. So two
-methods can be compared under common random numbers, and no global random state matters.
+Every response and position has one uniform number, fixed only by (seed, step, problem, sample). A
+logits processor turns it into a token by inverse CDF, and `generate` takes that token greedily. So
+two methods can be compared under common random numbers, without a global random state.
 
 In exact arithmetic neither the number of ranks nor the batch would matter. In float32 another token
-is drawn only where a random number falls within rounding of a step of the CDF. In bfloat16, as on
-GPUs, another batch moves log p by a hundredth, and most responses differ sooner or later. Each
-token comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
+is drawn only if a random number falls within rounding of a step of the CDF. In bfloat16, as on
+GPUs, another batch changes log p by about 0.01, and most responses eventually differ. Each token
+comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
 
 Departures:
-1. The released code samples with a serving engine; this is `generate`, in chunks of CHUNK tokens,
-   between which finished responses leave and waiting ones arrive (or vLLM: --engine).
+1. The released code samples with a serving engine. This code calls `generate` in chunks of CHUNK
+   tokens; between chunks finished responses leave and waiting ones enter (or vLLM: --engine).
 
-Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p acts here alone; in training
-the temperature is that of the log-probabilities, too.
+Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p is used only here. In
+training the log-probabilities use the same temperature.
 
 Shapes: B responses, R of them in flight, L columns of their longest sequence, V vocabulary, G group
 size.
@@ -38,7 +38,7 @@ from infra.packing import Rollouts, pack, uploaded
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 
-CHUNK = 64  # tokens sampled before finished responses leave and waiting ones arrive
+CHUNK = 64  # tokens sampled before finished responses leave and waiting ones enter
 
 
 @dataclass(frozen=True)
@@ -46,26 +46,26 @@ class Sampling:
     """The distribution that tokens are drawn from, and the limits of sampling."""
 
     max_new_tokens: int  # of a response, its end token included
-    temperature: float = 1.0  # 0: greedy, the likeliest token whatever its random number
+    temperature: float = 1.0  # 0: greedy, always the likeliest token
     top_p: float = 1.0
     seed: int = 0
     in_flight: int = 256  # responses sampled at once, at most
-    cache_tokens: int = 0  # tokens in their caches, at most; 0: what fits in free memory
+    cache_tokens: int = 0  # tokens in their caches, at most; 0: as many as fit in free memory
 
 
 class Job(NamedTuple):
-    """A response to sample: its prompt, and what fixes its random numbers."""
+    """A response to sample: its prompt and the name that fixes its random numbers."""
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
-    begin: int = 0  # the first of the name's random numbers that is used
+    begin: int = 0  # index of the first random number used
 
 
 class Sample(NamedTuple):
     """A sampled response."""
 
-    tokens: np.ndarray  # [tokens] int32, new ones only, up to and with the end token
-    logprob: np.ndarray  # [tokens] float32, log p under the distribution drawn from, nats
+    tokens: np.ndarray  # [tokens] int32, without the prompt, with the end token
+    logprob: np.ndarray  # [tokens] float32, log p under the sampling distribution, nats
 
 
 # ---- one token -----------------------------------------------------------------------------------
@@ -111,9 +111,9 @@ class InverseCDF(LogitsProcessor):
         self.prompt_width = prompt_width
         self.temperature = temperature
         self.top_p = top_p
-        # Both are read once at the end: a GPU need not be waited for at every token.
+        # Both are read once at the end, so the host does not wait for the GPU at every token.
         self.finite = torch.ones((), dtype=torch.bool, device=uniforms.device)
-        self.logprobs = []  # [R] float32 for each new token: log p of what was drawn
+        self.logprobs = []  # [R] float32 for each new token: log p of the drawn token
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         p = token_distribution(scores, self.temperature, self.top_p)
@@ -124,7 +124,7 @@ class InverseCDF(LogitsProcessor):
         t = input_ids.shape[1] - self.prompt_width
         u = self.uniforms[:, t, None] * total  # [R, 1]
         token = torch.searchsorted(cdf, u, right=True)  # right: never a token of probability 0
-        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; acts on NaN, which `finite` reports
+        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; matters for NaN, reported by `finite`
         self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
         return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
 
@@ -155,15 +155,15 @@ def rollout(
     stop: Callable[[], bool] | None = None,
     sampled_before: Counter | None = None,
 ) -> Rollouts:
-    """Sample `group_size` responses to each prompt, the group of a prompt next to each other.
+    """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
-    prompts: token ids. problem_ids: non-negative integers that name the prompts' problems. Ranks,
-    where there are several, share the responses, and all get all of them.
+    prompts: token ids. problem_ids: non-negative integers that name the prompts' problems. Ranks
+    share the sampling, and every rank returns all responses.
 
-    A problem that comes twice gets new responses: its samples are counted on, over several calls
-    of a step in `sampled_before` (responses by problem; the call adds its own).
+    A repeated problem gets new responses, because the sample number continues. Over several calls
+    in a step it continues in `sampled_before` (responses by problem), which the call updates.
 
-    Raises FloatingPointError when logits are not finite, Interrupted once stop() is true on a rank.
+    Raises FloatingPointError if logits are not finite, Interrupted once stop() is true on a rank.
     """
     count = Counter() if sampled_before is None else sampled_before  # responses by problem
     jobs = []
@@ -179,8 +179,8 @@ def rollout(
         texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return list(zip(samples, texts, strict=True))
 
-    # A group is spread over the ranks: all responses to a hard prompt are long, and the other ranks
-    # would wait for the one that has the whole group.
+    # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
+    # whole group would keep the others waiting.
     responses = shared_by_ranks(jobs, sample_and_decode)
     return pack(
         [job.prompt for job in jobs],
@@ -204,14 +204,14 @@ def generate(
     stop: Callable[[], bool] | None = None,
     done: Callable[[int, Sample], None] | None = None,
 ) -> list[Sample]:
-    """A response to each job, up to one of the tokens `ends`; training and evaluation call it.
+    """Sample a response to each job, up to one of the tokens `ends`, in training and evaluation.
 
-    Hugging Face `generate` in chunks of CHUNK tokens. Between chunks finished responses leave batch
-    and cache and waiting ones take their places, so one long response does not hold up hundreds.
+    Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks finished responses leave
+    batch and cache and waiting ones enter, so one long response does not delay hundreds.
     done(i, sample) is called once for each job i, soon after its response has finished. Raises
-    FloatingPointError when logits are not finite, Interrupted once stop() is true.
+    FloatingPointError if logits are not finite, Interrupted once stop() is true.
 
-    lm: a Hugging Face model, or an engine that samples in the place of `generate`: --engine.
+    lm: a Hugging Face model, or an engine that replaces `generate`: --engine.
     """
     if not jobs:
         return []
@@ -229,7 +229,7 @@ def generate(
             for response in flight.change(lm):
                 job = jobs[response.index]
                 numbers = uniforms(*job.name, job.begin + most)[job.begin :]
-                # Zeros, because others may go on past this response's limit.
+                # Padded with zeros, because other responses may go past this one's limit.
                 response.uniforms = np.append(numbers, np.zeros(CHUNK))
             sample_chunk(lm, flight, ends, sampling)
             for response in flight.responses:
@@ -242,7 +242,7 @@ def generate(
 
 
 def from_engine(engine, jobs, ends, sampling, stop, done) -> list[Sample]:
-    """What `generate` returns, from an engine such as infra/vllm_engine.py."""
+    """The same as `generate`, from an engine such as infra/vllm_engine.py."""
     samples = [None] * len(jobs)
     for i, tokens, logprob in engine.sample(jobs, ends, sampling, stop):
         samples[i] = Sample(tokens, logprob)
@@ -258,10 +258,10 @@ def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> Non
     count = min(CHUNK, rest)
 
     u = [response.uniforms[response.new :][:count] for response in flight.responses]
-    u = uploaded(torch.from_numpy(np.stack(u)), lm.device)  # [R, count]; zeros behind a limit
+    u = uploaded(torch.from_numpy(np.stack(u)), lm.device)  # [R, count]; zeros after a limit
     choose = InverseCDF(u, ids.shape[1], sampling.temperature, sampling.top_p)
     out = lm.generate(
-        ids,  # whole sequences; the cache holds all columns but the last, so only that one is fed
+        ids,  # whole sequences; the cache holds all columns but the last, so only the last is fed
         attention_mask=mask,
         past_key_values=flight.cache,
         logits_processor=LogitsProcessorList([choose]),
@@ -272,7 +272,7 @@ def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> Non
     if not choose.finite:
         raise FloatingPointError("the model's logits are not finite")
 
-    new = out[:, ids.shape[1] :].cpu()  # [R, up to count], padding behind an end token
+    new = out[:, ids.shape[1] :].cpu()  # [R, up to count], padding after an end token
     logprob = torch.stack(choose.logprobs, dim=1).cpu()
     for response, tokens, logs in zip(flight.responses, new, logprob, strict=True):
         response.append(tokens, logs, ends)

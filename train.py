@@ -1,13 +1,13 @@
-"""RLVR on one page: sample, grade, advantages, log-probabilities, weights, loss, step.
+"""The training loop of RLVR: sample, grade, advantages, log-probabilities, weights, loss, step.
 
-`python train.py` trains the embedded toy with DelTA on a laptop; `torchrun --nproc_per_node 8
-train.py --model ID` any Hugging Face causal LM on any number of GPUs, with the paper's settings
-(App. I) as defaults. A run continues from the newest checkpoint in its --output-dir.
+`python train.py` trains the built-in toy model with DelTA on a laptop. `torchrun --nproc_per_node 8
+train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. Defaults are the paper's
+(App. I). A run resumes from the newest checkpoint in its --output-dir.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
-code; (2) a mini-batch in which no response has an advantage makes no optimiser step. Unlike the
-released code, (3) the loss divides by the tokens of a whole mini-batch on all ranks, as in the
-text, and does not average over micro-batches. (4) Evaluations during training are limited to
+code; (2) a mini-batch in which every advantage is 0 makes no optimiser step. Unlike the released
+code, (3) the loss divides by the tokens of a whole mini-batch on all ranks, as in the text, and
+does not average over micro-batches. (4) Evaluations during training are limited to
 --max-new-tokens; evaluate.py has the paper's 30,000.
 
 Shapes: B responses of a step, G to each prompt, N packed response tokens, n of a micro-batch.
@@ -54,16 +54,16 @@ from rollout import Sampling, rollout
 
 
 def train(cfg: "Config", method: Method | None = None) -> Path:
-    """Run or continue the training described by cfg; returns the output folder. All ranks call.
+    """Run or resume the training described by cfg. Returns the output folder. All ranks call this.
 
-    method: one that no flag names, in the place of that of cfg.
+    method: replaces the method of cfg, for methods that no flag selects.
     """
     with running(cfg, partial(prepare, method=method)) as run:
         introduce(run, AblationFlags)
         if cfg.eval_data and run.state.step == 0:
             log(run, {"step": 0, **evaluate(run)})
         if run.state.unlogged:
-            finish_step(run)  # the last step was stopped before it was evaluated and logged
+            finish_step(run)  # the run stopped before it evaluated and logged the last step
 
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
@@ -74,7 +74,7 @@ def train(cfg: "Config", method: Method | None = None) -> Path:
 
 
 def prepare(cfg: "Config", method: Method | None = None) -> Run:
-    """The run that cfg describes, new or continued: model, data, folder, and the method chosen."""
+    """The run described by cfg, new or resumed: model, data, folder and method."""
     method = method or ablations.configured(METHODS[cfg.method], cfg)
     run = open_run(cfg, method, check_model=partial(ablations.check_model, cfg))
     report_unearnable(run.problems + run.held_out)
@@ -105,7 +105,7 @@ def train_step(run: Run, step: int) -> None:
         run.policy.layout,
     )
 
-    # log π_old of every token, and what the method keeps of the hidden states (App. L.1)
+    # log π_old of every token, and the method's `keep` of the hidden states (App. L.1)
     tokens = old_log_probabilities(run.policy, rollouts, plan, method.keep, cfg.proxy_budget_gb)
     run.look_for_signals()
     watch.lap("scoring")
@@ -158,15 +158,15 @@ def update(
     trained = [index for mini_batch in plan for index in mini_batch.trained]
     progress = Progress("update", sum(int(length[index].sum()) for index in trained))
     for mini_batch in plan:
-        # Responses without an advantage are left out: Eq. 8 gives them no gradient. To add a term
-        # on every token, such as a KL penalty, use mini_batch.micro_batches here to keep them.
+        # Responses with advantage 0 are left out: Eq. 8 gives them no gradient. To add a term on
+        # every token, such as a KL penalty, use mini_batch.micro_batches here to keep them.
         micro_batches = mini_batch.trained
         if not micro_batches:
-            continue  # on all ranks: no response has an advantage, so no direction (App. C)
+            continue  # on all ranks: every advantage is 0, so there is no direction (App. C)
 
         N = mini_batch.token_count  # tokens of all its responses, on all ranks
         for i, index in enumerate(micro_batches):
-            # [n] where these responses' tokens are
+            # [n] packed rows of these responses
             rows = uploaded(packed_rows(index, length), device)
             logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
             old_logprob = tokens.logprob[rows]
@@ -175,7 +175,7 @@ def update(
             if method.follows_policy and len(index):  # a rank's last micro-batches may be empty
                 weight = token_weights(method, tokens.part(index, logprob.detach()), cfg)  # ρ at θ
 
-            # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE have others
+            # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE use other surrogates
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * off_policy[rows] * surrogate).sum() / N  # Eq. 8
             run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # in the last backward only
@@ -194,7 +194,7 @@ def update(
     loss, clipped = over_ranks(torch.stack([loss, clipped])).tolist()
     finite = [norm for norm in norms if math.isfinite(norm)]
     return {
-        "loss": loss / len(plan),  # mini-batches without an advantage count as 0
+        "loss": loss / len(plan),  # mini-batches without a step count as 0
         "grad_norm": sum(finite) / max(1, len(finite)),
         "clip_fraction": clipped / len(tokens.logprob),  # of all N tokens
         "skipped_updates": len(norms) - len(finite),
@@ -202,10 +202,10 @@ def update(
 
 
 def clip_and_step(run: Run, max_grad_norm: float) -> float:
-    """Clip the gradient to a global norm, step, and forget it; returns the norm before clipping.
+    """Clip the gradient to a global norm, step and zero it. Returns the norm before clipping.
 
-    If that norm is inf or NaN, it is returned and the update is skipped. run.state.streak counts
-    consecutive skipped updates, across steps too; the third raises FloatingPointError.
+    An infinite or NaN norm skips the update. run.state.streak counts consecutive skipped updates,
+    also across steps; the third raises FloatingPointError.
     """
     norm = torch.nn.utils.clip_grad_norm_(run.policy.parameters(), max_grad_norm)
     norm = float(full_tensor(norm))
@@ -222,7 +222,7 @@ def clip_and_step(run: Run, max_grad_norm: float) -> float:
 
 
 def finish_step(run: Run) -> None:
-    """Evaluate, log and save after a step, or on resuming a run that was stopped before it could.
+    """Evaluate, log and save after a step, or on resuming a run that stopped before this.
 
     Raises Interrupted; run.state.unlogged then holds the metrics to log later.
     """
@@ -296,9 +296,9 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
 def training_rewards(
     responses: list[str], problems: list[dict], truncated: list[bool]
 ) -> list[float]:
-    """R of each response: its grade. Another reward for training goes here; evaluation stays.
+    """R of each response: its grade. Put another training reward here; evaluation is unaffected.
 
-    Each response is graded on one rank and the result shared, so a reward may be random.
+    Each response is graded on one rank and the result is shared, so a reward may be random.
     """
     return grades(responses, problems, truncated)
 
@@ -306,8 +306,8 @@ def training_rewards(
 def evaluate(run: Run) -> dict[str, float]:
     """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
 
-    With --eval-greedy also that of the one greedy response to each, which takes the likeliest
-    token every time: sharpening alone cannot raise it.
+    With --eval-greedy also the mean grade of one greedy response to each, which sharpening alone
+    cannot raise.
     """
     cfg = run.cfg
     sampling = Sampling(
@@ -332,13 +332,13 @@ def evaluate(run: Run) -> dict[str, float]:
 
 @dataclass
 class Config(AblationFlags, *TRAINING_GROUPS):
-    """Every flag of a run, in the groups of --help; infra/training_flags.py has the others."""
+    """Every flag of a run, in the groups of --help. infra/training_flags.py defines most."""
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
-    """The command line over the toy's and the method's defaults, over the paper's.
+    """The flags of the command line, else the toy's or the method's defaults, else the paper's.
 
-    Raises UserError for flags that are unknown, out of their limits or contradict each other.
+    Raises UserError for flags that are unknown, out of range or contradictory.
     """
     return training_config(Config, METHODS, argv)
 
@@ -347,7 +347,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
 
 def main(argv: list[str] | None = None) -> Path:
-    """The command line; a user's mistake is one line and exit code 2."""
+    """Run the command line. A user's mistake prints one line and exits with code 2."""
     with one_line_endings("train.py"):
         folder = train(parse_config(argv))
         end_ranks()

@@ -1,1 +1,1 @@
-"""Loading, sharding, caching, checkpoints, flags: what the scripts at the top level stand on."""
+"""Loading, sharding, caching, checkpoints and flags for the scripts at the top level."""

@@ -1,9 +1,9 @@
-"""What a run leaves on disk to be continued or used: its checkpoints and its models.
+"""The checkpoints and exported models of a run.
 
 A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments,
 `state.pt`, and the mark of the run with the hash of each file (infra/folder.py). It is written in
-the run's scratch folder and renamed, so that a folder of that name was whole once; the hashes tell
-whether it still is.
+the run's scratch folder and then renamed, so a folder of that name was once complete. The hashes
+detect later damage.
 """
 
 import json
@@ -41,37 +41,37 @@ from infra.policy import Policy
 from infra.ranks import on_first_rank, rank_and_world
 from infra.training_flags import MemoryFlags, RunFlags
 
-# What a run writes; none of it may be there before.
+# The files a run writes; none may exist before.
 WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", "samples.html", *MODELS)
 
-# Flags in which a continued run may differ from its beginning.
+# Flags that may change when a run resumes.
 MAY_CHANGE = {each.name for group in (RunFlags, MemoryFlags) for each in fields(group)}
 MAY_CHANGE |= {"eval_every", "code_sandbox"}
 
 
 @dataclass
 class RunState:
-    """Where a run stands, beside its weights and moments."""
+    """The state of a run without its weights and moments."""
 
     step: int = 0  # rollout batches so far
     position: int = 0  # prompts drawn from the stream of problems
-    streak: int = 0  # updates skipped in a row, their gradients not finite
+    streak: int = 0  # consecutive updates skipped because the gradient was not finite
     best: float = -1.0  # best evaluation accuracy
-    unlogged: dict = field(default_factory=dict)  # metrics of a step that was not finished
-    memory: dict = field(default_factory=dict)  # what the method keeps over steps
+    unlogged: dict = field(default_factory=dict)  # metrics of an unfinished step
+    memory: dict = field(default_factory=dict)  # the method's state over steps
 
 
 # ---- the folder of a run -------------------------------------------------------------------------
 
 
 def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> str:
-    """Check that the run in --output-dir, if there is one, is the one described; returns its id.
+    """Check that a run in --output-dir has the same fingerprint. Returns the run's id.
 
     cfg: a train.Config.
     model: the folder of the model that the run starts from.
-    data: the problems of each set, by its name.
-    All ranks call. Raises UserError where the folder holds another run, or something else in the
-    place of what this one writes.
+    data: data set -> its problems.
+    All ranks call this. Raises UserError if the folder holds another run, or other files with the
+    names that this run writes.
     """
     settings = {name: value for name, value in asdict(cfg).items() if name not in MAY_CHANGE}
     settings["optimiser"] = type(optimizer).__name__
@@ -86,15 +86,15 @@ def claim_on_first_rank(cfg, now: dict) -> str:
     run_id = claim(folder, now, WRITTEN, defaults)["id"]
     cut_off = scratch(folder, run_id)
     if cut_off.exists():
-        print(f"skipping {cut_off}: it was cut off while being written")
+        print(f"skipping {cut_off}: it is incomplete")
         shutil.rmtree(cut_off)
     return run_id
 
 
 def begin_writing(cfg, state: RunState) -> None:
-    """Write config.json, and drop the lines after the checkpoint: they will be made again.
+    """Write config.json, and drop the logged lines after the checkpoint, which will be rewritten.
 
-    Raises UserError where a line is damaged.
+    Raises UserError if a line is damaged.
     """
     folder = Path(cfg.output_dir)
     logged = state.step - 1 if state.unlogged else state.step
@@ -113,36 +113,36 @@ def begin_writing(cfg, state: RunState) -> None:
 
 
 def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
-    """Write checkpoint-STEP/; the newest two stay. All ranks call it.
+    """Write checkpoint-STEP/ and keep the newest two. All ranks call this.
 
-    Raises Stop where it cannot be written; the earlier checkpoints are then untouched.
+    Raises Stop if it cannot be written. The earlier checkpoints are then untouched.
     """
     run_id = on_first_rank(read_run, folder)["id"]
     final = folder / f"checkpoint-{state.step:06d}"
     if on_first_rank(mark_file(final, run_id).exists):
-        return  # written just now, or continued from
+        return  # already on disk
     aside = scratch(folder, run_id) / final.name
     try:
-        # An optimiser that has not stepped has no state yet, and get_state_dict would create one.
+        # Before its first step an optimiser has no state, and get_state_dict would create one.
         stepped = len(optimizer.state) > 0
         dcp.save(contents(policy, optimizer, stepped), checkpoint_id=aside)
         if dist.get_rank() == 0:
             extra = {"random": torch.get_rng_state(), "stepped": stepped}
             torch.save(asdict(state) | extra, aside / "state.pt")
-        dist.barrier()  # the files of all ranks are there
+        dist.barrier()  # wait for the files of all ranks
         hashes = file_hashes(aside, sorted(path.name for path in aside.iterdir()))
         on_first_rank(finish_checkpoint, aside, final, run_id, hashes)
     except (dcp.api.CheckpointException, OSError, RuntimeError) as error:
         shutil.rmtree(aside.parent, ignore_errors=True)
         raise Stop(
             f"{final} could not be written ({str(error).splitlines()[-1]}); earlier checkpoints "
-            "are untouched: make room, then run the same command to continue",
+            "are untouched: free some disk space, then run the same command to resume",
             1,
         ) from error
 
 
 def finish_checkpoint(aside: Path, final: Path, run_id: str, hashes: dict[str, str]) -> None:
-    """Mark a checkpoint, move it to its place, and delete those before the newest two."""
+    """Mark a checkpoint, move it to its place, and delete all but the newest two."""
     mark(aside, run_id, hashes)
     put_in_place(aside, final, run_id)
     write_run(final.parent, read_run(final.parent) | {"saved": final.name})
@@ -151,13 +151,13 @@ def finish_checkpoint(aside: Path, final: Path, run_id: str, hashes: dict[str, s
 
 
 def own_checkpoints(folder: Path, run_id: str) -> list[Path]:
-    """The run's checkpoints by their steps; a copy under another name is none of them."""
+    """The run's checkpoints, ordered by step. A copy under another name does not count."""
     paths = [path for path in folder.glob("checkpoint-*") if mark_file(path, run_id).exists()]
     return sorted(paths, key=lambda path: int(path.name.removeprefix("checkpoint-")))
 
 
 def damage(path: Path, run_id: str) -> str:
-    """What is wrong with a checkpoint; empty if nothing is. All ranks call it."""
+    """The damage of a checkpoint as text, empty if there is none. All ranks call this."""
     wanted = written(path, run_id)
     if "state.pt" not in wanted:
         return f"{mark_file(path, run_id).name} changed since it was written"
@@ -167,7 +167,7 @@ def damage(path: Path, run_id: str) -> str:
 
 
 def contents(policy: Policy, optimizer, stepped: bool) -> dict:
-    """What a checkpoint holds of each rank: its shards of the weights and of the moments."""
+    """A rank's part of a checkpoint: its shards of the weights and of the moments."""
     if not stepped:
         return {"weights": get_model_state_dict(policy)}
     weights, moments = get_state_dict(policy, optimizer)
@@ -185,11 +185,10 @@ def put_back(policy: Policy, optimizer, read: dict) -> None:
 
 
 def restore(cfg, policy: Policy, optimizer) -> RunState:
-    """Put back what `save` wrote last, on any number of ranks; a fresh RunState without one.
+    """Load the newest checkpoint, on any number of ranks. Returns a new RunState without one.
 
-    A damaged checkpoint is passed over with a message, and removed once an earlier one is found
-    to be whole. Raises UserError when all are damaged or have been deleted, or the run is already
-    past --steps.
+    A damaged checkpoint is skipped with a message, and deleted once an earlier one proves intact.
+    Raises UserError if all checkpoints are damaged or deleted, or the run is already past --steps.
     """
     folder = Path(cfg.output_dir)
     rank, _ = rank_and_world()
@@ -223,12 +222,12 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
     if paths:
         raise UserError(
             f"every checkpoint in {folder} is damaged: "
-            "delete the folder to start anew, or choose another --output-dir"
+            "delete the folder to start again, or choose another --output-dir"
         )
     if "saved" in known:
         raise UserError(
-            f"the checkpoints of the run in {folder} have gone ({known['saved']} was the last): "
-            "put it back to continue, or choose another --output-dir"
+            f"the checkpoints of the run in {folder} are gone ({known['saved']} was the last): "
+            "put it back to resume, or choose another --output-dir"
         )
     return RunState()
 
@@ -237,10 +236,10 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 
 
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
-    """A Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
+    """Write a Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
 
-    Written in scratch, then put in place of the run's earlier model. All ranks call it. Raises
-    Stop where it cannot be written.
+    It is written in scratch and then replaces the run's earlier model. All ranks call this. Raises
+    Stop if it cannot be written.
     """
     aside = scratch(folder.parent, run_id) / folder.name
     with policy.plain() as lm:

@@ -1,7 +1,7 @@
-"""How a program ends early: in one line and with an exit code. A bug keeps its traceback.
+"""Early ends of a program: one line and an exit code. A bug keeps its traceback.
 
-Programs import this file before any other. The imports take seconds, and Ctrl-C during them is then
-one line, too.
+Programs import this file first, so Ctrl-C during the other imports, which take seconds, also prints
+one line.
 """
 
 import json
@@ -16,10 +16,10 @@ from typing import NoReturn
 
 from programs import ProgramsError
 
-PROGRAMS = ("train.py", "evaluate.py", "bench.py")  # a notebook that imports them is left alone
-GRACE = 30  # seconds in which torchrun ends the other ranks of one that has failed
+PROGRAMS = ("train.py", "evaluate.py", "bench.py")  # not a notebook that imports them
+GRACE = 30  # seconds within which torchrun ends the other ranks after a failure
 
-KNOBS = {  # the function in which GPU memory ran out -> the flag to lower
+KNOBS = {  # the function that ran out of GPU memory -> the flag to lower
     "sample": "--rollout-rows",
     "evaluate": "--rollout-rows",
     "old_log_probabilities": "--micro-batch-tokens",
@@ -33,11 +33,11 @@ class UserError(ValueError):
     """A user's mistake, as one line: what is wrong, where, and what to do. Programs exit with 2."""
 
 
-MISTAKES = (UserError, ProgramsError)  # what programs/ raises is a user's mistake here, too
+MISTAKES = (UserError, ProgramsError)  # an error of programs/ is also a user's mistake
 
 
 class Stop(Exception):
-    """The run ends here, and nothing written is lost: a message and the code to exit with."""
+    """Ends the run without losing written files: a message and an exit code."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -45,11 +45,11 @@ class Stop(Exception):
 
 
 class Interrupted(Exception):
-    """Sampling was told to stop; every rank abandons the batch."""
+    """A signal stopped sampling; every rank abandons the batch."""
 
 
 def first_line(error: Exception) -> str:
-    """What a library's error says, as far as it fits in one of our lines."""
+    """The first line of a library's error, shortened to fit in a message."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
@@ -58,8 +58,8 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def one_line_endings(program: str) -> Iterator[None]:
-    """Turn what a user can act on into one line: 2 for wrong input, 1 for a run that failed."""
-    from torch import OutOfMemoryError  # at the top of the file it would delay end_at_once
+    """Turn errors a user can act on into one line: exit code 2 for wrong input, 1 for a failure."""
+    from torch import OutOfMemoryError  # an import at the top would delay end_at_once
 
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
@@ -70,7 +70,7 @@ def one_line_endings(program: str) -> Iterator[None]:
     except Stop as stop:
         leave(f"{program}: {stop}", stop.code)
     except KeyboardInterrupt:
-        leave(f"{program}: stopped by Ctrl-C: the same command continues", 128 + signal.SIGINT)
+        leave(f"{program}: stopped by Ctrl-C: run the same command to resume", 128 + signal.SIGINT)
     except FloatingPointError as error:  # the run diverged
         leave(f"{program}: stopped, {error}. The last checkpoint is untouched; try a lower --lr", 1)
     except OutOfMemoryError as error:
@@ -83,7 +83,7 @@ def out_of_memory(error: Exception) -> str:
     stage = next((name for name in reversed(frames) if name in KNOBS), "update")
     return (
         f"out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over "
-        f"more GPUs (python bench.py plan says what it needs). {first_line(error)}"
+        f"more GPUs (python bench.py plan computes the memory). {first_line(error)}"
     )
 
 
@@ -114,7 +114,7 @@ def leave(message: str, code: int) -> NoReturn:
 
 
 def end_at_once(number: int, _) -> None:
-    """Exit: an exception would leave an import half done, with its traceback."""
+    """Exit directly: an exception would print the traceback of a half-done import."""
     os.write(2, f"{program}: stopped by Ctrl-C\n".encode())
     os._exit(128 + number)
 

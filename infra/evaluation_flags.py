@@ -18,27 +18,27 @@ PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table
 
 @dataclass
 class BenchmarkFlags:
-    """What is asked and how often, and from which part of the model's distribution answers come."""
+    """The benchmarks, and how often they are sampled."""
 
     heading = "evaluation"
 
     benchmarks: str = flag(PAPER, "comma-separated: known sets, local files or hub ids")
-    samples: int = flag(16, "responses a problem, the n of avg@n", low=1)
+    samples: int = flag(16, "responses per problem, the n of avg@n", low=1)
     top_p: float = flag(0.7, "nucleus sampling", above=0, high=1)
-    limit: int = flag(0, "problems of each benchmark, its first ones; 0: all of them", low=0)
+    limit: int = flag(0, "evaluate only the first problems of each benchmark; 0: all", low=0)
     regrade: bool = flag(False, "grade the saved responses again; samples nothing")
 
 
 @dataclass
 class BenchmarkSamplingFlags(SamplingFlags):
-    """As in training, but for longer responses."""
+    """As in training, but with longer responses."""
 
     max_new_tokens: int = flag(30000, "longest response, tokens", low=1)
 
 
 @dataclass
 class BenchmarkMemoryFlags:
-    """What is computed does not depend on it, but for rounding: see rollout.py."""
+    """This flag changes the results only by rounding: see rollout.py."""
 
     heading = "memory"
 
@@ -47,11 +47,11 @@ class BenchmarkMemoryFlags:
 
 @dataclass
 class BenchmarkRunFlags:
-    """Where the responses and the averages go."""
+    """The folder for responses and averages."""
 
     heading = "run"
 
-    output_dir: str = flag("", "default: <model>-evaluation, of a hub id evaluation/<name>")
+    output_dir: str = flag("", "default: <model>-evaluation, or for a hub id evaluation/<name>")
 
 
 @dataclass
@@ -65,7 +65,7 @@ GROUPS = list(Config.__bases__)  # each under its heading in --help
 
 
 def evaluation_config(argv: list[str], description: str) -> Config:
-    """The command line. Raises UserError for flags that are unknown or out of their limits."""
+    """The flags of a command line. Raises UserError for flags that are unknown or out of range."""
     parser = Parser(GROUPS, prog="evaluate.py", description=description)
     config = Config(**vars(parser.parse_args(argv)))
     check_limits(config)
@@ -73,16 +73,16 @@ def evaluation_config(argv: list[str], description: str) -> Config:
 
 
 def sampling_settings(config: Config) -> dict:
-    """The flags on which the responses to a problem depend, as they are typed."""
+    """Flag -> value, for the flags on which the responses to a problem depend."""
     names = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
     return {spelled(name): getattr(config, name) for name in names}
 
 
 def output_folder(config: Config) -> Path:
-    """--output-dir, else <model>-evaluation beside the model's folder, or of a hub id's name.
+    """--output-dir, else <model>-evaluation next to the model's folder, or evaluation/<name>.
 
-    Raises UserError for none of the two, and for one inside the model's folder, which a training
-    may replace by a better model.
+    Raises UserError without a model or folder, and for a folder inside the model's folder, which
+    training may replace by a better model.
     """
     if not config.model and not config.output_dir:
         raise UserError("--model DIR is needed (or --output-dir with --regrade)")
@@ -91,7 +91,7 @@ def output_folder(config: Config) -> Path:
         folder = Path(config.output_dir)
         if config.model and model.resolve() in (folder.resolve(), *folder.resolve().parents):
             raise UserError(
-                f"--output-dir {folder} is in the folder of --model {model}: choose another"
+                f"--output-dir {folder} is inside the folder of --model {model}: choose another"
             )
         return folder
     if model.is_dir():

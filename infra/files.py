@@ -1,4 +1,4 @@
-"""Files that survive a kill: replaced whole, or appended line by line."""
+"""Files that survive a kill: replaced in one rename, or appended line by line."""
 
 import json
 import os
@@ -14,21 +14,21 @@ from infra.errors import Stop, UserError, first_line
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """While `path` is written, turn a full disk, for example, into one line. Raises Stop."""
+    """Turn a failure to write `path`, such as a full disk, into one line. Raises Stop."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         raise Stop(
-            f"{path} could not be written ({first_line(error)}): make room, then run the "
-            "same command to continue",
+            f"{path} could not be written ({first_line(error)}): free some disk space, then run "
+            "the same command to resume",
             1,
         ) from error
 
 
 def write_aside(path: Path, text: str) -> None:
-    """Write under a temporary name that nothing has, then rename.
+    """Write under a new temporary name, then rename.
 
-    Whoever reads `path` finds the old content or the new, never half of it. Raises Stop.
+    A reader of `path` finds the old content or the new, never a part. Raises Stop.
     """
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with writing(path):
@@ -51,18 +51,18 @@ def write_lines(path: Path, rows: list[dict]) -> None:
 
 
 def read_json(path: Path, **kinds: type) -> dict:
-    """The dictionary in a .json file; `kinds` are the keys that it needs, and their types.
+    """The dictionary in a .json file. kinds: the required keys and their types.
 
-    Raises UserError where it is no dictionary, or lacks one of them, or has it of another type.
+    Raises UserError if it is not a dictionary, or a key is missing or has another type.
     """
     return parsed(path.read_bytes(), str(path), kinds)
 
 
 def read_lines(path: Path, **kinds: type) -> list[dict]:
-    """The rows of a .jsonl file, none without a file; a last line that a kill cut off is no row.
+    """The rows of a .jsonl file, none without a file; an incomplete last line is skipped.
 
-    kinds: the keys that each row needs, and their types. Raises UserError, with the line's number,
-    as `read_json`.
+    kinds: the keys that each row needs, and their types. Raises UserError like `read_json`, with
+    the line number.
     """
     if not path.exists():
         return []
@@ -71,17 +71,17 @@ def read_lines(path: Path, **kinds: type) -> list[dict]:
 
 
 def parsed(content: bytes, where: str, kinds: dict[str, type]) -> dict:
-    """The dictionary that `content` spells. Raises UserError."""
+    """The dictionary in `content`. Raises UserError."""
     try:
         row = json.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8, or nested without end
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deep
         raise UserError(damaged(where, str(error))) from error
     check_kinds(row, where, **kinds)
     return row
 
 
 def check_kinds(row, where: str, **kinds: type) -> None:
-    """Raise UserError where a row is no dictionary with these keys of these types."""
+    """Raise UserError unless a row is a dictionary with these keys of these types."""
     if not isinstance(row, dict):
         raise UserError(damaged(where, "no dictionary"))
     for key, kind in kinds.items():

@@ -3,7 +3,7 @@
     steps: int = flag(220, "rollout batches", low=1)
 
 is the flag `--steps`, and `check_limits` refuses `--steps 0`. A dataclass is a group of `--help`
-with a `heading`; a program's Config inherits the groups it wants.
+with a `heading`; a program's Config inherits its groups.
 """
 
 import math
@@ -24,8 +24,8 @@ def flag(
 ):
     """A dataclass field that is also a command-line flag; `--help` lists its choices.
 
-    low, high: the least and the greatest value allowed, or `above`: one that is just too small.
-    of: the method that reads it; with any other the flag is refused.
+    low, high: the smallest and the largest allowed value. above: an exclusive lower limit.
+    of: the method that reads the flag; other methods refuse it.
     """
     if of:
         help = f"{of}: {help}"
@@ -46,7 +46,7 @@ def spelled(name: str) -> str:
 
 
 class OneLineEach(ArgumentDefaultsHelpFormatter):
-    """`--help` with each flag on a line, its help and its default beside it."""
+    """`--help` with each flag on one line, with its help and its default."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=28, width=170)
@@ -58,12 +58,12 @@ class OneLineEach(ArgumentDefaultsHelpFormatter):
         if action.choices:
             return f"{action.help}: {', '.join(action.choices)} (default: %(default)s)"
         if action.default == "" or action.default is False:
-            return action.help  # says it, or is a switch that is off
+            return action.help  # it names the default, or the flag is a switch that is off
         return super()._get_help_string(action)
 
 
 class Parser(ArgumentParser):
-    """argparse over dataclasses, with one line instead of the whole usage when a flag is wrong."""
+    """argparse over dataclasses. A wrong flag prints one line instead of the usage."""
 
     def __init__(self, groups: list[type], prog: str, description: str, epilog: str = ""):
         super().__init__(
@@ -122,9 +122,9 @@ def changed(config, name: str) -> bool:
 
 
 def refuse_useless(config, table=()) -> None:
-    """Raise UserError for a flag that was changed to no effect, as one of another method.
+    """Raise UserError for a flag that was set but has no effect, such as one of another method.
 
-    table: (flags, another flag, the values of that one under which they do nothing), each.
+    table: of (flags, another flag, values of the other flag under which the flags do nothing).
     """
     useless = []
     for each in fields(config):
@@ -144,13 +144,13 @@ def refuse_useless(config, table=()) -> None:
 
 @dataclass
 class TaskFlags:
-    """The model and the problems, as train.py and evaluate.py both take them."""
+    """The model and the problems, for train.py and evaluate.py."""
 
     heading = "task"
 
     model: str = flag("", "Hugging Face folder or hub id")
-    problem_column: str = flag("problem", "column of the problem, in a set not known by name")
-    answer_column: str = flag("answer", "column of the answer, in a set not known by name")
+    problem_column: str = flag("problem", "column of the problem, in a set without a known name")
+    answer_column: str = flag("answer", "column of the answer, in a set without a known name")
     prompt_template: str = flag(
         "",
         "prompt with {problem} in it, \\n for a line break; "
@@ -159,19 +159,19 @@ class TaskFlags:
     max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens", low=1)
     code_sandbox: str = flag(
         "strict",
-        "walls around programs: namespaces, or Landlock in their place",
+        "isolation of programs: namespaces, or Landlock instead",
         choices=["strict", "landlock"],
     )
 
 
 @dataclass
 class SamplingFlags:
-    """How responses are drawn."""
+    """The sampling of responses."""
 
     heading = "sampling"
 
-    temperature: float = flag(1.0, "of sampling, and in training of log-probabilities", above=0)
+    temperature: float = flag(1.0, "of sampling; in training also of log-probabilities", above=0)
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1)
     seed: int = flag(
         0, "of sampling and data order", low=0, high=10**12
-    )  # times SEED_STRIDE it still fits in 64 bits
+    )  # its product with SEED_STRIDE fits in 64 bits

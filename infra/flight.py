@@ -1,15 +1,15 @@
-"""Which responses are sampled together: between two chunks some leave, others take their places.
+"""Chooses the responses that are sampled together; they may change between two chunks.
 
-Sampling waits for the longest response in flight. So finished ones make room at once, as many come
-in as the cache may hold, and where the caches grow too large some are paused: they keep their
-tokens, and only their cache has to be computed anew.
+Finished responses leave at once, and as many waiting ones enter as the cache can hold. If the
+caches grow too large, some responses are paused: they keep their tokens, and only their cache is
+computed again later.
 
-    in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 arrives
+    in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 enters
     in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, is paused
     in flight 2 3,   waiting 4 0
 
-All are padded to the longest in flight. The longest are paused, and resumed only after those with
-fewer new tokens: so the long ones come last, side by side.
+All are padded to the longest in flight. The longest are paused first, and resumed only after those
+with fewer new tokens, so long responses are sampled together at the end.
 
 Shapes: R responses in flight, L columns of their longest sequence.
 """
@@ -24,14 +24,14 @@ from transformers import DynamicCache
 from infra.cache import keep, let_grow, merged, prefill
 
 
-@dataclass(eq=False)  # a response equals itself only
+@dataclass(eq=False)  # compared by identity
 class Response:
-    """A response as it grows."""
+    """A response being sampled."""
 
     index: int  # of its job
-    tokens: torch.Tensor  # [prompt and new tokens so far]; at first the prompt
-    most: int  # new tokens
-    uniforms: np.ndarray | None = None  # one for each new token, while it is in flight
+    tokens: torch.Tensor  # [prompt and new tokens so far]
+    most: int  # limit of new tokens
+    uniforms: np.ndarray | None = None  # one for each new token, while in flight
     logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunks
     finished: bool = False
 
@@ -66,7 +66,7 @@ class Response:
 
 @dataclass
 class Flight:
-    """The responses that are sampled together, their cache, and those that wait."""
+    """The responses that are sampled together, their cache, and the waiting responses."""
 
     waiting: list[Response]
     most: int  # responses in flight at once
@@ -76,12 +76,12 @@ class Flight:
     cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but their last tokens
 
     def exchange(self) -> tuple[list[Response], list[Response]]:
-        """(those who stay, those who arrive); the finished and the paused have left."""
+        """(responses that stay, responses that enter). Finished and paused ones have left."""
         staying = self.those_who_stay()
         return staying, self.those_who_arrive(staying)
 
     def change(self, lm) -> list[Response]:
-        """Finished responses leave, some are paused where they must; returns those who arrive."""
+        """Remove finished responses, pause some if needed. Returns the responses that enter."""
         staying, arriving = self.exchange()
         if not staying:
             self.cache = None
@@ -98,7 +98,7 @@ class Flight:
         return arriving
 
     def those_who_stay(self) -> list[Response]:
-        """The unfinished ones that still fit; the longest are paused."""
+        """The unfinished responses that still fit. The longest are paused."""
         staying = [response for response in self.responses if not response.finished]
         while not self.fits(len(staying), width(staying)):
             longest = max(staying, key=len)
@@ -107,9 +107,9 @@ class Flight:
         return staying
 
     def those_who_arrive(self, staying: list[Response]) -> list[Response]:
-        """The waiting ones that fit in beside those `staying`.
+        """The waiting responses that fit next to those `staying`.
 
-        First those with the fewest new tokens, of equals whoever is first in the row.
+        Those with the fewest new tokens come first; ties keep their order.
         """
         arriving = []
         widest = width(staying)
@@ -124,9 +124,9 @@ class Flight:
         return arriving
 
     def fits(self, count: int, widest: int) -> bool:
-        """Whether `count` responses, the longest of `widest` tokens, may grow by a chunk.
+        """Whether `count` responses, the longest with `widest` tokens, may grow by a chunk.
 
-        One alone always may: it has to be finished some day.
+        A single response always may, so that it can finish.
         """
         if count < 2:
             return True
@@ -134,7 +134,7 @@ class Flight:
 
 
 def tokens_done(responses: list[Response]) -> tuple[int, int]:
-    """(tokens sampled so far, the most that it may come to)."""
+    """(tokens sampled so far, the most that may be sampled)."""
     done = sum(response.new for response in responses)
     rest = sum(response.limit - len(response) for response in responses if not response.finished)
     return done, done + rest

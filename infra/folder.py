@@ -1,10 +1,10 @@
-"""Whose folder is it? A folder belongs to a run id, and what does not carry it is never touched.
+"""Ownership of folders: a run changes or deletes only files that carry its run id.
 
 `run.json` in a folder holds the id of the run or evaluation that writes there, and its fingerprint:
-all that its numbers depend on. Whoever writes there later must be the same. A checkpoint or an
-exported model carries the id in its *mark*, a file named NAME-of-ID.json that lists what was
-written; so a copy under another name is nobody's. What is being written, and what is about to go,
-lies in `writing-ID/`.
+everything that its results depend on. A later run in the folder must have the same fingerprint. A
+checkpoint or an exported model carries the id in its *mark*, a file named NAME-of-ID.json that
+lists the files written, so a copy under another name belongs to no run. Files being written or
+deleted are in `writing-ID/`.
 """
 
 import fcntl
@@ -21,26 +21,26 @@ from infra.files import read_json, write_aside
 from infra.ranks import shared_by_ranks
 
 RUN_FILE = "run.json"
-MODELS = ("model", "best")  # what a run exports into its folder
+MODELS = ("model", "best")  # exported into the folder of a run
 MODEL_FILES = (".json", ".safetensors", ".txt", ".jinja", ".model")
 
-LOCKED: dict[Path, IO] = {}  # the folders that this process holds, and their open lock files
+LOCKED: dict[Path, IO] = {}  # folders locked by this process -> their open lock files
 
 
 # ---- one at a time -------------------------------------------------------------------------------
 
 
 def lock(folder: Path) -> None:
-    """Make `folder` and hold it for this process, until `unlock`.
+    """Create `folder` and lock it for this process, until `unlock`.
 
-    The lock is the operating system's and goes with the process, however it ends. Raises UserError
-    where another process holds it, or the folder cannot be written.
+    The operating system releases the lock when the process ends, however it ends. Raises UserError
+    if another process holds the lock, or the folder cannot be written.
     """
     if folder.resolve() in LOCKED:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "lock", "a")  # noqa: SIM115  closing it gives up the lock
+        file = open(folder / "lock", "a")  # noqa: SIM115  closing it releases the lock
     except OSError as error:
         raise UserError(
             f"--output-dir {folder} cannot be written ({error.strerror}): choose another"
@@ -52,15 +52,15 @@ def lock(folder: Path) -> None:
         file.close()
         raise UserError(
             f"--output-dir {folder} is being written by another process: "
-            "wait for it, or choose another"
+            "wait until it ends, or choose another"
         ) from error
     except OSError as error:  # some network file systems have no locks
-        print(f"{folder} cannot be locked ({error.strerror}): start no second run on it")
+        print(f"{folder} cannot be locked ({error.strerror}): do not start a second run in it")
     LOCKED[folder.resolve()] = file
 
 
 def unlock(folder: Path) -> None:
-    """Give up the lock of `folder`, if this process has it."""
+    """Release the lock of `folder`, if this process has it."""
     file = LOCKED.pop(folder.resolve(), None)
     if file:
         file.close()
@@ -70,7 +70,7 @@ def unlock(folder: Path) -> None:
 
 
 def data_hash(problems: list[dict]) -> str:
-    """16 hex digits of problems and answers, in their order."""
+    """16 hex digits: the hash of problems and answers, in order."""
     digest = hashlib.sha256()
     for problem in problems:
         digest.update(json.dumps(problem, sort_keys=True).encode())
@@ -79,7 +79,7 @@ def data_hash(problems: list[dict]) -> str:
 
 
 def file_hash(path: Path) -> str:
-    """32 hex digits of a file's bytes; empty where there is no such file."""
+    """32 hex digits: the hash of a file's bytes; empty if there is no such file."""
     if not path.is_file():
         return ""
     with open(path, "rb") as file:
@@ -87,7 +87,7 @@ def file_hash(path: Path) -> str:
 
 
 def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
-    """The hash of each of these files; ranks share them, and all get all. All ranks call."""
+    """The hash of each file. Ranks share the work and all get the result. All ranks call this."""
 
     def hashed(mine: list[str]) -> list[str]:
         return [file_hash(folder / name) for name in mine]
@@ -96,11 +96,11 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def fingerprint(settings: dict, data: dict[str, list[dict]], model: Path | None) -> dict:
-    """What makes a run or an evaluation the one that it is, a flat dictionary. All ranks call.
+    """Everything that a run's or an evaluation's results depend on. All ranks call this.
 
-    settings: flags, and what else matters.
-    data: the problems of each set, by its name.
-    model: the folder of the model; weights, config and tokenizer count by their bytes.
+    settings: flags and other settings.
+    data: data set -> its problems.
+    model: the folder of the model. Its weights, config and tokenizer are hashed.
     """
     found = dict(settings)
     for name, problems in data.items():
@@ -113,7 +113,7 @@ def fingerprint(settings: dict, data: dict[str, list[dict]], model: Path | None)
 
 
 def read_run(folder: Path) -> dict | None:
-    """What run.json holds, None without one. Raises UserError where it is damaged."""
+    """The content of run.json, or None without one. Raises UserError if it is damaged."""
     path = folder / RUN_FILE
     if not path.exists():
         return None
@@ -125,12 +125,12 @@ def write_run(folder: Path, known: dict) -> None:
 
 
 def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> dict:
-    """The run.json of `folder`, with the run's id; of a folder without one it is written.
+    """The run.json of `folder`, with the run's id. Writes one if there is none.
 
     now: the run's fingerprint.
-    names: patterns of what it will write.
-    defaults: of settings that may be newer than the run in the folder, what they were then.
-    Raises UserError where the folder belongs to another run, or has such files and no run.json.
+    names: patterns of the files that the run will write.
+    defaults: setting -> its value in older runs that did not record it.
+    Raises UserError if the folder belongs to another run, or has such files but no run.json.
     """
     known = read_run(folder)
     if known is None:
@@ -162,34 +162,34 @@ def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> di
 
 
 def check_places(model: Path, folder: Path) -> None:
-    """Raise UserError where a run into `folder` would write over the model it starts from."""
+    """Raise UserError if a run in `folder` would overwrite the model that it starts from."""
     for place in (folder, *(folder / name for name in MODELS)):
         if place.resolve() == model.resolve():
             raise UserError(
-                f"--model {model} is where --output-dir {folder} would be written: "
+                f"--model {model} would be overwritten by --output-dir {folder}: "
                 "choose another --output-dir"
             )
 
 
 def scratch(folder: Path, run_id: str) -> Path:
-    """Where the run writes what is not whole yet; all of it is the run's own."""
+    """The folder for unfinished files of the run. All files in it belong to the run."""
     return folder / f"writing-{run_id}"
 
 
 def mark_file(folder: Path, run_id: str) -> Path:
-    """The file by whose name a folder that the run wrote is known, under this name only."""
+    """The file whose name marks `folder` as written by the run, under its current name only."""
     return folder / f"{folder.name}-of-{run_id}.json"
 
 
 def mark(folder: Path, run_id: str, files: dict[str, str | None]) -> None:
-    """Note that run `run_id` wrote these files in `folder`, with their hashes where they count."""
+    """Record that run `run_id` wrote these files in `folder`, with their hashes or None."""
     write_aside(mark_file(folder, run_id), json.dumps({"files": files}, indent=1) + "\n")
 
 
 def written(folder: Path, run_id: str) -> dict[str, str | None] | None:
     """The files that the run wrote in `folder`, and their hashes.
 
-    None where the folder is not the run's; {} where its mark is damaged.
+    None if the folder does not belong to the run; {} if its mark is damaged.
     """
     path = mark_file(folder, run_id)
     if not path.exists():
@@ -201,18 +201,18 @@ def written(folder: Path, run_id: str) -> dict[str, str | None] | None:
 
 
 def delete_own(folder: Path, run_id: str) -> None:
-    """Delete what the run wrote in a folder, and the folder if nothing else is in it."""
+    """Delete the files that the run wrote in a folder, and the folder if it is then empty."""
     for name in written(folder, run_id):
         (folder / name).unlink(missing_ok=True)
-    mark_file(folder, run_id).unlink()  # last: a kill in between leaves a damaged folder, marked
+    mark_file(folder, run_id).unlink()  # last, so that after a kill the rest is still marked
     if not any(folder.iterdir()):
         folder.rmdir()
 
 
 def put_in_place(aside: Path, final: Path, run_id: str) -> None:
-    """Move a marked folder out of scratch to where it belongs, in one rename.
+    """Move a marked folder out of scratch to its final place, in one rename.
 
-    What the run wrote there before goes. A folder that holds anything else is kept whole, under
+    The run's earlier files there are deleted. A folder with any other file is kept as it is, under
     another name.
     """
     if final.exists():
@@ -224,6 +224,6 @@ def put_in_place(aside: Path, final: Path, run_id: str) -> None:
             while (kept := final.with_name(f"{final.name}-kept-{number}")).exists():
                 number += 1
             os.rename(final, kept)
-            print(f"{final} held files that this run did not write: it is kept as {kept}")
+            print(f"{final} holds files that this run did not write: it is kept as {kept}")
     os.rename(aside, final)
     shutil.rmtree(aside.parent)

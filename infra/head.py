@@ -1,6 +1,6 @@
-"""The LM head: from hidden states to log-probabilities, without a table of rows by words.
+"""The LM head: from hidden states to log-probabilities, without a full [N, V] tensor.
 
-Shapes: n or N rows, one a token; H hidden size, V vocabulary.
+Shapes: n or N rows, one per token; H hidden size, V vocabulary.
 """
 
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import torch
 
-# Numbers in a block of logits. A GPU's is larger, because each block reads the head's weights and
-# adds to its gradient: for 8B 14 GB of traffic, which here serves 1,766 rows instead of 441.
+# Numbers in a block of logits. Blocks on a GPU are larger, because each block reads the head's
+# weights and adds to its gradient: for 8B 14 GB of traffic, for 1,766 rows instead of 441.
 LOGIT_BLOCK_CPU = 2**26
 LOGIT_BLOCK_GPU = 2**28
-LOGIT_BLOCK_KEPT = 2**24  # where they are made beside the model, for what a method keeps
+LOGIT_BLOCK_KEPT = 2**24  # for a method's `keep`, computed while the model is in memory
 
 
 @dataclass(frozen=True)
 class Head:
-    """What makes logits of a hidden state h: cap tanh(scale (W h + b) / cap) / temperature.
+    """Maps a hidden state h to logits: cap tanh(scale (W h + b) / cap) / temperature.
 
     Without a cap: scale (W h + b) / temperature.
     """
@@ -52,9 +52,9 @@ class Head:
 
 
 def scale_and_cap(config) -> tuple[float, float | None]:
-    """(scale, cap) of the head, as Cohere, Granite and Gemma name theirs in config.json.
+    """(scale, cap) of the head, by the names in config.json of Cohere, Granite and Gemma.
 
-    A model with anything else between W h and its logits is refused at load
+    A model with another operation between W h and its logits is refused at load
     (infra/agreement.py).
     """
     scale = 1.0
@@ -76,10 +76,10 @@ def token_logprobs(
 
 
 class TokenLogprobs(torch.autograd.Function):
-    """`token_logprobs`; weight and bias are those of `head`, given again for their gradients.
+    """`token_logprobs`. Weight and bias are those of `head`, passed again for their gradients.
 
-    Works in blocks of rows, forward and again backward, so that nothing of size [N, V] exists: at
-    V = 151,936 one response of 20,000 tokens would take 12 GB.
+    Forward and backward work in blocks of rows, so no [N, V] tensor exists: at V = 151,936 it would
+    take 12 GB for one response of 20,000 tokens.
     """
 
     @staticmethod
@@ -138,7 +138,7 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 class Float32Head(torch.nn.Linear):
-    """An LM head whose logits are float32 whatever the dtype of its weights, by `product`.
+    """An LM head with float32 logits for weights of any dtype, by `product`.
 
     For the sampler: tokens are then drawn from the distribution that `Head.logits` scores.
     """
@@ -152,7 +152,7 @@ class Float32Head(torch.nn.Linear):
 
 
 def give_float32_head(lm: torch.nn.Module) -> None:
-    """Put a Float32Head of the same weights in the place of the model's head."""
+    """Replace the model's head with a Float32Head of the same weights."""
     old = lm.get_output_embeddings()
     new = Float32Head(old.in_features, old.out_features, bias=False, device="meta")
     new.weight, new.bias = old.weight, old.bias

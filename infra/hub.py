@@ -1,6 +1,6 @@
-"""The Hugging Face hub: the data sets that are known by name, and one question where it is silent.
+"""The Hugging Face hub: the data sets with known names, and requests with a short timeout.
 
-SOURCES names the paper's training sets (Sec. 5), its benchmarks (Table 1) and its sets of other
+SOURCES lists the paper's training sets (Sec. 5), its benchmarks (Table 1) and its sets of other
 domains.
 """
 
@@ -25,21 +25,21 @@ from programs.problems import (
     mbpp_problem,
 )
 
-PATIENCE = 3.0  # seconds in which the hub must answer
+PATIENCE = 3.0  # timeout of a request to the hub, seconds
 
 
 def asked_once(ask: Callable, *arguments, **named):
-    """ask(*arguments, **named), or None where the hub does not have it or cannot be reached.
+    """ask(*arguments, **named), or None if the hub does not have it or cannot be reached.
 
-    ask: HfApi().model_info or .dataset_info. The libraries themselves would ask again for half a
-    minute, and wait without end for a proxy that does not answer: where the hub is out of reach,
-    they are told to take what is on disk, or to fail at once.
+    ask: HfApi().model_info or .dataset_info. The libraries would retry for half a minute, and wait
+    forever for a proxy that does not answer. If the hub cannot be reached, they are set to use
+    files on disk, or to fail at once.
     """
     try:
         return ask(*arguments, **named, timeout=PATIENCE)
     except (HfHubHTTPError, ValueError):
-        return None  # the hub has answered; whoever loads will report what
-    except Exception:  # no name, no route, no answer of a proxy: all have their own classes
+        return None  # the hub has answered; loading will report the error
+    except Exception:  # DNS, routing and proxy errors have different classes
         huggingface_hub.constants.HF_HUB_OFFLINE = True
         datasets.config.HF_HUB_OFFLINE = True
         return None
@@ -57,7 +57,7 @@ def multiple_choice(question: str, options: list, right: str) -> dict:
 
 
 def gpqa_problem(cells: dict, index: int) -> dict:
-    """GPQA names the right answer and three wrong ones: shuffled here, by the row's number."""
+    """GPQA has the right answer and three wrong ones, shuffled here by the row's number."""
     right = cells["Correct Answer"]
     options = [right, *(cells[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
     random.Random(index).shuffle(options)
@@ -65,25 +65,25 @@ def gpqa_problem(cells: dict, index: int) -> dict:
 
 
 def mmlu_pro_problem(cells: dict, index: int) -> dict:
-    """MMLU-Pro lists up to ten options and names the right one's letter."""
+    """MMLU-Pro lists up to ten options and the letter of the right one."""
     return multiple_choice(cells["question"], cells["options"], cells["answer"])
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set on the hub, and where in it the problems are."""
+    """A data set on the hub, and the place of the problems in it."""
 
     hub: str
     revision: str | None = None  # a commit, branch or tag; None: the newest
     options: dict = field(default_factory=lambda: {"split": "train"})  # more for load_dataset
     problem_column: str = "problem"
     answer_column: str = "answer"
-    sample: int | None = None  # only so many of its problems, drawn once and for all
+    sample: int | None = None  # a fixed random sample of this many problems
     read: Callable[[dict, int], dict] | None = None  # (cells, row number) -> problem
-    only: tuple[str, str] | None = None  # a column, and what it says in the rows that are meant
+    only: tuple[str, str] | None = None  # a column, and its value in the rows to use
 
 
-LIVECODEBENCH = [  # release_v6: all that there are; the paper does not say which it took
+LIVECODEBENCH = [  # release_v6, the complete set; the paper does not name its release
     f"hf://datasets/livecodebench/code_generation_lite/test{number}.jsonl"
     for number in ("", 2, 3, 4, 5, 6)
 ]
@@ -91,7 +91,7 @@ LIVECODEBENCH = [  # release_v6: all that there are; the paper does not say whic
 SOURCES = {
     "deepmath": Source(
         hub="zwhe99/DeepMath-103K",
-        options={"split": "train", "columns": ["question", "final_answer"]},  # not its solutions
+        options={"split": "train", "columns": ["question", "final_answer"]},  # no solutions
         problem_column="question",
         answer_column="final_answer",
     ),
@@ -138,7 +138,7 @@ SOURCES = {
         read=mbpp_problem,
     ),
     "livecodebench": Source(
-        hub="json",  # its own loading script is no longer run by datasets: its files, as they are
+        hub="json",  # read as files, because datasets no longer runs its loading script
         options={"split": "train", "data_files": LIVECODEBENCH},
         problem_column="question_content",
         answer_column="private_test_cases",
@@ -150,7 +150,7 @@ SOURCES = {
 def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
     """The rows of a set on the hub, at the commit that the first rank prints.
 
-    Raises UserError where it cannot be had.
+    Raises UserError if it cannot be loaded.
     """
     known = asked_once(HfApi().dataset_info, source.hub, revision=source.revision)
     revision = known.sha if known else source.revision

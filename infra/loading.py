@@ -1,8 +1,8 @@
-"""From the name of a model to a model: a local Hugging Face folder, or an id of the hub.
+"""Loads a model by name: a local Hugging Face folder, or an id of the hub.
 
-`load_model` gives it whole, for evaluation; `load_policy` sharded over all ranks, for training:
-float32 weights, gradients and Adam moments, bfloat16 computation on GPUs, float32 on the CPU. Both
-stand on one `from_pretrained`, and refuse whatever that warns of.
+`load_model` loads the full model, for evaluation. `load_policy` shards it over all ranks, for
+training: float32 weights, gradients and Adam moments, bfloat16 computation on GPUs, float32 on the
+CPU. Both use the same `from_pretrained`, and refuse a model if it warns.
 """
 
 import copy
@@ -38,7 +38,7 @@ from infra.ranks import (
 
 
 def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
-    """(model, tokenizer), whole, on the GPU if there is one; its logits are float32.
+    """(full model, tokenizer), on the GPU if there is one. The logits are float32.
 
     Raises UserError.
     """
@@ -47,7 +47,7 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     lm = from_files(name, folder, dtype).to(this_device())
     refuse_model(name, lm)
     expected = reference_rows(name, lm, dtype)
-    give_float32_head(lm)  # as train.py's sampler has it
+    give_float32_head(lm)  # like train.py's sampler
     check_sampler(name, lm, expected)
     return lm, tokenizer
 
@@ -58,16 +58,16 @@ def load_policy(
     recompute: bool = True,
     packing: bool = True,
 ) -> tuple:
-    """(sharded Policy, tokenizer). All ranks call.
+    """(sharded Policy, tokenizer). All ranks call this.
 
-    The first rank reads the model, once, on its host, and broadcasts it tensor by tensor; each rank
+    The first rank reads the model once on its host and broadcasts it tensor by tensor. Each rank
     keeps its slices.
 
     name: folder or hub id.
     temperature: of sampling and log-probabilities.
     recompute: activation checkpointing per layer.
-    packing: on GPUs pack micro-batches, if the model then gives the same numbers.
-    Raises UserError, also where the result is not the model that from_pretrained gives.
+    packing: on GPUs pack micro-batches, if the model then gives the same results.
+    Raises UserError, also if the result differs from the model of from_pretrained.
     """
     before_any_model()
     folder, config, tokenizer = locate(name)
@@ -75,14 +75,14 @@ def load_policy(
         lm = AutoModelForCausalLM.from_config(without_dropout(config), dtype=torch.float32).eval()
     refuse_model(name, lm)
 
-    whole = []  # on the first rank: the model as from_pretrained gives it
+    whole = []  # on the first rank: the model of from_pretrained
 
     def read() -> tuple:
-        whole.append(from_files(name, folder, torch.float32))  # in which no weight is rounded
+        whole.append(from_files(name, folder, torch.float32))  # float32, so no weight is rounded
         rows = reference_rows(name, whole[0], computation_dtype())
         return rows, dict(whole[0].named_buffers()), whole[0].generation_config
 
-    # Before shards take room on the GPU.
+    # Before the shards are on the GPU.
     expected, buffers, lm.generation_config = on_first_rank(read)
 
     policy = Policy(lm)
@@ -97,7 +97,7 @@ def load_policy(
     lm.tie_weights()
     broadcast_weights(policy, whole)
     whole.clear()
-    for key, buffer in lm.named_buffers():  # those that stand in no file are found nowhere else
+    for key, buffer in lm.named_buffers():  # some buffers are in no file
         buffer.copy_(buffers[key])
 
     initialise_sharding(policy)
@@ -110,17 +110,17 @@ def load_policy(
 
 
 def before_any_model() -> None:
-    """What torch must be told before a model runs.
+    """Turn off cuDNN's attention, torch's first choice on H100 and later GPUs.
 
-    Of cuDNN's attention, the first choice on H100 and later: it plans anew for every length of the
-    keys, which is every token of a response, and on B200 it is wrong for few heads of keys.
+    It plans again for every length of the keys, so for every token of a response. On B200 its
+    results are wrong for few key heads.
     """
     prefer_expandable_segments()
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def broadcast_weights(policy: Policy, whole: list[torch.nn.Module]) -> None:
-    """Fill every rank's shards, in float32, with the first rank's model; `whole` is empty else."""
+    """Copy the first rank's model to all shards, in float32; `whole` is empty on other ranks."""
     weights = {}
     for lm in whole:
         weights = {f"lm.{key}": weight for key, weight in lm.named_parameters()}
@@ -129,10 +129,10 @@ def broadcast_weights(policy: Policy, whole: list[torch.nn.Module]) -> None:
 
 
 def initialise_sharding(policy: Policy) -> None:
-    """Let FSDP find its root, in a first forward over two tokens; `plain` must not come before.
+    """Let FSDP find its root in a first forward pass of two tokens, which must precede `plain`.
 
-    Reshard afterwards: else an optimiser made now would hold the gathered parameters, and training
-    would do nothing.
+    Then reshard. Otherwise an optimiser created next would hold the gathered parameters, and
+    training would have no effect.
     """
     ids = torch.zeros(1, 2, dtype=torch.long, device=this_device())
     one = torch.ones(1, dtype=torch.long, device=this_device())

@@ -1,4 +1,4 @@
-"""What the first rank reports: a line a step, metrics.jsonl, curves.png."""
+"""The reports of the first rank: a line per step, metrics.jsonl, curves.png."""
 
 from dataclasses import fields
 from datetime import timedelta
@@ -32,7 +32,7 @@ SHOWN = (
 
 
 def log(run, metrics: dict) -> None:
-    """Append a line to metrics.jsonl and print the gist of it; draw the curves if it evaluates."""
+    """Append a line to metrics.jsonl and print a summary. After an evaluation, draw the curves."""
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
@@ -52,7 +52,7 @@ def log(run, metrics: dict) -> None:
 
 
 def pace(run, metrics: dict) -> list[str]:
-    """Response tokens per second of a step, and the time that is left without evaluations."""
+    """Response tokens per second of a step, and the remaining time without evaluations."""
     run.seconds.append(metrics["seconds"])
     tokens = metrics["response_length"] * run.cfg.prompts * run.cfg.group_size
     recent = run.seconds[-20:]
@@ -61,13 +61,13 @@ def pace(run, metrics: dict) -> list[str]:
 
 
 def print_hints(run, metrics: dict) -> None:
-    """Say once that ten steps in a row taught nothing, or that the token weights' mean is not 1."""
+    """Print a hint once if ten consecutive steps had no signal, or the mean weight is not 1."""
     silent = metrics["grad_norm"] == 0 and metrics["skipped_updates"] == 0
     run.without_signal = run.without_signal + 1 if silent else 0
     if run.without_signal == 10:
         print(
             "hint: in ten steps no group had unequal rewards, so nothing is learnt. Are responses "
-            "cut off (`truncated`)? Is the answer where verify.py looks (samples.jsonl)? Are the "
+            "cut off (`truncated`)? Does verify.py find the answers (samples.jsonl)? Are the "
             "problems far too hard or easy? --dynamic-sampling and a larger --group-size help",
             flush=True,
         )
@@ -75,8 +75,8 @@ def print_hints(run, metrics: dict) -> None:
     if len(run.seconds) == 1 and abs(mean - 1) >= 0.01:  # the program's first step
         print(
             f"hint: the token weights of --method {run.cfg.method} have mean {mean:.3g}, not 1, "
-            "and so have loss and gradient. Divide the weights by their mean, unless the method is "
-            "defined without that, as --delta-variant no_norm is",
+            "which scales loss and gradient. Divide them by their mean, unless the method is "
+            "defined without this, like --delta-variant no_norm",
             flush=True,
         )
 
@@ -103,11 +103,11 @@ def rollout_metrics(
 def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
     """How far the sampler's distribution is from the scored one: metrics of a step, in nats.
 
-    logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and as the sampler says;
-    tokens of which it does not say are left out, and without any other there are no metrics. The KL
-    divergence of the sampler from the scored policy is estimated by the mean of r - 1 - log r,
-    r = π_score / π_sampler (Schulman 2020, "Approximating KL divergence"): unbiased, and no term is
-    negative.
+    logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and from the sampler.
+    Tokens without a value from the sampler are left out; if none has one, there are no metrics. The
+    KL divergence of the sampler from the scored policy is estimated by the mean of r - 1 - log r,
+    r = π_score / π_sampler (Schulman 2020, "Approximating KL divergence"), which is unbiased and
+    has no negative terms.
     """
     told = ~sampled.isnan()
     if not told.any():
@@ -124,9 +124,9 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
 
 
 def introduce(run, method_flags: type) -> None:
-    """Print what a run is before its first step.
+    """Print the settings of a run before its first step.
 
-    method_flags: the dataclass of the flags that say what the method is.
+    method_flags: the dataclass of the flags that define the method.
     """
     if run.rank > 0:
         return
@@ -159,7 +159,7 @@ def introduce(run, method_flags: type) -> None:
 
 
 def report(run) -> None:
-    """Draw the curves, and say what was gained and where all is."""
+    """Draw the curves, and print the gain in accuracy and the output files."""
     if run.rank > 0:
         return
     metrics = read_lines(run.folder / "metrics.jsonl")
@@ -193,7 +193,7 @@ OTHERS = (  # metric, unit
 
 
 def plot_curves(metrics: list[dict], path: Path) -> None:
-    """Accuracy against the step, and each of OTHERS that moves."""
+    """Plot accuracy against the step, and each metric of OTHERS that changes."""
     moving = []
     for name, unit in OTHERS:
         values = {row[name] for row in metrics if name in row}
@@ -204,19 +204,19 @@ def plot_curves(metrics: list[dict], path: Path) -> None:
     for name, label, style in ACCURACY:
         draw(accuracy, metrics, name, label=label, **style)
     accuracy.set(title="accuracy", xlabel="step", ylabel="share right")
-    if all(0 <= row.get("reward", 0) <= 1 for row in metrics):  # not so with some other rewards
+    if all(0 <= row.get("reward", 0) <= 1 for row in metrics):  # custom rewards may exceed this
         accuracy.set_ylim(0, 1)
     accuracy.legend()
     for axes, (name, unit) in zip(others, moving, strict=True):
         draw(axes, metrics, name, color="#0072B2")
         axes.set(title=name.replace("_", " "), xlabel="step", ylabel=unit)
-        axes.set_ylim(bottom=0)  # none of them can be below
+        axes.set_ylim(bottom=0)  # none can be negative
     with writing(path):
         figure.savefig(path, dpi=120)
 
 
 def draw(axes, metrics: list[dict], name: str, **style) -> None:
-    """The line of one metric over the steps that have it, if any."""
+    """Draw the line of one metric over the steps that have it, if any."""
     rows = [row for row in metrics if name in row]
     if rows:
         axes.plot([row["step"] for row in rows], [row[name] for row in rows], **style)

@@ -1,6 +1,6 @@
-"""The files of a model, in a local Hugging Face folder or on the hub, and what is wrong with them.
+"""The files of a model in a local Hugging Face folder or on the hub, and their defects.
 
-Whatever a user's files make a library raise becomes one line here (`one_line`).
+`one_line` turns errors of libraries about a user's files into one line.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from infra.errors import UserError
 from infra.hub import asked_once
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
-TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # files of which a tokenizer has one at least
+TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one of these files
 
 
 @contextmanager
 def one_line(name: str | Path, trouble: str) -> Iterator[None]:
-    """Turn whatever a library raises inside into one line, a UserError that names the trouble.
+    """Turn any exception of a library inside into one line, a UserError with `trouble`.
 
-    The only place that does: nothing of ours belongs inside, for a bug keeps its traceback.
+    Only library calls belong inside, so that bugs of this project keep their traceback.
     """
     try:
         yield
@@ -39,11 +39,11 @@ def one_line(name: str | Path, trouble: str) -> Iterator[None]:
 
 
 def locate(name: str | Path) -> tuple:
-    """(folder, config, tokenizer) of a folder, or of a hub id, that can be loaded.
+    """(folder, config, tokenizer) of a folder or a hub id that can be loaded.
 
-    No weight is read, but everything else is looked at. Raises UserError.
+    Checks all files, but reads no weights. Raises UserError.
     """
-    # Bars and reports of transformers would stand between our lines; `from_files` raises reports.
+    # transformers' progress bars and reports would mix with the output; `from_files` raises them.
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
 
@@ -67,7 +67,7 @@ def locate(name: str | Path) -> tuple:
         )
     for path in weights:
         with one_line(name, f"{path} is damaged or cut off, or waits for git lfs pull"):
-            safe_open(path, "pt")  # its header and its length
+            safe_open(path, "pt")  # checks header and length
 
     if not any(path for pattern in TOKENIZERS for path in folder.glob(pattern)):
         raise UserError(
@@ -91,7 +91,7 @@ def locate(name: str | Path) -> tuple:
 
 
 def read_config(name: str | Path, folder: str | Path):
-    """The model's config, of a kind that can be trained here. Raises UserError."""
+    """The model's config. Raises UserError if the architecture cannot be trained here."""
     if Path(folder).is_dir() and not (Path(folder) / "config.json").exists():
         raise UserError(f"--model {name}: no model in such a folder, for it holds no config.json")
     with one_line(name, f"cannot read config.json of {folder}"):
@@ -103,7 +103,7 @@ def read_config(name: str | Path, folder: str | Path):
 
 
 def refuse_end(name: str | Path, end: int | list[int] | None, tokenizer) -> None:
-    """Raise UserError where nothing says how a response ends, or a word does."""
+    """Raise UserError if no file names an end token, or the end token is not an id."""
     if end is None and tokenizer.eos_token_id is None:
         raise UserError(
             f"--model {name}: neither its tokenizer nor its generation_config.json names an end "
@@ -118,13 +118,13 @@ def refuse_end(name: str | Path, end: int | list[int] | None, tokenizer) -> None
 
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
-    """What from_pretrained gives, on the CPU. Raises UserError where it would warn."""
+    """The model of from_pretrained, on the CPU. Raises UserError if from_pretrained warns."""
     with one_line(name, f"cannot read the weights in {folder}"):
         lm, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
-            ignore_mismatched_sizes=True,  # they are reported
+            ignore_mismatched_sizes=True,  # these are reported
             output_loading_info=True,
         )
     troubles = {

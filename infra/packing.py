@@ -1,8 +1,8 @@
-"""Responses side by side, their tokens as packed rows, and the mini-batches of a step.
+"""A rollout batch as padded sequences, as packed token rows, and as mini-batches of a step.
 
-A rollout batch is stored as whole sequences (`Rollouts`), because a model reads sequences. The
-maths sees *packed* tokens (`TokenBatch`): one row per response token, no padding, so that a sum
-over (i, t) in the paper is a sum over rows. With two responses of 3 and 2 tokens,
+A rollout batch is stored as padded sequences (`Rollouts`), the input of the model. The maths uses
+*packed* tokens (`TokenBatch`): one row per response token, no padding, so a sum over (i, t) in the
+paper is a sum over rows. With two responses of 3 and 2 tokens,
 
     Rollouts.ids      [ q q a b c ]      packed rows   0 1 2 3 4
                       [ q d e . . ]      tokens        a b c d e
@@ -23,11 +23,11 @@ from infra.rows import Rows
 
 @dataclass
 class Rollouts:
-    """B sampled responses, the G of a prompt next to each other.
+    """B sampled responses; the G responses to a prompt are consecutive.
 
-    The ids are on the device of the model. All else is on the host, which plans a step by it
-    without waiting for a GPU. Sequences start at column 0 and are padded on the right: causal
-    attention alone then keeps the padding out of every real token.
+    The ids are on the model's device. All else is on the host, so planning a step does not wait
+    for a GPU. Sequences start at column 0 and are padded on the right. With causal attention no
+    real token sees the padding.
     """
 
     ids: torch.Tensor  # [B, T] prompt, response (its end token included), padding
@@ -48,7 +48,7 @@ class Rollouts:
     def tokens(self) -> torch.Tensor:
         """The tokens of all responses, packed: [N]."""
         starts = torch.arange(len(self)) * self.ids.shape[1] + self.prompt_length
-        places = ranges(starts, self.response_length)  # among all ids
+        places = ranges(starts, self.response_length)  # in the flattened ids
         return self.ids.flatten()[uploaded(places, self.ids.device)]
 
     def pick(self, index: list[int]) -> "Rollouts":
@@ -71,11 +71,11 @@ def pack(
     device: torch.device,
     logprobs: list[np.ndarray] | None = None,
 ) -> Rollouts:
-    """Put each prompt and its response side by side, from column 0 on.
+    """Concatenate each prompt with its response, from column 0 on.
 
-    What stands to the right of a response is never read.
-    responses: ids of each, up to 2³¹; they go to the device in one copy, four bytes each.
-    logprobs: the sampler's log p of each response's tokens; NaN where it does not say.
+    Columns to the right of a response are never read.
+    responses: token ids below 2³¹, copied to the device at once, four bytes each.
+    logprobs: the sampler's log p of each response's tokens; NaN if the sampler has none.
     """
     if logprobs is None:
         logprobs = [np.full(len(response), np.nan, dtype=np.float32) for response in responses]
@@ -114,32 +114,32 @@ def join(parts: list[Rollouts]) -> Rollouts:
 
 @dataclass
 class TokenBatch:
-    """A rollout batch as packed tokens: all that a method sees.
+    """A rollout batch as packed tokens: the input of a method.
 
-    Every rank holds the whole batch, except for `kept`, of which it holds the rows it computed; a
-    method that does without `kept` works alike on any number of ranks.
+    Every rank holds the whole batch, except for `kept`, of which it holds the rows it computed. A
+    method without `kept` therefore needs no communication.
 
-    Scoring makes the first group of fields, `completed` adds the second before a method sees the
-    batch, and `part` selects responses where a method follows the policy through the updates.
+    Scoring sets the first group of fields. `completed` adds the second before a method gets the
+    batch. `part` selects responses for a method that follows the policy through the updates.
     """
 
     logprob: torch.Tensor  # [N] log π_old of the sampled token, nats
     entropy: torch.Tensor  # [N] entropy of π_old where it was sampled, nats
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
-    kept: Rows | None = None  # [N, ...] what the method's record keeps of the hidden states
+    kept: Rows | None = None  # [N, ...] output of the method's `keep` on the hidden states
     sampled: torch.Tensor | None = None  # [N] the sampler's own log p of the token, nats
 
     advantage: torch.Tensor | None = None  # [N] the response's A, repeated over its tokens
     current: torch.Tensor | None = None  # [N] log π_θ: `logprob`, until an update moves θ
-    problems: list[dict] = field(default_factory=list)  # B, as the data set gives them
-    generator: torch.Generator | None = None  # for methods that draw; fixed by seed and step
-    memory: dict = field(default_factory=dict)  # what a method keeps over steps and checkpoints
+    problems: list[dict] = field(default_factory=list)  # B, from the data set
+    generator: torch.Generator | None = None  # for methods with randomness; fixed by seed and step
+    memory: dict = field(default_factory=dict)  # a method's state over steps, in checkpoints
 
     def completed(self, advantages: torch.Tensor, **fields) -> "TokenBatch":
         """The scored batch with the advantages [B] of its responses, and further fields by name.
 
-        θ is θ_old still, so log π_θ is log π_old.
+        At this point θ is θ_old, so log π_θ is log π_old.
         """
         advantage = advantages.to(self.length.device).repeat_interleave(self.length)  # [N]
         return replace(self, advantage=advantage, current=self.logprob, **fields)
@@ -164,7 +164,7 @@ class TokenBatch:
 
 
 def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
-    """Where the tokens of responses `index` stand among all packed rows, in that order.
+    """The packed rows of the tokens of responses `index`, in that order.
 
     index: [b] responses; length: [B] tokens of each response. Returns the rows, [n].
     With `length` [2, 3, 1], responses [2, 0] own rows [5, 0, 1].
@@ -173,14 +173,14 @@ def packed_rows(index: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
 
 
 def ranges(start: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
-    """The numbers start[i], ..., start[i] + size[i] - 1 of each i, one i after the other."""
+    """Concatenates the numbers start[i], ..., start[i] + size[i] - 1 over i."""
     first = (size.cumsum(0) - size).repeat_interleave(size)
     within = torch.arange(len(first), device=size.device) - first
     return start.repeat_interleave(size) + within
 
 
 def uploaded(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """x of the host on `device`; the host does not wait for what a GPU has still to do."""
+    """A copy of the host tensor x on `device`, without waiting for pending work of the GPU."""
     if device.type == "cpu":
         return x
     return x.pin_memory().to(device, non_blocking=True)
@@ -190,15 +190,15 @@ def uploaded(x: torch.Tensor, device: torch.device) -> torch.Tensor:
 class MiniBatch:
     """The responses of one optimiser step, as this rank's micro-batches of response indices.
 
-    `silent` holds the responses without an advantage: Eq. 8 gives them no gradient, so the update
-    does not run them. **A term of the loss that acts on every token, such as a KL penalty, must go
-    through both lists.** Each list is as long on every rank, its last micro-batches perhaps empty,
-    because ranks gather each other's shards and must take as many steps.
+    `silent` holds the responses with advantage 0: Eq. 8 gives them no gradient, so the update skips
+    them. **A term of the loss on every token, such as a KL penalty, must use both lists.** Each
+    list has the same length on every rank, with empty micro-batches at the end if needed, because
+    ranks gather each other's shards and must run the same number of passes.
     """
 
     token_count: int  # N of all its responses, on all ranks
     trained: list[torch.Tensor]  # micro-batches, each the indices [b] of its responses
-    silent: list[torch.Tensor]  # likewise
+    silent: list[torch.Tensor]  # the same
 
     @property
     def micro_batches(self) -> list[torch.Tensor]:
@@ -217,10 +217,10 @@ def plan_mini_batches(
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
     advantages: [B].
-    budget: tokens of a micro-batch at most, padding included.
-    layout: what a micro-batch costs; responses are dealt to the ranks for equal cost.
-    Old log-probabilities and updates go through the same micro-batches, so the ratio of the first
-    update is 1 to the last bit.
+    budget: most tokens of a micro-batch, padding included.
+    layout: the cost of a micro-batch; responses are dealt to the ranks for equal cost.
+    Old log-probabilities and updates use the same micro-batches, so the ratio of the first update
+    is exactly 1.
     """
     length = rollouts.prompt_length + rollouts.response_length
     plan = []

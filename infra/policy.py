@@ -1,9 +1,8 @@
-"""The model as RL sees it: packed rows, one per response token.
+"""Wraps a causal language model as a policy with packed rows, one per response token.
 
-`Policy` wraps a causal language model. Its forward takes whole sequences and returns, for each
-response token, its log-probability, the entropy of the distribution it was drawn from and the
-hidden state that entered the LM head. No other file touches a mask, a padded position or a part of
-the wrapped model.
+The forward pass of `Policy` takes whole sequences. For each response token it returns the
+log-probability, the entropy of the distribution and the hidden state that enters the LM head. No
+other file uses masks, padded positions or parts of the wrapped model.
 
 Shapes: B responses, T tokens of the longest sequence, N packed response tokens, n of them on this
 rank, H hidden size, V vocabulary.
@@ -27,7 +26,7 @@ from infra.progress import Progress
 from infra.ranks import full_tensor
 from infra.rows import Rows, over_ranks
 
-SHARE_FOR_KEPT = 0.7  # of a GPU's free memory, at most, for what is kept of the hidden states
+SHARE_FOR_KEPT = 0.7  # most of a GPU's free memory for `kept`
 
 
 class TokenRows(NamedTuple):
@@ -40,17 +39,17 @@ class TokenRows(NamedTuple):
 
 
 class Policy(torch.nn.Module):
-    """A causal language model `lm`, and the temperature that serves sampling and log-probabilities.
+    """A causal language model `lm`, and the temperature of sampling and log-probabilities.
 
-    twin: the same model without shards or hooks, for `plain`; empty where `lm` is not sharded.
-    packed: whether the sequences of a forward go through `lm` end to end in one row; see `pack`.
+    twin: the same model without shards or hooks, for `plain`; empty if `lm` is not sharded.
+    packed: whether a forward pass packs its sequences end to end in one row; see `pack`.
     """
 
     def __init__(self, lm: torch.nn.Module, temperature: float = 1.0):
         super().__init__()
         self.lm = lm
         self.temperature = temperature
-        self.twin = []  # in a list, so that its parameters are not taken for the policy's
+        self.twin = []  # a list, so that its parameters are not registered as the policy's
         self.packed = False
         self.own_attention = lm.config._attn_implementation
 
@@ -63,13 +62,13 @@ class Policy(torch.nn.Module):
         """Packed rows of the response tokens.
 
         ids: [B, T] prompt, then response, then anything up to T. Sequences start at column 0, so
-        causal attention alone keeps the padding on the right out of every real token.
-        prompt_length, response_length: [B] tokens. Which tokens are whose is worked out on the
-        host: FSDP would send tensors to the GPU first, so pass plain numbers where time counts.
+        with causal attention no real token sees the padding on the right.
+        prompt_length, response_length: [B] tokens. Positions are computed on the host. FSDP would
+        copy tensors to the GPU first, so pass lists where speed matters.
         """
         start, size = (torch.as_tensor(x).cpu() for x in (prompt_length, response_length))  # [B]
         lines = torch.arange(len(ids)) * ids.shape[1]
-        places = ranges(lines + start, size)  # [N], of the response tokens among all ids
+        places = ranges(lines + start, size)  # [N], of the response tokens in the flattened ids
         inputs = {"input_ids": ids}
         before = places - 1  # the state at t-1 predicts token t
         if self.packed:
@@ -80,40 +79,40 @@ class Policy(torch.nn.Module):
         hidden = states.flatten(0, 1)[uploaded(before, ids.device)]  # [N, H]
         token = ids.flatten()[uploaded(places, ids.device)]  # [N]
 
-        # Entropies cost a tenth of an update at a large vocabulary, and nothing there reads them.
+        # Entropies would cost a tenth of an update at a large vocabulary, and are not used there.
         with_entropy = not torch.is_grad_enabled()
         logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy)
-        # A module of FSDP may return no view: its hooks would warn of it.
+        # An FSDP module must not return a view, or its hooks warn.
         return TokenRows(logprob, entropy, hidden.detach().clone(), token)
 
     def pack(self, packed: bool) -> None:
-        """From now on pack the sequences of a forward in one row, or pad them.
+        """From now on pack the sequences of a forward pass in one row, or pad them.
 
-        The numbers are the same but for rounding; what is packed has no padding to compute. The
-        sampler's twin stays as it is.
+        The results differ only by rounding. Packed rows need no computation on padding. The
+        sampler's twin is not changed.
         """
         self.packed = packed
         if self.lm.device.type == "cuda":
             self.lm.set_attn_implementation(VARLEN if packed else self.own_attention)
 
     def reduce_over_nodes(self, now: bool) -> None:
-        """Whether the next backward pass sums gradients over the nodes; over one it always does.
+        """Set whether the next backward pass also sums gradients over nodes.
 
-        Once an update is enough, and the network between nodes is the slowest there is.
+        Once per update is enough, and the network between nodes is the slowest.
         """
         if isinstance(self, FSDPModule):
             self.set_requires_all_reduce(now)
 
     @property
     def layout(self) -> Layout:
-        """How micro-batches go through the model, and what they cost."""
+        """How micro-batches run through the model, and their cost."""
         return Layout(self.packed, attention_equals_rest(self.lm))
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
         """The packed rows of responses `index` [b] of a rollout batch, cut to the longest of them.
 
-        For none of them a forward over two tokens that gives no rows: ranks gather each other's
-        shards, so all must go along.
+        An empty index runs two tokens and gives no rows: ranks gather each other's shards, so all
+        ranks must run every forward pass.
         """
         if len(index) == 0:
             return self(rollouts.ids[:1, :2], [2], [0])
@@ -124,24 +123,24 @@ class Policy(torch.nn.Module):
         return self(ids, prompt.tolist(), response.tolist())
 
     def lm_head(self) -> Head:
-        """The model's head; under FSDP its tensors are whole inside `forward` only."""
+        """The model's head; under FSDP its tensors are gathered only inside `forward`."""
         linear = self.lm.get_output_embeddings()
         scale, cap = scale_and_cap(self.lm.config)
         return Head(linear.weight, linear.bias, scale, cap, self.temperature)
 
     def head(self) -> torch.Tensor:
-        """The matrix [V, H] that makes logits of h, whole; ValueError where the head is more.
+        """The full matrix [V, H] from h to logits. Raises ValueError if the head has other parts.
 
-        All ranks call together.
+        All ranks call this together.
         """
         head = self.lm_head()
         if not head.is_matrix:
-            raise ValueError("the logits are no matrix times h: the head has a bias or a soft cap")
+            raise ValueError("logits are not a matrix times h: the head has a bias or a soft cap")
         return full_tensor(head.weight.detach()) * (head.scale / head.temperature)
 
     @contextmanager
     def plain(self) -> Iterator[torch.nn.Module]:
-        """The model for `generate`: without hooks, on the gathered weights. All ranks enter."""
+        """The model for `generate`: without hooks, with gathered weights. All ranks enter."""
         shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
         for module in shards:
             module.unshard()
@@ -167,9 +166,9 @@ def old_log_probabilities(
     """One forward pass of θ_old over all responses: log π_old and entropies, packed.
 
     plan: this rank runs the responses of its micro-batches; the results are gathered.
-    keep: (rows, head) -> [n, ...], what to keep of the hidden states (App. L.1: keeping them here
-        spares DelTA every further pass), computed in float32; None: nothing is kept.
-    budget_gb: what is kept stays on the GPU up to this size, else in pinned host memory.
+    keep: (rows, head) -> [n, ...], computed in float32 from the hidden states and stored, so that
+        DelTA needs no further pass (App. L.1); None: nothing is kept.
+    budget_gb: most GB of `kept` on the GPU; a larger tensor goes to pinned host memory.
     """
     micro_batches = [index for mini_batch in plan for index in mini_batch.micro_batches]
     length = rollouts.response_length
@@ -199,7 +198,7 @@ def old_log_probabilities(
     progress.close()
 
     return TokenBatch(
-        logprob=over_ranks(logprob),  # 0 where another rank's, so the sum puts them together
+        logprob=over_ranks(logprob),  # rows of other ranks are 0, so the sum joins all rows
         entropy=over_ranks(entropy),
         token=rollouts.tokens(),
         length=uploaded(length, device),
@@ -211,7 +210,7 @@ def old_log_probabilities(
 def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
     """An empty tensor [count, ...] for rows like those of `values` [n, ...]; on GPUs in bfloat16.
 
-    In host memory where they exceed budget_gb, or what the GPU can spare.
+    It is in host memory if it exceeds budget_gb, or SHARE_FOR_KEPT of the GPU's free memory.
     """
     shape = (count, *values.shape[1:])
     if values.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""A run of train.py: what it holds, how it is opened or continued, and how a signal stops it."""
+"""A run of train.py: its state, opening or resuming it, and stopping it on a signal."""
 
 import os
 import signal
@@ -23,15 +23,15 @@ from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_devi
 from infra.rows import over_ranks
 from infra.track import start_tracking, tracking_module
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # these stop a run at the next safe point
 
 
 @dataclass
 class Run:
-    """All that a run holds."""
+    """The state of a run."""
 
     cfg: object  # train.Config
-    id: str  # rank 0's; its folder and everything in it carry it
+    id: str  # from rank 0; it marks the folder and all files of the run
     method: object  # methods.Method
     folder: Path
     rank: int
@@ -39,16 +39,16 @@ class Run:
     policy: Policy
     tokenizer: object
     optimizer: torch.optim.Optimizer
-    state: RunState  # what a checkpoint keeps beside weights and moments
+    state: RunState  # saved in checkpoints with weights and moments
     problems: list[dict]
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
-    without_signal: int = 0  # steps in a row in which no response had an advantage
-    engine: object = None  # --engine: samples in the place of `generate`
-    track: Callable[[dict], None] | None = None  # --track: a line of metrics goes there as well
+    without_signal: int = 0  # consecutive steps in which every advantage was 0
+    engine: object = None  # --engine: replaces `generate`
+    track: Callable[[dict], None] | None = None  # --track: also receives each line of metrics
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
@@ -66,23 +66,23 @@ class Run:
         self.told_to_stop = signal.Signals(number)
 
     def stopping(self) -> bool:
-        """Whether this rank was told to stop."""
+        """Whether this rank received a signal to stop."""
         return self.told_to_stop is not None
 
     def look_for_signals(self) -> None:
-        """Raise Interrupted on every rank if one of them was told to stop."""
+        """Raise Interrupted on every rank if any rank received a signal to stop."""
         told = torch.tensor(float(self.stopping()), device=this_device())
         if over_ranks(told) > 0:
             raise Interrupted
 
     def sampler(self) -> AbstractContextManager:
-        """What `rollout` samples from, on the weights of now. All ranks enter."""
+        """The model or engine for `rollout`, with the current weights. All ranks enter."""
         return self.engine.holding() if self.engine else self.policy.plain()
 
     def save(self) -> bool:
-        """Write a checkpoint, but none of a run whose last updates were skipped: it diverges.
+        """Write a checkpoint, unless the last updates were skipped because the run diverges.
 
-        The good checkpoints before stay. Returns whether it was written; all ranks call.
+        Earlier checkpoints stay. Returns whether one was written. All ranks call this.
         """
         if self.state.streak > 0:
             return False
@@ -92,10 +92,10 @@ class Run:
 
 @contextmanager
 def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
-    """prepare(cfg), the run described by cfg (train.Config); all ranks enter together.
+    """prepare(cfg), the run described by cfg (train.Config). All ranks enter together.
 
     Inside, a signal raises Interrupted at the next safe point, where weights and state belong to
-    the same step; the run is then saved, and Stop is raised.
+    the same step. The run is then saved, and Stop is raised.
     """
     try:
         run = prepare(cfg)
@@ -105,10 +105,10 @@ def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
         except Interrupted:
             saved = "with" if run.save() else "its last updates skipped and so without"
             end_ranks()
-            number = run.told_to_stop or signal.SIGTERM  # it reached another rank
+            number = run.told_to_stop or signal.SIGTERM  # else another rank received it
             raise Stop(
                 f"stopped by {number.name} after step {run.state.step}, {saved} a checkpoint: "
-                "the same command continues",
+                "run the same command to resume",
                 128 + number,
             ) from None
         finally:
@@ -119,13 +119,13 @@ def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
 
 
 def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
-    """Load data and model, open the output folder, continue from a checkpoint. Raises UserError.
+    """Load data and model, open the output folder, resume from a checkpoint. Raises UserError.
 
-    Cheap checks come first, so that a wrong flag is reported before anything large is loaded.
-    check_model raises UserError for a model that the method cannot be used with.
+    Cheap checks come first, so a wrong flag is reported before anything large is loaded.
+    check_model raises UserError if the method cannot train the model.
     """
     if cfg.engine == "vllm":
-        from infra.vllm_engine import refuse_machine  # here, as vllm is an extra
+        from infra.vllm_engine import refuse_machine  # here, because vllm is optional
 
         refuse_machine()
     rank, world = start_ranks()
@@ -147,7 +147,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
     engine = start_engine(cfg, folder, policy, prompts + held_out_prompts)
 
-    on_first_rank(lock, Path(cfg.output_dir))  # from here on something is written
+    on_first_rank(lock, Path(cfg.output_dir))  # files are written only after this line
     optimizer = torch.optim.AdamW(  # other optimisers lack `fused` for sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
@@ -177,7 +177,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
 
 
 def start_engine(cfg, folder: Path, policy: Policy, prompts: list[list[int]]):
-    """What --engine names, to sample in the place of `generate`; else None. All ranks call."""
+    """The engine selected by --engine, or None for `generate`. All ranks call this."""
     if cfg.engine == "generate":
         return None
     from infra.vllm_engine import VLLMEngine
@@ -187,7 +187,7 @@ def start_engine(cfg, folder: Path, policy: Policy, prompts: list[list[int]]):
 
 
 def model_folder(cfg) -> str | Path:
-    """Where the model of --model is: a toy's base, or the folder or hub id that the flag names."""
+    """The location of --model: a toy's base, or the folder or hub id given."""
     if cfg.model == "toy":
         task = (cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
         return toy.base_folder(*task, regime=cfg.toy_regime, zipf=cfg.toy_zipf)

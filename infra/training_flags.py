@@ -1,6 +1,6 @@
-"""The flags of train.py, but for those of its methods; each default is the paper's (App. I).
+"""The flags of train.py, except those of its methods. Each default is the paper's (App. I).
 
-A help that says "ours" marks what the paper does not state.
+"ours" in a help text marks a value that the paper does not state.
 """
 
 from dataclasses import dataclass, fields
@@ -28,7 +28,7 @@ class RunFlags:
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1)
     track: str = flag(
         "none",
-        "live metrics, by a package that you install",
+        "live metrics; install the package first",
         choices=["none", "trackio", "wandb", "tensorboard"],
     )
 
@@ -58,7 +58,7 @@ class TrainingSamplingFlags(SamplingFlags):
     dynamic_sampling: bool = flag(False, "replace groups of equal rewards by further prompts")
     engine: str = flag(
         "generate",
-        "what samples; vllm was tested with a stand-in alone and never run for real (ours)",
+        "the sampler; vllm is tested only with a stand-in, never with vLLM itself (ours)",
         choices=["generate", "vllm"],
     )
 
@@ -72,15 +72,15 @@ class OptimisationFlags:
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
     importance_cap: float = flag(
-        0.0, "C > 0: weigh tokens by min(π_old / π_sampler, C) (ours; 0: not at all)", low=0
+        0.0, "C > 0: weigh tokens by min(π_old / π_sampler, C) (ours; 0: off)", low=0
     )
 
 
 @dataclass
 class MemoryFlags:
-    """None of these changes what is computed, but for rounding.
+    """These flags change the results only by rounding.
 
-    In bfloat16 that is enough to draw other responses: see rollout.py.
+    In bfloat16 rounding is enough to draw other responses: see rollout.py.
     """
 
     heading = "memory"
@@ -93,12 +93,12 @@ class MemoryFlags:
     )
     packing: bool = flag(
         True,
-        "on GPUs pack the responses of a micro-batch end to end, instead of padding them (ours)",
+        "on GPUs pack the responses of a micro-batch end to end instead of padding (ours)",
     )
     rollout_rows: int = flag(256, "responses a rank samples at a time at most (ours)", low=1)
     proxy_budget_gb: float = flag(
         30.0,
-        "delta: kept hidden states up to this size stay on the GPU, else in host memory (ours)",
+        "delta: most GB of hidden states kept on the GPU; more go to host memory (ours)",
         low=0,
     )
 
@@ -108,12 +108,12 @@ class EvaluationFlags:
     heading = "evaluation"
 
     eval_data: str = flag(
-        "aime25", "evaluation problems, as --data; the best checkpoint is kept by them; empty: none"
+        "aime25", "evaluation problems, as --data; they select the best model; empty: none"
     )
-    eval_every: int = flag(10, "steps between evaluations (ours); also one at each end", low=1)
+    eval_every: int = flag(10, "steps between evaluations (ours); also before and after", low=1)
     eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n", low=1)
     eval_top_p: float = flag(0.7, "top-p of evaluation", above=0, high=1)
-    eval_greedy: bool = flag(False, "also evaluate one greedy response a problem (ours)")
+    eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
 
 @dataclass
@@ -122,11 +122,11 @@ class ToyFlags:
 
     toy_regime: str = flag(
         "learn",
-        "base model whose most likely product (or difference) is wrong, or one that only slips",
+        "the base model's likeliest product (or difference) is wrong, or it has only rare errors",
         choices=["learn", "learn-minus", "sharpen"],
     )
     toy_k: int = flag(5, "operations in a problem", low=1)
-    toy_noise: float = flag(0.1, "share of slips in the base model's demonstrations", low=0, high=1)
+    toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
     toy_filler: int = flag(1, "connectives that open a step", low=0)
     toy_zipf: bool = flag(False, "248 connectives by Zipf's distribution instead of eight alike")
 
@@ -149,7 +149,7 @@ NO_EFFECT = (
     (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
     (("K", "proxy"), "delta_variant", ("random", "no_centroids")),
     (("gamma", "normalise", "centroids"), "delta_variant", ("random", "no_centroids")),
-    (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # they measure no γ again
+    (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # these do not recompute γ
     (("gamma",), "K", (0,)),  # no γ lags
     (("normalise",), "delta_variant", ("no_norm",)),
     (tuple(each.name for each in fields(ToyFlags)), "model", ("toy-code",)),
@@ -157,10 +157,10 @@ NO_EFFECT = (
 
 
 def training_config(config_class: type, methods: dict, argv: list[str] | None):
-    """A config_class (train.Config) of the command line over the toy's and the method's defaults.
+    """A config_class (train.Config): the command line, else the toy's or the method's defaults.
 
-    methods: methods.METHODS. Raises UserError for flags that are unknown, out of their limits or
-    contradict each other.
+    methods: methods.METHODS. Raises UserError for flags that are unknown, out of range or
+    contradictory.
     """
     parser = Parser(
         list(config_class.__bases__),
@@ -168,7 +168,7 @@ def training_config(config_class: type, methods: dict, argv: list[str] | None):
         description="RLVR with DelTA and other token weights.",
         epilog=f"Known names for --data: {', '.join(SOURCES)}. "
         f"With --model toy the defaults are: {listed(CHAINS)}. "
-        f"With --model toy-code they are those, but: {listed(OF_PROGRAMS)}",
+        f"With --model toy-code they are the same, except: {listed(OF_PROGRAMS)}",
     )
     given, _ = parser.parse_known_args(argv)
     if given.model in TOYS:
@@ -186,7 +186,7 @@ def training_config(config_class: type, methods: dict, argv: list[str] | None):
 
 
 def check_config(cfg, methods: dict) -> None:
-    """Raise UserError for flags out of their limits, without effect, or that contradict others."""
+    """Raise UserError for flags that are out of range, without effect or contradictory."""
     check_limits(cfg)
     without_clip = [name for name, method in methods.items() if not method.clips]
     refuse_useless(cfg, [*NO_EFFECT, (("clip_low", "clip_high"), "method", without_clip)])
@@ -197,8 +197,8 @@ def check_config(cfg, methods: dict) -> None:
         raise UserError("--centroids held_out needs two prompts a step: raise --prompts")
     if 0 < cfg.importance_cap < 1:
         raise UserError(
-            f"--importance-cap {cfg.importance_cap} would weigh every token down: "
-            "take 1 or more, or 0 for none"
+            f"--importance-cap {cfg.importance_cap} would lower the weight of every token: "
+            "use at least 1, or 0 for none"
         )
     if cfg.prompts % cfg.mini_batch:
         raise UserError(

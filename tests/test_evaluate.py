@@ -519,7 +519,7 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
         evaluate.main(flags(saved, tmp_path))
     assert stopped.value.code == 130
     said = capsys.readouterr().err
-    assert said == "evaluate.py: stopped by Ctrl-C: the same command continues\n"
+    assert said == "evaluate.py: stopped by Ctrl-C: run the same command to resume\n"
 
 
 def one_benchmark(**changed):
@@ -681,8 +681,8 @@ def test_graded_once_asks_for_a_share_and_returns_all():
         (["--benchmarks", ""], "--benchmarks is empty"),
         (["--benchmarks", " , "], "--benchmarks is empty"),
         (["--model", "/no/such", "--benchmarks", "/no/such.jsonl"], "no model"),
-        (["--model", "x", "--output-dir", "x"], "x is in the folder of --model x"),
-        (["--model", "x", "--output-dir", "x/a/b"], "x/a/b is in the folder of --model x"),
+        (["--model", "x", "--output-dir", "x"], "x is inside the folder of --model x"),
+        (["--model", "x", "--output-dir", "x/a/b"], "x/a/b is inside the folder of --model x"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):

@@ -686,7 +686,8 @@ def test_ctrl_c_before_the_first_step_is_one_line(tmp_path, monkeypatch, capsys)
     with pytest.raises(SystemExit) as stopped:
         train_small(tmp_path / "run", steps=1)
     assert stopped.value.code == 130
-    assert capsys.readouterr().err == ("train.py: stopped by Ctrl-C: the same command continues\n")
+    said = capsys.readouterr().err
+    assert said == "train.py: stopped by Ctrl-C: run the same command to resume\n"
 
 
 def one_too_few(tokens, flags):

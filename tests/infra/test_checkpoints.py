@@ -291,7 +291,7 @@ def test_a_failed_save_stops_the_run_and_keeps_earlier_checkpoints(run, monkeypa
 
     monkeypatch.setattr(checkpoints.torch, "save", no_room)
     run.state.step = 4
-    with pytest.raises(Stop, match="could not be written .*No space left.* make room") as stopped:
+    with pytest.raises(Stop, match="could not be written .*No space left.* free some") as stopped:
         save(run.folder, run.policy, run.optimizer, run.state)
     assert stopped.value.code == 1
     assert contents(run.folder) == before
@@ -362,5 +362,5 @@ def test_a_model_too_large_for_the_disk_is_one_line(run, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(run.tokenizer, "save_pretrained", no_room)
-    with pytest.raises(Stop, match="model could not be written .*No space left.* make room"):
+    with pytest.raises(Stop, match="model could not be written .*No space left.* free some"):
         export(run.folder / "model", run.policy, run.tokenizer, run.id)

@@ -64,7 +64,7 @@ def test_a_model_is_not_trained_into_its_own_folder(place, original, tmp_path, c
     before = contents(tmp_path)
     flags = [*SMALL, "--model", f"{tmp_path}/{place}", "--output-dir", tmp_path]
     said = refusal(train.main, flags, capsys)
-    assert f"--model {source.resolve()} is where --output-dir {tmp_path} would be written" in said
+    assert f"--model {source.resolve()} would be overwritten by --output-dir {tmp_path}" in said
     assert contents(tmp_path) == before
 
 
@@ -207,7 +207,7 @@ def test_a_run_deletes_nothing_that_it_did_not_write(original, two_steps, capsys
         if not name.startswith(("model", "best/")):
             assert (two_steps / name).exists(), name
     assert (two_steps / "model-kept-1" / "notes").exists()
-    assert "model held files that this run did not write: it is kept as" in said
+    assert "model holds files that this run did not write: it is kept as" in said
     assert (two_steps / "checkpoint-000050" / "state.pt").exists()
     assert not (two_steps / "checkpoint-000002" / "state.pt").exists()
     numbers = [path.name for path in two_steps.glob("checkpoint-*") if list(path.glob("*-of-*"))]
@@ -219,7 +219,7 @@ def test_a_run_whose_checkpoints_were_deleted_does_not_restart(steps, original, 
     shutil.rmtree(two_steps / "checkpoint-000002")
     before = contents(two_steps)
     said = refusal(train.main, longer(original, two_steps, steps), capsys)
-    assert f"{two_steps} have gone (checkpoint-000002 was the last)" in said
+    assert f"{two_steps} are gone (checkpoint-000002 was the last)" in said
     assert contents(two_steps) == before
 
 
