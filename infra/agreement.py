@@ -1,20 +1,18 @@
-"""Is what is trained and sampled the model that `from_pretrained` gives? Asked at every load.
+"""Checks at every load that training and sampling use the model that `from_pretrained` loads.
 
-A head with a scale, a buffer that stands in no file, dropout, a cache that a layer cannot use: any
-of these trains or samples another model without an error. So a few tokens go three ways: through
-the model that `from_pretrained` gave, through `Policy`, and through `generate` with the sampler's
-own cache. Where log-probabilities and entropies differ by more than rounding does, the model is
-refused.
+A head with a scale, a buffer that is in no file, dropout, or a cache that a layer cannot use would
+train or sample another model without an error. So a few tokens run through the model of
+`from_pretrained`, through `Policy`, and through `generate` with the sampler's cache. If
+log-probabilities or entropies differ by more than rounding, the model is refused.
 
 The check runs some 50 tokens: one forward pass of `Policy`, and FORCED + 1 of the sampler, on every
-rank. The model's own pass runs on the first rank's GPU before anything else is there: 2 bytes a
-parameter for that moment (65 GB for 32 billion). Where the GPU lacks the room it runs on the CPU,
-in seconds to a minute. The check cannot see what only shows beyond the longest of LENGTHS (a
-sliding window, a rotary scheme that begins later), nor a difference below the bound, which in
-bfloat16 is wide.
+rank. The reference pass for training runs on the first rank's host, in seconds to a minute, with a
+copy of the weights in the dtype of the computation. The check cannot detect differences beyond the
+longest of LENGTHS (a sliding window, a rotary scheme that starts later) or below the bound, which
+is wide in bfloat16.
 
-All of it is at temperature 1, where a difference between logits is one between log-probabilities.
-Rows are those of all tokens but the first of each sequence: [2, n], log-probability and entropy.
+The temperature is 1, so differences of logits are differences of log-probabilities.
+Rows are [2, n]: log-probability and entropy of all tokens except the first of each sequence.
 Shapes: L tokens of a sequence, V vocabulary.
 """
 
@@ -34,21 +32,21 @@ from infra.packed_attention import can_pack
 from infra.policy import Policy
 from infra.ranks import rank_and_world, this_device
 
-LENGTHS = (24, 17, 9)  # of three sequences: those shorter than the first are padded
-FORCED = 6  # last tokens of each, which the sampler is made to choose
+LENGTHS = (24, 17, 9)  # of three sequences; the shorter ones are padded
+FORCED = 6  # last tokens of each, which the sampler is forced to choose
 
-# Up to what a difference is rounding: nats, mean over the tokens' log-probabilities and entropies.
+# The largest difference that counts as rounding: nats, mean over log-probabilities and entropies.
 # Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.012.
 BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 
 def computation_dtype() -> torch.dtype:
-    """The dtype in which a policy computes: see ranks.shard."""
+    """The dtype of a policy's computation: see ranks.shard."""
     return torch.bfloat16 if this_device().type == "cuda" else torch.float32
 
 
 def random_sequences(vocabulary: int) -> list[torch.Tensor]:
-    """Sequences of the LENGTHS, always the same ones."""
+    """Fixed random sequences of the LENGTHS."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randint(vocabulary, (length,), generator=generator) for length in LENGTHS]
 
@@ -58,11 +56,11 @@ def random_sequences(vocabulary: int) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def reference_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
-    """Rows by the model's own forward pass in `dtype`, without padding and cache: [2, n], CPU.
+    """Rows of the model's forward pass in `dtype`, without padding and cache: [2, n], CPU.
 
-    lm: as from_pretrained gives it. It runs where it is: training leaves it on the CPU, so that a
-    model which only fits a GPU in shards is checked, too. Raises UserError where the model does not
-    run, or a row is NaN or infinite.
+    lm: the model of from_pretrained, run on its device. In training this is the CPU, so a model
+    that fits on GPUs only in shards is also checked. Raises UserError if the model does not run, or
+    a row is NaN or infinite.
     """
     tensors = {key: x.to(dtype) for key, x in lm.named_parameters()}
     tensors |= dict(lm.named_buffers())
@@ -85,11 +83,11 @@ def what_is_not_finite(lm: torch.nn.Module) -> str:
     for key, parameter in lm.named_parameters():
         if not parameter.isfinite().all():
             return f"{key} holds NaN or infinite numbers"
-    return "its weights are finite, and its log-probabilities are not"
+    return "its weights are finite, but its log-probabilities are not"
 
 
 def rows_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Rows of logits [n, V] and the tokens [n] that they foretell: [2, n] float32 on the CPU."""
+    """Rows of logits [n, V] and the tokens [n] that they predict: [2, n] float32 on the CPU."""
     logp = logits.float().cpu().log_softmax(-1)
     logprob = logp.gather(1, tokens[:, None]).squeeze(1)
     entropy = -(logp.exp() * logp).nan_to_num().sum(1)  # 0 log 0 = 0
@@ -101,7 +99,7 @@ def rows_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def check_policy(name: str | Path, policy: Policy, expected: torch.Tensor) -> None:
-    """Hold the policy and its sampler against `reference_rows`. All ranks call; UserError on all.
+    """Compare the policy and its sampler with `reference_rows`. All ranks call; UserError on all.
 
     policy: at temperature 1.
     """
@@ -111,7 +109,7 @@ def check_policy(name: str | Path, policy: Policy, expected: torch.Tensor) -> No
         raise UserError(
             f"--model {name}: log-probabilities of {type(policy.lm).__name__} as trained here are "
             f"{in_training:.2g} nats from those of from_pretrained (rounding is up to {bound:g}): "
-            "its architecture has something that is not known here, and it cannot be trained"
+            "its architecture has an unknown part, so it cannot be trained"
         )
 
     with policy.plain() as lm:
@@ -120,9 +118,9 @@ def check_policy(name: str | Path, policy: Policy, expected: torch.Tensor) -> No
 
 @torch.no_grad()
 def pack_where_equal(policy: Policy) -> None:
-    """Let the policy pack its micro-batches, if the numbers stay. All ranks call.
+    """Let the policy pack its micro-batches, if the rows stay the same. All ranks call this.
 
-    StableLM, for one, takes a packed row and attends over all of it: it stays padded.
+    StableLM, for example, attends over the whole packed row, so it stays padded.
     """
     if not can_pack(policy.lm):
         return
@@ -134,7 +132,7 @@ def pack_where_equal(policy: Policy) -> None:
 
 @torch.no_grad()
 def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
-    """Hold the sampler's distributions against `reference_rows` of the same model, on all ranks."""
+    """Compare the sampler's distributions with `reference_rows` of the same model, on all ranks."""
     of_each = expected.split([length - 1 for length in LENGTHS], dim=1)
     expected = torch.cat([rows[:, -FORCED:] for rows in of_each], dim=1)
     in_sampling = difference(sampler_rows(lm), expected)
@@ -142,13 +140,14 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
     if not in_sampling <= bound:
         raise UserError(
             f"--model {name}: log-probabilities of {type(lm).__name__} in sampling, with a cache "
-            f"and padding, are {in_sampling:.2g} nats from its own (rounding is up to {bound:g}): "
+            f"and padding, are {in_sampling:.2g} nats from those of a plain forward pass (rounding "
+            f"is up to {bound:g}): "
             "it cannot be sampled here"
         )
 
 
 def policy_rows(policy: Policy) -> torch.Tensor:
-    """Rows of the policy, by one padded or packed batch: [2, n]."""
+    """Rows of the policy on one padded or packed batch: [2, n]."""
     sequences = random_sequences(policy.lm.config.vocab_size)
     ids = pad_sequence(sequences, batch_first=True).to(this_device())
     length = torch.tensor(LENGTHS, device=this_device())
@@ -157,7 +156,7 @@ def policy_rows(policy: Policy) -> torch.Tensor:
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:
-    """The mean difference of rows on the rank where it is largest; inf where there is a NaN."""
+    """The mean difference of rows, maximum over ranks; inf if a row has a NaN."""
     mean = (a - b).abs().mean().nan_to_num(nan=torch.inf)
     if rank_and_world()[1] > 1:
         mean = mean.to(this_device())
@@ -169,7 +168,7 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def sampler_rows(lm) -> torch.Tensor:
-    """Rows of each sequence's last FORCED tokens, cached and padded as rollout.generate does it."""
+    """Rows of each sequence's last FORCED tokens, cached and padded like in rollout.generate."""
     sequences = random_sequences(lm.config.vocab_size)
     beginnings = [sequence[:-FORCED] for sequence in sequences]
     tokens = torch.stack([sequence[-FORCED:] for sequence in sequences])  # [sequences, FORCED]
@@ -178,7 +177,7 @@ def sampler_rows(lm) -> torch.Tensor:
     def forced(i: int, so_far: torch.Tensor) -> list[int]:
         return [int(tokens[i, len(so_far) - ids.shape[1]])]
 
-    with without_generation_config(lm):  # a model's own would forbid some of these tokens
+    with without_generation_config(lm):  # the model's config may forbid some of these tokens
         out = lm.generate(
             ids,
             attention_mask=mask,

@@ -1,16 +1,15 @@
-"""Which responses share a micro-batch, and which rank runs it.
+"""Deals responses to micro-batches and ranks.
 
-Ranks gather each other's shards layer by layer, so they go through their micro-batches in step,
-and each step takes as long as its slowest rank. What a sequence of T tokens costs is T + T² / E:
-all but attention grows with its tokens, attention with their square, and at E tokens the two are
-equal.
+Ranks gather each other's shards layer by layer, so they run their micro-batches in step, and each
+step takes as long as its slowest rank. A sequence of T tokens costs T + T² / E: the cost of
+attention is quadratic in T, all other costs are linear, and at E tokens the two are equal.
 
-On the CPU the sequences of a micro-batch stand side by side, padded to the longest of them; on GPUs
-they are packed end to end in one row (infra/packed_attention.py). A micro-batch holds at most
-`budget` tokens, padding included, or one sequence that is longer.
+On the CPU the sequences of a micro-batch are padded to the longest. On GPUs they are packed end to
+end in one row (infra/packed_attention.py). A micro-batch holds at most `budget` tokens, padding
+included, or one sequence that is longer.
 
-Here sequences are named by their place in a list of lengths that falls, and a group, the sequences
-of a micro-batch, is a list of such places.
+Sequences are indices into a list of descending lengths. A group is the list of indices of a
+micro-batch.
 """
 
 import math
@@ -18,18 +17,18 @@ from dataclasses import dataclass
 
 import torch
 
-SLACK = 1.03  # the factor by which the bound on a group's cost is raised
+SLACK = 1.03  # factor by which the bound on a group's cost grows
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How sequences lie in a micro-batch, and what they cost there."""
+    """How a micro-batch holds its sequences, and their cost."""
 
-    packed: bool = False  # end to end in one row; else side by side, and padded
+    packed: bool = False  # end to end in one row; else padded
     equal_at: float = math.inf  # E: tokens at which attention costs as much as all else
 
     def cost(self, lengths: list[int]) -> float:
-        """Of the sequences of a micro-batch, in tokens' worth of all but attention."""
+        """The cost of a micro-batch's sequences, in units of one token without attention."""
         if not lengths:
             return 0.0
         if not self.packed:
@@ -48,7 +47,7 @@ def deal(
     world: int,
     layout: Layout = PADDED,
 ) -> list[torch.Tensor]:
-    """This rank's micro-batches of responses `index`, as many as every other rank has."""
+    """This rank's micro-batches of responses `index`; every rank has the same number."""
     if len(index) == 0:
         return []
     index = index[length[index].argsort(descending=True, stable=True)]
@@ -57,9 +56,9 @@ def deal(
 
 
 def shares(falling: list[int], budget: int, world: int, layout: Layout) -> list[list[list[int]]]:
-    """The groups of every rank: in each step the ranks have groups of about equal cost.
+    """The groups of every rank, with about equal cost over ranks in each step.
 
-    Those of the last step may be empty.
+    Groups of the last step may be empty.
     """
     split = packed_groups if layout.packed else padded_groups
     groups = split(falling, budget, world, layout)
@@ -69,9 +68,9 @@ def shares(falling: list[int], budget: int, world: int, layout: Layout) -> list[
 
 
 def packed_groups(falling: list[int], budget: int, world: int, layout: Layout) -> list[list[int]]:
-    """Groups of any sequences: the next longest joins the least costly one that has room for it.
+    """Groups of any sequences: the next longest joins the cheapest group that has room.
 
-    Where none has room, each rank gets a group more, and all begin anew.
+    If no group has room, every rank gets one more group, and the dealing starts again.
     """
     count = math.ceil(math.ceil(sum(falling) / budget) / world) * world
     while True:
@@ -92,10 +91,11 @@ def packed_groups(falling: list[int], budget: int, world: int, layout: Layout) -
 
 
 def padded_groups(falling: list[int], budget: int, world: int, layout: Layout) -> list[list[int]]:
-    """Groups of neighbours, so that little is padded, in as few steps as the budget allows.
+    """Groups of similar lengths, so that there is little padding, in the fewest steps.
 
-    For several ranks the bound on a group's cost is lowered as far as no step is added: groups of
-    equal cost. With two ranks on the toy this saves a fifth of the slowest rank's work.
+    With several ranks, the bound on a group's cost is lowered until another step would be needed,
+    which equalises the costs. With two ranks on the toy this saves a fifth of the slowest rank's
+    work.
     """
     groups = neighbours(falling, budget, math.inf, layout)
     if world == 1:
@@ -113,8 +113,8 @@ def padded_groups(falling: list[int], budget: int, world: int, layout: Layout) -
 def neighbours(falling: list[int], budget: int, most: float, layout: Layout) -> list[list[int]]:
     """Groups, in order, of at most `budget` padded tokens and a cost of at most `most`.
 
-    None is padded to more than twice its length. With lengths [40, 7, 5] and a budget of 200 the
-    groups are [0] and [1, 2].
+    No sequence is padded to more than twice its length. With lengths [40, 7, 5] and a budget of 200
+    the groups are [0] and [1, 2].
     """
     groups = []
     for i, T in enumerate(falling):

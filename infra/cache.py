@@ -1,15 +1,15 @@
-"""The keys and values of the responses in flight, so that a new token costs one token's work.
+"""The cache of keys and values of the responses in flight.
 
-A prompt's are computed once and copied for its responses (`prefill`); between two chunks of
-sampling those of finished responses are dropped (`keep`), and those of arriving ones put below
-(`merged`). Sequences end in the same column, as `generate` wants them, so padding is on the left:
+A prompt's cache is computed once and copied for its responses (`prefill`). Between two chunks of
+sampling, finished responses are dropped (`keep`) and entering ones are added below (`merged`).
+Sequences end in the same column, as `generate` requires, so padding is on the left:
 
     . a b c d     keep [0, 2],     a b c d     merged with     a b c d
     e f g h i     4 columns        . . j k     a new one       . . j k
     . . . j k                                                  . x y z
 
-The last token of a sequence is not in its cache: `generate` feeds it, and samples the next. Layers
-with a sliding window keep all columns, too: the mask that transformers makes hides the old ones.
+The last token of a sequence is not in its cache: `generate` feeds it and samples the next. Layers
+with a sliding window also keep all columns; transformers' mask hides the old ones.
 
 Shapes: R responses in flight, L columns of the longest.
 """
@@ -24,37 +24,37 @@ from transformers.cache_utils import DynamicLayer
 from infra.architecture import takes
 from infra.balance import deal
 
-SPARE = 64  # columns that a layer has free after it grew, at least; rollout.CHUNK adds as many
-GROWTH = 4  # a layer grows by a quarter of its columns, as far as it may
-PREFILL_TOKENS = 2**14  # in one forward pass of `prefill`, padding included; a longer one alone
-SHARE_OF_FREE_MEMORY = 0.85  # for what is counted here; the rest is for fragmentation
+SPARE = 64  # least free columns after a layer has grown, as many as rollout.CHUNK adds
+GROWTH = 4  # a layer grows by a quarter of its columns, within its limit
+PREFILL_TOKENS = 2**14  # in one pass of `prefill`, padding included, or one longer sequence
+SHARE_OF_FREE_MEMORY = 0.85  # for the counted memory; the rest is for fragmentation
 DRAW_BYTES = (
     28  # for each response and word: logits twice and the choice in float32; p, F in float64
 )
-TOP_P_DRAW_BYTES = 80  # a sorted copy of p, too, and what a GPU needs to sort (a guess)
-UNKNOWN_FREE_BYTES = 4e9  # taken as free where the system does not say
+TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's memory for sorting (a guess)
+UNKNOWN_FREE_BYTES = 4e9  # assumed free memory if the system does not report it
 
 
 class GrowingLayer(DynamicLayer):
     """A cache layer with spare columns.
 
-    DynamicLayer concatenates, and so copies all keys and values for every new token. Here they are
-    the first columns of two larger tensors, the rooms, and move once these are full.
+    DynamicLayer concatenates, which copies all keys and values for every new token. Here they are
+    the first columns of two larger tensors, the rooms, and are copied only when these are full.
     """
 
-    most_columns = 0  # up to which it may take more than SPARE; see `let_grow`
+    most_columns = 0  # limit of its growth beyond SPARE; see `let_grow`
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the new columns [R, heads, new, size]; all keys and values so far."""
+        """Append the new columns [R, heads, new, size]. Returns all keys and values so far."""
         old = self.get_seq_length()
         total = old + key_states.shape[2]
         if old == 0 or total > self.key_room.shape[2]:
             columns = total + SPARE
             if old:
                 columns = max(columns, min(total + total // GROWTH, self.most_columns))
-            # First the one, then the other: one of them at a time is there twice.
+            # One after the other, so that only one of them exists twice at a time.
             self.keys = self.key_room = widened(key_states, columns, self.keys)
             self.values = self.value_room = widened(value_states, columns, self.values)
 
@@ -67,9 +67,9 @@ class GrowingLayer(DynamicLayer):
 
 
 def widened(states: torch.Tensor, columns: int, old: torch.Tensor | None) -> torch.Tensor:
-    """A tensor like `states` [R, heads, new, size] of `columns` columns, the first of them `old`'s.
+    """A tensor like `states` [R, heads, new, size] with `columns` columns, starting with `old`'s.
 
-    The others are not initialised.
+    The other columns are not initialised.
     """
     responses, heads, _, size = states.shape
     room = states.new_empty(responses, heads, columns, size)
@@ -79,7 +79,7 @@ def widened(states: torch.Tensor, columns: int, old: torch.Tensor | None) -> tor
 
 
 def let_grow(cache: DynamicCache, columns: int) -> None:
-    """Allow the layers to grow to `columns` columns at once, so that they seldom have to move."""
+    """Allow the layers to grow up to `columns` columns at once, so that they are rarely copied."""
     for layer in cache.layers:
         layer.most_columns = columns
 
@@ -87,8 +87,8 @@ def let_grow(cache: DynamicCache, columns: int) -> None:
 def left_padded(
     sequences: list[torch.Tensor], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids, mask) [R, L], L at least 2; the mask comes from lengths, never from ids."""
-    two = torch.zeros(2, dtype=torch.long)  # makes L at least 2, and is cut off again
+    """(ids, mask) [R, L], L at least 2. The mask is computed from lengths, not from ids."""
+    two = torch.zeros(2, dtype=torch.long)  # makes L at least 2, and is then removed
     ids = pad_sequence([*sequences, two], batch_first=True, padding_side="left")[:-1]
     ids = ids.to(device)
 
@@ -101,8 +101,8 @@ def left_padded(
 def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     """The cache of all but the last token of each sequence.
 
-    The distinct ones are computed once, those of like length in one pass: the G responses to a
-    prompt get copies of its cache.
+    Equal sequences are computed once, similar lengths in one pass. The G responses to a prompt get
+    copies of its cache.
     """
     keys = [tuple(sequence.tolist()) for sequence in sequences]
     distinct = list(dict.fromkeys(keys))
@@ -120,10 +120,10 @@ def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
 
 
 def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
-    """The cache of all but the last token of each sequence, by one forward pass."""
+    """The cache of all but the last token of each sequence, from one forward pass."""
     ids, mask = left_padded(sequences, lm.device)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
-    if takes(lm.base_model, "position_ids"):  # without it positions come from the mask alone
+    if takes(lm.base_model, "position_ids"):  # else the model derives positions from the mask
         positions = (mask.cumsum(1) - 1).clamp_min(0)
         inputs["position_ids"] = positions[:, :-1]
 
@@ -134,12 +134,12 @@ def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
 
 
 def keep(cache: DynamicCache, index: list[int], columns: int) -> DynamicCache:
-    """The cache of responses `index` only, and of it the last `columns` columns.
+    """The last `columns` columns of the cache of responses `index`.
 
-    What stands to the left of them is padding in all of these.
+    Columns further left are padding in all of these responses.
     """
     for layer in cache.layers:
-        # With the rooms go the old keys and values: these would stay in memory otherwise.
+        # Frees the rooms, which hold the old keys and values.
         layer.keys = layer.key_room = layer.keys[index, :, -columns:]
         layer.values = layer.value_room = layer.values[index, :, -columns:]
     return cache
@@ -148,7 +148,7 @@ def keep(cache: DynamicCache, index: list[int], columns: int) -> DynamicCache:
 def merged(cache: DynamicCache, other: DynamicCache) -> DynamicCache:
     """The responses of `cache`, then those of `other`, the shorter padded on the left.
 
-    `other` is empty afterwards.
+    Empties `other`.
     """
     for layer, below in zip(cache.layers, other.layers, strict=True):
         layer.keys = layer.key_room = stacked(layer.keys, below.keys)
@@ -168,7 +168,7 @@ def stacked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def cache_bytes(config, itemsize: int) -> int:
-    """Bytes of keys and values that a token takes: 147,456 for Qwen3-8B in bfloat16."""
+    """Bytes of a token's keys and values: 147,456 for Qwen3-8B in bfloat16."""
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     key_value_heads = getattr(config, "num_key_value_heads", None) or heads
@@ -176,9 +176,9 @@ def cache_bytes(config, itemsize: int) -> int:
 
 
 def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) -> float:
-    """What sampling takes beside weights and cache: one pass of `prefill`, or one draw.
+    """Bytes for sampling in addition to weights and cache: one pass of `prefill`, or one draw.
 
-    rows: responses in flight at most; longest: tokens of a prompt and its response at most.
+    rows: most responses in flight. longest: most tokens of a prompt and its response.
     Fitted to runs on fake tensors: see benchmarks/plan.py.
     """
     mlp = mlp_width(config)
@@ -189,21 +189,21 @@ def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) 
 
 
 def mlp_width(config) -> int:
-    """Width of the MLP; GPT-2, OPT and BLOOM name it otherwise or not at all."""
+    """Width of the MLP. GPT-2, OPT and BLOOM use other names or none."""
     return getattr(config, "intermediate_size", None) or 4 * config.hidden_size
 
 
 def cache_room(config, itemsize: int, free: float, working: float) -> int:
-    """The tokens whose keys and values fit into `free` bytes, `working` of them needed else.
+    """The tokens whose keys and values fit in `free` bytes after `working` bytes are reserved.
 
-    While they move from tensor to tensor, one of the 2 L tensors is there twice.
+    While a layer grows, one of the 2 L tensors exists twice.
     """
     bytes_a_token = cache_bytes(config, itemsize) * (1 + 1 / (2 * config.num_hidden_layers))
     return max(0, int((SHARE_OF_FREE_MEMORY * free - working) / bytes_a_token))
 
 
 def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
-    """The tokens whose keys and values the memory that is free now can hold.
+    """The tokens whose keys and values fit in the memory that is now free.
 
     The arguments are those of `working_bytes`.
     """
@@ -215,7 +215,7 @@ def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
 def free_bytes(device: torch.device) -> float:
     """Free memory of the GPU, or of the machine."""
     if device.type == "cuda":
-        torch.cuda.empty_cache()  # what torch set aside for later counts as free
+        torch.cuda.empty_cache()  # torch's cached blocks count as free
         free, _ = torch.cuda.mem_get_info(device)
         return free
     if "SC_AVPHYS_PAGES" not in os.sysconf_names:

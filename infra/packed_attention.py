@@ -1,14 +1,14 @@
-"""Attention over sequences that are packed end to end in one row, none of which sees another.
+"""Attention over sequences packed end to end in one row, without attention between sequences.
 
-transformers knows a packed row by position ids that begin anew. What runs where:
+transformers detects a packed row by position ids that restart. The kernels:
 
-    GPU    `varlen_attention` below: torch's own flash kernel for sequences of unequal lengths. It
-           computes what is inside the sequences and nothing between them, in half precision only.
-    CPU    training pads; where a row is packed all the same (tests, which hold it against the
-           padded pass), transformers gives `sdpa` a mask of blocks on the diagonal. That is right,
-           but computes the square of the whole row.
+    GPU    `varlen_attention` below: torch's flash kernel for sequences of unequal lengths. It
+           computes only attention inside the sequences, in half precision only.
+    CPU    training pads. For a packed row (in tests, which compare it with the padded pass),
+           transformers gives `sdpa` a block-diagonal mask. The result is right, but costs the
+           square of the whole row.
 
-Shapes: T tokens of the row, heads of keys and values perhaps fewer than those of queries.
+Shapes: T tokens of the row. There may be fewer heads of keys and values than of queries.
 """
 
 import torch
@@ -19,7 +19,7 @@ from transformers import AttentionInterface
 from infra.architecture import head_size, takes, takes_keywords
 from infra.packing import uploaded
 
-VARLEN = "delta_varlen"  # of varlen_attention among transformers' attentions
+VARLEN = "delta_varlen"  # name of varlen_attention in transformers
 MOST_HEAD_SIZE = 256  # of the flash kernel
 
 
@@ -35,12 +35,12 @@ def varlen_attention(
     max_length_q: int | None = None,
     **_,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention inside each sequence, as transformers calls it: [1, T, heads, size].
+    """Causal attention inside each sequence, with transformers' signature: [1, T, heads, size].
 
     query, key, value: [1, heads, T, size].
-    cu_seq_lens_q: [sequences + 1] int32, where each begins, and T; max_length_q: of the longest.
-        Architectures that do not hand them on (StableLM) attend over the whole row, which is seen
-        when the model is loaded: they are padded.
+    cu_seq_lens_q: [sequences + 1] int32, the start of each sequence, and T. max_length_q: the
+        longest length. Architectures that do not pass them on (StableLM) attend over the whole row.
+        The check at load detects this, and they are padded.
     sliding_window: tokens that a token sees, itself included; None: all before it.
     """
     if cu_seq_lens_q is None:
@@ -67,11 +67,11 @@ AttentionInterface.register(VARLEN, varlen_attention)
 
 
 def can_pack(lm: torch.nn.Module) -> bool:
-    """Whether the architecture says that it takes packed rows, and needs nothing beyond the kernel.
+    """Whether the architecture declares support for packed rows, and the kernel is sufficient.
 
-    What it says is measured when a model is loaded (infra/agreement.py).
+    infra/agreement.py tests the declaration when a model is loaded.
     """
-    soft_cap = getattr(lm.config, "attn_logit_softcapping", None)  # which the kernel lacks
+    soft_cap = getattr(lm.config, "attn_logit_softcapping", None)  # not in the kernel
     return (
         lm._supports_flash_attn
         and takes(lm.base_model, "position_ids")
@@ -82,16 +82,16 @@ def can_pack(lm: torch.nn.Module) -> bool:
 
 
 def row_of(ids: torch.Tensor, length: torch.Tensor) -> tuple[dict, torch.Tensor]:
-    """What a model's body is called with to run sequences as one row, and where their tokens are.
+    """The arguments for a model's body to run sequences as one row, and the tokens' positions.
 
-    ids: [B, L], the sequences of `length` [B] tokens at the beginning of their lines.
-    length: on the host, so that nobody waits for a GPU.
-    Returns (keyword arguments, [B, L]: where each token stands in the row, on the host).
+    ids: [B, L], each sequence in the first `length` [B] columns.
+    length: on the host, so that the host does not wait for the GPU.
+    Returns (keyword arguments, [B, L]: position of each token in the row, on the host).
     """
     longest = ids.shape[1]
     columns = torch.arange(longest).expand(ids.shape)
     exists = columns < length[:, None]
-    tokens = exists.flatten().nonzero().squeeze(1)  # [T] places among all ids
+    tokens = exists.flatten().nonzero().squeeze(1)  # [T] positions in the flattened ids
     bounds = uploaded(pad(length.cumsum(0), (1, 0)).int(), ids.device)  # 0, ..., T
     inputs = {
         "input_ids": ids.flatten()[uploaded(tokens, ids.device)][None],  # [1, T]

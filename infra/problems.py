@@ -1,8 +1,8 @@
 """Problems as {"problem": str, "answer": str}, from the toy, a local file or the hub; prompts.
 
-Sets that are known by name are listed in infra/hub.py; any other set works with --problem-column
-and --answer-column. Multiple-choice problems carry "choice": True, and their answer is a letter.
-Programming problems carry "tests" instead of an answer: programs/problems.py.
+Sets with known names are listed in infra/hub.py. Any other set works with --problem-column and
+--answer-column. Multiple-choice problems have "choice": True, and their answer is a letter.
+Programming problems have "tests" instead of an answer: programs/problems.py.
 """
 
 import random
@@ -38,8 +38,8 @@ def load_problems(
     Empty and repeated problems are dropped, and the first rank prints how many of each. Messages
     name the set's `flag`.
 
-    Raises UserError for a set that is not there or cannot be read, a missing column, a cell that is
-    no text or number, or no problem left; ProgramsError for tests that are none.
+    Raises UserError for a missing or unreadable set, a missing column, a cell that is neither text
+    nor number, or no remaining problem; ProgramsError for invalid tests.
     """
     if name in SETS:
         return problem_set(name, toy_k, seed)
@@ -74,7 +74,7 @@ def load_problems(
 
 
 def with_layout(source: Source, rows: list[dict]) -> Source:
-    """A source that is not known by name, read as the set of programs whose columns it has."""
+    """A source without a known name, read like the set of programs with the same columns."""
     columns = {column for row in rows for column in row}
     named = {source.problem_column, source.answer_column} <= columns or "tests" in columns
     layout = layout_of(columns)
@@ -85,7 +85,7 @@ def with_layout(source: Source, rows: list[dict]) -> Source:
 
 
 def check_columns(name: str, source: Source, rows: list[dict]) -> None:
-    """Raise UserError where no row has the columns that the source says."""
+    """Raise UserError if no row has the source's columns."""
     there = dict.fromkeys(column for row in rows for column in row)  # in the file's order
     answer = "tests" if has_tests(source, there) else source.answer_column
     missing = {source.problem_column, answer} - there.keys()
@@ -97,15 +97,15 @@ def check_columns(name: str, source: Source, rows: list[dict]) -> None:
 
 
 def has_tests(source: Source, columns) -> bool:
-    """Whether a set that is not known by name holds programming problems."""
+    """Whether a set without a known name holds programming problems."""
     return source.read is None and "tests" in columns
 
 
 def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
     """The problem in row `index` of a source's table. Raises UserError for a cell of another kind.
 
-    A problem may be a chat, a list of {"role": ..., "content": ...}: it then goes through the chat
-    template as it is. An answer may be a list of texts: they are the members of a list.
+    A problem may be a chat, a list of {"role": ..., "content": ...}, which goes unchanged through
+    the chat template. An answer may be a list of texts, the members of a list.
     """
     if source.read:
         try:
@@ -113,7 +113,7 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise UserError(
-                f"{name}, row {index + 1}, is not like the others ({reason})"
+                f"{name}, row {index + 1}, differs from the other rows ({reason})"
             ) from error
     where = f"{name}, row {index + 1}, column"
     question = cells.get(source.problem_column)
@@ -144,9 +144,9 @@ def is_chat(value) -> bool:
 
 
 def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
-    """The problems with a text and an answer or tests, and how many others there were, by reason.
+    """The problems with a text and an answer or tests, and the number of dropped ones by reason.
 
-    Of those with one text the first is kept, whatever the others' answers are.
+    Of problems with the same text the first is kept, whatever the answers are.
     """
     kept = {}
     dropped = Counter()
@@ -164,9 +164,9 @@ def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
 
 
 def prepare_sandbox(problems: list[dict], mode: str) -> None:
-    """Where problems have tests, start the sandbox in which programs run, as --code-sandbox says.
+    """If problems have tests, start the sandbox for programs selected by --code-sandbox.
 
-    The first rank prints its walls. Raises ProgramsError where they cannot stand.
+    The first rank prints its protections. Raises ProgramsError if they are not available.
     """
     if not any("tests" in each for each in problems):
         return
@@ -181,17 +181,17 @@ def encode_prompts(
     """(problems, prompts): the token ids of each problem's prompt.
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
-    `\\n` in the template, as a shell leaves it, is a line break. Raises UserError if nothing is
-    left, or the template has no {problem}.
+    literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
+    problem remains, or the template has no {problem}.
     """
     if template and "{problem}" not in template:
         raise UserError(
-            f"--prompt-template {template!r} has no {{problem}} in it: write where the problem goes"
+            f"--prompt-template {template!r} has no {{problem}}: add it where the problem goes"
         )
     template = template.replace("\\n", "\n")
     if any("chat" in each for each in problems) and not tokenizer.chat_template:
         raise UserError(
-            "the data holds chats, and the model's tokenizer has no chat template: write texts"
+            "the data holds chats, but the model's tokenizer has no chat template: use texts"
         )
     prompts = [encode_prompt(each, tokenizer, template) for each in problems]
 
@@ -213,7 +213,7 @@ def encode_prompts(
 
 
 def encode_prompt(each: dict, tokenizer, template: str) -> list[int]:
-    """A chat as it is; else the template, else the chat template, else the problem itself."""
+    """A chat unchanged; else by the template, else by the chat template, else the problem alone."""
     chat = each.get("chat")
     problem = each["problem"]
     if template and not chat:
@@ -228,9 +228,9 @@ def encode_prompt(each: dict, tokenizer, template: str) -> list[int]:
 
 
 def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
-    """`count` indices of problems, from `position` on in an endless stream of epochs.
+    """`count` indices of problems, starting at `position` in an endless stream of epochs.
 
-    Each epoch holds all `size` problems, in an order fixed by (seed, epoch).
+    Each epoch has all `size` problems, in an order fixed by (seed, epoch).
     """
     first_epoch = position // size
     last_epoch = (position + count) // size

@@ -1,4 +1,4 @@
-"""The stages of a step: how far one is, and how long each took."""
+"""Progress and time of the stages of a step."""
 
 import sys
 import time
@@ -12,11 +12,11 @@ from infra.ranks import speaks
 class Progress(tqdm):
     """The progress of one stage, in tokens: a bar on a terminal, a line a minute in a log.
 
-    The first rank shows it, on standard error. A stage that ends before its first bar or line
-    would be due leaves nothing behind.
+    The first rank prints it to standard error. A stage that ends before its first bar or line is
+    due prints nothing.
     """
 
-    monitor_interval = 0  # tqdm then starts no thread of its own
+    monitor_interval = 0  # tqdm then starts no thread
 
     def __init__(self, stage: str, total: int):
         on_terminal = sys.stderr.isatty()
@@ -34,7 +34,7 @@ class Progress(tqdm):
         )
 
     def show(self, done: int, total: int) -> None:
-        """`done` of `total` tokens are done; of sampling, `total` is only the most there may be."""
+        """Show that `done` of `total` tokens are done. In sampling, `total` is an upper bound."""
         self.total = total
         self.update(done - self.n)
 
@@ -48,7 +48,7 @@ class Stopwatch:
         self.stages = Counter()  # seconds by stage
 
     def lap(self, stage: str) -> None:
-        """The time since the last lap was spent on `stage`; a stage may have several laps."""
+        """Count the time since the last lap to `stage`. A stage may have several laps."""
         now = time.perf_counter()
         self.stages[f"seconds_{stage}"] += now - self.last_lap
         self.last_lap = now

@@ -1,7 +1,7 @@
-"""The processes of a run: who they are, and how parameters are spread over them.
+"""The processes of a run, their communication, and the sharding of parameters.
 
-Under torchrun every GPU has a process, its *rank*; without it there is one rank, so that one path
-serves all. Shards lie inside a node; several nodes hold copies (HSDP).
+Under torchrun every GPU has a process, its *rank*. Without torchrun there is one rank and the same
+code. Parameters are sharded inside a node and replicated over nodes (HSDP).
 """
 
 import os
@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from infra.errors import MISTAKES, Interrupted, Stop, UserError
 
 NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
-GLOO_LIMIT = timedelta(days=7)  # of one between CPUs
+GLOO_LIMIT = timedelta(days=7)  # of a collective between CPUs
 
 
 def this_device() -> torch.device:
@@ -31,19 +31,19 @@ def this_device() -> torch.device:
 
 
 def rank_and_world() -> tuple[int, int]:
-    """(this rank, number of ranks); (0, 1) where no process group was started."""
+    """(this rank, number of ranks); (0, 1) without a process group."""
     if not dist.is_initialized():
         return 0, 1
     return dist.get_rank(), dist.get_world_size()
 
 
 def speaks() -> bool:
-    """Whether this process prints what all would print, with or without a process group."""
+    """Whether this process prints for all ranks, with or without a process group."""
     return int(os.environ.get("RANK", 0)) == 0
 
 
 def start_ranks() -> tuple[int, int]:
-    """Start the process group, of one rank without torchrun; (rank, number of ranks)."""
+    """Start the process group, of one rank without torchrun. Returns (rank, number of ranks)."""
     if dist.is_initialized():
         return rank_and_world()
 
@@ -53,7 +53,7 @@ def start_ranks() -> tuple[int, int]:
     else:
         store, rank, world = dist.HashStore(), 0, 1
 
-    # torchrun's store outlives a restart: the new ranks must not meet the addresses of dead ones.
+    # torchrun's store survives a restart; new ranks must not read the addresses of dead ones.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
 
     prefer_expandable_segments()
@@ -62,8 +62,8 @@ def start_ranks() -> tuple[int, int]:
         torch.cuda.set_device(this_device())
         backend = "cpu:gloo,cuda:nccl"
 
-    # Ranks that sample finish hours apart, and wait for each other without complaint. Where they
-    # meet (dist.barrier, and what sends objects) goes through the CPU.
+    # Ranks may finish sampling hours apart, and must wait without a timeout. Barriers and object
+    # collectives therefore run on the CPU.
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=GLOO_LIMIT)
     if torch.cuda.is_available():
         limit_nccl(dist.group.WORLD)
@@ -71,7 +71,7 @@ def start_ranks() -> tuple[int, int]:
 
 
 def check_environment() -> None:
-    """Raise UserError where the environment names a rank, but not the others that it waits for."""
+    """Raise UserError if the environment sets RANK without torchrun's other variables."""
     missing = {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} - os.environ.keys()
     if "RANK" in os.environ and missing:
         raise UserError(
@@ -81,21 +81,21 @@ def check_environment() -> None:
 
 
 def prefer_expandable_segments() -> None:
-    """Let torch grow its segments of GPU memory, unless the environment says how to allocate.
+    """Let torch use expandable segments of GPU memory, unless the environment configures them.
 
-    Caches of responses change their size between any two chunks of sampling: fixed segments would
-    not fit the next ones. Read when the GPU is first used, so it must be set before.
+    The caches of responses change size between chunks of sampling, so fixed segments would often
+    not fit. torch reads the setting when the GPU is first used.
     """
     if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
-    """work(items), of which each rank does its share; in order, on all ranks.
+    """work(items), shared by the ranks. Returns all results in order, on all ranks.
 
-    work: some of the items -> as many results. They are dealt in turn. Raises a user's mistake,
-    FloatingPointError or Interrupted of one rank on every rank: the others wait for its results,
-    and must hear of it.
+    work: some of the items -> as many results. Items are dealt in turn. A user's mistake,
+    FloatingPointError or Interrupted on one rank is raised on every rank, because the others wait
+    for its results.
     """
     rank, world = rank_and_world()
     if world == 1:
@@ -114,10 +114,10 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
 
 def from_all_ranks(mine) -> list:
-    """`mine` of each rank, in the order of the ranks. All ranks call.
+    """`mine` of each rank, in the order of the ranks. All ranks call this.
 
-    Arrays in it are sent as they lie in memory, all in one message of bytes; pickle has the rest.
-    Those received share the memory of that message.
+    Arrays are sent as raw bytes in one message, everything else by pickle. Received arrays share
+    the memory of the message.
     """
     buffers = []
     pickled = pickle.dumps(mine, protocol=5, buffer_callback=buffers.append)
@@ -141,22 +141,22 @@ def from_all_ranks(mine) -> list:
 
 
 def places(sizes: list[int]) -> list[slice]:
-    """Where parts of so many bytes lie in a message: each at a multiple of 8, as numbers must."""
+    """The slices of a message for parts of `sizes` bytes, each aligned to 8 bytes."""
     ends = accumulate(-(-size // 8) * 8 for size in sizes)
     starts = [0, *ends][:-1]
     return [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
 
 def limit_nccl(group) -> None:
-    """Between GPUs an hour's silence is a fault, and ends the run."""
+    """Set the timeout between GPUs to NCCL_LIMIT, after which the run ends."""
     # torch has no public way to give two backends two limits.
     group._get_backend(torch.device("cuda"))._set_default_timeout(NCCL_LIMIT)
 
 
 def end_ranks() -> None:
-    """Leave the process group in order: all ranks come here, then its threads end.
+    """Leave the process group in order: wait for all ranks, then end its threads.
 
-    A rank that exits while another still works may be aborted by the threads it leaves behind.
+    Without this, the threads of a rank that exits early may abort its process.
     """
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.barrier()
@@ -164,9 +164,9 @@ def end_ranks() -> None:
 
 
 def on_first_rank(function: Callable, *arguments):
-    """function(*arguments) on rank 0, and what it returned on every rank. All ranks call.
+    """Run function(*arguments) on rank 0 and return its result on every rank. All ranks call this.
 
-    Raises a user's mistake or a Stop of rank 0 on every rank: they leave with one message.
+    A user's mistake or a Stop on rank 0 is raised on every rank, and prints one message.
     """
     rank, world = rank_and_world()
     result = None
@@ -195,7 +195,7 @@ def device_mesh() -> DeviceMesh:
     )
     if mesh.device_type == "cuda":
         for group in mesh.get_all_groups():
-            limit_nccl(group)  # new groups have torch's own limit, ten minutes
+            limit_nccl(group)  # torch's default for new groups is ten minutes
     return mesh
 
 
@@ -213,5 +213,5 @@ def shard(model: torch.nn.Module, layers: list[torch.nn.Module], mesh: DeviceMes
 
 
 def full_tensor(x: torch.Tensor) -> torch.Tensor:
-    """The whole of a sharded tensor; all ranks call together."""
+    """The full tensor of a sharded tensor. All ranks call this together."""
     return x.full_tensor() if isinstance(x, DTensor) else x

@@ -1,4 +1,4 @@
-"""Benchmarks and the responses to them: sampled, and appended to a file of each rank as they come.
+"""Benchmarks and their responses: sampled, and appended to one file per rank when they finish.
 
 A benchmark has a folder in the output, with run.json (infra/folder.py) and responses-RANK.jsonl.
 Shapes: P problems, n samples each.
@@ -20,17 +20,17 @@ from toy.by_name import SETS
 
 
 class Benchmark(NamedTuple):
-    """What is asked."""
+    """The problems of a benchmark."""
 
     problems: list[dict]  # all P of them
     asked: list[dict]  # the first --limit ones
 
 
 def load_benchmarks(config) -> dict[str, Benchmark]:
-    """Each of --benchmarks of an evaluate.Config, by the name of its folder in the output.
+    """Folder name in the output -> benchmark, for --benchmarks of an evaluate.Config.
 
-    A set that is known by name has that name; of any other the name alone says little (two files
-    may be called test.jsonl), so a hash of its problems follows. Raises UserError for none.
+    A set with a known name has that folder name. Other names may repeat (two files may be called
+    test.jsonl), so a hash of the problems is added. Raises UserError for no benchmark.
     """
     benchmarks = {}
     for name in config.benchmarks.split(","):
@@ -50,13 +50,13 @@ def load_benchmarks(config) -> dict[str, Benchmark]:
 
 
 def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool) -> None:
-    """Check that what is in `folder`, if anything is, is of this evaluation; the first rank's job.
+    """Check that any files in `folder` belong to this evaluation. Only the first rank calls this.
 
-    With `regrade` nothing is sampled, and only the problems have to be the same. Raises UserError.
+    With `regrade` nothing is sampled, and only the problems must be the same. Raises UserError.
     """
     if (folder / "scores.json").exists() and not list(folder.glob(f"*/{RUN_FILE}")):
         raise UserError(
-            f"{folder} holds a scores.json of something else (no {RUN_FILE} beside its responses): "
+            f"{folder} holds a scores.json of another program (no {RUN_FILE} with its responses): "
             "choose another --output-dir"
         )
     for name, now in fingerprints.items():
@@ -73,10 +73,10 @@ def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool)
 
 
 def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -> dict:
-    """The prompts of each benchmark, token ids, by its name.
+    """Benchmark -> token ids of its prompts.
 
-    Raises UserError if one is longer than --max-prompt-tokens, or with its response longer than
-    the model's positions.
+    Raises UserError if a prompt is longer than --max-prompt-tokens, or with its response longer
+    than the model's positions.
     """
     encoded = {}
     for name, benchmark in benchmarks.items():
@@ -84,7 +84,7 @@ def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -
             benchmark.asked, tokenizer, config.max_prompt_tokens, config.prompt_template
         )
         if len(kept) < len(benchmark.asked):
-            raise UserError(f"{name}: raise --max-prompt-tokens, a benchmark is evaluated whole")
+            raise UserError(f"{name}: raise --max-prompt-tokens, because all problems must fit")
         refuse_length(lm.config, prompts, config.max_new_tokens)
         encoded[name] = prompts
     return encoded
@@ -104,7 +104,7 @@ def saved_responses(folder: Path) -> dict[tuple[int, int], dict]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A response that is still to be sampled."""
+    """A missing response."""
 
     benchmark: str
     problem: int  # of the benchmark
@@ -115,9 +115,9 @@ class Wanted:
 def missing_responses(
     encoded: dict[str, list[list[int]]], samples: int, folder: Path, rank: int, world: int
 ) -> list[Wanted]:
-    """What this rank has to sample: of its responses those that are not in `folder` yet.
+    """The responses that this rank must sample: its share without those already in `folder`.
 
-    The responses to a problem are spread over the ranks: those to a hard one are all long.
+    The responses to a problem are spread over the ranks, because those to a hard problem are long.
     """
     wanted = []
     counted = 0  # responses to all problems of all benchmarks, dealt to the ranks in turn

@@ -1,11 +1,11 @@
-"""Sums and products over the rows of a tensor [N, H] that may be too large to touch at once.
+"""Sums and products over the rows of a tensor [N, H] that may be too large to process at once.
 
-A row belongs to a response token. The tensor may lie in host memory or in half precision, and
-several ranks may each hold some of its rows (`Rows`). The functions here go through it in blocks,
-in float32, and answer with whole results on every rank, so that whoever calls them writes plain
-maths on [N] tensors. A plain tensor means that all N rows are here, and nothing is communicated.
+A row belongs to a response token. The tensor may be in host memory or in half precision, and its
+rows may be spread over ranks (`Rows`). The functions process it in blocks, in float32, and return
+full results on every rank, so the calling code is plain maths on [N] tensors. A plain tensor holds
+all N rows and needs no communication.
 
-Shapes: N rows in all, n of them on this rank, H numbers a row, M weightings.
+Shapes: N rows in all, n of them on this rank, H numbers per row, M weightings.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import torch
 from torch import distributed as dist
 
-BLOCK_CPU = 2**20  # numbers in a block: it fits a processor's cache ...
-BLOCK_GPU = 2**24  # ... and outlasts the launch of a kernel
+BLOCK_CPU = 2**20  # numbers in a block: fits in a processor's cache
+BLOCK_GPU = 2**24  # takes longer than the launch of a kernel
 
 
 @dataclass
 class Rows:
     """The part of a tensor [N, H] that this rank holds; the other ranks hold the rest."""
 
-    values: torch.Tensor  # [n, H], perhaps in host memory
-    mine: torch.Tensor  # [n] ascending: which of the N rows these are
+    values: torch.Tensor  # [n, H], possibly in host memory
+    mine: torch.Tensor  # [n] ascending indices of these rows among the N
     count: int  # N
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ def over_ranks(x: torch.Tensor) -> torch.Tensor:
 
 
 def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch.Tensor]]:
-    """(slice, those rows on `device` in float32 or better) over all of v, never copied whole."""
+    """(slice, its rows on `device` in float32 or better) over v, without a full copy."""
     numbers = BLOCK_CPU if device.type == "cpu" else BLOCK_GPU
     size = max(1, numbers // max(1, v.shape[1]))
     dtype = torch.promote_types(v.dtype, torch.float32)
@@ -64,7 +64,7 @@ def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor
 
 
 def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) -> torch.Tensor:
-    """One number for every row: [N], all of them on every rank.
+    """One number for every row: [N], on every rank.
 
     function: a block of rows [size, H], in float32 or better and on `device`, -> [size].
     """
@@ -72,7 +72,7 @@ def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) ->
         mine = per_row(v.values, function, device)  # [n]
         whole = torch.zeros(v.count, dtype=mine.dtype, device=device)
         whole[v.mine] = mine
-        return over_ranks(whole)  # 0 where another rank's row is, so the sum puts them together
+        return over_ranks(whole)  # rows of other ranks are 0, so the sum joins all rows
 
     result = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=device)
     for block, x in blocks(v, device):
@@ -95,6 +95,6 @@ def all_finite(v: torch.Tensor | Rows, device: torch.device) -> bool:
     if isinstance(v, Rows):
         broken = torch.tensor(float(not all_finite(v.values, device)), device=device)
         return over_ranks(broken).item() == 0
-    # A NaN or inf stays in a sum, which is eight times as fast as isfinite on a CPU. Large finite
-    # numbers may overflow in it: then each is looked at.
+    # A sum keeps NaN and inf, and is eight times as fast as isfinite on a CPU. Large finite numbers
+    # may overflow in it, so an infinite sum is checked number by number.
     return all(bool(x.sum().isfinite() or x.isfinite().all()) for _, x in blocks(v, device))

@@ -4,11 +4,11 @@
     python -m infra.samples RUN OTHER     # RUN/compared.html: two runs side by side
 
 RUN is an --output-dir of train.py. The page is one file and needs no network: open it in a browser.
-Runs of two methods with one seed sample the same responses in step 1, so that their weights can be
+Runs of two methods with the same seed sample the same responses in step 1, so their weights can be
 compared token by token.
 
-A policy wrote the responses. The page sets them as text, and its Content-Security-Policy allows no
-script but its own.
+Responses are written by a policy, so the page inserts them as text, and its Content-Security-Policy
+allows no other script.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from infra.packing import Rollouts, TokenBatch, packed_rows
 from toy.by_name import decisive_tokens
 
 TEMPLATE = Path(__file__).with_suffix(".html")
-GROUPS = 4  # whose responses are saved in one step
+GROUPS = 4  # with saved responses in a step
 
 
 # ---- samples.jsonl -------------------------------------------------------------------------------
@@ -44,9 +44,9 @@ def save_samples(
 ) -> None:
     """Append two responses of each of four groups, spread over the batch, to samples.jsonl.
 
-    The two have unequal rewards where the group has. Only the first rank writes.
-    problems: B; the tests of programs, often long, are left out. rewards: [B]. weights: [N], as
-    `lambda` of each token.
+    The two have unequal rewards if the group has. Only the first rank writes.
+    problems: B; the tests of programs, often long, are left out. rewards: [B]. weights: [N], saved
+    as `lambda` of each token.
     """
     if run.rank > 0:
         return
@@ -78,7 +78,7 @@ def save_samples(
 
 
 def rounded(values: torch.Tensor, digits: int) -> list[float | None]:
-    """The values, and None for one that is not finite: JSON has no word for that."""
+    """The rounded values, with None for NaN and inf, which JSON lacks."""
     return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
 
 
@@ -86,18 +86,18 @@ def rounded(values: torch.Tensor, digits: int) -> list[float | None]:
 
 
 def write_page(folder: Path) -> None:
-    """samples.html of a run so far, if it has samples."""
+    """Write samples.html of a run so far, if it has samples."""
     samples = folder / "samples.jsonl"
     if samples.exists() and samples.stat().st_size > 0:
         write_aside(folder / "samples.html", page([folder]))
 
 
 def page(folders: list[Path]) -> str:
-    """The page of one run, or of two. Raises UserError where a folder has no samples."""
+    """The page of one or two runs. Raises UserError if a folder has no samples."""
     runs = [read_samples(folder) for folder in folders]
     low, high = shading(runs)
     data = json.dumps({"runs": runs, "low": low, "high": high}, separators=(",", ":"))
-    for character in "<>&":  # so that no response ends the element that holds the data
+    for character in "<>&":  # so that no response closes the element with the data
         data = data.replace(character, f"\\u{ord(character):04x}")
 
     html = TEMPLATE.read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ def page(folders: list[Path]) -> str:
 
 
 def read_samples(folder: Path) -> dict:
-    """What the page shows of a run. Raises UserError where it has no samples yet."""
+    """The page's data of a run. Raises UserError if it has no samples yet."""
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} holds no run of train.py: it has no config.json")
     config = read_json(folder / "config.json", method=str, seed=int)
@@ -120,7 +120,7 @@ def read_samples(folder: Path) -> dict:
         raise UserError(f"{folder} has no samples yet: wait for its first step")
 
     for sample in samples:
-        del sample["response"]  # its tokens are there
+        del sample["response"]  # the tokens contain it
         sample["problem"] = spoken(sample.get("problem", ""))
         found = decisive_tokens(sample["problem"], sample["tokens"])
         if found is not None:
@@ -134,14 +134,14 @@ def read_samples(folder: Path) -> dict:
 
 
 def spoken(problem: str | list[dict]) -> str:
-    """A problem as one text; a chat as its turns."""
+    """A problem as one text; a chat as a list of its turns."""
     if isinstance(problem, str):
         return problem
     return "\n".join(f"{turn['role']}: {turn['content']}" for turn in problem)
 
 
 def shading(runs: list[dict]) -> tuple[float, float]:
-    """The weights at which the shades of the page begin and end: the 1 % and 99 % quantiles."""
+    """The weights of the lightest and darkest shade: the 1 % and 99 % quantiles."""
     weights = [weight for run in runs for sample in run["samples"] for weight in sample["lambda"]]
     weights = sorted(weight for weight in weights if weight is not None)
     low = weights[len(weights) // 100]

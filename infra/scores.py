@@ -1,4 +1,4 @@
-"""scores.json of an evaluation: written and printed, and checked before two are compared."""
+"""Writes and prints scores.json of an evaluation, and checks two files for `compare`."""
 
 import json
 from pathlib import Path
@@ -21,13 +21,13 @@ def write_scores(scores: dict, folder: Path, top_p: float) -> None:
     print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
     if top_p < 1 and any(name in SETS for name in scores["benchmarks"]):
         print(
-            f"--top-p {top_p:g} drops unlikely tokens, and with them many of the toy's errors: "
+            f"--top-p {top_p:g} drops unlikely tokens and so many of the toy's errors: "
             "train.py evaluates with --top-p 1, so its accuracy is lower"
         )
 
 
 def read_scores(folder: str) -> dict:
-    """What `run` wrote to an output folder. Raises UserError if it is not there, or damaged."""
+    """The scores.json of an output folder. Raises UserError if it is missing or damaged."""
     path = Path(folder) / "scores.json"
     if not path.exists():
         raise UserError(
@@ -43,12 +43,12 @@ def read_scores(folder: str) -> dict:
 
 
 def check_accuracies(values: list, count: int, where: str) -> None:
-    """Raise UserError where a list of scores.json is not `count` numbers from 0 to 1."""
+    """Raise UserError unless a list of scores.json has `count` numbers from 0 to 1."""
     if len(values) != count or count < 1:
         raise UserError(damaged(where, f"{len(values)} values for {count}"))
     for value in values:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and 0 <= value <= 1):  # false for a NaN, too
+        if not (is_number and 0 <= value <= 1):  # also excludes NaN
             raise UserError(damaged(where, f"{value} is no accuracy"))
 
 

@@ -1,7 +1,7 @@
-"""Local tables of problems as lists of rows, and what their cells hold; errors name the place.
+"""Reads local tables of problems as lists of rows, and checks their cells.
 
-.jsonl, .json and .csv are read here by the standard library, so that numbers keep all their digits
-and an error names its line; .parquet by the datasets library.
+.jsonl, .json and .csv are read with the standard library, so numbers keep all their digits and
+errors name the line. .parquet is read with the datasets library.
 """
 
 import csv
@@ -24,7 +24,7 @@ INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 
 
 def read_table(name: str) -> list[dict]:
-    """The rows of a local file. Raises UserError where it is not there or not what it says."""
+    """The rows of a local file. Raises UserError if it is missing or does not match its ending."""
     path = Path(name)
     if not path.is_file():
         raise UserError(f"there is no file {name}")
@@ -34,7 +34,7 @@ def read_table(name: str) -> list[dict]:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
-            raise UserError(f"{name} is no UTF-8 (byte {error.start}): save it as UTF-8") from error
+            raise UserError(f"{name} is not UTF-8 (byte {error.start}): save as UTF-8") from error
         rows = READERS[path.suffix](name, text)
     if not rows:
         raise UserError(f"{name} has no row")
@@ -42,7 +42,7 @@ def read_table(name: str) -> list[dict]:
 
 
 def read_json_lines(name: str, text: str) -> list[dict]:
-    """A dictionary on each line; empty lines are passed over."""
+    """A dictionary on each line; empty lines are skipped."""
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -60,7 +60,7 @@ def read_json_array(name: str, text: str) -> list[dict]:
 
 
 class Number(float):
-    """A decimal number of a JSON text, with all its digits in `exact`, a Decimal."""
+    """A decimal number from JSON, with all its digits in `exact`, a Decimal."""
 
     def __new__(cls, text):
         number = super().__new__(cls, text)
@@ -69,7 +69,7 @@ class Number(float):
 
 
 def parsed(where: str, text: str):
-    """What a JSON text spells. Raises UserError."""
+    """The value of a JSON text. Raises UserError."""
     try:
         return json.loads(text, parse_float=Number)
     except (ValueError, RecursionError, InvalidOperation) as error:
@@ -77,7 +77,7 @@ def parsed(where: str, text: str):
 
 
 def checked_dictionary(where: str, row) -> dict:
-    """The row itself. Raises UserError for anything but a dictionary."""
+    """The unchanged row. Raises UserError unless it is a dictionary."""
     if not isinstance(row, dict):
         raise UserError(f'{where} is no dictionary: write {{"problem": ..., "answer": ...}}')
     return row
@@ -106,7 +106,7 @@ def read_parquet(path: Path) -> list[dict]:
     try:
         return load_dataset("parquet", data_files=str(path), split="train").to_list()
     except (OSError, ValueError, DatasetsError) as error:
-        raise UserError(f"{path} is no parquet file ({first_line(error)})") from error
+        raise UserError(f"{path} is not a parquet file ({first_line(error)})") from error
 
 
 READERS = {".jsonl": read_json_lines, ".json": read_json_array, ".csv": read_csv}
@@ -119,10 +119,10 @@ LOCAL = (*READERS, ".parquet")  # endings of local files
 def cell_text(value) -> str:
     """A cell as text, with all digits of a Decimal or of a number in JSON.
 
-    An integer that a column with gaps made a float is an integer again.
+    A column with gaps stores integers as floats; they become integers again.
     """
     value = getattr(value, "exact", value)
-    if value is None or value != value:  # a gap, or what a column of numbers has for it: NaN
+    if value is None or value != value:  # a gap, which is NaN in a column of numbers
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
@@ -136,7 +136,7 @@ def cell_text(value) -> str:
 def checked_text(value, where: str) -> str:
     """cell_text of a text or a number. Raises UserError for anything else.
 
-    Texts that no tokenizer takes, with a NUL or half of a surrogate pair, are refused, too.
+    Also refuses text with a NUL or half of a surrogate pair, which no tokenizer accepts.
     """
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if not (value is None or isinstance(value, str) or is_number):
@@ -150,10 +150,10 @@ def checked_text(value, where: str) -> str:
 
 
 def joined_members(members: list[str], where: str) -> str:
-    """The members of a list answer, as the one text that verify.py splits at its commas.
+    """The members of a list answer as one text, which verify.py splits at its commas.
 
-    Commas between thousands are left out, but not in brackets: (1,200) may be a point. Raises
-    UserError for a member with any other comma outside brackets: it would be two.
+    Thousands separators are removed, but not in brackets: (1,200) may be a point. Raises UserError
+    for a member with any other comma outside brackets, which would split it.
     """
     if len(members) == 1:
         return members[0]

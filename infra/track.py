@@ -1,6 +1,6 @@
-"""Live metrics: --track sends each line of metrics.jsonl to trackio, wandb or TensorBoard as well.
+"""Live metrics: --track also sends each line of metrics.jsonl to trackio, wandb or TensorBoard.
 
-The package is imported only then. A run that continues after a kill continues its track.
+The package is imported only with --track. A resumed run continues its track.
 """
 
 import atexit
@@ -13,7 +13,7 @@ from types import ModuleType
 
 from infra.errors import UserError, first_line
 
-MODULES = {  # tracker -> what is imported
+MODULES = {  # tracker -> module to import
     "trackio": "trackio",
     "wandb": "wandb",
     "tensorboard": "torch.utils.tensorboard",
@@ -21,7 +21,7 @@ MODULES = {  # tracker -> what is imported
 
 
 def tracking_module(tracker: str) -> ModuleType | None:
-    """The tracker's module, None for `none`. Raises UserError where it is not installed."""
+    """The tracker's module, None for `none`. Raises UserError if it is not installed."""
     if tracker == "none":
         return None
     try:
@@ -34,9 +34,9 @@ def tracking_module(tracker: str) -> ModuleType | None:
 
 
 def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None] | None:
-    """What sends a line of metrics to the tracker of --track; None without one.
+    """A function that sends a line of metrics to the tracker of --track; None without --track.
 
-    step: where the run stands. Raises UserError, as `tracking_module`.
+    step: the step the run resumes from. Raises UserError like `tracking_module`.
     """
     module = tracking_module(cfg.track)
     if module is None:
@@ -47,20 +47,20 @@ def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None] | None
         writer = module.SummaryWriter(str(folder), purge_step=step + 1)
         return partial(add_scalars, writer)
 
-    known_by = {"id": run_id} if cfg.track == "wandb" else {}  # trackio knows a run by its name
+    known_by = {"id": run_id} if cfg.track == "wandb" else {}  # trackio identifies a run by name
     module.init(project="delta", name=name, config=asdict(cfg), resume="allow", **known_by)
     atexit.register(module.finish)
     return partial(log_to, module)
 
 
 def log_to(module: ModuleType, metrics: dict) -> None:
-    """trackio and wandb: the same call."""
+    """Log to trackio or wandb, which have the same call."""
     values = {name: value for name, value in metrics.items() if name != "step"}
     module.log(values, step=metrics["step"])
 
 
 def add_scalars(writer, metrics: dict) -> None:
-    """TensorBoard: a curve for each metric."""
+    """Log to TensorBoard: a curve for each metric."""
     for name, value in metrics.items():
         if name != "step":
             writer.add_scalar(name, value, metrics["step"])

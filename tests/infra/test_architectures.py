@@ -268,7 +268,7 @@ def test_wrappers_and_quantised_models_are_refused(folder, tmp_path):
     )
     assert "images or sound" in refusal(load_policy, vision)
     encoder = changed_config(folder("llama"), tmp_path / "encoder", model_type="t5")
-    assert "no causal language model" in refusal(load_policy, encoder)
+    assert "not a causal language model" in refusal(load_policy, encoder)
     fp8 = changed_config(
         folder("llama"), tmp_path / "fp8", quantization_config={"quant_method": "fp8"}
     )

@@ -86,7 +86,7 @@ def test_load_problems_names_the_error(tmp_path):
         load_problems(str(tmp_path / "missing.jsonl"))
 
     (tmp_path / "broken.parquet").write_text("no parquet")
-    with pytest.raises(UserError, match="broken.parquet is no parquet file"):
+    with pytest.raises(UserError, match="broken.parquet is not a parquet file"):
         load_problems(str(tmp_path / "broken.parquet"))
 
 

@@ -305,7 +305,7 @@ def test_local_files_in_the_layout_of_apps(tmp_path):
 
 def test_a_row_unlike_the_others_is_named_in_one_line(tmp_path):
     rows = [ROWS["mbpp_plus"][0], ROWS["mbpp_plus"][0] | {"test_list": []}]
-    with pytest.raises(UserError, match="row 2, is not like the others .IndexError"):
+    with pytest.raises(UserError, match="row 2, differs from the other rows .IndexError"):
         load_problems(write(tmp_path / "a.jsonl", rows))
     lacking = [ROWS["humaneval_plus"][0], {"prompt": "p", "test": "t"}]
     with pytest.raises(UserError, match="row 2, .*KeyError: 'entry_point'"):
