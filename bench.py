@@ -19,26 +19,26 @@ from infra.errors import MISTAKES
 
 # A bench is a function of this name in this module. The first line of its docstring is its help.
 WHERE = {
-    "make_train": "studies.curves",
-    "seeds": "studies.curves",
+    "make_train": "studies.one_rate",
+    "seeds": "studies.one_rate",
     "methods": "studies.training",
     "confirm": "studies.training",
     "noise": "studies.training",
     "surprise": "studies.surprise",
-    "bases": "studies.bases",
-    "longer": "studies.longer",
-    "learn": "studies.learn",
-    "curves": "studies.curves",
+    "bases": "studies.one_rate",
+    "longer": "studies.one_rate",
+    "learn": "studies.one_rate",
+    "curves": "studies.one_rate",
     "credit": "studies.credit_study",
     "proxies": "studies.proxies",
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
     "rollouts": "benchmarks.rollouts",
+    "batching": "benchmarks.batching",
     "dealing": "benchmarks.dealing",
     "handing": "benchmarks.handing",
     "gpu": "benchmarks.gpu",
-    "trl_delta": "benchmarks.trl_delta",
 }
 
 

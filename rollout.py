@@ -11,7 +11,7 @@ token comes with its log p under the distribution it was drawn from, for the met
 
 Departures:
 1. The released code samples with a serving engine; this is `generate`, in chunks of CHUNK tokens,
-   between which finished responses leave and waiting ones arrive.
+   between which finished responses leave and waiting ones arrive (or vLLM: --engine).
 
 Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p acts here alone; in training
 the temperature is that of the log-probabilities, too.
@@ -210,9 +210,13 @@ def generate(
     and cache and waiting ones take their places, so one long response does not hold up hundreds.
     done(i, sample) is called once for each job i, soon after its response has finished. Raises
     FloatingPointError when logits are not finite, Interrupted once stop() is true.
+
+    lm: a Hugging Face model, or an engine that samples in the place of `generate`: --engine.
     """
     if not jobs:
         return []
+    if not isinstance(lm, torch.nn.Module):
+        return from_engine(lm, jobs, ends, sampling, stop, done)
     most = sampling.max_new_tokens
     responses = [
         Response(i, torch.tensor(job.prompt), job.name, most) for i, job in enumerate(jobs)
@@ -237,6 +241,16 @@ def generate(
             if stop and stop():
                 raise Interrupted
     return [Sample(*response.sampled()) for response in responses]
+
+
+def from_engine(engine, jobs, ends, sampling, stop, done) -> list[Sample]:
+    """What `generate` returns, from an engine such as infra/vllm_engine.py."""
+    samples = [None] * len(jobs)
+    for i, tokens, logprob in engine.sample(jobs, ends, sampling, stop):
+        samples[i] = Sample(tokens, logprob)
+        if done:
+            done(i, samples[i])
+    return samples
 
 
 def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> None:

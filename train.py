@@ -48,15 +48,18 @@ from infra.rows import over_ranks
 from infra.run import Run, open_run, running
 from infra.samples import save_samples
 from infra.training_flags import TRAINING_GROUPS, training_config
-from methods import METHODS, token_weights
+from methods import METHODS, Method, token_weights
 from rollout import Sampling, rollout
 
 # ---- the loop ------------------------------------------------------------------------------------
 
 
-def train(cfg: "Config") -> Path:
-    """Run or continue the training described by cfg; returns the output folder. All ranks call."""
-    with running(cfg, prepare) as run:
+def train(cfg: "Config", method: Method | None = None) -> Path:
+    """Run or continue the training described by cfg; returns the output folder. All ranks call.
+
+    method: one that no flag names, in the place of that of cfg.
+    """
+    with running(cfg, partial(prepare, method=method)) as run:
         introduce(run, AblationFlags)
         if cfg.eval_data and run.state.step == 0:
             log(run, {"step": 0, **evaluate(run)})
@@ -71,9 +74,9 @@ def train(cfg: "Config") -> Path:
     return run.folder
 
 
-def prepare(cfg: "Config") -> Run:
+def prepare(cfg: "Config", method: Method | None = None) -> Run:
     """The run that cfg describes, new or continued: model, data, folder, and the method chosen."""
-    method = ablations.configured(METHODS[cfg.method], cfg)
+    method = method or ablations.configured(METHODS[cfg.method], cfg)
     run = open_run(cfg, method, check_model=partial(ablations.check_model, cfg))
     report_unearnable(run.problems + run.held_out)
     return run
@@ -257,7 +260,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
         position += cfg.prompts
-        with run.policy.plain() as lm:
+        with run.sampler() as lm:
             part = rollout(
                 lm,
                 run.tokenizer,
@@ -315,7 +318,7 @@ def evaluate(run: Run) -> dict[str, float]:
         seed=cfg.seed,
         in_flight=cfg.rollout_rows,
     )
-    with run.policy.plain() as lm:
+    with run.sampler() as lm:
         grades_of = partial(sample_grades, lm, run.tokenizer, run.held_out, run.held_out_prompts)
         sampled = grades_of(cfg.eval_samples, sampling, run.stopping)  # [P, n]
         metrics = {"eval_accuracy": float(sampled.mean())}

@@ -5,12 +5,10 @@ are packed, how far the sampler's log-probabilities are from the scored ones, an
 waits for the GPU. Then the stages of a step of Qwen3-0.6B to 8B, random weights of the real shapes.
 
 64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens; bfloat16 computation,
-recomputed activations; 8B without update. Tokens per second are response tokens.
-
-MFU of the update: 6 FLOP for each parameter that multiplies and each token, and 6 q (q = heads x
-head size) for each layer, token and token before it, forward and backward together, half the
-square; recomputation is not counted; over PEAK_FLOP. Peak memory stands beside what
-benchmarks/plan.py counts for the same run.
+recomputed activations; 8B without update. Tokens per second are response tokens. Beside the seconds
+of a stage stands its roofline, the least that the GPU's FLOP and bandwidth allow
+(benchmarks/roofline.py), and beside its peak memory what benchmarks/plan.py counts for the same
+run. MFU of the update: the FLOP of three forward passes over the GPU's peak.
 """
 
 import gc
@@ -28,6 +26,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 import toy
 import train
 from benchmarks.plan import GB, Plan, planned, qwen3
+from benchmarks.roofline import forward_flop, least_seconds, peaks_here
 from benchmarks.scripted import PROMPT_WIDTH
 from benchmarks.stages import prepared_step, stages
 from benchmarks.timing import alternate
@@ -35,10 +34,10 @@ from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import unlock
 from infra.loading import load_policy
+from infra.memory import sizes_of
 from infra.ranks import start_ranks, this_device
 from studies.tables import table_line
 
-PEAK_FLOP = 989e12  # dense bfloat16 FLOP per second of an H100 or H200
 LENGTH = 512  # of a response, tokens
 RESPONSES = 64
 MINI_BATCHES = 2
@@ -56,8 +55,8 @@ STEP_FLAGS = (
 STEPS_HEADER = "| first steps, Qwen3-0.6B | |\n|---|---|"
 
 HEADER = """\
-| Qwen3 | sampling, tokens/s | log-probabilities, tokens/s | update, tokens/s \
-| MFU of the update | coefficients, share of the step \
+| Qwen3 | sampling: tokens/s; s (roofline) | log-probabilities: tokens/s; s (roofline) \
+| update: tokens/s; s (roofline) | MFU of the update | coefficients, share of the step \
 | peak, GB: sampling, log-probabilities, update | planned, GB |
 |---|---|---|---|---|---|---|---|"""
 
@@ -102,7 +101,7 @@ def stage_costs(
     micro_batch_tokens: int,
     repetitions: int,
 ) -> dict:
-    """Seconds of every stage, its peak bytes on the GPU, and the MFU of the update.
+    """Seconds of every stage, its roofline, its peak bytes on the GPU, and the MFU of the update.
 
     config: of a model that is given random weights; trains: whether there is an update.
     length: of a response, tokens. The peaks are 0 where there is no GPU.
@@ -117,9 +116,11 @@ def stage_costs(
     seconds = alternate(functions, repetitions)
     peak = {name: peak_on_gpu(function) for name, function in functions.items()}
 
-    flop = update_flop(config, policy, responses, PROMPT_WIDTH + length)
-    mfu = [flop / s / PEAK_FLOP for s in seconds.get("update", [])]
-    return {"seconds": seconds, "peak": peak, "mfu": mfu}
+    peaks = peaks_here()
+    least = least_seconds(config, responses, PROMPT_WIDTH, length, MINI_BATCHES, peaks)
+    flop = 3 * forward_flop(sizes_of(config), responses, PROMPT_WIDTH + length)
+    mfu = [flop / s / peaks[0] for s in seconds.get("update", [])]
+    return {"seconds": seconds, "roofline": least, "peak": peak, "mfu": mfu}
 
 
 def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
@@ -192,16 +193,6 @@ def peak_on_gpu(function) -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def update_flop(config: PreTrainedConfig, policy, sequences: int, width: int) -> int:
-    """FLOP of an update, forward and backward, over `sequences` of `width` tokens each."""
-    multiplying = sum(p.numel() for p in policy.parameters())
-    if not config.tie_word_embeddings:
-        multiplying -= config.vocab_size * config.hidden_size  # the embedding is looked up
-    tokens = sequences * width
-    q = config.num_attention_heads * config.head_dim
-    return 6 * multiplying * tokens + 6 * config.num_hidden_layers * q * tokens * width
-
-
 def planned_here(config: PreTrainedConfig) -> Plan:
     """What benchmarks/plan.py counts for the run measured here, on this GPU."""
     flags = train.Config(
@@ -223,7 +214,11 @@ def table_row(size: str, costs: dict, planned: Plan) -> str:
     median = {name: statistics.median(values) for name, values in costs["seconds"].items()}
     speeds = []
     for stage in PHASES:
-        speeds.append(f"{RESPONSES * LENGTH / median[stage]:.0f}" if stage in median else "-")
+        if stage not in median:
+            speeds.append("-")
+            continue
+        speed = f"{RESPONSES * LENGTH / median[stage]:.0f}"
+        speeds.append(f"{speed}; {median[stage]:.3g} ({costs['roofline'][stage]:.3g})")
 
     mfu = "-"
     share = f"{median['coefficients'] / sum(median.values()):.2%}"

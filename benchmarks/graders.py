@@ -2,12 +2,11 @@
 
 Times are those that this process had a core, whatever else the machine was doing.
 
-The two alternate in one run; then come verify.py on all pairs of gold answers that are not the
-same, and its slowest hostile inputs. math_verify needs an environment of its own:
+The two alternate in one run; then comes verify.py on all pairs of gold answers that are not the
+same. math_verify needs an environment of its own:
 pip install math-verify==0.9.0 numpy tqdm
 """
 
-import functools
 import importlib.util
 import json
 import platform
@@ -24,7 +23,7 @@ TESTS = Path(__file__).parent.parent / "tests" / "answers"
 
 
 def verify(args) -> None:
-    """verify.py against math_verify: labelled answers, pairs of golds, slowest hostile inputs."""
+    """verify.py against math_verify: labelled answers, and pairs of golds."""
     lines = (TESTS / "data" / "answers.jsonl").read_text().splitlines()
     pairs = [json.loads(line) for line in lines]
     print(
@@ -42,9 +41,7 @@ def verify(args) -> None:
         print(f"\nverify.py is {ratio:.0f} times faster (median of the repetitions' ratios)")
 
     print_missed(pairs, verdicts["verify.py"])
-    print_classes(graders)
     print_credited_golds()
-    print_slowest_hostile_inputs()
 
 
 # ---- the graders ---------------------------------------------------------------------------------
@@ -86,26 +83,6 @@ def measure(graders: dict, pairs: list[dict], repetitions: int) -> tuple[dict, d
     return verdicts, milliseconds
 
 
-def slowest_hostile_inputs(count: int) -> list[tuple[float, str]]:
-    """(milliseconds of a call, name) of the hostile inputs that take longest."""
-    timed = []
-    for name, response in hostile_inputs().items():
-        slowest = 0.0
-        for gold in ("5", "x+1", "\\{1,2\\}"):
-            start = time.process_time()
-            reward(response, gold)
-            slowest = max(slowest, time.process_time() - start)
-        timed.append((slowest * 1e3, name))
-    return sorted(timed, reverse=True)[:count]
-
-
-@functools.cache
-def hostile_inputs() -> dict[str, str]:
-    """What tests/answers/hostile.py makes; tests are no package to import from."""
-    made = runpy.run_path(str(TESTS / "hostile.py"))
-    return {**made["hostile"](), **made["repeated_fragments"](), **made["megabytes"]()}
-
-
 # ---- printing ------------------------------------------------------------------------------------
 
 
@@ -135,28 +112,6 @@ def print_missed(pairs: list[dict], verdicts: list[bool]) -> None:
     print("\nmissed by verify.py:", "; ".join(missed) or "none")
 
 
-def print_classes(graders: dict) -> None:
-    """Wrong and missed credits in each class of responses of tests/answers/classes.py."""
-    made = runpy.run_path(str(TESTS / "classes.py"))
-    print("\n| class | " + " | ".join(f"{name}: false, missed" for name in graders) + " |")
-    print("|---|" + "---|" * len(graders))
-    for build in (*made["WRONG"], *made["MISSED"]):
-        cases = list(build())
-        cells = [false_and_missed(grader, cases) for grader in graders.values()]
-        print(f"| {build.__name__.replace('_', ' ')} | " + " | ".join(cells) + " |")
-
-
-def false_and_missed(grader, cases: list[tuple[str, str, bool]]) -> str:
-    false_credits = 0
-    missed_credits = 0
-    for response, gold, is_right in cases:
-        given = bool(grader(response, gold))
-        false_credits += given and not is_right
-        missed_credits += is_right and not given
-    right = sum(is_right for _, _, is_right in cases)
-    return f"{false_credits} of {len(cases) - right}, {missed_credits} of {right}"
-
-
 def print_credited_golds() -> None:
     """Every gold answer as the answer to every other question: none may earn anything."""
     golds = runpy.run_path(str(TESTS / "golds.py"))
@@ -166,8 +121,3 @@ def print_credited_golds() -> None:
         if is_equivalent(prediction, gold):
             credited.append(f"{prediction} for {gold}")
     print(f"credited of {len(pairs):,} pairs of golds: {'; '.join(credited) or 'none'}")
-
-
-def print_slowest_hostile_inputs() -> None:
-    slowest = [f"{name} {ms:.0f}" for ms, name in slowest_hostile_inputs(3)]
-    print(f"slowest of {len(hostile_inputs())} hostile inputs, ms: {', '.join(slowest)}")

@@ -29,14 +29,14 @@ import math
 from argparse import ArgumentParser
 from dataclasses import dataclass
 
-import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
+from transformers import PreTrainedConfig, Qwen3Config
 
 import train
-from infra.architecture import count_parameters, decoder_layers, head_size
-from infra.cache import cache_bytes, cache_room, mlp_width, working_bytes
+from benchmarks.flights import BANDWIDTH, of_a_step, print_sampling, sampler_of
+from infra.cache import cache_bytes, cache_room, working_bytes
 from infra.errors import UserError
 from infra.head import LOGIT_BLOCK_GPU
+from infra.memory import HALF, sizes_of
 from infra.model_files import read_config
 from infra.policy import SHARE_FOR_KEPT
 from infra.run import model_folder
@@ -74,35 +74,6 @@ def qwen3(size: str) -> Qwen3Config:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How large the parts of a model are, in numbers (not bytes)."""
-
-    parameters: int  # P
-    layer: int  # parameters of one decoder layer
-    layers: int  # L
-    hidden: int  # H
-    attention: int  # q
-    mlp: int  # I
-    vocabulary: int  # V
-
-
-def sizes_of(config: PreTrainedConfig) -> Sizes:
-    """The sizes of a decoder-only model, whose weights are not made."""
-    with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config)
-    layers = decoder_layers(lm)
-    return Sizes(
-        parameters=count_parameters(lm),
-        layer=count_parameters(layers[0]),
-        layers=len(layers),
-        hidden=config.hidden_size,
-        attention=config.num_attention_heads * head_size(config),
-        mlp=mlp_width(config),
-        vocabulary=config.vocab_size,
-    )
-
-
-@dataclass(frozen=True)
 class Plan:
     """What each GPU must hold, in bytes unless said otherwise; a phase includes what is static."""
 
@@ -110,6 +81,7 @@ class Plan:
     static: float  # this GPU's shards of the weights and of Adam's moments, float32
     rollout: float  # peak while responses are sampled
     cache: float  # of it: keys and values of the responses in flight, each of the longest
+    cache_tokens: int  # that the caches have room for, a number
     in_flight: int  # responses of the longest that are sampled at a time, a number
     old_logprobs: float  # peak while the old log-probabilities are computed
     hidden: float  # its share of the batch's hidden states, if all responses are of the longest
@@ -127,7 +99,7 @@ class Plan:
 
 
 def planned(
-    config: PreTrainedConfig, flags: train.Config, gpus: int, gpu_gb: float, c: int = 2
+    config: PreTrainedConfig, flags: train.Config, gpus: int, gpu_gb: float, c: int = HALF
 ) -> Plan:
     """The plan of the run described by `flags` on `gpus` GPUs of `gpu_gb` GB each.
 
@@ -138,7 +110,7 @@ def planned(
     shards = min(gpus, NODE)
     responses = flags.prompts * flags.group_size / gpus
     longest = flags.max_prompt_tokens + flags.max_new_tokens
-    static = 12 * P / shards
+    static = size.always(shards)
 
     rows = min(flags.rollout_rows, math.ceil(responses))
     top_p = flags.eval_top_p if flags.eval_data else 1.0
@@ -174,6 +146,7 @@ def planned(
         static=static,
         rollout=static + c * P + cache + max(working, moving),
         cache=cache,
+        cache_tokens=room,
         in_flight=in_flight,
         old_logprobs=old_logprobs,
         hidden=hidden,
@@ -193,6 +166,8 @@ HEADER = """\
 def plan(args) -> None:
     """What a run needs of each GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
 
+    And how long it samples, if responses are of --mean-tokens in the mean (default: a quarter of
+    --max-new-tokens) and the GPUs' memory reads --gpu-tb-s TB/s (3.35, an H100).
     Without flags it prints the table of docs/results/memory.md. Raises UserError.
     """
     if not args.flags:
@@ -201,13 +176,25 @@ def plan(args) -> None:
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--gpu-gb", type=float, default=80.0)
-    of_gpus, flags = parser.parse_known_args(args.flags)
-    gpus, gpu_gb = of_gpus.gpus, of_gpus.gpu_gb
+    parser.add_argument("--gpu-tb-s", type=float, default=BANDWIDTH / 1e12)
+    parser.add_argument("--mean-tokens", type=int)
+    own, flags = parser.parse_known_args(args.flags)
+    gpus, gpu_gb = own.gpus, own.gpu_gb
     if gpus < 1 or gpus > NODE and gpus % NODE:
         raise UserError(f"--gpus {gpus} is neither up to {NODE} nor a multiple of {NODE}")
+    if own.gpu_tb_s <= 0:
+        raise UserError(f"--gpu-tb-s {own.gpu_tb_s:g} is not above 0")
     config = train.parse_config(flags)
+    mean = own.mean_tokens if own.mean_tokens is not None else max(1, config.max_new_tokens // 4)
+    if not 1 <= mean <= config.max_new_tokens:
+        raise UserError(f"--mean-tokens {mean} is not between 1 and --max-new-tokens")
+
     model = read_config(config.model, model_folder(config))
-    print_plan(planned(model, config, gpus, gpu_gb), config, gpus, gpu_gb)
+    p = planned(model, config, gpus, gpu_gb)
+    print_plan(p, config, gpus, gpu_gb)
+    if p.in_flight > 0:
+        sampler = sampler_of(model, config, gpus, p.cache_tokens, own.gpu_tb_s * 1e12)
+        print_sampling(of_a_step(sampler, config, gpus, mean), config, mean)
 
 
 def checkpoint_bytes(parameters: int) -> int:

@@ -4,11 +4,10 @@ On randomly initialised models of 4,096 words and responses of scripted lengths:
 mixed, and one in ten ten times longer than the others.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 from benchmarks.scripted import plain_generate, random_model, sampled
-from benchmarks.timing import alternate, peak_memory, ratios, spread
+from benchmarks.timing import alternate, ratios, spread
 from studies.tables import table_line
 
 VOCABULARY = 4096
@@ -22,13 +21,12 @@ MIXES = {  # lengths of 256 responses, tokens
 }
 
 HEADER = """\
-| model | lengths | plain, tokens/s | chunked, tokens/s | chunked / plain time \
-| plain, GB | chunked, GB |
-|---|---|---|---|---|---|---|"""
+| model | lengths | plain, tokens/s | chunked, tokens/s | chunked / plain time |
+|---|---|---|---|---|"""
 
 
 def rollouts(args) -> list[dict]:
-    """Chunked sampling against one plain `generate` call: tokens per second, growth of the peak."""
+    """Chunked sampling against one plain `generate` call, in tokens per second."""
     print(HEADER)
     rows = []
     for hidden, count in MODELS:
@@ -41,28 +39,18 @@ def rollouts(args) -> list[dict]:
 
 
 def measured(hidden: int, mix: str, lengths: list[int], repetitions: int) -> dict:
-    """Seconds and growth of the peak, plain and chunked, of one model on one mix of lengths."""
-    memory = [
-        peak_memory(prepared, plain_generate, hidden, lengths),
-        peak_memory(prepared, sampled, hidden, lengths),
-    ]
-
+    """Seconds of one model on one mix of lengths, plain and chunked."""
+    lm = random_model(hidden, VOCABULARY)
     functions = {
-        "plain": prepared(plain_generate, hidden, lengths),
-        "chunked": prepared(sampled, hidden, lengths),
+        "plain": partial(plain_generate, lm, lengths),
+        "chunked": partial(sampled, lm, lengths),
     }
     return {
         "model": f"hidden {hidden}, {len(lengths)} responses",
         "mix": mix,
         "tokens": sum(lengths),
         **alternate(functions, repetitions),
-        "memory_gb": memory,
     }
-
-
-def prepared(function: Callable, hidden: int, lengths: list[int]) -> Callable[[], object]:
-    """function(lm, lengths) of a random model, to be called without arguments."""
-    return partial(function, random_model(hidden, VOCABULARY), lengths)
 
 
 def table_row(row: dict) -> str:
@@ -75,6 +63,5 @@ def table_row(row: dict) -> str:
         spread(plain_speed, 0),
         spread(chunked_speed, 0),
         spread(ratios(row["chunked"], row["plain"]), 2),
-        *(f"{gb:.2f}" for gb in row["memory_gb"]),
     ]
     return table_line(cells)

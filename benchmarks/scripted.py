@@ -5,6 +5,8 @@ Here the uniform numbers carry the script: a number above 1, which no draw gives
 and nothing else does. The model does all the work that it would do otherwise.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
@@ -62,22 +64,31 @@ def script(sample: int, length: int, longest: int) -> np.ndarray:
 
 
 def scripted_jobs(count: int) -> list[rollout.Job]:
-    """Jobs for rollout.generate, GROUP a prompt; job i is sample i."""
+    """Jobs for rollout.generate, GROUP a prompt."""
     rng = np.random.default_rng(0)
     prompts = [rng.integers(2, 30, size=PROMPT_WIDTH).tolist() for _ in range(count // GROUP + 1)]
-    return [rollout.Job(prompts[i // GROUP], (0, 0, 0, i)) for i in range(count)]
+    names = [(0, 0, *divmod(i, GROUP)) for i in range(count)]
+    return [rollout.Job(prompts[name[2]], name) for name in names]
 
 
-def sampled(lm, lengths: list[int]) -> list[np.ndarray]:
-    """Responses of these lengths by rollout.generate, all of them in flight at once."""
+@contextmanager
+def scripted_lengths(lengths: list[int]) -> Iterator[None]:
+    """Inside, the response to scripted_jobs(...)[i] has lengths[i] tokens."""
 
     def numbers(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:
-        return script(sample, lengths[sample], count)
+        i = problem * GROUP + sample
+        return script(i, lengths[i], count)
 
     with (
         patch.object(rollout, "InverseCDF", Scripted),
         patch.object(rollout, "uniforms", numbers),
     ):
+        yield
+
+
+def sampled(lm, lengths: list[int]) -> list[np.ndarray]:
+    """Responses of these lengths by rollout.generate, all of them in flight at once."""
+    with scripted_lengths(lengths):
         sampling = rollout.Sampling(max(lengths), in_flight=len(lengths), cache_tokens=UNLIMITED)
         samples = rollout.generate(lm, scripted_jobs(len(lengths)), [END_TOKEN], sampling)
     return [sample.tokens for sample in samples]

@@ -5,9 +5,12 @@ serves all. Shards lie inside a node; several nodes hold copies (HSDP).
 """
 
 import os
+import pickle
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -102,13 +105,46 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
         mine = work(items[rank::world])
     except (*MISTAKES, FloatingPointError, Interrupted) as error:
         mine = error
-    shares = [None] * world
-    dist.all_gather_object(shares, mine)
+    shares = from_all_ranks(mine)
     for share in shares:
         if isinstance(share, Exception):
             raise share
 
     return [shares[i % world][i // world] for i in range(len(items))]
+
+
+def from_all_ranks(mine) -> list:
+    """`mine` of each rank, in the order of the ranks. All ranks call.
+
+    Arrays in it are sent as they lie in memory, all in one message of bytes; pickle has the rest.
+    Those received share the memory of that message.
+    """
+    buffers = []
+    pickled = pickle.dumps(mine, protocol=5, buffer_callback=buffers.append)
+    parts = [pickled, *(buffer.raw() for buffer in buffers)]
+    rank, world = rank_and_world()
+    sizes = [None] * world  # bytes of the parts of each rank
+    dist.all_gather_object(sizes, [len(part) for part in parts])
+
+    most = max(places(each)[-1].stop for each in sizes)
+    message = torch.empty(most, dtype=torch.uint8)
+    for place, part in zip(places(sizes[rank]), parts, strict=True):
+        message.numpy()[place] = np.frombuffer(part, dtype=np.uint8)
+    received = torch.empty(world, most, dtype=torch.uint8)
+    dist.all_gather(list(received), message)
+
+    shares = []
+    for line, each in zip(received.numpy(), sizes, strict=True):
+        pickled, *arrays = (line[place] for place in places(each))
+        shares.append(pickle.loads(pickled, buffers=arrays))
+    return shares
+
+
+def places(sizes: list[int]) -> list[slice]:
+    """Where parts of so many bytes lie in a message: each at a multiple of 8, as numbers must."""
+    ends = accumulate(-(-size // 8) * 8 for size in sizes)
+    starts = [0, *ends][:-1]
+    return [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
 
 def limit_nccl(group) -> None:

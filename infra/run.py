@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from infra.checkpoints import RunState, begin_writing, restore, save
 from infra.errors import Interrupted, Stop
 from infra.folder import check_places, lock, unlock
 from infra.loading import load_policy, locate
+from infra.memory import refuse_too_large
 from infra.policy import Policy
 from infra.problems import encode_prompts, load_and_count, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
@@ -47,6 +48,7 @@ class Run:
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
     without_signal: int = 0  # steps in a row in which no response had an advantage
+    engine: object = None  # --engine: samples in the place of `generate`
     track: Callable[[dict], None] = send_nothing  # --track: a line of metrics goes there as well
 
     def stop(self, number: int, _) -> None:
@@ -73,6 +75,10 @@ class Run:
         told = torch.tensor(float(self.stopping()), device=this_device())
         if over_ranks(told) > 0:
             raise Interrupted
+
+    def sampler(self) -> AbstractContextManager:
+        """What `rollout` samples from, on the weights of now. All ranks enter."""
+        return self.engine.holding() if self.engine else self.policy.plain()
 
     def save(self) -> bool:
         """Write a checkpoint, but none of a run whose last updates were skipped: it diverges.
@@ -119,9 +125,15 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     Cheap checks come first, so that a wrong flag is reported before anything large is loaded.
     check_model raises UserError for a model that the method cannot be used with.
     """
+    if cfg.engine == "vllm":
+        from infra.vllm_engine import refuse_machine  # here, as vllm is an extra
+
+        refuse_machine()
     rank, world = start_ranks()
     tracking_module(cfg.track)
-    folder, _, _ = locate(model_folder(cfg))
+    folder, config, _ = locate(model_folder(cfg))
+    if this_device().type == "cuda":
+        refuse_too_large(cfg.model, config)
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems, dropped = load_and_count(cfg.data, *columns)
@@ -139,6 +151,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
     refuse_length(policy.lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
+    engine = start_engine(cfg, folder, policy, prompts + held_out_prompts)
 
     on_first_rank(lock, Path(cfg.output_dir))  # from here on something is written
     optimizer = torch.optim.AdamW(  # other optimisers lack `fused` for sharded parameters
@@ -166,7 +179,18 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         held_out_prompts=held_out_prompts,
         dropped=loaded - len(problems) - len(held_out),
         track=start_tracking(cfg, run_id, state.step) if rank == 0 else send_nothing,
+        engine=engine,
     )
+
+
+def start_engine(cfg, folder: Path, policy: Policy, prompts: list[list[int]]):
+    """What --engine names, to sample in the place of `generate`; else None. All ranks call."""
+    if cfg.engine == "generate":
+        return None
+    from infra.vllm_engine import VLLMEngine
+
+    longest = max(len(prompt) for prompt in prompts) + cfg.max_new_tokens
+    return VLLMEngine(folder, policy, longest, cfg.rollout_rows)
 
 
 def model_folder(cfg) -> str | Path:

@@ -61,6 +61,11 @@ class TrainingSamplingFlags(SamplingFlags):
     prompts: int = flag(128, "prompts per step", low=1)
     group_size: int = flag(16, "responses per prompt, G", low=2)
     dynamic_sampling: bool = flag(False, "replace groups of equal rewards by further prompts")
+    engine: str = flag(
+        "generate",
+        "what samples; vllm was tested with a stand-in alone and never run for real (ours)",
+        choices=["generate", "vllm"],
+    )
 
 
 @dataclass

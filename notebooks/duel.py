@@ -8,7 +8,6 @@ where it was.
 Shapes: S seeds, N packed response tokens.
 """
 
-import contextlib
 import csv
 import hashlib
 import io
@@ -17,19 +16,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from helpers import BLUE, GREY, ORANGE, LivePicture
 
-import ablations
 import toy
 import train
 from infra.errors import Stop, UserError
 from methods import METHODS, Method, token_weights
 from studies.credit import batch
+from studies.running import train_silently
 from studies.statistics import half_width
 from studies.tables import appending, read_csv
 
@@ -98,13 +96,7 @@ def trained(
 
     with tempfile.TemporaryDirectory() as folder:
         cfg = configured(setting, method, "--seed", str(seed), "--output-dir", folder)
-        with (
-            patch.object(ablations, "configured", return_value=method),
-            patch.object(train, "log", log),
-            patch.object(train, "report"),  # curves of one run, which nobody looks at
-            contextlib.redirect_stdout(io.StringIO()),
-        ):
-            train.train(cfg)
+        train_silently(cfg, method, log=log)
     return rewards
 
 

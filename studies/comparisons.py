@@ -1,10 +1,13 @@
-"""Differences between rows on the same seeds: a table with intervals and corrected p, a picture."""
+"""Rows compared on the same seeds: their outcomes, differences with corrected p, a picture."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from studies.running import complete
+from studies.runs import ENDS, Job, Runs, Trained, finished_runs, seed_by_seed
 from studies.statistics import (
     half_width,
     holm,
@@ -18,6 +21,104 @@ from studies.tables import table_line
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 MARKS = ("o", "X", "s", "^", "D")
 REWARD = "mean training reward minus DAPO's, same seeds (95 % interval)"
+OUTCOMES = {  # beside the mean training reward
+    "held-out accuracy": "accuracy",
+    "held-out, greedy": "greedy",
+    "entropy": "entropy",
+}
+
+Counted = dict[tuple[str, str], dict[int, Trained]]  # (place, row) -> seed -> run
+
+
+# ---- runs that count -----------------------------------------------------------------------------
+
+
+def counted(runs: Runs, jobs: Iterable[Job]) -> Counted:
+    """The runs of these jobs, none of which differ in their rate alone."""
+    found = {}
+    for job in jobs:
+        found.setdefault((job.setting, job.row), {})[job.seed] = runs[job]
+    return found
+
+
+def completed(
+    args, first_seeds: dict[str, int], rows: Iterable[str], rate: float, count: int
+) -> Counted:
+    """The runs of the rows at each place, at one learning rate; what --csv lacks is run.
+
+    first_seeds: place -> the first of its seeds, of which there are `count`, or --seeds.
+    """
+    path = Path(args.csv)
+    runs = finished_runs(path)
+    jobs = []
+    for place, first in first_seeds.items():
+        seeds = range(first, first + (args.seeds or count))
+        jobs += seed_by_seed(place, dict.fromkeys(rows, rate), seeds)
+    complete(jobs, runs, path, "runs")
+    return counted(runs, jobs)
+
+
+def over_seeds(of: Counted, place: str, row: str, what: str = "reward") -> np.ndarray:
+    """[seeds] an outcome of the runs of a row."""
+    return np.array([getattr(run, what) for run in of[place, row].values()])
+
+
+def paired(of: Counted, place: str, a: str, b: str, what: str = "reward") -> np.ndarray:
+    """[seeds] an outcome of row `a` minus that of `b`, on the seeds that both have."""
+    one, other = of[place, a], of[place, b]
+    seeds = sorted(one.keys() & other.keys())
+    return np.array([getattr(one[seed], what) - getattr(other[seed], what) for seed in seeds])
+
+
+def over_places(of: Counted, a: str, b: str, what: str = "reward") -> dict[str, np.ndarray]:
+    """Place -> `paired`, where both rows ran."""
+    all_places = dict.fromkeys(place for place, _ in of)
+    both = [place for place in all_places if (place, a) in of and (place, b) in of]
+    return {place: paired(of, place, a, b, what) for place in both}
+
+
+def against_dapo(
+    of: Counted, place: str, rows: Iterable[str], what: str = "reward"
+) -> dict[str, np.ndarray]:
+    """Row -> `paired` with DAPO, of those rows that are not DAPO itself."""
+    return {row: paired(of, place, row, "dapo", what) for row in rows if row != "dapo"}
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def print_gains(of: Counted) -> None:
+    """How much DAPO gains at each place: where it is little, there is nothing to compare."""
+    print(
+        "| DAPO at | seeds | first 5 steps | last 5 steps | gained | least gained "
+        "| held-out accuracy after | greedy after |\n|---|---|---|---|---|---|---|---|"
+    )
+    for place in [place for place, row in of if row == "dapo"]:
+        gained = over_seeds(of, place, "dapo", "gained")
+        first, last, accuracy, greedy = (
+            mean_interval(over_seeds(of, place, "dapo", what))
+            for what in ("first", "last", "accuracy", "greedy")
+        )
+        cells = [first, last, mean_interval(gained), f"{gained.min():.3f}", accuracy, greedy]
+        print(table_line([place, len(gained), *cells]))
+    print()
+
+
+def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
+    """A line for each place and row, with every outcome."""
+    print(
+        f"| place | row | rate | seeds | mean training reward | last {ENDS} steps "
+        "| held-out accuracy | greedy | entropy | tokens | collapsed |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for place, row in of:
+        cells = [place, row, f"{rates[place][row]:g}", len(of[place, row])]
+        for what in ("reward", "last", "accuracy", "greedy", "entropy"):
+            cells.append(mean_interval(over_seeds(of, place, row, what)))
+        cells.append(f"{over_seeds(of, place, row, 'length').mean():.0f}")
+        cells.append(over_seeds(of, place, row, "collapsed").sum())
+        print(table_line(cells))
+    print()
 
 
 def print_differences(
@@ -38,7 +139,7 @@ def print_differences(
     lines = []
     for name, values in differences.items():
         seen = smallest_seen(values, level)
-        above = int((values > 0).sum())
+        above = int((values > 1e-9).sum())  # beyond the rounding of means
         cells = [
             name,
             mean_interval(values),

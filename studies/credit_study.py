@@ -9,15 +9,14 @@ tokens (`bench.py truth`), weights are compared with it on the responses that it
 
 results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
 up), `whole` (all of them as one batch) and `truth`. Bases that are in it are not measured again.
-Some 35 minutes on two cores, and at most 5 GB of memory.
+An estimated 45 minutes on two cores, each of which has a base, and some 5 GB of memory.
 """
 
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -34,7 +33,7 @@ from studies.credit import (
     weighed,
 )
 from studies.credit_tables import draw_split, print_tables
-from studies.gradients import PARTS, cosine, parts_of, side_means, sides_of_rows
+from studies.gradients import PARTS, cosine, parts_of, side_directions, side_means
 from studies.ranking import auc, rank_correlation
 from studies.rows import STATIC
 from studies.tables import appending, read_csv
@@ -45,14 +44,13 @@ def by_side(*names: str) -> list[str]:
     return [f"{name}_{side}" for side in ("pos", "neg") for name in names]
 
 
-FIRST_COLUMNS = [
+COLUMNS = [
     *("base", "row", "batch", "tokens"),
     *by_side("auc", "tied", "lift", "mean", "spread", "saturated"),
     *("cosine", "cosine_shape", "cosine_means", "agreement"),
     *by_side("size_auc", "size_rank", "signed_rank"),
+    *("cosine_sign", *by_side("mass")),
 ]
-LATER_COLUMNS = ["cosine_sign", *by_side("mass")]  # which older files lack
-COLUMNS = FIRST_COLUMNS + LATER_COLUMNS
 POLICY_GRADIENT = "policy gradient"  # a row of its own: how well the halves of its estimate agree
 
 
@@ -61,7 +59,7 @@ class Sizes:
     """How much is measured."""
 
     bases: tuple[int, ...] = (0, 1, 2, 3, 4)  # build seeds
-    batches: int = 16  # of a base, an even number
+    batches: int = 16  # of a base, an even number: two halves are compared
     prompts: int = 16  # of a batch
     group: int = 8  # responses to each
     gradient_prompts: int = 128  # of half the policy gradient's estimate
@@ -72,25 +70,28 @@ class Sizes:
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
     """Which tokens the weights single out, and how near an update is to the policy gradient.
 
-    Half an hour. Fill --csv, print its means over bases with 95 % intervals, and draw them beside
-    DAPO.
+    An estimated 45 minutes. Fill --csv, print its means over bases with 95 % intervals, and draw
+    them beside DAPO.
     """
     path = Path(args.csv)
     torch.set_num_threads(1)  # a base that is built depends on their number
     before = lines_before(path)
-    refuse_older(path, before)
-    found = {(line["base"], line["batch"]) for line in before}
-    bases = {base for base in sizes.bases if not {(base, "whole"), (base, "truth")} <= found}
+    measured_rows = {line["row"] for line in before}
+    missing = [row for row in STATIC if row not in measured_rows]
+    if before and missing:
+        raise UserError(
+            f"{path} is of an earlier version, without {'; '.join(missing)}: move it away, "
+            "and all bases are measured again"
+        )
+    finished = {line["base"] for line in before}
+    bases = [base for base in sizes.bases if base not in finished]
     with (
         ProcessPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool,
         appending(path, COLUMNS) as write,
     ):
-        list(pool.map(folder_of, bases))  # built at need
-        for base in tqdm(sizes.bases, desc="bases", disable=None):
-            if (base, "whole") not in found:
-                write(lines_of_base(pool, base, sizes))
-            if (base, "truth") not in found:
-                write(list(pool.map(partial(truth_lines, base), [sizes.truth]))[0])
+        parts = pool.map(partial(lines_of_base, sizes), bases)
+        for part in tqdm(parts, total=len(bases), desc="bases", disable=None):
+            write(part)
     lines = lines_before(path)
     print_tables(lines)
     if len(sizes.bases) > 1:  # as for the tables' intervals
@@ -99,38 +100,15 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
 
 
 def lines_before(path: Path) -> list[dict]:
-    """The lines of an earlier run, with numbers as numbers; a cell without one is NaN.
-
-    So are the columns that a file lacks because it is older than they are.
-    """
-    found = read_csv(path, FIRST_COLUMNS if is_older(path) else COLUMNS)
+    """The lines of an earlier run, with numbers as numbers; a cell without one is NaN."""
+    found = read_csv(path, COLUMNS)
     for line in found:
         if line["row"] not in (*STATIC, POLICY_GRADIENT):
             raise UserError(f"{path} has a row {line['row']!r} that this study has not: remove it")
         line["base"] = int(line["base"])
         for name in COLUMNS[3:]:
-            line[name] = float(line.get(name, "nan"))
+            line[name] = float(line[name])
     return found
-
-
-def is_older(path: Path) -> bool:
-    """Whether the file is from before LATER_COLUMNS."""
-    if not path.exists():
-        return False
-    return path.read_text().partition("\n")[0] == ",".join(FIRST_COLUMNS)
-
-
-def refuse_older(path: Path, lines: list[dict]) -> None:
-    """Raise UserError where lines of this study cannot stand beside those of the file."""
-    missing = LATER_COLUMNS if is_older(path) else []
-    if lines:
-        measured = {line["row"] for line in lines}
-        missing = [*missing, *(row for row in STATIC if row not in measured)]
-    if missing:
-        raise UserError(
-            f"{path} is of an earlier version, without {'; '.join(missing)}: move it away, "
-            "and all bases are measured again"
-        )
 
 
 def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dict:
@@ -145,88 +123,41 @@ def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dic
 # ---- one base ------------------------------------------------------------------------------------
 
 
-def folder_of(base: int) -> Path:
-    """The folder of a base model of the study, built at need."""
-    return toy.base_folder(k=truth.K, noise=truth.NOISE, seed=base)
-
-
 def load(base: int):
-    """(model, tokenizer) of a base model of the study."""
-    return toy.load_base(folder_of(base))
+    """(model, tokenizer) of a base model of the study, built at need."""
+    return toy.base_model(k=truth.K, noise=truth.NOISE, seed=base)
 
 
-def lines_of_base(pool: Executor, base: int, sizes: Sizes) -> list[dict]:
-    """All lines of a base but those of `truth`; every step is two equal jobs."""
-    first, second = pool.map(partial(half_of_gradient, base, sizes), (0, 1))
-    gradient = first + second
-    agreement = cosine(torch.from_numpy(first), torch.from_numpy(second))
-    lines = [line_of(base, POLICY_GRADIENT, "whole", agreement=agreement)]
-
-    halves = list(pool.map(partial(batches_of, base, sizes, gradient), (0, 1)))
-    sums = [torch.from_numpy(half_sums) for _, half_sums in halves]
-    for half_lines, _ in halves:
-        lines += half_lines
-    lines += lines_of_sums(base, *sums, torch.from_numpy(gradient))
-
-    names = list(STATIC)
-    for part in pool.map(partial(whole_of, base, sizes, gradient), (names[::2], names[1::2])):
-        lines += part
-    return lines
-
-
-def half_of_gradient(base: int, sizes: Sizes, half: int) -> np.ndarray:
-    """One of two independent estimates of the policy gradient: [D]."""
+def lines_of_base(sizes: Sizes, base: int) -> list[dict]:
+    """All lines of a base."""
     lm, tokenizer = load(base)
-    seed = 10 * base + half
-    problems = toy.problems(sizes.gradient_prompts, seed=6000 + seed, k=truth.K)
-    group = sizes.gradient_group
-    return gradient_estimate(lm, tokenizer, problems, group, 500 + seed, truth.LIMIT).numpy()
+    halves = []  # two independent estimates of the policy gradient, [D] each
+    for half in (0, 1):
+        seed = 10 * base + half
+        problems = toy.problems(sizes.gradient_prompts, seed=6000 + seed, k=truth.K)
+        group = sizes.gradient_group
+        halves.append(gradient_estimate(lm, tokenizer, problems, group, 500 + seed, truth.LIMIT))
+    gradient = halves[0] + halves[1]
+    lines = [line_of(base, POLICY_GRADIENT, "whole", agreement=cosine(*halves))]
 
-
-def sampled(base: int, sizes: Sizes, number: int, lm, tokenizer) -> GradedBatch:
-    """Batch `number` of a base."""
-    seed = 100 * base + number
-    problems = toy.problems(sizes.prompts, seed=8000 + seed, k=truth.K)
-    return batch(lm, tokenizer, problems, sizes.group, 2000 + seed, truth.LIMIT)
-
-
-def batches_of(
-    base: int, sizes: Sizes, gradient: np.ndarray, half: int
-) -> tuple[list[dict], np.ndarray]:
-    """The lines of every other batch, and the sums of their updates [rows, 3, D] (PARTS)."""
-    lm, tokenizer = load(base)
-    lines = []
-    total = 0.0
-    for number in range(half, sizes.batches, 2):
-        graded = sampled(base, sizes, number, lm, tokenizer)
-        numbers, parts = measured(list(STATIC), lm, graded, number, torch.from_numpy(gradient))
+    batches = []
+    sums = [0.0, 0.0]  # of the updates of every other batch, [rows, 3, D] (PARTS)
+    for number in range(sizes.batches):
+        seed = 100 * base + number
+        problems = toy.problems(sizes.prompts, seed=8000 + seed, k=truth.K)
+        graded = batch(lm, tokenizer, problems, sizes.group, 2000 + seed, truth.LIMIT)
+        numbers, parts = measured(lm, graded, number, gradient)
         lines += [line_of(base, row, number, **each) for row, each in numbers.items()]
-        total = total + parts
-    return lines, total.numpy()
+        sums[number % 2] += parts
+        batches.append(graded)
 
-
-def lines_of_sums(
-    base: int, first: torch.Tensor, second: torch.Tensor, gradient: torch.Tensor
-) -> list[dict]:
-    """A line for each row: the updates of all batches added up, and how well two halves agree.
-
-    first, second: sums over half the batches each, [rows, 3, D].
-    """
-    lines = []
-    for row, one, other in zip(STATIC, first, second, strict=True):
-        numbers = cosines(one + other, gradient)
-        numbers["agreement"] = cosine(one[0], other[0])
+    for row, one, other in zip(STATIC, *sums, strict=True):
+        numbers = cosines(one + other, gradient) | {"agreement": cosine(one[0], other[0])}
         lines.append(line_of(base, row, "sum", **numbers))
-    return lines
 
-
-def whole_of(base: int, sizes: Sizes, gradient: np.ndarray, names: list[str]) -> list[dict]:
-    """The lines of some rows on all batches taken as one."""
-    lm, tokenizer = load(base)
-    parts = [sampled(base, sizes, number, lm, tokenizer) for number in range(sizes.batches)]
-    graded = joined(lm, parts)
-    numbers, _ = measured(names, lm, graded, sizes.batches, torch.from_numpy(gradient))
-    return [line_of(base, row, "whole", **each) for row, each in numbers.items()]
+    numbers, _ = measured(lm, joined(lm, batches), sizes.batches, gradient)
+    lines += [line_of(base, row, "whole", **each) for row, each in numbers.items()]
+    return lines + truth_lines(base, sizes.truth)
 
 
 def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
@@ -247,27 +178,27 @@ def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
 
 
 def measured(
-    names: list[str], lm, graded: GradedBatch, seed: int, gradient: torch.Tensor
+    lm, graded: GradedBatch, seed: int, gradient: torch.Tensor
 ) -> tuple[dict[str, dict], torch.Tensor]:
-    """What rows make of a batch: their numbers, by COLUMNS, and their updates [rows, 3, D] (PARTS).
+    """What the rows make of a batch: numbers, by COLUMNS, and updates [rows, 3, D] (PARTS).
 
     seed: of rows that draw; gradient: the policy gradient [D].
     """
     scored = {}
     numbers = {}
     weights = []
-    for row in names:
+    for row in STATIC:
         found = weighed(row, lm, graded, seed, scored)
         weights.append(found.weights)
         numbers[row] = {"tokens": len(found.weights), **singled_out(found.weights, graded)}
         numbers[row] |= dict(zip(("spread_pos", "spread_neg"), found.spread, strict=True))
         numbers[row] |= dict(zip(("saturated_pos", "saturated_neg"), found.saturated, strict=True))
 
-    plain = torch.ones_like(weights[0])
-    sides = sides_of_rows(lm, graded.rollouts, graded.advantages, [plain, *weights])
+    sides = side_directions(lm, graded.rollouts, graded.advantages, torch.stack(weights))
+    dapo = sides[list(STATIC).index("dapo")]
     parts = []
-    for row, each, of_row in zip(names, weights, sides[1:], strict=True):
-        parts.append(parts_of(of_row, sides[0], side_means(each, graded.tokens.advantage)))
+    for row, each, of_row in zip(STATIC, weights, sides, strict=True):
+        parts.append(parts_of(of_row, dapo, side_means(each, graded.tokens.advantage)))
         numbers[row] |= cosines(parts[-1], gradient)
     return numbers, torch.stack(parts)
 

@@ -77,18 +77,16 @@ def print_tables(lines: list[dict]) -> None:
     )
     print_directions(study)
     print_split(study)
-    if study.has("cosine_sign"):
-        print_signs(study)
+    print_signs(study)
     print_contrasts(study)
-    if any(line["batch"] == "truth" for line in lines):
-        print_by_side(
-            study,
-            "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
-            "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
-            {"truth": ""},
-            [("AUC", "size_auc", 0.5, 3), ("rank", "size_rank", 0, 3)]
-            + [("signed", "signed_rank", 0, 3)],
-        )
+    print_by_side(
+        study,
+        "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
+        "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
+        {"truth": ""},
+        [("AUC", "size_auc", 0.5, 3), ("rank", "size_rank", 0, 3)]
+        + [("signed", "signed_rank", 0, 3)],
+    )
 
 
 class Study:
@@ -101,10 +99,6 @@ class Study:
         for line in lines:
             kind = "small" if line["batch"].isdigit() else line["batch"]
             self.numbers.setdefault((line["row"], line["base"], kind), []).append(line)
-
-    def has(self, column: str) -> bool:
-        """Whether the file has a number in this column: an older one may not."""
-        return any(not math.isnan(x[column]) for lines in self.numbers.values() for x in lines)
 
     def of_base(self, row: str, base: int, column: str, kind: str) -> float:
         """The mean over the batches of a base; those without the number do not count."""
@@ -128,11 +122,13 @@ class Study:
 
 
 def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = STATIC) -> None:
-    """A table with a line for each of `names` that has a cell."""
+    """A table with a line for each of `names` that has a cell; nothing without such a line."""
+    texts = [cell_texts(column) for column in columns]
+    if not any(texts):
+        return
     print(f"{title}\n")
     print(table_line(["row", *(column.title for column in columns)]))
     print("|---" * (len(columns) + 1) + "|")
-    texts = [cell_texts(column) for column in columns]
     for row in names:
         cells = [text.get(row, "-") for text in texts]
         if any(cell != "-" for cell in cells):

@@ -56,28 +56,6 @@ def side_directions(
     return torch.stack(sides, dim=1)
 
 
-def sides_of_rows(
-    lm, rollouts: Rollouts, advantages: torch.Tensor, weights: list[torch.Tensor]
-) -> torch.Tensor:
-    """`side_directions` of rows, some of which differ only in how they weigh the sides: [M, 2, D].
-
-    Those share their passes: a side's part is its mean weight times that of its weights at mean 1.
-    """
-    advantage = advantages.repeat_interleave(rollouts.response_length)  # [N]
-    means = torch.stack([side_means(each, advantage) for each in weights])  # [M, 2]
-    shapes = []
-    shape_of = []  # of each row
-    for each, (mean_pos, mean_neg) in zip(weights, means, strict=True):
-        shape = each / torch.where(advantage > 0, mean_pos, mean_neg)
-        shape[advantage == 0] = 1
-        same = [i for i, x in enumerate(shapes) if torch.allclose(x, shape, rtol=1e-5, atol=0)]
-        if not same:
-            shapes.append(shape)
-        shape_of.append(same[0] if same else len(shapes) - 1)
-    sides = side_directions(lm, rollouts, advantages, torch.stack(shapes))
-    return sides[shape_of] * means[:, :, None]
-
-
 def side_means(weights: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
     """m₊ and m₋, the mean weight of each side's tokens: [N] and [N] -> [2]."""
     return torch.stack([weights[advantage > 0].mean(), weights[advantage < 0].mean()])

@@ -11,8 +11,7 @@ For each base a few batches of 16 prompts x 8 responses, on which a line is a me
 Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 
@@ -31,13 +30,14 @@ from studies.credit import (
     weighed_by_delta,
     weights_of,
 )
+from studies.credit_study import Sizes
 from studies.gradients import cosine, directions
+from studies.places import SETTINGS, Setting
 from studies.rows import IN_RANGE, Row, configured
 from studies.tables import table_line
 
 DIRECTIONS = 8  # of the random projections of e_y - p
 STATES = 64  # of which the mean of v over the vocabulary is taken
-LIMIT = 112  # tokens of a response
 
 # ---- proxies: (rows, head) -> [n, F] -------------------------------------------------------------
 
@@ -91,30 +91,8 @@ BESIDE = ("dapo", "no centroids", IN_RANGE)  # rows of the studies
 # ---- the study -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Place:
-    """A base model of chains, by the arguments of toy.base_folder."""
-
-    k: int
-    noise: float
-    regime: str
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much is measured."""
-
-    batches: int = 2
-    prompts: int = 16
-    group: int = 8
-    gradient_prompts: int = 64
-    gradient_group: int = 64
-
-
-PLACES = {
-    "12 operations, sharpen": Place(12, 0.06, "sharpen"),
-    "12 operations, learn": Place(12, 0.02, "learn"),
-}
+PLACES = ("k12", "learn, k12")
+SIZES = Sizes(batches=2, gradient_prompts=64)
 HEAD = (
     "proxy",
     "mean over the word",
@@ -129,14 +107,14 @@ HEAD = (
 )
 
 
-def proxies(args, sizes: Sizes = Sizes(), places: dict[str, Place] = PLACES) -> dict:
+def proxies(args, sizes: Sizes = SIZES, places: Sequence[str] = PLACES) -> dict:
     """Proxies of mean zero and others: centroids, saturation and direction of the update.
 
     Two minutes on a free core. A table for each base model.
     """
     measured = {}
-    for name, place in places.items():
-        measured[name] = measured_at(place, sizes)
+    for name in places:
+        measured[name] = measured_at(SETTINGS[name], sizes)
         print(f"\n{name}: DelTA as published (K = 1), but for the proxy and K\n")
         print(table_line(HEAD))
         print("|---" * len(HEAD) + "|")
@@ -149,17 +127,17 @@ def shown(number: float) -> str:
     return "-" if np.isnan(number) else f"{number:.3f}"
 
 
-def measured_at(place: Place, sizes: Sizes) -> dict[str, list[float]]:
+def measured_at(place: Setting, sizes: Sizes) -> dict[str, list[float]]:
     """Row -> its numbers in the order of HEAD, means over the batches of a base."""
     torch.set_num_threads(1)
-    lm, tokenizer = toy.base_model(k=place.k, noise=place.noise, regime=place.regime)
+    lm, tokenizer = toy.load_base(place.base())
     problems = toy.problems(sizes.gradient_prompts, seed=6500, k=place.k)
-    gradient = gradient_estimate(lm, tokenizer, problems, sizes.gradient_group, 550, LIMIT)
+    gradient = gradient_estimate(lm, tokenizer, problems, sizes.gradient_group, 550, place.tokens)
 
     found = {}
     for number in range(sizes.batches):
         problems = toy.problems(sizes.prompts, seed=8500 + number, k=place.k)
-        graded = batch(lm, tokenizer, problems, sizes.group, 2500 + number, LIMIT)
+        graded = batch(lm, tokenizer, problems, sizes.group, 2500 + number, place.tokens)
         for row, numbers in of_batch(lm, graded, gradient).items():
             found.setdefault(row, []).append(numbers)
     return {row: np.mean(numbers, axis=0).tolist() for row, numbers in found.items()}

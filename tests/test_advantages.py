@@ -1,4 +1,4 @@
-"""advantages.py: ρ A is the advantage of the cited paper, up to the scale of its group."""
+"""Other papers' advantages: ρ A is the advantage of the cited paper, up to its group's scale."""
 
 from types import SimpleNamespace
 
@@ -8,11 +8,10 @@ from references import token_batch, token_rows
 
 import ablations
 import train
-from advantages import logit_energy
 from grpo import group_advantages
 from infra.errors import UserError
 from infra.rows import Rows
-from methods import METHODS
+from methods import METHODS, logit_energy
 
 LENGTHS = [4, 9, 2, 6, 5, 5, 1, 7]  # of two groups of 4
 REWARDS = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0]
@@ -112,7 +111,7 @@ def test_a_group_of_equal_rewards_has_no_part_in_the_scale(name):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_logit_energy_is_the_squared_gradient_in_the_logits(seed, monkeypatch):
-    monkeypatch.setattr("advantages.LOGIT_BLOCK_KEPT", 20)  # two rows in a block
+    monkeypatch.setattr("methods.LOGIT_BLOCK_KEPT", 20)  # two rows in a block
     g = torch.Generator().manual_seed(seed)
     W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
     y = torch.tensor([0, 3, 8, 3, 1])

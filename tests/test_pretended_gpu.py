@@ -9,18 +9,22 @@ from unittest.mock import patch
 import pytest
 import torch
 from conftest import ROOT
+from fake_vllm import installed
 from pretend_cuda import CUDA, is_on_gpu, on_gpu, pretended, waits
 from torch import distributed as dist
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
-from toy_runs import small_config
+from toy_runs import refusal, small_config
 from transformers import Qwen3Config
 
 import train
 from benchmarks import gpu
+from benchmarks.plan import planned, qwen3
 from benchmarks.scripted import sampled
-from infra import ranks
+from infra import ranks, run
+from infra.errors import UserError
 from infra.folder import unlock
+from infra.memory import refuse_too_large, sizes_of
 from infra.packing import uploaded
 from infra.policy import room_for
 
@@ -135,6 +139,7 @@ SMALL = [
     *("--max-new-tokens", "6"),
 ]
 RUNS = {
+    "vllm": ["--method", "dapo", "--engine", "vllm"],  # before others let segments expand
     "delta": ["--recompute"],
     "topk": ["--proxy", "topk", "--proxy-topk", "4"],
     "fipo": ["--method", "fipo", "--importance-cap", "2"],
@@ -149,8 +154,8 @@ def every_other_right(responses: list[str], *_) -> list[float]:
 
 def trained(folder, flags: list[str]) -> tuple[dict, int]:
     """(metrics of a step of two updates, how often its updates waited for the GPU)."""
-    run = train.prepare(small_config(folder, *SMALL, *flags, steps=2))
-    assert run.policy.packed
+    prepared = train.prepare(small_config(folder, *SMALL, *flags, steps=2))
+    assert prepared.policy.packed
     update, found = train.update, {}
 
     def watched(*arguments):
@@ -163,7 +168,7 @@ def trained(folder, flags: list[str]) -> tuple[dict, int]:
         patch.object(train, "update", watched),
         patch.object(train, "training_rewards", every_other_right),
     ):
-        train.train_step(run, 1)
+        train.train_step(prepared, 1)
     unlock(folder)
     ((waited, metrics),) = found.items()
     return metrics, waited
@@ -216,7 +221,7 @@ def pretended_runs(tmp_path_factory):
     found = {}
 
     def everything():
-        with pretended():
+        with pretended(), installed():
             start_with_nccl()
             shard_for_gpus()
             mesh_of_two_nodes()
@@ -235,6 +240,61 @@ def test_every_branch_for_a_gpu_runs_on_a_pretended_one(pretended_runs):
     assert len(asked) >= 15
     missing = [place for place, line in asked.items() if line not in lines]
     assert missing == []
+
+
+# ---- what does not fit ---------------------------------------------------------------------------
+
+
+def with_config(folder, base, config):
+    """The files of the toy's base, with the config.json of another model."""
+    lm, tokenizer = base
+    lm.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    config.architectures = ["Qwen3ForCausalLM"]
+    config.save_pretrained(folder)
+    return str(folder)
+
+
+def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys):
+    """One line and exit code 2; nothing is written. 8B takes 16 bytes a parameter on one GPU."""
+    model = with_config(tmp_path / "8B", base, qwen3("8B"))
+    flags = ["--model", model, "--data", "toy", "--eval-data", "", "--output-dir"]
+    ranks.start_ranks()
+    with pretended(), patch.object(run, "load_policy") as loaded:
+        said = refusal(train.main, [*flags, tmp_path / "run"], capsys)
+    assert not loaded.called
+    assert not (tmp_path / "run").exists()
+    assert "8.19 billion parameters take at least 131 GB of each of 1 GPUs" in said
+    assert "has 80" in said
+
+
+@pytest.mark.parametrize(
+    "size, gpus, refused",
+    [
+        ("4B", 1, False),  # 64 GB of 80: by the plan it does not fit, but that is no count
+        ("8B", 1, True),
+        ("8B", 2, False),  # 66 GB
+        ("14B", 2, True),
+        ("14B", 4, False),
+    ],
+)
+def test_only_what_is_sure_not_to_fit_is_refused(size, gpus, refused, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(gpus))
+    ranks.start_ranks()
+    with pretended():
+        if refused:
+            with pytest.raises(UserError, match=f"of each of {gpus} GPUs"):
+                refuse_too_large(size, qwen3(size))
+        else:
+            refuse_too_large(size, qwen3(size))
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+def test_the_plan_never_says_less_than_what_is_refused_by(gpus):
+    flags = train.parse_config(["--max-prompt-tokens", "8", "--max-new-tokens", "8"])
+    for size in ("0.6B", "8B"):
+        p = planned(qwen3(size), flags, gpus, 80)
+        assert sizes_of(qwen3(size)).least(gpus) < max(p.rollout, p.update)
 
 
 # ---- who waits for the GPU -----------------------------------------------------------------------

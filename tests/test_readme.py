@@ -18,7 +18,6 @@ import infra.log
 import methods
 import toy
 import train
-from benchmarks.trl_delta import documented_trainer, plain_forward
 from delta import delta_coefficients, token_gradient_proxy
 from infra.evaluation_flags import GROUPS
 from infra.flags import Parser
@@ -220,6 +219,24 @@ def test_the_example_method_runs(power):
 
 
 # ---- DelTA in TRL's trainer ----------------------------------------------------------------------
+
+
+def documented_trainer() -> type:
+    """The class that docs/trl.md prints."""
+    (code,) = code_blocks((ROOT / "docs/trl.md").read_text(), "python")
+    namespace = {}
+    exec(compile(code, "docs/trl.md", "exec"), namespace)
+    return namespace["DeltaTrainer"]
+
+
+@torch.no_grad()
+def plain_forward(lm, prompt: list[int], completion: list[int]) -> tuple[torch.Tensor, ...]:
+    """(what enters the head, log p) of each token of a completion: [T, H], [T]."""
+    out = lm(torch.tensor([prompt + completion]), output_hidden_states=True)
+    hidden = out.hidden_states[-1][0, len(prompt) - 1 : -1]
+    logits = out.logits[0, len(prompt) - 1 : -1]
+    picked = torch.tensor(completion)[:, None]
+    return hidden, logits.log_softmax(dim=1).gather(1, picked).squeeze(1)
 
 
 class OneRank:

@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT
 
 import bench
-import studies.runs
+import studies.running
 from studies import truth
 from studies.credit_study import lines_before
 from studies.credit_tables import print_tables
@@ -73,7 +73,7 @@ def printed(text: str) -> set[str]:
 def test_a_page_has_what_the_study_prints_of_its_csv(study, page, tmp_path, monkeypatch, capsys):
     """No run is missing in the CSV, so that nothing is run."""
     monkeypatch.chdir(ROOT)  # where a study looks for results/methods.csv
-    monkeypatch.setattr(studies.runs, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(studies.running, "ProcessPoolExecutor", None)
     copy = tmp_path / f"{study}.csv"
     shutil.copy(ROOT / "results" / copy.name, copy)
     bench.main([study, "--csv", str(copy)])

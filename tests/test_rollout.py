@@ -423,10 +423,10 @@ def on_threads(monkeypatch, world, function):
     answers = [None] * world
     barrier = threading.Barrier(world, timeout=60)
 
-    def all_gather(results, mine):
+    def all_gather(mine):
         gathered[here.rank] = mine
         barrier.wait()
-        results[:] = gathered
+        return list(gathered)
 
     def run(rank):
         here.rank = rank
@@ -436,7 +436,7 @@ def on_threads(monkeypatch, world, function):
             answers[rank] = error
 
     monkeypatch.setattr(ranks, "rank_and_world", lambda: (here.rank, world))
-    monkeypatch.setattr(ranks.dist, "all_gather_object", all_gather)
+    monkeypatch.setattr(ranks, "from_all_ranks", all_gather)
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
     for thread in threads:
         thread.start()

@@ -5,29 +5,32 @@ A run of every stage of benchmarks/gpu.py is in test_plan.py.
 
 import importlib
 import json
-import os
 import time
 from dataclasses import fields, replace
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config
+from transformers.generation.continuous_batching.requests import RequestState
 
 import bench
 import toy
 from benchmarks import (
+    batching,
     gpu,
     graders,
     rollouts,
-    trl_delta,
+    roofline,
 )
-from benchmarks.plan import Plan
+from benchmarks.plan import Plan, qwen3
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
-from benchmarks.timing import alternate, peak_memory, ratios, spread
+from benchmarks.timing import alternate, ratios, spread
+from infra.memory import sizes_of
 from infra.policy import Policy
 
 ARGS = SimpleNamespace(repetitions=1)
@@ -94,11 +97,6 @@ def test_graders_are_measured_on_pairs_and_counted(capsys):
     assert "missed by verify.py: \\boxed{3} for 7" in printed
 
 
-def test_graders_count_false_and_missed_credits_of_a_class():
-    cases = [("\\boxed{7}", "7", True), ("\\boxed{7}", "7", False), ("\\boxed{8}", "7", True)]
-    assert graders.false_and_missed(graders.ours, cases) == "1 of 1, 1 of 2"
-
-
 def test_graders_measure_without_math_verify(monkeypatch, capsys):
     monkeypatch.setattr(graders.importlib.util, "find_spec", {"math_verify": None}.get)
     assert list(graders.installed_graders()) == ["verify.py"]
@@ -126,26 +124,6 @@ def test_alternate_calls_in_turn_and_does_not_count_the_first():
     assert calls == ["a", "b"] * 3
     assert [len(values) for values in seconds.values()] == [2, 2]
     assert max(seconds["a"]) < 0.2
-
-
-def fill(megabytes):
-    """A block of memory that is really taken."""
-    return np.ones(megabytes * 2**17).sum()
-
-
-def prepare_filling(before, megabytes):
-    fill(before)
-    return partial(fill, megabytes)
-
-
-def test_peak_memory_is_that_of_the_run_and_not_of_its_preparation():
-    assert peak_memory(prepare_filling, 1, 300) == pytest.approx(0.31, abs=0.03)
-    assert peak_memory(prepare_filling, 300, 100) < 0.03
-
-
-def test_peak_memory_does_not_wait_for_a_process_that_died():
-    with pytest.raises(EOFError):
-        peak_memory(os._exit, 1)
 
 
 # ---- scripted responses and the stages of a step -------------------------------------------------
@@ -189,6 +167,30 @@ def columns(header):
     return second.count("|") - 1
 
 
+@pytest.mark.parametrize("cache", [1.0, 0.4])
+def test_continuous_batching_draws_what_generate_draws(cache):
+    """Also where the cache is too small for all: some are then paused."""
+    samplers = batching.on_the_toy(8, cache)
+    pause = RequestState.create_equivalent_initial_request
+    with patch.object(RequestState, pause.__name__, autospec=True, side_effect=pause) as paused:
+        continuous = samplers["continuous"]()
+    assert paused.called == (cache < 1)
+    for one, other in zip(samplers["generate"](), continuous, strict=True):
+        assert np.array_equal(one.tokens, other.tokens)
+        np.testing.assert_allclose(other.logprob, one.logprob, atol=1e-4)
+
+
+def test_batching_prints_a_line_for_each_mix(monkeypatch, capsys):
+    monkeypatch.setattr(batching, "MIXES", {"heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
+    monkeypatch.setattr(batching, "RESPONSES", 4)
+    rows = batching.batching(ARGS)
+    assert [row["responses"] for row in rows] == ["toy", "heavy"]
+    assert rows[1]["tokens"] == 44
+    printed = capsys.readouterr().out.splitlines()[2:]
+    assert len(printed) == 2
+    assert all(line.count("|") - 1 == columns(batching.HEADER) for line in printed)
+
+
 def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
     monkeypatch.setattr(rollouts, "MODELS", ((64, 6),))
     monkeypatch.setattr(rollouts, "MIXES", {"even": [5] * 8, "heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
@@ -210,7 +212,7 @@ def test_mixes_of_lengths_are_what_results_md_says():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_update_flop_counts_what_multiplies(tied):
+def test_forward_flop_counts_what_multiplies(tied):
     config = Qwen3Config(
         vocab_size=100,
         hidden_size=32,
@@ -225,11 +227,35 @@ def test_update_flop_counts_what_multiplies(tied):
     multiplying = 3 * layer + 32 + 32 * 100  # final norm, LM head
     tokens = 5 * 20
     attention = 3 * 32 * 5 * 20**2  # layers, q, sequences, tokens squared
+    flop = roofline.forward_flop(sizes_of(config), sequences=5, width=20)
+    assert flop == 2 * multiplying * tokens + 2 * attention
 
-    with torch.device("meta"):
-        lm = Qwen3ForCausalLM(config)
-    flop = gpu.update_flop(config, Policy(lm), sequences=5, width=20)
-    assert flop == 6 * multiplying * tokens + 6 * attention
+
+def test_roofline_by_hand():
+    """8B samples at the speed of the memory, and computes at that of the multipliers."""
+    config, P, q = qwen3("8B"), 8_190_735_360, 32 * 128
+    multiplying = P - 151_936 * 4096
+    peaks = (1e15, 4e12)
+    times = roofline.least_seconds(config, 64, 16, 512, mini_batches=2, peaks=peaks)
+    columns = sum(range(16, 16 + 512))
+    read = 512 * 2 * multiplying + 64 * columns * 147_456
+    assert times["sampling"] == pytest.approx(read / 4e12)
+    scoring = 64 * (2 * multiplying * 528 + 2 * 36 * q * 528**2) / 1e15
+    assert times["old_logprobs"] == pytest.approx(scoring)
+    assert times["update"] == pytest.approx(3 * scoring + 2 * 28 * P / 4e12)
+
+    slow = roofline.least_seconds(config, 64, 16, 512, mini_batches=2, peaks=(1e12, 4e12))
+    computed = 64 * (512 * 2 * multiplying + 4 * 36 * q * columns) / 1e12
+    assert slow["sampling"] == pytest.approx(computed)
+
+
+@pytest.mark.parametrize(
+    "name, bandwidth", [("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-80GB", 2.04e12), ("?", 3.35e12)]
+)
+def test_the_roofline_is_that_of_the_gpu_here(name, bandwidth, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    assert roofline.peaks_here()[1] == bandwidth
 
 
 def test_gpu_table_row_by_hand():
@@ -243,10 +269,11 @@ def test_gpu_table_row_by_hand():
             "coefficients": [0.5, 0.5, 0.5],
             "update": [1.0, 1.0, 1.0],
         },
+        "roofline": {"sampling": 0.25, "old_logprobs": 0.1, "update": 0.3},
         "peak": {"sampling": 1.5e9, "old_logprobs": 1e9, "coefficients": 5e9, "update": 8e9},
         "mfu": [0.3, 0.5, 0.4],
     }
-    speeds = f"{tokens / 3:.0f} | {tokens / 0.5:.0f} | {tokens:.0f}"
+    speeds = f"{tokens / 3:.0f}; 3 (0.25) | {tokens / 0.5:.0f}; 0.5 (0.1) | {tokens:.0f}; 1 (0.3)"
     expected = f"| 4B | {speeds} | 40.0% | 10.00% | 1.5, 1.0, 8.0 | 3.0, 2.0, 9.0 |"
     assert gpu.table_row("4B", costs, planned) == expected
 
@@ -255,31 +282,3 @@ def test_gpu_table_row_by_hand():
     row = gpu.table_row("8B", costs, planned)
     assert "| - | - | 12.50% (no update) | 1.5, 1.0 | 3.0, 2.0 |" in row
     assert row.count("|") - 1 == columns(gpu.HEADER)
-
-
-# ---- trl -----------------------------------------------------------------------------------------
-
-
-def test_trl_delta_needs_trl_and_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(trl_delta.importlib.util, "find_spec", {"trl": None}.get)
-    with pytest.raises(SystemExit) as stopped:
-        bench.main(["trl_delta"])
-    assert stopped.value.code == 2
-    said = (
-        "bench.py trl_delta: no TRL here: pip install trl==1.16.0, in an environment of its own\n"
-    )
-    assert capsys.readouterr().err == said
-
-
-def test_trl_delta_finds_our_numbers_in_trl(capsys):
-    """The whole check, where TRL is installed."""
-    pytest.importorskip("trl")
-    measured = trl_delta.trl_delta(ARGS)
-    assert measured["range_1_1_differences"] == 0
-    assert measured["delta_differences"] > 20
-    assert abs(measured["weights_mean"] - 1) < 1e-6
-    assert measured["weights_max"] - measured["weights_min"] > 0.1
-    assert measured["advantage_difference"] < 1e-3
-    assert measured["loss_difference"] < 1e-5
-    assert measured["responses"] == 256
-    assert "| largest difference in the loss |" in capsys.readouterr().out

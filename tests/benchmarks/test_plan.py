@@ -170,6 +170,7 @@ def test_the_bench_for_gpus_prints_the_plan_beside_what_it_measured():
             stages.append("update")
         assert list(costs["seconds"]) == stages
         assert len(costs["mfu"]) == trains
+        assert all(costs["roofline"][stage] > 0 for stage in ("sampling", "old_logprobs", "update"))
         row = table_row("small", costs, expected)
         assert row.count("|") == 9
         assert ("no update" in row) == (not trains)

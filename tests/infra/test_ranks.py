@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from forked import finished, torchrun
@@ -20,8 +21,11 @@ from references import two_sides
 from safetensors.torch import load_file
 from torch import distributed as dist
 from toy_runs import SMALL, contents, read_lines, train_small, wait_for_step
+from worker import IN_FLIGHT, LENGTHS
 
 from ablations import VARIANTS
+from benchmarks.flights import Sampler, dealt_in_turn, groups_of, simulated
+from benchmarks.scripted import GROUP, PROMPT_WIDTH, UNLIMITED
 from delta import delta_coefficients
 from infra.errors import UserError, leave
 from infra.folder import read_run
@@ -160,6 +164,39 @@ def test_delta_coefficients_of_a_plain_tensor_are_a_ranks_own(by_ranks):
 def test_every_rank_learns_of_a_broken_row(by_ranks):
     for folder in by_ranks:
         assert torch.load(folder / "results.pt")["broken row seen"]
+
+
+def test_what_ranks_send_round_comes_whole_and_in_order(by_ranks):
+    for folder, ranks in zip(by_ranks, (1, 2), strict=True):
+        shares = torch.load(folder / "results.pt")["sent round"]
+        assert len(shares) == ranks
+        for rank, (odd, empty, numbers, said, error) in enumerate(shares):
+            assert odd == [True, False, True, False][: 3 + rank]
+            assert empty == []
+            assert numbers == [[0.5] * (1 + rank)] * 2
+            assert (said, error) == (rank, "UserError('ä')")
+
+
+def test_responses_dealt_one_by_one_are_the_same_and_the_slowest_rank_is_faster(by_ranks):
+    """Scripted lengths. The forward passes are those that benchmarks/flights.py counts."""
+    one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
+    expected, _ = one["dealt groups"]
+    assert [len(tokens) for tokens in expected] == LENGTHS
+    assert one["dealt responses"] == one["dealt groups"]
+
+    passes = {}
+    sampler = Sampler(1, 1, IN_FLIGHT, UNLIMITED)
+    for way, results in (("groups", one), ("groups", two), ("responses", two)):
+        tokens, passes[way] = results[f"dealt {way}"]
+        assert tokens == expected
+        dealt = groups_of(np.array(LENGTHS).reshape(-1, GROUP), PROMPT_WIDTH)
+        if way == "responses":
+            dealt = [[each] for each in sum(dealt, [])]
+        mine = [sum(each, []) for each in dealt_in_turn(dealt, len(passes[way]))]
+        assert passes[way] == [rank.passes for rank in simulated(sampler, mine, [])]
+
+    assert max(passes["responses"]) < 0.75 * max(passes["groups"])
+    assert min(passes["responses"]) > 0.9 * max(passes["responses"])
 
 
 def test_two_nodes_of_two_ranks_do_what_one_rank_does(tmp_path):

@@ -4,7 +4,8 @@
 
 Trains as train.py does with DAPO, with DelTA and with DelTA's proxy of mean zero, in FOLDER/dapo,
 FOLDER/delta and FOLDER/surprise. Saves to FOLDER/results.pt what the methods saw and answered in
-every step, and DelTA's coefficients of rows that are spread over the ranks.
+every step, DelTA's coefficients of rows that are spread over the ranks, what ranks sent round, and
+responses of known lengths that were dealt to them in two ways.
 """
 
 import dataclasses
@@ -15,14 +16,25 @@ from pathlib import Path
 # Before torch: started as a script, Python looks in tests/ only.
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
+import numpy as np
 import torch
 from references import two_sides
 from torch import distributed as dist
 
+import rollout
 import train
 from ablations import VARIANTS
+from benchmarks.scripted import (
+    END_TOKEN,
+    GROUP,
+    UNLIMITED,
+    random_model,
+    scripted_jobs,
+    scripted_lengths,
+)
 from delta import delta_coefficients
-from infra.ranks import start_ranks
+from infra.errors import UserError
+from infra.ranks import from_all_ranks, shared_by_ranks, start_ranks
 from infra.rows import Rows, all_finite
 from methods import METHODS
 
@@ -89,6 +101,50 @@ def one_broken_row_is_seen_by_all() -> bool:
     return bool(seen)
 
 
+def sent_round() -> list[list]:
+    """What every rank gets of the arrays, texts and errors of each."""
+    rank = dist.get_rank()
+    odd = np.arange(3 + rank) % 2 == 0  # bytes that are no multiple of 8
+    numbers = np.full((2, 1 + rank), 0.5)
+    shares = from_all_ranks([odd, odd[:0], numbers, rank, UserError("ä")])
+    told = []
+    for *arrays, said, error in shares:
+        assert all(array.flags.aligned for array in arrays)
+        told.append([*(array.tolist() for array in arrays), said, repr(error)])
+    return told
+
+
+LENGTHS = 4 * [5] + 4 * [60] + 4 * [7] + 4 * [90]  # of four responses to each of four prompts
+IN_FLIGHT = 2
+
+
+def dealt(groups: bool) -> tuple[list[list[int]], list[int]]:
+    """(responses of LENGTHS, dealt by groups or one by one; forward passes of each rank)."""
+    lm = random_model(64, vocabulary=40)
+    counted = []
+    lm.register_forward_hook(lambda *_: counted.append(1))  # not run by the prefill
+    sampling = rollout.Sampling(max(LENGTHS), in_flight=IN_FLIGHT, cache_tokens=UNLIMITED)
+    jobs = scripted_jobs(len(LENGTHS))
+
+    def of_jobs(mine: list) -> list:
+        return [sample.tokens.tolist() for sample in generate(mine)]
+
+    def of_groups(mine: list) -> list:
+        tokens = of_jobs(sum(mine, []))
+        return [tokens[i : i + GROUP] for i in range(0, len(tokens), GROUP)]
+
+    def generate(mine: list) -> list:
+        return rollout.generate(lm, mine, [END_TOKEN], sampling)
+
+    with scripted_lengths(LENGTHS):
+        if groups:
+            in_groups = [jobs[i : i + GROUP] for i in range(0, len(jobs), GROUP)]
+            tokens = sum(shared_by_ranks(in_groups, of_groups), [])
+        else:
+            tokens = shared_by_ranks(jobs, of_jobs)
+    return tokens, from_all_ranks(len(counted))
+
+
 def main() -> None:
     folder, *flags = sys.argv[1:]
     folder = Path(folder)
@@ -100,6 +156,9 @@ def main() -> None:
         "coefficients": coefficients_of_spread_rows(),
         "own coefficients": coefficients_of_own_rows(),
         "broken row seen": one_broken_row_is_seen_by_all(),
+        "sent round": sent_round(),
+        "dealt groups": dealt(groups=True),
+        "dealt responses": dealt(groups=False),
     }
     if dist.get_rank() == 0:
         torch.save(results, folder / "results.pt")

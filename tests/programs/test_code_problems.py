@@ -396,11 +396,11 @@ def test_kinds_are_those_that_verify_code_runs():
 def as_rank_one_of_three(monkeypatch, shares):
     """infra.ranks as if the other two ranks had sent their shares; None stands for this one's."""
 
-    def gather(into, mine):
-        into[:] = [mine if share is None else share for share in shares]
+    def gather(mine):
+        return [mine if share is None else share for share in shares]
 
     monkeypatch.setattr(ranks, "rank_and_world", lambda: (1, 3))
-    monkeypatch.setattr(ranks.dist, "all_gather_object", gather)
+    monkeypatch.setattr(ranks, "from_all_ranks", gather)
 
 
 def test_each_rank_grades_its_share_and_all_get_all(monkeypatch):

@@ -27,7 +27,6 @@ from studies.credit import (
 )
 from studies.credit_study import (
     COLUMNS,
-    FIRST_COLUMNS,
     Sizes,
     against_truth,
     joined,
@@ -251,13 +250,14 @@ def test_gradient_estimate_of_one_group_is_its_centred_rewards(base):
 # ---- one batch of the study ----------------------------------------------------------------------
 
 
-def test_measured_rows_by_their_updates(base, graded):
+def test_measured_rows_by_their_updates(base, graded, monkeypatch):
+    monkeypatch.setattr(credit_study, "STATIC", {name: STATIC[name] for name in FEW})
     if not has_sides(graded):
         return
     lm = base[0]
     D = sum(p.numel() for p in lm.parameters())
     gradient = torch.randn(D, generator=torch.Generator().manual_seed(0))
-    numbers, parts = measured(list(FEW), lm, graded, 4, gradient)
+    numbers, parts = measured(lm, graded, 4, gradient)
     assert list(numbers) == list(FEW) and parts.shape == (len(FEW), 3, D)
 
     for row, of_row in zip(FEW, parts, strict=True):
@@ -357,7 +357,7 @@ def test_study_fills_the_csv_and_goes_on_from_it(monkeypatch, tmp_path, capsys):
     try:
         lines = credit_study.credit(args, sizes)
         written = (tmp_path / "credit.csv").read_text()
-        monkeypatch.setattr(credit_study, "lines_of_base", None)  # not called again
+        monkeypatch.setattr(credit_study, "measured", None)  # not called again
         again = credit_study.credit(args, sizes)
     finally:
         torch.set_num_threads(threads)
@@ -387,26 +387,6 @@ def test_study_refuses_a_csv_of_other_columns_or_rows(tmp_path):
     write_csv(path, COLUMNS, [line_of(0, "grpo", 1)])
     with pytest.raises(UserError, match="'grpo'"):
         lines_before(path)
-
-
-def test_a_csv_without_the_later_columns_is_read_and_never_continued(tmp_path):
-    """The numbers it has not are NaN, their table is left out, and the command says what to do."""
-    path = tmp_path / "credit.csv"
-    older = []
-    for line in made_up():
-        older.append({name: line[name] for name in FIRST_COLUMNS})
-    write_csv(path, FIRST_COLUMNS, older)
-    lines = lines_before(path)
-    assert len(lines) == len(older)
-    assert all(math.isnan(line["cosine_sign"]) for line in lines)
-    assert lines[1]["cosine"] == older[1]["cosine"]
-    assert not Study(lines).has("cosine_sign")
-    assert Study(lines).has("cosine")
-
-    before = path.read_bytes()
-    with pytest.raises(UserError, match="without cosine_sign; mass_pos; mass_neg; .*move it away"):
-        credit_study.credit(SimpleNamespace(csv=str(path)))
-    assert path.read_bytes() == before
 
 
 def test_a_csv_without_a_row_of_today_is_never_continued(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import toy
-from studies import gradients
 from studies.credit import batch
 from studies.gradients import (
     cosine,
@@ -16,7 +15,6 @@ from studies.gradients import (
     reliability,
     side_directions,
     side_means,
-    sides_of_rows,
 )
 
 
@@ -93,27 +91,6 @@ def test_parts_of_equal_weights_on_each_side_are_means_alone(base, graded):
     full, shape, only_means = parts_of(of_rows[1], of_rows[0], means)
     torch.testing.assert_close(full, only_means, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(shape, of_rows[0].sum(dim=0), rtol=1e-3, atol=1e-3)
-
-
-def test_sides_of_rows_share_passes_and_are_the_same(base, graded, monkeypatch):
-    lm, rollouts = base[0], graded.rollouts
-    advantage = graded.tokens.advantage
-    plain = torch.ones_like(advantage)
-    uneven = torch.linspace(0.5, 1.5, len(advantage))
-    swapped = torch.where(advantage > 0, 3 * uneven, 0.5 * uneven)  # of the same shape
-    weights = [plain, uneven, swapped, 2 * plain]
-    expected = side_directions(lm, rollouts, graded.advantages, torch.stack(weights))
-
-    asked = []
-
-    def counted(lm, rollouts, advantages, shapes):
-        asked.append(len(shapes))
-        return side_directions(lm, rollouts, advantages, shapes)
-
-    monkeypatch.setattr(gradients, "side_directions", counted)
-    found = sides_of_rows(lm, rollouts, graded.advantages, weights)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=3e-3)
-    assert asked == [2]
 
 
 def test_reliability_undoes_the_noise_of_an_estimate():

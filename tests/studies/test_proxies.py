@@ -1,7 +1,6 @@
 """studies/proxies.py: proxies by their definitions and means, and what a constant changes."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,13 +10,14 @@ import toy
 from ablations import has_both_sides
 from delta import delta_coefficients
 from studies.credit import batch, packed_tokens
+from studies.credit_study import Sizes
+from studies.places import SETTINGS, Setting
 from studies.proxies import (
     BATCH_MEAN,
     BESIDE,
     DIRECTIONS,
     HEAD,
     PROXIES,
-    Sizes,
     centred_row,
     mean_over_words,
     of_batch,
@@ -96,12 +96,12 @@ def test_a_table_has_a_line_for_each_proxy(base, graded):
 
 
 def test_the_bench_prints_its_places(base, monkeypatch, capsys):
-    monkeypatch.setattr(toy, "base_model", lambda **_: base)
+    monkeypatch.setattr(toy, "load_base", lambda folder: base)
+    monkeypatch.setitem(SETTINGS, "here", Setting(k=5, noise=0.2))
     threads = torch.get_num_threads()
     sizes = Sizes(batches=1, prompts=4, group=8, gradient_prompts=2, gradient_group=8)
-    place = SimpleNamespace(k=5, noise=0.2, regime="sharpen")
     try:
-        measured = proxies(None, sizes, {"here": place})
+        measured = proxies(None, sizes, ["here"])
     finally:
         torch.set_num_threads(threads)
     said = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The studies over seeds: their rows, one short run, and that finished runs are not run again."""
+"""The studies of training: their rows, one short run, the CSV, pilots, and what is printed."""
 
 import csv
 import math
@@ -10,31 +10,29 @@ import pytest
 import torch
 from conftest import ROOT
 from matplotlib.figure import Figure
-from toy_runs import InThisProcess
+from toy_runs import PROBLEMS, InThisProcess
 
-import ablations
 import toy
 import train
 from infra.errors import UserError
 from infra.packing import TokenBatch
 from methods import METHODS
-from studies import curves, runs, training
-from studies.comparisons import draw_differences, print_differences
-from studies.rows import IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY, STATIC, configured
+from studies import one_rate, running, training
+from studies.comparisons import against_dapo, counted, draw_differences, print_differences
+from studies.pilot import PILOT_SEEDS, best_rate
+from studies.places import LEARN, SETTINGS, STUDY, Setting, places
+from studies.rows import BEYOND, IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY, STATIC, configured
+from studies.running import FlippedRewards, trained
 from studies.runs import (
     COLUMNS,
-    PILOT_SEEDS,
-    SETTINGS,
-    STUDY,
-    Finished,
-    FlippedRewards,
     Job,
-    Setting,
+    Trained,
     finished_runs,
-    places,
-    run_row,
+    line_of,
+    running_mean,
+    seed_by_seed,
 )
-from studies.training import CANDIDATES, CONTRASTS, GRID, Choice, chosen
+from studies.training import BEST, CANDIDATES, CONTRASTS, GRID, RATE
 
 TINY = "--prompts 8 --group-size 4 --mini-batch 4 --steps 1"
 SMALL = Setting(k=5, noise=0.2, tokens=64, size=TINY)  # its base model is committed
@@ -57,6 +55,9 @@ def test_rows_differ():
 def test_settings_have_room_for_their_responses(name):
     setting = SETTINGS[name]
     cfg = train.parse_config(setting.flags.split())
+    assert cfg.max_new_tokens == setting.tokens  # also of the held-out problems
+    if setting.code:
+        return
     for flag in ("k", "noise", "filler", "regime", "zipf"):
         assert getattr(cfg, f"toy_{flag}") == getattr(setting, flag)
     (problem,) = toy.problems(1, k=setting.k)
@@ -107,14 +108,38 @@ def small(monkeypatch, same_threads):
     return job
 
 
-@pytest.mark.parametrize("name", [ORACLE, "random"])
-def test_run_row_is_a_run_of_train_py(name, capsys, small):
-    before = ablations.configured
-    (step,) = run_row(small(name))
-    assert step["step"] == 1 and step["lambda_std"] > 0
-    assert 0 < step["reward"] < 1
-    assert ablations.configured is before  # the oracle is known during the run only
+def test_a_run_trains_with_its_method_and_is_examined(capsys, small, monkeypatch):
+    monkeypatch.setattr(running, "PROBLEMS", 48)
+    weighed = []
+    token_weights = train.token_weights
+
+    def watched(method, tokens, cfg):
+        weighed.append(token_weights(method, tokens, cfg))
+        return weighed[-1]
+
+    monkeypatch.setattr(train, "token_weights", watched)
+    run = trained(small(ORACLE))
+    (weights,) = weighed
+    assert float(weights.max() / weights.min()) == pytest.approx(11)
+    assert len(run.rewards) == len(run.entropies) == 1 and 0 < run.reward < 1
+    assert len(run.accuracies) == len(run.greedies) == 1
+    assert run.greedy == 1  # a base that only slips; one small step changes nothing
+    assert 0.1 < run.accuracy < 0.8
+    assert 30 < run.length < 64
     assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_train_py_evaluates_keeps_its_evaluations(small):
+    run = trained(small("random", size=f"{TINY} --eval-data {PROBLEMS} --eval-every 160"))
+    assert len(run.accuracies) == len(run.greedies) == 2  # before and after
+    assert run.greedies == (1, 1) and run.accuracy == run.accuracies[1] < 1
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """No model is examined."""
+    nothing = {"eval_accuracy": 0.5, "eval_greedy": 0.5}
+    monkeypatch.setattr(running, "held_out", lambda job, folder: nothing)
 
 
 def test_permuted_rows_see_rewards_of_other_responses_of_the_group(monkeypatch):
@@ -144,7 +169,7 @@ def test_permuted_rows_see_rewards_of_other_responses_of_the_group(monkeypatch):
     assert of_response[4:].sort().values.tolist() == [-4, -3, -2, -1]
 
 
-def test_flipped_rewards_reach_training_and_not_the_study(small, monkeypatch):
+def test_flipped_rewards_reach_training_and_not_the_study(small, examined, monkeypatch):
     seen = []
     advantages = train.group_advantages
 
@@ -153,9 +178,9 @@ def test_flipped_rewards_reach_training_and_not_the_study(small, monkeypatch):
         return advantages(rewards, group_size)
 
     monkeypatch.setattr(train, "group_advantages", group_advantages)
-    (plain,) = run_row(small("dapo"))
-    (flipped,) = run_row(small("dapo", flip=1.0))
-    assert flipped["reward"] == plain["reward"] == pytest.approx(seen[0])
+    plain = trained(small("dapo"))
+    flipped = trained(small("dapo", flip=1.0))
+    assert flipped.rewards == plain.rewards == pytest.approx(seen[:1], abs=1e-4)
     assert seen[-1] == pytest.approx(1 - seen[0])
 
 
@@ -170,7 +195,7 @@ def test_flips_are_the_same_in_every_row():
     assert set(one.deserved) == {1.0} and set(other.deserved) == {0.0}
 
 
-def test_another_base_model_is_the_one_that_trains(small, monkeypatch):
+def test_another_base_model_is_the_one_that_trains(small, examined, monkeypatch):
     built = []
     committed = toy.base_folder
 
@@ -179,8 +204,32 @@ def test_another_base_model_is_the_one_that_trains(small, monkeypatch):
         return committed(k, noise, filler, 0)
 
     monkeypatch.setattr(toy, "base_folder", base_folder)
-    run_row(small("dapo", build=7))
+    trained(small("dapo", build=7))
     assert built == [(5, 0.2, 1, 7, "sharpen", False)]
+
+
+# ---- what is kept of a run -----------------------------------------------------------------------
+
+
+def of_rewards(rewards, entropies=()):
+    return Trained((), (), 0.0, 0.0, tuple(rewards), tuple(entropies))
+
+
+def test_a_run_has_its_mean_and_its_ends():
+    run = of_rewards([0.0] * 5 + [1.0] * 10 + [0.5] * 5)
+    assert (run.reward, run.first, run.last, run.gained) == (0.625, 0.0, 0.5, 0.5)
+
+
+def test_a_collapse_is_a_fall_of_the_last_steps():
+    rising = np.linspace(0.3, 0.8, 28)
+    fallen = np.concatenate([rising[:-5], np.full(5, 0.5)])
+    low = np.full(28, 0.2)
+    for rewards, collapsed in ((rising, False), (fallen, True), (low, False)):
+        assert of_rewards(rewards).collapsed == collapsed
+
+
+def test_running_mean_is_of_steps_that_follow_each_other():
+    assert running_mean([1, 2, 3, 4, 5, 11]).tolist() == pytest.approx([3, 5])
 
 
 # ---- jobs and their CSV --------------------------------------------------------------------------
@@ -193,9 +242,12 @@ def made_up_run(job):
     """Row by row a little more reward; the best learning rates are above, the seeds alternate."""
     distance = abs(math.log2(job.rate / BEST_RATE.get(job.row, MIDDLE)))
     reward = 0.5 + 0.01 * list(ROWS).index(job.row) + 0.004 * (job.seed % 2) - 0.05 * distance
-    if job.row == "topk, fresh":
-        reward += 0.2 + 0.002 * job.seed
-    return Finished(round(reward, 5), 0.25, 0.75, 60.0)
+    rewards = reward + np.linspace(-0.25, 0.25, 28)
+    accuracies = (0.4, round(0.5 + 0.1 * (job.seed % 2), 4))
+    greedies = (0.2, round(0.75 + 0.1 * (job.seed % 2), 4))
+    entropies = 1.0 - 0.01 * np.arange(28)
+    kept = (tuple(values.round(4).tolist()) for values in (rewards, entropies))
+    return Trained(accuracies, greedies, 40.0, 60.0, *kept)
 
 
 def never(job):
@@ -205,8 +257,8 @@ def never(job):
 @pytest.fixture
 def no_runs(monkeypatch, same_threads):
     """Runs are made up, in this process, and no base model is built."""
-    monkeypatch.setattr(runs, "ProcessPoolExecutor", InThisProcess)
-    monkeypatch.setattr(runs, "study_run", made_up_run)
+    monkeypatch.setattr(running, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(running, "trained", made_up_run)
     monkeypatch.setattr(Setting, "base", Setting)
 
 
@@ -215,31 +267,34 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def test_a_run_keeps_its_mean_and_its_ends(monkeypatch):
-    steps = [{"reward": 0.0}] * 5 + [{"reward": 1.0}] * 10 + [{"reward": 0.5}] * 5
-    monkeypatch.setattr(runs, "run_row", lambda job: steps)
-    run = runs.study_run(Job(STUDY, "dapo", 5e-5, 3))
-    assert run[:3] == (0.625, 0.0, 0.5) and run.seconds >= 0
-
-
 def test_lines_are_there_as_soon_as_their_runs_end(tmp_path, no_runs, monkeypatch):
     def breaks_at_seed_7(job):
         if job.seed == 7:
             raise RuntimeError("the machine stopped")
         return made_up_run(job)
 
-    monkeypatch.setattr(runs, "study_run", breaks_at_seed_7)
+    monkeypatch.setattr(running, "trained", breaks_at_seed_7)
     path = tmp_path / "new" / "methods.csv"
-    jobs = [Job(STUDY, "delta, fresh", 1e-4, seed) for seed in (5, 6, 7, 8)]
+    jobs = seed_by_seed(STUDY, {"delta, fresh": 1e-4, "dapo": 2e-4}, range(6, 9))
     with pytest.raises(RuntimeError):
-        runs.complete(jobs, {}, path, "runs")
+        running.complete(jobs, {}, path, "runs")
     done = finished_runs(path)
-    assert list(done) == jobs[:2] and done[jobs[0]] == made_up_run(jobs[0])
+    assert done == {job: made_up_run(job) for job in jobs[:2]}
 
-    monkeypatch.setattr(runs, "study_run", made_up_run)
-    runs.complete(jobs, done, path, "runs")
-    assert list(finished_runs(path)) == jobs
+    monkeypatch.setattr(running, "trained", made_up_run)
+    running.complete(jobs, done, path, "runs")
+    assert finished_runs(path) == done == {job: made_up_run(job) for job in jobs}
     assert path.read_text().count("setting,row") == 1
+
+
+def test_numbers_of_which_only_the_mean_was_kept_are_read(tmp_path):
+    job = Job(STUDY, "dapo", 1e-4, 5)
+    line = line_of(job, of_rewards([0.25, 1.0])) | {"length": "", "rewards": "0.25*2 1.0"}
+    path = tmp_path / "methods.csv"
+    path.write_text(",".join(COLUMNS) + "\n" + ",".join(str(line[x]) for x in COLUMNS) + "\n")
+    (run,) = finished_runs(path).values()
+    assert run.rewards == (0.25, 0.25, 1.0)
+    assert run.accuracies == run.greedies == run.entropies == () and math.isnan(run.length)
 
 
 def test_a_csv_that_was_stopped_before_its_first_line_holds_no_run(tmp_path):
@@ -255,13 +310,38 @@ def test_a_csv_of_something_else_is_refused(tmp_path, no_runs, monkeypatch):
         finished_runs(path)
 
     path.unlink()
-    runs.complete([Job(STUDY, "dapo", 1e-4, 5)], {}, path, "runs")
+    running.complete([Job(STUDY, "dapo", 1e-4, 5)], {}, path, "runs")
     monkeypatch.setitem(SETTINGS, STUDY, replace(SETTINGS[STUDY], flip=0.5))
     with pytest.raises(UserError, match="line 2: dapo in k12 was run with other flags"):
         finished_runs(path)
-    path.write_text(",".join(COLUMNS) + "\nk12,nonsense,1e-4,5,1,1,1,1,0\n")
+    path.write_text(",".join(COLUMNS) + "\nk12,nonsense,1e-4,5,1,1,1,1,0,1,1\n")
     with pytest.raises(UserError, match="line 2: nonsense"):
         finished_runs(path)
+
+
+@pytest.mark.parametrize(
+    "study", ["methods", "confirm", "noise", "curves", "seeds", "make_train", "surprise", "bases"]
+)
+def test_committed_runs_are_those_of_the_places(study):
+    done = finished_runs(ROOT / "results" / f"{study}.csv")
+    first_seeds = places(study) | (LEARN if study == "bases" else {})
+    assert {job.setting for job in done} == set(first_seeds)
+    for place, first in first_seeds.items():
+        counted_seeds = {job.seed for job in done if job.setting == place}
+        if study in ("methods", "surprise"):
+            counted_seeds -= set(PILOT_SEEDS)
+        assert min(counted_seeds) == first
+
+
+def test_studies_share_no_seed():
+    names = ("methods", "confirm", "noise", "curves", "learn", "longer")
+    seeds = list(PILOT_SEEDS)
+    for name in names:
+        for first in set(places(name).values()):
+            seeds += range(first, first + 16)
+    assert len(set(seeds)) == len(seeds)
+    others = set(places("surprise").values())  # two of its places share some
+    assert not {seed for first in others for seed in range(first, first + 16)} & set(seeds)
 
 
 # ---- methods -------------------------------------------------------------------------------------
@@ -292,26 +372,38 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     secondary_pilot = 3 * len(SECONDARY) + 1
     assert len(lines) == main_pilot + 8 * len(MAIN) + secondary_pilot + 6 * len(SECONDARY)
 
-    row = "| `--method dapo` | 22.95 | 0.0002 | 0.502 ± 0.002 | 0.750 ± 0.000 |"
+    row = "| `--method dapo` | 22.95 | 0.0002 | 0.502 ± 0.002 | 0.715 ± 0.002 |"
     assert f"| dapo {row}" in first
     assert "| exact | `--proxy exact` | - | 5e-05 (of 2.5e-05 to 0.0004) |" in first
-    assert "gained 0.500 ± 0.000" in first
-    assert f"{len(lines)} runs, {len(lines)} minutes of one core, " in first
+    assert "k12: DAPO 0.502 ± 0.002, first 5 steps 0.289 ± 0.002, last 5 0.715 ± 0.002" in first
+    assert f"{len(lines)} runs, {len(lines)} minutes of one core" in first
     assert path.with_suffix(".png").stat().st_size > 10_000
 
     assert [line["name"] for line in measured["main"]] == list(MAIN)[1:]
     assert [line["name"] for line in measured["contrasts"]] == list(CONTRASTS)
     assert {line["seeds"] for line in measured["secondary"]} == {6}
-    fresh = {line["name"]: line for line in measured["contrasts"]}[
-        "top-K proxy: γ fresh, not lagged"
-    ]
-    assert fresh["difference"] == pytest.approx(0.21 + 0.002 * 8.5)
-    assert chosen(path) == ("topk, fresh", {name: BEST_RATE.get(name, MIDDLE) for name in MAIN}, 8)
+    differences = {line["name"]: line["difference"] for line in measured["contrasts"]}
+    apart = list(ROWS).index("topk, fresh") - list(ROWS).index("topk")
+    name = "top-K proxy: γ fresh, not lagged"
+    assert differences[name] == pytest.approx(0.01 * apart, abs=1e-4)
 
-    monkeypatch.setattr(runs, "study_run", never)
+    monkeypatch.setattr(running, "trained", never)
     training.methods(args)
     assert capsys.readouterr().out == first
     assert path.read_bytes() == written
+
+
+def test_the_best_other_form_and_its_rate_are_those_of_the_committed_runs():
+    """What confirm, noise and curves take as given."""
+    done = finished_runs(ROOT / "results/methods.csv")
+    for row in MAIN:
+        assert best_rate(done, STUDY, row, GRID, PILOT_SEEDS) == RATE
+    jobs = [job for job in done if job.seed >= training.FIRST_SEED and job.row in MAIN]
+    means = {
+        row: values.mean()
+        for row, values in against_dapo(counted(done, jobs), STUDY, CANDIDATES).items()
+    }
+    assert max(means, key=means.get) == BEST
 
 
 def test_contrasts_and_candidates_are_main_rows():
@@ -356,145 +448,124 @@ def test_points_stand_at_their_names(tmp_path, monkeypatch):
 # ---- confirm and noise ---------------------------------------------------------------------------
 
 
-def test_the_other_studies_need_the_first(tmp_path, no_runs, monkeypatch):
-    study = tmp_path / "methods.csv"
-    monkeypatch.setattr(training, "STUDY_CSV", study)
-    args = SimpleNamespace(csv=str(tmp_path / "confirm.csv"), seeds=2)
-    with pytest.raises(UserError, match="no pilot of dapo: first run `python bench.py methods`"):
-        training.confirm(args)
-
-    jobs = [Job(STUDY, name, 1e-4, seed) for name in MAIN for seed in (0, 1, 5)]
-    runs.complete(jobs, {}, study, "runs")
-    with pytest.raises(UserError, match="lacks counted seeds"):
-        training.confirm(args)
-
-
 @pytest.mark.parametrize("study", ["confirm", "noise"])
-def test_other_studies_take_the_best_row_at_its_rate(study, tmp_path, no_runs, monkeypatch, capsys):
-    first_csv = tmp_path / "methods.csv"
-    rates = {name: BEST_RATE.get(name, MIDDLE) for name in MAIN}
-    jobs = [Job(STUDY, name, rates[name], seed) for name in MAIN for seed in (0, 1, 5, 6)]
-    runs.complete(jobs, {}, first_csv, "runs")
-
-    monkeypatch.setattr(training, "STUDY_CSV", first_csv)
+def test_other_studies_run_the_best_row_at_every_place(study, tmp_path, no_runs, capsys):
     path = tmp_path / "other.csv"
     getattr(training, study)(SimpleNamespace(csv=str(path), seeds=3))
     printed = capsys.readouterr().out
 
-    lines = read(path)
-    assert {x["setting"] for x in lines} == set(places(study)) <= set(SETTINGS)
-    for place, first in places(study).items():
-        seeds = {int(x["seed"]) for x in lines if x["setting"] == place}
-        assert seeds == {first, first + 1, first + 2}
-    rows = {"dapo", "delta", "topk, fresh", IN_RANGE}
+    rows = {"dapo", "delta", BEST, IN_RANGE}
     if study == "noise":
         rows.add(ORACLE)
         assert path.with_suffix(".png").stat().st_size > 10_000
         assert "flipped 10 %: DAPO 0.50" in printed
     else:
-        assert f"to be confirmed: topk, fresh, at {MIDDLE:g}, the best on 2 seeds" in printed
-        assert printed.count("| topk, fresh minus delta |") == len(places(study))
-    assert {x["row"] for x in lines} == rows
-    assert len(lines) == len(rows) * 3 * len(places(study))
-
-
-def test_studies_share_no_seed():
-    firsts = {name: set() for name in ("methods", "confirm", "noise", "curves")}
-    for name, found in firsts.items():
-        found |= set(places(name).values())
-    seeds = list(PILOT_SEEDS)
-    for found in firsts.values():
-        for first in found:
-            seeds += range(first, first + 16)
-    assert len(set(seeds)) == len(seeds)
-    assert min(places("surprise").values()) > max(seeds)  # two of its places share some
-
-
-@pytest.mark.parametrize("study", ["methods", "confirm", "noise"])
-def test_committed_runs_are_read(study):
-    done = finished_runs(ROOT / "results" / f"{study}.csv")
-    places_of_runs = {job.setting for job in done}
-    assert places_of_runs == set(places(study))
+        assert printed.count(f"| {BEST} minus delta |") == len(places(study))
+    expected = []
     for place, first in places(study).items():
-        counted = {job.seed for job in done if job.setting == place} - set(PILOT_SEEDS)
-        assert min(counted) == first
+        seeds = range(first, first + 3)
+        expected += [Job(place, row, RATE, seed) for seed in seeds for row in rows]
+    assert set(finished_runs(path)) == set(expected) and len(read(path)) == len(expected)
 
 
-# ---- every step ----------------------------------------------------------------------------------
+# ---- studies at one learning rate ----------------------------------------------------------------
 
 
-def made_up_steps(job):
-    numbers = {"response_length": 80.0, "entropy": 0.123456, "lambda_std": 0.0, "seconds": 1.0}
-    steps = [{"step": step, "reward": step / 3 + job.seed, **numbers} for step in (1, 2)]
-    if job.setting == STUDY:
-        return steps
-    steps[-1] |= {"eval_accuracy": 0.5 + 0.1 * job.seed, "eval_greedy": 0.75 + 0.1 * job.seed}
-    return [{"step": 0, "eval_accuracy": 0.4, "eval_greedy": 0.2}, *steps]
-
-
-def test_curves_are_kept_step_by_step(tmp_path, no_runs, monkeypatch, capsys):
-    rates = dict.fromkeys(MAIN, MIDDLE)
-    monkeypatch.setattr(curves, "chosen", lambda path: Choice("topk, fresh", rates, 16))
-    monkeypatch.setattr(curves, "run_row", made_up_steps)
-    path = tmp_path / "curves.csv"
-    args = SimpleNamespace(csv=str(path), seeds=2)
-    curves.curves(args)
-    said = capsys.readouterr().out
-    assert said.startswith("dapo: 62.000 ± ")
-    assert {line["row"] for line in read(path)} == {
-        "dapo",
-        "delta",
-        "topk, fresh",
-        IN_RANGE,
-        ORACLE,
-    }
-    text = path.read_text().splitlines()
-    assert len(text) == 1 + 2 * 5 * 2
-    assert text[0] == "row,lr,seed,step,reward,response_length,entropy,lambda_std"
-    assert text[1] == f"dapo,{MIDDLE},61,1,61.3333,80.0,0.1235,0.0"
-
-    monkeypatch.setattr(curves, "run_row", never)
-    curves.curves(args)
-    assert capsys.readouterr().out == said
-    path.write_text("row,seed,step\n")
-    with pytest.raises(UserError, match="other columns"):
-        curves.curves(args)
-
-
-def test_seeds_go_on_from_finished_runs(tmp_path, no_runs, monkeypatch, capsys):
-    monkeypatch.setattr(curves, "run_row", made_up_steps)
-    path = tmp_path / "seeds.csv"
-    curves.seeds(SimpleNamespace(csv=str(path), seeds=2))
-    said = capsys.readouterr().out
-    lines = path.read_text().splitlines()
-    assert lines[:3] == [
-        "method,seed,step,reward,entropy,response_length,lambda_std,eval_accuracy",
-        "grpo,0,0,,,,,0.4",
-        "grpo,0,1,0.3333,0.1235,80.0,0.0,",
+def test_dapo_runs_on_every_base_that_learns_and_one_that_sharpens(tmp_path, no_runs, capsys):
+    path = tmp_path / "bases.csv"
+    one_rate.bases(SimpleNamespace(csv=str(path), seeds=2))
+    first_seeds = LEARN | {"k12, more errors": 201}
+    expected = [
+        Job(place, "dapo", 1.4e-4, first + number)
+        for place, first in first_seeds.items()
+        for number in (0, 1)
     ]
-    assert "| delta | 0.550 ± 0.635 | 1.000 ± 6.353 | 2 |" in said
-    assert "held-out accuracy before: 0.400 ± 0.000 (one base model, 2 sampling seeds)" in said
-
-    path.write_text("\n".join(lines[:-3]) + "\n")  # the last run is missing
-    ran = []
-    monkeypatch.setattr(curves, "run_row", lambda job: ran.append(job) or made_up_steps(job))
-    curves.seeds(SimpleNamespace(csv=str(path), seeds=2))
-    assert ran == [Job("k5, 160 steps", "delta", curves.DEFAULT_RATE, 1)]
-    assert path.read_text().splitlines() == lines
-    assert capsys.readouterr().out == said
+    assert list(finished_runs(path)) == expected
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:8]] == list(first_seeds)
+    assert "| 0.426 ± 0.000 | 0.426 | 0.550 ± 0.635 | 0.800 ± 0.635 |" in lines[2]
 
 
-def test_make_train_is_told_before_and_after(tmp_path, no_runs, monkeypatch, capsys):
-    monkeypatch.setattr(curves, "run_row", made_up_steps)
-    path = tmp_path / "make_train.csv"
-    curves.make_train(SimpleNamespace(csv=str(path), seeds=2))
+def test_all_rows_of_the_tables_run_where_there_is_something_to_learn(tmp_path, no_runs, capsys):
+    path = tmp_path / "learn.csv"
+    measured = one_rate.learn(SimpleNamespace(csv=str(path), seeds=2))
+    rows = [*MAIN, *SECONDARY, *BEYOND]
+    place = "learn, filler 4"
+    expected = [Job(place, row, 1.4e-4, seed) for seed in (301, 302) for row in rows]
+    assert list(finished_runs(path)) == expected
+
+    found, others, contrasts = measured.values()
+    assert {line["name"] for line in found + others} == {*rows} - {"dapo"}
+    assert len(found) == 8 and len(contrasts) == len(CONTRASTS)
+    of_delta = next(line for line in found if line["name"] == "delta")
+    assert of_delta["difference"] == pytest.approx(0.01, abs=1e-4)
     said = capsys.readouterr().out
-    assert "| held out, temperature 1 | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |" in said
-    assert "| held out, greedy | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |" in said
-    assert (
-        "| training, first and last 5 steps | 1.000 ± 6.353 | 1.000 ± 6.353 | 0.500 | 2 |" in said
-    )
-    assert path.read_text().splitlines()[1] == "delta,0,0,,,,0.4,0.2"
+    assert "| learn, filler 4 | otb | 0.00014 | 2 |" in said
+    assert "| otb | 0.000 ± 0.000 | 0.000 ± 0.000 | 0.000 ± 0.000 |" in said
+    assert path.with_suffix(".png").stat().st_size > 10_000
+
+
+def test_four_rows_run_for_longer_and_on_programs(tmp_path, no_runs, capsys):
+    path = tmp_path / "longer.csv"
+    measured = one_rate.longer(SimpleNamespace(csv=str(path), seeds=2))
+    rows = ("dapo", "surprise", "no centroids", "delta")
+    expected = [
+        Job(place, row, 1.4e-4, seed)
+        for place in ("learn, filler 4, 110 steps", "programs")
+        for seed in (401, 402)
+        for row in rows
+    ]
+    assert list(finished_runs(path)) == expected
+    assert len(measured) == 3 * 5
+    said = capsys.readouterr().out
+    assert "| programs | surprise | 0.00014 | 2 |" in said
+    assert "| last 5 steps: surprise minus dapo | difference" in said
+
+
+def test_rows_found_on_sharpen_are_those_of_its_page():
+    """In training.md their corrected p is at most 0.05."""
+    page = (ROOT / "docs/results/training.md").read_text()
+    table = page.split("## One thing at a time")[0] + page.split("## The other rows")[1]
+    found = set()
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and cells[0] in ROWS and float(cells[3]) <= 0.05:
+            found.add(cells[0])
+    assert found == set(one_rate.FOUND)
+
+
+def test_accuracies_are_told_before_and_after(tmp_path, no_runs, monkeypatch, capsys):
+    for study, lines in (
+        (
+            one_rate.make_train,
+            [
+                "| held out, temperature 1 | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |",
+                "| held out, greedy | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |",
+                "| training, first and last 5 steps | 0.249 ± 0.025 | 0.675 ± 0.025 | 0.673 | 2 |",
+            ],
+        ),
+        (
+            one_rate.seeds,
+            [
+                "| grpo | 0.550 ± 0.635 |",
+                "| delta | 0.550 ± 0.635 | 0.462 ± 0.025 | 2 |",
+                "before: 0.400 ± 0.000 (one base model, 2 sampling seeds)",
+            ],
+        ),
+    ):
+        path = tmp_path / f"{study.__name__}.csv"
+        study(SimpleNamespace(csv=str(path), seeds=2))
+        said = capsys.readouterr().out
+        for line in lines:
+            assert line in said
+
+
+def test_curves_are_of_five_rows(tmp_path, no_runs, capsys):
+    path = tmp_path / "curves.csv"
+    one_rate.curves(SimpleNamespace(csv=str(path), seeds=2))
+    said = capsys.readouterr().out
+    assert said.startswith("dapo: 0.502 ± 0.025") and said.count("±") == 5
+    assert {job.rate for job in finished_runs(path)} == {RATE}
 
 
 def test_make_train_is_the_task_that_train_py_runs_by_default():
@@ -504,4 +575,4 @@ def test_make_train_is_the_task_that_train_py_runs_by_default():
         assert getattr(cfg, name) == getattr(default, name)
     for name in ("group_size", "mini_batch", "max_new_tokens", "eval_data", "method"):
         assert getattr(cfg, name) == getattr(default, name)
-    assert default.lr == curves.DEFAULT_RATE
+    assert default.lr == one_rate.DEFAULT_RATE

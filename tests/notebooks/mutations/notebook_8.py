@@ -21,12 +21,12 @@ MUTATIONS = [
     ),
     # pairing
     Mutation(
-        old="seeds = range(FIRST_SEED, FIRST_SEED + count)",
-        new="seeds = range(FIRST_SEED + count)",
+        old="seeds = range(FIRST_SEED, FIRST_SEED + 16)",
+        new="seeds = range(FIRST_SEED + 16)",
         breaks="assert not set(seeds) & set(PILOT_SEEDS)",
     ),
     Mutation(
-        old="counted_jobs({place: best_rates(trained, place) for place in [STUDY, *LEARN]}, SEEDS)",
+        old="counted_jobs({place: rates_at(place, trained) for place in [STUDY, *LEARN]}, SEEDS)",
         new="list(trained)",  # the pilot's, too
         breaks="assert PILOT_SEED not in",
     ),
