@@ -54,7 +54,7 @@ def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor
 
 @dataclass(frozen=True)
 class Method:
-    """One method: what differs from DAPO. Only `weights` is required."""
+    """One method: its differences from DAPO. Only `weights` is required."""
 
     # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens, a TokenBatch
     # (infra/packing.py): log π_old, entropy, advantage and more of each token. ρ has mean 1 over

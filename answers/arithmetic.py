@@ -1,9 +1,9 @@
-r"""Arithmetic on the values of expressions: exact where numbers are rational, else to many digits.
+r"""Arithmetic on the values of expressions: exact for rational numbers, else to BITS bits.
 
-A value is one of three. A Fraction is exact: (2/3)^2, but also \sqrt{4/9}. A number of mpmath, real
-or complex, has BITS bits; the lower half of them may be rounding noise, and what is left of a sum
-below it is an exact 0: \sqrt{8} - 2\sqrt{2}, or sin π. Infinity is a float, with which nothing can
-be computed.
+A value has one of three types. A Fraction is exact: (2/3)^2, but also \sqrt{4/9}. An mpmath number,
+real or complex, has BITS bits. Its lower half may be rounding noise, so a sum that is smaller than
+the noise becomes an exact 0: \sqrt{8} - 2\sqrt{2}, or sin π. Infinity is a float; no operation
+accepts it.
 """
 
 import math
@@ -19,7 +19,7 @@ MAX_BITS = 1 << 16  # of a rational number, numerator and denominator together
 MAX_FACTORIAL = 3000
 MAX_MAGNITUDE = 1000  # an approximate number lies between 2^-1000 and 2^1000
 
-context = MPContext()  # of its own: nothing else changes its bits
+context = MPContext()  # separate from mpmath.mp, so no other code changes the precision
 context.prec = BITS
 NOISE = context.mpf(2) ** (-BITS // 2)
 
@@ -29,7 +29,7 @@ FUNCTION = 40
 
 
 def natural_number(x, most: int) -> int:
-    """x as an int: undefined unless it is one of 0, 1, 2 ..., refused above `most`."""
+    """x as an int. Raises Undefined unless x is 0, 1, 2 ..., and TooLarge above `most`."""
     if not isinstance(x, Fraction) or x.denominator > 1 or x < 0:
         raise Undefined
     if x > most:
@@ -43,13 +43,13 @@ def is_negative(a) -> bool:
 
 
 def exact_root(x: int, n: int) -> int | None:
-    """The n-th root of x >= 0 if it is a whole number of BITS bits at most."""
+    """The n-th root of x >= 0 if it is an integer of at most BITS bits, else None."""
     root = math.isqrt(x) if n == 2 else int(context.nint(context.mpf(x) ** (context.mpf(1) / n)))
     return root if root**n == x else None
 
 
 def as_fraction(value) -> Fraction | None:
-    """A real value as a rational number; None if it is not real, or infinite."""
+    """A real value as a rational number; None for a complex or infinite value."""
     if isinstance(value, Fraction | int):
         return Fraction(value)
     if not isinstance(value, context.mpf):
@@ -58,9 +58,9 @@ def as_fraction(value) -> Fraction | None:
 
 
 class Arithmetic:
-    """The operations. Each raises Undefined or TooLarge if it has no value.
+    """The operations. Each raises Undefined or TooLarge if its result has no value.
 
-    fuel: the work that all operations may cost together; beyond it they raise OutOfFuel.
+    fuel: the total work of all operations; when it is spent, they raise OutOfFuel.
     """
 
     def __init__(self, fuel: int):
@@ -74,7 +74,7 @@ class Arithmetic:
     # ---- values ----------------------------------------------------------------------------------
 
     def exact(self, value: Fraction) -> Fraction:
-        """A rational result, if it is not too long."""
+        """The rational number itself. Raises TooLarge above MAX_BITS."""
         bits = value.numerator.bit_length() + value.denominator.bit_length()
         self.pay(1 + (bits >> 11) ** 2)
         if bits > MAX_BITS:
@@ -82,7 +82,7 @@ class Arithmetic:
         return value
 
     def approximate(self, value):
-        """A rational number to BITS bits; of an infinite one there is none."""
+        """A number as an mpmath number of BITS bits. Raises Undefined for infinity."""
         if isinstance(value, float):
             raise Undefined  # ∞ - ∞ and the like
         if isinstance(value, Fraction):
@@ -91,9 +91,9 @@ class Arithmetic:
         return value
 
     def cleaned(self, value, scale=0):
-        """The value without its noise: what is small beside `scale`, or beside its other part.
+        """The value with a real or imaginary part below the rounding noise set to 0.
 
-        scale: the largest of the numbers from whose sum it comes.
+        scale: the largest summand of the value; noise is relative to it and to the value.
         """
         noise = NOISE * max(scale, abs(value))
         re = value.real if abs(value.real) > noise else context.zero
@@ -139,7 +139,7 @@ class Arithmetic:
     # ---- powers ----------------------------------------------------------------------------------
 
     def power(self, a, b):
-        """a^b: of negative numbers the real odd roots, as (-8)^(1/3) = -2, else complex ones."""
+        """a^b. Odd roots of negative numbers are real, (-8)^(1/3) = -2; other roots are complex."""
         if isinstance(a, float) or isinstance(b, float):
             raise Undefined
         if a == 0:
@@ -151,7 +151,7 @@ class Arithmetic:
         return self.exp(self.multiply(b, self.ln(a)))
 
     def real_power(self, a, b):
-        """The same, but undefined where it is not real."""
+        """a^b. Raises Undefined if the result is not real."""
         whole = isinstance(b, Fraction) and b.denominator % 2 == 1
         if is_negative(a) and not whole:
             raise Undefined
@@ -198,7 +198,7 @@ class Arithmetic:
         return math.inf
 
     def call(self, function, a, scale=1):
-        """A function of mpmath, of a number that is not too large for it."""
+        """An mpmath function of `a`. Raises TooLarge above 2^64, except for ln and sqrt."""
         z = self.approximate(a)
         self.pay(3 * FUNCTION if isinstance(z, context.mpc) else FUNCTION)
         if function not in (context.ln, context.sqrt) and abs(z) > 2**64:
@@ -279,7 +279,7 @@ class Arithmetic:
         return abs(a)
 
     def floor(self, a) -> Fraction:
-        r"""⌊a⌋. What is a hair's breadth from an integer is that integer: ⌊\log_2 8⌋ = 3."""
+        r"""⌊a⌋. A value within rounding noise of an integer is that integer: ⌊\log_2 8⌋ = 3."""
         if isinstance(a, context.mpc | float):
             raise Undefined
         if isinstance(a, Fraction):

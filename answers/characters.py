@@ -1,4 +1,4 @@
-"""Signs and characters that are spelled in many ways, and the one spelling for each."""
+"""One spelling for each sign and character that can be written in several ways."""
 
 import re
 import unicodedata
@@ -51,7 +51,7 @@ SPELLINGS = {
 }
 SIGNS = {spelling: sign for sign, many in SPELLINGS.items() for spelling in many.split()}
 SIGN = re.compile(r"\\[a-zA-Z]+|\\.|\*\*|<=|>=|!=|[^\x00-\x7f]", re.DOTALL)
-# Characters with a plain twin: full-width, mathematical italic and the like; and those of no width.
+# Variants of plain characters (full-width, mathematical italic ...), and zero-width characters.
 TWINS = re.compile("[\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000]")
 NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 RAISED_DIGITS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ⁽⁾", "0123456789+-ni()", strict=True))
@@ -63,7 +63,7 @@ WIDE = re.compile(r"\\[hv]space\*?\s?\{[^{}]{0,20}\}")
 
 
 def plain(text: str) -> str:
-    """Plain characters for those that look like them: x¹⁰ is x^{10}, and √21 is \\sqrt{21}."""
+    """Replace variants by plain characters: x¹⁰ becomes x^{10}, and √21 becomes \\sqrt{21}."""
     text = WIDE.sub(" ", text) if "space" in text else text
     if text.isascii():
         return text

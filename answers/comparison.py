@@ -1,15 +1,15 @@
-r"""Whether two answers are the same: structures member by member, expressions by their values.
+r"""Compares two answers: structures member by member, expressions by value.
 
 | kinds of the two (see `Structure`)      | the same if                                           |
 |-----------------------------------------|-------------------------------------------------------|
-| ≈, x = \sqrt{2} ≈ 1.41                  | what stands before the decimal is                     |
+| ≈, x = \sqrt{2} ≈ 1.41                  | the sides before the decimal are the same             |
 | =                                       | they state the same, or are multiples: equations.py   |
-| quantity, 5\text{cm}                    | the values are, and no unit differs                   |
+| quantity, 5\text{cm}                    | the values are the same and the units agree           |
 | < and ∧ and intervals                   | they are the same interval: inequalities.py           |
 | list, set, ∪                            | they have the same members in any order               |
 | tuple, interval, matrix, word           | they have the same members in this order              |
 | :                                       | 2:4 is 1:2, unless both are times of the day          |
-| value                                   | the values are: at random points, if there are names  |
+| value                                   | the values agree, at random points if there are names |
 """
 
 import re
@@ -22,15 +22,15 @@ from answers.inequalities import all_unequal, intervals, same_inequality
 from answers.structure import Structure, structure
 from answers.values import Evaluator
 
-# Kinds whose members are compared in any order: 1, 2 is also the set {2, 1}.
+# Kinds whose members are compared in any order: 1, 2 equals the set {2, 1}.
 UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
 
 
 class Judge:
-    """Compares two answers, with one budget of work for both.
+    """Compares two answers, within one budget of work.
 
-    answers: both, from which the points of free variables are drawn.
-    Every method has the prediction's part first, and raises Unreadable for what it cannot read.
+    answers: both texts; their names and numbers determine the points of free variables.
+    Every method takes the prediction first, and raises Unreadable for text outside the grammar.
     """
 
     def __init__(self, answers: list[str], seed: str = ""):
@@ -83,7 +83,7 @@ class Judge:
     # ---- values ----------------------------------------------------------------------------------
 
     def same_value(self, p: str, g: str) -> bool:
-        r"""Equal wherever both are defined. 90° is 90 and also \pi/2."""
+        r"""Whether two expressions are equal where both are defined. 90° is 90 and also \pi/2."""
         tolerance = max(tolerance_of_prediction(p), tolerance_of_gold(g))
         if self.evaluator.equal(p, g, tolerance):
             return True
@@ -91,12 +91,12 @@ class Judge:
         return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
 
     def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
-        """2:4:6 is 1:2:3."""
+        """Whether two ratios are the same: 2:4:6 is 1:2:3."""
         pairs = zip(ps[1:], gs[1:], strict=True)
         return all(self.same_value(f"({p})*({gs[0]})", f"({g})*({ps[0]})") for p, g in pairs)
 
     def same_quantity(self, a: str, b: str) -> bool:
-        r"""5 cm is 5, and 5 centimeters, but not 5 m. 90\degree is \pi/2 radians, not 90."""
+        r"""5 cm equals 5 and 5 centimeters, but not 5 m. 90\degree equals \pi/2 radians, not 90."""
         p, p_unit = self.quantity(a)
         g, g_unit = self.quantity(b)
         for unit, other in ((p_unit, b), (g_unit, a)):
@@ -107,14 +107,14 @@ class Judge:
         return self.same(p, g)
 
     def quantity(self, text: str) -> tuple[str, str]:
-        """The value and the unit, if there is one."""
+        """(value, unit); the unit is empty if there is none."""
         read = self.structure(text)
         return tuple(read.members) if read.kind == "quantity" else (text, "")
 
     # ---- members ---------------------------------------------------------------------------------
 
     def same_members(self, ps: list[str], gs: list[str]) -> bool:
-        """The same members in any order."""
+        """Whether two lists have the same members in any order."""
         if len(ps) != len(gs):
             return False
         left = list(gs)
@@ -129,9 +129,9 @@ class Judge:
         return len(ps) == len(gs) and all(map(self.same, ps, gs))
 
     def as_coordinates(self, p: Structure, other: Structure) -> Structure:
-        """The tuple (3,2) of a list y=2, x=3 beside a list or tuple without names.
+        """The list y=2, x=3 as the tuple (3,2), if `other` is a list or tuple without names.
 
-        A list beside such a list has an order, too. Anything else is what it is.
+        A list without names becomes a tuple if `other` is such a list. Others stay unchanged.
         """
         values = self.named_values(p)
         other_values = self.named_values(other)
@@ -142,9 +142,9 @@ class Judge:
         return p
 
     def named_values(self, p: Structure) -> list[str]:
-        """3 and 2 of y=2, x=3; none of a list in which not every member has a letter of its own.
+        """The values of y=2, x=3 in the order of their names, 3 and 2.
 
-        So roots x=3, x=2 or x_1=3, x_2=2 stay a list.
+        Empty unless every member has a different letter: x=3, x=2 and x_1=3, x_2=2 stay lists.
         """
         if p.kind != "list":
             return []
@@ -160,7 +160,7 @@ class Judge:
     # ---- decimals ----------------------------------------------------------------------------
 
     def exact_form(self, text: str) -> str:
-        r"""What stands before the decimal in x = \sqrt{2} ≈ 1.41, if it is a number and near it."""
+        r"""The number before ≈ in x = \sqrt{2} ≈ 1.41, if the decimal approximates it."""
         read = self.structure(text)
         if read.kind != "≈":
             return text
@@ -180,12 +180,12 @@ class Judge:
 
 
 DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
-SIGNIFICANT = 6  # digits, from which on a decimal stands for an irrational number
+SIGNIFICANT = 6  # digits that a decimal needs to stand for an irrational number
 EXACTLY = Fraction(0)  # no tolerance
 
 
 def tolerance_of_prediction(text: str) -> Fraction:
-    """Half a unit of the last of six significant digits or more; 0 if it is no such decimal."""
+    """Half a unit of a decimal's last digit; 0 if it has fewer than six significant digits."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
         return EXACTLY
@@ -193,7 +193,7 @@ def tolerance_of_prediction(text: str) -> Fraction:
 
 
 def tolerance_of_gold(text: str) -> Fraction:
-    """The same of a decimal with six digits or more behind the point."""
+    """Half a unit of a decimal's last digit; 0 if it has fewer than six digits after the point."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal or len(decimal[2]) < SIGNIFICANT:
         return EXACTLY
@@ -201,7 +201,7 @@ def tolerance_of_gold(text: str) -> Fraction:
 
 
 def is_rounded(decimal: str, number: Fraction, digits: int) -> bool:
-    """Whether a decimal with so many digits is a number rounded, half up or down, or cut off."""
+    """Whether a decimal is `number` rounded (half up or down) or truncated to `digits` places."""
     written = Fraction(decimal.replace(" ", ""))
     if written * number < 0:
         return False
@@ -211,7 +211,7 @@ def is_rounded(decimal: str, number: Fraction, digits: int) -> bool:
 
 
 def are_ratios(ps: list[str], gs: list[str]) -> bool:
-    """Whether both are like 2:3, and not times of the day like 2:30."""
+    """Whether both are ratios like 2:3, not times of the day like 2:30."""
     if len(ps) != len(gs):
         return False
     return not all(re.match(r"\d\d(?!\d)", member) for member in [*ps[1:], *gs[1:]])

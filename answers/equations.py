@@ -1,6 +1,6 @@
-r"""What an equation may have on its left that only names its right side: x, f(3), |AB|, \cos\theta.
+r"""Labels: left sides of equations that only name the right side: x, f(3), |AB|, \cos\theta.
 
-Such a label says nothing that the question has not said; "x = 5" and "5" are the same answer.
+The question already contains the label, so "x = 5" and "5" are the same answer.
 """
 
 import re
@@ -54,21 +54,21 @@ MAX_LABEL = 100  # characters
 
 
 def is_name(text: str) -> bool:
-    """Whether it is a lone name, as x in x = 5."""
+    """Whether the text is a single name, as x in x = 5."""
     return NAME.fullmatch(text) is not None and says_what(text)
 
 
 def says_what(text: str) -> bool:
-    r"""Whether the words of a label are about a quantity, unlike those of \text{not} = 5.
+    r"""Whether the words of a label describe a quantity, unlike those of \text{not} = 5.
 
-    Those in brackets are free: P(\text{no head}) = \frac{1}{8}.
+    Words in brackets are not checked: P(\text{no head}) = \frac{1}{8}.
     """
     outside = BRACKETS.sub("", text)
     return all(map(units.names_a_quantity, TEXT.findall(outside)))
 
 
 def is_label(text: str) -> bool:
-    """Whether it only names what it is equal to: a name, a quantity, or coordinates."""
+    """Whether the text is a label: a name, a quantity, or coordinates."""
     if len(text) > MAX_LABEL:
         return False
     patterns = (NAME, QUANTITY, COORDINATES)
@@ -76,9 +76,9 @@ def is_label(text: str) -> bool:
 
 
 def in_order(names: list[str], values: list[str]) -> list[str]:
-    """The values in the order of their names, if these are neighbours in the alphabet as x and y.
+    """The values sorted by name, if the names are neighbours in the alphabet, such as x and y.
 
-    Of others, as (n,k), the order is kept: nobody knows in which the question has them.
+    Other names, such as (n,k), keep their order, because the question's order is unknown.
     """
     letters = sorted(names)
     if any(len(letter) > 1 for letter in letters):
@@ -93,7 +93,7 @@ def in_order(names: list[str], values: list[str]) -> list[str]:
 
 
 def sides_of(p: Structure, text: str) -> list[str]:
-    """The sides of an equation, its name first (8 = x); of anything else the side that it is."""
+    """The sides of an equation, its name first (8 = x gives x, 8); one side for other text."""
     if p.kind != "=":
         return [text]
     sides = p.members
@@ -104,7 +104,7 @@ def sides_of(p: Structure, text: str) -> list[str]:
 
 
 def label_of(sides: list[str]) -> str:
-    """The left side, if it only names the right one."""
+    """The left side if it is a label, else the empty text."""
     return sides[0].replace(" ", "") if is_label(sides[0]) else ""
 
 
@@ -113,7 +113,7 @@ def labels_among(sides: list[str]) -> set[str]:
 
 
 def name_several(ps: list[str], gs: list[str]) -> bool:
-    """Whether one of two chains says that several labels are equal: x = y = 0, |AB| = |CD| = 5."""
+    """Whether either chain has more than one label: x = y = 0, |AB| = |CD| = 5."""
     is_chain = max(len(ps), len(gs)) > 2
     return is_chain and max(len(labels_among(ps)), len(labels_among(gs))) > 1
 
@@ -126,14 +126,14 @@ def difference(sides: list[str]) -> str:
 # ---- two equations ------------------------------------------------------------------------------
 
 LETTERS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
-CURVE = "xyz"  # x+y = 5 is a line, and a+b = 5 says what a+b is
+CURVE = "xyz"  # x+y = 5 is a line, but a+b = 5 states the value of a+b
 
 
 def same_equation(judge, ps: list[str], gs: list[str]) -> bool:
-    """Two answers as the sides of equations; one of the two may be no equation, a single side.
+    """Whether two equations, given as their sides, are the same. One may be a single side.
 
-    2y = 4x is y - 2x = 0, as one is a multiple of the other. In S = 5 and S = 2 + 3 the left
-    side only names the right one, and so it does in x = 5 beside 5.
+    2y = 4x equals y - 2x = 0, because one is a multiple of the other. S = 5 equals S = 2 + 3, and
+    x = 5 equals 5, because the left side is a label.
     """
     if len(ps) > 1 and len(gs) > 1:
         if len(ps) == len(gs) > 2 and judge.same_in_order(ps, gs):
@@ -155,12 +155,12 @@ def same_equation(judge, ps: list[str], gs: list[str]) -> bool:
 
 
 def stated(judge, sides: list[str], may_be_composed: bool) -> str | None:
-    r"""The last side of a chain, which is its answer if no side before it contradicts.
+    r"""The last side of a chain: the value that the chain states. None if another side contradicts.
 
-    Those of 2+3 = 5 must be equal. Behind a label there may be formulas, whose other variables
-    have values that we do not know: V = \pi r^2 h = 12\pi.
+    The sides of 2+3 = 5 must be equal. After a label there may be formulas whose variables have
+    unknown values: V = \pi r^2 h = 12\pi.
 
-    may_be_composed: m+n = 33 may state 33, as in a prediction. A gold answer is a condition.
+    may_be_composed: m+n = 33 may state 33. False for a gold answer, which is then a condition.
     """
     *earlier, last = sides
     if not earlier:
@@ -175,10 +175,10 @@ def stated(judge, sides: list[str], may_be_composed: bool) -> str | None:
 
 
 def is_quantity(judge, sides: list[str]) -> bool:
-    r"""Whether a value is stated of several names, as in m+n = 33 or \frac{a}{b} = 3.
+    r"""Whether a chain states the value of a combination of names: m+n = 33 or \frac{a}{b} = 3.
 
-    Of one name it is an equation to be solved, as 2a = 6; between x, y and z it is a curve,
-    unless it is computed: x+y = 2+3 = 5. So is what is 0: a+b+c = 0 is a condition.
+    2a = 6, with one name, is an equation to solve. An equation between x, y and z is a curve,
+    unless the value is computed: x+y = 2+3 = 5. With value 0, a+b+c = 0, it is a condition.
     """
     first, *between, last = sides
     if LETTERS.search(first):
@@ -195,7 +195,7 @@ def is_quantity(judge, sides: list[str]) -> bool:
 
 
 def is_formula(judge, side: str, last: str) -> bool:
-    """Whether `side` has names that `last` has not."""
+    """Whether `side` has names that do not occur in `last`."""
     try:
         return not judge.evaluator.names(side) <= judge.evaluator.names(last)
     except Unreadable:

@@ -1,12 +1,12 @@
-"""What may go wrong with an expression: it cannot be read, or it has no value."""
+"""The errors of an expression: it cannot be read, or it has no value."""
 
 
 class Unreadable(Exception):
-    """Not in the grammar, or beyond a bound."""
+    """The text is not in the grammar, or exceeds a bound."""
 
 
 class Undefined(ArithmeticError):
-    """Well written, and without a value: 0/0, ∞ - ∞, (-1)!."""
+    """The expression has no value: 0/0, ∞ - ∞, (-1)!."""
 
 
 class OutOfFuel(Unreadable):
@@ -14,4 +14,4 @@ class OutOfFuel(Unreadable):
 
 
 class TooLarge(ArithmeticError):
-    """A value that is too long to write down, as 10^{10^{10}} is."""
+    """The value is too long to write down, such as 10^{10^{10}}."""

@@ -1,8 +1,8 @@
-r"""An expression is read once into the steps that compute it, in postfix order.
+r"""Compiles an expression once into the steps that compute it, in postfix order.
 
-`read(r"2x+1")` is an `Expression` of the steps 2, x, multiply, 1, add; answers/values.py runs
-them at as many points as it likes. Whatever is not in the grammar raises `Unreadable`.
-Names and functions are told apart in answers/names.py.
+`read(r"2x+1")` returns an `Expression` with the steps 2, x, multiply, 1, add. answers/values.py
+runs the steps at many points. Text outside the grammar raises `Unreadable`.
+answers/names.py distinguishes variables from functions.
 """
 
 import re
@@ -19,20 +19,20 @@ from answers.names import (
     take_name,
 )
 
-LETTERS = re.compile(r"(?<![\\a-zA-Z_{])[a-zA-Z]{3,}")  # which may be a word, and no product
-MAX_DEPTH = 40  # of brackets, arguments and operands within each other
+LETTERS = re.compile(r"(?<![\\a-zA-Z_{])[a-zA-Z]{3,}")  # may be a word instead of a product
+MAX_DEPTH = 40  # of nested brackets, arguments and operands
 MAX_TOKENS = 1000
 MAX_EXPONENT = 1000  # of 3e8
 
-# How tightly operators bind.
+# Precedences of operators.
 SUM = 1
 PRODUCT = 2  # with a sign
-BESIDE = 3  # a product without a sign, as 2x: see `binding`
+BESIDE = 3  # a product without a sign, such as 2x: see `binding`
 POWER = 5
 ATOM = 9  # nothing binds tighter
 
-# What an operator binds on its left, and what its right side is read with: only what binds
-# tighter belongs to it. So a - b - c is (a - b) - c, a / 2x is (a / 2) x, and a^b^c is a^(b^c).
+# LEVEL: the precedence to the left. RIGHT: the level at which the right side is read; it contains
+# only tighter operators: a - b - c is (a - b) - c, a / 2x is (a / 2) x, and a^b^c is a^(b^c).
 LEVEL = {
     "+": SUM,
     "-": SUM,
@@ -64,18 +64,18 @@ CLOSING = {
 }
 ROUNDED = {r"\lfloor": "floor", r"\lceil": "ceil"}
 
-CONDITIONAL = "PE"  # P(A|B) has two arguments; elsewhere a bar begins an absolute value
+CONDITIONAL = "PE"  # P(A|B) has two arguments; otherwise a bar begins an absolute value
 CALL_NAMES = "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc exp"
 CALLS = tuple(CALL_NAMES.split())  # methods of Arithmetic, all of them
-LOGS = {"log": None, "ln": None, "lg": Fraction(10)}  # the base where none is written; None is e
+LOGS = {"log": None, "ln": None, "lg": Fraction(10)}  # the base if none is written; None is e
 COMMANDS = frozenset("\\" + name for name in [*CALLS, *LOGS])
 
 
 class Step(NamedTuple):
-    """One step: what to do with the last `arity` values, of which the result takes the place.
+    """One step: replaces the last `arity` values of the stack by their result.
 
     operation: a method of Arithmetic; or "number" with the Fraction, "variable" with its name,
-    "function" with the name of an unknown one, "constant" with e, i, π or ∞.
+    "function" with the name of an unknown function, "constant" with e, i, π or ∞.
     """
 
     operation: str
@@ -90,10 +90,10 @@ class Expression(NamedTuple):
 
 
 def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = False) -> Expression:
-    """The expression that is the whole of `text`.
+    """The expression of `text`. Raises Unreadable if any of `text` is left over.
 
-    variables: names that are no functions even before a bracket.
-    radians: 90° is π/2; otherwise it is 90, and π/2 within \\sin and the like only.
+    variables: names that are variables even before a bracket.
+    radians: 90° is π/2; otherwise 90° is 90, and π/2 only in the argument of \\sin and the like.
     """
     tokens = TOKEN.findall(text)
     if len(tokens) > MAX_TOKENS or any(map(units.is_word, LETTERS.findall(text))):
@@ -118,10 +118,10 @@ class Reader:
         self.steps = []
         self.names = set()
         self.last_name = -1  # the step of the last name
-        self.last_degree = -1  # the step of the last degree, outside of \\sin and the like
+        self.last_degree = -1  # the step of the last degree outside of \\sin and the like
         self.depth = 0
         self.open_bars = 0
-        self.last = ""  # the last bracket that was closed, if nothing came after it
+        self.last = ""  # the previous token if it was a closing bracket
 
     def emit(self, operation: str, arity: int, detail: object = None) -> None:
         self.steps.append(Step(operation, arity, detail))
@@ -134,9 +134,9 @@ class Reader:
         return token
 
     def read(self, level: int = 0) -> None:
-        """Read what comes next, as far as operators bind tighter than `level`.
+        """Read an operand and all following operators that bind tighter than `level`.
 
-        Of 2*x+1, read() takes all, read(SUM) takes 2*x and read(PRODUCT) takes 2.
+        For 2*x+1, read() reads all, read(SUM) reads 2*x, and read(PRODUCT) reads 2.
         """
         if self.depth >= MAX_DEPTH:
             raise Unreadable
@@ -172,7 +172,7 @@ class Reader:
         self.depth -= 1
 
     def binding(self, previous: str) -> int:
-        """How tightly the next token binds what is on its left; 0 if it ends the expression.
+        """The precedence of the next token to its left; 0 if the token ends the expression.
 
         A product without a sign binds tighter than one with a sign, unless the factor is a
         function: sin 2x is sin(2x), but sin 2 * x is (sin 2) x, and sin x cos x is
@@ -190,9 +190,9 @@ class Reader:
         return BESIDE
 
     def is_factor(self, token: str, previous: str) -> bool:
-        r"""Whether a product goes on with `token` though no sign precedes it: 2x, 2(x+1), 3!4."""
+        r"""Whether `token` is the next factor of a product without a sign: 2x, 2(x+1), 3!4."""
         if token == "|":
-            return self.open_bars == 0  # else it closes a bar
+            return self.open_bars == 0  # otherwise the token closes a bar
         if token[0] == "\\":
             return token not in CLOSING.values()
         if token[0].isdecimal():
@@ -200,10 +200,10 @@ class Reader:
         return token.isalpha() or token in ("(", "[", "{")
 
     def power(self, base: int) -> None:
-        """What follows ^: a group, or what binds as tightly, as in 2^-1 and 2^3^2.
+        """The exponent after ^: a group, or an operand with its powers, as in 2^-1 and 2^3^2.
 
-        base: the step at which the base begins. Of what has names only real powers count: the
-        root of x is undefined for x < 0, and that of -4 is 2i. What 0^n is depends on n > 0.
+        base: the step at which the base begins. A power of names must be real: \\sqrt{x} is
+        undefined for x < 0, but \\sqrt{-4} is 2i. 0^n is refused, because 0^n depends on n > 0.
         """
         exponent = len(self.steps)
         operation = "real_power" if self.is_free(base) else "power"
@@ -221,12 +221,12 @@ class Reader:
         self.emit(operation, 2)
 
     def refuse_degrees(self, start: int) -> None:
-        """Degrees may be added, and multiplied by numbers: (3°)^2 is not 9, nor 5°! 120."""
+        """Degrees may be added and multiplied by numbers only: (3°)^2 is not 9, 5°! is not 120."""
         if self.last_degree >= start:
             raise Unreadable
 
     def is_free(self, start: int) -> bool:
-        """Whether there is a name in the steps from `start` on."""
+        """Whether the steps from `start` on contain a name."""
         return self.last_name >= start
 
     def argument(self) -> None:
@@ -239,10 +239,10 @@ class Reader:
         self.read(ATOM)
 
     def option(self, mark: str) -> list[Step]:
-        r"""The steps of the argument after `mark`, as in \log_2, \sin^2 or \sqrt[3]; or none."""
+        r"""The steps of an optional argument after `mark`, as in \log_2, \sin^2 or \sqrt[3]."""
         if self.tokens[-1] != mark:
             return []
-        if mark != "[":  # a bracket is a part of its argument
+        if mark != "[":  # the bracket is a part of its argument
             self.tokens.pop()
         start = len(self.steps)
         self.argument()
@@ -251,7 +251,7 @@ class Reader:
         return steps
 
     def operand(self, radians: bool) -> None:
-        """What a function applies to: a bracket, or the product that follows, as in sin 2x."""
+        """The operand of a function: a bracket, or the following product, as in sin 2x."""
         outer = self.radians
         self.radians = outer or radians
         if self.tokens[-1] in CLOSING:
@@ -261,7 +261,7 @@ class Reader:
         self.radians = outer
 
     def atom(self, token: str) -> None:
-        """What begins with `token`: a number, a bracket, a command or a name."""
+        """Read the number, bracket, command or name that begins with `token`."""
         if token[0].isdecimal() or token[0] == ".":
             self.number(token)
         elif token in CLOSING:
@@ -299,7 +299,7 @@ class Reader:
                 raise Unreadable
             try:
                 self.emit("number", 0, Fraction(int(token, int(base[0].detail))))
-            except ValueError:  # 7 is no digit in base 5
+            except ValueError:  # 7 is not a digit in base 5
                 raise Unreadable from None
             return
 
@@ -312,7 +312,7 @@ class Reader:
         self.emit("number", 0, Fraction(token))
 
     def bracket(self, opening: str) -> None:
-        """A group, an absolute value, or what is rounded down or up."""
+        """A group, an absolute value, a floor or a ceiling."""
         outer_bars = self.open_bars
         self.open_bars = outer_bars + 1 if opening == "|" else 0
         self.read()
@@ -337,7 +337,7 @@ class Reader:
         self.emit("real_power" if is_free else "power", 2)
 
     def call(self, function: str) -> None:
-        r"""A function: \sin 30°, \sin^2 x, \log_2^3 x; \sin^{-1} is the inverse function."""
+        r"""A function call: \sin 30°, \sin^2 x, \log_2^3 x. \sin^{-1} is the inverse function."""
         power = self.option("^")
         base = self.option("_")
         power = power or self.option("^")
@@ -371,7 +371,7 @@ class Reader:
             self.emit("divide", 2)
 
     def degree(self) -> None:
-        """The unit of 30°, a factor."""
+        """The degree sign of 30°, read as a factor."""
         if not self.radians:
             self.last_degree = len(self.steps)
             self.emit("number", 0, Fraction(1))
@@ -381,7 +381,7 @@ class Reader:
         self.emit("divide", 2)
 
     def name(self, token: str) -> None:
-        """A variable; or an unknown function with its arguments, f(2x) or u(x,t)."""
+        """A variable, or an unknown function with its arguments: f(2x) or u(x,t)."""
         name = take_name(token, self.tokens)
         self.names.add(name)
         if name in self.variables or not is_applied(name, self.tokens):
@@ -394,7 +394,7 @@ class Reader:
         self.emit("function", arguments, name)
 
     def arguments(self, name: str) -> int:
-        """Read the brackets of an unknown function with its arguments; how many there are."""
+        """Read the bracketed arguments of an unknown function. Returns their number."""
         closing = CLOSING[self.tokens.pop()]
         outer_bars = self.open_bars
         self.open_bars = 1 if name[0] in CONDITIONAL else 0

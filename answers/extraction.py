@@ -1,8 +1,8 @@
-r"""Where the final answer of a response is: in its last boxes, behind "answer is", or at its end.
+r"""Finds the final answer of a response: in its last boxes, after "answer is", or at its end.
 
-What stands there has to be the answer as a whole: no box that is still open or taken back in words,
-no number out of an expression, and no thought that is not finished. Every search is bounded, so
-that a response of a megabyte takes hardly longer than its last boxes.
+The text found there must be the whole answer. An open box, a box retracted in words, a number that
+is part of an expression, and an unfinished thought do not count. Every search is bounded, so a
+response of a megabyte takes hardly longer than its last boxes.
 """
 
 import re
@@ -15,10 +15,10 @@ from answers.equations import SINGLE
 from answers.errors import Unreadable
 from answers.latex import MAX_CHARS, closing_brace, normalise
 
-MAX_BOXES = 32  # that are looked at, from the last one back
-TAIL = 2000  # characters at the end of a response, where an answer without a box is looked for
+MAX_BOXES = 32  # searched boxes, from the last one back
+TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 BEFORE = 80  # characters before a box or a statement
-LINE = 300  # characters of a statement, and behind a box
+LINE = 300  # characters of a statement, and after a box
 
 THOUGHT = re.compile(
     r"[<◁](/?)(?:think|thinking|thoughts?|reasoning)[>▷]|<\|(begin|end)_of_thoughts?\|>",
@@ -27,9 +27,9 @@ THOUGHT = re.compile(
 BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
 ONLY_A_BOX = re.compile(r"[\s$]*\\f?box(?:ed)?\s{0,3}\{(.*)\}[\s$]*", re.DOTALL)
 
-# What may stand between two members of a list: "$\boxed{1}$ and $\boxed{2}$", \quad\text{or}\quad;
-# perhaps with a name for the second: "$x=\boxed{1}$, $y=\boxed{2}$".
-LIST_MARK = r"\n\s{0,9}(?:[-*•]|\d{1,2}[.)])\s"  # of an item on a line of its own
+# Separators between two members of a list: "$\boxed{1}$ and $\boxed{2}$", \quad\text{or}\quad,
+# possibly with a name for the second member: "$x=\boxed{1}$, $y=\boxed{2}$".
+LIST_MARK = r"\n\s{0,9}(?:[-*•]|\d{1,2}[.)])\s"  # of an item on a separate line
 MARKS = r"[\s,;$&.*]|\\\\|\\[,;:!> ()\[\]]|\\q?quad(?![a-zA-Z])"
 AND = r"(?:and|or)(?![a-zA-Z])|\\(?:text|textrm|mathrm)\s?\{[\s,]{0,5}(?:and|or)[\s,]{0,5}\}"
 JOINERS = rf"(?:{LIST_MARK}|{MARKS}|{AND}){{0,40}}"
@@ -60,7 +60,7 @@ NAME_AT_END = re.compile(r"(?:^|(?<=\s))[a-zA-Z](?:_\w)?\s?=\s*$")
 
 
 class Found(NamedTuple):
-    """A box or formula: from where to where it is in the response, and what it holds."""
+    """A box or formula: its start and end in the response, and its content."""
 
     start: int
     end: int
@@ -68,19 +68,19 @@ class Found(NamedTuple):
 
 
 def extract_answer(response: str, truncated: bool = False) -> str | None:
-    r"""The final answer as the response spells it, or None. The first of these that there is:
+    r"""The final answer as the response spells it, or None. The first of these that exists:
 
-    1. the last \boxed{} or \fbox{}, with those that belong to it as one list, each value once:
-       "$\boxed{1}$ and $\boxed{2}$" gives "1, 2". A box in a box is read as the outer one. A box
-       that is not closed, or that is taken back in words, answers nothing;
-    2. what follows the last "answer is", "answer:" or heading "Final answer": formulas joined
+    1. the last \boxed{} or \fbox{}, joined with the boxes that belong to it, each value once:
+       "$\boxed{1}$ and $\boxed{2}$" gives "1, 2". Of nested boxes the outer one counts. A box that
+       is not closed, or is retracted in words, gives no answer;
+    2. the text after the last "answer is", "answer:" or heading "Final answer": formulas joined
        like boxes, or else the first sentence, from its verb on;
-    3. the formula or number that ends the last sentence, where words introduce it as a result.
+    3. the formula or number that ends the last sentence, if words introduce it as a result.
 
-    Thoughts are no answer: the search begins behind the last </think>.
+    Thoughts are not searched: the search begins after the last </think>.
 
-    truncated: whether a limit cut the response off. It then has no answer at its end, and none in a
-    sentence that is not finished.
+    truncated: whether a limit cut the response off. The end of a truncated response and an
+    unfinished sentence give no answer.
     """
     response = without_thoughts(response)
     if has_open_box(response):
@@ -100,7 +100,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
 
 
 def without_thoughts(response: str) -> str:
-    """What follows the thoughts: nothing if they do not end."""
+    """The text after the last thought; empty if the thought does not end."""
     if "<" not in response and "◁" not in response:
         return response
     start = 0
@@ -115,7 +115,7 @@ def without_thoughts(response: str) -> str:
 
 
 def starts_of_boxes(response: str) -> Iterator[int]:
-    """Where boxes begin, from the last one back; of MAX_BOXES at most."""
+    """The starts of at most MAX_BOXES boxes, from the last one back."""
     starts = {name: response.rfind(name) for name in ("\\boxed", "\\fbox")}
     for _ in range(MAX_BOXES):
         name = max(starts, key=starts.get)
@@ -136,9 +136,9 @@ def has_open_box(response: str) -> bool:
 
 
 def boxes(response: str) -> list[Found]:
-    """The closed boxes of a response that are in no other, in order; the last MAX_BOXES at most.
+    """The closed outermost boxes of a response, in order; at most the last MAX_BOXES.
 
-    A box that holds nothing but another box is that one.
+    A box that contains only another box is replaced by the inner box.
     """
     found = []
     for start in starts_of_boxes(response):
@@ -149,7 +149,7 @@ def boxes(response: str) -> list[Found]:
         if end is None:
             continue
 
-        while found and found[-1].end <= end:  # inside this one
+        while found and found[-1].end <= end:  # inside this box
             found.pop()
         found.append(Found(start, end + 1, unwrapped(response[opening.end() : end])))
     return found[::-1]
@@ -165,7 +165,7 @@ def unwrapped(content: str) -> str:
 
 
 def settled_box(response: str, boxed: list[Found]) -> str | None:
-    """The answer in the last boxes; if it is taken back, what is stated instead, or None."""
+    """The answer in the last boxes. If it is retracted, the answer stated after it, or None."""
     *_, last = boxed
     previous = boxed[-2].end if len(boxed) > 1 else 0
     before = response[max(previous, last.start - BEFORE) : last.start]
@@ -179,7 +179,7 @@ def settled_box(response: str, boxed: list[Found]) -> str | None:
 
 
 def joined(text: str, found: list[Found]) -> str:
-    """The first of `found` with all others that belong to it, backwards or forwards."""
+    """The first of `found`, joined with all following ones that belong to the same answer."""
     members = [found[0]]
     named = False
     for neighbour in found[1:]:
@@ -216,7 +216,7 @@ def are_same(a: str, b: str) -> bool:
 
 
 def stated_answer(text: str, truncated: bool = False) -> str | None:
-    """The first formulas of what follows "answer is", else the end of its first sentence."""
+    """The first formulas after "answer is", else the end of the first sentence."""
     line = text[:LINE]
     found = formulas(line)
     if found and not NEGATION.search(line, 0, found[0].start):
@@ -239,7 +239,7 @@ def stated_answer(text: str, truncated: bool = False) -> str | None:
 
 
 def answer_at_end(tail: str) -> str | None:
-    """What the last sentence ends with, if it stands alone there and is introduced as a result."""
+    """The formula or number at the end of the last sentence, if words introduce it as a result."""
     text = BOLD.sub("", tail).rstrip(" \t\n\r.")
     start = 0
     for end in SENTENCE_END.finditer(text):
@@ -280,15 +280,15 @@ STATED_LETTERS = (
     re.compile(r"(?i:answer|choice|option)[\s*]{0,4}(?i:is|:)?[\s*:($]{0,5}([A-J])(?![\w'])"),
     # "(A)"
     re.compile(r"\(([A-J])\)"),
-    # a line of its own
+    # a separate line
     re.compile(r"(?m)^[\s*]{0,5}([A-J])[*.)]{0,3}\s{0,5}$"),
 )
 
 
 def choice(response: str) -> str | None:
-    """The letter A-J of a multiple-choice response: the boxed, else a stated one.
+    """The letter A-J of a multiple-choice response: the boxed letter, else the stated letter.
 
-    Of the ways to state one in STATED_LETTERS the first that occurs counts, where it occurs last.
+    The first pattern of STATED_LETTERS that occurs counts, at its last occurrence.
     """
     response = without_thoughts(response)
     boxed = boxes(response)

@@ -11,7 +11,7 @@ NONE = ("", None)
 
 
 def same_inequality(judge, p: Structure, g: Structure) -> bool:
-    """Two chains, side by side; two inequalities, as multiples; or the intervals they are."""
+    """Whether two inequalities are equal: side by side, as multiples, or as intervals."""
     p = as_one_chain(judge, p)
     g = as_one_chain(judge, g)
     if p.kind == g.kind == "∧":
@@ -30,7 +30,7 @@ def same_inequality(judge, p: Structure, g: Structure) -> bool:
 
 
 def same_intervals(judge, p: Structure, g: Structure) -> bool:
-    """The intervals that two inequalities are, or that one is beside the other's."""
+    """Whether the intervals of two answers are equal, of which at least one is an inequality."""
     p_name, p_interval = solved(p, judge.evaluator)
     g_name, g_interval = solved(g, judge.evaluator)
     if not p_interval or not g_interval or p_interval.kind != g_interval.kind:
@@ -41,7 +41,7 @@ def same_intervals(judge, p: Structure, g: Structure) -> bool:
 
 
 def solved(p: Structure, evaluator: Evaluator) -> tuple[str, Structure | None]:
-    """The name and the interval of 0<x≤1, x<5 or -2x>4; of others there is none."""
+    """The name and the interval of 0<x≤1, x<5 or -2x>4; ("", None) for other inequalities."""
     if p.kind in INTERVALS:
         return "", p
     sides = p.members[::2]
@@ -73,7 +73,7 @@ def solved(p: Structure, evaluator: Evaluator) -> tuple[str, Structure | None]:
 
 
 def linear(text: str, evaluator: Evaluator) -> tuple[str, str, str]:
-    """The name, a and b of an expression a x + b; the name of others is empty."""
+    """(name, a, b) of an expression a x + b; the name is empty for other expressions."""
     names = evaluator.names(text)
     if len(names) != 1:
         return "", "", ""
@@ -86,7 +86,7 @@ def linear(text: str, evaluator: Evaluator) -> tuple[str, str, str]:
 
 
 def as_one_chain(judge, p: Structure) -> Structure:
-    """1<x<5 of x>1 ∧ x<5; anything else as it is."""
+    """1<x<5 for x>1 ∧ x<5; other structures unchanged."""
     if p.kind != "∧" or len(p.members) != 2:
         return p
     chains = [judge.structure(member) for member in p.members]
@@ -99,7 +99,7 @@ def as_one_chain(judge, p: Structure) -> Structure:
 
 
 def all_unequal(judge, p: Structure) -> Structure:
-    """x≠0 and x≠1 as x is no member of {0,1}; anything else as it is."""
+    """x≠0 and x≠1 as the reals without {0,1}; other structures unchanged."""
     if p.kind != "list":
         return p
     members = [judge.structure(member) for member in p.members]
@@ -111,7 +111,7 @@ def all_unequal(judge, p: Structure) -> Structure:
 
 
 def intervals(judge, p: Structure) -> list[str]:
-    """The intervals of x≠0, and of all numbers without a set; a union's own members."""
+    """The intervals of x≠0 and of the reals without a set; the members of other structures."""
     if p.kind == "≠" and len(p.members) == 2 and is_name(p.members[0]):
         left_out = p.members[1:]
     elif p.kind == "∖" and p.members[0] == r"(-\infty,\infty)" and len(p.members) == 2:

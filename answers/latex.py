@@ -1,14 +1,13 @@
-r"""One spelling for what LaTeX spells in many ways: groups of rewritings.
+r"""Normalises LaTeX: one spelling for everything that has several.
 
-Each group is a function with one concern. `normalise` applies them in the order in which they
-stand here: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes
-`( \frac{1}{2}, 3\text{cm} ]`. A group that is applied twice changes nothing more.
-answers/structure.py reads the result.
+Each function applies one group of rewritings. `normalise` applies the groups in the order of this
+file: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes `( \frac{1}{2}, 3\text{cm} ]`. Applying
+a group again changes nothing. answers/structure.py parses the result.
 
-What is left of TeX after each: signs have one character or command each; what sets apart is a
-space; upright text is \text; a quotient is \frac; members have a comma between them; units are
-\text right behind their value; sets, matrices and intervals are in brackets; numbers are digits.
-The quantifiers' bounds keep matching fast on hostile texts.
+The result of each group: every sign has one character or command; every separation is one space;
+upright text is \text; a quotient is \frac; members have commas between them; units are \text
+directly after their value; sets, matrices and intervals are in brackets; numbers are digits.
+The bounds of the quantifiers keep matching fast on hostile texts.
 """
 
 import re
@@ -19,7 +18,7 @@ from answers.characters import SIGN, one_sign, plain
 from answers.expressions import CALLS, LOGS
 
 MAX_CHARS = 4000  # of an answer
-ROUNDS = 4  # a rule is applied again while it finds something, as in nested groups
+ROUNDS = 4  # a rule is repeated at most this often while it matches, as in nested groups
 
 TEXT = r"\\text\{[^{}]*\}"
 LETTER = r"(?:[a-zA-Z]|\\[a-zA-Z]{2,10}(?![a-zA-Z])\s?)"
@@ -29,9 +28,9 @@ ANYTHING = re.compile("")
 
 
 def rewritings(*pairs: tuple) -> list[tuple]:
-    """(pattern, replacement) pairs, compiled, to be applied in this order.
+    """Compiled (pattern, replacement) pairs, applied in this order.
 
-    In a pattern # stands for the end of a command's name, so that `\\le#` doesn't match `\\left`.
+    In a pattern, # is the end of a command's name: `\\le#` does not match `\\left`.
     """
     return [(re.compile(pattern.replace("#", "(?![a-zA-Z])")), new) for pattern, new in pairs]
 
@@ -39,7 +38,7 @@ def rewritings(*pairs: tuple) -> list[tuple]:
 def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -> str:
     """The text after all rules.
 
-    only_with: what each of them needs in the text, so that most answers are looked at but once.
+    only_with: a pattern that every rule needs in the text; without a match all rules are skipped.
     """
     if not only_with.search(text):
         return text
@@ -61,7 +60,7 @@ RAISED = rewritings(
 
 
 def signs(text: str) -> str:
-    r"""A sign is one character or one command: 2 \times π \leq x² is 2 * \pi ≤ x^{2}; $5 is 5."""
+    r"""One character or command for each sign: 2 \times π \leq x² is 2 * \pi ≤ x^{2}; $5 is 5."""
     text = SIGN.sub(one_sign, plain(text))
     return rewritten(text, RAISED, only_with=CARET)
 
@@ -79,18 +78,18 @@ LAYOUT = rewritings(
         r"|[lL]arge|LARGE|[hH]uge|normalsize|small|bf|it|rm|sf|bfseries)#",
         " ",
     ),
-    (r"\\qquad#", r"\\quad "),  # which may stand for a comma: see `separators`
-    (r"(?<!\\)\\[)\]]\s?(?:\\\\)?\s?\\[(\[]", r"\\quad "),  # one formula, and another
-    (r"(?<!\\)\\[,;:!>~\s()\[\]]", " "),  # \, \! \( \] but not the comma behind a new line, \\,
+    (r"\\qquad#", r"\\quad "),  # may stand for a comma: see `separators`
+    (r"(?<!\\)\\[)\]]\s?(?:\\\\)?\s?\\[(\[]", r"\\quad "),  # between two formulas
+    (r"(?<!\\)\\[,;:!>~\s()\[\]]", " "),  # \, \! \( \] but not the comma after a new line, \\,
     (r"(?<!\\)\\$", " "),  # a single backslash at the end
 )
 GAP = re.compile(r"(?:[~\s]|(?<!\\)\$)+")
 
 
 def spaces(text: str) -> str:
-    r"""What only sets apart is one space: sizes, \, and \; the dollars of $\left(5\,x\right)$.
+    r"""One space for sizes, \, and \; and the dollars of $\left(5\,x\right)$.
 
-    Braces around the whole answer are nothing.
+    Braces around the whole answer are removed.
     """
     text = rewritten(text, LAYOUT, only_with=BACKSLASH)
     text = GAP.sub(" ", text).strip()
@@ -99,11 +98,11 @@ def spaces(text: str) -> str:
     return text
 
 
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is no brace
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is not a brace
 
 
 def closing_brace(text: str, start: int, end: int = sys.maxsize) -> int | None:
-    """Where the group ends whose content begins at `start`, if it does before `end`."""
+    """The closing brace of the group whose content begins at `start`; None if not before `end`."""
     depth = 1
     for brace in BRACE.finditer(text, start, end):
         if brace[0] == "{":
@@ -142,7 +141,7 @@ FONTS = rewritings(
 
 
 def fonts(text: str) -> str:
-    r"""\mathbf{v} is v; \mathrm{sin} and sin are \sin; all that is upright is a trimmed \text."""
+    r"""\mathbf{v} is v; \mathrm{sin} and sin are \sin; other upright text is a trimmed \text."""
     return rewritten(text, FONTS, only_with=FONT_OR_FUNCTION)
 
 
@@ -178,7 +177,7 @@ def joint_outside_text(found: re.Match) -> str:
     return found[1] or " ∧ "
 
 
-# Between inequalities "and" asks for both, which is not a list.
+# Between inequalities "and" means both, not a list.
 JOINT = rewritings(
     (r"\\text\{\s?,?\s?and\s?\}", " ∧ "),
     (rf"({TEXT})|(?<![a-zA-Z\\])and#|\\(?:land|wedge)#", joint_outside_text),
@@ -196,7 +195,7 @@ ENDS = rewritings(
 
 
 def separators(text: str) -> str:
-    r"""Members have one comma between them: 1 \quad\text{and}\quad 2 is 1 , 2; none at the ends."""
+    r"""One comma between members, none at the ends: 1 \quad\text{and}\quad 2 is 1 , 2."""
     if INEQUALITY.search(text):
         text = rewritten(text, JOINT)
     text = rewritten(text, SEPARATORS, only_with=SEPARATOR)
@@ -215,7 +214,7 @@ def letter_in_text(found: re.Match) -> str:
 
 
 def subject(found: re.Match) -> str:
-    """Nothing for "The number of ways is", what stands there for "The answer is not"."""
+    """Empty for "The number of ways is"; the match itself for "The answer is not"."""
     if not units.names_a_quantity(found[2]):
         return found[0]
     return found[1] or ""
@@ -233,8 +232,8 @@ UPRIGHT_WORD = re.compile(
     r"\\text|[\d)}] [a-zA-Z]|\\degree|USD|EUR|GBP|JPY|INR|Rs|^\(?[A-J][).:]|^[a-zA-Z]+ "
     r"|(?i:answer)"
 )
-# What only introduces an answer: "The answer is 116", "There are 116 ways"; and the letter of a
-# choice, as in (B) 12.
+# Text that only introduces an answer ("The answer is 116", "There are 116 ways"), and the letter of
+# a choice, as in (B) 12.
 LEAD = (
     r"(?i:so|thus|hence|therefore|there (?:are|is|were)|we (?:get|have|find|obtain))(?![a-zA-Z])"
     r",? ?"
@@ -272,7 +271,7 @@ UNITS = rewritings(
 
 
 def unit_marks(text: str) -> str:
-    r"""A unit is \text right behind its value: of 5 cm, 5 \text{ cm} and \text{5 cm} 5\text{cm}."""
+    r"""A unit is \text directly after its value: 5 cm, 5 \text{ cm}, \text{5 cm} are 5\text{cm}."""
     return rewritten(text, UNITS, only_with=UPRIGHT_WORD)
 
 
@@ -280,7 +279,7 @@ def unit_marks(text: str) -> str:
 
 
 def matrix(found: re.Match) -> str:
-    r"""1 & 2 \\ 3 & 4 is ⟦(1,2),(3,4)⟧. A determinant is a number, which is not computed."""
+    r"""1 & 2 \\ 3 & 4 is ⟦(1,2),(3,4)⟧. A determinant is a number and is not computed."""
     rows = found[2].strip().removesuffix("\\\\").split("\\\\")
     texts = [f"({row.strip().replace('&', ',')})" for row in rows]
     name = "\\det" if found[1] in ("vmatrix", "Vmatrix") else ""
@@ -326,7 +325,7 @@ def repeating_decimal(found: re.Match) -> str:
 UNUSUAL_NUMBER = re.compile(r"\{,\}|\d \d|\\(?:overline|bar|dot)|%|p(?:er ?)?ce?n?t")
 NUMBERS = rewritings(
     (r"(?<![\d.}])[1-9]\d{0,2}(?:\{,\}\d{3}){1,30}(?!\d|\{,\}\d)", without_marks),  # 1{,}234
-    (r"(?<=\d)\{,\}(?=\d)", ","),  # 3{,}5: no comma is a decimal point
+    (r"(?<=\d)\{,\}(?=\d)", ","),  # 3{,}5: a comma is never a decimal point
     (r"(?<![\w.^_}])(?<!\d )[1-9]\d{0,2}(?: \d{3}){1,30}(?![\d/])(?! \d)", without_marks),
     (r"(\d{0,50}\.(\d{0,50}))\\(?:overline|bar|dot) ?\{ ?(\d{1,50}) ?\}", repeating_decimal),
     (r" ?(?:\\?%|\\text\{(?:per ?cent|pct)\}|(?<![a-zA-Z])(?:percent|pct)#)", "/100"),
@@ -342,9 +341,9 @@ GROUPS = (signs, spaces, fonts, fractions, separators, unit_marks, collections, 
 
 
 def normalise(answer: str) -> str:
-    """One spelling for what LaTeX spells in many ways, by groups of rewritings.
+    """The answer after all groups of rewritings, in one spelling.
 
-    No group depends on a later one. Nothing is left of an answer that grows beyond MAX_CHARS.
+    No group depends on a later one. An answer that grows beyond MAX_CHARS becomes empty.
     """
     if answer.isascii() and answer.isdigit():
         return answer  # nothing to rewrite

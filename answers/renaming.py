@@ -1,7 +1,7 @@
 r"""Names that an answer may choose: the integer of a family, an added constant, a cyclic group.
 
-\frac{\pi}{4}+n\pi with n ∈ \mathbb{Z} is \frac{\pi}{4}-k\pi with k ∈ \mathbb{Z}, x^2+C is x^2+c,
-and C_2 is \mathbb{Z}_2 where the other answer has \mathbb{Z}.
+\frac{\pi}{4}+n\pi, n ∈ \mathbb{Z} equals \frac{\pi}{4}-k\pi, k ∈ \mathbb{Z}; x^2+C equals x^2+c;
+and C_2 equals \mathbb{Z}_2 if the other answer contains \mathbb{Z}.
 """
 
 import re
@@ -28,12 +28,12 @@ CLAUSES = (
 )
 BUILT = re.compile(rf"‹(.*)[|:]\s?{LETTER}\s?∈\s?{INTEGERS}\s?›")
 PARAMETERS = ("n", "k", "m", "j", "l", "N", "K")
-INTEGER = "n"  # what a parameter is renamed to
-SHIFTS = ("(-n)", "(n+1)", "(n-1)", "(1-n)", "(-1-n)")  # all run through the integers, as n does
+INTEGER = "n"  # the new name of a parameter
+SHIFTS = ("(-n)", "(n+1)", "(n-1)", "(1-n)", "(-1-n)")  # each takes every integer value, like n
 
 
 def family(text: str) -> tuple[str, str]:
-    r"""What is before "n ∈ \mathbb{Z}", and n; the name is empty if there is no such clause."""
+    r"""(text before "n ∈ \mathbb{Z}", n); the name is empty if there is no such clause."""
     built = BUILT.fullmatch(text)
     if built:
         return built[1].strip(), built[2]
@@ -45,7 +45,7 @@ def family(text: str) -> tuple[str, str]:
 
 
 def same_families(p: str, g: str) -> list[str] | None:
-    """g and the ways to write p, with one name for their integers; None if neither is a family."""
+    """[g, the ways to write p ...] with INTEGER as their parameter; None if neither is a family."""
     p_text, p_name = family(p)
     g_text, g_name = family(g)
     if not p_name and not g_name:
@@ -58,7 +58,7 @@ def same_families(p: str, g: str) -> list[str] | None:
 
 
 def with_name(text: str, name: str) -> str:
-    """The text with n for the name of its integer, which is its only parameter if none is given."""
+    """The text with its parameter renamed to INTEGER. An empty `name` means its only parameter."""
     tokens = set(TOKEN.findall(text))
     parameters = [name] if name else [letter for letter in PARAMETERS if letter in tokens]
     if len(parameters) != 1 or parameters == [INTEGER]:
@@ -67,7 +67,7 @@ def with_name(text: str, name: str) -> str:
 
 
 def is_indexed(text: str) -> bool:
-    """Whether its integer is the place in a sequence, where n + 1 is another place: a_n, f(n)."""
+    """Whether the parameter is an index, so that n + 1 means another member: a_n, f(n)."""
     return re.search(r"_\s?\{?\s?n|[a-zA-Z]\s?\(\s?n\s?\)\s?=", text) is not None
 
 
@@ -79,7 +79,7 @@ CYCLIC = re.compile(r"(?<![a-zA-Z\\])[CZ](?=\s?_)")
 
 
 def with_constant_of(p: str, g: str) -> str:
-    """p with the added constant of g in the place of its own."""
+    """p with its added constant renamed to that of g."""
     if "+" not in p or "+" not in g:
         return p
     p_names = NAME.findall(p)
@@ -101,14 +101,14 @@ def is_added_once(constant: str, names: list[str], text: str) -> bool:
 
 
 def with_groups_of(p: str, g: str) -> str:
-    r"""p with \mathbb{Z}_2 in the place of C_2 if g has \mathbb{Z}."""
+    r"""p with C_2 replaced by \mathbb{Z}_2 if g contains \mathbb{Z}."""
     if r"\mathbb{Z}_" in g and r"\mathbb{Z}" not in p:
         return CYCLIC.sub(lambda _: r"\mathbb{Z}", p)
     return p
 
 
 def written_alike(p: str, g: str) -> tuple[str, list[str]]:
-    """The second answer, and the ways to write the first with the names of the second."""
+    """(g, the ways to write p with the names of g)."""
     p, g = with_groups_of(p, g), with_groups_of(g, p)
     p = with_constant_of(p, g)
     families = same_families(p, g) if "∈" in p + g or "integer" in p + g else None

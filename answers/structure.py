@@ -1,7 +1,7 @@
-r"""What an answer is made of: lists, brackets, relations, quantities; expressions are the leaves.
+r"""Parses an answer into lists, brackets, relations and quantities, with expressions as leaves.
 
-`structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as texts. It
-reads what `latex.normalise` has written; the leaves are read by answers/expressions.py.
+`structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as texts. Its
+input is the output of `latex.normalise`; answers/expressions.py parses the leaves.
 """
 
 import re
@@ -16,7 +16,7 @@ MAX_MEMBERS = 64  # of a list or a bracket
 
 
 class Structure(NamedTuple):
-    r"""Read from normalised text, by kind:
+    r"""The members of a normalised text, by kind:
 
     | kind            | for example       | members                                 |
     |-----------------|-------------------|-----------------------------------------|
@@ -66,10 +66,10 @@ def marks(separators: str) -> re.Pattern:
 
 
 def split(text: str, separators: str) -> list[str]:
-    """The pieces between separators that are outside all brackets, and every second the separator.
+    """The pieces between separators outside all brackets, alternating with the separators.
 
-    split("1,(2,3);4", ",;") is ["1", ",", "(2,3)", ";", "4"]. It is empty if the brackets don't
-    match.
+    split("1,(2,3);4", ",;") is ["1", ",", "(2,3)", ";", "4"]. The list is empty if the brackets do
+    not match.
     """
     depth = 0
     start = 0
@@ -120,26 +120,26 @@ def structure(text: str) -> Structure:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, whose case says nothing; no dot is left out but those at their ends."""
+    """The words of a text in lower case. Raises Unreadable if the text contains a dot."""
     if "." in text:
         raise Unreadable
     return text.casefold().split()
 
 
 def refuse_zeros_before(members: list[str]) -> None:
-    """No member of a list is 000: so 35,000 is no list, and 35,00 is nothing."""
+    """No member of a list may be 000: 35,000 is not a list, and 35,00 is unreadable."""
     if len(members) > 1 and any(map(ZEROS_BEFORE.fullmatch, members)):
         raise Unreadable
 
 
 def list_members(text: str) -> list[str]:
-    """The members of "2, ±1" are 2, +1 and -1; the one member of any other text is that text."""
+    """The members of a list: 2, +1 and -1 for "2, ±1". A text without commas is its only member."""
     members = []
     items = split(text, ",;")[::2]
     refuse_zeros_before(items)
     for item in items:
         has_signs = "±" in item or "∓" in item
-        if not has_signs or item.startswith("‹"):  # a set with ±1 is one set
+        if not has_signs or item.startswith("‹"):  # a set with ±1 remains one set
             members.append(item)
         elif item.count("±") > 1 and "∓" not in item and not item.startswith("("):
             # ±1±2 has four values; in ±1∓2 and (±1,±2) the upper signs belong together.
@@ -155,7 +155,7 @@ def list_members(text: str) -> list[str]:
 
 
 def rising(sides: list[str]) -> Structure:
-    """The chain of inequalities with its sides and signs in turn, turned so that it rises."""
+    """A chain of inequalities, sides and signs alternating, reversed if needed so that it rises."""
     signs = set(sides[1::2])
     if signs <= {">", "≥"}:
         sides = [MIRRORED.get(side, side) for side in reversed(sides)]
@@ -165,7 +165,7 @@ def rising(sides: list[str]) -> Structure:
 
 
 def distance(sides: list[str]) -> Structure:
-    """|x-1|<2 is -2<x-1<2, and |x|>2 a union; other inequalities stay as they are."""
+    """|x-1|<2 as -2<x-1<2, and |x|>2 as a union; other inequalities unchanged."""
     left, sign, right = sides
     name = ABSOLUTE.fullmatch(left)
     if name:
@@ -178,7 +178,7 @@ def distance(sides: list[str]) -> Structure:
 
 
 def bracketed(text: str) -> Structure:
-    """A set, a matrix, a tuple, an interval; what one pair of brackets holds; or else a value."""
+    """A set, a matrix, a tuple, an interval, the content of redundant brackets, or a value."""
     if text.endswith("⟧") and not text.startswith("⟦"):
         return multiplied(text)
     ends = text[:1] + text[-1:]
@@ -201,7 +201,7 @@ FACTOR = re.compile(r"(-|[^A-Z⟦⟧]*[^A-Z⟦⟧\s*])\s?\*?\s?⟦([^⟦⟧]*)�
 
 
 def multiplied(text: str) -> Structure:
-    """The matrix 2⟦(1,2),(3,4)⟧, entry by entry."""
+    """The matrix 2⟦(1,2),(3,4)⟧ with its factor multiplied into every entry."""
     product = FACTOR.fullmatch(text)
     if not product or product[1].endswith(r"\det"):
         return Structure("value", [text])
@@ -213,7 +213,7 @@ def multiplied(text: str) -> Structure:
     return Structure("matrix", rows)
 
 
-# ---- what a comma means --------------------------------------------------------------------------
+# ---- readings of a comma -------------------------------------------------------------------------
 
 QUAD = re.compile(r"\\quad(?![a-zA-Z])")
 THOUSANDS = re.compile(
@@ -226,11 +226,11 @@ SCIENTIFIC = re.compile(r"(\de)(?=-\d)")  # 2e-3 is 0.002, and also 2e - 3
 
 
 def readings(text: str) -> list[str]:
-    """What the commas of an answer can mean: 1,234 is the number 1234 and the list 1, 234.
+    """The possible readings of an answer's commas: 1,234 is the number 1234 or the list 1, 234.
 
-    They are thousands only where the whole answer is one number, perhaps with its name and unit,
-    in groups of three without a space. No comma is a decimal point. And a wide space is a comma,
-    or else nothing.
+    Commas separate thousands only if the whole answer is one number, with or without a name and a
+    unit, in groups of three without spaces. A comma is never a decimal point. A wide space is read
+    as a comma and as nothing.
     """
     if "\\quad" in text:
         return [QUAD.sub(",", text), QUAD.sub(" ", text)]

@@ -1,17 +1,17 @@
-r"""Units and other words behind a number: 5 cm, 36 square meters, 60 km/h, 12 apples.
+r"""Units and other words after a number: 5 cm, 36 square meters, 60 km/h, 12 apples.
 
-What may stand beside a number is listed here; behind any other word (5 complement, 5 light years)
-there is an answer that cannot be read. A blacklist would never end.
+Only listed words may follow a number; any other word (5 complement, 5 light years) makes an answer
+unreadable. A list of forbidden words would never be complete.
 """
 
 import re
 from pathlib import Path
 
-# ---- what words.txt lists ------------------------------------------------------------------------
+# ---- the lists of words.txt ----------------------------------------------------------------------
 
 
 def sections(text: str) -> dict[str, str]:
-    """What stands under each heading of words.txt."""
+    """The text under each heading of words.txt."""
     listed = {}
     for section in text.split("# ")[1:]:
         heading, _, body = section.partition("\n")
@@ -24,7 +24,7 @@ def words_under(heading: str) -> frozenset[str]:
 
 
 def units_under(heading: str) -> dict[str, list[str]]:
-    """The symbol of each unit, with its other names."""
+    """{symbol of a unit: its other names}."""
     entries = [entry.split() for entry in LISTED[heading].split(",")]
     return {symbol: names for symbol, *names in entries}
 
@@ -59,7 +59,7 @@ COMPOUNDS = {
 
 
 def all_symbols() -> dict[str, str]:
-    """Every symbol and name of a unit, with the symbol that stands for it."""
+    """{symbol or name of a unit: its symbol}."""
     symbols = {}
     metric = units_under("metric")
     for symbol, names in [*units_under("units").items(), *metric.items()]:
@@ -90,12 +90,12 @@ ABBREVIATED = re.compile(r"(?<=[a-zA-Z])\.(?=\s|$)")
 
 
 def without_dots(text: str) -> str:
-    """a.m. is am, and in. is in; any other dot says something."""
+    """a.m. is am, and in. is in; other dots are kept."""
     return ABBREVIATED.sub("", AM_OR_PM.sub(r"\1m", text))
 
 
 def is_dropped(text: str) -> bool:
-    """Whether a text behind a complete value may be left out: units, and what is counted."""
+    """Whether a text after a complete value may be omitted: units and counted nouns."""
     if PERCENT.search(text):
         return False
     words = re.findall(r"[^\W\d_]+(?:-[a-z]+)?|[^\s/,()]", POWER.sub("", without_dots(text)))
@@ -110,20 +110,20 @@ def is_dropped(text: str) -> bool:
             and is_unit(word)
             and not (is_unit(before) or before.lower() in BEFORE_UNIT)
         ):
-            return False  # light years are no years
+            return False  # light years are not years
     last = words[-1]
     return is_unit(last) or is_noun(last) or last.lower() in BEHIND or words[-2:-1] == ["to"]
 
 
 def names_a_quantity(text: str) -> bool:
-    r"""Whether a text says what an equation is about: \text{Area} = 5, but not \text{not} = 5."""
+    r"""Whether a text names a quantity: \text{Area} = 5, but not \text{not} = 5."""
     words = re.findall(r"[^\W\d_]+|[^\s()]", without_dots(text))
     if len(words) > MAX_WORDS or OPERATION.search(text):
         return False
     return all(map(may_be_in_a_label, words)) and words[0].lower() not in ANSWERS
 
 
-# "the square of the area" is no label of the area, and the area of the square is one.
+# "the area of the square" names an area; "the square of the area" does not.
 OPERATION = re.compile(
     r"(?i:(?<!of )(?<!of the )(?<!of a )\b(?:squares?|cubes?|roots?|base|degree)\b)"
 )
@@ -141,14 +141,14 @@ def is_unit(word: str) -> bool:
 
 
 def symbol_of(word: str) -> str | None:
-    """The symbol that stands for a unit; None if the word is no unit."""
+    """The symbol of a unit; None if the word is not a unit."""
     if word in SYMBOL:
         return SYMBOL[word]
     if len(word) <= 2:
         return None
     name = word.lower()
     if name != word and name in SYMBOL and len(name) < 4:
-        return None  # MIN, but mpa is no MPa
+        return None  # MIN is min, but mpa is not MPa
     for ending in ("", "s"):
         stem = name.removesuffix(ending)
         if stem in SYMBOL and len(stem) > 2 and stem in NAMES:
@@ -164,7 +164,7 @@ def is_noun(word: str) -> bool:
 
 
 def noun(word: str) -> str | None:
-    """What is counted, in the singular."""
+    """The singular of a counted noun; None for other words."""
     word = word.lower()
     for ending, singular in (("", ""), ("s", ""), ("es", ""), ("ies", "y")):
         stem = word.removesuffix(ending) + singular
@@ -176,7 +176,7 @@ def noun(word: str) -> str | None:
 
 
 def unit(text: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Its units, and its other words, with their powers: m per s^2 is {"m": 1, "s": -2}."""
+    """(units, other words) of a text, with their powers: m per s^2 is {"m": 1, "s": -2}."""
     known = {}
     others = {}
     sign = 1
@@ -214,14 +214,14 @@ NO_UNIT = ("unit", *RADIANS, "u", "total", "altogether")
 
 
 def is_angle(text: str) -> bool:
-    """Whether it says that an angle is in radians, which degrees are not."""
+    """Whether the text says that an angle is in radians."""
     return text.strip().lower() in ("rad", "rads", "radian", "radians")
 
 
 def agree(a: str, b: str) -> bool:
-    """Whether two texts behind equal numbers can be the same: 5 cm and 5, but not 5 cm and 5 m.
+    """Whether the texts after two equal numbers agree: 5 cm and 5, but not 5 cm and 5 m.
 
-    What is no unit agrees if one says more than the other: marbles, red marbles.
+    Other words than units agree if one text contains those of the other: marbles, red marbles.
     """
     a_known, a_others = unit(a)
     b_known, b_others = unit(b)
@@ -235,12 +235,12 @@ def agree(a: str, b: str) -> bool:
 
 # ---- words without \\text ------------------------------------------------------------------------
 
-MIN_WORD = 4  # letters of a word that is not listed; mgh is a product
+MIN_WORD = 4  # letters of an unlisted word; mgh is a product
 VOWEL = re.compile("(?<!^)[aeiou]", re.IGNORECASE)
 
 
 def is_word(letters: str) -> bool:
-    """Whether letters without \\text are a word, and no product: yes, Ellipse, Bob, but not mgh."""
+    """Whether letters without \\text are a word, not a product: yes, Ellipse, Bob, but not mgh."""
     if letters.lower() in ANSWERS | JOINING:
         return True
     if len(letters) > 2 and (is_noun(letters) or letters.lower() in MODIFIERS | LABELS):

@@ -1,8 +1,8 @@
-r"""Compares expressions by their values: everywhere, as far as random points can tell.
+r"""Compares expressions by value, at random points if they have free names.
 
-Without free names an expression has one value. With them it is evaluated at random points; one
-where either of the two is undefined tells nothing, so that \sqrt{1-x^2} is compared where |x| < 1.
-All that one comparison of two answers computes has one budget, `FUEL`.
+An expression without free names has one value. Points at which either expression is undefined are
+skipped, so \sqrt{1-x^2} is compared where |x| < 1. One budget, `FUEL`, limits all computations of a
+comparison of two answers.
 """
 
 import random
@@ -16,22 +16,22 @@ from answers.expressions import Expression, read
 from answers.names import variables_in
 
 FUEL = 15_000  # of one comparison, in units of about a microsecond
-POINTS = 16  # where two expressions are compared; MIN_POINTS if more are hard to find
+POINTS = 16  # points of a comparison; MIN_POINTS are enough if more are hard to find
 MIN_POINTS = 6
-ATTEMPTS = 120  # to find them
+ATTEMPTS = 120  # to find these points
 WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real number
 SMALL = range(1, 10)
-NEAR = Fraction(1, 2**60)  # ratios that agree so far are the same
+NEAR = Fraction(1, 2**60)  # relative difference below which two ratios are equal
 
 
 class Points:
-    """Random values of free names: point 0, 1, 2 ... are the same for both answers.
+    """Random values of free names. Points 0, 1, 2 ... are the same for both answers.
 
-    The points are of four kinds in turn:
-    1. numbers between 0 and 1, for roots and inverse functions; every second time with a sign;
+    The points alternate between four kinds:
+    1. numbers between 0 and 1, for roots and inverse functions; every second point with signs;
     2. small positive integers, for factorials;
-    3. fractions with both signs, of four sizes: some beyond all numbers in the answers;
-    4. multiples of the numbers in the answers, and those minus 1, where what is rounded may jump.
+    3. fractions with both signs, of four sizes, some larger than all numbers in the answers;
+    4. multiples of the numbers in the answers, and those minus 1, where rounded values may jump.
     """
 
     def __init__(self, texts: list[str], seed: str):
@@ -41,12 +41,12 @@ class Points:
         sizes = (2, 10, 4 * numbers[-1], 10**9)
         self.signed_sizes = tuple(sign * size for sign in (1, -1) for size in sizes)
         self.steps = tuple((number, before) for number in numbers for before in (0, 1))
-        self.decks = {}  # (name, cards) -> the cards in an order of their own
-        self.values = {}  # (name, point) -> its value there
-        self.taken = {}  # point -> the values of all names there
+        self.decks = {}  # (name, cards) -> the cards, shuffled
+        self.values = {}  # (name, point) -> value
+        self.taken = {}  # point -> the values of all names
 
     def variable(self, name: str, point: int) -> Fraction:
-        """The value of a name; two names have different ones."""
+        """The value of a name at a point. Two names have different values."""
         key = (name, point)
         if key not in self.values:
             taken = self.taken.setdefault(point, set())
@@ -72,7 +72,7 @@ class Points:
         return Fraction(step * round(signed_size * part) - before)
 
     def card(self, name: str, cards: Sequence, place: int):
-        """A card of a deck that is shuffled once for each name, and begins later in each round."""
+        """A card of a name's deck. It is shuffled once, and each round starts one card later."""
         key = (name, cards)
         if key not in self.decks:
             self.decks[key] = self.draw.sample(cards, len(cards))
@@ -80,7 +80,7 @@ class Points:
         return self.decks[key][(rounds + place) % len(cards)]
 
     def function(self, name: str, arguments: tuple, point: int) -> Fraction:
-        """The value of an unknown function, one for each of its arguments' values."""
+        """The value of an unknown function at given values of its arguments."""
         key = (name, arguments, point)
         if key not in self.values:
             self.values[key] = Fraction(self.draw.randint(-10_000, 10_000), 101)
@@ -88,11 +88,11 @@ class Points:
 
 
 class Evaluator:
-    """Compares expressions by value, with one budget for all that it computes.
+    """Compares expressions by value, with one budget for all computations.
 
-    answers: both of them, which say where to look: their names and numbers.
-    seed: of the points, beside the texts; what they are cannot be known beforehand.
-    Every method raises Unreadable for what is not in the grammar, or beyond a bound.
+    answers: both texts; their names and numbers determine the points.
+    seed: added to the seed of the points, which makes the points unpredictable.
+    Every method raises Unreadable for text outside the grammar or beyond a bound.
     """
 
     def __init__(self, answers: list[str], seed: str = ""):
@@ -100,10 +100,10 @@ class Evaluator:
         self.points = Points(answers, seed)
         self.variables = variables_in(answers)
         self.expressions = {}  # (text, radians) -> its Expression
-        self.computed = {}  # (id of an Expression, point) -> its value, or the error instead
+        self.computed = {}  # (id of an Expression, point) -> its value or its error's type
 
     def expression(self, text: str, radians: bool = False) -> Expression:
-        """The expression, read once."""
+        """The expression of a text, from a cache."""
         key = (text, radians)
         if key not in self.expressions:
             expression = read(text, self.variables, radians)
@@ -120,11 +120,11 @@ class Evaluator:
     def equal(
         self, p: str, g: str, tolerance: Fraction = Fraction(0), radians: bool = False
     ) -> bool:
-        """The same value at all points where both have one, of which there have to be MIN_POINTS.
+        """Whether two expressions are equal at all points where both are defined (>= MIN_POINTS).
 
-        The same text needs one only; and what is undefined everywhere agrees with nothing.
+        Equal texts need one such point. An expression that is undefined everywhere equals nothing.
 
-        tolerance: how far an irrational number may be from a rational one.
+        tolerance: largest difference between an irrational and a rational number.
         """
         a = self.expression(p, radians)
         b = self.expression(g, radians)
@@ -140,7 +140,7 @@ class Evaluator:
         first = None
         for p_value, g_value in self.pairs(self.expression(p), self.expression(g)):
             if (p_value == 0) != (g_value == 0):
-                return False  # x + |x| = 0 is not x = 0, though 2x and x agree where x > 0
+                return False  # x + |x| = 0 is not x = 0, although 2x = c x for x > 0
             if p_value == 0:
                 continue
             ratio = self.ratio(p_value, g_value)
@@ -153,7 +153,7 @@ class Evaluator:
         return self.was_enough and first is not None
 
     def constant(self, text: str) -> Fraction | None:
-        """The value of a real expression without names, as far as it is known; of others None."""
+        """The value of a real expression without names, to BITS bits; None for others."""
         expression = self.expression(text)
         if expression.names:
             return None
@@ -167,9 +167,9 @@ class Evaluator:
         """(value of a, value of b) at every point where both are defined.
 
         Without free names there is one point, and a value that is too large is unreadable.
-        Afterwards `was_enough` says whether there were points enough: if they were few beside those
-        where only one of the two is defined, the expressions meet at an edge, as \\sqrt{x-1} and
-        \\sqrt{1-x} do at 1.
+        Afterwards `was_enough` is true if there were enough points. They are too few if only one of
+        the two is defined at six times as many: \\sqrt{x-1} and \\sqrt{1-x} are both defined only
+        at 1.
         """
         has_names = bool(a.names or b.names)
         found = 0
@@ -196,7 +196,7 @@ class Evaluator:
         self.was_enough = found >= (MIN_POINTS if has_names else 1) and 6 * found > alone
 
     def value(self, expression: Expression, point: int):
-        """The value of one expression, or the error that it makes instead."""
+        """The value of one expression at a point, or the type of its error."""
         key = (id(expression), point)
         if key not in self.computed:
             try:
@@ -206,7 +206,7 @@ class Evaluator:
         return self.computed[key]
 
     def run(self, expression: Expression, point: int):
-        """Every step takes its arguments from the stack of values and leaves its result there."""
+        """Run the steps: each pops its arguments from a stack of values and pushes its result."""
         self.arithmetic.pay(len(expression.steps))
         stack = []
         for operation, arity, detail in expression.steps:
@@ -227,7 +227,7 @@ class Evaluator:
         return stack.pop()
 
     def agree(self, p, g, tolerance: Fraction) -> bool:
-        """Whether two values are the same, an irrational and a rational one within `tolerance`."""
+        """Whether two values are equal; an irrational and a rational value within `tolerance`."""
         if p == g:
             return True
         if isinstance(p, float) or isinstance(g, float):
@@ -241,7 +241,7 @@ class Evaluator:
         return distance <= tolerance
 
     def ratio(self, p, g) -> Fraction | None:
-        """p / g if it is real."""
+        """p / g if the quotient is real, else None."""
         try:
             return as_fraction(self.arithmetic.divide(p, g))
         except (TooLarge, Undefined):
@@ -249,7 +249,7 @@ class Evaluator:
 
 
 def rounded(value):
-    """A key that is the same for values that agree."""
+    """A dictionary key that is equal for equal values."""
     if isinstance(value, float):
         raise Undefined
     return tuple(round(as_fraction(part) * 2**64) for part in (value.real, value.imag))

@@ -1,24 +1,24 @@
-r"""The words around an answer: what takes it back, denies it, goes on behind it, or supposes it.
+r"""Checks the words around an answer: they may retract, deny, extend or suppose it.
 
-A box is what a response ends with only if the words beside it leave it alone. Every pattern looks
-at a few hundred characters.
+A box is the final answer only if the words next to it do none of these. Every pattern searches a
+few hundred characters.
 """
 
 import re
 
 GAP = 120  # characters between two boxes that are parts of one answer
 
-# Words after which a box replaces the one before it. Other boxes nearby are parts of one answer:
+# After these words a box replaces the previous box. Other boxes nearby are parts of one answer:
 # "5 if n is even and 6 if it is odd", "the sum is 12, the product is 35".
 REPLACED = re.compile(
     r"(?i:(?<![a-z])(?:no|not|wait|wrong|instead|rather|actually|correct\w*|mistake\w*|fail\w*"
     r"|check\w*|verif\w*|so|thus|hence|therefore|then|gives?|get|find|means|implies|final\w*"
-    r"|simpl\w+|would|answer)(?![a-z]))|n't|=\s*$"  # "1/2 = 0.5" too
+    r"|simpl\w+|would|answer)(?![a-z]))|n't|=\s*$"  # the last: "1/2 = 0.5"
 )
 PART = re.compile(r"(?i:(?<![a-z])part\s\(?[a-e1-5]\)?|\n\s*(?:\*\*)?\([a-e]\))")
 
-# What takes a box or a statement back, in the text behind it: how a sentence begins, what it says
-# of the answer, or what it goes on to say of it.
+# Patterns in the text after a box or a statement that retract it: the beginning of a sentence, a
+# judgement of the answer, or the continuation of its sentence.
 BEGINS = (
     r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|on (?:second|reflection|closer)|hold on"
     r"|but (?:it|the (?:right|correct|real|true|actual|answer))\b"
@@ -46,7 +46,7 @@ TAKEN_BACK = re.compile(
     r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
     re.IGNORECASE,
 )
-# What denies a box, in the words before it, and what a box is only a part of: 2√3, or one of two.
+# Patterns in the text before a box that deny it, or make it part of an expression or alternative.
 DENIAL = (
     r"(?<![a-z])(?:not|\w+n't|never|cannot|neither|reject\w*|rul\w+ out|exclud\w+|discard\w*"
     r"|instead of|rather than|other than|except|unlike|without)\s"
@@ -85,8 +85,8 @@ NOT_STATED = re.compile(
     r"|guess\w*)(?:\s\w+){0,2}\s*$",
     re.IGNORECASE,
 )
-# A number at the end of a sentence is its answer if such a word is before it, and nothing in the
-# sentence makes it a supposition.
+# A number at the end of a sentence is an answer if one of these words precedes it, and no word of
+# the sentence makes it a supposition.
 LEADING = re.compile(
     r"(?i:(?:^|(?<![a-z]))(?:is|are|was|be|equals|equal to|get|gets|gives|obtain|have|find|yields"
     r"|then|thus|therefore|hence|so|total|all|answer|makes|only|exactly|that)|^|(?<!\d):)[\s,:]*$"
@@ -104,19 +104,19 @@ SUPPOSED = re.compile(
 
 
 def are_parts(gap: str) -> bool:
-    """Whether what is before and behind `gap` are parts of one answer."""
+    """Whether the boxes before and after `gap` are parts of one answer."""
     if PART.search(gap[-GAP:]):
         return True
     return len(gap) <= GAP and not REPLACED.search(gap)
 
 
 def is_denied(before: str) -> bool:
-    """Whether the words before a box deny it, or make it a part of an expression."""
+    """Whether the words before a box deny it or make it part of an expression."""
     return DENIED.search(before) is not None or PART_OF_MORE.search(before) is not None
 
 
 def goes_on(after: str) -> bool:
-    """Whether what is behind a box or formula changes it: 9 π, 5 million, 5 or 6, 5 if n > 0."""
+    """Whether the text after a box or formula changes it: 9 π, 5 million, 5 or 6, 5 if n > 0."""
     return UNSETTLED.match(after) is not None or CONTINUED.match(after) is not None
 
 
@@ -125,12 +125,12 @@ def is_taken_back(after: str) -> bool:
 
 
 def is_supposed(before: str) -> bool:
-    """Whether the words before "answer is" make it a supposition, or another answer's."""
+    """Whether the words before "answer is" make it a supposition or refer to another answer."""
     return NOT_STATED.search(before) is not None
 
 
 def is_result(before: str) -> bool:
-    """Whether the beginning of a sentence introduces what follows it as its only result."""
+    """Whether the beginning of a sentence introduces the following text as its only result."""
     if ANOTHER.search(before):
         return False
     return LEADING.search(before) is not None and not SUPPOSED.search(before)

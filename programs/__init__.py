@@ -1,8 +1,8 @@
-"""From a program to passed or not: the reward of programming problems, in a sandbox.
+"""Grades programs: runs a program against its tests in a sandbox. The reward of coding problems.
 
-Imports nothing but the standard library. README.md tells how it works and how to use it alone.
+Imports only the standard library. README.md explains how it works and how to use it elsewhere.
 """
 
 
 class ProgramsError(ValueError):
-    """Why programs cannot be judged here, as one line: what is wrong, where, and what to do."""
+    """Programs cannot be judged here. The message is one line: what is wrong, where, what to do."""

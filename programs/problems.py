@@ -1,8 +1,8 @@
-"""Programming problems: how a row of each known set becomes a prompt and tests.
+"""Converts rows of known programming data sets to prompts and tests.
 
-A problem is {"problem": text, "tests": [...]}; programs/verify_code.py tells what a test is.
-Rows that hold no tests, or tests that cannot be read, get none, and are then dropped and counted
-like a problem without an answer.
+A problem is {"problem": text, "tests": [...]}; programs/verify_code.py defines a test.
+A row whose tests are missing or unreadable gets an empty list. The row is then dropped and
+counted, like a problem without an answer.
 """
 
 import base64
@@ -19,7 +19,7 @@ CODE_INSTRUCTION = (
     "block between ```python and ```."
 )
 
-KEYS = {  # the key that says a test's kind -> the keys that it needs, and may have
+KEYS = {  # the key that gives a test's kind -> (required keys, optional keys), with their types
     "output": ({"input": str, "output": str}, {"rules": str}),
     "function": ({"function": str, "args": list, "expected": object}, {"or": list, "rules": str}),
     "script": ({"script": str}, {"entry_point": str, "rules": str}),
@@ -28,7 +28,7 @@ NAMES = {str: "text", list: "list"}
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error)
 UNPACKED_BYTES = 2**29  # of one row's private tests, at most
 
-# Opcodes of a pickle that hold a text, and those that do nothing to it.
+# Pickle opcodes that hold a text, and opcodes without effect on it.
 TEXT_OPCODES = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
 IDLE_OPCODES = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
 
@@ -37,23 +37,23 @@ IDLE_OPCODES = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "ST
 
 
 def eurus_problem(cells: dict, index: int) -> dict:
-    """Eurus-2-RL-Data: a chat, and inputs and outputs of standard streams or of a function."""
+    """Eurus-2-RL-Data: a chat, with inputs and outputs of standard streams or of a function."""
     chat = [{"role": each["role"], "content": each["content"]} for each in cells["prompt"]]
     text = "\n".join(message["content"] for message in chat)
     return {"problem": text, "chat": chat, "tests": paired_tests(cells["reward_model"])}
 
 
 def apps_problem(cells: dict, index: int) -> dict:
-    """APPS: a contest problem, with inputs and outputs as in Eurus, which took it in."""
+    """APPS: a contest problem, with inputs and outputs in the format of Eurus."""
     tests = paired_tests({"ground_truth": cells["input_output"]})
     return {"problem": contest_text(cells["question"], cells.get("starter_code")), "tests": tests}
 
 
 def paired_tests(reward_model: dict) -> list[dict]:
-    """The tests of {"inputs": [...], "outputs": [...], "fn_name": a function's, if it is one}.
+    """The tests of {"inputs": [...], "outputs": [...], "fn_name": the function's name, if any}.
 
-    The arguments of a function are a list, or a text with one on each line, in JSON. Its output is
-    the value itself or a list of that one value; the sets do not say which, so either is right.
+    The arguments of a function are a list, or a text with one JSON value per line. The output is
+    the value or a list of that one value. The sets do not say which, so both are accepted.
     """
     try:
         truth = json.loads(reward_model["ground_truth"])
@@ -72,7 +72,7 @@ def paired_tests(reward_model: dict) -> list[dict]:
 
 
 def call_test(name: str, given, wanted) -> dict:
-    """A call as a test; where its arguments are a text, so is its value, both in JSON."""
+    """A call as a test. If the arguments are a JSON text, the expected value is one as well."""
     if isinstance(given, str):
         given = [json.loads(line) for line in given.split("\n") if line.strip()]
         wanted = json.loads(wanted)
@@ -80,21 +80,21 @@ def call_test(name: str, given, wanted) -> dict:
 
 
 def lines_of(value) -> str:
-    """A text, or a list of the lines of one."""
+    """The text of a value: a list of lines is joined."""
     if isinstance(value, list):
         return "\n".join(str(line) for line in value)
     return str(value)
 
 
 def humaneval_problem(cells: dict, index: int) -> dict:
-    """HumanEval+: the head of a function with its docstring, and a script with check(candidate)."""
+    """HumanEval+: a function's signature and docstring, and a script with check(candidate)."""
     problem = f"Complete this Python function:\n```python\n{cells['prompt'].rstrip()}\n```"
     test = {"script": cells["test"], "entry_point": cells["entry_point"], "rules": "evalplus"}
     return {"problem": problem, "tests": [test]}
 
 
 def mbpp_problem(cells: dict, index: int) -> dict:
-    """MBPP+: a sentence, of whose assertions the first is shown, for the function's name."""
+    """MBPP+: a sentence and assertions. The prompt shows the first, which names the function."""
     example = cells["test_list"][0].strip()
     problem = f"{cells['prompt'].strip()}\nYour program should pass this test:\n{example}"
     script = "\n".join([*cells["test_imports"], cells["test"]])
@@ -102,13 +102,13 @@ def mbpp_problem(cells: dict, index: int) -> dict:
 
 
 def livecodebench_problem(cells: dict, index: int) -> dict:
-    """LiveCodeBench: a contest problem, on standard streams or as a method of class Solution."""
+    """LiveCodeBench: a contest problem on standard streams, or a method of class Solution."""
     text = contest_text(cells["question_content"], cells.get("starter_code"))
     return {"problem": text, "tests": livecodebench_tests(cells)}
 
 
 def contest_text(question: str, starter: str | None) -> str:
-    """A contest's problem, and how its program begins or is given its input."""
+    """A contest problem, followed by the starter code or a sentence on standard streams."""
     starter = (starter or "").strip()
     if starter:
         how = f"Start your program with this code:\n```python\n{starter}\n```"
@@ -118,7 +118,7 @@ def contest_text(question: str, starter: str | None) -> str:
 
 
 def livecodebench_tests(cells: dict) -> list[dict]:
-    """Public and private tests. An argument, and the value of a call, are each a line of JSON."""
+    """Public and private tests. Each argument and each expected value is a line of JSON."""
     try:
         name = json.loads(cells["metadata"]).get("func_name")
         rows = json.loads(cells["public_test_cases"]) + unpacked(cells["private_test_cases"])
@@ -135,7 +135,7 @@ def livecodebench_tests(cells: dict) -> list[dict]:
 
 
 def unpacked(text: str) -> list[dict]:
-    """The private tests: JSON, or JSON pickled, compressed and in base 64. Raises one of DAMAGE."""
+    """The private tests: JSON, or pickled and compressed JSON in base64. Raises one of DAMAGE."""
     try:
         return json.loads(text)
     except ValueError:
@@ -143,12 +143,12 @@ def unpacked(text: str) -> list[dict]:
     stream = zlib.decompressobj()
     content = stream.decompress(packed, UNPACKED_BYTES)
     if not stream.eof:
-        raise ValueError("cut off, or too large")
+        raise ValueError("truncated or too large")
     return json.loads(pickled_text(content))
 
 
 def pickled_text(content: bytes) -> str:
-    """The one text that a pickle holds, whose opcodes are read and not run. Raises ValueError."""
+    """The single text in a pickle. Its opcodes are read, not executed. Raises ValueError."""
     texts = []
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name in TEXT_OPCODES:
@@ -160,7 +160,7 @@ def pickled_text(content: bytes) -> str:
     return texts[0]
 
 
-LAYOUTS = [  # (columns of a known set, first those of the problem and of its tests; how it is read)
+LAYOUTS = [  # (columns of a known set, beginning with the problem and its tests; reader)
     (("prompt", "reward_model", "ability"), eurus_problem),
     (("prompt", "test", "entry_point"), humaneval_problem),
     (("prompt", "test", "test_list", "test_imports"), mbpp_problem),
@@ -170,23 +170,23 @@ LAYOUTS = [  # (columns of a known set, first those of the problem and of its te
 
 
 def layout_of(columns) -> tuple[tuple[str, ...], Callable] | None:
-    """That of the known set whose columns a table has; None where it has none's."""
+    """The layout of the known set whose columns a table has; None for other tables."""
     for needed, read in LAYOUTS:
         if set(needed) <= set(columns):
             return needed, read
     return None
 
 
-# ---- sets of one's own ---------------------------------------------------------------------------
+# ---- the user's data sets ------------------------------------------------------------------------
 
 
 def checked_tests(tests, where: str) -> list[dict]:
-    """The tests of a cell, a list or its JSON text. Raises ProgramsError where one is no test."""
+    """The tests of a cell: a list or its JSON text. Raises ProgramsError for an invalid test."""
     if isinstance(tests, str):
         try:
             tests = json.loads(tests)
         except ValueError as error:
-            raise ProgramsError(f"{where} is no JSON ({error})") from error
+            raise ProgramsError(f"{where} is not valid JSON ({error})") from error
     if tests is None:
         return []
     if not isinstance(tests, list):
@@ -197,9 +197,9 @@ def checked_tests(tests, where: str) -> list[dict]:
 
 
 def check_test(test, where: str) -> None:
-    """Raise ProgramsError for a test with a key too many or too few, or a value of another kind."""
+    """Raise ProgramsError for a test with missing or unknown keys, or a value of a wrong type."""
     if not isinstance(test, dict):
-        raise ProgramsError(f"{where} is no dictionary")
+        raise ProgramsError(f"{where} is not a dictionary")
     kind = next((key for key in KEYS if key in test), None)
     if kind is None:
         raise ProgramsError(f"{where} has none of the keys {', '.join(KEYS)}")
@@ -210,34 +210,34 @@ def check_test(test, where: str) -> None:
             raise ProgramsError(f"{where} lacks {key}")
     for key, value in test.items():
         if key not in types:
-            raise ProgramsError(f"{where} has {key}, which a test with {kind} has not")
+            raise ProgramsError(f"{where} has the key {key}, unknown in a test with {kind}")
         if not isinstance(value, types[key]):
-            raise ProgramsError(f"{where} has a {key} that is no {NAMES[types[key]]}")
+            raise ProgramsError(f"{where} needs a {NAMES[types[key]]} as {key}")
     if test.get("rules", "") not in RULES:
-        raise ProgramsError(f"{where} has rules that are none of {', '.join(filter(None, RULES))}")
+        raise ProgramsError(f"{where} has unknown rules: use {', '.join(filter(None, RULES))}")
     if flaw(test):
         raise ProgramsError(f"{where} {flaw(test)}")
     if kind == "script":
         try:
             compile(test["script"], "script", "exec")
         except (SyntaxError, ValueError) as error:
-            raise ProgramsError(f"{where} has a script that is no Python ({error})") from error
+            raise ProgramsError(f"{where} has a script that is not Python ({error})") from error
 
 
 def flaw(test: dict) -> str:
-    """Why no program can ever pass a test; empty where one can."""
+    """Why no program can pass a test; empty if a program can."""
     for key in ("input", "output"):
         try:
             test.get(key, "").encode()
         except UnicodeEncodeError:
-            return f"has a lone surrogate in its {key}, which no stream carries"
+            return f"has a lone surrogate in its {key}, which UTF-8 cannot encode"
     if holds_nan(test.get("expected")) or holds_nan(test.get("or")):
-        return "expects NaN, which is equal to nothing"
+        return "expects NaN, which equals nothing"
     return ""
 
 
 def holds_nan(value) -> bool:
-    """Whether a value of JSON is, or holds, the number that differs from itself."""
+    """Whether a JSON value is or contains NaN."""
     if isinstance(value, list):
         return any(map(holds_nan, value))
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Where official graders of the known sets differ from ours: one Rules for each, and its source.
+"""The rules of the known sets' official graders that differ from ours, with their sources.
 
-A test says by its key "rules" under which of them it is run; without it, under our own.
+The key "rules" of a test selects one. A test without the key follows our own rules.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from .sandbox.compare import TOLERANCE
 
 @dataclass(frozen=True)
 class Rules:
-    """What a program may use, and what counts as the same."""
+    """A program's memory, and the tolerance of comparisons."""
 
-    memory_mb: int = 0  # of address space, if that is more than Limits has
-    tolerance: float = TOLERANCE  # 0 for equality
+    memory_mb: int = 0  # of address space; the larger of this and Limits.memory_mb applies
+    tolerance: float = TOLERANCE  # 0 for exact equality
 
 
 RULES = {
@@ -21,7 +21,7 @@ RULES = {
     # github.com/LiveCodeBench/LiveCodeBench, lcb_runner/evaluation/testing_util.py:
     # convert_line_to_decimals, grade_call_based; reliability_guard names 4 GB and sets no limit.
     "livecodebench": Rules(memory_mb=4096, tolerance=0.0),
-    # github.com/evalplus/evalplus, evalplus/eval/__init__.py: unsafe_execute. What is equal the
-    # script of a test says.
+    # github.com/evalplus/evalplus, evalplus/eval/__init__.py: unsafe_execute. The script of a test
+    # does the comparison.
     "evalplus": Rules(memory_mb=4096),
 }

@@ -1,29 +1,29 @@
-"""The reward of a programming problem (Sec. 6): find the program of a response, and run its tests.
+"""The reward of a programming problem (Sec. 6): extract the program of a response and test it.
 
-A response's program is its last fenced block in Python. It earns 1.0 if it passes all tests, else
-0.0; the first test that it fails ends the matter. A test is one of
+The program is the last fenced Python block of a response. It earns 1.0 if it passes all tests, else
+0.0. The run stops at the first failed test. A test is one of
 
     {"input": "3 4\\n", "output": "7\\n"}                      standard input and output
     {"function": "add", "args": [3, 4], "expected": 7}       a call, in JSON's values
     {"script": "assert add(3, 4) == 7"}                      assertions (HumanEval+, MBPP+)
 
-The program is hostile: README.md tells how it is run and judged, in processes of their own.
+The program is treated as hostile. README.md explains the sandbox and the separate judge process.
 
 Rules of the comparison:
-1. Outputs agree line by line and token by token; blanks beside tokens, and blank lines before the
-   first and behind the last, do not count.
-2. Where a decimal is expected, a number that is within 1e-6 of it (relative to it, if it exceeds 1)
-   agrees. Where a whole number is, only the same number does.
-3. What a function returns agrees like that, too; a tuple is a list, and True is 1. An object of the
-   program's own classes is equal to nothing.
-4. A program that ends with an error has failed, whatever it printed before.
+1. Outputs are compared line by line and token by token. Blanks around tokens and blank lines before
+   the first and after the last line are ignored.
+2. If a decimal is expected, numbers within 1e-6 of it agree (relative if it exceeds 1). If an
+   integer is expected, only the same number agrees.
+3. Returned values follow rule 2. A tuple equals a list, and True equals 1. An object of the
+   program's own classes equals nothing.
+4. A program that ends with an error fails, whatever it printed before.
 
-A script that fails before it calls the program, never calls it or lacks a package passes no
-program, and a warning says so. A script's later errors count against the program, whose values may
-have caused them. Where the official grader of a set has other rules, its tests name them: rules.py.
+If a script fails before its first call of the program, never calls it, or lacks a package, no
+program passes it, and a warning is printed. Later errors of a script count against the program,
+whose values may have caused them. The key "rules" of a test selects an official grader (rules.py).
 
-Departures from the paper: (1) it does not say how it runs programs; CPU time of 6 s a test (30 s a
-script) and 1 GB are ours, 6 s being LiveCodeBench's.
+Departures from the paper: (1) the paper does not say how programs are run. The limits are ours:
+1 GB, and 6 s of CPU time per test as in LiveCodeBench (30 s per script).
 """
 
 import json
@@ -39,19 +39,19 @@ from .sandbox.client import Limits, Outcome, SandboxBroken
 from .sandbox.judge import FAILED, FAULT, PASSED
 from .sandbox.messages import excerpt
 
-SCRIPT = 5  # a judge, and a program under a script, may take as many times the CPU time of a call
-SCRIPT_ROOM = 2_000_000  # characters that a script may expect of an answer
+SCRIPT = 5  # CPU time of a judge, and of a program under a script, as a multiple of a call's
+SCRIPT_ROOM = 2_000_000  # characters that a script may expect in an answer
 JUDGE_MB = 4096  # of address space
 MOST_BYTES = 4  # of a character in UTF-8
-ANSWERED = "answered"  # how a program is stopped whose judge has ended
+ANSWERED = "answered"  # Outcome.stopped of a program whose judge has ended
 
 
 def rewards(
     responses: list[str], tests: list[list[dict]], limits: Limits | None = None
 ) -> list[float]:
-    """The reward of each response by its own tests; as many at a time as there are cores.
+    """The reward of each response by its tests. Runs as many at a time as there are cores.
 
-    A response that comes twice with the same tests is run once.
+    Equal programs with the same tests are run once.
     """
     if not responses:
         return []
@@ -59,7 +59,7 @@ def rewards(
     for response, each in zip(responses, tests, strict=True):
         asked[extract_program(response), id(each)] = each
     programs = [program for program, _ in asked]
-    sandbox = client.shared()  # the processes of this run, started at the first call
+    sandbox = client.shared()  # started at the first call
     results = sandbox.map(reward_of_program, programs, asked.values(), [limits] * len(asked))
     known = dict(zip(asked, results, strict=True))
     return [known[extract_program(r), id(t)] for r, t in zip(responses, tests, strict=True)]
@@ -81,19 +81,19 @@ def reward_of_program(
 
 # ---- extract: the program of a response ----------------------------------------------------------
 
-# (margin)(marks)(tag) of a line. (?![`~]) keeps it linear: a run of marks is not tried in parts.
+# (margin)(marks)(tag) of a line. (?![`~]) keeps it linear: a run of marks is matched whole.
 FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})(?![`~])([^\n`]*)$", re.MULTILINE)
 TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
 MAX_CHARS = 200_000  # of a program
 
 
 def extract_program(response: str) -> str | None:
-    """The last fenced block that is tagged as Python, or else that has no tag; None without one.
+    """The last fenced block tagged as Python, else the last block without a tag, else None.
 
-    A tag is the first word behind the opening fence: python, py3, python3.11, {python} or
-    python:main.py. An untagged block never hides a tagged one: it may show what the program prints.
-    Blocks in other languages are passed over. A block in a list or a quotation is freed of its
-    margin. A block that is not closed is none: the response was cut off.
+    A tag is the first word after the opening fence: python, py3, python3.11, {python} or
+    python:main.py. An untagged block may show the program's output, so tagged blocks have priority.
+    Blocks in other languages are skipped. The margin of a block in a list or a quotation is
+    removed. A block that is not closed does not count, because the response was cut off.
     """
     programs = {}  # whether it is tagged -> the last such block
     opening = None
@@ -113,17 +113,17 @@ def extract_program(response: str) -> str | None:
 
 
 def closes(fence: re.Match, opening: re.Match) -> bool:
-    """Whether a fence closes the block: of the same mark, as long, bare, and no further indented.
+    """Whether a fence closes the block: the same mark, at least as long, and without a tag.
 
-    One that is indented by four more belongs to the program, in a docstring, say.
+    A fence indented by four or more further columns is part of the program, as in a docstring.
     """
     same_mark = fence[2].startswith(opening[2])
     return same_mark and not fence[3].strip() and len(fence[1]) < len(opening[1]) + 4
 
 
 def without_margin(block: str, margin: str) -> str:
-    """A block's lines without what its opening fence has before it; others stay as they are."""
-    bare = margin.rstrip()  # all that an empty line of a quotation has
+    """A block without the margin of its opening fence. Lines without this margin stay unchanged."""
+    bare = margin.rstrip()  # an empty line of a quotation
     lines = ["" if line == bare else line.removeprefix(margin) for line in block.split("\n")]
     return "\n".join(lines)
 
@@ -133,15 +133,15 @@ def without_margin(block: str, margin: str) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """How many of the tests a program passed before it stopped, and why it did."""
+    """The number of tests that a program passed before it stopped, and the reason."""
 
     passed: int
     total: int
-    stopped: str  # one line; empty where all passed
+    stopped: str  # one line; empty if all passed
 
 
 class Failed(Exception):
-    """A test was not passed: a message for people."""
+    """A test failed. The message is for people."""
 
 
 def run_tests(
@@ -150,9 +150,9 @@ def run_tests(
     limits: Limits | None = None,
     sandbox: client.Sandbox | None = None,
 ) -> Result:
-    """Run a program against its tests, up to the first that fails.
+    """Run a program against its tests, up to the first failed test.
 
-    Raises SandboxBroken when programs cannot be run, and ValueError for a test of no known kind.
+    Raises SandboxBroken if programs cannot be run, and ValueError for a test of unknown kind.
     """
     limits = limits or Limits()
     sandbox = sandbox or client.shared()
@@ -170,42 +170,42 @@ def run_tests(
 
 
 def group_of(test: dict) -> tuple[str, Rules]:
-    """(`output`, `function` or `script`, the key that says what kind of test it is; its rules)."""
+    """(kind, rules) of a test. The kind is its key `output`, `function` or `script`."""
     name = test.get("rules", "")
     if name not in RULES:
-        raise ValueError(f"a test has the rules {name!r}: there are {', '.join(RULES)}")
+        raise ValueError(f"a test has the unknown rules {name!r}: use {', '.join(RULES)}")
     for kind in RUNNERS:
         if kind in test:
             return kind, RULES[name]
     raise ValueError(f"a test has none of the keys {', '.join(RUNNERS)}: {str(test)[:200]}")
 
 
-# Each runner yields once for each test that was passed, in order, and raises Failed. All its tests
-# have the same rules.
+# Each runner yields once per passed test, in order, and raises Failed at the first failed test. All
+# tests of a runner have the same rules.
 
 
 def run_on_inputs(
     program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
 ) -> Iterator[None]:
-    """A run of the program for each input; what it printed is compared before the next."""
+    """Run the program once per input, and compare each output before the next run."""
     for test in tests:
         roomy = with_room(limits, len(test["output"]))
         job = {"kind": "run", "text": program, "contest": True, "input": test["input"]}
         (outcome,) = run_jobs(sandbox, (job, roomy))
         check_end(outcome, roomy)
-        if outcome.output.strip() != test["output"].strip():  # else there is nothing to judge
+        if outcome.output.strip() != test["output"].strip():  # equal texts need no judge
             job = {"kind": "output", "output": outcome.output, "expected": test["output"]}
             job["tolerance"] = rules.tolerance
             (verdict,) = run_jobs(sandbox, (job, judge_limits(limits, limits)))
             if not list(passes(verdict)):
-                raise Failed("printed what cannot be compared")
+                raise Failed("printed output that cannot be compared")
         yield
 
 
 def run_calls(
     program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
 ) -> Iterator[None]:
-    """One run of the program, which its judge calls; the CPU limit is that of a call."""
+    """Run the program once; its judge calls the functions. The CPU limit applies to each call."""
     asked = []
     for test in tests:
         call = values.dumps([test["function"], test["args"], {}])
@@ -226,11 +226,11 @@ def run_calls(
         if of_program.stopped != ANSWERED:
             check_end(of_program, limits)
             raise Failed("ended before it answered")
-        raise Failed("returned what cannot be compared")
+        raise Failed("returned a value that cannot be compared")
 
 
 def passes(verdict: Outcome) -> Iterator[None]:
-    """Yield once for each test that a judge says was passed. Raises Failed as it says why not."""
+    """Yield once per test that the judge reports as passed. Raises Failed with its reason."""
     for line in verdict.output.split("\n"):
         if line.startswith(FAILED):
             raise Failed(line.removeprefix(FAILED))
@@ -241,7 +241,7 @@ def passes(verdict: Outcome) -> Iterator[None]:
 def run_scripts(
     program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
 ) -> Iterator[None]:
-    """For each script a run of the program, which the script calls."""
+    """Run the program once per script; the script calls its functions."""
     of_a_call = limits
     limits = with_room(limits, SCRIPT_ROOM)
     limits = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
@@ -262,14 +262,14 @@ def run_scripts(
 
 
 def check_script(outcome: Outcome, script: str) -> None:
-    """Raise Failed, and warn, where a script failed by itself: no program can pass it.
+    """Raise Failed and warn if a script failed by itself, so that no program can pass it.
 
-    Its exit code says so, and not what it wrote, where words of the program may stand.
+    The exit code decides. The script's output does not, because it may contain the program's text.
     """
     if outcome.code != FAULT:
         return
     last = outcome.errors.strip().rpartition("\n")[2]
-    advice = "install the package" if last.startswith("ModuleNotFoundError") else "mend the test"
+    advice = "install the package" if last.startswith("ModuleNotFoundError") else "fix the test"
     reason = f"a test's script cannot judge any program ({excerpt(last)}): {advice}"
     warnings.warn(f"{reason}; it begins: {excerpt(script)}", stacklevel=2)
     raise Failed(reason)
@@ -279,12 +279,12 @@ RUNNERS = {"output": run_on_inputs, "function": run_calls, "script": run_scripts
 
 
 def with_room(limits: Limits, expected: int) -> Limits:
-    """Limits that leave room for an answer of so many characters, and twice as many."""
+    """The limits, with room for an output of twice the `expected` characters."""
     return replace(limits, output_bytes=max(limits.output_bytes, 2 * MOST_BYTES * expected))
 
 
 def judge_limits(limits: Limits, called: Limits) -> Limits:
-    """The limits of a judge, who waits while the program that it calls computes."""
+    """The limits of a judge. Its wall clock covers the CPU time of the program it calls."""
     return Limits(
         cpu_seconds=SCRIPT * limits.cpu_seconds,
         wall_seconds=limits.wall_seconds + limits.load * called.cpu_seconds * called.runs,
@@ -294,18 +294,18 @@ def judge_limits(limits: Limits, called: Limits) -> Limits:
 
 
 def run_jobs(sandbox: client.Sandbox, *jobs: tuple[dict, Limits]) -> list[Outcome]:
-    """The outcomes of a program, or of a judge and the program that it calls, on a free server.
+    """The outcomes of a program, or of a judge and the program it calls, on a free server.
 
-    Once more on a new server if a supervisor was killed or failed, by who is short of memory, say.
-    A program that has it done twice has failed, if the sandbox still runs one that is known; else
-    the sandbox is broken.
+    If a supervisor is killed or fails, for example for lack of memory, the jobs run once more on a
+    new server. If this fails as well, a known program is run: if it works, the tested program has
+    failed (Failed); if not, the sandbox is broken (SandboxBroken).
     """
     for _ in range(2):
         with sandbox.server() as server:
             try:
                 return server.run(*jobs)
             except (EOFError, OSError, SandboxBroken) as error:
-                reason = str(error) or "its processes are killed"
+                reason = str(error) or "its processes were killed"
                 server.process.kill()
                 server.process.wait()
     with sandbox.server() as server:
@@ -319,10 +319,10 @@ def run_jobs(sandbox: client.Sandbox, *jobs: tuple[dict, Limits]) -> list[Outcom
 
 
 def check_end(outcome: Outcome, limits: Limits) -> None:
-    """Raise Failed where a program was stopped or ended with an error."""
+    """Raise Failed if a program was stopped or ended with an error."""
     reasons = {
         "cpu": f"more than {limits.cpu_seconds:g} s of CPU time",
-        "wall": f"no end after {limits.wall_seconds:g} s without work",
+        "wall": f"not finished after {limits.wall_seconds:g} s without work",
         "output": "too much output",
     }
     if outcome.stopped:

@@ -15,19 +15,19 @@ hf_logging.disable_progress_bar()
 
 @pytest.fixture(scope="session")
 def base():
-    """(model, tokenizer) of the toy's base that only slips; read-only: tests that train copy it."""
+    """(model, tokenizer) of the toy's `sharpen` base. Read-only: tests that train copy it."""
     return toy.base_model()
 
 
 @pytest.fixture(scope="session")
 def first_model():
-    """The model that a run on the toy starts from, in float32; read-only."""
+    """The first model of a run on the toy, in float32. Read-only."""
     return toy.base_model(noise=0.1, regime="learn")[0]
 
 
 @pytest.fixture(scope="session")
 def batch(base):
-    """Rollouts of 6 problems x 4 responses, three of the problems with 3 operations, not 5."""
+    """Rollouts of 6 problems x 4 responses: three problems with 3 operations, three with 5."""
     model, tokenizer = base
     problems = toy.problems(3, seed=5) + toy.problems(3, seed=6, k=3)
     prompts = tokenizer([problem["problem"] for problem in problems]).input_ids

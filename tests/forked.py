@@ -1,9 +1,9 @@
-"""The scripts in processes of their own, which begin with everything imported.
+"""Runs the scripts in separate processes that start with everything imported.
 
-Importing torch and transformers takes some five seconds, a fork takes none. One server process
-imports the scripts, once for all tests, and forks itself for every script that a test starts.
-torchrun's agent is one of them, and forks its ranks in turn. The server never computes anything,
-so no thread of torch is lost in a fork.
+Importing torch and transformers takes about five seconds, a fork takes none. One server process
+imports the scripts once for all tests and forks itself for every script that a test starts. The
+agent of torchrun is such a fork, and forks its ranks. The server computes nothing, so no thread of
+torch is lost in a fork.
 """
 
 import os
@@ -25,14 +25,14 @@ SERVER.set_forkserver_preload(["imported"])
 
 
 def ensure_server() -> None:
-    """Start the server, unless it runs. Python 3.11's does not know its parent's sys.path."""
+    """Start the server unless it runs. In Python 3.11 it does not inherit sys.path."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     with mock.patch.dict(os.environ, PYTHONPATH=path, OMP_NUM_THREADS="1"):
         forkserver.ensure_running()
 
 
 class Forked:
-    """A script that runs in a process of its own, in the project's folder."""
+    """A script in a separate process, with the project's folder as working directory."""
 
     def __init__(self, script: Callable, words: list[str], threads: int, file_limit: int | None):
         self._folder = TemporaryDirectory()
@@ -59,14 +59,14 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; minus the number of the signal that killed it."""
+        """None while the script runs; minus the signal's number if a signal killed it."""
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
     def wait(self, seconds: float = 300) -> int:
-        """Wait until the script has ended; its exit code. Kills it after so many seconds."""
+        """Wait until the script ends and return its exit code. Kills it after `seconds`."""
         self._process.join(seconds)
         if self.returncode is None:
             self._process.kill()
@@ -79,16 +79,16 @@ def start(*words: str, threads: int = 1, file_limit: int | None = None) -> Forke
 
     Args:
         words: a script and its arguments
-        threads: torch's threads in one process
-        file_limit: bytes; a write beyond them fails, as it does on a full disk
+        threads: torch's threads per process
+        file_limit: bytes; a write beyond the limit fails, as on a full disk
     """
     return Forked(run_script, list(words), threads, file_limit)
 
 
 def torchrun(ranks: int, *words: str, file_limit: int | None = None) -> Forked:
-    """Start `torchrun --nproc_per_node RANKS WORDS` in the background: torchrun's options first.
+    """Start `torchrun --nproc_per_node RANKS WORDS` in the background. torchrun's options go first.
 
-    Its own rendezvous binds port 0, so that no other process can take the port meanwhile.
+    The rendezvous binds port 0, so no other process can take the port in between.
     """
     options = ["--nproc_per_node", str(ranks), "--start-method", "fork", "--run-path"]
     if "--rdzv-endpoint" not in words:
@@ -97,13 +97,13 @@ def torchrun(ranks: int, *words: str, file_limit: int | None = None) -> Forked:
 
 
 def finished(process: Forked, code: int = 0) -> Forked:
-    """Wait for the process, which must end in success if and only if the code is 0."""
+    """Wait for the process and assert that it succeeds if and only if `code` is 0."""
     assert (process.wait() == 0) == (code == 0), process.stderr[-3000:]
     return process
 
 
 def call(function: Callable, *arguments):
-    """function(*arguments) in a process of its own, and what it returned or raised."""
+    """Run function(*arguments) in a separate process. Returns or raises its result."""
     ensure_server()
     with ProcessPoolExecutor(1, mp_context=SERVER) as pool:
         return pool.submit(function, *arguments).result()
@@ -113,7 +113,7 @@ def call(function: Callable, *arguments):
 
 
 def begin(script, words, outputs, threads, file_limit) -> None:
-    """Become what a shell would have started: output, signals, limits, folder."""
+    """Set up this process as a shell would: output, signals, limits, folder."""
     import torch
 
     for path, number in zip(outputs, (1, 2), strict=True):

@@ -1,6 +1,6 @@
-"""What the server of tests/forked.py imports before it forks: the scripts, and what they load late.
+"""The imports of the server of tests/forked.py: the scripts, and the modules they load late.
 
-A module that is missing here costs time, nothing else.
+A missing module here costs only time.
 """
 
 import IPython.display  # noqa: F401

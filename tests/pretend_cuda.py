@@ -1,15 +1,15 @@
-"""A GPU that is none: tensors that say `cuda:0` and hold real numbers of the CPU.
+"""A pretended GPU: tensors with the device `cuda:0` that hold real numbers on the CPU.
 
-Inside `pretended()` what the sources do on a GPU runs, with these rules of CUDA's:
+Inside `pretended()` the code for GPUs runs, with these rules of CUDA:
 
-    an operation over tensors of both devices raises, but for numbers without dimension and indices
-    the kernels that only a GPU has (attention over packed rows, mm of bfloat16 into float32) take
-        what the true ones take, and nothing else; they are computed by plain formulas
-    whatever makes the host wait for the GPU is counted, by the place in the sources that asked
+    an operation on tensors of both devices raises, except for 0-dimensional tensors and indices
+    kernels that exist only on a GPU (attention over packed rows, mm of bfloat16 into float32)
+        accept only the inputs of the true kernels, and are computed by plain formulas
+    every wait of the host for the GPU is counted, by its place in the sources
 
-What waits is what torch.cuda.set_sync_debug_mode reports: a number read on the host, a copy from
-one device to the other unless `non_blocking`, sizes that depend on values (nonzero, a mask as an
-index, repeat_interleave without output_size). Sharding and NCCL are not pretended.
+Waits are those that torch.cuda.set_sync_debug_mode reports: a number read on the host, a copy
+between devices unless `non_blocking`, and sizes that depend on values (nonzero, a mask as an index,
+repeat_interleave without output_size). Sharding and NCCL are not pretended.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
 FREE, TOTAL = 60e9, 80e9  # bytes of memory
 
-waits = Counter()  # place in the sources -> how often the host waited for the GPU there
-calls = Counter()  # operation -> how often it ran
+waits = Counter()  # place in the sources -> number of waits for the GPU
+calls = Counter()  # operation -> number of calls
 
 
 def place() -> str:
-    """`infra/head.py:125`: the innermost line of the sources that is being run."""
+    """`infra/head.py:125`: the innermost running line of the sources."""
     frame = sys._getframe()
     while frame:
         path = frame.f_code.co_filename
@@ -50,7 +50,7 @@ def place() -> str:
 
 
 class Pretended(torch.Tensor):
-    """A tensor on the GPU. To torch's own C++ it is one of the device `meta`."""
+    """A tensor on the GPU. In torch's C++ code its device is `meta`."""
 
     @staticmethod
     def __new__(cls, real: torch.Tensor, requires_grad: bool = False):
@@ -80,7 +80,7 @@ class Pretended(torch.Tensor):
 
 
 def mapped(function: Callable, x):
-    """x with function(tensor) in the place of every tensor in it."""
+    """x with every tensor in it replaced by function(tensor)."""
     if isinstance(x, torch.Tensor):
         return function(x)
     if isinstance(x, (list, tuple)):
@@ -91,7 +91,7 @@ def mapped(function: Callable, x):
 
 
 def real(x):
-    """x with what the tensors of the GPU hold."""
+    """x with the CPU tensors that the tensors of the GPU hold."""
     return mapped(lambda each: each.held if is_on_gpu(each) else each, x)
 
 
@@ -108,7 +108,7 @@ def is_on_gpu(x) -> bool:
 
 
 def computed(operation, arguments: tuple, options: dict):
-    """One operation of torch's dispatcher, with at least one tensor of the GPU or none at all."""
+    """One operation of torch's dispatcher, with at least one tensor of the GPU or no tensor."""
     name = str(operation)
     calls[name] += 1
     tensors = [x for x in tree_leaves((arguments, options)) if isinstance(x, torch.Tensor)]
@@ -135,7 +135,7 @@ def computed(operation, arguments: tuple, options: dict):
         options = options | {"device": "cpu"}
     out = on_gpu(operation(*real(arguments), **real(options)))
     if device is not None:
-        return out  # nothing that `arguments` hold is in it
+        return out  # shares no memory with `arguments`
     return return_and_correct_aliasing(operation, arguments, options, out)
 
 
@@ -145,14 +145,14 @@ def refuse_mixed(operation, arguments: tuple, tensors: list[torch.Tensor]) -> No
     if str(operation).startswith(("aten.index.", "aten.index_put", "aten._unsafe_index")):
         indices = [x for x in tree_leaves(arguments[1]) if isinstance(x, torch.Tensor)]
         if is_on_gpu(arguments[0]):
-            waits[place()] += sum(not is_on_gpu(x) for x in indices)  # each is copied
+            waits[place()] += sum(not is_on_gpu(x) for x in indices)  # each index is copied
             elsewhere = [x for x in elsewhere if not any(x is index for index in indices)]
     if elsewhere:
         raise RuntimeError(f"{operation}: expected all tensors to be on the same device, {place()}")
 
 
 def depends_on_values(name: str, arguments: tuple, options: dict) -> bool:
-    """Whether the size of the result does, so that the host has to wait for it."""
+    """Whether the result's size depends on values, so that the host waits for the GPU."""
     if name.startswith(("aten.nonzero", "aten.masked_select", "aten._unique", "aten.unique")):
         return True
     if name.startswith("aten.index"):
@@ -221,7 +221,7 @@ def named_arguments(operation, arguments: tuple, options: dict) -> SimpleNamespa
 
 
 def check_packed(given: SimpleNamespace) -> None:
-    """What the flash kernel asks of packed rows."""
+    """The flash kernel's requirements on packed rows."""
     q, k, v = given.query, given.key, given.value
     start = given.cu_seq_q
     assert q.dtype == k.dtype == v.dtype == torch.bfloat16
@@ -254,7 +254,7 @@ def packed_attention_backward(operation, arguments: tuple, options: dict) -> tup
         of_K = of_scores.transpose(1, 2) @ scaled_Q
         of_V = weights.transpose(1, 2) @ upstream
         for gradient, of_each in zip(gradients, (of_Q, of_K, of_V), strict=True):
-            heads = of_each.unflatten(0, (gradient.shape[1], -1)).sum(1)  # of equal keys
+            heads = of_each.unflatten(0, (gradient.shape[1], -1)).sum(1)  # heads that share keys
             gradient[rows] = heads.transpose(0, 1).to(gradient.dtype)
     return tuple(gradients)
 
@@ -265,9 +265,9 @@ KERNELS = {
     "torch_attn._varlen_attn_backward.default": packed_attention_backward,
 }
 
-# ---- what Python calls ---------------------------------------------------------------------------
+# ---- interception of calls -----------------------------------------------------------------------
 
-MADE = {  # from nothing, or from numbers of the host
+MADE = {  # operations that make tensors from no input, or from numbers on the host
     *(torch.tensor, torch.as_tensor, torch.zeros, torch.ones, torch.empty, torch.full),
     *(torch.arange, torch.rand, torch.randn, torch.randint, torch.eye, torch.linspace),
     *(torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like),
@@ -277,14 +277,14 @@ real_meta = []  # not empty while a tensor of the true device `meta` is made
 
 
 class Operations(TorchDispatchMode):
-    """Sees the operations that no tensor of the GPU brings here."""
+    """Intercepts operations without a tensor of the GPU among the arguments."""
 
     def __torch_dispatch__(self, operation, types, arguments=(), options=None):
         return computed(operation, arguments, options or {})
 
 
 class Functions(TorchFunctionMode):
-    """Sees the calls that torch's C++ would refuse without CUDA."""
+    """Intercepts calls that torch's C++ code would refuse without CUDA."""
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         options = dict(options or {})
@@ -327,7 +327,7 @@ class Functions(TorchFunctionMode):
 
 
 def made(function, arguments: tuple, options: dict) -> torch.Tensor:
-    """A tensor that is made on the GPU."""
+    """A new tensor on the GPU."""
     if is_on_gpu(arguments[0]) and function is torch.as_tensor:
         return arguments[0]
     waits[place()] += function in FROM_HOST
@@ -339,7 +339,7 @@ def made(function, arguments: tuple, options: dict) -> torch.Tensor:
 
 
 def sent(function, arguments: tuple, options: dict) -> torch.Tensor:
-    """x.to(...) or x.cuda(), of a tensor on either device."""
+    """x.to(...) or x.cuda() of a tensor on either device."""
     x, *rest = arguments
     others = [each for each in (*rest, options.get("device")) if each is not None]
     dtype = options.get("dtype")
@@ -363,7 +363,7 @@ def sent(function, arguments: tuple, options: dict) -> torch.Tensor:
 
 
 def tree_index(index):
-    """An index whose lists are tensors of the GPU: each is copied there, and waited for."""
+    """An index whose lists become tensors on the GPU. Each copy is a wait."""
     if isinstance(index, tuple):
         return tuple(tree_index(each) for each in index)
     if isinstance(index, list):
@@ -376,13 +376,13 @@ def tree_index(index):
 
 
 def whole(policy, layers, mesh) -> None:
-    """In the place of ranks.shard: one rank holds the model whole, and computes in bfloat16."""
+    """Replaces ranks.shard: one rank has the whole model and computes in bfloat16."""
     policy.to(torch.bfloat16)
     policy.reshard = lambda: None
 
 
 def filled(policy, models: list[torch.nn.Module]) -> None:
-    """In the place of loading.broadcast_weights."""
+    """Replaces loading.broadcast_weights."""
     given = dict(models[0].named_parameters())
     for name, parameter in policy.lm.named_parameters():
         parameter.data.copy_(given[name])
@@ -405,7 +405,7 @@ FUNCTIONS = {  # of torch.cuda
 
 @contextlib.contextmanager
 def pretended() -> Iterator[None]:
-    """A machine with one GPU. The process group is there before."""
+    """A machine with one GPU. The process group must exist before."""
     waits.clear()
     calls.clear()
     with contextlib.ExitStack() as stack:

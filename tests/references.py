@@ -1,4 +1,4 @@
-"""What several tests hold the maths against: small batches, and DelTA token by token in floats."""
+"""References for the maths in several tests: small batches, and DelTA token by token in floats."""
 
 import math
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ def two_sides(N=61, H=5, seed=0, dtype=torch.float32):
 
 
 def token_batch(lengths, seed=0, **changes) -> TokenBatch:
-    """A TokenBatch of random numbers, v of 4 numbers a token; advantages 1, -1, 0.5, 0 in turn."""
+    """A TokenBatch of random numbers, v [N, 4]; the advantages repeat 1, -1, 0.5, 0."""
     g = torch.Generator().manual_seed(seed)
     length = torch.tensor(lengths)
     N = int(length.sum())
@@ -41,12 +41,12 @@ def token_batch(lengths, seed=0, **changes) -> TokenBatch:
 
 
 def token_rows(hidden, token, logprob=None, entropy=None):
-    """What a method's `keep` is handed."""
+    """The arguments of a method's `keep`."""
     return SimpleNamespace(hidden=hidden, token=token, logprob=logprob, entropy=entropy)
 
 
 def slow_varlen_attn(q, k, v, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):
-    """torch's varlen_attn, which needs a GPU, one sequence after the other with explicit scores."""
+    """torch's varlen_attn (which needs a GPU), one sequence at a time with explicit scores."""
     assert cu_q.dtype == cu_k.dtype == torch.int32
     assert window_size[1] == 0  # causal
     assert enable_gqa == (q.shape[1] != k.shape[1])
@@ -78,8 +78,8 @@ class SlowDelta:
         self.v = v.double().tolist()
         self.A = advantage.double().tolist()
         self.variant = variant
-        self.half = half  # [N] 0 or 1: each half is judged by the other's centroids
-        self.fresh = fresh  # γ of the margins that it serves
+        self.half = half  # [N] 0 or 1: each half is scored by the other's centroids
+        self.fresh = fresh  # γ of the current margins, without lag
         self.by_side = by_side  # mean 1 on each side
         self.plus = [i for i, a in enumerate(self.A) if a > 0]
         self.minus = [i for i, a in enumerate(self.A) if a < 0]
@@ -104,7 +104,7 @@ class SlowDelta:
         return out
 
     def judges(self, i, side):
-        """The tokens of `side` of which the centroid is made that token i is held against."""
+        """The tokens of `side` whose centroid scores token i."""
         if self.half is None:
             return side
         return [j for j in side if self.half[j] != self.half[i]]

@@ -67,7 +67,7 @@ def test_variants_are_finite_for_finite_input(v, K, variant):
 
 
 def test_fixed_temperatures_keep_the_first_batchs():
-    """The first batch gives what `full` gives; a second one is scored with the first's γ."""
+    """The first batch gives the numbers of `full`. A second batch is scored with the first's γ."""
     v1, advantage1 = two_sides(seed=1)
     v2, advantage2 = two_sides(seed=2)
     memory = {}
@@ -94,7 +94,7 @@ GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advanta
 
 
 def intervened(*flags):
-    """(tokens, weights) in groups of 4: three prompts, the second of them a half of its own."""
+    """(tokens, weights) in groups of 4: three prompts, the second of which is one half."""
     tokens = token_batch(GROUPS, seed=2)
     return tokens, delta_weights(tokens, "--group-size", 4, *flags)
 
@@ -108,7 +108,7 @@ def test_interventions_match_reference_in_every_combination(
     K, gamma, normalised, centroids, variant
 ):
     if K == 0 and gamma == "fresh":
-        gamma = "lagged"  # is the same, and refused
+        gamma = "lagged"  # `fresh` would be the same, and is refused
     tokens, ours = intervened(
         *("--K", K, "--gamma", gamma, "--normalise", normalised),
         *("--centroids", centroids, "--delta-variant", variant),
@@ -133,7 +133,7 @@ def test_sides_normalised_apart_have_mean_1_each():
     assert torch.all(weights[tokens.advantage == 0] == 1)
 
 
-def test_held_out_centroids_do_not_know_the_token_they_judge():
+def test_held_out_centroids_do_not_depend_on_the_scored_half():
     tokens, _ = intervened()
     half = halves(tokens, 4)
     pieces = held_out(Pieces(), half)
@@ -142,13 +142,13 @@ def test_held_out_centroids_do_not_know_the_token_they_judge():
     other[0] += 100.0  # a token of half 0
     before, after = (pieces.centroids(x, advantage) for x in (v, other))
     for mu, moved in zip(before, after, strict=True):
-        assert torch.equal(mu[1], moved[1])  # which judges half 0
+        assert torch.equal(mu[1], moved[1])  # this centroid scores half 0
     assert not torch.equal(before[0][0], after[0][0])
 
 
-def test_a_half_without_both_sides_cannot_judge():
+def test_a_half_without_both_sides_gives_weights_of_one():
     tokens = token_batch([5, 6, 7, 8], advantage=torch.ones(26))
-    tokens.advantage[:5] = -1.0  # of the first prompt alone
+    tokens.advantage[:5] = -1.0  # only tokens of the first prompt
     weights = delta_weights(tokens, "--group-size", 2, "--centroids", "held_out")
     assert torch.equal(weights, torch.ones(26))
     assert not torch.equal(delta_weights(tokens, "--group-size", 2), torch.ones(26))
@@ -209,7 +209,7 @@ def test_surprise_proxy_is_log_p_plus_entropy_times_the_state():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_surprise_proxy_has_mean_zero_over_the_vocabulary_and_the_row_proxy_has_not(seed):
+def test_surprise_proxy_has_mean_zero_over_the_vocabulary_unlike_the_row_proxy(seed):
     rows, p = all_words(seed)
     mean = p @ surprise_proxy(rows, None)
     torch.testing.assert_close(mean, torch.zeros_like(mean))
@@ -236,8 +236,8 @@ def test_no_centroids_weighs_by_the_surprise_of_its_side():
     torch.testing.assert_close(ours, expected / expected.mean(), rtol=1e-5, atol=1e-5)
 
 
-def test_no_centroids_weighs_all_the_same_where_nothing_tells_tokens_apart():
-    """A side is empty, or every token is as surprising as the next."""
+def test_no_centroids_gives_equal_weights_if_all_tokens_are_alike():
+    """A side is empty, or all tokens have the same surprise."""
     one_side = token_batch([5, 4], advantage=torch.ones(9))
     assert torch.equal(delta_weights(one_side, "--delta-variant", "no_centroids"), torch.ones(9))
     sure = token_batch([5, 4], logprob=torch.zeros(9), entropy=torch.zeros(9))
@@ -276,8 +276,8 @@ def test_select_keeps_the_tokens_of_highest_or_lowest_coefficient():
     assert not torch.equal(chance, top)
 
 
-def test_select_looks_only_at_tokens_with_an_advantage():
-    """Rows of zero advantage have the lowest λ of all and must not fill up the bottom share."""
+def test_select_counts_only_tokens_with_an_advantage():
+    """Rows of zero advantage have the lowest λ and must not count in the bottom share."""
     tokens = token_batch([20, 30, 11, 25])  # the fourth response has no advantage
     weights = delta_weights(tokens, "--select", "bottom", "--select-share", 0.3)
     sides = tokens.advantage != 0
@@ -287,7 +287,7 @@ def test_select_looks_only_at_tokens_with_an_advantage():
 
 
 def test_configured_keeps_what_the_proxy_needs():
-    """The record's `keep` follows --proxy; the controls keep no hidden states at all."""
+    """The record's `keep` follows --proxy. The controls keep no hidden states."""
     rows = token_rows(torch.randn(3, 4), torch.tensor([1, 0, 5]), -torch.rand(3), torch.rand(3))
     head = torch.randn(6, 4)
     shapes = {}
@@ -321,6 +321,6 @@ def test_configured_keeps_what_the_proxy_needs():
         (["--method", "dapo", "--proxy", "topk"], "--proxy does nothing with --method dapo"),
     ],
 )
-def test_flags_to_no_effect_are_refused(flags, message):
+def test_flags_without_effect_are_refused(flags, message):
     with pytest.raises(UserError, match=message):
         train.parse_config(flags)

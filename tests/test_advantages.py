@@ -35,7 +35,7 @@ def weights(name, tokens, *flags):
 
 
 def assert_proportional(ours, expected, groups_apart):
-    """One factor for the whole batch, or one for each of the two groups."""
+    """Proportional with one factor for the batch, or one factor for each of the two groups."""
     first = sum(LENGTHS[:4])
     parts = [slice(0, first), slice(first, None)] if groups_apart else [slice(None)]
     for part in parts:
@@ -80,7 +80,7 @@ def test_otb_subtracts_the_mean_reward_weighted_by_energy_so_far():
             expected.append(reward - sum(W[j] * REWARDS[j] for j in W) / sum(W.values()))
     ours = weights("otb", tokens) * tokens.advantage
     assert_proportional(ours, expected, True)
-    alone = slice(4 + 6, 4 + 9)  # the second response goes on where the others have ended
+    alone = slice(4 + 6, 4 + 9)  # the second response continues after the others have ended
     assert torch.all(ours[alone] == 0)
 
 
@@ -91,15 +91,15 @@ def test_otb_refuses_what_another_method_kept():
         weights("otb", tokens)
 
 
-def test_otb_weighs_as_dapo_where_no_token_so_far_could_have_been_another():
-    """No gradient there; and nothing is divided by 0."""
+def test_otb_equals_dapo_while_all_tokens_are_certain():
+    """Such tokens have no gradient, and nothing is divided by 0."""
     tokens = graded_tokens()
     tokens.kept.values.zero_()
     torch.testing.assert_close(weights("otb", tokens), torch.ones(sum(LENGTHS)))
 
 
 @pytest.mark.parametrize("name", ["w_reinforce", "opo", "otb"])
-def test_a_group_of_equal_rewards_has_no_part_in_the_scale(name):
+def test_a_group_of_equal_rewards_does_not_affect_the_scale(name):
     rewards = [*REWARDS[:4], 0.0, 0.0, 0.0, 0.0]
     tokens = graded_tokens(rewards)
     rho = weights(name, tokens)
@@ -111,7 +111,7 @@ def test_a_group_of_equal_rewards_has_no_part_in_the_scale(name):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_logit_energy_is_the_squared_gradient_in_the_logits(seed, monkeypatch):
-    monkeypatch.setattr("methods.LOGIT_BLOCK_KEPT", 20)  # two rows in a block
+    monkeypatch.setattr("methods.LOGIT_BLOCK_KEPT", 20)  # two rows per block
     g = torch.Generator().manual_seed(seed)
     W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
     y = torch.tensor([0, 3, 8, 3, 1])
@@ -121,7 +121,7 @@ def test_logit_energy_is_the_squared_gradient_in_the_logits(seed, monkeypatch):
     ours = logit_energy(token_rows(h, y, logprob.detach()), lambda: W)
     torch.testing.assert_close(ours, gradient.square().sum(dim=1, keepdim=True))
 
-    p = logprob.detach().exp()  # as the paper writes it
+    p = logprob.detach().exp()  # the paper's formula
     known = 1 - 2 * p + z.detach().softmax(dim=1).square().sum(dim=1)
     torch.testing.assert_close(ours.flatten(), known)
 

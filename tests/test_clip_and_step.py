@@ -18,7 +18,7 @@ NOT_FINITE = [math.inf, -math.inf, math.nan]
 
 @pytest.fixture
 def update():
-    """Makes updates of a vector of two numbers with plain gradient descent at a rate of 1."""
+    """Updates a vector of two numbers by plain gradient descent with learning rate 1."""
     vector = torch.nn.Parameter(torch.tensor([5.0, 7.0]))
     policy = torch.nn.ParameterList([vector])
     optimizer = torch.optim.SGD([vector], lr=1.0)
@@ -37,7 +37,7 @@ def test_clip_and_step_returns_the_norm_and_clips_to_the_limit(update):
     torch.testing.assert_close(moved, torch.tensor([0.3, 0.4]))
 
 
-def test_clip_and_step_leaves_a_short_gradient_and_then_forgets_it(update):
+def test_clip_and_step_keeps_a_short_gradient_and_then_clears_it(update):
     assert update.step([0.03, 0.04]) == pytest.approx(0.05)
     torch.testing.assert_close(update.vector.detach(), torch.tensor([4.97, 6.96]))
     assert update.vector.grad is None
@@ -62,7 +62,7 @@ def test_clip_and_step_counts_skips_in_a_row(update):
 
 @pytest.mark.parametrize("bad", NOT_FINITE)
 def test_clip_and_step_raises_at_the_third_skip_in_a_row(update, bad):
-    update.state.streak = 2  # two before, perhaps in an earlier step
+    update.state.streak = 2  # two skips before
     with pytest.raises(FloatingPointError, match="not finite in 3 updates in a row"):
         update.step([bad, 0.0])
     assert update.vector.tolist() == [5, 7]
@@ -73,7 +73,7 @@ def test_clip_and_step_raises_at_the_third_skip_in_a_row(update, bad):
 
 @pytest.fixture
 def exploding(monkeypatch):
-    """A method whose objective is infinite in the steps of the set that this gives."""
+    """A method whose objective is infinite in the steps of the returned set."""
     bad = set()
     done = []
 
@@ -89,7 +89,7 @@ def exploding(monkeypatch):
 
 
 def exploding_config(folder, steps):
-    """One update a step."""
+    """A configuration with one update per step."""
     cfg = small_config(folder, "--mini-batch", "8", steps=steps)
     cfg.method = "exploding"
     return cfg
@@ -105,7 +105,7 @@ def test_a_skipped_update_is_counted_and_changes_nothing(exploding, tmp_path, fi
 
 
 def test_three_skipped_updates_in_a_row_stop_the_run(exploding, tmp_path, monkeypatch, capsys):
-    """The step after the last good one writes no checkpoint, although one is due."""
+    """The step after the last good step writes no checkpoint, although one is due."""
     exploding |= {4, 5, 6}
     cfg = exploding_config(tmp_path, steps=9)
     monkeypatch.setattr(train, "parse_config", lambda argv: cfg)
@@ -120,10 +120,10 @@ def test_three_skipped_updates_in_a_row_stop_the_run(exploding, tmp_path, monkey
     assert steps == [1, 2, 3, 4, 5]
 
 
-def test_a_run_that_is_stopped_while_it_diverges_keeps_its_good_checkpoints(
+def test_a_run_stopped_while_diverging_keeps_its_good_checkpoints(
     exploding, tmp_path, monkeypatch, capsys
 ):
-    """Told to stop in step 4, whose update is skipped. The same command continues after step 2."""
+    """A signal stops the run in step 4, whose update is skipped. It continues after step 2."""
     exploding.add(4)
     cfg = exploding_config(tmp_path, steps=5)
     monkeypatch.setattr(train, "parse_config", lambda argv: cfg)
@@ -145,5 +145,5 @@ def test_a_run_that_is_stopped_while_it_diverges_keeps_its_good_checkpoints(
     assert "after step 4, its last updates skipped and so without a checkpoint" in said
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-000002"]
 
-    train.main([])  # the method explodes no more
+    train.main([])  # the method is finite from here on
     assert [row["step"] for row in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]

@@ -52,7 +52,7 @@ def test_delta_coefficients_lagged_temperature():
 
 
 def test_delta_coefficients_favour_own_side():
-    """A token beside its own centroid gets more than one beside the other's, on both sides."""
+    """A token near its own centroid gets more than a token near the other one, on both sides."""
     v = torch.tensor([[1.0, 0], [1, 0.1], [-0.9, 0], [-1, 0], [-1, 0.1], [0.9, 0]])
     advantage = torch.tensor([1.0, 1, 1, -1, -1, -1])
     lam = delta_coefficients(v, advantage)
@@ -223,7 +223,7 @@ def test_delta_coefficients_reject_bad_arguments(change, match):
 
 
 def test_delta_coefficients_are_accurate_in_bfloat16():
-    """Sums over 40,000 bf16 rows: as exact as from the same rows in float64."""
+    """Sums over 40,000 bf16 rows are as exact as sums over the same rows in float64."""
     v, advantage = two_sides(N=40_000, H=8, seed=8, dtype=torch.bfloat16)
     torch.testing.assert_close(
         delta_coefficients(v, advantage),
@@ -234,7 +234,7 @@ def test_delta_coefficients_are_accurate_in_bfloat16():
 
 
 class LargestNewTensor(TorchDispatchMode):
-    """Records the elements (of 4 bytes) of the largest storage made that is not `own`."""
+    """Records the size, in elements of 4 bytes, of the largest new storage other than `own`."""
 
     def __init__(self, own):
         super().__init__()

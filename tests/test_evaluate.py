@@ -1,7 +1,7 @@
-"""evaluate.py: averages and tests by hand-computed cases, and whole evaluations of the toy.
+"""evaluate.py: averages and tests on hand-computed cases, and whole evaluations of the toy.
 
-What is right or wrong stands in responses written here; whole evaluations only ask whether what
-was drawn, whatever it was, is saved, continued and graded as it should be.
+Right and wrong responses are written here. Whole evaluations test only that the sampled responses,
+whatever they are, are saved, continued and graded correctly.
 """
 
 import fcntl
@@ -59,7 +59,7 @@ TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
 # ---- averages ------------------------------------------------------------------------------------
 
 
-def test_grade_takes_a_letter_for_multiple_choice_and_an_answer_otherwise():
+def test_grade_compares_letters_for_multiple_choice_and_answers_otherwise():
     assert grade("\\boxed{C}", {"answer": "C", "choice": True}) == 1.0
     assert grade("\\boxed{\\text{(C)} 5}", {"answer": "C", "choice": True}) == 1.0
     assert grade("\\boxed{B}", {"answer": "C", "choice": True}) == 0.0
@@ -112,7 +112,7 @@ def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
     problems = [{"answer": "a"}, {"answer": "b"}]
     grades = sample_grades(None, None, problems, [[1], [2]], 3, Sampling(48, 0.5, 0.7, 4, 5))
 
-    assert grades.tolist() == [[1, 0, 1], [1, 1, 0]]  # the last was cut off
+    assert grades.tolist() == [[1, 0, 1], [1, 1, 0]]  # the last response was cut off
     assert asked == {
         "problem_ids": [0, 1],
         "group_size": 3,
@@ -132,7 +132,7 @@ def test_mann_whitney_hand_computed():
 
 
 def slow_u(a, b):
-    """U, pair by pair."""
+    """U from all pairs."""
     u = 0.0
     for x in a:
         for y in b:
@@ -145,7 +145,7 @@ def slow_u(a, b):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_mann_whitney_is_exact_with_ties(seed):
-    """Against all ways to deal the pooled values, one by one."""
+    """Against an enumeration of all divisions of the pooled values."""
     rng = np.random.default_rng(seed)
     a = rng.integers(0, 5, 5).tolist()
     b = rng.integers(0, 4, 4).tolist()
@@ -165,7 +165,7 @@ def test_mann_whitney_of_sixty_one_values_by_hand():
     # a: 31 ones; b: 20 zeros, 10 ones. U = 31 x (20 + 10 / 2).
     u, p = mann_whitney([1.0] * 31, [0.0] * 20 + [1.0] * 10)
     assert u == 775
-    # All 20 zeros go to b, 30 of 61: the only way to so large a U.
+    # So large a U requires that all 20 zeros are among b's 30 of the 61 values.
     assert p == pytest.approx(math.comb(41, 10) / math.comb(61, 30), rel=1e-9)
 
 
@@ -176,7 +176,7 @@ def test_mann_whitney_of_many_equal_values_is_one():
 def test_paired_bootstrap_sees_pairs():
     rng = np.random.default_rng(0)
     b = rng.random(40)
-    a = b + 0.02 + 0.01 * rng.normal(size=40)  # b spreads thirty times as far as a - b
+    a = b + 0.02 + 0.01 * rng.normal(size=40)  # b spreads thirty times as much as a - b
     mean, low, high, p = paired_bootstrap(a, b)
     assert mean == pytest.approx((a - b).mean())
     # the standard error of a mean of 40, by the deviation of the pairs
@@ -195,7 +195,7 @@ def test_paired_bootstrap_of_no_difference():
 
 
 def write_scores(folder, grades_by_benchmark):
-    """A scores.json as `run` writes it, of the grades [P, n] of each benchmark."""
+    """Write a scores.json like `run`, from the grades [P, n] of each benchmark."""
     folder.mkdir()
     benchmarks = {name: summary(np.array(g)) for name, g in grades_by_benchmark.items()}
     samples = len(next(iter(benchmarks.values()))["repetitions"])
@@ -223,11 +223,11 @@ def test_compare_prints_both_tests(tmp_path, capsys):
     averages, repetitions, problems = capsys.readouterr().out.splitlines()
 
     assert averages == f"{a} 0.8333, {b} 0.5000 on x, y"
-    # 1 / C(6, 3): every repetition of A is above all of B
+    # 1 / C(6, 3): every repetition of A is above every repetition of B
     assert repetitions == (
         "over repetitions: U = 9 of 9, one-sided p = 0.05 (Mann-Whitney, App. K)"
     )
-    # differences by problem 0, 1, 1/3, 0: their mean is 1/3, and 0 where only zeros are drawn
+    # differences per problem 0, 1, 1/3, 0: mean 1/3; a resample of zeros only has mean 0
     assert problems.startswith("over problems: difference +0.3333, 95 % interval +0.0000 to +")
     assert problems.endswith("(paired bootstrap)")
     p = float(problems.split("p = ")[1].split()[0])
@@ -248,7 +248,7 @@ def test_compare_refuses_different_problems(tmp_path, capsys):
 
 
 def write_responses(folder, rank, responses, end=""):
-    """responses-<rank>.jsonl of (problem, sample, response), and perhaps half a line."""
+    """Write responses-<rank>.jsonl from (problem, sample, response), then the text `end`."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = ""
     for problem, sample, response in responses:
@@ -314,7 +314,7 @@ def texts(folder):
     return {place: row["response"] for place, row in saved_responses(folder).items()}
 
 
-def test_evaluation_writes_what_it_sampled(saved, tmp_path, capsys):
+def test_evaluation_writes_its_samples(saved, tmp_path, capsys):
     evaluate.main(flags(saved, tmp_path, "--rollout-rows", "6"))
     printed = capsys.readouterr().out
     assert "| benchmark | problems | avg@3 | pass@3 | standard error |" in printed
@@ -350,7 +350,7 @@ def test_evaluation_continues_after_a_kill(saved, tmp_path):
 
 
 def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
-    """A set gets the responses that it gets alone, and another set of the same problems others."""
+    """A set has the responses that it has alone. Another set of the same problems has others."""
     other = tmp_path / "other.jsonl"
     other.write_text((saved / "bench.jsonl").read_text())
     calls = []
@@ -382,7 +382,7 @@ def test_missing_responses_to_a_problem_are_spread_over_the_ranks(tmp_path):
     assert of_rank[1] == [("a", 0, 0), ("a", 1, 0), ("b", 0, 0), ("b", 1, 0)]
 
 
-def test_regrade_grades_what_is_saved(saved, tmp_path):
+def test_regrade_grades_saved_responses(saved, tmp_path):
     answers = [problem["answer"] for problem in PROBLEMS]
     responses = []
     for i, answer in enumerate(answers):
@@ -390,7 +390,7 @@ def test_regrade_grades_what_is_saved(saved, tmp_path):
         wrong = rf"\boxed{{1{answer}}}"
         responses += [(i, 0, right), (i, 1, wrong), (i, 2, right if i < 2 else wrong)]
     evaluate.main(flags(saved, tmp_path))
-    write_responses(tmp_path / BENCH, 0, responses)  # in the place of what was sampled
+    write_responses(tmp_path / BENCH, 0, responses)  # replaces the sampled responses
     before = (tmp_path / BENCH / "responses-0.jsonl").read_text()
 
     evaluate.main(flags(saved, tmp_path, "--regrade"))
@@ -436,7 +436,7 @@ def test_responses_of_another_evaluation_are_not_graded(
 
 @pytest.mark.parametrize("more", [[], ["--regrade"]])
 def test_responses_to_other_problems_are_not_graded(more, saved, tmp_path, monkeypatch, capsys):
-    """A known name whose set has changed on the hub."""
+    """A known set that has changed on the hub."""
     sets = {"aime24": Benchmark(PROBLEMS, PROBLEMS, 0)}
     monkeypatch.setattr(evaluate, "load_benchmarks", lambda config: sets)
     evaluate.main(flags(saved, tmp_path))
@@ -495,7 +495,7 @@ def test_two_benchmarks_of_one_stem_have_two_folders(saved, tmp_path):
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_results_stand_beside_the_model_that_a_run_may_replace(slash, saved):
+def test_results_are_next_to_the_model_that_a_run_may_replace(slash, saved):
     config = evaluate.Config(model=f"{saved}/model{slash}")
     assert evaluate.output_folder(config) == saved.resolve() / "model-evaluation"
     config = evaluate.Config(model=f"some/name{slash}")
@@ -563,10 +563,10 @@ def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     assert read(tmp_path / "one" / "scores.json") == read(tmp_path / "two" / "scores.json")
 
 
-# ---- what else a stranger meets ------------------------------------------------------------------
+# ---- limits, refusals, dropped problems ----------------------------------------------------------
 
 
-def test_a_limit_asks_the_first_problems_and_a_whole_run_goes_on_from_there(saved, tmp_path):
+def test_a_limit_evaluates_the_first_problems_and_a_whole_run_continues(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path, "--limit", 2))
     first = texts(tmp_path / BENCH)
     assert sorted(first) == [(i, sample) for i in range(2) for sample in range(3)]
@@ -577,7 +577,7 @@ def test_a_limit_asks_the_first_problems_and_a_whole_run_goes_on_from_there(save
     assert read(tmp_path / "scores.json")["benchmarks"][BENCH]["problems"] == 6
 
 
-def test_wrong_responses_stand_in_a_file_with_what_was_asked(saved, tmp_path):
+def test_wrong_responses_are_in_a_file_with_their_problems(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path))
     rows = saved_responses(tmp_path / BENCH)
     right = {place: grade(row["response"], PROBLEMS[place[0]]) for place, row in rows.items()}
@@ -598,7 +598,7 @@ def test_problems_that_a_benchmark_loses_are_counted(saved, tmp_path, capsys):
     assert (result["problems"], result["dropped"]) == (2, 2)
 
 
-def test_the_toy_says_what_top_p_does_to_its_number(saved, tmp_path, capsys, monkeypatch):
+def test_the_toy_warns_that_top_p_changes_accuracy(saved, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(toy, "problems", lambda *_, **__: PROBLEMS)
     for top_p, said in (("0.7", 1), ("1.0", 0)):
         toys = ("--benchmarks", "toy-held-out", "--samples", 1, "--top-p", top_p)
@@ -606,7 +606,7 @@ def test_the_toy_says_what_top_p_does_to_its_number(saved, tmp_path, capsys, mon
         assert capsys.readouterr().out.count("with --top-p 1, so its accuracy is lower") == said
 
 
-def test_a_touched_model_is_the_same_and_another_tokenizer_another(saved, tmp_path, capsys):
+def test_a_touched_model_is_the_same_but_another_tokenizer_is_not(saved, tmp_path, capsys):
     model = shutil.copytree(saved / "model", tmp_path / "model")
     evaluate.main(flags(saved, tmp_path / "out", "--model", model))
     for path in model.iterdir():
@@ -622,7 +622,7 @@ def test_a_touched_model_is_the_same_and_another_tokenizer_another(saved, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["scores.json", f"{BENCH}/wrong.jsonl"])
-def test_a_file_of_something_else_is_not_overwritten(name, saved, tmp_path, capsys):
+def test_another_file_is_not_overwritten(name, saved, tmp_path, capsys):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
@@ -650,7 +650,7 @@ train.main(sys.argv[1:])
 
 
 def test_a_random_reward_is_the_same_on_two_ranks(tmp_path):
-    """Each rank would draw its own rewards, and wait for the other in another place."""
+    """Otherwise ranks would have different rewards and wait for each other in different places."""
     script = tmp_path / "flipped.py"
     script.write_text(RANDOM_REWARDS)
     command = [*SMALL, "--eval-data", "", "--steps", "3", "--dynamic-sampling"]
@@ -712,7 +712,7 @@ def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
     assert f"mixed-{data_hash([short, long])[:8]}: raise --max-prompt-tokens" in error
 
 
-def test_answers_that_nothing_can_earn_are_counted_and_shown(capsys):
+def test_golds_that_no_response_can_match_are_counted_and_shown(capsys):
     problems = [{"answer": r"\sum_{k=1}^{4} k"}, {"answer": "10"}, {"answer": "10"}]
     graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
     grading.report_unearnable(problems + graded_otherwise)

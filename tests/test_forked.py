@@ -1,4 +1,4 @@
-"""tests/forked.py: scripts in processes that are forked from one that has imported them."""
+"""tests/forked.py: scripts in forks of a process that has imported them."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ def imported() -> bool:
 
 
 def test_a_new_process_has_everything_imported():
-    """Otherwise all tests that start processes would take several times as long."""
+    """Otherwise all tests that start processes would be several times as slow."""
     assert forked.call(imported)
 
 
@@ -24,7 +24,7 @@ def test_call_raises_what_the_function_raised():
 
 @pytest.fixture
 def script(tmp_path):
-    """Writes a script; its path."""
+    """A function that writes a script and returns its path."""
 
     def write(source: str) -> str:
         path = tmp_path / "script.py"
@@ -47,14 +47,14 @@ sys.exit("the end")
     assert done.returncode == 1
 
 
-def test_finished_refuses_an_exit_code_that_is_not_expected(script):
+def test_finished_refuses_an_unexpected_exit_code(script):
     with pytest.raises(AssertionError, match="ZeroDivisionError"):
         forked.finished(forked.start(script("1 / 0")))
     with pytest.raises(AssertionError):
         forked.finished(forked.start(script("")), code=1)
 
 
-def test_a_killed_script_is_known_as_killed(script):
+def test_a_killed_script_has_the_signal_as_returncode(script):
     process = forked.start(script("import time; time.sleep(600)"))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL

@@ -76,7 +76,7 @@ def test_clipped_tokens_are_those_without_gradient(A):
 
 
 def test_importance_weights_are_the_ratio_up_to_the_cap():
-    """And unbiased where the cap does not bind: their mean under the sampler's law is 1."""
+    """Without a binding cap they are unbiased: their mean under the sampler's distribution is 1."""
     pi = torch.tensor([0.5, 0.3, 0.2])
     sampler = torch.tensor([0.25, 0.25, 0.5])
     weights = importance_weights(pi.log(), sampler.log(), 1.5)
@@ -88,7 +88,7 @@ def test_importance_weights_are_the_ratio_up_to_the_cap():
     assert far.item() == 3
 
 
-def test_importance_weights_refuse_a_sampler_that_does_not_tell():
+def test_importance_weights_refuse_a_sampler_without_log_probabilities():
     with pytest.raises(UserError, match="no finite log-probability of 1 of 2 tokens"):
         importance_weights(torch.zeros(2), torch.tensor([0.0, float("nan")]), 2.0)
 
@@ -215,7 +215,7 @@ def test_discriminator_scores_predict_the_change_of_log_probability(float64_mode
     mu_pos, mu_neg, mass_pos, mass_neg = centroids
     step = mass_pos * mu_pos - mass_neg * mu_neg
     step = step.split([p.numel() for p in float64_model.parameters])
-    size = 5e-7  # float32 inside the norms blurs a smaller step, curvature a larger one
+    size = 5e-7  # smaller steps are lost in the float32 of the norms, larger ones in curvature
     after = []
     with torch.no_grad():
         for sign in (1, -1):

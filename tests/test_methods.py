@@ -79,7 +79,7 @@ def test_fipo_weights_match_an_explicit_double_sum():
     assert (ours == 1).any()
 
 
-def test_fipo_equals_dapo_where_the_ratio_is_one():
+def test_fipo_equals_dapo_at_ratio_one():
     assert torch.equal(weights("fipo", token_batch([3, 4])), torch.ones(7))
 
 
@@ -88,7 +88,7 @@ def test_only_fipo_follows_the_policy():
 
 
 @pytest.mark.parametrize("A, tau", [(1.5, 1.0), (-0.5, 1.05)])
-def test_sapo_surrogate_slope_is_the_formulas_and_one_at_ratio_one(A, tau):
+def test_sapo_surrogate_slope_matches_the_formula_and_is_one_at_ratio_one(A, tau):
     """Its gradient weight is A r sech²(τ (r-1) / 2), τ = 1 or 1.05 by the sign of A."""
     log_ratio = torch.linspace(-1, 1, 21, requires_grad=True)
     advantage = torch.full((21,), A)

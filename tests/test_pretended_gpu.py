@@ -1,4 +1,4 @@
-"""What the sources do on a GPU, on one that is pretended: every branch, and who waits for it."""
+"""The code for GPUs on a pretended GPU: every branch runs, and waits for the GPU are counted."""
 
 import ast
 import copy
@@ -28,14 +28,14 @@ from infra.memory import refuse_too_large, sizes_of
 from infra.packing import uploaded
 from infra.policy import room_for
 
-NEEDS_TRL = "benchmarks/trl_step.py"  # where another program is measured
+NEEDS_TRL = "benchmarks/trl_step.py"  # measures another program
 
 
 # ---- the questions -------------------------------------------------------------------------------
 
 
 def asks(node: ast.AST) -> bool:
-    """Whether an expression asks for the device: is_cuda, a type of device, or is_available."""
+    """Whether an expression tests the device: is_cuda, a type of device, or is_available."""
     if isinstance(node, ast.Attribute):
         return node.attr == "is_cuda" or ast.unparse(node) == "torch.cuda.is_available"
     if not isinstance(node, ast.Compare):
@@ -47,7 +47,7 @@ def asks(node: ast.AST) -> bool:
 
 
 def questions() -> dict[str, str]:
-    """Place of a question, `infra/head.py:125` -> the first line of what follows on a GPU."""
+    """{place of a test, `infra/head.py:125`: the first line that then runs on a GPU}."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = str(path.relative_to(ROOT))
@@ -65,10 +65,10 @@ def questions() -> dict[str, str]:
 
 
 def asking_line(statement: ast.stmt) -> int | None:
-    """The line of a statement, not of one inside it, that asks."""
+    """The line of a statement itself, not of an inner statement, that tests the device."""
     parts = [statement.test] if isinstance(statement, ast.If) else [statement]
     if hasattr(statement, "body") and not isinstance(statement, ast.If):
-        return None  # its own block is looked through
+        return None  # its block is searched separately
     for part in parts:
         for node in ast.walk(part):
             if asks(node):
@@ -77,7 +77,7 @@ def asking_line(statement: ast.stmt) -> int | None:
 
 
 def gpu_line(statement: ast.stmt, following: ast.stmt | None, line: int) -> int:
-    """The first line that is run on a GPU only, where there is one."""
+    """The first line that runs only on a GPU, if there is one."""
     if not isinstance(statement, ast.If):
         return line
     test = ast.unparse(statement.test)
@@ -90,7 +90,7 @@ def gpu_line(statement: ast.stmt, following: ast.stmt | None, line: int) -> int:
 
 
 def lines_of(function) -> set[str]:
-    """The lines of the files that ask, `infra/head.py:125`, that function() runs."""
+    """The lines, such as `infra/head.py:125`, of files with device tests that function() runs."""
     files = {f"{ROOT}/{place.partition(':')[0]}" for place in questions()}
     seen = set()
 
@@ -111,7 +111,7 @@ def lines_of(function) -> set[str]:
 
 
 def start_with_nccl() -> None:
-    """ranks.start_ranks where nothing is started yet, up to the process group."""
+    """ranks.start_ranks up to the process group, which is not started."""
     with (
         patch.object(dist, "is_initialized", lambda: False),
         patch.object(dist, "init_process_group") as started,
@@ -124,7 +124,7 @@ def start_with_nccl() -> None:
 
 
 def shard_for_gpus() -> None:
-    """ranks.shard up to FSDP: half precision, and gradients that are reduced in float32."""
+    """ranks.shard up to FSDP: half precision, gradients reduced in float32."""
     with patch.object(ranks, "fully_shard") as sharded:
         ranks.shard(torch.nn.Linear(1, 1), [], SimpleNamespace(device_type="cuda"))
     policy = sharded.call_args.kwargs["mp_policy"]
@@ -144,16 +144,16 @@ RUNS = {
     "topk": ["--proxy", "topk", "--proxy-topk", "4"],
     "fipo": ["--method", "fipo", "--importance-cap", "2"],
 }
-FOLLOWS_POLICY = "fipo"  # its weights are checked in every micro-batch, and the check waits
+FOLLOWS_POLICY = "fipo"  # its weights are checked in every micro-batch, which waits
 
 
 def every_other_right(responses: list[str], *_) -> list[float]:
-    """In the place of train.training_rewards: every group learns."""
+    """Replaces train.training_rewards, so that every group has an advantage."""
     return [float(i % 2) for i in range(len(responses))]
 
 
 def trained(folder, flags: list[str]) -> tuple[dict, int]:
-    """(metrics of a step of two updates, how often its updates waited for the GPU)."""
+    """(metrics of a step with two updates, number of waits in its updates)."""
     prepared = train.prepare(small_config(folder, *SMALL, *flags, steps=2))
     assert prepared.policy.packed
     update, found = train.update, {}
@@ -175,7 +175,7 @@ def trained(folder, flags: list[str]) -> tuple[dict, int]:
 
 
 def mesh_of_two_nodes() -> None:
-    """ranks.device_mesh: what its groups wait for each other is limited to an hour."""
+    """ranks.device_mesh: its groups wait for each other for at most an hour."""
     groups = ["between nodes", "inside a node"]
     mesh = SimpleNamespace(device_type="cuda", get_all_groups=lambda: groups)
     with (
@@ -215,7 +215,7 @@ def first_hour() -> None:
 
 @pytest.fixture(scope="module")
 def pretended_runs(tmp_path_factory):
-    """(the lines that ran on the pretended GPU, what `trained` found of each of RUNS)."""
+    """(lines that ran on the pretended GPU, {run of RUNS: result of `trained`})."""
     ranks.start_ranks()
     folder = tmp_path_factory.mktemp("pretended")
     found = {}
@@ -242,11 +242,11 @@ def test_every_branch_for_a_gpu_runs_on_a_pretended_one(pretended_runs):
     assert missing == []
 
 
-# ---- what does not fit ---------------------------------------------------------------------------
+# ---- models too large for the GPU ----------------------------------------------------------------
 
 
 def with_config(folder, base, config):
-    """The files of the toy's base, with the config.json of another model."""
+    """The toy's base model with the config.json of another model."""
     lm, tokenizer = base
     lm.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -256,7 +256,7 @@ def with_config(folder, base, config):
 
 
 def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys):
-    """One line and exit code 2; nothing is written. 8B takes 16 bytes a parameter on one GPU."""
+    """One line and exit code 2; nothing is written. 8B takes 16 bytes per parameter on one GPU."""
     model = with_config(tmp_path / "8B", base, qwen3("8B"))
     flags = ["--model", model, "--data", "toy", "--eval-data", "", "--output-dir"]
     ranks.start_ranks()
@@ -271,14 +271,14 @@ def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys
 @pytest.mark.parametrize(
     "size, gpus, refused",
     [
-        ("4B", 1, False),  # 64 GB of 80: by the plan it does not fit, but that is no count
+        ("4B", 1, False),  # 64 GB of 80: above the plan, but not above the bound
         ("8B", 1, True),
         ("8B", 2, False),  # 66 GB
         ("14B", 2, True),
         ("14B", 4, False),
     ],
 )
-def test_only_what_is_sure_not_to_fit_is_refused(size, gpus, refused, monkeypatch):
+def test_only_models_that_cannot_fit_are_refused(size, gpus, refused, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(gpus))
     ranks.start_ranks()
     with pretended():
@@ -290,19 +290,19 @@ def test_only_what_is_sure_not_to_fit_is_refused(size, gpus, refused, monkeypatc
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
-def test_the_plan_never_says_less_than_what_is_refused_by(gpus):
+def test_the_plan_is_never_below_the_bound_of_the_refusal(gpus):
     flags = train.parse_config(["--max-prompt-tokens", "8", "--max-new-tokens", "8"])
     for size in ("0.6B", "8B"):
         p = planned(qwen3(size), flags, gpus, 80)
         assert sizes_of(qwen3(size)).least(gpus) < max(p.rollout, p.update)
 
 
-# ---- who waits for the GPU -----------------------------------------------------------------------
+# ---- waits for the GPU ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_an_update_waits_for_its_norm_only(name, pretended_runs):
-    """And a step once for the sums over its two updates."""
+def test_an_update_waits_only_for_its_norm(name, pretended_runs):
+    """A step waits once more, for the sums over its two updates."""
     _, found = pretended_runs
     metrics, waited = found[name]
     assert metrics["grad_norm"] > 0
@@ -312,7 +312,7 @@ def test_an_update_waits_for_its_norm_only(name, pretended_runs):
 
 
 def test_sampling_waits_once_a_token(base):
-    """Beside what a chunk of tokens waits for at its ends."""
+    """Besides the waits at the ends of a chunk of tokens."""
     lm = copy.deepcopy(base[0]).bfloat16()
     counted = []
     with pretended():
@@ -339,7 +339,7 @@ def test_the_pretended_gpu_refuses_what_cuda_refuses():
             host[torch.ones(1, dtype=torch.long, device=CUDA)]
         with pytest.raises(TypeError, match="numpy"):
             gpu.numpy()
-        assert torch.equal((gpu * host.sum()).cpu(), 6 * host)  # a number may be of either
+        assert torch.equal((gpu * host.sum()).cpu(), 6 * host)  # a number may be on either device
 
 
 WAITING = {
@@ -367,7 +367,7 @@ NOT_WAITING = {
 @pytest.mark.parametrize(
     "what, times", [*((x, 1) for x in WAITING), *((x, 0) for x in NOT_WAITING)]
 )
-def test_the_pretended_gpu_counts_who_waits_for_it(what, times):
+def test_the_pretended_gpu_counts_waits(what, times):
     with pretended():
         gpu = torch.arange(4.0).to(CUDA)
         waits.clear()
@@ -375,8 +375,8 @@ def test_the_pretended_gpu_counts_who_waits_for_it(what, times):
         assert waits.total() == times
 
 
-def test_pretended_attention_is_attention_and_so_is_its_gradient():
-    """Against torch's own, one sequence at a time, with two heads of queries to each of keys."""
+def test_pretended_attention_and_its_gradient_match_torch():
+    """Against torch's attention, one sequence at a time, with two query heads per key head."""
     torch.manual_seed(0)
     lengths = [3, 5]
     q, k, v = (torch.randn(8, heads, 4).bfloat16() for heads in (4, 2, 2))

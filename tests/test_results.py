@@ -1,4 +1,4 @@
-"""RESULTS.md and docs/results/: their numbers are those of the CSV files in results/."""
+"""The numbers of RESULTS.md and docs/results/ equal those of the CSV files in results/."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ RESULTS = (ROOT / "RESULTS.md").read_text()
 
 
 def table_rows(text: str) -> list[list[str]]:
-    """The cells of the tables of a page, line by line."""
+    """The cells of a page's tables, line by line."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -28,7 +28,7 @@ def test_the_table_of_results_has_the_numbers_of_the_long_tables():
     pages = table_rows(page.split("## Three methods")[0])
     flags = {row[0]: row[1] for row in pages if len(row) == 6}
     differences = {row[0]: row[1:4] for row in pages if len(row) == 5}
-    rows = table_rows(RESULTS)[2:]  # below the head
+    rows = table_rows(RESULTS)[2:]  # without the header
     assert len(rows) == 15
     for name, its_flags, _, *numbers in rows:
         assert its_flags == flags[name]
@@ -40,7 +40,7 @@ def intervals(text: str) -> set[str]:
     return set(re.findall(r"\d\.\d+ ± \d\.\d+", " ".join(text.split())))
 
 
-def test_every_interval_of_the_front_pages_stands_in_a_long_page():
+def test_every_interval_of_the_front_pages_is_in_a_long_page():
     long = set()
     for page in (ROOT / "docs/results").glob("*.md"):
         long |= intervals(page.read_text())
@@ -51,7 +51,7 @@ def test_every_interval_of_the_front_pages_stands_in_a_long_page():
 
 
 def printed(text: str) -> set[str]:
-    """The lines with numbers of what a study prints, or of a page that has them."""
+    """The lines with numbers in a study's output or in a page."""
     lines = [line.replace("\\", "").removeprefix("- ") for line in text.splitlines()]
     return {line for line in lines if line.startswith("|") or "±" in line}
 
@@ -70,7 +70,7 @@ def printed(text: str) -> set[str]:
         ("make_train", "toy/bases/README.md"),
     ],
 )
-def test_a_page_has_what_the_study_prints_of_its_csv(study, page, tmp_path, monkeypatch, capsys):
+def test_a_page_has_the_output_of_the_study_on_its_csv(study, page, tmp_path, monkeypatch, capsys):
     """No run is missing in the CSV, so that nothing is run."""
     monkeypatch.chdir(ROOT)  # where a study looks for results/methods.csv
     monkeypatch.setattr(studies.running, "ProcessPoolExecutor", None)
@@ -82,7 +82,7 @@ def test_a_page_has_what_the_study_prints_of_its_csv(study, page, tmp_path, monk
     assert lines <= printed((ROOT / page).read_text())
 
 
-def test_the_pages_of_single_tokens_have_what_their_csv_give(capsys):
+def test_the_pages_of_single_tokens_match_their_csv(capsys):
     for page in ("credit", "truth"):
         if page == "credit":
             print_tables(lines_before(ROOT / "results/credit.csv"))
@@ -93,7 +93,7 @@ def test_the_pages_of_single_tokens_have_what_their_csv_give(capsys):
         assert lines <= printed((ROOT / f"docs/results/{page}.md").read_text())
 
 
-def test_the_bases_have_what_dapo_gains_on_them_over_seeds():
+def test_the_gains_of_dapo_on_the_bases_match_their_csv():
     lines = (ROOT / "docs/results/surprise.md").read_text().splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("| DAPO at |"))
     end = lines.index("", start)

@@ -1,4 +1,4 @@
-"""rollout.py: samples follow the model, and depend on (seed, step, problem, sample) alone."""
+"""rollout.py: samples follow the model and depend only on (seed, step, problem, sample)."""
 
 import threading
 from collections import Counter
@@ -85,7 +85,7 @@ def test_inverse_cdf_never_draws_an_impossible_token():
 def test_rollout_samples_have_the_models_log_probabilities(base):
     """The mean of -log p over many sampled tokens is the mean entropy, within the sampling error.
 
-    log p is that of one forward over whole sequences, with neither cache nor chunks.
+    log p comes from one forward pass over whole sequences, without cache and chunks.
     """
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (64, 8, 5))
@@ -101,13 +101,13 @@ def test_rollout_samples_have_the_models_log_probabilities(base):
             last = first + int(out.response_length[i])
             sampled = logprob[i, first - 1 : last - 1].gather(1, out.ids[i, first:last, None])
             surprise.append(-sampled.squeeze(1) - entropy[i, first - 1 : last - 1])
-        surprise = torch.cat(surprise)  # of mean zero: a martingale difference
+        surprise = torch.cat(surprise)  # a martingale difference: mean zero
         assert surprise.mean().abs() < 4 * surprise.std() / len(surprise) ** 0.5
 
 
 @pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (1.4, 1.0), (1.0, 0.9)])
-def test_rollout_says_the_log_probability_of_what_it_drew(base, temperature, top_p):
-    """That of one forward pass over whole sequences, for chunks and rows that come and go."""
+def test_rollout_returns_the_log_probabilities_of_its_samples(base, temperature, top_p):
+    """Equal to one forward pass over whole sequences, with chunks and changing rows."""
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (6, 8, 5), (2, 9, 2))
     sampling = Sampling(80, temperature, top_p, seed=1, in_flight=5)
@@ -142,10 +142,10 @@ def test_temperature_0_is_greedy_whatever_the_random_numbers(
     assert tokenizer.batch_decode(new, skip_special_tokens=True) == out.texts
 
 
-# ---- what a response depends on ---------------------------------------------------------------
+# ---- dependence on seed, step and problem -----------------------------------------------------
 
 
-def test_rollout_does_not_depend_on_who_shares_the_batch(base):
+def test_rollout_does_not_depend_on_the_rest_of_the_batch(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 1, 5), (4, 2, 2))
 
@@ -180,12 +180,12 @@ def test_rollout_depends_on_seed_step_and_problem(base, change):
     one = ids_of(rollout(model, tokenizer, prompts, **arguments))
     other = ids_of(rollout(model, tokenizer, prompts, **(arguments | change)))
     assert one != other
-    assert any(one[0] != response for response in one[1:4])  # nor are a group's samples the same
+    assert any(one[0] != response for response in one[1:4])  # the samples of a group differ
 
 
 @pytest.mark.parametrize("in_flight", [1, 5, 256])
 def test_a_problem_that_comes_twice_gets_new_responses(in_flight, base):
-    """The first time the same as alone; in a second call of the step it is counted on."""
+    """The first occurrence has the responses it has alone. A second call of the step counts on."""
     model, tokenizer = base
     (prompt,) = prompts_of(tokenizer, (1, 1, 5))
     options = {"group_size": 3, "sampling": Sampling(48, seed=5, in_flight=in_flight), "step": 2}
@@ -231,7 +231,7 @@ def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base,
     assert model.generation_config is config
 
 
-# ---- where responses end ----------------------------------------------------------------------
+# ---- ends of responses ------------------------------------------------------------------------
 
 
 def test_rollout_ends_with_the_end_token_or_is_truncated(base):
@@ -281,8 +281,8 @@ def test_stop_abandons_the_batch(base):
 
 # ---- chunks -----------------------------------------------------------------------------------
 #
-# A random model gives each of the 30 tokens about 1/30. Uniform numbers below 0.5 then never choose
-# the last token, and one just below 1 does: lengths are set, whatever the CPU makes of the rest.
+# A random model gives each of the 30 tokens about 1/30. So uniform numbers below 0.5 never choose
+# the last token, and a number just below 1 does. This fixes the lengths on every CPU.
 
 LAST = len(toy.VOCABULARY) - 1
 PROMPTS = [[7], [8, 9, 10, 11, 12, 13], [20, 21, 5], [6, 7, 8, 9], [14, 15]]
@@ -295,7 +295,7 @@ def random_model():
 
 
 def numbers_that_end(length, limit, name):
-    """[limit] uniform numbers of a response of `length` tokens, the last of them LAST."""
+    """[limit] uniform numbers for a response of `length` tokens that ends with LAST."""
     u = uniforms(0, 0, name, 0, limit) * 0.5
     if length <= limit:
         u[length - 1] = 1 - 2**-53
@@ -303,7 +303,7 @@ def numbers_that_end(length, limit, name):
 
 
 def scripted_jobs(monkeypatch, lengths):
-    """(a job for each length, a list that grows by one whenever numbers are made for one)."""
+    """(a job per length, a list that grows by one whenever a job's numbers are made)."""
     made = []
 
     def numbers(seed, step, problem, sample, count):
@@ -315,7 +315,7 @@ def scripted_jobs(monkeypatch, lengths):
     return [Job(prompt, (0, 0, i, 0)) for i, prompt in enumerate(prompts)], made
 
 
-def test_chunked_output_is_that_of_one_plain_generate_call(monkeypatch):
+def test_chunked_output_matches_one_plain_generate_call(monkeypatch):
     """Prompts of unequal lengths, one of a single token; responses of one to three chunks."""
     model = random_model()
     limit = 150
@@ -375,13 +375,13 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
         assert count == 1 or count <= in_flight
         assert count == 1 or count * (columns + chunk) <= cache_tokens
     if cache_tokens < 2**40:
-        assert len(arrivals) > len(jobs)  # some were paused, and arrived again
+        assert len(arrivals) > len(jobs)  # some were paused and resumed
     else:
         assert len(arrivals) == len(jobs)
 
 
 def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
-    """Of three places one is taken by a long response; eight short ones pass through the others."""
+    """A long response takes one of three places. Eight short ones pass through the other two."""
     model = random_model()
     counts = []
     original = model.generate
@@ -417,7 +417,7 @@ def test_prompts_are_prefilled_once(base, monkeypatch):
 
 
 def on_threads(monkeypatch, world, function):
-    """function() on `world` threads that believe to be ranks: what each returned or raised."""
+    """Run function() on `world` threads as ranks. Returns each thread's result or exception."""
     here = threading.local()
     gathered = [None] * world
     answers = [None] * world
@@ -446,7 +446,7 @@ def on_threads(monkeypatch, world, function):
 
 
 def test_shared_by_ranks_deals_in_turn_and_keeps_the_order(monkeypatch):
-    """So that every rank has responses to every prompt: those to a hard one are all long."""
+    """So every rank has responses to every prompt: those to a hard prompt are all long."""
     jobs = [(prompt, sample) for prompt in "abc" for sample in range(4)]
     shares = [None] * 2
 

@@ -1,7 +1,7 @@
-"""train.py: the loop's promises, end to end on the toy.
+"""train.py: the promises of the loop, end to end on the toy.
 
-Nothing here depends on which tokens are drawn, which rounding decides and so the processor: what
-must hold for certain responses is tested on responses written here.
+No test depends on which tokens are sampled, because this depends on rounding and so on the
+processor. Properties of particular responses are tested on responses written here.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ from toy.presets import CHAINS
 
 
 def graded_in_turn(monkeypatch, grades):
-    """Have train.py grade responses by these numbers, one after the other."""
+    """Make train.py grade responses with these numbers, in order."""
     numbers = iter(grades)
 
     def next_grades(responses, *_):
@@ -56,7 +56,7 @@ def graded_in_turn(monkeypatch, grades):
     monkeypatch.setattr(train, "grades", next_grades)
 
 
-# ---- what a run writes -------------------------------------------------------------------------
+# ---- files of a run ----------------------------------------------------------------------------
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Finished:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run of three steps on the toy's own two sets, to be read only."""
+    """A run of three steps on the toy's two sets. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -102,7 +102,7 @@ def test_train_evaluates_before_at_intervals_and_at_the_end(finished):
     assert evaluated == [0, 2, 3]
 
 
-def test_train_writes_what_it_promises(finished):
+def test_train_writes_all_promised_files(finished):
     folder = finished.folder
     assert json.loads((folder / "config.json").read_text())["method"] == "delta"
     assert (folder / "best" / "model.safetensors").exists()
@@ -120,13 +120,13 @@ def test_train_shows_samples(finished):
         assert sample["reward"] == grade(sample["response"], sample)
 
 
-def test_train_exports_a_model_that_has_moved(finished, first_model):
+def test_train_exports_a_changed_model(finished, first_model):
     model = AutoModelForCausalLM.from_pretrained(finished.folder / "model")
     assert AutoTokenizer.from_pretrained(finished.folder / "model").eos_token == "<eos>"
     assert not same_weights(model, first_model)
 
 
-def test_train_ends_with_a_line_on_what_was_gained(finished):
+def test_train_ends_with_a_line_on_the_gain(finished):
     last = finished.printed[-1]
     before = finished.metrics[0]["eval_accuracy"]
     after = finished.metrics[-1]["eval_accuracy"]
@@ -134,7 +134,7 @@ def test_train_ends_with_a_line_on_what_was_gained(finished):
     assert str(finished.folder) in last
 
 
-def test_train_says_what_it_does_and_how_fast(finished):
+def test_train_prints_its_settings_and_speed(finished):
     printed = "\n".join(finished.printed)
     assert "\nproblems   8192 for training, 512 held out, 0 dropped\n" in printed
     assert "\nstep    1/3  reward " in printed
@@ -143,11 +143,11 @@ def test_train_says_what_it_does_and_how_fast(finished):
 
 @pytest.fixture
 def stages(monkeypatch):
-    """(name, total, done) of each stage that a run shows, as it is closed."""
+    """(name, total, done) of each stage of a run, recorded when the stage closes."""
     shown = []
 
     def close(stage):
-        if not stage.disable:  # tqdm closes once more when a bar is collected
+        if not stage.disable:  # tqdm closes a bar again when it is garbage-collected
             shown.append((stage.desc, stage.total, stage.n))
         stage.disable = True
 
@@ -168,7 +168,7 @@ def test_a_step_shows_the_progress_of_its_stages(stages, tmp_path):
 
 
 def test_a_step_logs_the_seconds_of_its_stages(finished):
-    """They add up to the seconds of the step."""
+    """The sum over the stages is the seconds of the step."""
     stages = ("sampling", "grading", "scoring", "weighting", "updating")
     for line in (finished.folder / "metrics.jsonl").read_text().splitlines()[1:]:
         row = json.loads(line)
@@ -177,7 +177,7 @@ def test_a_step_logs_the_seconds_of_its_stages(finished):
         assert sum(seconds) == pytest.approx(row["seconds"])
 
 
-def test_steps_without_a_signal_are_counted_on_the_way(tmp_path, monkeypatch, capsys):
+def test_steps_without_a_learning_signal_are_counted(tmp_path, monkeypatch, capsys):
     graded_in_turn(monkeypatch, itertools.repeat(1.0))
     run = train.prepare(small_config(tmp_path, steps=1))
     run.without_signal = 9
@@ -201,7 +201,7 @@ def test_train_same_seed_same_metrics_other_seed_others(tmp_path):
 
 @pytest.fixture
 def largest_log_ratios(monkeypatch):
-    """max |log π_θ - log π_old| of every micro-batch that is trained, as the run goes."""
+    """max |log π_θ - log π_old| of every trained micro-batch, in order."""
     seen = []
 
     def watched(logprob, old_logprob, advantage, flags):
@@ -214,14 +214,14 @@ def largest_log_ratios(monkeypatch):
 
 
 def test_the_ratio_is_exactly_one_on_the_first_update(largest_log_ratios, tmp_path):
-    """To the last bit, whatever the micro-batches."""
+    """Exactly, for any micro-batches."""
     flags = ["--mini-batch", "8", "--micro-batch-tokens", "300"]
     train_steps(small_config(tmp_path, *flags, steps=1))
     assert len(largest_log_ratios) > 1
     assert set(largest_log_ratios) == {0.0}
 
 
-def test_the_ratio_leaves_one_after_an_update(largest_log_ratios, tmp_path):
+def test_the_ratio_differs_from_one_after_an_update(largest_log_ratios, tmp_path):
     flags = ["--prompts", "16", "--mini-batch", "8", "--micro-batch-tokens", "100000"]
     train_steps(small_config(tmp_path, *flags, "--lr", "1e-3", steps=1))
     first, second = largest_log_ratios
@@ -230,9 +230,9 @@ def test_the_ratio_leaves_one_after_an_update(largest_log_ratios, tmp_path):
 
 
 def test_mismatch_is_zero_on_the_cpu(tmp_path):
-    """In float32 sampler and scoring have one law, but for the rounding of another order of sums.
+    """In float32 sampler and scoring have the same distribution up to the rounding of sums.
 
-    In the second step, too: the sampler follows the updates.
+    This also holds in the second step, because the sampler follows the updates.
     """
     flags = ["--lr", "1e-3", "--temperature", "1.3"]
     train_steps(small_config(tmp_path, *flags, steps=2))
@@ -244,7 +244,7 @@ def test_mismatch_is_zero_on_the_cpu(tmp_path):
 
 @contextlib.contextmanager
 def perturbed_sampler(run):
-    """In the place of run.policy.plain: the head of what is sampled is not that of the policy."""
+    """Replaces run.policy.plain: the sampler's head differs from the policy's."""
     with Policy.plain(run.policy) as lm:
         other = copy.deepcopy(lm)
         with torch.no_grad():
@@ -263,14 +263,14 @@ def test_a_perturbed_sampler_shows_in_the_mismatch(tmp_path):
 
 
 def half_as_likely_to_the_sampler(*arguments):
-    """In the place of old_log_probabilities."""
+    """Replaces old_log_probabilities."""
     tokens = old_log_probabilities(*arguments)
     tokens.sampled = tokens.logprob - math.log(2)
     return tokens
 
 
 def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypatch):
-    """At a ratio of 2 on every token the gradient is twice as long; with the cap, 1.5 times."""
+    """With a ratio of 2 on every token the gradient is twice as long; with the cap, 1.5 times."""
     norms = []
     for folder, flags in (("off", []), ("two", ["3"]), ("capped", ["1.5"])):
         if flags:
@@ -300,7 +300,7 @@ def test_micro_batches_do_not_change_the_update(tmp_path):
 
 
 def test_a_step_without_any_advantage_changes_nothing(tmp_path, monkeypatch, first_model):
-    """All responses are called right: no optimiser step is made, so no weight decays, either."""
+    """All responses are graded right, so there is no optimiser step and no weight decay."""
     graded_in_turn(monkeypatch, itertools.repeat(1.0))
     run = train_steps(small_config(tmp_path, steps=1))
     (row,) = read_lines(tmp_path / "metrics.jsonl")
@@ -350,7 +350,7 @@ def test_every_flag_value_trains_two_steps(flags, tmp_path, first_model):
 
 
 @pytest.mark.parametrize("method", ["dapo", "reinforce", "fipo"])
-def test_lambda_std_is_zero_where_every_token_counts_the_same(method, tmp_path):
+def test_lambda_std_is_zero_for_equal_weights(method, tmp_path):
     """FIPO's weights are 1 until an update moves the policy."""
     train_steps(small_config(tmp_path, "--method", method, steps=1))
     (row,) = read_lines(tmp_path / "metrics.jsonl")
@@ -358,7 +358,7 @@ def test_lambda_std_is_zero_where_every_token_counts_the_same(method, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["delta", "forking_tokens"])
-def test_lambda_std_shows_that_a_method_tells_tokens_apart(method, tmp_path):
+def test_lambda_std_is_positive_for_unequal_weights(method, tmp_path):
     train_steps(small_config(tmp_path, "--method", method, steps=1))
     (row,) = read_lines(tmp_path / "metrics.jsonl")
     assert row["lambda_std"] > 0.01
@@ -378,8 +378,8 @@ def test_fipo_equals_dapo_on_the_first_mini_batch_and_not_after(tmp_path):
     assert row_of("fipo", *two_updates)["grad_norm"] != row_of("dapo", *two_updates)["grad_norm"]
 
 
-def test_fipo_goes_along_with_ranks_that_have_more_micro_batches(tmp_path, monkeypatch):
-    """A rank's last micro-batches may be empty: they change nothing."""
+def test_fipo_works_with_ranks_that_have_more_micro_batches(tmp_path, monkeypatch):
+    """A rank's last micro-batches may be empty. Empty micro-batches change nothing."""
     plan_mini_batches = train.plan_mini_batches
 
     def with_an_empty_micro_batch(*arguments):
@@ -459,7 +459,7 @@ WRITTEN_REWARDS = [1.0, 1.0, 0.0, 0.0]  # two groups of two: equal inside each
 
 
 def written_sample(run, step, watch):
-    """In the place of train.sample: responses of those lengths, with those rewards."""
+    """Replaces train.sample: responses of fixed lengths, with WRITTEN_REWARDS."""
     responses = [[7] * (length - 1) + [run.tokenizer.eos_token_id] for length in WRITTEN_LENGTHS]
     device = run.policy.lm.device
     rollouts = pack([[5, 6]] * 4, responses, [""] * 4, [run.tokenizer.eos_token_id], device)
@@ -470,7 +470,7 @@ def written_sample(run, step, watch):
 def test_overlong_shaping_reaches_the_advantages_not_the_reported_reward(
     buffer, tmp_path, monkeypatch
 ):
-    """Rewards are equal inside each group; the penalties, 0, -1, -0.15 and -0.65, are not."""
+    """Rewards are equal inside each group. The penalties, 0, -1, -0.15 and -0.65, differ."""
     seen = {}
 
     def weights(tokens, flags):
@@ -497,7 +497,7 @@ def test_overlong_shaping_reaches_the_advantages_not_the_reported_reward(
 
 
 def two_by_two(folder, *flags):
-    """A run prepared to sample two groups of two responses a step."""
+    """A prepared run with two groups of two responses per step."""
     flags = ["--prompts", "2", "--mini-batch", "2", "--group-size", "2", *flags]
     return train.prepare(small_config(folder, *flags, steps=1))
 
@@ -542,7 +542,7 @@ def test_a_set_smaller_than_a_step_gives_new_responses_each_time(flags, tmp_path
 
 @pytest.mark.parametrize("equal", [(0.0, 0.0), (0.1 + 0.2, 0.3)])
 def test_dynamic_sampling_replaces_groups_of_equal_rewards(equal, tmp_path, monkeypatch):
-    """Of the first four groups the second and the fourth differ: these are the batch.
+    """Only the second and fourth of four groups have unequal rewards, so they are the batch.
 
     Rewards that differ by the rounding of a sum are equal.
     """
@@ -555,7 +555,7 @@ def test_dynamic_sampling_replaces_groups_of_equal_rewards(equal, tmp_path, monk
 
 
 def test_dynamic_sampling_gives_up_after_ten_rounds(tmp_path, monkeypatch):
-    """One group of twenty differs: it comes first, and one of equal rewards fills up."""
+    """One group of twenty has unequal rewards. It comes first; a group of equal rewards follows."""
     graded_in_turn(monkeypatch, [0] * 30 + [1] + [0] * 9)
     run = two_by_two(tmp_path, "--dynamic-sampling")
     _, _, rewards, position = train.sample(run, 1, Stopwatch())
@@ -563,8 +563,8 @@ def test_dynamic_sampling_gives_up_after_ten_rounds(tmp_path, monkeypatch):
     assert position == 20
 
 
-def test_dynamic_sampling_keeps_responses_beside_their_problems(tmp_path):
-    """On what the model samples, with groups large enough for enough of them to differ."""
+def test_dynamic_sampling_keeps_responses_with_their_problems(tmp_path):
+    """On sampled responses, with groups large enough to have unequal rewards often."""
     flags = ["--dynamic-sampling", "--prompts", "6", "--mini-batch", "6", "--group-size", "4"]
     run = train.prepare(small_config(tmp_path, *flags, steps=1))
     rollouts, problems, rewards, position = train.sample(run, 1, Stopwatch())
@@ -575,7 +575,7 @@ def test_dynamic_sampling_keeps_responses_beside_their_problems(tmp_path):
     assert position % 6 == 0
 
 
-# ---- the way out -------------------------------------------------------------------------------
+# ---- signals -----------------------------------------------------------------------------------
 
 
 def test_sample_is_abandoned_when_the_run_is_told_to_stop(tmp_path):
@@ -586,7 +586,7 @@ def test_sample_is_abandoned_when_the_run_is_told_to_stop(tmp_path):
 
 
 def interrupted(monkeypatch, function, call, number, main):
-    """main(), in which `function` of train.py raises the signal at its call of that number."""
+    """Run main() and raise the signal in the given call of train.py's `function`."""
     original = getattr(train, function)
     calls = []
 
@@ -617,10 +617,10 @@ def three_steps(tmp_path_factory):
     [
         ("sample_grades", 1, 0),  # the evaluation before the first step
         ("rollout", 3, 2),
-        ("old_log_probabilities", 2, 1),  # which is not updated any more
+        ("old_log_probabilities", 2, 1),  # step 2 is not updated any more
         ("update", 2, 2),
-        ("sample_grades", 3, 2),  # after the update: not logged, to be evaluated later
-        ("sample_grades", 6, 3),  # the last, greedily
+        ("sample_grades", 3, 2),  # after the update: not logged, evaluated after the resumption
+        ("sample_grades", 6, 3),  # the last evaluation, greedy
     ],
 )
 def test_a_signal_saves_and_the_same_command_continues(
@@ -647,7 +647,7 @@ def test_a_signal_saves_and_the_same_command_continues(
 def test_an_evaluation_may_be_interrupted_twice_and_its_checkpoint_used_twice(
     three_steps, tmp_path, monkeypatch
 ):
-    """No line is written twice, nor lost."""
+    """No line is written twice or lost."""
     folder = tmp_path / "cut"
 
     def main():
@@ -659,7 +659,7 @@ def test_an_evaluation_may_be_interrupted_twice_and_its_checkpoint_used_twice(
     expected = read_lines(three_steps / "metrics.jsonl")
     assert read_lines(folder / "metrics.jsonl") == expected
 
-    shutil.rmtree(folder / "checkpoint-000003")  # as after a kill before it was written
+    shutil.rmtree(folder / "checkpoint-000003")  # as after a kill before the checkpoint
     main()
     assert read_lines(folder / "metrics.jsonl") == expected
 
@@ -715,10 +715,10 @@ def below_zero(tokens, flags):
         (below_zero, "gave a negative weight"),
     ],
 )
-def test_a_method_that_gives_no_weights_is_named(
+def test_a_method_with_invalid_weights_is_named(
     weights, message, follows_policy, tmp_path, monkeypatch, base
 ):
-    """On its first call, and in the updates if it is called there."""
+    """On the first call, and in the updates if the method follows the policy."""
 
     def later(tokens, flags):
         calls.append(tokens)
@@ -745,8 +745,8 @@ def test_a_method_that_gives_no_weights_is_named(
         ("train.packed_rows", "update", "--micro-batch-tokens"),
     ],
 )
-def test_out_of_memory_says_which_knob_to_turn(culprit, stage, knob, tmp_path, monkeypatch, capsys):
-    """The memory runs out in a function that the stage calls."""
+def test_out_of_memory_names_the_flag_to_set(culprit, stage, knob, tmp_path, monkeypatch, capsys):
+    """Memory runs out in a function that the stage calls."""
 
     def no_memory(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
@@ -787,21 +787,21 @@ def test_parse_config_defaults_are_the_papers():
     assert {name: getattr(cfg, name) for name in expected} == expected
 
 
-def test_parse_config_has_a_preset_for_the_toy_below_what_is_given():
+def test_given_flags_override_the_toys_preset():
     cfg = train.parse_config([])
     assert {name: getattr(cfg, name) for name in CHAINS} == CHAINS
     assert cfg.output_dir == "runs/toy-delta-0"
     assert train.parse_config(["--prompts", "32"]).prompts == 32
 
 
-def test_parse_config_takes_the_methods_clip_below_what_is_given():
+def test_given_flags_override_the_methods_clip():
     assert train.parse_config(["--method", "grpo"]).clip_high == 0.2
     assert train.parse_config(["--method", "dapo"]).clip_high == 0.28
     assert train.parse_config(["--method", "grpo", "--clip-high", "0.3"]).clip_high == 0.3
 
 
 USER_ERRORS = [
-    # out of their limits
+    # outside the limits
     (["--group-size", "1"], "at least 2"),
     (["--steps", "0"], "at least 1"),
     (["--K", "-1"], "--K is -1"),
@@ -813,7 +813,7 @@ USER_ERRORS = [
     (["--lr", "fast"], "--lr"),
     (["--method", "ppo"], "--method"),
     (["--delta-variant", "x"], "--delta-variant"),
-    # in contradiction to each other
+    # contradicting each other
     (["--lam-min", "1.3"], "--lam-min 1.3"),
     (["--prompts", "5"], "multiple"),
     (["--proxy", "topk", "--method", "grpo"], "--proxy does nothing with --method grpo"),
@@ -823,7 +823,7 @@ USER_ERRORS = [
         ["--delta-variant", "random", "--proxy", "topk"],
         "--proxy does nothing with --delta-variant random",
     ),
-    # not there, not readable, not writable
+    # missing, not readable, not writable
     (["--model", "/no/such/folder", "--data", "toy", "--eval-data", ""], "/no/such/folder"),
     (["--data", ""], "--data is empty"),
     (["--data", "/no/such.jsonl"], "/no/such.jsonl"),
@@ -836,7 +836,7 @@ USER_ERRORS = [
 
 @pytest.mark.parametrize("flags, message", USER_ERRORS)
 def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monkeypatch, capsys):
-    """And nothing is written."""
+    """Nothing is written."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         train.main(flags)
@@ -849,8 +849,8 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
 
 
 @pytest.mark.parametrize("rank, waited", [(0, []), (1, [errors.GRACE])])
-def test_user_errors_are_said_by_the_first_rank_at_once(rank, waited, monkeypatch, capsys):
-    """Another one waits for torchrun to end it, and speaks where nobody does."""
+def test_the_first_rank_prints_user_errors_at_once(rank, waited, monkeypatch, capsys):
+    """Other ranks wait for torchrun to end them, and print only if torchrun does not."""
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", "2")
     slept = []

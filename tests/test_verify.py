@@ -1,4 +1,4 @@
-"""verify.py: right on a labelled table, and impossible to fool, to hang or to crash."""
+"""verify.py: right on a labelled table, and impossible to fool, hang or crash."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,8 @@ ANSWERS = ROOT / "tests" / "answers" / "data" / "answers.jsonl"
 TABLE = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
 KINDS = sorted({pair["kind"] for pair in TABLE})
 
-# Right answers that earn nothing (README, limitations): an equation would have to be solved, and
-# one between x, y and z is not taken for the value of a product.
+# Right answers that earn nothing (docs/answers.md): equations that would have to be solved, and an
+# equation between x, y and z, which does not state the value of a product.
 MISSED = {"y=\\frac{24}{x}", "xyz = 18", "P(2,-3)", "6\\,m"}
 
 
@@ -41,7 +41,7 @@ def test_the_table_is_large_and_two_sided():
     assert 0.25 < right / len(TABLE) < 0.75
 
 
-def test_earnable_says_which_golds_some_answer_earns():
+def test_earnable_is_false_for_golds_that_no_answer_matches():
     for gold in ("5", "\\frac{1}{2}", "x \\equiv 3", "\\int f = 2", "\\text{Yes}"):
         assert earnable(gold), gold
     for gold in ("\\sum_{i=1}^5 i", "\\frac{0}{0}", "", "nan", "\\int f"):
@@ -156,16 +156,16 @@ def test_is_equivalent_is_symmetric_and_reproducible(a, b):
         ("\\equiv 3", "\\equiv 4"),
     ],
 )
-def test_is_equivalent_tells_apart(a, b):
+def test_is_equivalent_rejects_different_answers(a, b):
     assert not is_equivalent(a, b)
     assert not is_equivalent(b, a)
 
 
-def test_is_equivalent_takes_what_it_cannot_read_by_its_text():
+def test_is_equivalent_compares_unreadable_answers_by_text():
     assert is_equivalent("x \\equiv 3", "x \\equiv 3")
 
 
-def test_is_equivalent_takes_six_digits_for_an_irrational_number_and_none_for_a_rational_one():
+def test_is_equivalent_accepts_six_digits_of_an_irrational_but_not_of_a_rational_number():
     assert is_equivalent("3.14159", "\\pi")
     assert is_equivalent("3.141593", "\\pi")
     assert not is_equivalent("3.1416", "\\pi")
@@ -174,14 +174,14 @@ def test_is_equivalent_takes_six_digits_for_an_irrational_number_and_none_for_a_
     assert not is_equivalent("0.333333333333", "1/3")
 
 
-def test_is_equivalent_takes_a_gold_decimal_for_an_irrational_number_from_six_decimals_on():
+def test_is_equivalent_accepts_an_irrational_number_for_a_gold_with_six_decimals():
     assert is_equivalent("\\pi", "3.141593")
     assert not is_equivalent("\\pi", "3.14159")
     assert not is_equivalent("15300.75+\\frac{\\pi}{1000}", "15300.75")
 
 
-def test_is_equivalent_takes_a_label_from_a_prediction_that_it_leaves_on_a_gold_answer():
-    """m+n = 33 states what m+n is; a gold answer a+b = 5 is a condition, and x+y = 5 a line."""
+def test_is_equivalent_drops_labels_from_predictions_but_not_from_golds():
+    """m+n = 33 states the value of m+n. A gold answer a+b = 5 is a condition, x+y = 5 a line."""
     assert is_equivalent("m+n=33", "33")
     assert not is_equivalent("33", "m+n=33")
     for equation in ("x+y=5", "xy=5", "2a=5", "x^2=5", "|x-1|=5"):
@@ -198,7 +198,7 @@ def test_is_equivalent_takes_a_label_from_a_prediction_that_it_leaves_on_a_gold_
         ("7", "7 7.0", "6 8 7.1 6.9"),
     ],
 )
-def test_is_equivalent_takes_an_exact_form_beside_what_it_is_rounded_or_cut_off(
+def test_is_equivalent_accepts_an_exact_form_with_its_rounded_or_truncated_decimal(
     exact, right, wrong
 ):
     for decimal in right.split():
@@ -222,7 +222,7 @@ def test_is_equivalent_takes_an_exact_form_beside_what_it_is_rounded_or_cut_off(
         "\\sqrt{-1}/0",
     ],
 )
-def test_undefined_is_not_even_itself_whatever_surrounds_it(undefined, frame):
+def test_undefined_expressions_do_not_equal_themselves(undefined, frame):
     text = frame.format(undefined)
     assert not is_equivalent(text, text)
 

@@ -1,6 +1,6 @@
-"""Small runs of the toy, and what they leave behind.
+"""Small runs of the toy, and functions that read their files.
 
-A step has 8 prompts x 4 responses. The base model is right some four times in ten, so a group has
+A step has 8 prompts x 4 responses. The base model is right with probability 0.4, so a group has
 equal rewards about one time in seven, and all eight groups of a step once in several million.
 """
 
@@ -32,25 +32,25 @@ SMALL = [
 
 
 def load_problems(name: str, *columns: str, **named) -> list[dict]:
-    """The problems of a data set, without how many were dropped."""
+    """The problems of a data set, without the number of dropped rows."""
     problems, _ = load_and_count(name, *columns, **named)
     return problems
 
 
 def train_small(folder: Path, *flags: str, steps: int) -> list[dict]:
-    """train.py from the command line to its last line; the run's metrics."""
+    """Run train.py from the command line. Returns the run's metrics."""
     train.main([*SMALL, "--steps", str(steps), "--output-dir", str(folder), *flags])
     return read_lines(folder / "metrics.jsonl")
 
 
 def small_config(folder: Path, *flags: str, steps: int) -> train.Config:
-    """The configuration of such a run without evaluations."""
+    """The configuration of a small run without evaluations."""
     command = [*SMALL, "--eval-data", "", "--steps", str(steps), "--output-dir", str(folder)]
     return train.parse_config([*command, *flags])
 
 
 def train_steps(cfg: train.Config) -> train.Run:
-    """Every step of a run, without the export and the report at its end."""
+    """Train every step of a run, without the final export and report."""
     run = train.prepare(cfg)
     for step in range(run.state.step + 1, cfg.steps + 1):
         train.train_step(run, step)
@@ -58,7 +58,7 @@ def train_steps(cfg: train.Config) -> train.Run:
 
 
 def read_lines(path: Path) -> list[dict]:
-    """The lines of a .jsonl file without the wall-clock times, in which equal runs may differ."""
+    """The lines of a .jsonl file without the wall-clock times, which differ between equal runs."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [
         {name: value for name, value in row.items() if not name.startswith("seconds")}
@@ -67,7 +67,7 @@ def read_lines(path: Path) -> list[dict]:
 
 
 def wait_for_step(step: int, folder: Path, process: Forked, seconds: float = 120) -> None:
-    """Until the step is in the metrics of a run in a process of its own."""
+    """Wait until the metrics of a run in another process contain the step."""
     path = folder / "metrics.jsonl"
     deadline = time.time() + seconds
     while time.time() < deadline and process.returncode is None:
@@ -78,7 +78,7 @@ def wait_for_step(step: int, folder: Path, process: Forked, seconds: float = 120
 
 
 def refusal(program: Callable, argv: list, capsys) -> str:
-    """The one line with which a program's main refuses a command, by exit code 2."""
+    """The line with which a program's main refuses a command, with exit code 2."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         program([str(word) for word in argv])
@@ -89,18 +89,18 @@ def refusal(program: Callable, argv: list, capsys) -> str:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Every file below `folder`, as bytes."""
+    """{path: bytes} of every file below `folder`."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
-    """Whether two models, sharded or not, agree in every parameter to the last bit."""
+    """Whether all parameters of two models, sharded or not, are equal bit for bit."""
     pairs = zip(a.parameters(), b.parameters(), strict=True)
     return all(torch.equal(full_tensor(x).cpu(), full_tensor(y).cpu()) for x, y in pairs)
 
 
 class InThisProcess:
-    """Stands for a pool of processes, which would not see what a test replaces."""
+    """Replaces a pool of processes, which would not see a test's monkeypatches."""
 
     def __init__(self, count):
         pass

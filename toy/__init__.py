@@ -10,25 +10,25 @@ one result, and ends in a box:
               Now 3-4=9            3-4 = -1
               answer \\boxed{9}
 
-A base model is trained on demonstrations with errors, from which the chain then goes on. So it has
-the format and errs in the arithmetic. There are two regimes, the first with two mistakes:
+A base model is trained on demonstrations with errors; after an error the chain continues from the
+wrong result. So the base model has the format and errs in the arithmetic. There are two regimes:
 
-learn     A product is wrong with probability 0.55: always by the same amount, so that the most
-          likely product is wrong, and a model that is asked greedily fails. Other results slip now
-          and then. RLVR has to teach something. `learn-minus` is the same for differences.
-sharpen   Every result slips, with probability `noise`, to a random digit. The most likely result is
-          the right one, and a model that is asked greedily makes no error. RLVR only has to take
-          probability from the rest.
+learn     A product is wrong with probability 0.55, always by the same amount. The most likely
+          product is wrong, so greedy responses fail, and RLVR has to teach the products. Other
+          results are random digits with probability `noise`. `learn-minus` has wrong differences.
+sharpen   Every result is a random digit with probability `noise`. The most likely result is the
+          right one, so greedy responses are right. RLVR only has to remove probability from the
+          other digits.
 
-Few tokens decide the answer (the results), many do not (connectives, copies, the frame), and here,
-as on no real data set, we know which: `decisive` marks them.
+Few tokens decide the answer (the results), and many do not (connectives, copies, the frame). Unlike
+in real data sets, the deciding tokens are known: `decisive` marks them.
 
 task.py        problems, worked responses, the tokens that decide
 tokenizer.py   the vocabulary of 30 tokens, or of 270 with many connectives
-base.py        the base models, committed or built at need
-build.py       makes the committed ones again
-measure.py     what each of them can do before training
-bases/         the committed ones
+base.py        the base models, committed or built when needed
+build.py       rebuilds the committed base models
+measure.py     accuracy, entropy and length of each base model before training
+bases/         the committed base models
 presets.py     the defaults of train.py for the toys
 
 The same for programs, `--model toy-code`: code_task.py, code_tokenizer.py, code_base.py.

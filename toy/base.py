@@ -1,12 +1,12 @@
 """The toy's base models: a small Qwen3 that has the format and errs in the arithmetic.
 
-Reinforcement learning needs a model that is right now and then. This one is trained, from
-scratch, on demonstrations with errors (toy/task.py); what is left to learn is not to err.
+Reinforcement learning needs a model that is sometimes right. This model is trained from scratch on
+demonstrations with errors (toy/task.py), so training can reduce its errors.
 
 Some base models are committed in toy/bases, so that every machine starts from the same weights
-(toy/bases/README.md says which, and what a run makes of them). For other arguments the model is
-trained when it is first asked for and kept in .cache. Both are Hugging Face folders with weights
-in float16; in memory they are float32.
+(toy/bases/README.md lists them, with results of training). For other arguments the model is
+trained at the first call and kept in .cache. All are Hugging Face folders with weights in float16;
+in memory the weights are float32.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ WARM_UP = 50  # steps
 
 @dataclass(frozen=True)
 class Base:
-    """A base model: what its demonstrations are like (toy/task.py), and the seed of its training.
+    """A base model: the settings of its demonstrations (toy/task.py) and the seed of its training.
 
     The defaults are those of the regime `sharpen`.
     """
@@ -50,7 +50,7 @@ class Base:
 
     @property
     def name(self) -> str:
-        """Such as `learn-k5-noise0.1-filler1-seed0`; without a regime it is `sharpen`."""
+        """Such as `learn-k5-noise0.1-filler1-seed0`. A name without a regime means `sharpen`."""
         regime = "" if self.regime == "sharpen" else f"{self.regime}-"
         zipf = "-zipf" if self.zipf else ""
         task = f"k{self.k}-noise{float(self.noise)}-filler{self.filler}{zipf}"
@@ -58,12 +58,12 @@ class Base:
 
     @property
     def steps(self) -> int:
-        """Of the optimiser, in training.
+        """Optimiser steps of the training.
 
-        Single results are right after some 300 steps, but which digit of the problem a step has to
-        copy can take 700 (12 operations, or no connectives). A model that still miscopies learns
-        next to nothing from rewards, hence 1000. Among many connectives the results are not
-        learnt by then (20 of them: a sum is right with 0.82 instead of 0.91).
+        Results are learnt after about 300 steps, but copying the right digit of the problem can
+        take 700 (12 operations, or no connectives). A model that miscopies hardly learns from
+        rewards, hence 1000. With many connectives 1000 steps are too few for the results (with 20
+        of them a sum is right with probability 0.82 instead of 0.91).
         """
         return 1000 if self.filler <= 10 else 2000
 
@@ -75,10 +75,10 @@ class Base:
 def build_model(
     hidden: int = 64, layers: int = 2, vocabulary: int = len(VOCABULARY)
 ) -> Qwen3ForCausalLM:
-    """A randomly initialised Qwen3 of 0.1 million parameters by default.
+    """A randomly initialised Qwen3, by default with 0.1 million parameters.
 
-    Its heads are 16 wide, with half as many for keys and values; its MLP is three times as wide
-    as `hidden`. Padding and end token have the ids of TOKEN_ID in every vocabulary of the toys.
+    The head dimension is 16, with half as many heads for keys and values. The MLP is three times as
+    wide as `hidden`. Padding and end token have the ids of TOKEN_ID in all toy vocabularies.
     """
     config = Qwen3Config(
         vocab_size=vocabulary,
@@ -101,8 +101,8 @@ def build_model(
 def rate_factor(step: int, steps: int) -> float:
     """The learning rate of a step, counted from 0, as a share of its peak.
 
-    It rises over WARM_UP steps to 1, and then falls to LAST_RATE at the last step. Not to 0: from
-    a model that was annealed to 0, reinforcement learning hardly gets anywhere.
+    The rate rises over WARM_UP steps to 1, then falls to LAST_RATE at the last step. It does not
+    fall to 0, because reinforcement learning hardly improves a model that was annealed to 0.
     """
     if step < WARM_UP:
         return (step + 1) / WARM_UP
@@ -115,11 +115,11 @@ def rate_factor(step: int, steps: int) -> float:
 def train_base(base: Base, steps: int | None = None, batch: int = 64) -> Qwen3ForCausalLM:
     """Supervised training from scratch on fresh noisy demonstrations, a minute or two on one core.
 
-    steps  of the optimiser; None: `base.steps`
+    steps  optimiser steps; None: `base.steps`
     batch  in demonstrations
 
-    torch's own random state is left as it was. The base then errs as its demonstrations do: what
-    share of them is right is what share of its samples is.
+    torch's global random state does not change. The trained base errs like its demonstrations: the
+    shares of right samples and of right demonstrations are equal.
     """
     if steps is None:
         steps = base.steps
@@ -166,7 +166,7 @@ def supervised_batch(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and labels [B, L] of problems and the responses to them, padded on the right.
 
-    Only the response and its end are learnt: a label of -100 is left out of the loss.
+    Only the response and its end token are learnt: labels of -100 do not count in the loss.
     """
     ids, labels = [], []
     for text, answer in zip(texts, answers, strict=True):
@@ -175,7 +175,7 @@ def supervised_batch(
         ids.append(torch.tensor(prompt_ids + answer_ids))
         labels.append(torch.tensor([-100] * len(prompt_ids) + answer_ids))
 
-    # What comes behind the end changes nothing before it: no attention mask.
+    # No attention mask: padding after the end does not change earlier positions.
     padding = TOKEN_ID["<pad>"]
     return (
         pad_sequence(ids, batch_first=True, padding_value=padding),
@@ -184,10 +184,10 @@ def supervised_batch(
 
 
 def build_key() -> str:
-    """Eight hex digits of all that decides the bytes of a model built here, but its arguments.
+    """Eight hex digits: a hash of everything except the arguments that decides a model's bytes.
 
-    These are the code, the libraries, the number of threads and the processor's vector
-    instructions: sums taken in another order round differently, and training amplifies that.
+    This is the code, the libraries, the number of threads and the processor's vector instructions.
+    They change the order of sums and so the rounding, which training amplifies.
     """
     code = [(HERE / name).read_bytes() for name in ("task.py", "tokenizer.py", "base.py")]
     machine = [
@@ -202,10 +202,10 @@ def build_key() -> str:
 
 
 def save_base(model: Qwen3ForCausalLM, folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Writes the model, in float16, and its tokenizer as one Hugging Face folder.
+    """Write the model, in float16, and its tokenizer as one Hugging Face folder.
 
-    The folder is written aside and then renamed, so that a half-written one never bears its name.
-    Where it exists already (another process was faster), it stays as it is.
+    The folder is written under a temporary name and then renamed, so it is never incomplete. If the
+    folder exists already (another process was faster), it does not change.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
@@ -227,9 +227,9 @@ def base_folder(
 ) -> Path:
     """The Hugging Face folder of a base model; the arguments are those of `Base`.
 
-    It is the committed folder if there is one for these arguments, else one in `cache`, built at
-    need. A built one has the same bytes on the same machine with as many threads; on another
-    machine it may differ, and so may the accuracy of the model.
+    The folder is the committed one if it exists, else one in `cache`, built when needed. On one
+    machine, with one number of threads, builds have the same bytes. On another machine the bytes
+    and the accuracy of the model may differ.
     """
     base = Base(k, noise, filler, seed, regime, zipf)
     committed = BASES / base.name
@@ -238,7 +238,7 @@ def base_folder(
 
     folder = Path(cache) / f"toy-{base.name}-{build_key()}"
     if not folder.exists():
-        print(f"building the toy's base model {base.name}, once: a minute or two", flush=True)
+        print(f"building the toy's base model {base.name} once: a minute or two", flush=True)
         save_base(train_base(base), folder, build_tokenizer(base.vocabulary))
 
     return folder

@@ -1,7 +1,7 @@
-"""The code toy's base model: a small Qwen3 that writes functions down and mistakes min for max.
+"""The code toy's base model: a small Qwen3 that writes one-line functions and confuses min and max.
 
-It is trained as the other bases are (toy/base.py), on demonstrations of the regime `learn`
-(toy/code_task.py), and it is committed like them.
+The model is trained like the other bases (toy/base.py), on demonstrations of the regime `learn`
+(toy/code_task.py), and is committed.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def train_code_base(
 ) -> Qwen3ForCausalLM:
     """Supervised training from scratch on fresh noisy demonstrations, some minutes on one core.
 
-    The batch is in demonstrations. torch's own random state is left as it was.
+    batch: in demonstrations. torch's global random state does not change.
     """
     rng = np.random.default_rng([seed, 1])
     with torch.random.fork_rng():

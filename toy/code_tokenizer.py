@@ -36,9 +36,9 @@ TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer over VOCABULARY; decode(encode(text)) gives the text back.
+    """A tokenizer over VOCABULARY; decode(encode(text)) returns the text.
 
-    Of the tokens with which a text may go on it takes the longest.
+    The longest matching token comes first.
     """
     words = [token for token in VOCABULARY if token not in SPECIAL]
     longest_first = sorted(words, key=len, reverse=True)

@@ -1,16 +1,16 @@
-"""What the committed base models can do before any training: `python -m toy.measure`.
+"""Measures the committed base models before training: `python -m toy.measure`.
 
-    python -m toy.measure                                  a table of all of them
+    python -m toy.measure                                  all of them, as a table
     python -m toy.measure learn-k5-noise0.1-filler1-seed0  only this one
-    python -m toy.measure --bases FOLDER                   of bases built elsewhere
+    python -m toy.measure --bases FOLDER                   bases built in another folder
 
 Every base answers 512 held-out problems (256 for programs). The columns:
 
-tokens       of a response, its end included
-accuracy     share of right responses at temperature 1, 16 to a problem
-greedy       share of right responses where each token is the most likely one
+tokens       per response, including the end token
+accuracy     share of right responses at temperature 1, 16 per problem
+greedy       share of right greedy responses
 pass@16      share of problems with a right response among the 16
-entropy      of the distribution from which a token is drawn, nats, mean over tokens
+entropy      of the sampling distribution, nats, mean over tokens
 """
 
 import argparse
@@ -36,7 +36,7 @@ def measured(
     problems: list[str],
     is_right: Callable[[str, str], bool],
 ) -> dict[str, float]:
-    """The columns of the table, by name. The sampled tokens are those of torch's random state."""
+    """{column: value}. The sampled tokens depend on torch's random state."""
     prompts = tokenizer(problems, padding=True, return_tensors="pt")
     width = prompts.input_ids.shape[1]
     prompts = {"input_ids": prompts.input_ids, "attention_mask": prompts.attention_mask}
@@ -60,7 +60,7 @@ def measured(
         responses = drawn.sequences[:, width:]  # [P, T]
         logprob = torch.stack(drawn.logits, dim=1).log_softmax(dim=-1)  # [P, T, V]
         entropy = -(logprob.exp() * logprob).sum(dim=-1)  # [P, T]
-        inside = responses != TOKEN_ID["<pad>"]  # a base never draws padding itself
+        inside = responses != TOKEN_ID["<pad>"]  # a base never samples padding
         rights.append(graded(responses))
         lengths.append(inside.sum(dim=1).float())
         entropies.append(entropy[inside])
@@ -76,7 +76,7 @@ def measured(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints the table of the bases named on the command line, or of all."""
+    """Print the table for the bases named on the command line, or for all."""
     tasks = {}
     for base in COMMITTED:
         tasks[base.name] = (task.problems(512, seed=1, k=base.k), task.is_right)
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in tasks:
-            parser.error(f"no base is named {name}: choose from {', '.join(tasks)}")
+            parser.error(f"unknown base {name}: choose from {', '.join(tasks)}")
 
     print(f"| base | tokens | accuracy | greedy | pass@{SAMPLES} | entropy |")
     print("|---|---|---|---|---|---|")

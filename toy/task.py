@@ -11,7 +11,7 @@ import torch
 
 from toy.tokenizer import CONNECTIVES, LARGE_VOCABULARY, MANY_CONNECTIVES
 
-MISTAKE = 0.55  # the probability of the mistake of a regime's own
+MISTAKE = 0.55  # the probability of a regime's systematic mistake
 
 
 def plus(a: int, b: int) -> int:
@@ -133,7 +133,7 @@ def demonstration(
 
 def check_regime(regime: str, known: Iterable[str] = REGIMES) -> None:
     if regime not in known:
-        raise ValueError(f"no regime is named {regime}: choose from {', '.join(known)}")
+        raise ValueError(f"unknown regime {regime}: choose from {', '.join(known)}")
 
 
 def draw_connectives(

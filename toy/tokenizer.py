@@ -15,14 +15,14 @@ VOCABULARY += CONNECTIVES
 
 TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
 
-# 240 made-up words more, such as "Ban ", for connectives by Zipf's distribution.
+# 240 more made-up words, such as "Ban ", for Zipf-distributed connectives.
 SYLLABLES = product("BDFGHJKLMNPRSTVZ", "aeiou", "nrs")
 MANY_CONNECTIVES = CONNECTIVES + [f"{''.join(letters)} " for letters in SYLLABLES]
 LARGE_VOCABULARY = VOCABULARY + MANY_CONNECTIVES[len(CONNECTIVES) :]
 
 
 def build_tokenizer(vocabulary: list[str] = VOCABULARY) -> PreTrainedTokenizerFast:
-    """A tokenizer over VOCABULARY or LARGE_VOCABULARY; decode(encode(text)) gives the text back."""
+    """A tokenizer over VOCABULARY or LARGE_VOCABULARY; decode(encode(text)) returns the text."""
     token_id = {token: i for i, token in enumerate(vocabulary)}
     tokenizer = Tokenizer(models.WordLevel(token_id, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(

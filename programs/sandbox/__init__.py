@@ -1,1 +1,1 @@
-"""Programs that may be hostile, run where they can harm nothing: ../README.md, How it works."""
+"""Runs hostile programs without harm to the machine: see "How it works" in ../README.md."""

@@ -1,8 +1,8 @@
-"""Our side of the sandbox: servers, one for each worker, and the jobs that they run.
+"""The client of the sandbox: one server per worker, and the jobs they run.
 
-A job goes out as a message and comes back as an Outcome. What is expected of a program goes to its
-judge alone, and what the program says is not read here. Raises SandboxBroken when the sandbox
-itself fails: no response can then be graded, and none is.
+A job is sent as a message and returns as an Outcome. Expected values are sent only to the judge,
+and the program's output is not parsed here. SandboxBroken is raised if the sandbox itself fails;
+then no response is graded.
 """
 
 import json
@@ -21,33 +21,33 @@ from .. import ProgramsError
 from .messages import receive, send
 
 SERVER = Path(__file__).resolve().parent / "server.py"
-GRACE = 30.0  # seconds over its wall clock limit in which a supervisor has to answer
+GRACE = 30.0  # seconds beyond the wall-clock limit in which a supervisor must answer
 
 
 class SandboxBroken(ProgramsError):
-    """The sandbox cannot be started, or broke: the run has to stop."""
+    """The sandbox cannot be started, or broke. The run must stop."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use. CPU time decides; the wall clock only ends what sleeps."""
+    """The limits of a program. The wall clock only ends programs that sleep."""
 
-    cpu_seconds: float = 6.0  # of a run, or of a call of a function; all threads together
-    wall_seconds: float = 60.0  # of a run, beside `load` times the CPU time it has used
+    cpu_seconds: float = 6.0  # of a run, or of a function call; summed over threads
+    wall_seconds: float = 60.0  # of a run, plus `load` times the CPU time used
     load: float = 10.0
     memory_mb: int = 1024  # of address space
-    output_bytes: int = 1_000_000  # or what a test expects, if that is more
-    runs: int = 1  # how many calls have the CPU time, each for itself
+    output_bytes: int = 1_000_000  # raised if a test expects more
+    runs: int = 1  # number of calls; each has cpu_seconds
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a program ended."""
 
-    stopped: str  # "", or what it was killed for: cpu, wall, output, answered (its judge has ended)
-    code: int  # its exit code; minus the signal that killed it
+    stopped: str  # "", or why it was killed: cpu, wall, output, answered (its judge has ended)
+    code: int  # exit code, or minus the signal that killed it
     output: str
-    errors: str  # the end of what it wrote to standard error
+    errors: str  # the end of its standard error
     cpu_seconds: float
     seconds: float
 
@@ -60,9 +60,9 @@ class Job:
         channel.settimeout(wall_seconds + GRACE)
 
     def outcome(self) -> Outcome:
-        """Wait for the end.
+        """Wait for the outcome.
 
-        Raises EOFError where the supervisor itself was killed, SandboxBroken where it failed.
+        Raises EOFError if the supervisor was killed, SandboxBroken if the supervisor failed.
         """
         with self.channel:
             try:
@@ -78,16 +78,16 @@ class Server:
     """A process that forks supervisors; see server.py."""
 
     def __init__(self, best: str = "strict"):
-        # "run": whose programs these are, for who reads a list of processes
+        # "run" shows in a list of processes which run these programs belong to.
         settings = {"best": best, "run": os.getpid()}
         environment = {"PYTHONHASHSEED": "0"}
         libraries = library_folders(os.environ.get("LD_LIBRARY_PATH", ""))
-        if libraries:  # some Pythons do not start without it; programs do not see it
+        if libraries:  # some Pythons need it to start; it is hidden from programs
             environment["LD_LIBRARY_PATH"] = libraries
         self.door, theirs = socket.socketpair()
         with theirs:
-            # python -I, but for the seed of hashes, which -I would ignore: with a seed of its own
-            # each worker would have sets of texts in another order.
+            # python -I without ignoring the hash seed: with different seeds the workers would order
+            # sets of texts differently.
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-P", str(SERVER), json.dumps(settings)],
                 env=environment,
@@ -103,13 +103,13 @@ class Server:
         if "broken" in found:
             raise SandboxBroken(
                 f"programs cannot be run safely here ({found['broken']}): "
-                "run as an ordinary user, or where the kernel allows user namespaces"
+                "run as an ordinary user, or on a kernel that allows user namespaces"
             )
         self.walls = found["walls"]  # strict or landlock
-        self.missing = found["missing"]  # why there are no better ones
+        self.missing = found["missing"]  # why stronger walls are not available
 
     def run(self, *jobs: tuple[dict, Limits]) -> list[Outcome]:
-        """The outcomes of jobs, two of them joined by a socket for calls. Raises as Job does."""
+        """The outcomes of one job, or of two connected by a socket for calls. Raises like Job."""
         if len(jobs) == 1:
             started = [self.start(*jobs[0])]
         else:
@@ -119,9 +119,9 @@ class Server:
         return [job.outcome() for job in started]
 
     def start(self, job: dict, limits: Limits, calls: socket.socket | None = None) -> Job:
-        """Begin a job.
+        """Start a job.
 
-        calls: where the calls of a program come from, or those of a judge go to
+        calls: the socket on which a program receives calls, or a judge sends them
         """
         here, there = socket.socketpair()
         with there:
@@ -133,12 +133,12 @@ class Server:
             except ConnectionError as error:
                 here.close()
                 raise EOFError from error
-        with suppress(ConnectionError):  # `outcome` finds the other side gone
+        with suppress(ConnectionError):  # `outcome` then raises EOFError
             send(here, {**job, **asdict(limits)})
         return Job(here, limits.wall_seconds + limits.load * limits.runs * limits.cpu_seconds)
 
     def close(self) -> None:
-        """End it; programs that still run there are killed with their supervisors."""
+        """End the server. Programs that still run are killed with their supervisors."""
         self.door.close()
         try:
             self.process.wait(timeout=10)
@@ -148,19 +148,19 @@ class Server:
 
 
 def library_folders(path: str) -> str:
-    """The absolute folders of a search path: a server starts in another folder than this."""
+    """The absolute folders of a search path. Relative ones are lost: servers start in /."""
     return ":".join(folder for folder in path.split(":") if os.path.isabs(folder))
 
 
 class Sandbox:
-    """A pool of servers, as many as workers.
+    """A pool with one server per worker.
 
-    best: strict or landlock, the best walls to put up; a test asks for the second best.
+    best: strict or landlock, the strongest walls to use. Tests use landlock.
     """
 
     def __init__(self, workers: int = 0, best: str = "strict"):
         if sys.platform != "linux":
-            raise SandboxBroken("programs are run on Linux only")
+            raise SandboxBroken("programs can be run on Linux only")
         self.workers = workers or cores_of_rank()
         self.best = best
         self.owner = os.getpid()
@@ -171,15 +171,15 @@ class Sandbox:
         self.threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
 
     def map(self, function: Callable, *columns: list) -> list:
-        """function(*row) of each row, as many at a time as there are workers; in order."""
+        """function(*row) for each row, in order, as many at a time as there are workers."""
         return list(self.threads.map(function, *columns))
 
     @contextmanager
     def server(self):
-        """A server that nobody else uses now."""
+        """A server that is not in use."""
         server = self.idle.get()
         try:
-            if server.process.poll() is not None:  # somebody killed it
+            if server.process.poll() is not None:  # it was killed
                 self.servers.remove(server)
                 server.door.close()
                 server = Server(self.best)
@@ -195,43 +195,43 @@ class Sandbox:
 
 
 def cores_of_rank() -> int:
-    """The cores that this process may use, its share where torchrun started several here."""
+    """The number of cores for this process: its share if torchrun started several here."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return max(1, len(os.sched_getaffinity(0)) // ranks)
 
 
-SHARED: list[Sandbox] = []  # the sandbox of this process, once there is one
+SHARED: list[Sandbox] = []  # the sandbox of this process, after the first call of `shared`
 
 
 def shared() -> Sandbox:
     """The sandbox of this process, started at the first call."""
     if SHARED and SHARED[0].owner != os.getpid():
-        SHARED.clear()  # this process was forked from the one whose servers they are
+        SHARED.clear()  # this process is a fork; the servers belong to its parent
     if not SHARED:
         SHARED.append(Sandbox())
     return SHARED[0]
 
 
-# What a program can do, by the walls that stand: values of --code-sandbox, the best first.
+# What a program can do behind each kind of walls: the values of --code-sandbox, strongest first.
 LEFT = {
     "strict": "use its time and memory",
-    "landlock": "use its time and memory, and see files' names and which processes there are",
+    "landlock": "use its time and memory, and see the names of files and the list of processes",
 }
 
 
 def start_sandbox(mode: str) -> str:
-    """Start this process's sandbox; a line that tells what programs can do there.
+    """Start this process's sandbox. Returns a line that says what programs can do.
 
-    mode: of LEFT. Raises ProgramsError where only worse walls stand.
+    mode: a key of LEFT. Raises ProgramsError if only weaker walls are available.
     """
     sandbox = shared()
     server = sandbox.servers[0]
     if mode == "strict" and server.walls != mode:
         raise ProgramsError(
-            f"programs cannot be run here as --code-sandbox strict asks ({server.missing}): allow "
-            "user namespaces here, or let programs see files' names by --code-sandbox landlock"
+            f"--code-sandbox strict is not available here ({server.missing}): allow user "
+            "namespaces, or let programs see the names of files with --code-sandbox landlock"
         )
     return (
-        f"programs   run {sandbox.workers} at a time, behind walls ({server.walls}): all that they "
-        f"can do is to {LEFT[server.walls]}"
+        f"programs   run {sandbox.workers} at a time in the sandbox ({server.walls}): a program "
+        f"can only {LEFT[server.walls]}"
     )

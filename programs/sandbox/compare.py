@@ -1,7 +1,7 @@
-"""Whether what a program printed or returned is what a test expects. Hostile text comes in here.
+"""Compares a program's output or return value with the expected one. Its input may be hostile.
 
-Everything takes time linear in the texts, and nothing is hashed that a program chose; what raises
-nevertheless is caught by judge.py, in whose process this runs.
+All comparisons take linear time, and no value chosen by a program is hashed. The code runs in the
+judge's process, and judge.py catches the remaining exceptions.
 """
 
 import math
@@ -10,20 +10,20 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 
 from . import values
 
-# Possessive: digits that are taken are not given back, so that a text is read once.
+# Possessive quantifiers: no backtracking, so a text is read once.
 NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]{1,4})?")
-# Of a difference 50 digits are enough. No number of NUMBER's form leaves this range.
+# 50 digits of a difference are enough. Every number that matches NUMBER is within this range.
 ARITHMETIC = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
-TOLERANCE = 1e-6  # of a decimal, relative to it if it exceeds 1
+TOLERANCE = 1e-6  # of a decimal; relative if the decimal exceeds 1
 
 
 # ---- outputs -------------------------------------------------------------------------------------
 
 
 def same_output(output: str, expected: str, tolerance: float) -> bool:
-    """Whether two outputs agree line by line and token by token, but for blank lines around."""
+    """Whether two outputs agree line by line and token by token. Outer blank lines are ignored."""
     lines = output.strip().split("\n")
     golds = expected.strip().split("\n")
     if len(lines) != len(golds):
@@ -42,10 +42,10 @@ def same_line(line: str, gold: str, tolerance: float) -> bool:
 
 
 def same_token(token: str, gold: str, tolerance: float) -> bool:
-    """Whether two tokens are the same text, or numbers that agree.
+    """Whether two tokens are the same text or agreeing numbers.
 
-    Where the gold is a whole number, only the same number does; where it is a decimal, one that is
-    within the tolerance.
+    If the gold is an integer, only the same number agrees; if it is a decimal, every number within
+    the tolerance agrees.
     """
     if token == gold:
         return True
@@ -64,7 +64,7 @@ def same_token(token: str, gold: str, tolerance: float) -> bool:
 
 
 def same_value(value, gold, tolerance: float) -> bool:
-    """Whether a returned value is the expected one; a tuple is a list, and True is 1."""
+    """Whether a returned value is the expected one. A tuple equals a list, and True equals 1."""
     if isinstance(gold, list):
         members = value.get("tuple") if isinstance(value, dict) else value
         if not isinstance(members, list) or len(members) != len(gold):
@@ -81,7 +81,7 @@ def same_value(value, gold, tolerance: float) -> bool:
 
 
 def same_entries(pairs: list, golds: list, tolerance: float) -> bool:
-    """Whether two dictionaries agree. JSON's keys are texts, so that a whole number is one, too."""
+    """Whether two dictionaries agree. JSON keys are texts, so integer keys become texts."""
     if len(pairs) != len(golds):
         return False
     wanted = dict(golds)
@@ -93,7 +93,7 @@ def same_entries(pairs: list, golds: list, tolerance: float) -> bool:
 
 
 def spelled_key(key) -> str | None:
-    """A key as JSON spells it; None for one that it has not."""
+    """A key as JSON spells it; None for a key that JSON cannot spell."""
     if isinstance(key, dict) and "int" in key:
         key = values.unpacked(key)
     if isinstance(key, int) and not isinstance(key, bool):
@@ -102,21 +102,21 @@ def spelled_key(key) -> str | None:
 
 
 def number(content):
-    """The number that a content spells; None where it is none."""
+    """The number that a content spells; None if it is not a number."""
     if isinstance(content, dict) and content.keys() <= {"int", "complex", "decimal", "fraction"}:
         return values.unpacked(content)
     return content if isinstance(content, int | float) else None
 
 
 def same_number(value, gold, tolerance: float) -> bool:
-    """Whether two numbers are equal or, where a float is expected, within the tolerance."""
+    """Whether two numbers are equal or, if the gold is a float, within the tolerance."""
     if value is None or value == gold:
         return value is not None
     if not isinstance(gold, float) or not isinstance(value, int | float):
         return False
-    if math.isinf(gold):  # any number is within an infinite tolerance
+    if math.isinf(gold):  # a relative tolerance would be infinite
         return False
     try:
         return abs(value - gold) <= tolerance * max(1.0, abs(gold))
-    except OverflowError:  # an integer beyond all floats
+    except OverflowError:  # an integer larger than every float
         return False

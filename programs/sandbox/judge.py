@@ -1,8 +1,8 @@
-"""What judges a program, in a process of its own: it holds what is expected, and the program not.
+"""The judge of a program, in a separate process. Only the judge's process has the expected values.
 
-It compares what the program printed, or calls the program, which is in another process, and
-compares each answer before the next call. Behind the same walls as a program, with limits of its
-own: what the program says can hurt it alone. A job's "kind" is one of JUDGES.
+A judge compares the printed output, or calls the program in its other process and compares each
+answer before the next call. A judge has the walls of a program and separate limits, so a hostile
+answer can harm only that judge. A job's "kind" is one of JUDGES.
 """
 
 import ast
@@ -16,23 +16,23 @@ from .compare import same_output, same_value
 from .messages import excerpt
 
 FAULT = 3  # exit code of a script that cannot judge any program
-PASSED, FAILED = "passed", "failed: "  # lines that judges of outputs and values print
+PASSED, FAILED = "passed", "failed: "  # printed by judges of outputs and values
 
 
 class Failed(Exception):
-    """The program did not pass: a message for people."""
+    """The program failed. The message is for people."""
 
 
 class Ended(Exception):
-    """The program ended, or was ended, before it answered."""
+    """The program ended or was killed before it answered."""
 
 
 class Caller:
-    """Has the program's process call its functions, one at a time."""
+    """Calls functions in the program's process, one at a time."""
 
     def __init__(self, calls: socket.socket):
         self.lines = calls.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
-        self.called = False  # whether the program has heard, and may have said, anything
+        self.called = False  # whether the program has received a call
 
     def ask(self, call: str) -> str:
         """The answer to a call, both as texts. Raises Ended."""
@@ -52,7 +52,7 @@ class Caller:
 
 
 def judge_output(job: dict, calls: socket.socket | None) -> int:
-    """Print whether job["output"] is as job["expected"]."""
+    """Print whether job["output"] agrees with job["expected"]."""
     if same_output(job["output"], job["expected"], job["tolerance"]):
         print(PASSED)
     else:
@@ -62,25 +62,25 @@ def judge_output(job: dict, calls: socket.socket | None) -> int:
 
 
 def judge_values(job: dict, calls: socket.socket) -> int:
-    """Call the program for each of job["tests"], and print what came of it, up to a failure."""
+    """Call the program for each of job["tests"] and print the results, up to the first failure."""
     caller = Caller(calls)
     for test in job["tests"]:
         try:
             check_answer(caller.ask(test["call"]), test["golds"], job["tolerance"])
         except Ended:
-            break  # its supervisor says why
+            break  # the program's supervisor reports why
         except Failed as failure:
             print(f"{FAILED}{failure}")
             break
-        except Exception as error:  # whatever else an answer can bring about is the program's fault
-            print(f"{FAILED}returned what cannot be compared ({type(error).__name__})")
+        except Exception as error:  # every other effect of an answer counts against the program
+            print(f"{FAILED}returned a value that cannot be compared ({type(error).__name__})")
             break
         print(PASSED, flush=True)
     return 0
 
 
 def check_answer(answer: str, golds: list, tolerance: float) -> None:
-    """Raise Failed unless an answer is one of the values expected."""
+    """Raise Failed unless an answer is one of the expected values."""
     key, content = read_answer(answer)
     if key == "error":
         raise Failed(excerpt(str(content)))
@@ -89,19 +89,19 @@ def check_answer(answer: str, golds: list, tolerance: float) -> None:
 
 
 def read_answer(answer: str) -> tuple[str, object]:
-    """(value or error, content). Raises Failed where an answer is neither."""
+    """("value" or "error", content). Raises Failed if an answer is neither."""
     try:
         return values.split_reply(answer)
     except (ValueError, RecursionError):
-        raise Failed("returned what cannot be read") from None
+        raise Failed("returned a value that cannot be read") from None
 
 
 def shown(content) -> str:
-    """A value as Python writes it, if it is not too long for that."""
+    """The repr of a value, or its type if the repr is too long."""
     try:
         value = values.unpacked(content)
-    except Exception:  # it is none; that this is said must not fail
-        return "what cannot be read"
+    except Exception:  # not a value; the message must not fail
+        return "a value that cannot be read"
     try:
         return excerpt(repr(value))
     except (ValueError, RecursionError):  # a number of too many digits, or too many brackets
@@ -112,13 +112,12 @@ def shown(content) -> str:
 
 
 def judge_script(job: dict, calls: socket.socket) -> int:
-    """Run the assertion script job["text"]; what functions it does not define are the program's.
+    """Run the assertion script job["text"]. Functions that it does not define are the program's.
 
     Returns the exit code: 0 if all assertions held, FAULT if the script failed by itself, else 1.
 
-    It failed by itself where it did before its first call of the program, where it ended without
-    one, and where it lacks a package. Any later error counts against the program, which may have
-    caused it.
+    A script fails by itself if it raises before its first call of the program, ends without a call,
+    or lacks a package. Every later error counts against the program, which may have caused it.
     """
     script = job["text"]
     namespace = vars(sys.modules["__main__"])
@@ -129,7 +128,7 @@ def judge_script(job: dict, calls: socket.socket) -> int:
         exec(compile(script, "tests.py", "exec"), namespace)
         code = 0
     except SystemExit as end:
-        code = 0 if end.code in (None, 0) else 1  # its own codes do not mean ours
+        code = 0 if end.code in (None, 0) else 1  # a script cannot return FAULT
     except BaseException as error:
         sys.excepthook(*sys.exc_info())
         code = FAULT if isinstance(error, ModuleNotFoundError) else 1
@@ -141,12 +140,12 @@ def judge_script(job: dict, calls: socket.socket) -> int:
 
 
 def program_function(caller: Caller, name: str):
-    """What stands for a function of the program in a script. Its arguments go as copies."""
+    """The script's stand-in for a function of the program. Arguments are sent as copies."""
 
     def call(*arguments, **keywords):
         content = values.packed([name, arguments, keywords])
         if values.holds_other(content):
-            raise TypeError(f"{name} takes plain values from a script: no functions or objects")
+            raise TypeError(f"{name} takes only plain values, no functions or objects")
         key, answer = values.split_reply(caller.ask(json.dumps(content)))
         if key == "error":
             raise Failed(f"{name} raised {answer}")

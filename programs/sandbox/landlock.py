@@ -1,9 +1,9 @@
-"""Landlock: a program opens no file but Python's, where the kernel gives it no namespaces.
+"""Landlock: on kernels without user namespaces, a program can open only Python's files.
 
-Any user may restrict itself so, from Linux 5.13 on; nobody can lift it, and threads inherit it. A
-process so restricted also has no look into the memory of processes outside. What remains in sight
-are names, sizes and dates of files, and which processes there are: stat(2) asks no leave. Sockets
-and signals are the filter's.
+From Linux 5.13 on any user may restrict itself with Landlock. The restriction cannot be lifted, and
+threads inherit it. It also prevents reading the memory of processes outside. A program can still
+see names, sizes and dates of files, and the list of processes, because stat(2) is not restricted.
+The filter of system calls (seccomp.py) covers sockets and signals.
 The numbers are those of linux/landlock.h.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Iterable
 
 CREATE, ADD, RESTRICT = 444, 445, 446  # system calls, on every machine
 ASK_VERSION = 1
-BENEATH = 1  # the kind of a rule: a folder and all in it, or a file
+BENEATH = 1  # the kind of a rule: a folder with its content, or a file
 
 READ_FILE, READ_FOLDER = 1 << 2, 1 << 3
-RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version -> how many rights to files it knows
+RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version -> number of file rights in this version
 
 
 class Rule(ctypes.Structure):
@@ -27,9 +27,9 @@ class Rule(ctypes.Structure):
 
 
 def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> None:
-    """Leave this process, for good, to read what is in these folders and files; to open no more.
+    """Let this process read only these folders and files, permanently.
 
-    It must have given up new rights (PR_SET_NO_NEW_PRIVS). Raises OSError.
+    PR_SET_NO_NEW_PRIVS must be set before. Raises OSError.
     """
     found = checked(libc.syscall(CREATE, None, ctypes.c_size_t(0), ASK_VERSION))
     rights = (1 << max(count for since, count in RIGHTS.items() if since <= found)) - 1
@@ -43,7 +43,7 @@ def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> None:
 
 
 def allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
-    """Reading of a file, or of a folder and all that is in it."""
+    """Allow reading a file, or a folder with its content."""
     descriptor = os.open(path, os.O_PATH)
     rights = READ_FILE | READ_FOLDER if os.path.isdir(path) else READ_FILE
     checked(libc.syscall(ADD, ruleset, BENEATH, ctypes.byref(Rule(rights, descriptor)), 0))
@@ -51,7 +51,7 @@ def allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
 
 
 def checked(result: int) -> int:
-    """The result of a system call. Raises OSError where it failed."""
+    """The result of a system call. Raises OSError if the call failed."""
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"Landlock: {os.strerror(code)}")

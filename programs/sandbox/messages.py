@@ -1,4 +1,4 @@
-"""Messages between this process and a supervisor: a line of JSON, one each way."""
+"""Messages between client and supervisor: one line of JSON in each direction."""
 
 import json
 import socket
@@ -9,7 +9,7 @@ def send(channel: socket.socket, message: dict) -> None:
 
 
 def receive(channel: socket.socket) -> dict:
-    """Raises EOFError where the other side has gone."""
+    """The next message. Raises EOFError if the other side has closed the channel."""
     with channel.makefile("rb") as file:
         line = file.readline()
     if not line.endswith(b"\n"):
@@ -18,6 +18,6 @@ def receive(channel: socket.socket) -> dict:
 
 
 def excerpt(text: str) -> str:
-    """As much of a text as fits in a line of ours."""
+    """The beginning of a text, short enough for a message."""
     line = " ".join(text[:1000].split())
     return line if len(line) <= 100 else line[:97] + "..."

@@ -1,7 +1,7 @@
-"""What happens inside the program's own process, behind the walls.
+"""Runs in the program's process, behind the walls.
 
-Nothing here is trusted: the program can read, change and call all of it. It holds the program and
-its input; calls come one by one, and what goes back is a value that others compare.
+Nothing in this process is trusted: the program can read, change and call everything. The process
+has the program and its input. It receives calls one by one and returns values to the judge.
 """
 
 import atexit
@@ -16,8 +16,8 @@ import types
 
 from . import judge, values
 
-# What a program of a contest finds, as in LiveCodeBench's lcb_runner/evaluation/testing_util.py
-# (import_string) and compute_code_generation_metrics.py beside it.
+# The imports of contest programs, from LiveCodeBench's lcb_runner/evaluation/testing_util.py
+# (import_string) and compute_code_generation_metrics.py in the same folder.
 IMPORTS = """
 from string import *
 from re import *
@@ -44,18 +44,18 @@ RECURSION = 50_000
 DIGITS = 50_000  # of an integer that is read or written
 
 READY = compile(IMPORTS, "imports.py", "exec")
-OURS = __package__  # modules that are put out of the way
+OURS = __package__  # its modules are removed from sys.modules
 
 
 def run(job: dict, calls: socket.socket | None) -> None:
-    """Run a job in this process, and end it as Python ends a script.
+    """Run a job in this process, then end the process as Python ends a script.
 
-    job: "kind" is `run` (a program reads standard input), `calls` (a program answers the calls
-    that come through `calls`) or one of judge.JUDGES; "text" is the code; "contest" says whether a
-    program finds what contests have ready.
+    job: "kind" is `run` (a program that reads standard input), `calls` (a program that answers the
+    calls from `calls`) or one of judge.JUDGES; "text" is the code; "contest" adds the imports and
+    limits of contests.
     """
     open_streams()
-    random.seed(0)  # all children of a server have the same state, and two servers have the same
+    random.seed(0)  # the same state in all children of all servers
     module = types.ModuleType("__main__" if job["kind"] == "run" else "program")
     sys.modules["__main__"] = sys.modules[module.__name__] = module
     for name in [name for name in sys.modules if name.partition(".")[0] == OURS]:
@@ -76,11 +76,11 @@ def run(job: dict, calls: socket.socket | None) -> None:
 
 
 def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType) -> None:
-    """Run its text, with what is promised to it, and then answer calls, if it is to."""
+    """Run the program, with the contest environment if asked for, and then answer calls, if any."""
     if job["contest"]:
         names = {}
         exec(READY, names)
-        # Like builtins: nothing of them counts as a function that the program has.
+        # As builtins: imported functions do not count as functions of the program.
         vars(module)["__builtins__"] = names | vars(builtins)
         sys.setrecursionlimit(RECURSION)
         sys.set_int_max_str_digits(DIGITS)
@@ -90,7 +90,7 @@ def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType
 
 
 def open_streams() -> None:
-    """Standard streams on descriptors 0, 1 and 2, as Python opens them."""
+    """Open standard streams on descriptors 0, 1 and 2, as Python does."""
     sys.stdin = stream(0, "r", "surrogateescape")
     sys.stdout = stream(1, "w", "surrogateescape")
     sys.stderr = stream(2, "w", "backslashreplace")
@@ -104,7 +104,7 @@ def stream(descriptor: int, mode: str, errors: str) -> io.TextIOWrapper:
 
 
 def exit_code(end: SystemExit) -> int:
-    """What Python makes of sys.exit(code)."""
+    """The exit code that Python derives from sys.exit(code)."""
     if end.code is None:
         return 0
     if isinstance(end.code, int):
@@ -114,7 +114,7 @@ def exit_code(end: SystemExit) -> int:
 
 
 def leave(code: int) -> None:
-    """Wait for threads, call what is registered, flush, and end."""
+    """Wait for threads, run exit handlers, flush, and end."""
     try:
         threading._shutdown()
         atexit._run_exitfuncs()
@@ -128,9 +128,9 @@ def leave(code: int) -> None:
 
 
 def answer(calls: socket.socket, module: types.ModuleType) -> None:
-    """Call functions of the program as lines [name, arguments, keywords] ask; a line of JSON each.
+    """Answer each line [name, arguments, keywords] with a call of the program, in lines of JSON.
 
-    {"value": ...} is what a function returned, {"error": ...} the last line of its traceback.
+    The answer is {"value": the returned value} or {"error": the last line of the traceback}.
     """
     with calls.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:
@@ -145,7 +145,7 @@ def answer(calls: socket.socket, module: types.ModuleType) -> None:
 
 
 def function_of(module: types.ModuleType, name: str):
-    """A method of the program's class Solution, or a function; its imports bring functions, too."""
+    """A method of the program's class Solution, or a function that it defines or imports."""
     solution = getattr(module, "Solution", None)
     if hasattr(solution, name):
         return getattr(solution(), name)

@@ -1,10 +1,10 @@
-"""A filter of system calls (seccomp): what a program asks of the kernel that it never needs.
+"""A filter of system calls (seccomp): refuses calls that a program never needs.
 
-Any user may put it on; nobody can take it off, and children and threads inherit it. Refused calls
-fail with EPERM, so that `os.fork()` or `socket.socket()` is a PermissionError in the program.
+Any user may install a filter. A filter cannot be removed, and children and threads inherit it.
+Refused calls fail with EPERM, so `os.fork()` or `socket.socket()` raises PermissionError.
 
-The filter is a program of the kernel's small machine (BPF), which looks at a call's number and at
-the lower halves of its arguments, and says what becomes of the call.
+The filter is a BPF program in the kernel. It reads a call's number and the lower halves of its
+arguments, and returns a verdict.
 """
 
 import ctypes
@@ -17,20 +17,20 @@ from .syscalls import BY_ARGUMENT, FILES, MEMORY, OTHERS, PROCESSES, SIGNALS, SY
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column, AUDIT_ARCH_...
 
-# Instructions: load a word of the call's record, jump if equal, at least, or any bit, and return.
+# Instructions: load a word of the call's record; jump if equal, at least, or any bit set; return.
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in the record
 
 ALLOW = 0x7FFF0000
 REFUSE = 0x00050000 | errno.EPERM
-UNKNOWN = 0x00050000 | errno.ENOSYS  # glibc then takes the older call
+UNKNOWN = 0x00050000 | errno.ENOSYS  # glibc then uses the older call
 KILL = 0x80000000
 
 CLONE_THREAD = 0x10000
-WRITING = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT; O_TRUNC, which Landlock lets pass
-NEWEST = 457  # calls from here on, which no libc depends on yet, are unknown, also the next ones
-# Commands that concern this process's own descriptors alone. Others set leases, owners who get
-# signals, flags of files (chattr) or a terminal's input.
+WRITING = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT; O_TRUNC, which Landlock allows
+NEWEST = 457  # this and all later calls are answered as unknown; no libc depends on them yet
+# Commands that affect only this process's descriptors. Others set leases, receivers of signals,
+# flags of files (chattr) or a terminal's input.
 FCNTL = (0, 1, 2, 3, 4, 9, 1030, 1032, 1034)  # F_DUPFD to F_SETFL, F_GETOWN, F_DUPFD_CLOEXEC, ...
 IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, FIONREAD, FIONBIO, ...
 NOT_A_STREAM = 0xE  # bits of a socket's type: SOCK_DGRAM and others can be sent to any address
@@ -55,8 +55,8 @@ def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) ->
 def build(strict: bool) -> bytes:
     """The filter's instructions for this machine.
 
-    strict: also refuse signals and what Landlock leaves of changes of files, for where no
-    namespace keeps them in. Raises OSError where the machine is of another kind.
+    strict: also refuse signals, and the changes of files that Landlock allows; needed without
+    namespaces. Raises OSError on other machines than MACHINES.
     """
     if platform.machine() not in MACHINES:
         raise OSError(f"not written for {platform.machine()}")
@@ -82,9 +82,9 @@ def build(strict: bool) -> bytes:
             if numbers[column] is not None:
                 code += when_called(numbers[column], REFUSE)
 
-    code += when_called(number("clone3"), UNKNOWN)  # its flags are out of a filter's sight
+    code += when_called(number("clone3"), UNKNOWN)  # a filter cannot read its flags
     code += when_argument(number("clone"), 0, ANY_BIT, CLONE_THREAD, ALLOW, REFUSE)
-    code += when_argument(number("prlimit64"), 0, EQUAL, 0, ALLOW, REFUSE)  # 0 is oneself
+    code += when_argument(number("prlimit64"), 0, EQUAL, 0, ALLOW, REFUSE)  # 0 is this process
     code += when_argument(number("prctl"), 0, EQUAL, DIE_WITH_PARENT, REFUSE, ALLOW)
     code += when_argument(number("socketpair"), 1, ANY_BIT, NOT_A_STREAM, REFUSE, ALLOW)
     if strict:
@@ -99,7 +99,7 @@ def build(strict: bool) -> bytes:
 
 
 def when_called(number: int, verdict: int) -> list[bytes]:
-    """The verdict on a call by its number alone."""
+    """The verdict on a call by its number."""
     return [instruction(EQUAL, number, if_false=1), instruction(RETURN, verdict)]
 
 
@@ -117,18 +117,18 @@ def when_argument(
 
 
 def unless_command(number: int, commands: tuple[int, ...], verdict: int) -> list[bytes]:
-    """The verdict on a call whose second argument is none of these commands."""
+    """The verdict on a call whose second argument is not one of these commands."""
     code = [
         instruction(EQUAL, number, if_false=2 * len(commands) + 2),
         instruction(LOAD, ARGUMENTS + 8),
     ]
     for command in commands:
-        code += when_called(command, ALLOW)  # the same test, of what is loaded now
+        code += when_called(command, ALLOW)  # the same test on the loaded argument
     return [*code, instruction(RETURN, verdict)]
 
 
 def install(libc: ctypes.CDLL, strict: bool) -> None:
-    """Put the filter on this process for good. Raises OSError where the kernel has none."""
+    """Install the filter in this process, permanently. Raises OSError if the kernel refuses."""
     instructions = build(strict)
     program = Program(len(instructions) // 8, instructions)
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:

@@ -1,8 +1,8 @@
-"""A clean Python that forks a supervisor for every program.
+"""A clean Python process that forks a supervisor for every program.
 
-Started by client.py as a script. It imports the standard library only, enters its namespaces, says
-what it could do, and then forks for every connection that it is handed. It reads no job itself, so
-that nothing of a program is left for the next.
+client.py starts it as a script. The server imports only the standard library, enters its
+namespaces, reports its walls, and forks for every connection that it receives. The server reads no
+job, so no program can affect the next one.
 """
 
 import gc
@@ -31,11 +31,11 @@ WARM = (
 
 
 def serve(door: socket.socket, namespaces: bool):
-    """Fork a supervisor for each connection that comes through `door`, until it closes.
+    """Fork a supervisor for each connection received from `door`, until `door` closes.
 
-    Returns in the process of a program alone: (its job, its connection for calls).
+    Returns only in the process of a program: (its job, its connection for calls).
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that have ended vanish at once
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     while True:
         message, descriptors, _, _ = socket.recv_fds(door, 1, 2)
         if not message:
@@ -53,10 +53,10 @@ def connection(descriptor: int) -> socket.socket:
 
 
 def enter(best: str) -> dict:
-    """Put up the best walls that the kernel has, up to `best`, and say which they are.
+    """Set up the strongest walls that the kernel supports, up to `best`.
 
-    {"walls": "strict" or "landlock", "missing": why there are no better ones}. Raises OSError where
-    there are not even those.
+    Returns {"walls": "strict" or "landlock", "missing": why not stronger}. Raises OSError if
+    neither is available.
     """
     reason = failure(filter_this)
     if reason:
@@ -87,7 +87,7 @@ def lock_this() -> None:
 
 
 def failure(attempt) -> str:
-    """Why `attempt` fails in a process of its own; empty where it does not."""
+    """Why `attempt` fails in a separate process; empty if it succeeds."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -109,7 +109,7 @@ def failure(attempt) -> str:
 
 
 def start():
-    """Put up the walls, tell client.py what stands, and serve; returns as `serve`."""
+    """Set up the walls, report them to client.py, and serve. Returns like `serve`."""
     door = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     settings = json.loads(sys.argv[1])

@@ -1,7 +1,7 @@
-"""The supervisor of one program: forks its process, feeds and measures it from outside, answers.
+"""The supervisor of one program: forks its process, sends its input, measures and kills it.
 
-The supervisor is never in reach of the program, which is in other namespaces or may send no
-signals, and the program's process holds none of the supervisor's connections.
+The program cannot reach its supervisor: it is in other namespaces or may not send signals, and its
+process has none of the supervisor's connections.
 """
 
 import os
@@ -14,18 +14,18 @@ from contextlib import suppress
 from . import seccomp, walls
 from .messages import receive, send
 
-ERRORS_KEPT = 4000  # bytes from the end of what a program writes to standard error
-TICK = 0.05  # seconds between two looks at a program's clock, at most
-PATIENCE = 30.0  # seconds in which a judge, who waits for it, takes an answer
+ERRORS_KEPT = 4000  # last bytes of a program's standard error
+TICK = 0.05  # longest time between two checks of a program's clocks, seconds
+PATIENCE = 30.0  # seconds in which a waiting judge must accept an answer
 
 
 def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | None = None):
-    """Run the job that comes through `channel`, answer there, and end.
+    """Run the job received from `channel`, answer on `channel`, and end.
 
-    namespaces: whether the server is in some; else Landlock stands for them
-    calls: where the calls of a `calls` job come from, or those of a judge go to
+    namespaces: whether the server is in namespaces; otherwise Landlock is used
+    calls: the socket on which a `calls` job receives calls, or a judge sends them
 
-    Returns in the process of the program alone, as `serve`.
+    Returns only in the process of the program, like `serve`.
     """
     try:
         job = receive(channel)
@@ -40,12 +40,12 @@ def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | N
             return become_program(namespaces, job, watch, supervisor, report)
         os.close(report)
         with open(problem) as file:
-            text = file.read()  # until all walls stand
+            text = file.read()  # until all walls are set up
         if text:
             raise RuntimeError(text)
         send(channel, watch.until_end(channel))
     except (EOFError, ConnectionError):
-        pass  # nobody waits for the answer any more
+        pass  # the client has closed the channel
     except Exception as error:
         send(channel, {"broken": f"{type(error).__name__}: {error}"})
     os._exit(0)
@@ -54,9 +54,9 @@ def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | N
 def become_program(
     namespaces: bool, job: dict, watch: "Watch", supervisor: int, report: int
 ) -> tuple[dict, socket.socket | None]:
-    """In the new process: put up the walls, and return what is to run behind them.
+    """In the new process: set up the walls, and return (job, socket for calls).
 
-    Where one cannot be put up, the process ends and the reason goes to `report`.
+    If a wall cannot be set up, the process writes the reason to `report` and ends.
     """
     try:
         enclose(namespaces, job, watch, supervisor, report)
@@ -68,7 +68,7 @@ def become_program(
 
 
 def enclose(namespaces: bool, job: dict, watch: "Watch", supervisor: int, report: int) -> None:
-    """The program's own session, streams, folder and limits; then no way back."""
+    """Give the program a separate session, streams, folder and limits, permanently."""
     os.setsid()
     for channel in (watch.ours, watch.judge):
         if channel:
@@ -80,7 +80,7 @@ def enclose(namespaces: bool, job: dict, watch: "Watch", supervisor: int, report
         kept.add(watch.theirs.fileno())
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor not in kept:
-            with suppress(OSError):  # the one that listed them is closed already
+            with suppress(OSError):  # the descriptor of listdir is closed already
                 os.close(descriptor)
 
     processes = walls.PROCESSES + walls.processes_of_user()
@@ -92,13 +92,13 @@ def enclose(namespaces: bool, job: dict, watch: "Watch", supervisor: int, report
     walls.give_up_rights()
     if not namespaces:
         if os.getppid() != supervisor:
-            raise RuntimeError("the supervisor has gone")  # before its end could be the program's
+            raise RuntimeError("the supervisor has ended")  # so it would not kill the program
         walls.close_other_files()
     seccomp.install(walls.libc, strict=not namespaces)
 
 
 class Watch:
-    """A program's streams and clocks, seen from its supervisor."""
+    """The supervisor's view of a program: streams and clocks."""
 
     def __init__(self, job: dict, calls: socket.socket | None):
         self.job = job
@@ -111,25 +111,25 @@ class Watch:
         self.stdout = os.pipe()
         self.stderr = os.pipe()
 
-        self.theirs = calls  # of a judge, who calls by itself
+        self.theirs = calls  # a judge uses the socket directly
         self.judge = self.ours = None
-        if job["kind"] == "calls":  # they pass through here, so that the clocks run for them alone
+        if job["kind"] == "calls":  # calls pass through here, so that the clocks run only in calls
             self.judge = calls
             self.ours, self.theirs = socket.socketpair()
-        self.question = b""  # what the program has not taken yet
-        self.reply = bytearray()  # to the present call, as far as it has come
+        self.question = b""  # the part of a call that the program has not read yet
+        self.reply = bytearray()  # the received part of the reply to the current call
         self.asked = not self.judge  # whether it is the program's turn
         self.idle_since = self.started
-        self.idle = 0.0  # seconds in which it was not, before that
-        self.cpu_before = 0.0  # seconds used before the present call
+        self.idle = 0.0  # seconds between earlier turns
+        self.cpu_before = 0.0  # CPU seconds used before the current call
 
         self.output = bytearray()
         self.errors = bytearray()
-        self.error_bytes = 0  # that there were of them
-        self.stopped = ""  # why it was, or will be, killed
+        self.error_bytes = 0  # total length of standard error
+        self.stopped = ""  # why the program was or will be killed
 
     def until_end(self, channel: socket.socket) -> dict:
-        """Watch the program until it ends or is killed; the answer for client.py."""
+        """Watch the program until it ends or is killed. Returns the answer for client.py."""
         for descriptor in (self.stdin, self.stdout[1], self.stderr[1]):
             os.close(descriptor)
         if self.theirs:
@@ -148,7 +148,7 @@ class Watch:
 
         alive = True
         while alive and not self.stopped:
-            if self.question:  # the program may never read it
+            if self.question:  # without blocking: the program may never read it
                 self.question = self.question[sent(self.ours, self.question) :]
             pause = self.look_at_clocks()
             for descriptor, _ in poll.poll(1000 * pause):
@@ -161,7 +161,7 @@ class Watch:
         return self.finish([self.stdout[0], self.stderr[0]])
 
     def finish(self, descriptors: list[int]) -> dict:
-        """Kill what is left, read what is left, and say how it went."""
+        """Kill the remaining processes, read the remaining output, and return the answer."""
         kill_group(self.pid)
         _, status, usage = os.wait4(self.pid, 0)
         for descriptor in descriptors:
@@ -185,7 +185,7 @@ class Watch:
             "seconds": time.monotonic() - self.started,
         }
 
-    # Each reader says whether there may be more to come.
+    # Each reader returns whether more data may follow.
 
     def read_output(self) -> bool:
         part = read(self.stdout[0])
@@ -203,7 +203,7 @@ class Watch:
         return bool(part)
 
     def read_reply(self) -> bool:
-        """Part of the reply to the present call."""
+        """Read part of the reply to the current call."""
         part = read(self.ours.fileno())
         self.reply += part
         self.end_turn()
@@ -212,11 +212,11 @@ class Watch:
         return bool(part)
 
     def end_turn(self) -> None:
-        """Pass a whole reply to the judge; the program then has nothing to do."""
+        """Pass a complete reply to the judge. This ends the program's turn."""
         if not self.asked or b"\n" not in self.reply:
             return
         line, _, rest = self.reply.partition(b"\n")
-        with suppress(OSError):  # it has gone
+        with suppress(OSError):  # the judge has ended
             self.judge.sendall(line + b"\n")
         self.reply = rest
         self.asked = False
@@ -225,7 +225,7 @@ class Watch:
             self.cpu_before = self.cpu_seconds()
 
     def read_question(self) -> bool:
-        """Part of a call; the first one begins the program's turn. Without a judge it may end."""
+        """Read part of a call, which begins the program's turn. Stop if the judge has ended."""
         part = read(self.judge.fileno())
         if not part:
             self.stopped = "answered"
@@ -234,13 +234,13 @@ class Watch:
             self.idle += time.monotonic() - self.idle_since
         self.question += part
         if b"\n" in part:
-            self.end_turn()  # it may have answered before it was asked
+            self.end_turn()  # the program may have replied in advance
         return bool(part)
 
     def look_at_clocks(self) -> float:
-        """Stop the program if it is over a limit; seconds until it may be, at the earliest.
+        """Stop the program if it exceeds a limit. Returns the seconds until the next check.
 
-        While it is not its turn, the wall clock stands.
+        Between the program's turns the wall clock is paused.
         """
         cpu = self.cpu_seconds()
         cpu_left = self.job["cpu_seconds"] - (cpu - self.cpu_before)
@@ -255,15 +255,15 @@ class Watch:
         return min(max(cpu_left, 0.005), max(wall_left, 0.005), longest)
 
     def cpu_seconds(self) -> float:
-        """CPU time that the program has used, all threads together."""
+        """CPU time that the program has used, summed over threads."""
         try:
             return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             return self.cpu_before
 
 
 def sent(channel: socket.socket, content: bytes) -> int:
-    """How many bytes the other side takes now."""
+    """Send without blocking. Returns the number of bytes sent."""
     try:
         return channel.send(content)
     except (BlockingIOError, ConnectionError):
@@ -278,7 +278,7 @@ def read(descriptor: int) -> bytes:
 
 
 def kill_group(pid: int) -> None:
-    """The program and, with it, all of its namespace or its process group."""
+    """Kill the program with its namespace or its process group."""
     for kill in (os.killpg, os.kill):
-        with suppress(ProcessLookupError):  # it has ended, or has not made its group yet
+        with suppress(ProcessLookupError):  # the process has ended or has no group yet
             kill(pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Numbers of Linux system calls: name -> (x86_64, aarch64), None where there is no such call."""
+"""Numbers of Linux system calls: name -> (x86_64, aarch64); None if the call does not exist."""
 
-# A program is one process, and stays the Python that it is.
+# New processes and other executables.
 PROCESSES = {
     "fork": (57, None),
     "vfork": (58, None),
@@ -32,8 +32,8 @@ OTHERS = {
     "move_pages": (279, 239),
 }
 
-# The kernel: namespaces, its log, and doors that had holes before. What takes a capability, as a
-# mount or a module does, is not named: a program has none.
+# The kernel: namespaces, its log, and calls with a history of vulnerabilities. Calls that need a
+# capability (mount, module) are not listed, because a program has none.
 SYSTEM = {
     "unshare": (272, 97),
     "setns": (308, 268),
@@ -49,7 +49,7 @@ SYSTEM = {
     "seccomp": (317, 277),
 }
 
-# Memory and keys that outlive a process, or that its limit does not count.
+# Memory and keys that outlive a process or are not counted by its limit.
 MEMORY = {
     "shmget": (29, 194),
     "shmat": (30, 196),
@@ -83,7 +83,7 @@ SIGNALS = {
     "setpgid": (109, 154),
 }
 
-# Changes of a file that Landlock does not refuse, or not in its first versions.
+# Changes of a file that Landlock, or its first versions, do not refuse.
 FILES = {
     "chmod": (90, None),
     "fchmod": (91, 52),
@@ -107,7 +107,7 @@ FILES = {
     "flock": (73, 32),
 }
 
-# What is refused by its arguments.
+# Calls that are refused by their arguments.
 BY_ARGUMENT = {
     "clone": (56, 220),
     "clone3": (435, 435),

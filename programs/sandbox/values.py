@@ -1,8 +1,8 @@
-"""Plain values as JSON text, so that what a program returns can be read without trusting it.
+"""Encodes plain values as JSON text, which can be read without trusting the program that wrote it.
 
-Tuples, sets, dictionaries, ranges, iterators, bytes, and numbers that JSON has not have forms of
-their own; an array of numpy travels as a list. Any other object travels as its type's name alone
-and is equal to nothing.
+Tuples, sets, dictionaries, ranges, iterators, bytes, and numbers unknown to JSON have their own
+encodings. A numpy array is sent as a list. Any other object is sent as the name of its type, and
+equals nothing.
 """
 
 import json
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 
-COLLISIONS = 100  # keys of one hash that a set or dictionary may have; equal keys are among them
-DIGITS = 2**63  # integers from here on travel in hexadecimal, which takes linear time
-# Longer ones could keep who compares them busy for minutes.
+COLLISIONS = 100  # keys with the same hash allowed in a set or dictionary, equal keys included
+DIGITS = 2**63  # integers from here on are sent in hexadecimal, which takes linear time
+# Comparing longer numbers could take minutes.
 FEW_DIGITS = re.compile(r"-?[0-9]{1,60}([./][0-9]{1,60})?")
 
 
 class Other:
-    """An object that is no plain value: true, not None, and equal to nothing."""
+    """An object that is not a plain value: true, not None, and equal to nothing."""
 
     def __init__(self, name: str):
         self.name = name
@@ -34,17 +34,17 @@ class Other:
 
 
 def dumps(value) -> str:
-    """The text of a value. Raises RecursionError where it holds itself."""
+    """The text of a value. Raises RecursionError if the value contains itself."""
     return json.dumps(packed(value))
 
 
 def loads(text: str):
-    """The value that a text spells. Raises ValueError or RecursionError."""
+    """The value of a text. Raises ValueError or RecursionError."""
     return read(json.loads(text))
 
 
 def read(content):
-    """The value of a content that may be none. Raises ValueError or RecursionError."""
+    """The value of an untrusted content. Raises ValueError or RecursionError."""
     try:
         return unpacked(content)
     except (TypeError, KeyError, AttributeError, ArithmeticError) as error:
@@ -52,9 +52,9 @@ def read(content):
 
 
 def packed(value):
-    """What JSON can hold of a value; {"kind": content} stands for what it cannot."""
+    """A value as JSON data; {"kind": content} for types that JSON lacks."""
     if value is None or isinstance(value, bool | float | str):
-        return value  # json writes of a subclass what its base would
+        return value  # json writes a subclass like its base
     if isinstance(value, int):
         return value if abs(value) < DIGITS else {"int": hex(value)}
     if isinstance(value, list):
@@ -83,7 +83,7 @@ def packed(value):
 
 
 def holds_other(content) -> bool:
-    """Whether what `packed` gave holds an object that travels as its name alone."""
+    """Whether an output of `packed` contains an object that is sent as the name of its type."""
     if isinstance(content, list):
         return any(map(holds_other, content))
     if isinstance(content, dict):
@@ -92,7 +92,7 @@ def holds_other(content) -> bool:
 
 
 def unpacked(content):
-    """The value of what `packed` gave."""
+    """The value of an output of `packed`."""
     if isinstance(content, list):
         return [unpacked(each) for each in content]
     if not isinstance(content, dict):
@@ -115,10 +115,10 @@ def read_dict(inner):
 
 
 def scattered(keys: list) -> list:
-    """The keys themselves. Raises ValueError where many share a hash: a set of them takes hours."""
+    """The keys unchanged. Raises ValueError if many share a hash: their set would take hours."""
     counts = Counter(map(hash, keys))
     if counts and max(counts.values()) > COLLISIONS:
-        raise ValueError("too many keys of one hash")
+        raise ValueError("too many keys with one hash")
     return keys
 
 
@@ -148,7 +148,7 @@ def read_fraction(inner):
 
 def few_digits(text: str) -> str:
     if not FEW_DIGITS.fullmatch(text):
-        raise ValueError("no number of few digits")
+        raise ValueError("not a number, or too many digits")
     return text
 
 
@@ -168,9 +168,9 @@ READERS = {
 
 
 def split_reply(line: str) -> tuple[str, object]:
-    """("value" or "error", content) of a program's answer. Raises ValueError for others."""
+    """("value" or "error", content) of a program's answer. Raises ValueError for other texts."""
     reply = json.loads(line)
     if not isinstance(reply, dict) or len(reply) != 1 or not reply.keys() <= {"value", "error"}:
-        raise ValueError("no answer to a call")
+        raise ValueError("not an answer to a call")
     ((key, content),) = reply.items()
     return key, content

@@ -1,9 +1,8 @@
-"""The walls around a program: a user without rights, namespaces with a root of their own, limits.
+"""The walls around a program: a user without rights, namespaces with a separate root, limits.
 
-server.py enters the namespaces once; each program then gets processes, mounts and System V IPC of
-its own in them. Everything here is done by calls of the C library, without any privilege where the
-kernel lets users have namespaces. man 7 user_namespaces, mount_namespaces and pid_namespaces tell
-what the calls mean.
+server.py enters the namespaces once. Each program then gets separate process, mount and System V
+IPC namespaces inside them. All calls go to the C library. No privilege is needed if the kernel
+allows user namespaces. See man 7 user_namespaces, mount_namespaces and pid_namespaces.
 """
 
 import ctypes
@@ -32,22 +31,22 @@ AT_RECURSIVE = 0x8000
 # prctl(2)
 DIE_WITH_PARENT, DUMPABLE, NO_NEW_RIGHTS = 1, 4, 38
 CAPABILITIES_VERSION = 0x20080522
-SYSTEM_ADMINISTRATOR = 21  # the number of CAP_SYS_ADMIN
+SYSTEM_ADMINISTRATOR = 21  # CAP_SYS_ADMIN
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}  # in /dev, to /proc/self/fd...
-HOME = "/program"  # a program's folder in its own root; not /tmp, below which Python may be
+HOME = "/program"  # a program's folder in its root; not /tmp, which may contain Python
 
-PROCESSES = 64  # processes and threads that a program may have beside those that there are
+PROCESSES = 64  # processes and threads that a program may add to the user's present ones
 OPEN_FILES = 64
-STACK_MB = 100  # the kernel leaves as much below what is mapped, and a little more
+STACK_MB = 100  # the kernel keeps this much address space free for it, and a little more
 MB = 2**20
 
 
 def call(function, *arguments) -> None:
-    """A call of the C library. Raises OSError where it fails."""
+    """Call the C library. Raises OSError if the call fails."""
     if function(*arguments) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{function.__name__}: {os.strerror(code)}")
@@ -70,31 +69,31 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def leave_root() -> None:
-    """Where the server runs as root, go on as a user without rights, files or processes.
+    """If the server runs as root, continue as a user without rights, files or processes.
 
-    Raises OSError where that user could not read Python.
+    Raises OSError if that user could not read Python.
     """
     if os.geteuid() != 0:
         return
-    user = 61184 + os.getpid() % 4000  # of the numbers that systemd keeps for passing users
+    user = 61184 + os.getpid() % 4000  # from systemd's range of dynamic users
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    prctl(DUMPABLE, 1)  # its files in /proc are its own again
+    prctl(DUMPABLE, 1)  # so the new user owns the process's files in /proc
     if not os.access(os.__file__, os.R_OK):
         raise OSError(errno.EACCES, f"root's Python, {sys.prefix}, cannot be read by other users")
 
 
 def enter_namespaces() -> None:
-    """Users, mounts, network, IPC and host name of the server's own, and a root that it builds.
+    """Enter new user, mount, network, IPC and host-name namespaces, with a new root.
 
-    Raises OSError where the kernel, or who configured it, does not allow that.
+    Raises OSError if the kernel or its configuration does not allow this.
     """
     kinds = NEW_MOUNTS | NEW_NETWORK | NEW_IPC | NEW_NAMES
     user, group = os.geteuid(), os.getegid()
     if user == 0 and may_administer():
         unshare(kinds)
-        build_root()  # as root, who may read its Python
+        build_root()  # as root, because only root may be able to read its Python
         leave_root()
         user, group = os.geteuid(), os.getegid()
         unshare(NEW_USERS | NEW_MOUNTS)
@@ -116,7 +115,7 @@ def may_administer() -> bool:
 
 
 def map_user(user: int, group: int) -> None:
-    """Inside the new user namespace keep the number that the user has outside."""
+    """Map the user and group to the same numbers inside the new user namespace."""
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -127,13 +126,13 @@ def map_user(user: int, group: int) -> None:
 
 
 def build_root() -> None:
-    """Make a root that shows Python, the system's libraries and a few devices, all read-only.
+    """Make a root with Python, the system's libraries and a few devices, all read-only.
 
-    Nothing else of the disk is there: no home, no data set, no program of ours.
+    No other part of the disk is visible: no home, no data sets, no source code.
     """
-    mount("none", "/", flags=RECURSIVE | PRIVATE)  # nothing of this shows outside
+    mount("none", "/", flags=RECURSIVE | PRIVATE)  # mounts stay invisible outside
     root = "/tmp"
-    opened = {}  # before the new root hides those of them that are below its place
+    opened = {}  # opened first, because the new root may hide some of these folders
     for folder in python_folders():
         opened[folder] = os.open(folder, os.O_PATH | os.O_DIRECTORY)
 
@@ -156,13 +155,13 @@ def build_root() -> None:
 
     os.chdir(root)
     number = PIVOT_ROOT[os.uname().machine]
-    call(libc.syscall, number, b".", b".")  # the old root now lies over the new one
+    call(libc.syscall, number, b".", b".")  # the old root is now mounted over the new one
     call(libc.umount2, b".", DETACH)
     os.chdir("/")
 
 
 def python_folders() -> list[str]:
-    """The folders that a program has to see, none inside another."""
+    """The folders that a program needs, without subfolders of each other."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     wanted = [*SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *sys.path, *libraries]
     folders = []
@@ -193,7 +192,7 @@ def show_file(file: str, target: str) -> None:
 
 
 def make_read_only(target: str, recursive: bool = True) -> None:
-    """Of a mount and, where the kernel can (5.12 and later), of all that is mounted below it."""
+    """Make a mount read-only and, from kernel 5.12 on, all mounts below it."""
     attributes = (ctypes.c_uint64 * 4)(READ_ONLY | NO_SUID, 0, 0, 0)
     flags = AT_RECURSIVE if recursive else 0
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
@@ -214,22 +213,22 @@ def make_read_only(target: str, recursive: bool = True) -> None:
 
 
 def separate() -> None:
-    """The next child of this process is the first process of a namespace of its own."""
+    """Give the next child of this process a new namespace, as its first process."""
     unshare(NEW_PIDS | NEW_MOUNTS | NEW_IPC)
 
 
 def furnish() -> None:
-    """A /proc and an empty folder of the program's own; that child's first act."""
+    """Mount a new /proc and an empty folder for the program; called first in the new child."""
     flags = NO_SUID | NO_DEVICES | NO_PROGRAMS
     try:
         mount("proc", "/proc", "proc", flags | READ_ONLY)
-    except OSError:  # in some containers: then there is none
+    except OSError:  # refused in some containers; then /proc is empty
         mount("tmpfs", "/proc", "tmpfs", flags | READ_ONLY, "size=4k")
     mount("tmpfs", HOME, "tmpfs", flags, "size=16m,nr_inodes=1000,mode=700")
 
 
 def limit(cpu_seconds: float, memory_mb: int, processes: int) -> None:
-    """Set the kernel's limits, for good. The supervisor's CPU limit is the exact one."""
+    """Set the kernel's limits, permanently. The supervisor enforces the CPU limit exactly."""
     seconds = int(cpu_seconds) + 2
     limits = {
         resource.RLIMIT_CPU: seconds,
@@ -250,14 +249,14 @@ def limit(cpu_seconds: float, memory_mb: int, processes: int) -> None:
 
 
 def stay_on_this_core() -> None:
-    """One program on one core, however many threads it starts."""
+    """Keep the program on one core, whatever number of threads it starts."""
     core = libc.sched_getcpu()
     if core >= 0:
         os.sched_setaffinity(0, {core})
 
 
 def give_up_rights() -> None:
-    """No capability, none to come, and the end with the supervisor's."""
+    """Drop all capabilities, permanently, and die with the supervisor."""
     header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
     call(libc.capset, header, (ctypes.c_uint32 * 6)())
     prctl(NO_NEW_RIGHTS, 1)
@@ -265,14 +264,14 @@ def give_up_rights() -> None:
 
 
 def close_other_files() -> None:
-    """Leave the program the files that a root of its own would show, to read."""
+    """With Landlock, allow reading only the files that a separate root would show."""
     files = [*SYSTEM_FILES, *(f"/dev/{device}" for device in DEVICES)]
     places = [*python_folders(), *files]
     landlock.restrict(libc, [place for place in places if os.path.exists(place)])
 
 
 def processes_of_user() -> int:
-    """Processes and threads that this user has now."""
+    """The number of processes and threads of this user."""
     count = 0
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -280,6 +279,6 @@ def processes_of_user() -> int:
         try:
             if os.stat(f"/proc/{name}").st_uid == os.geteuid():
                 count += len(os.listdir(f"/proc/{name}/task"))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     return count

@@ -1,7 +1,7 @@
 r"""Classes of wrong and of missed credit, each made from many golds: (response, gold, right).
 
-The golds are those that the public sets MATH, OlympiadBench and AIME ask for, by their forms
-(data/outside.jsonl). A class is a function: its name says what is tried, `right` what it earns.
+The golds have the forms of the public sets MATH, OlympiadBench and AIME (data/outside.jsonl). A
+class is a function. Its name is the class, and `right` says whether a response is right.
 """
 
 import json
@@ -25,17 +25,17 @@ def boxed(answer: str) -> str:
 
 
 def pairs(right: bool, *many: tuple[str, str]) -> Iterator[Case]:
-    """Answers in boxes, with their golds; each also as the other's gold."""
+    """Boxed answers with their golds, in both directions."""
     for answer, gold in many:
         yield boxed(answer), gold, right
         yield boxed(gold), answer, right
 
 
-# ---- wrong credit: where the answer is -----------------------------------------------------------
+# ---- wrong credit: place of the answer -----------------------------------------------------------
 
 
 def tail_of_an_expression() -> Iterator[Case]:
-    """Without a box, a number has to stand alone."""
+    """Without a box, a number must not be part of an expression."""
     for n in POSITIVE[:20]:
         for text in (
             f"so it is 2√{n}",
@@ -67,7 +67,7 @@ def tail_of_an_expression() -> Iterator[Case]:
             f"we find 1/{n}",
             f"we find {n}/7",
         ):
-            if not text.endswith("!"):  # a cheer, or a factorial: nobody can say
+            if not text.endswith("!"):  # ambiguous: an exclamation or a factorial
                 yield text, n, False
         yield f"we get {n}", n, True
         yield f"so it is {n}.", n, True
@@ -197,7 +197,7 @@ def decimals_without_a_zero() -> Iterator[Case]:
         yield f"The answer is -.{digits}", f"0.{digits}", False
 
 
-# ---- wrong credit: what the answer is ------------------------------------------------------------
+# ---- wrong credit: value of the answer -----------------------------------------------------------
 
 
 def letter_case_and_order() -> Iterator[Case]:
@@ -405,7 +405,7 @@ def rounded_decimals() -> Iterator[Case]:
 
 
 def same_text() -> Iterator[Case]:
-    """Every gold earns its own reward, chains too."""
+    """Every gold, also a chain, equals itself."""
     chains = ("a=b+c=d", "x=2y=6z", "a<b<c", r"\frac{x}{2}=\frac{y}{3}=z", "AB=BC=CA", "p=q+1=r^2")
     for gold in [entry["gold"] for entry in OUTSIDE] + list(chains):
         yield boxed(gold), gold, True

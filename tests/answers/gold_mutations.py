@@ -1,4 +1,4 @@
-r"""Rewritings of gold answers that change their meaning; rewritings.py has those that keep it."""
+r"""Rewritings of gold answers that change the meaning; rewritings.py has those that keep it."""
 
 import re
 from fractions import Fraction
@@ -54,7 +54,7 @@ def other_boxes(gold: str) -> list[str]:
 
 
 def other_values(gold: str) -> list[str]:
-    """Of 0 the negative and the double are 0, too."""
+    """Other values than that of the gold. 0 is left out: its negative and double are 0."""
     if gold == "0":
         return []
     return [
@@ -75,7 +75,7 @@ def other_rationals(gold: str) -> list[str]:
     p, q = value.as_integer_ratio()
     changed = [f"{p + 1}/{q}", f"{p}/{q + 1}", f"{-p}/{q}", f"{p}0/{q}", f"{q}/{p}", f"{p},{q}"]
     changed += [f"({p},{q})", f"[{p},{q}]", f"{p} {q}"]
-    if "." not in gold:  # a decimal may stand for an irrational number
+    if "." not in gold:  # a decimal may approximate an irrational number
         changed.append(rf"{gold}+\frac{{\pi}}{{10^{{12}}}}")
     return [text for text in changed if not is_the_number(text, value)]
 
@@ -154,7 +154,7 @@ def other_right_side(gold: str) -> list[str]:
 
 
 def value_of_the_right_side(gold: str) -> list[str]:
-    """12 for x + y = 12; the right side of y = 2x may stand for y."""
+    """12 for x + y = 12, but not 2x for y = 2x, which is right."""
     left, right = gold.split("=")
     return [] if re.fullmatch("[a-z] ?", left) else [right]
 
@@ -175,7 +175,7 @@ def toggled_relation(found: re.Match) -> str:
 
 
 def other_matrices(gold: str) -> list[str]:
-    """Its rows in another order, its transpose, its determinant."""
+    """The matrix with its rows in another order, the transpose, the determinant."""
     if "vmatrix" in gold:
         return []
     begin, body, end = re.fullmatch(r"(\\begin\{.*?\})(.*)(\\end.*)", gold).groups()

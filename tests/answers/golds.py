@@ -1,8 +1,8 @@
-"""The gold answers of data/answers.jsonl, as data/golds.jsonl labels them by hand.
+"""The gold answers of data/answers.jsonl, labelled by hand in data/golds.jsonl.
 
-form: what a gold is, as "number", "list" or "interval".
-value: the same for golds that are the same answer.
-open: the same for golds of which it is a matter of opinion: 30 and 30°, the list 13, 169 and the
+form: the kind of a gold, such as "number", "list" or "interval".
+value: equal for golds that are the same answer.
+open: equal for golds whose equality is a matter of opinion: 30 and 30°, the list 13, 169 and the
 number 13,169.
 """
 
@@ -16,7 +16,7 @@ GOLDS = [json.loads(line) for line in FILE.read_text().splitlines()]
 
 
 def representatives() -> list[dict]:
-    """One gold for each value: the first."""
+    """The first gold of each value."""
     first = {}
     for entry in GOLDS:
         if entry["form"] != "undefined":
@@ -25,7 +25,7 @@ def representatives() -> list[dict]:
 
 
 def pairs_of_golds() -> Iterator[tuple[str, str]]:
-    """All pairs of golds that are not the same answer, each as a prediction of the other."""
+    """All pairs of golds with different values, in both directions."""
     for a, b in itertools.combinations(representatives(), 2):
         if "open" in a and a.get("open") == b.get("open"):
             continue

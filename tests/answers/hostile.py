@@ -1,11 +1,11 @@
-"""Inputs made to break a grader; test_verify.py judges them, benchmarks/graders.py times them."""
+"""Inputs designed to break a grader, for test_hostile.py and benchmarks/graders.py."""
 
 from functools import cache
 
 
 @cache
 def hostile() -> dict[str, str]:
-    """Responses made to hang, crash or overflow a grader: name -> response."""
+    """{name: response} of responses designed to hang, crash or overflow a grader."""
     return {
         **long_computations(),
         **deep_nestings(),
@@ -21,7 +21,7 @@ def box(answer: str) -> str:
 
 
 def long_computations() -> dict[str, str]:
-    """Short texts of numbers that nobody can write down, and long sums and products."""
+    """Short texts of numbers too long to write down, and long sums and products."""
     polynomials = ",".join(f"(x+{i})^5" for i in range(60))
     return {
         "tower": box("9^{9^{9^{9^9}}}"),
@@ -39,7 +39,7 @@ def long_computations() -> dict[str, str]:
 
 
 def deep_nestings() -> dict[str, str]:
-    """Recursion: brackets, arguments and operators within each other."""
+    """Recursion: nested brackets, arguments and operators."""
     return {
         "parentheses": box("(" * 10_000 + "1" + ")" * 10_000),
         "fewer parentheses": box("(" * 1900 + "1" + ")" * 1900),
@@ -78,7 +78,7 @@ def long_answers() -> dict[str, str]:
 
 
 def long_responses() -> dict[str, str]:
-    """Texts to search for an answer in, where a regular expression may backtrack."""
+    """Texts without an easy answer, on which a regular expression may backtrack."""
     return {
         "ones": "1 " * 20_000,
         "brackets": "\\[" * 20_000,
@@ -92,7 +92,7 @@ def long_responses() -> dict[str, str]:
     }
 
 
-# What a pattern may stumble over when it is repeated.
+# Fragments whose repetition may make a pattern backtrack.
 FRAGMENTS = (
     *("{", "}", "{}", "(", "[", "|", "^", "^{", "2^", "_", "\\", "\\\\", "&", "%", "$", "#", "~"),
     *("1", "1,", "1,234,", "1 ", "1 234 ", "1.", ".", ",", ";", ":", "-", "+", "=", "<", "x", "xy"),
@@ -162,7 +162,7 @@ FRAGMENTS = (
 
 
 def repeated_fragments() -> dict[str, str]:
-    """Answers as long as an answer may be, each one fragment over and over."""
+    """Answers of the maximal length, each one repeated fragment."""
     answers = {}
     for fragment in FRAGMENTS:
         answers[f"{fragment!r} over and over"] = box(fragment * (3900 // len(fragment)))
@@ -170,7 +170,7 @@ def repeated_fragments() -> dict[str, str]:
 
 
 def megabytes() -> dict[str, str]:
-    """Responses of a megabyte: a fragment over and over, within a box and without one."""
+    """Responses of a megabyte: a repeated fragment, with and without a box."""
     longer = (
         *(
             "{",

@@ -1,7 +1,7 @@
-r"""Rewritings of gold answers that keep their meaning; gold_mutations.py has those that change it.
+r"""Rewritings of gold answers that keep the meaning; gold_mutations.py has those that change it.
 
-Every function takes a gold answer and returns a list of rewritten ones, empty where it does not
-apply. For which forms of golds a function is says test_verify_metamorphic.py.
+Every function takes a gold answer and returns a list of rewritten ones, empty if the function does
+not apply. test_verify_metamorphic.py lists the forms of golds for each function.
 """
 
 import re
@@ -53,7 +53,7 @@ def rational(gold: str) -> Fraction:
 
 
 def has_variable(gold: str) -> bool:
-    r"""Whether a letter stands for something: x and \theta do, e, i and \pi don't."""
+    r"""Whether the gold contains a variable, such as x and \theta, but not e, i and \pi."""
     greek = r"\\(?:alpha|beta|theta|lambda)"
     commands = r"\\(?:text|begin|end)\{.*?\}|\\[a-zA-Z]+"
     letters = re.sub(commands, "", re.sub(greek, "x", gold))
@@ -88,7 +88,7 @@ def fraction_sizes(gold: str) -> list[str]:
 
 
 def bracket_sizes(gold: str) -> list[str]:
-    r"""\left( for (; a root's exponent and a display's \[ are no brackets."""
+    r"""\left( for (. The brackets of a root's exponent and of a display's \[ stay unchanged."""
     if re.search(r"\\left|\\sqrt\[|\\text|begin", gold):
         return []
     sizes = [(r"\left", r"\right"), (r"\bigl", r"\bigr"), (r"\Big", r"\Big")]
@@ -198,7 +198,7 @@ def equal_fractions(gold: str) -> list[str]:
 
 
 def approximations(gold: str) -> list[str]:
-    """A rounded decimal behind a fraction; a decimal has no exact form to stand behind."""
+    """A fraction followed by a rounded decimal. Golds that are decimals have no exact form."""
     is_fraction = "/" in gold or "frac" in gold
     if not is_fraction:
         return []

@@ -1,4 +1,4 @@
-"""answers/arithmetic.py: exact where numbers are rational, many digits elsewhere, bounded."""
+"""answers/arithmetic.py: exact for rational numbers, many digits otherwise, bounded."""
 
 import cmath
 import math
@@ -129,7 +129,7 @@ def test_all_operations_have_one_budget(arithmetic):
         arithmetic.pay(100_000)
 
 
-def test_what_is_too_large_is_refused(arithmetic):
+def test_too_large_values_are_refused(arithmetic):
     with pytest.raises(TooLarge):
         arithmetic.power(TWO, Fraction(2 * MAX_BITS))
     with pytest.raises(TooLarge):

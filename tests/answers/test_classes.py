@@ -1,4 +1,4 @@
-"""verify.py on classes of responses that are graded wrong where a rule fits only examples."""
+"""verify.py on classes of responses, which rules that fit only examples would grade wrongly."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from verify import earnable, is_equivalent, reward
 DATA = Path(__file__).parent / "data"
 RESPONSES = DATA / "responses.jsonl"
 EXAMINATION = DATA / "examination.jsonl"
-# Right answers of the examination that earn nothing: see "Known losses" in answers/README.md.
+# Right answers of examination.jsonl that earn nothing: see "Known losses" in answers/README.md.
 GIVEN_UP = (r"\boxed{\frac{5}{3}}", r"\boxed{1011}_2", r"\boxed{10\text{:}30\text{ p.m.}}")
 
 
@@ -32,7 +32,7 @@ def test_every_class_is_large():
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_reward_of_responses_that_were_written_to_fool_the_rules(right):
+def test_reward_of_responses_written_to_fool_the_rules(right):
     pairs = [json.loads(line) for line in RESPONSES.read_text().splitlines()]
     wrong = []
     for pair in pairs:
@@ -43,8 +43,8 @@ def test_reward_of_responses_that_were_written_to_fool_the_rules(right):
     assert not wrong
 
 
-def test_reward_of_an_examination_that_was_written_before_rules_were_taken_out():
-    """Golds as MATH, AIME and OlympiadBench have them; answers unlike those of the classes."""
+def test_reward_of_examination_jsonl():
+    """Golds in the forms of MATH, AIME and OlympiadBench; answers unlike those of the classes."""
     pairs = [json.loads(line) for line in EXAMINATION.read_text().splitlines()]
     wrong = []
     for pair in pairs:

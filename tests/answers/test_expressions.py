@@ -1,4 +1,4 @@
-"""answers/expressions.py: expressions are read as mathematicians read them; names by their use."""
+"""answers/expressions.py: precedence as in mathematics; the roles of names from their use."""
 
 import math
 import random
@@ -19,7 +19,7 @@ from answers.values import Evaluator
 
 
 def value_of(text: str) -> Fraction | complex | None:
-    """The value of an expression, or None if it has none."""
+    """The value of an expression; None without a value."""
     evaluator = Evaluator([text])
     expression = evaluator.expression(text)
     for value, _ in evaluator.pairs(expression, expression):
@@ -51,7 +51,7 @@ def test_values_of_rational_expressions_are_exact():
     compared = 0
     for _ in range(300):
         text = random_sum(draw, depth=2)
-        # The text is made here, of digits, signs and brackets: Python may evaluate it.
+        # Python may evaluate this text: it has only digits, signs and brackets.
         python = "".join(f"Fraction({c})" if c.isdigit() else c for c in text)
         try:
             expected = eval(python, {"Fraction": Fraction})
@@ -140,11 +140,11 @@ def test_values_of_infinity():
     "text",
     ["1/0", "0^0", "(-1)!", "\\infty-\\infty", "\\ln0", "0*\\infty", "(1/2)!", "\\tan90\\degree"],
 )
-def test_values_of_what_is_undefined_are_none(text):
+def test_undefined_expressions_have_no_value(text):
     assert value_of(text) is None
 
 
-def test_degrees_are_radians_where_they_are_asked_for():
+def test_degrees_are_radians_if_asked_for():
     assert read("90\\degree").steps != read("90\\degree", radians=True).steps
     assert read("\\sin 90\\degree").steps == read("\\sin 90\\degree", radians=True).steps
 
@@ -182,7 +182,7 @@ def test_read_finds_the_names(text, names):
         (["\\mu(m+M)", "\\mu v_0"], {"\\mu", "v_0", "m", "M"}),
     ],
 )
-def test_variables_in_are_the_names_that_stand_alone(answers, variables):
+def test_variables_in_are_the_names_without_brackets(answers, variables):
     assert variables_in(answers) == variables
 
 
@@ -209,7 +209,7 @@ def test_substituted_replaces_names_and_no_parts_of_them():
         *("x_12", "|x", "\\rfloor"),
     ],
 )
-def test_read_refuses_what_is_not_in_the_grammar(text):
+def test_read_refuses_text_outside_the_grammar(text):
     with pytest.raises(Unreadable):
         read(text)
 

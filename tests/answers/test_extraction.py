@@ -64,7 +64,7 @@ def test_extract_answer(response, answer):
         ("\\boxed{5} and", "5"),
     ],
 )
-def test_extract_answer_of_a_truncated_response_is_what_it_states(response, answer):
+def test_extract_answer_of_a_truncated_response_needs_a_statement(response, answer):
     assert extract_answer(response, truncated=True) == answer
 
 

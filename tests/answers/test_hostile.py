@@ -1,4 +1,4 @@
-"""verify.py on inputs made to fool, to hang or to crash a grader."""
+"""verify.py on inputs designed to fool, hang or crash a grader."""
 
 import random
 import threading
@@ -14,8 +14,8 @@ HOSTILE = {**hostile(), **repeated_fragments(), **megabytes()}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_input_is_judged_within_the_budget_in_any_thread(name, monkeypatch):
-    """An answer, no exception, bounded work and recursion: also in a thread without alarms."""
+def test_hostile_input_is_graded_within_the_budget_in_any_thread(name, monkeypatch):
+    """A verdict, no exception, bounded work and recursion, even in a thread without alarms."""
     response = HOSTILE[name]
     answer = extract_answer(response) or ""
     rewards = []
@@ -42,7 +42,7 @@ def test_hostile_input_is_judged_within_the_budget_in_any_thread(name, monkeypat
     assert others[0] in (True, False)
     assert others[1] in (True, False)
 
-    # The operation that overdraws the budget is the last; it may cost this much.
+    # The operation that exceeds the budget is the last one; it may cost this much.
     most = 2 * (2 * MAX_BITS >> 11) ** 2
     assert all(judge.evaluator.arithmetic.fuel >= -most for judge in judges)
 
@@ -64,7 +64,7 @@ def test_random_token_soup_never_raises():
         assert is_equivalent(a, a) in (True, False)
 
 
-def test_a_ratio_beyond_what_floats_hold_is_wrong_and_never_raises():
+def test_a_ratio_too_large_for_floats_is_wrong_and_never_raises():
     assert reward(r"\boxed{(\pi x=0)=(x/10^{1000}=0)}", "5") == 0.0
 
 

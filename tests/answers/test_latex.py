@@ -1,4 +1,4 @@
-"""answers/latex.py: each group of rewritings alone; applied twice it changes nothing."""
+"""answers/latex.py: each group of rewritings on its own; a second application changes nothing."""
 
 import json
 import random
@@ -106,7 +106,7 @@ TOKENS = [*FRAGMENTS.split(), " ", "~", "\n", "\\"]
 
 
 @pytest.mark.parametrize("group", latex.GROUPS)
-def test_a_group_applied_twice_changes_nothing_more(group):
+def test_applying_a_group_again_changes_nothing(group):
     draw = random.Random(0)
     soups = ["".join(draw.choices(TOKENS, k=draw.randint(1, 25))) for _ in range(300)]
     for text in [*answers_of_the_table(), *soups]:
@@ -115,8 +115,8 @@ def test_a_group_applied_twice_changes_nothing_more(group):
 
 
 @pytest.mark.parametrize("group", latex.GROUPS)
-def test_no_group_finds_anything_to_do_after_all_the_others(group):
-    """No group depends on a later one: what they write needs no earlier group again."""
+def test_no_group_changes_the_output_of_all_groups(group):
+    """No group depends on a later one: no output of a group needs an earlier group again."""
     for text in answers_of_the_table():
         for each in latex.GROUPS:
             text = each(text)
@@ -136,8 +136,8 @@ GUARDS = {
 
 
 @pytest.mark.parametrize("name", GUARDS)
-def test_no_rule_is_left_out_that_finds_something(name):
-    """`only_with` only saves time."""
+def test_only_with_skips_no_matching_rule(name):
+    """`only_with` saves time and changes no result."""
     draw = random.Random(1)
     soups = ["".join(draw.choices(TOKENS, k=draw.randint(1, 12))) for _ in range(2000)]
     texts = [latex.spaces(latex.signs(text)) for text in [*answers_of_the_table(), *soups]]

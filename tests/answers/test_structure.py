@@ -90,12 +90,12 @@ def test_structure_of_inequalities_rises(text, members):
         "(" * 50 + ")" * 50,
     ],
 )
-def test_structure_refuses_what_it_cannot_read(text):
+def test_structure_refuses_unreadable_text(text):
     with pytest.raises(Unreadable):
         structure(text)
 
 
-# ---- what a comma means --------------------------------------------------------------------------
+# ---- readings of a comma -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_is_label_of_quantities(text):
 
 
 @pytest.mark.parametrize("text", NO_LABELS)
-def test_is_label_of_nothing_that_says_more(text):
+def test_is_label_refuses_words_that_change_the_meaning(text):
     assert not is_label(text)
 
 

@@ -1,4 +1,4 @@
-"""answers/units.py: which words are the same unit, and which may not be dropped."""
+"""answers/units.py: words for the same unit, and words that may not be dropped."""
 
 import pytest
 
@@ -138,5 +138,5 @@ def test_is_dropped(text):
         ),
     ],
 )
-def test_is_dropped_of_nothing_that_says_more(text):
+def test_is_dropped_refuses_words_that_change_the_meaning(text):
     assert not units.is_dropped(text)

@@ -1,4 +1,4 @@
-"""answers/values.py: equal values everywhere, and what tells apart."""
+"""answers/values.py: expressions that are equal everywhere, and expressions that differ."""
 
 from fractions import Fraction
 
@@ -38,7 +38,7 @@ def test_points_of_integers_have_both_parities_and_no_fractions():
         assert any(0 < value < 1 for value in fractions)
 
 
-def test_points_depend_on_the_seed_and_the_name_alone():
+def test_points_depend_only_on_the_seed_and_the_name():
     a, b, other = Points(["x"], "seed"), Points(["x"], "seed"), Points(["x"], "other")
     drawn = [a.variable("x", i) for i in range(9)]
     assert drawn == [b.variable("x", i) for i in range(9)]
@@ -80,7 +80,7 @@ def test_functions_have_one_value_for_each_argument():
         ("x^{2019}+1", "1+x^{2019}"),
         ("k(a-b)", "-k(b-a)"),
         ("\\sqrt{x-10000000}", "(x-10^7)^{1/2}"),
-        ("\\ln x+\\ln y+\\ln z", "\\ln(xyz)"),  # defined where two are negative, too
+        ("\\ln x+\\ln y+\\ln z", "\\ln(xyz)"),  # also defined if two are negative
         ("\\binom{n}{k}", "\\frac{n!}{k!(n-k)!}"),
         ("\\sin(\\arcsin x)", "x"),
         ("\\sqrt{a-b}^2", "a-b"),
@@ -138,7 +138,7 @@ def test_equal_expressions_are_equal_for_every_seed(a, b):
         ("\\frac{r!}{(r-s)!}", "\\frac{r!}{(s-r)!}"),
     ],
 )
-def test_equal_tells_apart_for_every_seed(a, b):
+def test_different_expressions_differ_for_every_seed(a, b):
     for seed in range(SEEDS):
         assert not equal(a, b, str(seed)), seed
         assert not equal(b, a, str(seed)), seed
@@ -158,13 +158,13 @@ def test_equal_tells_apart_for_every_seed(a, b):
         ("\\sqrt{2}+\\sqrt{3}", "3.1462643699419723423291350657155704455124771291873"),
     ],
 )
-def test_equal_tells_apart_what_agrees_in_many_digits(a, b):
+def test_values_that_agree_in_many_digits_differ(a, b):
     assert not equal(a, b)
     assert equal(a, f"0+({a})")
     assert equal(b, f"({b})+0")
 
 
-def test_equal_takes_an_irrational_number_within_the_tolerance_of_a_rational_one():
+def test_an_irrational_number_equals_a_rational_one_within_the_tolerance():
     evaluator = Evaluator(["3.14159", "\\pi"])
     tolerance = Fraction(1, 10**5)
     assert evaluator.equal("3.14159", "\\pi", tolerance)
@@ -175,7 +175,7 @@ def test_equal_takes_an_irrational_number_within_the_tolerance_of_a_rational_one
 @pytest.mark.parametrize(
     "text", ["0/0", "\\frac{x}{0}", "\\frac{1}{x-x}", "\\ln 0", "\\sqrt{-1-x^2}"]
 )
-def test_what_is_undefined_everywhere_is_not_even_itself(text):
+def test_an_expression_undefined_everywhere_does_not_equal_itself(text):
     assert not equal(text, text)
 
 
@@ -211,7 +211,7 @@ def test_constant():
 # ---- the budget ----------------------------------------------------------------------------------
 
 
-def test_an_evaluator_has_one_budget_for_all_it_computes():
+def test_an_evaluator_has_one_budget():
     evaluator = Evaluator(["1"])
     evaluator.equal("1+1", "2")
     spent = FUEL - evaluator.arithmetic.fuel
@@ -226,6 +226,6 @@ def test_an_evaluator_has_one_budget_for_all_it_computes():
 
 
 @pytest.mark.parametrize("text", ["99999^99999", "10^{10^{10}}", "e^{1000}", "3000!+" * 200 + "1"])
-def test_what_is_too_large_or_too_long_is_unreadable(text):
+def test_too_large_values_and_too_long_texts_are_unreadable(text):
     with pytest.raises(Unreadable):
         equal(text, f"({text})")

@@ -1,5 +1,5 @@
-"""verify.py over all gold answers of data/answers.jsonl: what keeps the meaning earns 1, what
-changes it earns 0.
+"""verify.py over all gold answers of data/answers.jsonl: rewritings that keep the meaning earn 1,
+rewritings that change it earn 0.
 """
 
 import functools
@@ -16,7 +16,7 @@ import verify
 ANSWERS = Path(__file__).parent / "data" / "answers.jsonl"
 SEEDS = 60
 
-# Rewritings of everything that has a meaning, and of what a right answer may look like.
+# Forms of golds with a value, and forms that a right answer may have.
 ALL = sorted({entry["form"] for entry in GOLDS} - {"undefined"})
 NUMBERS = ("number", "value")
 LISTED = ("list", "tuple", "interval", "set", "named values")
@@ -31,7 +31,7 @@ def boxed(answer: str) -> str:
 
 
 def earned(rewrite, forms, gold_to_response=boxed) -> dict[float, list[str]]:
-    """The rewritten golds by what they earn, each as "rewritten for gold"."""
+    """{reward: rewritten golds, each as "rewritten for gold"}."""
     rewards = {0.0: [], 1.0: []}
     for gold in golds(*forms):
         for text in rewrite(gold):
@@ -44,13 +44,13 @@ def earned(rewrite, forms, gold_to_response=boxed) -> dict[float, list[str]]:
 # ---- the table of golds --------------------------------------------------------------------------
 
 
-def test_golds_are_those_of_the_labelled_table():
+def test_golds_match_the_labelled_table():
     pairs = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
     assert {entry["gold"] for entry in GOLDS} == {pair["gold"] for pair in pairs}
     assert len({entry["gold"] for entry in GOLDS}) == len(GOLDS)
 
 
-# ---- what keeps the meaning ----------------------------------------------------------------------
+# ---- rewritings that keep the meaning ------------------------------------------------------------
 
 SAME = [
     ("delimiters", [form for form in ALL if form != "quantity"]),
@@ -88,7 +88,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("name, forms", SAME)
-def test_reward_is_1_for_a_gold_that_is_written_otherwise(name, forms):
+def test_reward_is_1_for_a_rewritten_gold(name, forms):
     missed = earned(getattr(rewritings, name), forms)[0.0]
     assert not missed, f"{len(missed)} missed: {missed[:20]}"
 
@@ -106,7 +106,7 @@ def test_reward_is_1_for_a_response_around_a_gold(name, forms):
     assert not missed, f"{len(missed)} missed: {missed[:20]}"
 
 
-# ---- what changes the meaning --------------------------------------------------------------------
+# ---- rewritings that change the meaning ----------------------------------------------------------
 
 CHANGED = [
     ("first_number_plus_one", ALL),
@@ -133,7 +133,7 @@ CHANGED = [
 
 
 @pytest.mark.parametrize("name, forms", CHANGED)
-def test_reward_is_0_for_a_gold_whose_value_is_changed(name, forms):
+def test_reward_is_0_for_a_gold_with_a_changed_value(name, forms):
     credited = earned(getattr(gold_mutations, name), forms)[1.0]
     assert not credited, f"{len(credited)} false credits: {credited[:20]}"
 
@@ -143,7 +143,7 @@ def test_reward_is_0_for_a_response_that_does_not_settle_on_the_gold():
     assert not credited, f"{len(credited)} false credits: {credited[:20]}"
 
 
-def test_reward_is_0_for_what_is_undefined():
+def test_reward_is_0_for_undefined_expressions():
     for gold in golds("undefined"):
         assert verify.reward(boxed(gold), gold) == 0.0, gold
 
@@ -153,7 +153,7 @@ def test_reward_is_0_for_what_is_undefined():
 
 @pytest.fixture
 def remembered(monkeypatch):
-    """Normalising is most of the time of a comparison, and every gold is compared 700 times."""
+    """Caches `normalise`: it takes most of a comparison, and every gold is compared 700 times."""
     monkeypatch.setattr(verify, "normalise", functools.cache(verify.normalise))
 
 
@@ -172,9 +172,9 @@ def test_is_equivalent_of_golds_with_the_same_value():
 
 
 def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
-    """All pairs in which an agreement could be an accident, and every thirtieth of the others.
+    """All pairs that could agree by accident, and every thirtieth of the others.
 
-    `bench.py verify` compares all of them.
+    `bench.py verify` compares all pairs.
     """
     credited = []
     for number, (prediction, gold) in enumerate(pairs_of_golds()):
@@ -186,7 +186,7 @@ def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
 
 
 def is_likely(a: str, b: str) -> bool:
-    """Whether points decide about them: both have variables, or one has and the other is 0 to 9."""
+    """Whether random points decide: both have variables, or one has and the other is 0 to 9."""
     digits = [gold.isdigit() and len(gold) == 1 for gold in (a, b)]
     variables = [rewritings.has_variable(gold) for gold in (a, b)]
     return all(variables) or (any(variables) and any(digits))
@@ -196,8 +196,8 @@ def is_likely(a: str, b: str) -> bool:
 
 
 @pytest.mark.parametrize("form", ["value", "others"])
-def test_every_gold_equals_itself_whatever_points_are_drawn(form, remembered):
-    """With 60 seeds, where a variable is drawn; every tenth time a value beside a sum."""
+def test_every_gold_equals_itself_at_any_points(form, remembered):
+    """With 60 seeds for golds with variables; every tenth seed compares a value with a sum."""
     missed = []
     for entry in GOLDS:
         gold = entry["gold"]

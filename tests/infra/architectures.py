@@ -1,4 +1,4 @@
-"""Tiny models of many architectures with random weights, as folders that `--model` takes."""
+"""Tiny models of many architectures with random weights, in folders for `--model`."""
 
 import functools
 
@@ -36,7 +36,7 @@ WINDOW = {"sliding_window": 8}
 ALTERNATING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
 SHARP = {"query_pre_attn_scalar": 8}
 
-# Dropout is on wherever the architecture has one, so that a test sees whether it is heeded.
+# Dropout is on in every architecture that has it, so tests detect whether it is switched off.
 EXACT = {
     "llama": {"attention_dropout": 0.1},
     "qwen2": {"attention_dropout": 0.1},
@@ -64,7 +64,7 @@ EXACT = {
     "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.1},
     "gpt2": {},
     "bloom": {"n_layer": 2, "n_head": 4, "hidden_dropout": 0.1},
-    # Of these from_pretrained joins, splits or renames tensors of the files.
+    # from_pretrained joins, splits or renames tensors of these files.
     "gpt_neox": {"hidden_dropout": 0.1},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
@@ -85,28 +85,28 @@ REFUSED = {
         "layer_types": ["linear_attention", "full_attention"],
     },
 }
-WHY = {  # a part of the line that refuses it
+WHY = {  # a part of the message that refuses the model
     "bert": "BertLMHeadModel as trained here",
     "gpt_neox_japanese": "pass --no-recompute",
     "mamba": "LinearAttentionLayer",
     "qwen3_next": "LinearAttentionLayer",
 }
-EVALUATED = ("bert", "gpt_neox_japanese")  # refused in training alone
+EVALUATED = ("bert", "gpt_neox_japanese")  # refused only in training
 CONFIGS = EXACT | REFUSED
 
 
 def small_config(name: str, **changes):
-    """The configuration of a tiny model of architecture `name`, with changes."""
+    """The configuration of a tiny model of architecture `name`, with `changes`."""
     small = GPT2_NAMES if name == "gpt2" else SMALL
     return CONFIG_MAPPING[name](**(small | CONFIGS[name] | changes))
 
 
 def save_random_model(name: str, folder) -> None:
-    """A model of architecture `name`, all its numbers random, and the toy's tokenizer."""
+    """Save a model of architecture `name` with random weights, and the toy's tokenizer."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         lm = AutoModelForCausalLM.from_config(small_config(name))
-        for parameter in lm.parameters():  # biases, too, which begin at 0
+        for parameter in lm.parameters():  # including biases, which are 0 initially
             parameter.data += 0.15 * torch.randn_like(parameter)
     lm.save_pretrained(folder)
     toy.build_tokenizer().save_pretrained(folder)
@@ -114,6 +114,6 @@ def save_random_model(name: str, folder) -> None:
 
 @functools.cache
 def random_ids(length: int, seed: int = 0) -> torch.Tensor:
-    """[length] ids without the tokenizer's special ones."""
+    """[length] ids without special tokens."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, VOCABULARY, (length,), generator=generator)

@@ -1,8 +1,8 @@
-"""A rank that loads a model and prints whether its weights and rows are from_pretrained's.
+"""A rank that loads a model and compares its weights and rows with from_pretrained.
 
     torchrun ... load_on_ranks.py FOLDER RANKS_OF_A_NODE
 
-One line from every rank: the largest differences, of weights and of log-probabilities.
+Every rank prints one line: the largest differences of weights and of log-probabilities.
 """
 
 import os
@@ -34,7 +34,7 @@ def main() -> None:
         rows = policy_rows(policy)
     of_rows = float((rows - reference_rows(folder, lm, torch.float32)).abs().max())
     said = f"weights {of_weights:g} rows {of_rows < 1e-4} mesh {parameter.device_mesh.ndim}\n"
-    sys.stdout.write(said)  # in one piece: the other rank writes into the same pipe
+    sys.stdout.write(said)  # in one write: the other rank uses the same pipe
     end_ranks()
 
 

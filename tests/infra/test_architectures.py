@@ -1,8 +1,8 @@
-"""Any causal language model: what is trained and sampled is the model that from_pretrained gives.
+"""Any causal language model: training and sampling use the model that from_pretrained returns.
 
-Each of architectures.py's EXACT is held against its own plain forward pass, one sequence at a
-time; each of REFUSED ends training in one true line. Sliding windows are of 8 tokens, responses of
-30.
+Each architecture of EXACT (architectures.py) is compared with its plain forward pass, one sequence
+at a time. Each of REFUSED ends training with a one-line message. Sliding windows have 8 tokens,
+responses 30.
 """
 
 import json
@@ -40,7 +40,7 @@ RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """architecture -> the folder of its model, made once."""
+    """A function: architecture -> the folder of its model, made once."""
     made = {}
 
     def of(name):
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def policies(folder):
-    """architecture -> its policy as training loads it, with recomputation; tests leave it as is."""
+    """A function: architecture -> its policy as in training, with recomputation. Read-only."""
     start_ranks()
     loaded = {}
 
@@ -91,7 +91,7 @@ def plain_rows(lm):
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_policy_rows_are_the_plain_models(name, folder, policies):
+def test_policy_rows_match_the_plain_model(name, folder, policies):
     with torch.no_grad():
         ours = packed(policies(name))
         logprob, entropy = plain_rows(plain_model(folder(name)))
@@ -100,8 +100,8 @@ def test_policy_rows_are_the_plain_models(name, folder, policies):
 
 
 PADDED = {"gemma2", "bloom"}  # soft cap of the scores, ALiBi
-BY_MASK = PADDED | {"opt"}  # its positions come from a mask that it makes itself
-BY_KERNEL = PADDED | {"stablelm"}  # its layers do not hand on where sequences begin
+BY_MASK = PADDED | {"opt"}  # computes positions from its own mask
+BY_KERNEL = PADDED | {"stablelm"}  # its layers do not pass on the starts of sequences
 
 
 def pack_as_on_gpus(policy, packed):
@@ -111,8 +111,8 @@ def pack_as_on_gpus(policy, packed):
 
 @pytest.mark.parametrize("on_kernel", [False, True])
 @pytest.mark.parametrize("name", EXACT)
-def test_policies_pack_where_that_is_the_same(name, on_kernel, folder, policies, monkeypatch):
-    """By transformers' mask, and by what a GPU runs but for the kernel: heads, windows, bounds."""
+def test_policies_pack_if_the_result_is_the_same(name, on_kernel, folder, policies, monkeypatch):
+    """With transformers' mask, and with the code for GPUs (heads, windows, bounds)."""
     monkeypatch.setattr(packed_attention, "varlen_attn", slow_varlen_attn)
     policy = policies(name)
     if on_kernel:
@@ -129,8 +129,8 @@ def test_policies_pack_where_that_is_the_same(name, on_kernel, folder, policies,
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_policy_gradients_are_the_plain_models(name, folder, policies):
-    """Of every parameter, through recomputed layers, head, bias, scale and soft cap."""
+def test_policy_gradients_match_the_plain_model(name, folder, policies):
+    """All parameters, through recomputed layers, head, bias, scale and soft cap."""
     upstream = torch.randn(49, generator=torch.Generator().manual_seed(0))
     plain = plain_model(folder(name))
     (plain_rows(plain)[0] * upstream).sum().backward()
@@ -140,7 +140,7 @@ def test_policy_gradients_are_the_plain_models(name, folder, policies):
     expected = dict(plain.named_parameters())
     for parameter_name, parameter in policy.lm.named_parameters():
         wanted = expected[parameter_name].grad
-        if wanted is None:  # learnt positions beyond the sequence have one, unused parts none
+        if wanted is None:  # unused parts have no gradient
             wanted = torch.zeros_like(expected[parameter_name])
         ours = full_tensor(parameter.grad)
         torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4, msg=parameter_name)
@@ -148,12 +148,10 @@ def test_policy_gradients_are_the_plain_models(name, folder, policies):
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_sampled_tokens_are_those_of_the_plain_models_distribution(
-    name, folder, policies, monkeypatch
-):
-    """Inverse CDF on the full sequence's logits, on the same numbers, beyond every window.
+def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypatch):
+    """Inverse CDF of the full sequence's logits, with the same numbers, beyond every window.
 
-    Chunks of 8 tokens and 5 in flight of 8: responses leave and others arrive.
+    Chunks of 8 tokens and 5 of 8 responses in flight: responses leave and others arrive.
     """
     monkeypatch.setattr(rollout_module, "CHUNK", 8)
     prompts = [prompt.tolist() for prompt in PROMPTS]
@@ -198,7 +196,7 @@ def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
     assert logprobs[-1] > logprobs[0] + 0.3
     for key, parameter in policy.lm.named_parameters():
         moved = (full_tensor(parameter) - before[key]).abs().max()
-        # A bias of the keys moves all scores of a query by the same: no softmax sees it.
+        # A bias of the keys shifts all scores of a query equally, so the softmax does not change.
         assert moved > 1e-3 or key.endswith("k_proj.bias"), key
 
     with policy.plain() as lm, torch.no_grad():
@@ -208,7 +206,7 @@ def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
 
 @pytest.mark.parametrize("name", ["olmo3", "gemma2"])
 def test_training_runs_from_the_command_line_to_a_model_that_loads(name, folder, tmp_path):
-    """Two steps of train.py with recomputation; half of the responses are called right."""
+    """Two steps of train.py with recomputation. Half of the responses are graded right."""
     lines = [json.dumps({"problem": f"{i}+2=?", "answer": "3"}) + "\n" for i in (1, 4)]
     data = tmp_path / "data.jsonl"
     data.write_text("".join(lines))
@@ -230,11 +228,11 @@ def test_training_runs_from_the_command_line_to_a_model_that_loads(name, folder,
     load_model(str(tmp_path / "run" / "model"))
 
 
-# ---- refusals: one true line ---------------------------------------------------------------------
+# ---- refusals in one line ------------------------------------------------------------------------
 
 
 def refusal(call, *arguments):
-    """The UserError of call(*arguments) as text, which is one line."""
+    """The message of the UserError of call(*arguments). Asserts that it is one line."""
     with pytest.raises(UserError) as error:
         call(*arguments)
     assert "\n" not in str(error.value)
@@ -242,13 +240,13 @@ def refusal(call, *arguments):
 
 
 @pytest.mark.parametrize("name", WHY)
-def test_what_cannot_be_trained_is_refused(name, folder):
+def test_untrainable_models_are_refused(name, folder):
     start_ranks()
     assert WHY[name] in refusal(load_policy, folder(name))
 
 
 @pytest.mark.parametrize("name", EVALUATED)
-def test_what_is_refused_in_training_alone_is_evaluated(name, folder):
+def test_models_refused_only_in_training_are_evaluated(name, folder):
     lm, _ = load_model(folder(name))
     ids = RESPONSES[0][None]
     with torch.no_grad():
@@ -257,7 +255,7 @@ def test_what_is_refused_in_training_alone_is_evaluated(name, folder):
 
 
 def changed_config(folder, target, **changes):
-    """A copy of a model's folder with another config.json."""
+    """Copy a model's folder with changes in config.json."""
     shutil.copytree(folder, target)
     config = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(config | changes))
@@ -317,7 +315,7 @@ def test_responses_beyond_the_positions_are_refused(name, folder, tmp_path, caps
     assert wanted in capsys.readouterr().err
 
 
-def test_most_tokens_of_longrope_are_those_of_its_pretraining():
+def test_longrope_is_limited_to_the_positions_of_pretraining():
     scheme = {"rope_type": "longrope", "long_factor": [1.0] * 4, "short_factor": [1.0] * 4}
     config = small_config("phi3", rope_parameters=scheme, original_max_position_embeddings=64)
     assert most_tokens(config) == 64
@@ -325,8 +323,8 @@ def test_most_tokens_of_longrope_are_those_of_its_pretraining():
     assert most_tokens(small_config("bloom", max_position_embeddings=None)) is None
 
 
-def test_positions_that_yarn_extends_are_those_that_the_config_names():
-    """Qwen3's recipe in small: factor 4 of the 32 tokens of its pretraining, 40 in the config."""
+def test_yarn_is_limited_to_the_positions_of_the_config():
+    """Qwen3's recipe in small: factor 4, 32 tokens in pretraining, 40 positions in the config."""
     scheme = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
     config = small_config("qwen3", rope_parameters=scheme, max_position_embeddings=40)
     refuse_length(config, [[0] * 8], 32)
@@ -337,12 +335,12 @@ def test_positions_that_yarn_extends_are_those_that_the_config_names():
     refuse_length(config, [[0] * 8], 120)
 
 
-# ---- the check at load, on models that are wrong without a word ----------------------------------
+# ---- the check at load, on silently wrong models -------------------------------------------------
 
 
 @pytest.mark.parametrize("proxy", ["topk", "exact"])
 @pytest.mark.parametrize("name", ["phi", "gemma2"])
-def test_proxies_that_take_the_head_for_a_matrix_are_refused(name, proxy, policies):
+def test_proxies_that_need_a_matrix_head_are_refused(name, proxy, policies):
     flags = ablations.AblationFlags(proxy=proxy)
     assert "has a bias or a soft cap" in refusal(ablations.check_model, flags, policies(name))
     ablations.check_model(ablations.AblationFlags(proxy="surprise"), policies(name))
@@ -359,7 +357,7 @@ def test_head_of_a_scaled_model_makes_its_logits(folder, policies):
         torch.testing.assert_close(logits, plain(ids).logits / TEMPERATURE, rtol=1e-4, atol=1e-4)
 
 
-def test_a_head_that_is_not_known_is_refused(folder, monkeypatch):
+def test_an_unknown_head_is_refused(folder, monkeypatch):
     start_ranks()
     monkeypatch.setattr(policy_module, "scale_and_cap", lambda config: (1.0, None))
     line = refusal(load_policy, folder("granite"))

@@ -1,4 +1,4 @@
-"""infra/balance.py: which responses share a micro-batch, and which rank runs it."""
+"""infra/balance.py: the division of responses into micro-batches and among ranks."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def random_lengths(count: int, seed: int) -> list[int]:
     return torch.randint(1, 100, (count,), generator=generator).tolist()
 
 
-# ---- what a micro-batch costs --------------------------------------------------------------------
+# ---- cost of a micro-batch -----------------------------------------------------------------------
 
 
 def test_cost_by_hand():
@@ -48,7 +48,7 @@ def test_nothing_is_padded_to_more_than_twice_its_length():
     assert dealt([50, 25, 24, 12, 11], 1000, 1) == [[[0, 1], [2, 3], [4]]]
 
 
-def test_one_rank_packs_what_fits_together():
+def test_one_rank_packs_responses_that_fit_together():
     assert dealt([10, 40, 7, 30], 50, 1) == [[[1], [3], [0, 2]]]
     assert dealt([10, 40, 7, 30], 50, 1, PACKED) == [[[1, 2], [3, 0]]]
 
@@ -66,7 +66,7 @@ def test_deal_covers_all_responses_within_the_budget_in_equal_steps(layout, worl
         of_group = [lengths[i] for i in group]
         tokens = sum(of_group) if layout.packed else max(of_group, default=0) * len(group)
         assert tokens <= 200 or len(group) == 1
-    assert [40] in groups  # longer than the budget: alone
+    assert [40] in groups  # longer than the budget: a separate micro-batch
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
@@ -83,7 +83,7 @@ def test_packing_takes_no_more_steps_than_padding(world):
 
 
 def slowest(lengths: list[int], ranks: list[list[list[int]]], layout: Layout) -> float:
-    """What all steps cost where each waits for its slowest rank."""
+    """The cost of all steps if each step waits for its slowest rank."""
     total = 0.0
     for step in zip(*ranks, strict=True):
         total += max(layout.cost([lengths[i] for i in group]) for group in step)
@@ -92,9 +92,9 @@ def slowest(lengths: list[int], ranks: list[list[list[int]]], layout: Layout) ->
 
 @pytest.mark.parametrize("equal_at", [float("inf"), 40.0])
 def test_ranks_in_step_waste_little(equal_at):
-    """Packed: within a tenth of what equal work would take.
+    """Packed: within a tenth of equal work.
 
-    Padded: on average within a hundredth of dealing by count, or better.
+    Padded: on average at most a hundredth worse than dealing by count.
     """
     world = 4
     ratios = []
@@ -118,8 +118,8 @@ def test_ranks_in_step_waste_little(equal_at):
     assert sum(ratios) / len(ratios) <= 1.01
 
 
-def test_tokens_count_by_their_square_too():
-    """Of 10, 6, 5, 4 and 1 tokens, 10 alone costs as much as the others where squares count."""
+def test_tokens_also_count_by_their_square():
+    """With squares, 10 tokens cost as much as 6, 5, 4 and 1 together."""
     lengths = [10, 6, 5, 4, 1]
     square = dealt(lengths, 100, 2, Layout(packed=True, equal_at=1.0))
     assert sorted(square) == [[[0]], [[1, 2, 3, 4]]]

@@ -1,4 +1,4 @@
-"""infra/cache.py: a cache that was kept, merged and grown is the cache of the sequences in it."""
+"""infra/cache.py: after keep, merge and growth, a cache equals a new cache of its sequences."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def model():
 
 
 def expected_cache(model, sequence):
-    """(keys, values) of each layer for all but the last token, computed alone, without padding."""
+    """(keys, values) of each layer for all but the last token, from one unpadded sequence."""
     cache = DynamicCache()
     if len(sequence) > 1:
         model(sequence[None, :-1], past_key_values=cache, use_cache=True)
@@ -48,7 +48,7 @@ def assert_holds(model, cache, sequences):
         assert len(layer.keys) == len(layer.values) == len(sequences)
     for i, sequence in enumerate(sequences):
         columns = len(sequence) - 1
-        wanted = expected_cache(model, sequence)  # of no layer, where the cache has no column
+        wanted = expected_cache(model, sequence)  # empty if the cache has no column
         for layer, (keys, values) in zip(cache.layers, wanted, strict=columns > 0):
             torch.testing.assert_close(layer.keys[i, :, -columns:], keys, rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(layer.values[i, :, -columns:], values, rtol=1e-4, atol=1e-5)
@@ -77,13 +77,13 @@ def test_prefill_computes_distinct_sequences_once_and_without_their_last_token(m
     monkeypatch.setattr(model.base_model, "forward", spy)
     cache = prefill(model, SEQUENCES)
     monkeypatch.undo()
-    assert sum(rows for rows, _ in seen) == 3  # short ones may go apart from long ones
+    assert sum(rows for rows, _ in seen) == 3  # short and long ones may be in separate passes
     assert max(columns for _, columns in seen) == 3
     assert_holds(model, cache, SEQUENCES)
 
 
 def test_keep_and_merged_hold_the_sequences(model):
-    """The picture in the file's head: some leave, columns of padding go, others arrive."""
+    """The picture in the module docstring: some leave, columns of padding go, others arrive."""
     cache = prefill(model, SEQUENCES)
     cache = keep(cache, [2, 1], 1)
     assert cache.layers[0].keys.shape[2] == 1
@@ -99,8 +99,8 @@ def test_keep_and_merged_hold_the_sequences(model):
     assert_holds(model, cache, [SEQUENCES[2], SEQUENCES[1], longer, shorter])
 
 
-def test_growing_layer_holds_what_dynamic_layer_holds():
-    """Many columns at first, then one at a time, beyond its spare columns, and after keep."""
+def test_growing_layer_equals_dynamic_layer():
+    """First many columns, then one at a time, beyond the spare columns, and after keep."""
     generator = torch.Generator().manual_seed(0)
     growing = DynamicCache()
     growing.layer_class_to_replicate = GrowingLayer
@@ -125,7 +125,7 @@ def test_growing_layer_holds_what_dynamic_layer_holds():
 
 
 def held_bytes(cache):
-    """Bytes of all tensors that the cache keeps alive, under whatever name."""
+    """Bytes of all tensors that the cache keeps alive."""
     tensors = [x for layer in cache.layers for x in vars(layer).values() if torch.is_tensor(x)]
     storages = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in tensors}
     return sum(storage.nbytes() for storage in storages.values())
@@ -135,8 +135,8 @@ def needed_bytes(model, responses, columns):
     return responses * columns * cache_bytes(model.config, 4)
 
 
-def test_memory_holds_what_is_kept_and_merged_and_no_more(model):
-    """32 responses are sampled and some leave: the old keys and values must not live on."""
+def test_memory_holds_only_kept_and_merged_rows(model):
+    """32 responses are sampled and some leave: the old keys and values must be freed."""
     cache = prefill(model, SEQUENCES * 8)
     for step in range(2):
         for i, layer in enumerate(cache.layers):
@@ -152,8 +152,8 @@ def test_memory_holds_what_is_kept_and_merged_and_no_more(model):
     assert held_bytes(other) == 0
 
 
-def test_layers_grow_by_a_quarter_as_far_as_they_may():
-    """One move for many tokens; never beyond what let_grow allows, but for the SPARE columns."""
+def test_layers_grow_by_a_quarter_up_to_their_limit():
+    """One move for many tokens, never beyond the limit of let_grow plus SPARE columns."""
     cache = DynamicCache()
     cache.layer_class_to_replicate = GrowingLayer
     states = torch.zeros(1, 2, 1000, 4)
@@ -176,7 +176,7 @@ def test_layers_grow_by_a_quarter_as_far_as_they_may():
     assert columns_after(third) == (third, third + SPARE)
 
 
-def test_prefill_goes_through_long_sequences_in_several_passes(model, monkeypatch):
+def test_prefill_reads_long_sequences_in_several_passes(model, monkeypatch):
     monkeypatch.setattr(cache_module, "PREFILL_TOKENS", 5)
     seen = []
     forward = model.base_model.forward
@@ -188,12 +188,12 @@ def test_prefill_goes_through_long_sequences_in_several_passes(model, monkeypatc
     monkeypatch.setattr(model.base_model, "forward", spy)
     cache = prefill(model, SEQUENCES)
     monkeypatch.undo()
-    assert seen == [(1, 3), (2, 1)]  # the four-token sequence alone, then those of two and one
+    assert seen == [(1, 3), (2, 1)]  # the sequence of four tokens, then those of two and one
     assert_holds(model, cache, SEQUENCES)
 
 
 def qwen3_config(hidden, layers):
-    """What a Qwen3's config.json says of its keys and values: 8 heads of 128."""
+    """A Qwen3 config with 8 heads of 128 for keys and values."""
     return Qwen3Config(
         hidden_size=hidden, num_hidden_layers=layers, num_key_value_heads=8, head_dim=128
     )
@@ -204,7 +204,7 @@ def test_cache_bytes_of_qwen3_8b_and_14b():
     assert cache_bytes(qwen3_config(5120, 40), 2) == 163_840
 
 
-def test_cache_bytes_are_those_of_a_cache(model):
+def test_cache_bytes_match_a_cache(model):
     """Four rows of three columns in float32."""
     cache = prefill(model, SEQUENCES)
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
@@ -212,7 +212,7 @@ def test_cache_bytes_are_those_of_a_cache(model):
 
 
 def test_free_cache_tokens_leave_room(model, monkeypatch):
-    """15 % of what is free, a draw or a pass of prefill, and a layer's keys while they move."""
+    """15 % of the free memory, sampling one token or one prefill pass, and a moving layer."""
     monkeypatch.setattr(cache_module, "free_bytes", lambda device: 1e9)
     config = model.config
     for rows, top_p in ((4, 1.0), (200_000, 1.0), (200_000, 0.7)):

@@ -1,4 +1,4 @@
-"""infra/checkpoints.py: runs that are cut off and continued, refused, or exported."""
+"""infra/checkpoints.py: runs that are interrupted and continued, refused, or exported."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ from infra.run import model_folder
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The folder of an uninterrupted run of six steps, to be read only."""
+    """The folder of an uninterrupted run of six steps. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     train_small(folder, steps=6)
     return folder
@@ -40,7 +40,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """The folder of a finished run of two steps, to be read only."""
+    """The folder of a finished run of two steps. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "two"
     train_small(folder, steps=2)
     return folder
@@ -48,12 +48,12 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def two_steps(original, tmp_path):
-    """A copy of it, to be continued or spoilt."""
+    """A copy of `original`, to be continued or damaged."""
     return shutil.copytree(original, tmp_path / "copy")
 
 
 def same_run(a, b):
-    """Whether two runs agree in all they wrote for their users."""
+    """Whether two runs wrote the same metrics, samples and models."""
     for name in ("metrics.jsonl", "samples.jsonl"):
         if read_lines(a / name) != read_lines(b / name):
             return False
@@ -65,7 +65,7 @@ def same_run(a, b):
 
 
 def start_six_steps(folder):
-    """The run of `whole` in a process of its own, with as many threads."""
+    """Start the run of `whole` in a separate process, with the same number of threads."""
     words = ["train.py", *SMALL, "--steps", "6", "--output-dir", str(folder)]
     return forked.start(*words, threads=torch.get_num_threads())
 
@@ -78,7 +78,7 @@ def test_a_killed_run_continues_to_the_same_metrics(whole, tmp_path):
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     with open(folder / "metrics.jsonl", "a") as file:
-        file.write('{"step": 4, "lo')  # what a kill in the middle of a write leaves
+        file.write('{"step": 4, "lo')  # as after a kill in the middle of a write
 
     continued = forked.finished(start_six_steps(folder))
     assert f"continuing {folder} after step" in continued.stdout
@@ -104,14 +104,14 @@ def test_more_steps_continue_a_finished_run(two_steps, whole):
     assert same_run(two_steps, whole)
 
 
-def test_a_finished_run_is_left_as_it_is(two_steps):
+def test_a_finished_run_does_not_change(two_steps):
     before = (two_steps / "metrics.jsonl").read_bytes()
     train_small(two_steps, steps=2)
     assert (two_steps / "metrics.jsonl").read_bytes() == before
 
 
 def test_fixed_gamma_survives_a_resumption(tmp_path):
-    """The temperatures of the run's first batch are kept beside the weights."""
+    """The temperatures of the run's first batch are part of a checkpoint."""
     flags = ["--delta-variant", "fixed_gamma"]
     for folder, steps in (("cut", 2), ("cut", 4), ("whole", 4)):
         run = train_steps(small_config(tmp_path / folder, *flags, steps=steps))
@@ -122,7 +122,7 @@ def test_fixed_gamma_survives_a_resumption(tmp_path):
 
 
 def test_best_keeps_the_best_evaluation_over_a_resumption(two_steps):
-    """A run whose best is known to be 1 exports nothing better."""
+    """A run whose best accuracy is already 1 exports no better model."""
     checkpoint = two_steps / "checkpoint-000002"
     state = torch.load(checkpoint / "state.pt", weights_only=True)
     torch.save(state | {"best": 1.0}, checkpoint / "state.pt")
@@ -156,7 +156,7 @@ def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
 
 
 def reopen(folder, *flags):
-    """claim_folder as the command of the finished run does, with more flags."""
+    """Call claim_folder like the command of the finished run, with more flags."""
     command = [*SMALL, "--steps", "2", "--output-dir", str(folder), *flags]
     optimizer = torch.optim.AdamW([torch.zeros(1)])
     problems = load_problems(PROBLEMS)
@@ -172,7 +172,7 @@ def reopen(folder, *flags):
         ["--rollout-rows", "5"],
         ["--recompute"],
         ["--steps", "9"],
-        ["--micro-batch-tokens", "300"],  # what running out of memory advises
+        ["--micro-batch-tokens", "300"],  # advised by the out-of-memory message
         ["--no-packing"],
         ["--compile"],
         ["--proxy-budget-gb", "1"],
@@ -182,7 +182,7 @@ def test_claim_folder_allows_flags_that_change_no_number(flags, two_steps):
     reopen(two_steps, *flags)
 
 
-def test_claim_folder_removes_what_was_cut_off(two_steps, capsys):
+def test_claim_folder_removes_unfinished_files(two_steps, capsys):
     cut_off = scratch(two_steps, read_run(two_steps)["id"])
     (cut_off / "checkpoint-000004").mkdir(parents=True)
     reopen(two_steps)
@@ -204,7 +204,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused(two_steps, capsys):
     assert contents(two_steps) == before
 
 
-# ---- what stands in the files ------------------------------------------------------------------
+# ---- contents of the files ---------------------------------------------------------------------
 
 
 def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
@@ -218,7 +218,7 @@ def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["steps"] == 5
 
 
-def test_begin_writing_without_a_checkpoint_starts_anew(tmp_path):
+def test_begin_writing_without_a_checkpoint_empties_the_files(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\n')
     begin_writing(small_config(tmp_path, steps=5), RunState())
     assert (tmp_path / "metrics.jsonl").read_text() == ""
@@ -226,7 +226,7 @@ def test_begin_writing_without_a_checkpoint_starts_anew(tmp_path):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run that has not made its first step."""
+    """A run before its first step."""
     return train.prepare(small_config(tmp_path / "run", steps=9))
 
 
@@ -238,7 +238,7 @@ def test_save_keeps_the_newest_two(run):
     assert names == ["checkpoint-000004", "checkpoint-000006"]
 
 
-def test_restore_gives_back_weights_moments_state_and_random_numbers(run):
+def test_restore_returns_weights_moments_state_and_random_numbers(run):
     cfg = run.cfg
     train.train_step(run, 1)
     run.state = RunState(step=1, position=8, streak=2, best=0.5, memory={"gamma": [1.0, 2.0]})
@@ -259,8 +259,8 @@ def test_restore_gives_back_weights_moments_state_and_random_numbers(run):
             assert saved.abs().sum() > 0
 
 
-def test_a_run_stopped_before_its_first_update_goes_on_as_if_nothing_had_been(run):
-    """An optimiser that made no step has no moments: none must be invented on the way to disk."""
+def test_a_run_stopped_before_its_first_update_continues_unchanged(run):
+    """An optimiser without a step has no moments, and saving must not create any."""
     save(run.folder, run.policy, run.optimizer, run.state)
     fresh = train.prepare(run.cfg)  # restores checkpoint-000000
     assert not fresh.optimizer.state
@@ -269,7 +269,7 @@ def test_a_run_stopped_before_its_first_update_goes_on_as_if_nothing_had_been(ru
     assert same_weights(fresh.policy, run.policy)
 
 
-def test_claim_folder_takes_a_flag_that_is_newer_than_the_run_at_its_default(two_steps):
+def test_claim_folder_assumes_the_default_of_a_flag_newer_than_the_run(two_steps):
     path = two_steps / "run.json"
     written = json.loads(path.read_text())
     del written["fingerprint"]["overlong_buffer"]
@@ -283,7 +283,7 @@ def test_restore_of_a_folder_without_checkpoints_is_a_fresh_state(run):
     assert restore(run.cfg, run.policy, run.optimizer) == RunState()
 
 
-def test_save_that_fails_stops_the_run_and_leaves_the_earlier_ones(run, monkeypatch):
+def test_a_failed_save_stops_the_run_and_keeps_earlier_checkpoints(run, monkeypatch):
     run.state.step = 2
     save(run.folder, run.policy, run.optimizer, run.state)
     before = contents(run.folder)
@@ -316,7 +316,7 @@ class Killed(BaseException):
 
 
 def killed_after(monkeypatch, owner, name: str, calls: int):
-    """From its call number `calls` on, the function does its work, or half of it, and no more."""
+    """Raise Killed in call number `calls` of the function, after its work or half of it."""
     function = getattr(owner, name)
     done = []
 
@@ -324,7 +324,7 @@ def killed_after(monkeypatch, owner, name: str, calls: int):
         done.append(path)
         if len(done) < calls:
             return function(path, *rest)
-        if name == "rmtree":  # the first file has gone, others are left
+        if name == "rmtree":  # the first file is deleted, others remain
             min(each for each in path.rglob("*") if each.is_file()).unlink()
         else:
             function(path, *rest)
@@ -342,24 +342,24 @@ def killed_after(monkeypatch, owner, name: str, calls: int):
         (folders.shutil, "rmtree", 1),
     ],
 )
-def test_an_export_killed_at_any_moment_is_made_again(
+def test_an_export_killed_at_any_moment_is_repeated(
     run, first_model, monkeypatch, owner, name, calls
 ):
-    """What is left must not look like somebody else's model."""
+    """The remains must not be mistaken for a user's model."""
     target = run.folder / "model"
     export(target, run.policy, run.tokenizer, run.id)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         killed_after(patch, owner, name, calls)
         export(target, run.policy, run.tokenizer, run.id)
 
-    train.prepare(run.cfg)  # as the same command does
+    train.prepare(run.cfg)  # like the same command
     assert not list(run.folder.glob("writing-*"))
     export(target, run.policy, run.tokenizer, run.id)
     assert sorted(path.name for path in run.folder.glob("model*")) == ["model"]
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
 
 
-def test_a_model_that_the_disk_cannot_hold_is_one_line(run, monkeypatch):
+def test_a_model_too_large_for_the_disk_is_one_line(run, monkeypatch):
     def no_room(*_, **__):
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""infra/files.py: a file that cannot be written is one line, and half of it is never left."""
+"""infra/files.py: a failed write gives a one-line message and never leaves half a file."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from infra.errors import Stop
 from infra.files import append_line, write_aside
 
 
-def test_a_line_that_the_disk_cannot_hold_is_one_message():
+def test_a_line_too_long_for_the_disk_is_one_message():
     wanted = "/dev/full could not be written .*No space left on device.*make room"
     with pytest.raises(Stop, match=wanted) as stopped:
         append_line(Path("/dev/full"), {"step": 1})

@@ -1,4 +1,4 @@
-"""infra/flags.py: limits, one line a flag in --help, and flags of another method."""
+"""infra/flags.py: limits, one line per flag in --help, and flags of other methods."""
 
 import math
 import re
@@ -67,7 +67,7 @@ def test_check_limits_refuse_numbers_that_are_not_finite(name, bad):
         check_limits(Example(**{name: bad}))
 
 
-def test_check_limits_leave_texts_and_switches_alone():
+def test_check_limits_ignore_texts_and_switches():
     check_limits(Example(method="", switch=True))
 
 
@@ -99,7 +99,7 @@ def test_parser_refuses_a_wrong_flag_in_one_line(argv, message):
     assert "\n" not in str(error.value)
 
 
-def test_refuse_useless_refuses_what_was_changed_to_no_effect():
+def test_refuse_useless_refuses_flags_without_effect():
     table = [(("whole", "share"), "method", ["dapo"])]
     refuse_useless(Example(number=3.0), table)
     refuse_useless(Example(share=0.7, method="delta"), table)
@@ -120,7 +120,7 @@ def test_refuse_useless_refuses_a_flag_of_another_method():
 
 
 def help_groups(main, capsys):
-    """What `--help` prints: group -> its lines, up to the text below the groups."""
+    """{group: its lines} of `--help`, without the text below the groups."""
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
     assert stopped.value.code == 0
@@ -185,7 +185,7 @@ def test_a_seed_too_large_for_the_streams_is_refused(seed, allowed):
 
 @pytest.mark.parametrize("program, code", [("train.py", 130), ("lesson.ipynb", 0)])
 def test_ctrl_c_while_libraries_are_imported_is_one_line(program, code):
-    """In a notebook, whose kernel has handlers of its own, nothing is changed."""
+    """In a notebook, whose kernel has its own handlers, nothing changes."""
     lines = (
         f"import os, signal, sys; sys.argv = [{program!r}]",
         "signal.signal(signal.SIGINT, signal.default_int_handler)",  # a background job ignores it

@@ -1,4 +1,4 @@
-"""infra/flight.py: who is in flight, who is paused, who arrives."""
+"""infra/flight.py: which responses are in flight, paused, or arriving."""
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ def test_response_append_ends_at_an_end_token_or_at_its_limit():
     assert tokens.tolist() == [4, 5, 6]
 
 
-def test_what_stands_behind_an_end_token_is_left_out():
+def test_tokens_after_an_end_token_are_dropped():
     one = response(prompt_length=1, limit=9)
     one.append(torch.tensor([5, 9, 0, 9]), torch.zeros(4), [8, 9])
     assert one.sampled()[0].tolist() == [5, 9]
@@ -61,8 +61,8 @@ def test_fits_counts_responses_and_tokens_and_always_admits_one():
     assert some.fits(1, 10**9)
 
 
-def test_the_finished_leave_and_the_longest_step_back():
-    """Three unfinished ones of up to 20 columns do not fit into 80 tokens, two of 18 do."""
+def test_finished_responses_leave_and_the_longest_are_paused():
+    """Three unfinished responses of up to 20 columns do not fit into 80 tokens; two of 18 do."""
     responses = [response(new=18), response(new=18, finished=True), response(new=5)]
     responses.append(response(prompt_length=14, new=4))
     first = response()
@@ -72,7 +72,7 @@ def test_the_finished_leave_and_the_longest_step_back():
 
 
 def test_prompts_with_long_responses_come_first_and_unknown_ones_before_them():
-    """Of prompts of 2, 3, 4 tokens the first two have responses that ended, of 5 and 7."""
+    """Of prompts with 2, 3, 4 tokens the first two have finished responses, of 5 and 7 tokens."""
     ended = [response(2, new=5, finished=True), response(3, new=7, finished=True)]
     going = response(2, new=50)
     a, b, c, d, e = (response(length) for length in (2, 3, 4, 2, 4))
@@ -80,7 +80,7 @@ def test_prompts_with_long_responses_come_first_and_unknown_ones_before_them():
     some.longest_first()
     assert list(some.waiting) == [c, e, b, a, d]
 
-    some.responses = [response(3, new=1, finished=True), going]  # 7 and 1: 4 in the mean
+    some.responses = [response(3, new=1, finished=True), going]  # 7 and 1: mean 4
     some.longest_first()
     assert list(some.waiting) == [c, e, a, d, b]
 
@@ -91,10 +91,10 @@ def test_arrivals_come_in_order_until_one_does_not_fit():
     some = flight(waiting, staying, cache_tokens=100)
     arriving = some.those_who_arrive(staying)
     assert arriving == waiting[:2]
-    assert list(some.waiting) == waiting[2:]  # the short one behind the long one does not overtake
+    assert list(some.waiting) == waiting[2:]  # the short one does not overtake the long one
 
 
-def test_those_who_stepped_back_wait_for_those_with_fewer_tokens():
+def test_paused_responses_wait_for_those_with_fewer_tokens():
     waiting = [response(new=30), response(4), response(new=7), response(2)]
     some = flight(waiting, cache_tokens=75)
     arriving = some.those_who_arrive([])

@@ -1,4 +1,4 @@
-"""infra/folder.py: a run's folder, its models and its data are nobody else's."""
+"""infra/folder.py: a run changes only its own folder, models and data."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from infra.folder import data_hash, fingerprint, lock, mark_file, read_run, unlo
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """The folder of a finished run of two steps on its own copy of the problems."""
+    """The folder of a finished run of two steps on a copy of the problems."""
     folder = tmp_path_factory.mktemp("runs")
     shutil.copy(PROBLEMS, folder / "mine.jsonl")
     train_small(folder / "run", "--data", str(folder / "mine.jsonl"), steps=2)
@@ -27,7 +27,7 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def two_steps(original, tmp_path):
-    """A copy of it, to be continued or spoilt, with the flags of the original's run."""
+    """A copy of `original`, with its flags, to be continued or damaged."""
     return shutil.copytree(original / "run", tmp_path / "copy")
 
 
@@ -49,7 +49,7 @@ def longer(original, folder, steps=4):
 
 
 @pytest.mark.parametrize("name", ["model", "best"])
-def test_a_model_of_another_is_never_lost(name, original, two_steps, base):
+def test_a_users_model_is_never_lost(name, original, two_steps, base):
     shutil.rmtree(two_steps / name)
     base[0].save_pretrained(two_steps / name)
     before = set(contents(two_steps / name).values())
@@ -59,7 +59,7 @@ def test_a_model_of_another_is_never_lost(name, original, two_steps, base):
 
 
 @pytest.mark.parametrize("place", ["model", "model/", "best", "."])
-def test_a_model_is_not_trained_into_its_own_place(place, original, tmp_path, capsys):
+def test_a_model_is_not_trained_into_its_own_folder(place, original, tmp_path, capsys):
     source = shutil.copytree(original / "run" / "model", tmp_path / place, dirs_exist_ok=True)
     before = contents(tmp_path)
     flags = [*SMALL, "--model", f"{tmp_path}/{place}", "--output-dir", tmp_path]
@@ -101,7 +101,7 @@ def test_data_hash_knows_texts_answers_and_order():
     assert data_hash([dict(reversed(one.items())), two]) == hashes[0]
 
 
-def test_fingerprint_takes_every_byte_of_a_model_and_no_time(tmp_path):
+def test_fingerprint_depends_on_every_byte_of_a_model_but_not_on_times(tmp_path):
     (tmp_path / "evaluation").mkdir()
     (tmp_path / ".DS_Store").write_text("a file browser's")
     (tmp_path / "config.json").write_text("{}")
@@ -123,7 +123,7 @@ MODEL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "token
 
 
 def test_a_run_is_not_continued_with_another_model_or_optimiser(tmp_path, capsys, monkeypatch):
-    """The name of the model is the same; a byte of one of its files, or the class, is not."""
+    """The name of the model is the same; a byte of a file, or the optimiser's class, differs."""
     model = shutil.copytree(toy.base_folder(), tmp_path / "base")
     command = [*SMALL, "--model", model, *TOY_SIZED, "--steps", 1]
     command = [str(word) for word in (*command, "--output-dir", tmp_path / "run")]
@@ -146,7 +146,7 @@ def test_a_run_is_not_continued_with_another_model_or_optimiser(tmp_path, capsys
     assert contents(tmp_path / "run") == before
 
 
-# ---- what is somebody else's ---------------------------------------------------------------------
+# ---- other users' files --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_run_is_not_continued_with_another_model_or_optimiser(tmp_path, capsys
         "best/m",
     ],
 )
-def test_a_run_does_not_begin_where_something_else_is(name, tmp_path, capsys):
+def test_a_run_does_not_begin_in_a_folder_with_other_files(name, tmp_path, capsys):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
@@ -189,7 +189,7 @@ USERS = [
 
 
 def test_a_run_deletes_nothing_that_it_did_not_write(original, two_steps, capsys):
-    """Ten further steps: checkpoints are pruned, and models written anew."""
+    """In ten further steps checkpoints are pruned and models are written again."""
     for name in USERS:
         path = two_steps / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -198,7 +198,7 @@ def test_a_run_deletes_nothing_that_it_did_not_write(original, two_steps, capsys
 
     train.main([str(word) for word in longer(original, two_steps, steps=10)])
     said = capsys.readouterr().out
-    assert f"continuing {two_steps} after step 2" in said  # .DS_Store is no damage
+    assert f"continuing {two_steps} after step 2" in said  # .DS_Store is not damage
     assert "damaged" not in said
     found = {content for content in contents(two_steps).values() if content.startswith(b"mine: ")}
     assert found == {f"mine: {name}".encode() for name in USERS}
@@ -215,9 +215,7 @@ def test_a_run_deletes_nothing_that_it_did_not_write(original, two_steps, capsys
 
 
 @pytest.mark.parametrize("steps", [2, 4])
-def test_a_run_whose_checkpoints_were_deleted_does_not_start_anew(
-    steps, original, two_steps, capsys
-):
+def test_a_run_whose_checkpoints_were_deleted_does_not_restart(steps, original, two_steps, capsys):
     shutil.rmtree(two_steps / "checkpoint-000002")
     before = contents(two_steps)
     said = refusal(train.main, longer(original, two_steps, steps), capsys)
@@ -238,7 +236,7 @@ time.sleep(600)
 
 
 def test_a_second_process_on_a_folder_gets_one_line(tmp_path, capsys):
-    """As long as the first one lives, and not longer."""
+    """Only as long as the first process lives."""
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -293,7 +291,7 @@ def test_a_run_file_of_other_types_is_named(original, two_steps, capsys):
 def test_one_flipped_byte_is_damage_and_the_checkpoint_is_replaced(
     pattern, original, two_steps, capsys
 ):
-    """Of two checkpoints the newer is damaged: the run goes on from the older, and writes anew."""
+    """The newer of two checkpoints is damaged: the run continues from the older one."""
     longer_run = [str(word) for word in longer(original, two_steps)]
     train.main(longer_run)
     expected = read_lines(two_steps / "metrics.jsonl")
@@ -320,7 +318,7 @@ def test_a_lone_damaged_checkpoint_is_refused(original, two_steps, capsys):
     assert "every checkpoint" in said
 
 
-def test_a_checkpoint_whose_mark_names_no_file_is_damaged(two_steps):
+def test_a_checkpoint_whose_mark_lists_no_file_is_damaged(two_steps):
     run_id = read_run(two_steps)["id"]
     checkpoint = two_steps / "checkpoint-000002"
     assert damage(checkpoint, run_id) == ""

@@ -1,4 +1,4 @@
-"""infra/loading.py: from a name to a model, and names that lead nowhere."""
+"""infra/loading.py: loading a model by name, and names without a model."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ def ranks():
 
 @pytest.fixture
 def base_copy(tmp_path):
-    """A folder with the toy's base model, to be spoilt."""
+    """A folder with the toy's base model, to be damaged."""
     return shutil.copytree(toy.base_folder(), tmp_path / "model")
 
 
@@ -43,7 +43,7 @@ def change_config(folder, **changes):
     path.write_text(json.dumps(config | changes))
 
 
-# ---- what is loaded ----------------------------------------------------------------------------
+# ---- loading -----------------------------------------------------------------------------------
 
 
 def test_load_model_gives_the_weights_of_the_folder(base):
@@ -54,7 +54,7 @@ def test_load_model_gives_the_weights_of_the_folder(base):
 
 
 def test_load_policy_gives_the_log_probabilities_of_the_model(ranks, base, batch):
-    """Weights, and the rotary embeddings, which stand in no file."""
+    """Weights, and the rotary embeddings, which are in no file."""
     policy, tokenizer = load_policy(toy.base_folder(), temperature=0.7, recompute=False)
     lengths = (batch.prompt_length, batch.response_length)
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_load_policy_recomputation_changes_no_gradient(ranks, batch):
 
 
 def test_load_policy_compiled_layers_change_no_number(ranks, batch, monkeypatch):
-    """With dynamo's tracing but not its compiler, which takes minutes; the sampler stays plain."""
+    """With dynamo's tracing, without its compiler, which takes minutes. The sampler stays plain."""
     compile_module = torch.nn.Module.compile
 
     def traced(module, **options):
@@ -104,7 +104,7 @@ def test_load_policy_compiled_layers_change_no_number(ranks, batch, monkeypatch)
 def test_load_policy_ties_the_head_to_the_embedding_where_the_config_says_so(
     ranks, base_copy, batch
 ):
-    """Then the folder holds no LM head, and the policy has one all the same."""
+    """The folder then has no LM head, but the policy has one."""
     model, _ = load_model(str(base_copy))
     model.config.tie_word_embeddings = True
     model.tie_weights()
@@ -120,7 +120,7 @@ def test_load_policy_ties_the_head_to_the_embedding_where_the_config_says_so(
 
 
 def test_plain_follows_the_updates(ranks, base, batch):
-    """The model that samples has the weights of the one that is trained, after a step as before."""
+    """The sampling model has the weights of the trained model, before and after a step."""
     policy, _ = load_policy(toy.base_folder(), recompute=False)
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
     before = policy.head().clone()
@@ -141,7 +141,7 @@ def test_plain_follows_the_updates(ranks, base, batch):
 
 @pytest.mark.parametrize("of_a_node, dimensions", [("2", 1), ("1", 2)])
 def test_two_ranks_hold_the_weights_of_the_files(of_a_node, dimensions, tmp_path):
-    """A mixture of experts, whose tensors from_pretrained joins; on one node, and on two (HSDP)."""
+    """A mixture of experts, whose tensors from_pretrained joins, on one and two nodes (HSDP)."""
     save_random_model("mixtral", tmp_path)
     script = str(HERE / "load_on_ranks.py")
     done = finished(torchrun(2, script, str(tmp_path), of_a_node))
@@ -149,13 +149,13 @@ def test_two_ranks_hold_the_weights_of_the_files(of_a_node, dimensions, tmp_path
 
 
 def change_weights(folder, change):
-    """Write model.safetensors anew with `change` of its tensors, a dictionary."""
+    """Rewrite model.safetensors with change(its tensors, a dictionary)."""
     path = folder / "model.safetensors"
     save_file(change(load_file(path)), path, metadata={"format": "pt"})
 
 
 def tied_under_other_names(folder):
-    """As lm_head alone, and the rest without "model."."""
+    """Tied weights stored only as lm_head; the other names without "model."."""
     change_config(folder, tie_word_embeddings=True)
     change_weights(folder, lambda tensors: {k: v for k, v in tensors.items() if "embed" not in k})
 
@@ -165,17 +165,17 @@ def without_prefix(folder):
 
 
 def halved(folder):
-    """Half of the tensors in float16: no dtype of the files is right for all but float32."""
+    """Half of the tensors in float16, so only float32 represents all of them."""
     change_weights(folder, lambda ts: {k: v.half() if "_proj" in k else v for k, v in ts.items()})
 
 
 def called_bfloat16(folder):
-    """What the files hold counts, not what config.json says of it."""
+    """The dtype of the files counts, not that of config.json."""
     change_config(folder, dtype="bfloat16")
 
 
 def with_stale_shards(folder):
-    """from_pretrained takes model.safetensors where both are there."""
+    """from_pretrained prefers model.safetensors over shards."""
     other = AutoModelForCausalLM.from_pretrained(folder)
     other.lm_head.weight.data += 1
     other.save_pretrained(folder / "other", max_shard_size="20KB")
@@ -186,7 +186,7 @@ def with_stale_shards(folder):
 @pytest.mark.parametrize(
     "change", [tied_under_other_names, without_prefix, halved, called_bfloat16, with_stale_shards]
 )
-def test_weights_are_those_of_from_pretrained_to_the_bit(change, ranks, base_copy):
+def test_weights_equal_those_of_from_pretrained_bit_for_bit(change, ranks, base_copy):
     change(base_copy)
     expected = AutoModelForCausalLM.from_pretrained(base_copy, dtype=torch.float32)
     for lm in (load_policy(base_copy, temperature=1e-4)[0].lm, load_model(base_copy)[0]):
@@ -271,14 +271,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("change, said", WRONG, ids=[said for _, said in WRONG])
-def test_wrong_files_are_one_line_that_names_them(change, said, ranks, base_copy, capfd):
+def test_wrong_files_are_named_in_one_line(change, said, ranks, base_copy, capfd):
     change(base_copy)
     for load in (load_policy, load_model):
         with pytest.raises(UserError) as error:
             load(base_copy)
         assert said in str(error.value)
         assert "\n" not in str(error.value)
-    assert capfd.readouterr().err == ""  # no bar, no report of the library's
+    assert capfd.readouterr().err == ""  # no progress bar or report of the library
 
 
 def test_heads_of_several_sizes_are_refused(ranks, base_copy):
@@ -288,7 +288,7 @@ def test_heads_of_several_sizes_are_refused(ranks, base_copy):
         load_policy(base_copy)
 
 
-# ---- names that lead nowhere -------------------------------------------------------------------
+# ---- names without a model ---------------------------------------------------------------------
 
 
 def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""infra/log.py: what a run prints and writes, from numbers given here."""
+"""infra/log.py: the output and files of a run, from given numbers."""
 
 import json
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from infra.track import send_nothing
 
 
 def row(step, **changed):
-    """The metrics of a step, as far as they are printed or drawn."""
+    """The metrics of a step that are printed or drawn."""
     metrics = {
         "step": step,
         "reward": 0.5,
@@ -37,7 +37,7 @@ METRICS = [
 
 
 def run_in(folder, rank=0, steps=220, tokenizer=None):
-    """As much of a run as is asked for here."""
+    """The parts of a run that the tests need."""
     cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps, method="mine")
     return SimpleNamespace(
         folder=folder,
@@ -62,12 +62,12 @@ def test_log_appends_a_line_and_prints_the_gist(tmp_path, capsys):
 
 
 def read_all(path):
-    """The lines of a .jsonl file, times included."""
+    """The lines of a .jsonl file, including times."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_mismatch_is_the_distance_of_two_laws():
-    """Four draws in the proportions of the sampler's law: the estimate is then its KL, exactly."""
+def test_mismatch_is_the_distance_of_two_distributions():
+    """Four samples in the proportions of the sampler's distribution, so the estimate equals KL."""
     scored = torch.tensor([0.4, 0.4, 0.2])
     sampler = torch.tensor([0.25, 0.5, 0.25])
     drawn = torch.tensor([0, 1, 1, 2])
@@ -81,11 +81,11 @@ def test_mismatch_is_the_distance_of_two_laws():
     assert set(same.values()) == {0.0}
 
 
-def test_mismatch_with_a_sampler_that_does_not_tell_is_no_metric():
+def test_mismatch_needs_log_probabilities_of_the_sampler():
     assert mismatch(torch.zeros(3), torch.full((3,), torch.nan)) == {}
 
 
-def test_mismatch_leaves_out_the_tokens_of_which_the_sampler_does_not_tell():
+def test_mismatch_ignores_tokens_without_log_probabilities():
     scored = torch.tensor([-1.0, -2.0, -3.0])
     sampled = torch.tensor([-1.5, torch.nan, -3.0])
     found = mismatch(scored, sampled)
@@ -103,7 +103,7 @@ def test_log_takes_the_time_left_from_the_last_twenty_steps(tmp_path, capsys):
 def test_a_hint_comes_once_after_ten_steps_without_a_signal(tmp_path, capsys):
     run = run_in(tmp_path)
     silent = row(1, grad_norm=0.0)
-    skipped = row(1, grad_norm=0.0, skipped_updates=1)  # a gradient, though not a finite one
+    skipped = row(1, grad_norm=0.0, skipped_updates=1)  # a gradient that is not finite
     for metrics in [silent] * 9 + [row(1)] + [silent] * 9 + [skipped] + [silent] * 9:
         log(run, metrics)
     assert "hint" not in capsys.readouterr().out
@@ -113,7 +113,7 @@ def test_a_hint_comes_once_after_ten_steps_without_a_signal(tmp_path, capsys):
     assert "hint" not in capsys.readouterr().out
 
 
-def test_introduce_says_what_the_run_is(tmp_path, capsys):
+def test_introduce_describes_the_run(tmp_path, capsys):
     five = tmp_path / "five.jsonl"
     two = toy.problems(2, seed=1)
     problems = [*two, *toy.problems(1, seed=1, k=9), two[0], {"problem": "1", "answer": ""}]
@@ -132,8 +132,8 @@ def test_introduce_says_what_the_run_is(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("method, clip", [("grpo", "0.2"), ("dapo", "0.28")])
-def test_introduce_names_no_clip_that_is_the_methods_own(method, clip, tmp_path, capsys):
-    """Given or not; the two differ in their defaults."""
+def test_introduce_omits_the_methods_own_clip(method, clip, tmp_path, capsys):
+    """Given or not. The defaults of the two methods differ."""
     cfg = small_config(tmp_path / "run", "--method", method, "--clip-high", clip, steps=1)
     run = train.prepare(cfg)
     introduce(run, train.AblationFlags)
@@ -143,7 +143,7 @@ def test_introduce_names_no_clip_that_is_the_methods_own(method, clip, tmp_path,
     assert f"method     {method} --clip-high 0.3\n" in capsys.readouterr().out
 
 
-def test_reporting_is_the_first_ranks_job(tmp_path, capsys, base):
+def test_only_the_first_rank_reports(tmp_path, capsys, base):
     run = run_in(tmp_path, rank=1, tokenizer=base[1])
     log(run, METRICS[2])
     introduce(run, train.AblationFlags)
@@ -152,7 +152,7 @@ def test_reporting_is_the_first_ranks_job(tmp_path, capsys, base):
     assert capsys.readouterr().out == ""
 
 
-def test_report_says_what_was_gained_and_where_all_is(tmp_path, capsys):
+def test_report_has_the_gain_and_the_paths(tmp_path, capsys):
     run = run_in(tmp_path)
     for metrics in METRICS:
         log(run, metrics)
@@ -173,7 +173,7 @@ def test_report_without_evaluations_has_no_accuracy(tmp_path, capsys):
 
 @pytest.fixture
 def figures(monkeypatch):
-    """The figures that are drawn, to be read off before they become pixels."""
+    """The drawn figures, to be inspected before rendering."""
     drawn = []
 
     class Watched(log_module.Figure):
@@ -185,7 +185,7 @@ def figures(monkeypatch):
     return drawn
 
 
-def test_plot_curves_draws_accuracies_and_what_moves(tmp_path, figures):
+def test_plot_curves_draws_accuracies_and_changing_metrics(tmp_path, figures):
     """Responses of one length have no panel."""
     greedy = {"step": 0, "eval_greedy": 0.5}
     plot_curves([*METRICS, greedy], tmp_path / "curves.png")
@@ -204,14 +204,14 @@ def test_plot_curves_draws_accuracies_and_what_moves(tmp_path, figures):
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_plot_curves_shows_rewards_that_are_no_shares(tmp_path, figures):
+def test_plot_curves_shows_rewards_outside_0_to_1(tmp_path, figures):
     plot_curves([row(1, reward=-1.0), row(2, reward=3.0)], tmp_path / "curves.png")
     low, high = figures[0].axes[0].get_ylim()
     assert low < -1
     assert high > 3
 
 
-def test_plot_curves_draws_lengths_that_move(tmp_path, figures):
+def test_plot_curves_draws_changing_lengths(tmp_path, figures):
     plot_curves([row(1), row(2, response_length=50.0)], tmp_path / "curves.png")
     assert [axes.get_title() for axes in figures[0].axes] == ["accuracy", "response length"]
 

@@ -1,4 +1,4 @@
-"""infra/packing.py: responses side by side, packed tokens, and the mini-batches of every rank."""
+"""infra/packing.py: padded responses, packed tokens, and the mini-batches of every rank."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_pack_puts_prompt_and_response_side_by_side_from_column_0_on(rollouts):
     assert rollouts.truncated.tolist() == [False, True, False]
 
 
-def test_pack_knows_every_end_token():
+def test_pack_recognises_every_end_token():
     responses = [[4, 2], [4, 1], [4, 3]]
     rollouts = pack([[5]] * 3, responses, [""] * 3, [1, 2], CPU)
     assert rollouts.truncated.tolist() == [False, False, True]
@@ -71,7 +71,7 @@ def test_pick_takes_responses_in_the_order_asked_for(rollouts):
     wanted = pack([PROMPTS[2], PROMPTS[0]], [RESPONSES[2], RESPONSES[0]], ["c", "a"], [END], CPU)
     assert same(picked, wanted)
     assert [x.tolist() for x in picked.logprobs] == [[0], [0, 1, 2]]
-    assert all(x.isnan().all() for x in wanted.logprobs)  # of a sampler that does not tell
+    assert all(x.isnan().all() for x in wanted.logprobs)  # a sampler without log-probabilities
 
 
 def test_join_undoes_pick_whatever_the_widths(rollouts):

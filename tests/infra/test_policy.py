@@ -24,7 +24,7 @@ def all_rows(policy, rollouts):
 
 @pytest.fixture
 def plan(batch):
-    """Three mini-batches in small micro-batches, the third group without an advantage."""
+    """Three mini-batches in small micro-batches. The third group has no advantage."""
     return plan_of(batch, budget=150)
 
 
@@ -74,7 +74,7 @@ def test_hidden_states_are_those_that_enter_the_lm_head(base, batch):
 
 
 def test_padding_never_changes_a_number(base, batch):
-    """Other ids in the padding, and more of it: log-probabilities and gradients stay."""
+    """Other ids in the padding, or more padding, change no log-probability or gradient."""
     model, _ = base
     policy = Policy(model)
     more = torch.zeros(len(batch), 7, dtype=torch.long)
@@ -98,7 +98,7 @@ def test_padding_never_changes_a_number(base, batch):
 
 
 def test_the_end_token_is_trained(base, batch):
-    """The last row of a finished response is its end token's, and carries gradient."""
+    """The last row of a finished response belongs to the end token and carries gradient."""
     model, _ = base
     i = int((~batch.truncated).nonzero()[0])
     rows = Policy(model).rows(batch, torch.tensor([i]))
@@ -108,7 +108,7 @@ def test_the_end_token_is_trained(base, batch):
     assert gradient[toy.TOKEN_ID["<eos>"]].abs().sum() > 0
 
 
-def test_rows_of_some_responses_are_theirs_in_that_order(base, batch):
+def test_rows_of_selected_responses_are_in_their_order(base, batch):
     policy = Policy(base[0])
     index = torch.tensor([5, 2])
     with torch.no_grad():
@@ -119,7 +119,7 @@ def test_rows_of_some_responses_are_theirs_in_that_order(base, batch):
 
 
 def test_rows_of_no_responses_are_none_and_can_go_backward(base, batch):
-    """A rank without responses takes the same forward and backward passes as the others."""
+    """A rank without responses makes the same forward and backward passes as other ranks."""
     rows = Policy(base[0]).rows(batch, torch.tensor([], dtype=torch.long))
     assert len(rows.logprob) == len(rows.hidden) == len(rows.token) == 0
     (gradient,) = grad(rows.logprob.sum(), base[0].lm_head.weight)
@@ -130,7 +130,7 @@ def test_rows_of_no_responses_are_none_and_can_go_backward(base, batch):
 
 
 def packed_policy(model, on_kernel, monkeypatch) -> Policy:
-    """A policy that packs: by transformers' mask of blocks, or by the way that GPUs take."""
+    """A policy that packs, with transformers' block mask or with the code for GPUs."""
     policy = Policy(copy.deepcopy(model))
     policy.pack(True)
     if on_kernel:
@@ -140,8 +140,8 @@ def packed_policy(model, on_kernel, monkeypatch) -> Policy:
 
 
 @pytest.mark.parametrize("on_kernel", [False, True])
-def test_a_packed_micro_batch_is_the_padded_one(base, batch, on_kernel, monkeypatch):
-    """Rows and gradients, of responses of all lengths in one row."""
+def test_packed_and_padded_micro_batches_agree(base, batch, on_kernel, monkeypatch):
+    """Rows and gradients of responses of all lengths packed in one row."""
     model, _ = base
     index = torch.tensor([5, 2, 11, 0, 7])
     padded = Policy(model)
@@ -239,7 +239,7 @@ def test_token_logprobs_entropy_of_a_certain_token_is_zero():
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_float32_head_gives_the_logits_that_are_scored(base, batch, bias):
-    """In bfloat16, to the last bit: from the same hidden states Head and sampler draw one law."""
+    """Exact in bfloat16: the same hidden states give Head and sampler the same distribution."""
     model = copy.deepcopy(base[0]).bfloat16()
     if bias:
         model.lm_head.bias = torch.nn.Parameter(torch.randn(model.config.vocab_size).bfloat16())
@@ -308,7 +308,7 @@ def test_old_log_probabilities_without_keep_keep_nothing(base, batch, plan):
 
 
 def test_old_log_probabilities_keep_float32_on_the_cpu(base, batch, plan):
-    """`keep` is handed float32 of a model in bfloat16, and what it gives is stored as float32."""
+    """`keep` gets float32 from a model in bfloat16, and its result is stored as float32."""
     handed = []
 
     def keep(rows, head):
@@ -341,7 +341,7 @@ def test_old_log_probabilities_gather_the_head_once_and_only_if_asked(base, batc
     assert len(gathered) == asks
 
 
-def test_surprise_is_kept_of_every_token_with_logits_in_blocks(base, batch, monkeypatch):
+def test_surprise_is_kept_for_every_token_with_logits_in_blocks(base, batch, monkeypatch):
     """(log p + H) h from one log-softmax over all words, at a temperature that is not 1."""
     monkeypatch.setattr(head_module, "LOGIT_BLOCK_CPU", 20 * base[0].config.vocab_size)
     policy = Policy(base[0], temperature=0.7)

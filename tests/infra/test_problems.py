@@ -1,4 +1,4 @@
-"""infra/problems.py: local files, the hub's columns, what is dropped and said, prompts, draws."""
+"""infra/problems.py: local files, columns of hub sets, dropped rows, prompts, draws."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4
 
 
 def write(path, table):
-    """`table`, a list of dicts, as the kind of file that the path's ending says."""
+    """Write `table`, a list of dicts, in the format of the path's extension."""
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(line) + "\n" for line in table))
     elif path.suffix == ".parquet":
@@ -52,7 +52,7 @@ def test_load_problems_reads_local_files(tmp_path, suffix):
     assert load_problems(write(tmp_path / f"b{suffix}", renamed), "q", "a") == PROBLEMS
 
 
-def test_load_problems_drops_and_counts_the_empty_and_the_repeated(tmp_path, capsys):
+def test_load_problems_drops_and_counts_empty_and_repeated_problems(tmp_path, capsys):
     table = [
         *PROBLEMS,
         {"problem": "", "answer": "3"},
@@ -69,7 +69,7 @@ def test_load_problems_drops_and_counts_the_empty_and_the_repeated(tmp_path, cap
     )
 
 
-def test_what_load_problems_drops_is_said_by_the_first_rank(tmp_path, monkeypatch, capsys):
+def test_the_first_rank_prints_what_load_problems_drops(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RANK", "1")
     assert load_problems(write(tmp_path / "a.jsonl", [*PROBLEMS, *PROBLEMS])) == PROBLEMS
     assert capsys.readouterr().out == ""
@@ -80,7 +80,7 @@ def test_load_problems_a_problem_without_an_answer_does_not_hide_one_with(tmp_pa
     assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
 
 
-def test_load_problems_says_what_is_wrong(tmp_path):
+def test_load_problems_names_the_error(tmp_path):
     with pytest.raises(UserError, match="no column question .it has problem, answer"):
         load_problems(write(tmp_path / "a.jsonl", PROBLEMS), "question")
     with pytest.raises(UserError, match="holds no problem"):
@@ -98,7 +98,7 @@ FREE_ANSWERS = sorted(name for name, source in SOURCES.items() if source.read is
 
 @pytest.mark.parametrize("name", FREE_ANSWERS)
 def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch):
-    """The hub is played by a local file with the source's columns and one that is not needed."""
+    """A local file with the source's columns and an unneeded column replaces the hub."""
     source = SOURCES[name]
     table = []
     for each in PROBLEMS:
@@ -123,8 +123,8 @@ def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch
     assert asked == [(source.hub, {"revision": None, **source.options})]
 
 
-def test_sources_are_the_papers():
-    """Its training set, its seven benchmarks, its sets of other domains."""
+def test_sources_match_the_paper():
+    """The training set, the seven benchmarks and the sets of other domains."""
     assert {name: source.hub for name, source in SOURCES.items()} == {
         "deepmath": "zwhe99/DeepMath-103K",
         "aime24": "HuggingFaceH4/aime_2024",
@@ -149,7 +149,7 @@ def test_sources_are_the_papers():
 
 
 def play_hub(monkeypatch, table):
-    """load_dataset answers with `table`, whatever it is asked for."""
+    """Make load_dataset return `table` for every set."""
     table = Dataset.from_list(table)
     monkeypatch.setattr(problems_module, "load_dataset", lambda *names, **options: table)
 
@@ -190,7 +190,7 @@ def test_a_sets_revision_is_asked_for_and_the_loaded_one_is_printed(
     assert f"at revision {revision or 'unknown'}\n" in capsys.readouterr().out
 
 
-def test_gpqa_shuffles_its_answers_and_keeps_track_of_the_right_one(monkeypatch):
+def test_gpqa_shuffles_its_answers_and_tracks_the_right_one(monkeypatch):
     table = []
     for i in range(8):
         table.append(
@@ -216,7 +216,7 @@ def test_gpqa_shuffles_its_answers_and_keeps_track_of_the_right_one(monkeypatch)
     assert problems == load_problems("gpqa_diamond")
 
 
-def test_mmlu_pro_is_600_problems_with_their_options_as_they_stand(monkeypatch):
+def test_mmlu_pro_is_600_problems_with_their_options_in_order(monkeypatch):
     options = list("uvwxyzabcd")
     table = [{"question": f"q{i}", "options": options, "answer": "J"} for i in range(700)]
     play_hub(monkeypatch, table)
@@ -251,7 +251,7 @@ def test_toy_sets_do_not_overlap_and_the_held_out_one_is_the_same_for_every_seed
 CHAINS = [{"problem": "1+2=?"}, {"problem": "1+2*3=?"}]  # 5 and 7 tokens
 
 
-def test_encode_prompts_without_a_template_takes_the_problem_itself():
+def test_encode_prompts_without_a_template_encodes_the_problem():
     tokenizer = toy.build_tokenizer()
     problems, prompts = encode_prompts(CHAINS, tokenizer, 10)
     assert problems == CHAINS
@@ -315,7 +315,7 @@ def test_draw_indices_is_an_endless_stream_of_shuffled_epochs():
     assert draw_indices(10, 0, 30, seed=2) != stream
 
 
-def test_draw_indices_goes_on_where_it_stopped():
+def test_draw_indices_continues_where_it_stopped():
     stream = draw_indices(10, 0, 60, seed=1)
     parts = []
     for position in range(0, 60, 4):

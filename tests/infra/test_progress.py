@@ -1,4 +1,4 @@
-"""infra/progress.py: a bar on a terminal, a line a minute in a log, nothing from other ranks."""
+"""infra/progress.py: a bar on a terminal, a line per minute in a log, nothing on other ranks."""
 
 import io
 import sys
@@ -27,7 +27,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_log_gets_a_line_a_minute_and_nothing_of_a_short_stage(clock, capsys):
+def test_a_log_gets_a_line_per_minute_and_none_for_a_short_stage(clock, capsys):
     stage = Progress("sampling", 1_000_000)
     for _ in range(59):
         clock.now += 1
@@ -43,7 +43,7 @@ def test_a_log_gets_a_line_a_minute_and_nothing_of_a_short_stage(clock, capsys):
     stage.close()
 
 
-def test_a_terminal_gets_a_bar_in_tokens_that_goes(monkeypatch):
+def test_a_terminal_gets_a_bar_in_tokens_that_disappears(monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -52,7 +52,7 @@ def test_a_terminal_gets_a_bar_in_tokens_that_goes(monkeypatch):
     stage.delay = 0
     stage.mininterval = 0
     stage.update(100)
-    stage.show(250, 400)  # fewer will be needed
+    stage.show(250, 400)  # the total becomes smaller
     assert "scoring" in terminal.getvalue()
     assert "250/400" in terminal.getvalue()
     stage.close()

@@ -1,8 +1,8 @@
-"""infra/ranks.py and all that must not depend on the number of ranks (gloo, on this machine).
+"""infra/ranks.py and everything that must not depend on the number of ranks (gloo, one machine).
 
-Several ranks give the numbers of one, and a run survives what happens to long runs. Where other
-numbers of ranks are compared, the order of sums differs, and so the last digits; between equal
-numbers of ranks the metrics are equal to the last digit.
+Several ranks give the numbers of one, and a run survives kills, signals, damage and a full disk.
+Different numbers of ranks sum in different orders, so their last digits differ. With equal numbers
+of ranks the metrics are equal in every digit.
 """
 
 import os
@@ -40,7 +40,7 @@ NO_EVALUATION = [*SMALL, "--eval-data", ""]
 
 
 def training(folder, *flags: str) -> list[str]:
-    """train.py into `folder`."""
+    """The words of a train.py command with output in `folder`."""
     return ["train.py", *NO_EVALUATION, "--output-dir", str(folder), *flags]
 
 
@@ -49,7 +49,7 @@ def metrics(folder) -> list[dict]:
 
 
 def assert_close(rows: list[dict], expected: list[dict]) -> None:
-    """Metrics within 1e-4, as numbers of ranks may differ; mismatch is nothing but rounding."""
+    """Metrics agree within 1e-4 (the numbers of ranks may differ); mismatch is only rounding."""
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
         assert row.keys() == other.keys()
@@ -59,7 +59,7 @@ def assert_close(rows: list[dict], expected: list[dict]) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
-def test_segments_of_memory_expand_unless_the_environment_says_otherwise(monkeypatch, given):
+def test_memory_segments_expand_unless_the_environment_decides(monkeypatch, given):
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
     if given:
@@ -79,7 +79,7 @@ def test_a_rank_without_the_number_of_ranks_is_refused_at_once(rank, monkeypatch
     with pytest.raises(UserError, match=wanted) as refused:
         check_environment()
 
-    monkeypatch.setattr(time, "sleep", None)  # without other ranks nobody is waited for
+    monkeypatch.setattr(time, "sleep", None)  # without other ranks there is no wait
     with pytest.raises(SystemExit):
         leave(f"train.py: {refused.value}", 2)
     assert wanted in capsys.readouterr().err
@@ -93,9 +93,9 @@ def test_a_rank_without_the_number_of_ranks_is_refused_at_once(rank, monkeypatch
 
 @pytest.fixture(scope="module")
 def by_ranks(tmp_path_factory):
-    """What tests/infra/worker.py did on one and on two ranks: their folders.
+    """The output folders of tests/infra/worker.py on one and on two ranks.
 
-    Six prompts in mini-batches of three and small micro-batches are uneven on purpose.
+    Six prompts in mini-batches of three and small micro-batches divide unevenly on purpose.
     """
     flags = [
         *NO_EVALUATION,
@@ -113,7 +113,7 @@ def by_ranks(tmp_path_factory):
 
 
 @pytest.mark.parametrize("method", ["dapo", "delta", "surprise"])
-def test_two_ranks_do_what_one_does(method, by_ranks):
+def test_two_ranks_match_one(method, by_ranks):
     """Metrics and parameters within 1e-4, weights of tokens within 1e-5, sampled tokens equal."""
     one, two = by_ranks
     assert_close(metrics(two / method), metrics(one / method))
@@ -130,8 +130,8 @@ def test_two_ranks_do_what_one_does(method, by_ranks):
         assert (shared[name] - weight).norm() <= 1e-4 * weight.norm(), name
 
 
-def test_a_rank_keeps_what_it_computed_only(by_ranks):
-    """Of the hidden states: nothing for DAPO; for DelTA one rank all rows, each of two a part."""
+def test_a_rank_keeps_only_its_own_hidden_states(by_ranks):
+    """Hidden states: none for DAPO; for DelTA one rank keeps all rows, each of two ranks a part."""
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     for step in one["dapo"] + two["dapo"]:
         assert step["rows"] == 0
@@ -142,7 +142,7 @@ def test_a_rank_keeps_what_it_computed_only(by_ranks):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_delta_coefficients_of_rows_on_two_ranks_are_those_of_one(variant, by_ranks):
+def test_delta_coefficients_of_rows_on_two_ranks_match_one(variant, by_ranks):
     v, advantage = two_sides(seed=4)
     expected = delta_coefficients(v, advantage, K=2, pieces=VARIANTS[variant])
     for folder in by_ranks:
@@ -151,7 +151,7 @@ def test_delta_coefficients_of_rows_on_two_ranks_are_those_of_one(variant, by_ra
 
 
 def test_delta_coefficients_of_a_plain_tensor_are_a_ranks_own(by_ranks):
-    """Where the maths is called without Rows nothing is sent between ranks."""
+    """Without Rows the maths sends nothing between ranks."""
     for folder, ranks in zip(by_ranks, (1, 2), strict=True):
         ours = torch.load(folder / "results.pt")["own coefficients"]
         assert len(ours) == ranks
@@ -161,12 +161,12 @@ def test_delta_coefficients_of_a_plain_tensor_are_a_ranks_own(by_ranks):
             torch.testing.assert_close(ours[rank], expected, rtol=0, atol=1e-6)
 
 
-def test_every_rank_learns_of_a_broken_row(by_ranks):
+def test_every_rank_detects_a_broken_row(by_ranks):
     for folder in by_ranks:
         assert torch.load(folder / "results.pt")["broken row seen"]
 
 
-def test_what_ranks_send_round_comes_whole_and_in_order(by_ranks):
+def test_exchanged_objects_arrive_complete_and_in_order(by_ranks):
     for folder, ranks in zip(by_ranks, (1, 2), strict=True):
         shares = torch.load(folder / "results.pt")["sent round"]
         assert len(shares) == ranks
@@ -177,8 +177,8 @@ def test_what_ranks_send_round_comes_whole_and_in_order(by_ranks):
             assert (said, error) == (rank, "UserError('ä')")
 
 
-def test_responses_dealt_one_by_one_are_the_same_and_the_slowest_rank_is_faster(by_ranks):
-    """Scripted lengths. The forward passes are those that benchmarks/flights.py counts."""
+def test_responses_dealt_one_by_one_are_equal_and_the_slowest_rank_is_faster(by_ranks):
+    """Scripted lengths. benchmarks/flights.py counts these forward passes."""
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     expected, _ = one["dealt groups"]
     assert [len(tokens) for tokens in expected] == LENGTHS
@@ -199,7 +199,7 @@ def test_responses_dealt_one_by_one_are_the_same_and_the_slowest_rank_is_faster(
     assert min(passes["responses"]) > 0.9 * max(passes["responses"])
 
 
-def test_two_nodes_of_two_ranks_do_what_one_rank_does(tmp_path):
+def test_two_nodes_of_two_ranks_match_one_rank(tmp_path):
     """HSDP, shards inside a node and copies across: two agents of torchrun on loopback."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     rendezvous = [
@@ -233,12 +233,12 @@ def test_ranks_wait_a_week_on_the_cpu_and_an_hour_between_gpus():
     assert limits == {"cuda": timedelta(hours=1)}
 
 
-# ---- what happens to long runs -----------------------------------------------------------------
+# ---- interruptions of long runs ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def six_steps(tmp_path_factory):
-    """Two ranks, six steps without interruption; checkpoints of steps 4 and 6. To be read only."""
+    """Two ranks, six steps without interruption, checkpoints of steps 4 and 6. Read-only."""
     folder = tmp_path_factory.mktemp("ranks") / "six"
     done = finished(torchrun(2, *training(folder, "--steps", "6")))
     assert "done: 6 steps" in done.stdout
@@ -262,7 +262,7 @@ def test_a_killed_worker_is_restarted_and_the_run_resumes(tmp_path, six_steps):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_on_all_ranks_and_the_run_can_be_continued(number, tmp_path, six_steps):
-    """Continued on one rank here; the very same command is test_train.py's."""
+    """Here one rank continues the run; test_train.py repeats the same command."""
     folder = tmp_path / "cut"
     agent = torchrun(2, *training(folder, "--steps", "6", "--save-every", "100"))
     wait_for_step(2, folder, agent)
@@ -281,10 +281,10 @@ def test_two_ranks_replace_the_model_of_their_own_run(tmp_path, six_steps):
     assert contents(folder / "model") != before
 
 
-def test_what_one_rank_refuses_ends_them_all(tmp_path, six_steps):
-    """The first one looks into the folder; the others hear of it, and it speaks for all.
+def test_a_refusal_on_one_rank_ends_all_ranks(tmp_path, six_steps):
+    """The first rank checks the folder, informs the others and prints the message.
 
-    torchrun's report has no room for who did not fail, and ends with the message.
+    torchrun's report ends with the message.
     """
     folder = shutil.copytree(six_steps, tmp_path / "copy")
     (folder / "run.json").unlink()
@@ -311,11 +311,11 @@ time.sleep(600)
 """
 
 
-def test_a_rank_alone_in_its_trouble_speaks_for_itself(tmp_path):
+def test_a_rank_that_fails_alone_prints_its_message(tmp_path):
     script = tmp_path / "speaks.py"
     script.write_text(SPEAKS)
     done = finished(torchrun(2, str(script)), code=1)
-    assert done.stderr.count("only rank 1 knows") == 2  # it, and torchrun's report
+    assert done.stderr.count("only rank 1 knows") == 2  # from rank 1 and in torchrun's report
 
 
 def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
@@ -337,8 +337,8 @@ def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
     assert_close(alone, metrics(six_steps))
 
 
-def test_a_full_disk_leaves_the_checkpoints_before_it(tmp_path, six_steps):
-    """Writes beyond 100 kB fail as they do when there is no room (RLIMIT_FSIZE)."""
+def test_a_full_disk_keeps_earlier_checkpoints(tmp_path, six_steps):
+    """Writes beyond 100 kB fail, as on a full disk (RLIMIT_FSIZE)."""
     folder = shutil.copytree(six_steps, tmp_path / "copy")
     checkpoints = [folder / "checkpoint-000004", folder / "checkpoint-000006"]
     before = [contents(path) for path in checkpoints]

@@ -1,4 +1,4 @@
-"""infra/rows.py: blocks change no number; ranks are tests/infra/test_ranks.py's."""
+"""infra/rows.py: blocks change no number. tests/infra/test_ranks.py tests ranks."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def v(request, monkeypatch):
 
 
 def both_forms(v):
-    """A plain tensor, and the same rows as the whole share of a single rank."""
+    """A plain tensor, and the same rows as the share of a single rank."""
     return [v, Rows(v, torch.arange(len(v)), len(v))]
 
 
@@ -32,7 +32,7 @@ def test_weighted_sums_are_matrix_products(v):
         torch.testing.assert_close(total, (weights @ v.double()).float(), rtol=1e-5, atol=1e-5)
 
 
-def test_products_are_one_number_a_row(v):
+def test_products_are_one_number_per_row(v):
     direction = torch.randn(7, generator=torch.Generator().manual_seed(2))
     for form in both_forms(v):
         expected = v.float() @ direction
@@ -59,8 +59,8 @@ def test_all_finite_takes_numbers_whose_sum_overflows():
     assert all_finite(torch.tensor([[3e38, 3e38], [-3e38, -3e38]]), CPU)
 
 
-def test_rows_of_a_rank_are_put_in_their_places():
-    """A rank that holds rows 1 and 3 of 4 fills those; the others come from the other ranks."""
+def test_rows_of_a_rank_are_filled_in():
+    """A rank that holds rows 1 and 3 of 4 fills these two; other ranks fill the rest."""
     share = Rows(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([1, 3]), 4)
     assert len(share) == 4
     assert share.shape == (4, 2)

@@ -1,6 +1,6 @@
-"""infra/samples.py: what samples.jsonl keeps of a step, and the page that shows it.
+"""infra/samples.py: the content of samples.jsonl, and the page that shows it.
 
-What the page's script does is tested in a headless Chromium, where one is installed.
+The script of the page is tested in a headless Chromium if one is installed.
 """
 
 import json
@@ -36,7 +36,7 @@ ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=
 
 @pytest.fixture
 def scored(batch):
-    """The rollouts as scored tokens, with an advantage of its own for each response."""
+    """The rollouts as scored tokens, with a different advantage for each response."""
     length = batch.response_length
     tokens = token_batch(length.tolist())
     tokens.advantage = torch.arange(24.0).repeat_interleave(length)
@@ -80,12 +80,12 @@ def test_save_samples_takes_the_first_two_of_a_group_of_equal_rewards(
     assert [sample["response"] for sample in found[:2]] == batch.texts[:2]
 
 
-def test_save_samples_is_the_first_ranks_job(tmp_path, base, batch, scored):
+def test_only_the_first_rank_saves_samples(tmp_path, base, batch, scored):
     assert saved(tmp_path, base, batch, scored, [1.0] * 24, rank=1) == []
 
 
 def test_a_number_that_is_not_finite_is_none_in_the_file(tmp_path, base, batch, scored):
-    """JSON has no NaN, and a browser reads none."""
+    """JSON has no NaN, and browsers refuse it."""
     scored.entropy[0] = math.nan
     found = saved(tmp_path, base, batch, scored, [1.0] * 24)
     assert found[0]["entropy"][0] is None
@@ -93,7 +93,7 @@ def test_a_number_that_is_not_finite_is_none_in_the_file(tmp_path, base, batch, 
 
 
 def test_a_run_writes_the_page_at_every_evaluation_not_only_at_the_end(tmp_path):
-    """train_steps makes no report; SMALL evaluates in step 2."""
+    """train_steps makes no report. SMALL evaluates in step 2."""
     flags = ["--steps", "2", "--output-dir", str(tmp_path / "run")]
     run = train_steps(train.parse_config([*SMALL, *flags]))
     shown = data_of((run.folder / "samples.html").read_text())["runs"][0]
@@ -111,7 +111,7 @@ def test_a_run_without_samples_writes_no_page(tmp_path):
     assert not (tmp_path / "samples.html").exists()
 
 
-# ---- what a page holds ---------------------------------------------------------------------------
+# ---- content of a page ---------------------------------------------------------------------------
 
 
 def sample_of(tokens, problem="1+2=?", step=1, group=0, reward=1.0, advantage=0.75, **others):
@@ -123,7 +123,7 @@ def sample_of(tokens, problem="1+2=?", step=1, group=0, reward=1.0, advantage=0.
 
 
 def run_of(folder, rows, method="delta", seed=0):
-    """A folder with as much of a run as the page reads."""
+    """A folder with the files of a run that the page reads."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"method": method, "seed": seed}))
     (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -131,13 +131,13 @@ def run_of(folder, rows, method="delta", seed=0):
 
 
 def data_of(html: str) -> dict:
-    """The numbers that a page carries."""
+    """The data inside a page."""
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html)
     return json.loads(text)
 
 
 class Tags(HTMLParser):
-    """The opening tags of a page, as a browser finds them, and their attributes."""
+    """The opening tags of a page with their attributes, as a browser parses them."""
 
     def __init__(self, html):
         super().__init__()
@@ -173,8 +173,8 @@ def test_a_chat_is_shown_as_its_turns(tmp_path):
     assert data_of(html)["runs"][0]["samples"][0]["problem"] == "system: Be brief.\nuser: 1+2?"
 
 
-def test_decisive_tokens_are_those_of_the_toy_and_of_nothing_else():
-    """The same response in the tokens of another model has no marks."""
+def test_only_the_toy_has_decisive_tokens():
+    """The same response in another model's tokens has no marks."""
     tokens = ["So ", "1", "+", "2", "=", "3", "\n", "answer ", "\\boxed{", "3", "}", "<eos>"]
     assert decisive_tokens("1+2=?", tokens) == [5]
     wrong = [*tokens[:5], "4", *tokens[6:9], "4", *tokens[10:]]
@@ -210,7 +210,7 @@ def test_a_folder_without_samples_is_refused_in_one_line(tmp_path, capsys):
         page([empty])
 
 
-def test_the_command_writes_into_the_run_or_where_it_is_told(tmp_path, capsys):
+def test_the_command_writes_into_the_run_or_a_given_file(tmp_path, capsys):
     one = run_of(tmp_path / "one", [sample_of(["1"])])
     two = run_of(tmp_path / "two", [sample_of(["1"])], method="dapo")
     samples.main([str(one)])
@@ -223,14 +223,14 @@ def test_the_command_writes_into_the_run_or_where_it_is_told(tmp_path, capsys):
     assert f"{one / 'compared.html'}: open it in a browser" in capsys.readouterr().out
 
 
-# ---- what a browser shows ------------------------------------------------------------------------
+# ---- the page in a browser -----------------------------------------------------------------------
 
 
 def shown(html: str, folder, chosen: str = "", also: str = "") -> str:
     """The DOM of a page after its script has run.
 
-    chosen: `step=2&show=right`; also: a script that is run after it, where the page's own
-    Content-Security-Policy would not let it.
+    chosen: such as `step=2&show=right`; also: a script that runs afterwards, with the page's
+    Content-Security-Policy removed.
     """
     if also:
         html = re.sub(r"<meta http-equiv=[^>]*>", "", html)
@@ -291,7 +291,7 @@ def test_the_page_shows_the_responses_that_are_chosen(tmp_path):
         dom = shown(html, tmp_path, chosen).partition("<main")[2]
         return re.findall(r'<span class="token[^>]*>([^<]*)</span>', dom)
 
-    assert texts("") == ["8"]  # of the last step, a group with unequal rewards
+    assert texts("") == ["8"]  # a group of the last step with unequal rewards
     assert texts("show=all") == ["7"]
     assert texts("step=1&show=all") == ["5", "6"]
     assert texts("step=1&show=right") == ["5"]
@@ -300,7 +300,7 @@ def test_the_page_shows_the_responses_that_are_chosen(tmp_path):
 
 
 @in_a_browser
-def test_a_token_that_is_pointed_at_shows_its_numbers(tmp_path):
+def test_a_token_under_the_pointer_shows_its_numbers(tmp_path):
     sample = sample_of(RESPONSE, advantage=2.0) | {"lambda": [1.25] * 12}
     point = """document.querySelector("main .decisive").dispatchEvent(
         new MouseEvent("EVENT", {bubbles: true}));"""
@@ -330,7 +330,7 @@ def test_a_token_that_is_pointed_at_shows_its_numbers(tmp_path):
         (sample_of(["1"], problem="2+2=?"), "stored no response to this problem at this step"),
     ],
 )
-def test_two_runs_stand_side_by_side(other, said, tmp_path):
+def test_two_runs_are_shown_side_by_side(other, said, tmp_path):
     first = run_of(tmp_path / "one", [sample_of(["1", "2"])])
     second = run_of(tmp_path / "two", [other], method="dapo")
     dom = shown(page([first, second]), tmp_path)
@@ -341,10 +341,10 @@ def test_two_runs_stand_side_by_side(other, said, tmp_path):
 
 
 @in_a_browser
-def test_nothing_of_a_response_is_executed(tmp_path):
+def test_no_part_of_a_response_is_executed(tmp_path):
     html = page([run_of(tmp_path / "run", [sample_of([ATTACK], problem=ATTACK)])])
     dom = shown(html, tmp_path)
     assert "<title>The credit of each token</title>" in dom
     assert "<img" not in dom
     visible = ATTACK.replace("\u202e", "U+202E").replace("<", "&lt;").replace(">", "&gt;")
-    assert dom.count(visible) == 2  # the problem, and the response; a menu has the beginning
+    assert dom.count(visible) == 2  # the problem and the response; a menu has only the beginning

@@ -1,4 +1,4 @@
-"""infra/tables.py, infra/hub.py: what users bring is read, or refused in one true line."""
+"""infra/tables.py, infra/hub.py: users' data is read, or refused with a one-line message."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ GOOD = b'{"problem": "1+1?", "answer": "2"}\n'
 PROBLEM = {"problem": "1+1?", "answer": "2"}
 
 
-# ---- what is refused ---------------------------------------------------------------------------
+# ---- refused files -----------------------------------------------------------------------------
 
 REFUSED = {
     "empty.jsonl": (b"", "{path} has no row"),
@@ -93,12 +93,12 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path, capsy
     assert not (tmp_path / "run").exists()
 
 
-def test_a_file_that_is_not_there(tmp_path, capsys):
+def test_a_missing_file_is_refused(tmp_path, capsys):
     said = refusal(train.main, [*SMALL, "--data", tmp_path / "a.json"], capsys)
     assert f"there is no file {tmp_path / 'a.json'}" in said
 
 
-# ---- what is read ------------------------------------------------------------------------------
+# ---- accepted files ----------------------------------------------------------------------------
 
 LONG = "123456789012345678901234567890"
 
@@ -107,7 +107,7 @@ LONG = "123456789012345678901234567890"
     "name, content",
     [
         ("a.jsonl", b"\n" + GOOD + b"\n"),
-        ("a.jsonl", b"\xef\xbb\xbf" + GOOD),  # the mark that some editors write
+        ("a.jsonl", b"\xef\xbb\xbf" + GOOD),  # a byte order mark, which some editors write
         ("a.jsonl", GOOD.strip().replace(b" ", b"\t") + b"\r\n"),
         ("a.json", b"[\n" + GOOD + b"]\n"),
         ("a.csv", b'answer,problem\r\n2,"1+1?"\r\n\r\n'),
@@ -186,7 +186,7 @@ def test_commas_inside_a_member_of_a_list_answer_make_no_further_members(tmp_pat
     rows = [
         {"problem": "1", "answer": ["1,000", "-2,000,000", "2"]},
         {"problem": "2", "answer": ["(1,200)", "3"]},
-        {"problem": "3", "answer": ["x=1, y=2"]},  # one text is no list
+        {"problem": "3", "answer": ["x=1, y=2"]},  # a single text is not a list
     ]
     (tmp_path / "a.json").write_text(json.dumps(rows))
     thousands, pair, one = load_problems(str(tmp_path / "a.json"))
@@ -201,7 +201,7 @@ CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3=?"}
 
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
 def test_a_chat_goes_through_the_chat_template(name, tmp_path):
-    """As it is: no instruction is added, and no --prompt-template filled in."""
+    """Unchanged: no instruction is added, and --prompt-template is not applied."""
     rows = [{"problem": CHAT, "answer": "5"}]
     if name == "a.json":
         (tmp_path / name).write_text(json.dumps(rows))
@@ -227,19 +227,19 @@ def test_a_chat_goes_through_the_chat_template(name, tmp_path):
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """A proxy that takes no connection, as where packets are refused."""
+    """A proxy that refuses connections."""
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
-    huggingface_hub.close_session()  # the next one reads the environment
+    huggingface_hub.close_session()  # the next session reads the environment
     yield
     huggingface_hub.close_session()
 
 
-def test_without_a_network_nothing_is_tried_again(no_network, tmp_path, capsys):
-    """For a model and for data: one line, and no wait between two tries."""
+def test_without_a_network_there_are_no_retries(no_network, tmp_path, capsys):
+    """One line for a model and for data, without waits between attempts."""
     with mock.patch("time.sleep", side_effect=AssertionError("it was to be tried again")):
         flags = ["--output-dir", tmp_path / "run", "--model"]
         assert "--model no/such: no model" in refusal(train.main, [*flags, "no/such"], capsys)
@@ -254,7 +254,7 @@ def test_without_a_network_nothing_is_tried_again(no_network, tmp_path, capsys):
 
 
 def test_a_proxy_that_does_not_answer_is_one_line(no_network, monkeypatch, tmp_path, capsys):
-    """It takes the connection and is silent. Without a limit a download would wait without end."""
+    """The proxy accepts the connection and is silent. Without a limit a download would not end."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for name in ("HTTPS_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -265,7 +265,7 @@ def test_a_proxy_that_does_not_answer_is_one_line(no_network, monkeypatch, tmp_p
 
 @pytest.fixture
 def no_data(monkeypatch):
-    """Whoever fetches data fails."""
+    """Makes every download of data fail."""
 
     def fetched(*_, **__):
         raise AssertionError("data was fetched")
@@ -275,7 +275,7 @@ def no_data(monkeypatch):
 
 
 def wrong_model(kind: str, folder):
-    """A copy of the toy's base model that cannot be used; no folder at all for `none`."""
+    """An unusable copy of the toy's base model; no folder for `none`."""
     if kind == "none":
         return folder
     shutil.copytree(toy.base_folder(5, 0.2, 1), folder)
@@ -303,7 +303,7 @@ def wrong_model(kind: str, folder):
         ("no end", "names an end token"),
     ],
 )
-def test_a_wrong_model_is_said_before_any_data_is_fetched(kind, message, tmp_path, no_data, capsys):
+def test_a_wrong_model_is_refused_before_data_is_fetched(kind, message, tmp_path, no_data, capsys):
     folder = wrong_model(kind, tmp_path / "model")
     for program in (train.main, evaluate.main):
         said = refusal(program, ["--model", folder, "--output-dir", tmp_path / "out"], capsys)
@@ -311,6 +311,6 @@ def test_a_wrong_model_is_said_before_any_data_is_fetched(kind, message, tmp_pat
         assert message in said
 
 
-def test_a_slash_behind_the_model_changes_nothing():
+def test_a_slash_after_the_model_changes_nothing():
     plain = train.parse_config(["--model", "some/model"])
     assert train.parse_config(["--model", "some/model/"]) == plain

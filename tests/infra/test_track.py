@@ -1,4 +1,4 @@
-"""infra/track.py: what --track sends, to modules that stand in for the packages."""
+"""infra/track.py: the data that --track sends, with stubs for the packages."""
 
 import sys
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from infra.track import send_nothing, start_tracking
 
 
 class Service:
-    """trackio or wandb, as far as a run calls them."""
+    """A stub with the functions of trackio and wandb that a run calls."""
 
     def __init__(self):
         self.started = []
@@ -33,7 +33,7 @@ class Service:
 
 @pytest.fixture
 def service(monkeypatch):
-    """The same for both names; what a run leaves for the program's end is called by hand."""
+    """One stub for both names. Functions registered for the program's end are called by hand."""
     service = Service()
     service.at_exit = []
     monkeypatch.setitem(sys.modules, "trackio", service)
@@ -47,7 +47,7 @@ def config(tracker):
 
 
 @pytest.mark.parametrize("tracker", ["trackio", "wandb"])
-def test_a_run_is_known_to_the_service_by_its_folder_and_id(tracker, service):
+def test_the_service_names_a_run_by_its_folder_and_id(tracker, service):
     send = start_tracking(config(tracker), "1f2e", step=0)
     (settings,) = service.started
     assert settings["name"] == "mine-1f2e"
@@ -61,14 +61,14 @@ def test_a_run_is_known_to_the_service_by_its_folder_and_id(tracker, service):
     assert service.finished == 1
 
 
-def test_a_run_sends_what_it_writes(service, tmp_path):
+def test_a_run_sends_its_metrics(service, tmp_path):
     train_small(tmp_path / "run", "--track", "wandb", steps=2)
     written = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in written] == [0, 1, 2]
     assert service.lines == written
 
 
-def test_tensorboard_gets_a_curve_for_each_metric_and_forgets_what_comes_again(monkeypatch):
+def test_tensorboard_gets_a_curve_per_metric_and_drops_repeated_steps(monkeypatch):
     scalars, opened = [], []
 
     class Writer:
@@ -96,7 +96,7 @@ def test_without_a_tracker_nothing_is_imported_or_sent(monkeypatch):
 
 
 @pytest.mark.parametrize("tracker", ["trackio", "wandb", "tensorboard"])
-def test_a_package_that_is_missing_is_named_before_the_model_is_loaded(
+def test_a_missing_package_is_named_before_the_model_is_loaded(
     tracker, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setitem(sys.modules, track.MODULES[tracker], None)  # as if not installed

@@ -1,11 +1,11 @@
-"""One rank of tests/infra/test_ranks.py: does on some ranks what the test then compares with one.
+"""One rank of tests/infra/test_ranks.py, which compares several ranks with one.
 
     torchrun tests/infra/worker.py FOLDER FLAGS...
 
-Trains as train.py does with DAPO, with DelTA and with DelTA's proxy of mean zero, in FOLDER/dapo,
-FOLDER/delta and FOLDER/surprise. Saves to FOLDER/results.pt what the methods saw and answered in
-every step, DelTA's coefficients of rows that are spread over the ranks, what ranks sent round, and
-responses of known lengths that were dealt to them in two ways.
+Trains like train.py with DAPO, with DelTA and with DelTA's zero-mean proxy, in FOLDER/dapo,
+FOLDER/delta and FOLDER/surprise. Saves to FOLDER/results.pt the inputs and outputs of the methods
+in every step, DelTA's coefficients of rows spread over the ranks, objects exchanged by the ranks,
+and responses of known lengths, dealt in two ways.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-# Before torch: started as a script, Python looks in tests/ only.
+# Before torch: Python searches only the folder of a script.
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 import numpy as np
@@ -40,7 +40,7 @@ from methods import METHODS
 
 
 def watched(method, seen: list[dict]):
-    """The method, which notes what it sees and answers."""
+    """The method with a record of its inputs and outputs in `seen`."""
 
     def weights(tokens, flags):
         answer = method.weights(tokens, flags)
@@ -58,7 +58,7 @@ def watched(method, seen: list[dict]):
 
 
 def train_watched(name: str, folder: Path, flags: list[str]) -> list[dict]:
-    """Train in `folder` with a method; what it saw and answered, one entry a step."""
+    """Train in `folder` with a method. Returns its inputs and outputs, one entry per step."""
     seen = []
     method = METHODS[name]
     METHODS[name] = watched(method, seen)
@@ -84,7 +84,7 @@ def coefficients_of_spread_rows() -> dict[str, torch.Tensor]:
 
 
 def coefficients_of_own_rows() -> list[torch.Tensor]:
-    """Of each rank DelTA's coefficients of a plain tensor, which is another one on each."""
+    """Each rank's DelTA coefficients of a plain tensor, different on every rank."""
     v, advantage = two_sides(seed=10 + dist.get_rank())
     ours = delta_coefficients(v, advantage, K=2)
     told = [None] * dist.get_world_size()
@@ -93,7 +93,7 @@ def coefficients_of_own_rows() -> list[torch.Tensor]:
 
 
 def one_broken_row_is_seen_by_all() -> bool:
-    """Whether every rank learns of a NaN in the last row, which one of them holds."""
+    """Whether every rank detects a NaN in the last row, which one rank holds."""
     v, _ = two_sides(seed=4)
     v[-1, 0] = torch.nan
     seen = torch.tensor(float(not all_finite(spread(v), torch.device("cpu"))))

@@ -1,9 +1,9 @@
-"""Programs that want credit they have not earned, or to do harm; test_sandbox.py runs them.
+"""Programs that try to earn unearned credit or to do harm; test_sandbox.py runs them.
 
-The expected value of every test is a secret of the form gold-<32 hex digits>, so that a program
-can look for it wherever it gets. MARK is in the name of whatever a program tries to leave. In a
-program's text PORT, MAILBOX and FILE stand for places on the machine, which anybody may use, and
-SERVER for the process that programs are forked from; the file has the gold.
+The expected value of every test is a secret of the form gold-<32 hex digits>, which a program can
+search for. MARK is in the name of everything that a program tries to leave behind. In a program's
+text PORT, MAILBOX and FILE are replaced by places on the machine that everybody may use, and SERVER
+by the process that programs are forked from. The file contains the gold.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ MARK = "left-by-a-hostile-program"
 
 @dataclass(frozen=True)
 class Hostile:
-    """A program, how it is asked, and what must become of it."""
+    """A program, the kind of its test, and the required outcome."""
 
     text: str
     ends: str  # a pattern of what run_tests must say
     kind: str = "run"  # run, calls or script
-    sleeps: bool = False  # its wall clock limit has to end it
-    walls: bool = False  # depends on namespaces: tried without them, too
+    sleeps: bool = False  # the wall-clock limit must end it
+    walls: bool = False  # depends on namespaces: tested with and without them
 
 
 LOOK = """
@@ -33,12 +33,12 @@ def tell():
     print(FOUND[0].decode() if FOUND else 'nothing')
 """
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
-ANY = "."  # whatever is said, as long as it is a failure
+ANY = "."  # any message of a failure
 WRONG = "printed, 'gold|printed, gold|returned, 'gold|printed, "
 
 
 def hostile() -> dict[str, Hostile]:
-    """All of them, by name."""
+    """{name: Hostile} of all programs."""
     return {
         **endless(),
         **greedy(),
@@ -53,9 +53,9 @@ def hostile() -> dict[str, Hostile]:
 
 
 def endless() -> dict[str, Hostile]:
-    """Time, spent or slept."""
+    """Programs that compute or sleep without end."""
     cpu = "more than .* s of CPU time"
-    wall = "no end after"
+    wall = "not finished after"
     return {
         "loop": Hostile("while True: pass", cpu),
         "loop in C": Hostile("import itertools\nsum(itertools.repeat(0))", cpu),
@@ -163,12 +163,12 @@ def greedy() -> dict[str, Hostile]:
 
 
 def multiplying() -> dict[str, Hostile]:
-    """Processes that should not be, or outlive the program."""
+    """Forbidden processes, and processes that outlive the program."""
     spawn = "import os, time\n"
     return {
         "fork bomb": Hostile(
             "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-            "CPU time|no end after",
+            "CPU time|not finished after",
             walls=True,
             sleeps=True,
         ),
@@ -216,7 +216,7 @@ def multiplying() -> dict[str, Hostile]:
 
 
 def talkative() -> dict[str, Hostile]:
-    """Output without end, to whom it is due and to whom not."""
+    """Endless output, to permitted and to forbidden receivers."""
     return {
         "gigabytes of output": Hostile("while True: print('x' * 10**6)", "too much output"),
         "gigabytes at once": Hostile(
@@ -302,7 +302,7 @@ def leaving_early() -> dict[str, Hostile]:
 
 
 def lying_answers() -> dict[str, Hostile]:
-    """Values that pretend, and replies that are none."""
+    """Deceptive values, and malformed replies."""
     equal = "    __eq__ = lambda self, other: True\n    __hash__ = None\n"
     returned = "returned, 'gold"
     calls = "import os\ndef f(x):\n    for d in range(3, 64):\n        try: {}\n"

@@ -1,4 +1,4 @@
-"""Programming problems: the known sets by rows of their columns, sets of one's own, whole runs."""
+"""Programming problems: rows of the known sets, the user's data sets, complete runs."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ from programs.verify_code import RUNNERS, run_tests
 
 
 def packed(tests: list[dict]) -> str:
-    """As LiveCodeBench packs its private tests."""
+    """Tests in LiveCodeBench's format of private tests."""
     return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
 
 
@@ -137,7 +137,7 @@ RULES_OF = {
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """load_dataset answers from a local parquet file; the calls, as they come."""
+    """load_dataset reads a local parquet file. Returns the list of its calls."""
     asked = []
     load_dataset = problems_module.load_dataset
 
@@ -170,10 +170,10 @@ def test_known_sets_become_prompts_and_tests(name, hub, capsys):
             "Think.\nProblem 3.",
         ]
         assert problems[0]["chat"][1] == {"role": "user", "content": "Problem 1."}
-        assert "1 of 4 problems dropped" in capsys.readouterr().out  # the one of mathematics aside
+        assert "1 of 4 problems dropped" in capsys.readouterr().out  # besides the maths problem
 
 
-def test_prompts_say_what_the_program_has_to_be(hub):
+def test_prompts_describe_the_required_program(hub):
     humaneval = load_problems("humaneval_plus")[0]["problem"]
     assert "```python\ndef add(a: int, b: int) -> int:" in humaneval
     mbpp = load_problems("mbpp_plus")[0]["problem"]
@@ -245,8 +245,8 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_private_tests_that_cannot_be_read_are_none(name):
-    """Their rows are then dropped, and counted in one line."""
+def test_unreadable_private_tests_are_dropped(name):
+    """Their rows are dropped, and one line counts them."""
     row = ROWS["livecodebench"][0] | {"private_test_cases": DAMAGED[name]}
     assert SOURCES["livecodebench"].read(row, 0)["tests"] == []
 
@@ -259,7 +259,7 @@ def test_private_tests_of_any_pickle_protocol_are_read():
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch):
-    """As many bytes as would fill the memory; what is read of them stays within the bound."""
+    """Content that would fill the memory is read only up to the bound."""
     read = []
     monkeypatch.setattr(code_problems, "UNPACKED_BYTES", 10**6)
     monkeypatch.setattr(code_problems, "pickled_text", read.append)
@@ -285,7 +285,7 @@ APPS = [
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_local_files_are_read_as_the_sets_whose_columns_they_have(name, suffix, hub, tmp_path):
+def test_local_files_with_known_columns_are_read_as_that_set(name, suffix, hub, tmp_path):
     path = tmp_path / f"rows{suffix}"
     if suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(ROWS[name]), path)
@@ -302,7 +302,7 @@ def test_local_files_in_the_layout_of_apps(tmp_path):
         assert run_tests(program.replace("a + b", "a - b"), each["tests"]).passed == 0
 
 
-def test_a_row_that_is_unlike_the_others_gets_a_line_with_its_place(tmp_path):
+def test_a_row_unlike_the_others_is_named_in_one_line(tmp_path):
     rows = [ROWS["mbpp_plus"][0], ROWS["mbpp_plus"][0] | {"test_list": []}]
     with pytest.raises(UserError, match="row 2, is not like the others .IndexError"):
         load_problems(write(tmp_path / "a.jsonl", rows))
@@ -311,14 +311,14 @@ def test_a_row_that_is_unlike_the_others_gets_a_line_with_its_place(tmp_path):
         load_problems(write(tmp_path / "b.jsonl", lacking))
 
 
-def test_columns_that_are_named_come_before_a_layout(tmp_path):
+def test_named_columns_have_priority_over_a_layout(tmp_path):
     rows = [{"question": "1 + 1", "answer": "2", "input_output": STREAMS}]
     path = write(tmp_path / "a.jsonl", rows)
     assert load_problems(path, "question") == [{"problem": "1 + 1", "answer": "2"}]
     assert load_problems(path)[0]["tests"]
 
 
-# ---- sets of one's own ---------------------------------------------------------------------------
+# ---- the user's data sets ------------------------------------------------------------------------
 
 GOOD = [
     {"input": "1", "output": "2"},
@@ -349,25 +349,25 @@ def test_a_local_file_with_problem_and_tests(tmp_path):
 
 NAN = float("nan")
 BAD = {
-    "no list": ("x = 1", "is no JSON"),
+    "no list": ("x = 1", "is not valid JSON"),
     "a number": (7, "holds a int"),
-    "no dictionary": ([7], "test 1, is no dictionary"),
+    "no dictionary": ([7], "test 1, is not a dictionary"),
     "no kind": ([GOOD[0], {"question": "?"}], "test 2, has none of the keys output, function"),
     "no input": ([{"output": "2"}], "lacks input"),
-    "a key too many": ([{"input": "1", "output": "2", "score": 3}], "has score"),
-    "a number for a text": ([{"input": 1, "output": "2"}], "a input that is no text"),
-    "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "args that is no list"),
+    "a key too many": ([{"input": "1", "output": "2", "score": 3}], "has the key score"),
+    "a number for a text": ([{"input": 1, "output": "2"}], "needs a text as input"),
+    "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "needs a list as args"),
     "half a character": ([{"input": "1", "output": "\ud800"}], "lone surrogate in its output"),
     "half a character read": ([{"input": "\ud800", "output": ""}], "surrogate in its input"),
     "NaN": ([{"function": "f", "args": [], "expected": [{"a": NAN}]}], "expects NaN"),
     "NaN or more": ([{"function": "f", "args": [], "expected": 1, "or": [NAN]}], "expects NaN"),
-    "no Python": ([{"script": "assert f("}], "no Python"),
-    "rules of nobody": ([{"input": "1", "output": "2", "rules": "x"}], "rules that are none of"),
+    "no Python": ([{"script": "assert f("}], "not Python"),
+    "unknown rules": ([{"input": "1", "output": "2", "rules": "x"}], "unknown rules: use"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_tests_that_are_none_get_a_line_with_their_place(name, tmp_path):
+def test_invalid_tests_are_named_in_one_line(name, tmp_path):
     tests, said = BAD[name]
     path = write(tmp_path / "a.jsonl", [{"problem": "p", "tests": tests}])
     with pytest.raises(ProgramsError, match=f"row 1, column tests.*{said}"):
@@ -375,7 +375,7 @@ def test_tests_that_are_none_get_a_line_with_their_place(name, tmp_path):
 
 
 def test_rows_of_known_sets_that_no_program_can_pass_get_no_tests():
-    """They are dropped, and counted, like those that cannot be read."""
+    """The rows are dropped and counted, like unreadable ones."""
     halves = json.dumps({"inputs": ["1"], "outputs": ["\ud800"]})
     nan = json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [[NAN]]})
     for truth in (halves, nan):
@@ -386,7 +386,7 @@ def test_rows_of_known_sets_that_no_program_can_pass_get_no_tests():
     assert SOURCES["livecodebench"].read(row, 0)["tests"] == []
 
 
-def test_kinds_are_those_that_verify_code_runs():
+def test_every_kind_of_test_has_a_runner():
     assert KEYS.keys() == RUNNERS.keys()
 
 
@@ -394,7 +394,7 @@ def test_kinds_are_those_that_verify_code_runs():
 
 
 def as_rank_one_of_three(monkeypatch, shares):
-    """infra.ranks as if the other two ranks had sent their shares; None stands for this one's."""
+    """infra.ranks with given shares of the other two ranks; None is this rank's own share."""
 
     def gather(mine):
         return [mine if share is None else share for share in shares]
@@ -435,12 +435,12 @@ def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
 # ---- whole runs ----------------------------------------------------------------------------------
 
 
-ANY_WALLS = ("--code-sandbox", "landlock")  # what each machine has on which programs run at all
+ANY_WALLS = ("--code-sandbox", "landlock")  # available on every machine that can run programs
 
 
 @pytest.fixture
 def programs_for_the_toy(tmp_path):
-    """Problems of the toy's words, whose tests no response of its base model passes."""
+    """Problems in the toy's vocabulary; no response of its base model passes their tests."""
     rows = []
     for each in toy.problems(8, seed=1):
         rows.append({"problem": each["problem"], "tests": [{"input": "", "output": "7"}]})
@@ -448,7 +448,7 @@ def programs_for_the_toy(tmp_path):
 
 
 def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys, monkeypatch):
-    """Responses are replaced before they are graded: every other one is right."""
+    """Responses are replaced before grading: every other one is right."""
     grades = grading.grades
 
     def half_right(responses, problems, truncated):
@@ -472,7 +472,7 @@ def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys
     assert "| 8 | 50.00% | 100.00% |" in capsys.readouterr().out
 
 
-def test_a_machine_without_all_protections_is_refused(
+def test_a_machine_with_missing_protections_is_refused(
     programs_for_the_toy, tmp_path, capsys, monkeypatch
 ):
     server = verify_code.client.shared().servers[0]
@@ -480,5 +480,5 @@ def test_a_machine_without_all_protections_is_refused(
     monkeypatch.setattr(server, "missing", "namespaces: forbidden")
     command = ["--data", programs_for_the_toy, "--eval-data", ""]
     said = refusal(train.main, [*command, "--output-dir", tmp_path / "run"], capsys)
-    assert "strict asks (namespaces: forbidden): allow user namespaces here" in said
+    assert "strict is not available here (namespaces: forbidden): allow user namespaces" in said
     assert not (tmp_path / "run").exists()

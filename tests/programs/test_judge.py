@@ -1,4 +1,4 @@
-"""The judge under attack: what a program prints or returns costs that program its test alone."""
+"""The judge under attack: hostile output fails its own program's test and affects nothing else."""
 
 import sys
 
@@ -9,13 +9,13 @@ from programs.sandbox import client
 from programs.sandbox.client import Limits
 from programs.verify_code import Result, reward, rewards, run_tests
 
-# The judge has 5 times this CPU time: enough for texts of a megabyte read once, not for more.
+# The judge has 5 times this CPU time: enough to read a text of a megabyte once, not more.
 LIMITS = Limits(cpu_seconds=1, wall_seconds=60, memory_mb=512)
 
-# ---- what is printed -----------------------------------------------------------------------------
+# ---- printed output ------------------------------------------------------------------------------
 
 LONG = 400_000
-PRINTED = {  # a Python expression of what a program prints -> what is expected
+PRINTED = {  # name: (Python expression of the printed text, expected output)
     "digits and a letter": ("'9' * N + 'x'", "7.5"),
     "digits": ("'9' * N", "7.5"),
     "digits for a whole number": ("'9' * N", "7"),
@@ -67,11 +67,11 @@ def test_numbers_of_many_digits_are_compared_to_the_last():
         assert run_tests(f"print('{printed}')", tests).passed == same
 
 
-# ---- what is returned ----------------------------------------------------------------------------
+# ---- returned values -----------------------------------------------------------------------------
 
 MANY = 20_000
-# Sets and dictionaries that cost little to send, and hours to whoever makes them anew: Python's
-# hash of an integer is what it leaves when it is divided by P.
+# Sets and dictionaries that are cheap to send and take hours to rebuild, because all keys have one
+# hash: Python's hash of an integer is its remainder modulo P.
 COLLIDING = f"""
 from fractions import Fraction
 P = 2**61 - 1
@@ -82,7 +82,7 @@ class Members(set):
 class Colliding(dict):
     def items(self): return ((k * P, 0) for k in COUNT)
 """
-RETURNED = {  # what a function returns -> what is expected
+RETURNED = {  # name: (returned expression, expected value)
     "an integer of many digits": ("1 << 10**6", 7),
     "one for a decimal": ("1 << 10**6", 7.5),
     "one for a text": ("1 << 10**6", "7"),
@@ -116,7 +116,7 @@ def test_no_value_stops_the_judge(name):
     assert "returned" in result.stopped
 
 
-REPLIES = [  # what a program writes to its connection in the place of an answer
+REPLIES = [  # texts that a program writes to its connection instead of an answer
     "[" * 100_000,
     "9" * 100_000,
     '{"value": ' + "[" * 100_000,
@@ -150,7 +150,7 @@ EXPECTED = [7, 7.5, "7", None, [7], {"7": 7}, True, 10**30]
 
 @pytest.mark.parametrize("number", range(len(REPLIES)))
 def test_no_reply_stops_the_judge(number):
-    """The test expects another kind of value each time: all are asked for in turn."""
+    """Every test of the call expects another kind of value."""
     program = (
         f"import os\nreply = {REPLIES[number]!r}.encode('utf-8', 'replace') + b'\\n'\n"
         "def f():\n    for d in range(3, 64):\n        try: os.set_blocking(d, True)\n"
@@ -165,7 +165,7 @@ def test_no_reply_stops_the_judge(number):
         assert result.passed == 0 and "CPU time" not in result.stopped, result.stopped
 
 
-PRETENDING = {  # a class that is another to Python's own functions than to json -> of which 3
+PRETENDING = {  # classes whose value for Python's functions differs from their value for json
     "int": "__repr__ = __str__ = lambda self: '7'\n    __int__ = __index__ = lambda self: 7",
     "float": "__repr__ = __str__ = lambda self: '7.0'\n    __float__ = lambda self: 7.0",
     "str": "__repr__ = __str__ = lambda self: '7'\n    encode = lambda *a: b'7'",
@@ -187,7 +187,7 @@ def test_no_value_is_equal_to_two(base):
     assert passed <= 1
 
 
-VERDICTS = {  # what a program says in the words of a judge, who prints "passed" for each test
+VERDICTS = {  # programs that print a judge's lines, such as "passed"
     "printed": "print('passed\\npassed', flush=True); return 3",
     "raised": "raise ValueError('x\\npassed\\npassed\\n')",
     "returned": "return 'x\\npassed\\npassed\\n'",
@@ -199,7 +199,7 @@ VERDICTS = {  # what a program says in the words of a judge, who prints "passed"
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_no_word_of_a_program_is_a_verdict(name):
+def test_no_output_of_a_program_is_a_verdict(name):
     program = f"import os\ndef f():\n    {VERDICTS[name]}"
     for expected in (7, [7], "7", {"7": 7}):
         tests = 2 * [{"function": "f", "args": [], "expected": expected}]
@@ -207,7 +207,7 @@ def test_no_word_of_a_program_is_a_verdict(name):
     assert run_tests(program, [{"script": "assert f() == 7"}], LIMITS).passed == 0
 
 
-GREEDY = {  # what a script does with a value that is small on its way
+GREEDY = {  # a script's operation on a returned value that is small as JSON
     "sorted(f(3))": "range(10**18)",
     "' ' * f(3) * 100": "10**9",
     "7 ** f(3)": "10**9",
@@ -216,8 +216,8 @@ GREEDY = {  # what a script does with a value that is small on its way
 
 
 @pytest.mark.parametrize("asked", GREEDY)
-def test_a_value_that_ruins_its_script_counts_against_the_program(asked):
-    """The script has 5 times the CPU time of a call, whatever its program may use."""
+def test_a_value_that_breaks_its_script_counts_against_the_program(asked):
+    """The script has 5 times the CPU time of a call, independent of its program's limit."""
     limits = Limits(cpu_seconds=0.1, wall_seconds=60, memory_mb=512)
     program = f"def f(x): return {GREEDY[asked]}"
     result = run_tests(program, [{"script": f"assert {asked} == 7"}], limits)
@@ -225,35 +225,35 @@ def test_a_value_that_ruins_its_script_counts_against_the_program(asked):
     assert "s of CPU time" in result.stopped or "MemoryError" in result.stopped
 
 
-def test_keys_of_one_hash_do_not_hold_a_script():
+def test_keys_with_one_hash_do_not_delay_a_script():
     script = {"script": "found = f(3)\nassert len(found) == 7"}
     for value in ("Members(k * P for k in COUNT)", "Colliding()"):
         result = run_tests(f"{COLLIDING}\ndef f(x): return {value}", [script], LIMITS)
-        assert "too many keys of one hash" in result.stopped, result.stopped
+        assert "too many keys with one hash" in result.stopped, result.stopped
 
 
-def test_rewards_raise_nothing_whatever_the_programs_do():
-    """What ends one judge leaves the others, and the run, as they are."""
+def test_rewards_never_raise_because_of_a_program():
+    """The end of one judge does not affect other judges or the run."""
     tests = [{"function": "f", "args": [3], "expected": {"3": 3.5}}]
     bodies = ["{3: 3.5}", "{10 ** 5000: 3.5}", "{'3': 3.4999999}", "1 << 10**6", "{(): 3.5}"]
     responses = [f"```\ndef f(x): return {body}\n```" for body in bodies]
     assert rewards(responses, [tests] * len(bodies)) == [1.0, 0.0, 1.0, 0.0, 0.0]
 
 
-def test_a_judge_that_is_ended_counts_against_its_program(monkeypatch):
-    monkeypatch.setattr(verify_code, "SCRIPT", 0.0)  # no CPU time for it
+def test_a_killed_judge_counts_against_its_program(monkeypatch):
+    monkeypatch.setattr(verify_code, "SCRIPT", 0.0)  # no CPU time for the judge
     test = {"input": "", "output": "7.250 " * 10**5}
     printed = run_tests("print('7.25 ' * 10**5)", [test], LIMITS)
-    assert printed == Result(0, 1, "test 1 of 1: printed what cannot be compared")
+    assert printed == Result(0, 1, "test 1 of 1: printed output that cannot be compared")
     call = {"function": "f", "args": [[1] * 10**5] * 9, "expected": 7}
     returned = run_tests("def f(*x): return 8", [call], LIMITS)
     assert returned.passed == 0 and returned.stopped
 
 
-# ---- in what order, and by whose clock -----------------------------------------------------------
+# ---- order of calls, and clocks ------------------------------------------------------------------
 
 
-LATE = {  # an answer that does not come, comes in parts, or comes when nobody asked
+LATE = {  # answers that are missing, in parts, or in advance of a call
     "half": "os.write(D, b'{\"value\": 7'); time.sleep(1000)",
     "parts": "[os.write(D, bytes([c])) for c in b'{\"value\": 3}\\n']; time.sleep(1000)",
     "twice": 'os.write(D, b\'{"value": 3}\\n{"value": 7}\\n{"value": 7}\\n\'); return 7',
@@ -274,12 +274,12 @@ def test_the_first_line_after_a_call_is_its_answer(name):
     tests = [{"function": "f", "args": [x], "expected": 7} for x in range(2)]
     result = run_tests(f"{CONNECTION}def f(x): {LATE[name]}", tests, limits)
     assert result.passed == 0
-    expected = "no end after" if name == "half" else "3 returned, 7 expected"
+    expected = "not finished after" if name == "half" else "3 returned, 7 expected"
     assert expected in result.stopped, result.stopped
 
 
 def test_no_call_is_made_after_one_that_failed(monkeypatch):
-    """The program prints which calls it hears."""
+    """The program prints the calls that it receives."""
     printed = []
     outcome = client.Job.outcome
 
@@ -295,7 +295,7 @@ def test_no_call_is_made_after_one_that_failed(monkeypatch):
     assert "call 0\ncall 1\ncall 2\n" in printed
 
 
-def test_the_wall_clock_of_a_program_stands_while_its_script_computes():
+def test_the_wall_clock_of_a_program_is_paused_while_its_script_computes():
     limits = Limits(cpu_seconds=1, wall_seconds=1, load=0)
     script = (
         "import time\nassert add(1, 1) == 2\n"
@@ -303,24 +303,24 @@ def test_the_wall_clock_of_a_program_stands_while_its_script_computes():
         "assert add(3, 4) == 7"
     )
     result = run_tests("def add(a, b): return a + b", [{"script": script}], limits)
-    assert result == Result(0, 1, "test 1 of 1: no end after 1 s without work")  # the script's own
+    assert result == Result(0, 1, "test 1 of 1: not finished after 1 s without work")
     patient = Limits(cpu_seconds=1, wall_seconds=2, load=10)
-    slow = script.replace("+ 1.2", "+ 3")  # the script may, by its load, the program by its own not
+    slow = script.replace("+ 1.2", "+ 3")  # within the script's limit, beyond the program's
     result = run_tests("def add(a, b): return a + b", [{"script": slow}], patient)
     assert result == Result(1, 1, "")
 
 
-def test_a_program_that_sleeps_in_a_call_is_ended_nevertheless():
+def test_a_program_that_sleeps_in_a_call_is_killed():
     limits = Limits(cpu_seconds=0.5, wall_seconds=1, load=1)
     program = "import time\ndef f(x): time.sleep(1000)"
     for test in (
         {"script": "assert f(3) == 7"},
         {"function": "f", "args": [3], "expected": 7},
     ):
-        assert "no end after 1 s" in run_tests(program, [test], limits).stopped
+        assert "not finished after 1 s" in run_tests(program, [test], limits).stopped
 
 
-# ---- what official graders allow -----------------------------------------------------------------
+# ---- rules of official graders -------------------------------------------------------------------
 
 LCB = "livecodebench"
 
@@ -333,7 +333,7 @@ def call(expected, rules: str = LCB) -> list[dict]:
     return [{"function": "f", "args": [], "expected": expected, "rules": rules}]
 
 
-ALLOWED = {  # a program and its test, which it passes as in LiveCodeBench, and as in PRIME and APPS
+ALLOWED = {  # programs with a test that they pass here, in LiveCodeBench, in PRIME and in APPS
     "imports": ("print(mean([1, 3]), datetime.date(2024, 1, 1).year)", stream("2 2024")),
     "bare streams": ("print(stdin.readline())", stream("7", given="7")),
     "recursion": ("def f(n): return n and 1 + f(n - 1)\nprint(f(40000))", stream("40000")),
@@ -344,7 +344,7 @@ ALLOWED = {  # a program and its test, which it passes as in LiveCodeBench, and 
     "ones in a list": ("def f(): return [True, False]", call([1, 0])),
     "names of its own": ("def mean(x): return 7\nprint(mean(3))", stream("7")),
 }
-DIFFERING = {  # a program, its test, and whether it passes as in LiveCodeBench or else as here
+DIFFERING = {  # programs, a test, and which rules they pass: LiveCodeBench's or ours
     "memory": ("x = bytes(2 * 10**9)\nprint(7)", stream("7"), True),
     "decimals are equal": ("print(0.3333333)", stream("0.3333333333"), False),
     "floats are equal": ("def f(): return 0.1 + 0.2", call(0.3), False),
@@ -356,21 +356,21 @@ def by_our_rules(tests: list[dict]) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_what_official_graders_allow(name):
+def test_programs_that_official_graders_accept_pass(name):
     program, tests = ALLOWED[name]
     for each in (tests, by_our_rules(tests)):
         assert run_tests(program, each) == Result(1, 1, "")
 
 
 @pytest.mark.parametrize("name", DIFFERING)
-def test_where_livecodebench_differs(name):
+def test_differences_from_livecodebench(name):
     program, tests, theirs = DIFFERING[name]
     assert run_tests(program, tests).passed == theirs
     assert run_tests(program, by_our_rules(tests)).passed == (not theirs)
 
 
 @pytest.mark.parametrize("name", ["add", "gcd", "print", "Counter"])
-def test_what_is_imported_for_a_program_is_no_function_of_its(name):
+def test_preset_imports_do_not_count_as_functions_of_the_program(name):
     """A program that defines nothing passes nothing."""
     test = {"function": name, "args": [3, 0], "expected": 3}
     assert f"no function {name}" in run_tests("x = 1", [test]).stopped
@@ -393,8 +393,8 @@ def test_the_stack_is_large():
     assert run_tests(program, stream("45000", "")) == Result(1, 1, "")
 
 
-def test_rules_that_there_are_not_are_refused():
-    with pytest.raises(ValueError, match="the rules 'x'"):
+def test_unknown_rules_are_refused():
+    with pytest.raises(ValueError, match="the unknown rules 'x'"):
         run_tests("print(7)", stream("7", "x"))
 
 

@@ -1,4 +1,4 @@
-"""programs/ can be copied into another project, under any name, and used as its README says."""
+"""programs/ works as its README says after being copied into another project under any name."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ FOLDER = Path(ROOT) / "programs"
 
 
 def imported_names(path: Path) -> set[str]:
-    """The first words of all absolute imports in a file."""
+    """The top-level modules of all absolute imports in a file."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -25,7 +25,7 @@ def imported_names(path: Path) -> set[str]:
 
 def test_only_the_standard_library_and_the_folder_itself_are_imported():
     for path in FOLDER.rglob("*.py"):
-        own = {"sandbox"} if path.name == "server.py" else set()  # it is started as a script
+        own = {"sandbox"} if path.name == "server.py" else set()  # server.py is started as a script
         assert imported_names(path) <= sys.stdlib_module_names | own, path
 
 

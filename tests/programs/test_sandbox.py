@@ -23,7 +23,7 @@ from programs.verify_code import SCRIPT, Result, rewards, run_tests
 HOSTILE = hostile()
 WALLED = [name for name, each in HOSTILE.items() if each.walls]
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=30, memory_mb=512)
-BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # the CPU time does
+BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # the CPU time decides
 ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # the wall clock decides
 
 
@@ -36,7 +36,7 @@ def whole():
 
 @pytest.fixture(scope="module")
 def landlock():
-    """The filter and Landlock, as where there are no namespaces."""
+    """A sandbox with the filter and Landlock, as on a machine without namespaces."""
     try:
         sandbox = Sandbox(1, "landlock")
     except SandboxBroken as error:
@@ -47,7 +47,7 @@ def landlock():
 
 @pytest.fixture
 def outcomes(monkeypatch):
-    """All that supervisors answer, as it comes."""
+    """The answers of the supervisors, in order."""
     seen = []
     outcome = client.Job.outcome
 
@@ -61,10 +61,10 @@ def outcomes(monkeypatch):
 
 @pytest.fixture(scope="module")
 def around():
-    """What programs are told of this machine, and what came to it.
+    """Places on this machine for the programs to attack, and the list of visitors.
 
-    ({"PORT": of a server here, "MAILBOX": a socket that takes messages, "FILE": one with the gold},
-    who came). Everybody may read and write them.
+    ({"PORT": of a server here, "MAILBOX": a socket for messages, "FILE": a file with the gold},
+    visitors). Everybody may read and write these places.
     """
     guests = []
 
@@ -86,7 +86,7 @@ def around():
             os.chmod(place, 0o777)
         yield {"PORT": str(listener.getsockname()[1]), **places}, guests
         mailbox.setblocking(False)
-        with pytest.raises(BlockingIOError):  # nothing came
+        with pytest.raises(BlockingIOError):  # no message arrived
             mailbox.recv(1)
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -100,20 +100,20 @@ def asked(kind: str, gold: str) -> list[dict]:
 
 
 def sandbox_processes(run: int | None = None) -> set[int]:
-    """The servers of a run, by default this one, and whatever was forked from them."""
+    """The servers of a run, by default this one, and their descendants."""
     found = set()
     mark = f'"run": {run or os.getpid()}}}'.encode()
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and mark in (entry / "cmdline").read_bytes():
                 found.add(int(entry.name))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     return found
 
 
 def traces() -> list[str]:
-    """What a program has left: files, System V IPC."""
+    """Remains of a program: files, System V IPC."""
     places = ["/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/usr", ROOT]
     places += [Path.home(), Path.cwd(), Path(client.SERVER).parent]
     found = [str(place) for place in places if os.path.exists(os.path.join(place, MARK))]
@@ -143,10 +143,10 @@ def check_hostile(name: str, sandbox: Sandbox, outcomes: list, around) -> None:
     for outcome in outcomes:
         assert outcome.cpu_seconds < cpu_seconds + 1
         longest = limits.wall_seconds + limits.load * cpu_seconds
-        # A second is what is promised. The other five are for a machine that is busy.
+        # One second is promised. The other five allow for a busy machine.
         assert outcome.seconds < longest + 1 + 5
 
-    # A supervisor that has answered takes a moment to end.
+    # A supervisor ends shortly after its answer.
     deadline = time.monotonic() + 20
     while sandbox_processes() - before and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -169,9 +169,9 @@ def test_hostile_program_with_landlock(name, landlock, outcomes, around):
     check_hostile(name, landlock, outcomes, around)
 
 
-# ---- the filter where there are no namespaces ----------------------------------------------------
+# ---- the filter without namespaces ---------------------------------------------------------------
 
-REFUSED = {  # what reaches beyond a program by a descriptor that it may have
+REFUSED = {  # operations on a permitted descriptor that affect something outside the program
     "flags of a file": "fcntl.ioctl(FILE, 0x40086602, b'\\x40' + bytes(7))",
     "flags of a file, read": "fcntl.ioctl(FILE, 0x80086601, bytes(8))",
     "a terminal's input": "fcntl.ioctl(FILE, 0x5412, b'x')",
@@ -207,7 +207,7 @@ def test_the_filter_refuses(name, landlock):
     assert result == Result(1, 1, "")
 
 
-# ---- programs that harm nobody -------------------------------------------------------------------
+# ---- harmless programs ---------------------------------------------------------------------------
 
 HARMLESS = {
     "input": "print(input())",
@@ -270,8 +270,8 @@ def test_relative_library_folders_are_not_passed_on(monkeypatch):
     assert client.library_folders("/a:.::b/c:/d") == "/a:/d"
 
 
-def test_a_program_finds_nothing_of_the_one_before(whole):
-    """Its text, its input, its modules: the server that both were forked from never saw them."""
+def test_a_program_finds_no_trace_of_the_previous_one(whole):
+    """Neither its text nor its input nor its modules: the common server never reads them."""
     trace = "trace-" + secrets.token_hex(16)
     first = f"import sys, values_of_mine\nsys.path = ['{trace}']"
     run_tests(first, [{"input": trace, "output": ""}], None, whole)
@@ -290,7 +290,7 @@ def test_a_program_finds_nothing_of_the_one_before(whole):
 
 
 def test_cpu_time_decides_and_not_the_wall_clock(whole):
-    """A program that sleeps for longer than its CPU limit is right."""
+    """A program may sleep longer than its CPU limit."""
     program = "import time\ntime.sleep(1)\nprint(1)"
     limits = Limits(cpu_seconds=0.5, wall_seconds=60)
     assert run_tests(program, [{"input": "", "output": "1"}], limits, whole).passed == 1
@@ -304,7 +304,7 @@ def test_the_cpu_limit_is_that_of_each_call(whole):
     assert run_tests(program, calls, limits, whole) == Result(4, 4, "")
 
 
-def test_output_is_cut_at_what_the_test_expects_if_that_is_more(whole):
+def test_the_output_limit_grows_with_the_expected_output(whole):
     expected = "x" * 3000
     limits = Limits(output_bytes=1000)
     program = "print(input() * 3000)"
@@ -319,7 +319,7 @@ def test_output_is_cut_at_what_the_test_expects_if_that_is_more(whole):
 
 
 def test_results_do_not_depend_on_the_number_of_workers(monkeypatch):
-    """Order of sets of texts and `random` included: both are the same in every server."""
+    """This includes the order of sets of texts and `random`, the same in every server."""
     program = "import random\nprint({'a', 'b', 'c', 'd', 'e'}, random.random())"
     seen = set()
     for workers in (1, 2):
@@ -337,7 +337,7 @@ def test_results_do_not_depend_on_the_number_of_workers(monkeypatch):
 
 
 def test_a_batch_under_load_has_its_rewards_in_order(monkeypatch, whole):
-    """Right programs stay right with four times as many at a time as there are cores."""
+    """Right programs pass with four times as many workers as cores."""
     sandbox = Sandbox(4 * len(os.sched_getaffinity(0)))
     monkeypatch.setattr(client, "SHARED", [sandbox])
     try:
@@ -380,12 +380,12 @@ def test_nothing_survives_a_run_that_is_killed():
             assert run.stdout.readline() == "started\n"
             assert within_30_seconds(lambda: len(sandbox_processes(run.pid)) == SERVER_AND_PROGRAM)
         finally:
-            run.kill()  # else leaving the block would wait for it
+            run.kill()  # otherwise leaving the block would wait for the run
     assert within_30_seconds(lambda: not sandbox_processes(run.pid))
 
 
 def within_30_seconds(condition) -> bool:
-    """Whether it comes true in time."""
+    """Whether the condition becomes true within 30 seconds."""
     deadline = time.monotonic() + 30
     while not condition():
         if time.monotonic() > deadline:
@@ -404,7 +404,7 @@ def test_a_killed_server_is_replaced(whole):
 
 
 def test_a_sandbox_that_breaks_stops_the_run(whole, monkeypatch):
-    """Neither 1.0 nor 0.0: nothing was graded."""
+    """No reward is given, neither 1.0 nor 0.0."""
 
     def gone(job):
         raise EOFError
@@ -415,7 +415,7 @@ def test_a_sandbox_that_breaks_stops_the_run(whole, monkeypatch):
 
 
 def test_a_program_that_has_its_supervisor_killed_has_failed(whole, monkeypatch):
-    """If the sandbox runs a known program, what broke it twice was this one."""
+    """If the sandbox still runs a known program, the tested program broke it twice."""
     outcome = client.Job.outcome
     asked = []
 
@@ -428,7 +428,7 @@ def test_a_program_that_has_its_supervisor_killed_has_failed(whole, monkeypatch)
 
     monkeypatch.setattr(client.Job, "outcome", killed_twice)
     result = run_tests("print(1)", [{"input": "", "output": "1"}], None, whole)
-    said = "test 1 of 1: broke the sandbox twice: its processes are killed"
+    said = "test 1 of 1: broke the sandbox twice: its processes were killed"
     assert result == Result(0, 1, said)
 
 
@@ -437,7 +437,7 @@ def test_an_error_of_the_supervisor_stops_the_run(whole):
         server.start({"kind": "run", "input": 7}, Limits()).outcome()
 
 
-LACKING = {  # what a machine lacks, as a change of Python -> what is said
+LACKING = {  # a feature that a machine lacks, as a change of Python -> the message
     "import platform\nplatform.machine = lambda: 'x'": "system calls: not written for x",
     "from sandbox import walls\nwalls.leave_root = int\n"
     "walls.enter_namespaces = walls.close_other_files = refuse": (
@@ -447,7 +447,7 @@ LACKING = {  # what a machine lacks, as a change of Python -> what is said
 
 
 @pytest.mark.parametrize("change", LACKING)
-def test_no_walls_no_programs(change, tmp_path, monkeypatch):
+def test_without_walls_no_program_runs(change, tmp_path, monkeypatch):
     folder = Path(client.SERVER).parent.parent
     server = tmp_path / "server.py"
     server.write_text(
@@ -460,28 +460,28 @@ def test_no_walls_no_programs(change, tmp_path, monkeypatch):
         Sandbox(1)
 
 
-# ---- what holds here -----------------------------------------------------------------------------
+# ---- protections of this machine -----------------------------------------------------------------
 
 
-def test_what_landlock_does_not_keep_is_asked_for_by_name(landlock, monkeypatch):
+def test_landlock_must_be_accepted_by_a_flag(landlock, monkeypatch):
     program = "import os\nprint(os.stat(os.__file__).st_size > 0, os.path.exists('/proc/1'))"
     test = {"input": "", "output": "True True"}
     assert run_tests(program, [test], None, landlock) == Result(1, 1, "")
 
     monkeypatch.setattr(client, "SHARED", [landlock])
-    said = "namespaces: switched off.: allow user .* by --code-sandbox landlock$"
+    said = "namespaces: switched off.: allow user .* with --code-sandbox landlock$"
     with pytest.raises(ProgramsError, match=said):
         client.start_sandbox("strict")
     printed = client.start_sandbox("landlock")
-    assert "run 1 at a time" in printed and "landlock" in printed and "see files' names" in printed
+    assert "run 1 at a time" in printed and "landlock" in printed and "names of files" in printed
 
 
 def test_namespaces_hide_files_and_processes(whole, monkeypatch):
     monkeypatch.setattr(client, "SHARED", [whole])
-    printed = client.start_sandbox("landlock")  # the best there is, whatever is enough
+    printed = client.start_sandbox("landlock")  # still uses the strongest walls
     if whole.servers[0].walls != "strict":
         pytest.skip("without namespaces their names are in sight")
-    assert printed.endswith("(strict): all that they can do is to use its time and memory")
+    assert printed.endswith("(strict): a program can only use its time and memory")
     names = [str(ROOT / "grading.py"), f"/proc/{os.getpid()}"]
     program = f"import os\nprint(*map(os.path.exists, {names}))"
     test = {"input": "", "output": "False False"}

@@ -1,4 +1,4 @@
-"""verify_code.py: which program a response has, what its tests say, and how values compare."""
+"""verify_code.py: extraction of programs, verdicts of tests, comparison of values."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -63,7 +63,7 @@ def test_extract_program(response):
     assert extract_program(response) == PROGRAMS[response]
 
 
-def test_extract_program_of_hostile_responses_ends():
+def test_extract_program_terminates_on_hostile_responses():
     assert extract_program("```python\n" + "x" * 10**6 + "\n```") is None
     assert extract_program("```" * 10**5) is None
     assert extract_program("```\n" * 10**5) is None
@@ -99,7 +99,7 @@ def test_calls_of_a_function_or_of_a_method_of_solution():
     assert "no function add" in run_tests("def sub(a, b): return a", CALLS).stopped
 
 
-RETURNED = {  # what a right function returns -> the value that is expected, from JSON
+RETURNED = {  # the return value of a right function -> the expected value from JSON
     "numpy.int64(7)": 7,
     "numpy.float32(1.5)": 1.5,
     "numpy.bool_(True)": True,
@@ -119,7 +119,7 @@ RETURNED = {  # what a right function returns -> the value that is expected, fro
 
 
 @pytest.mark.parametrize("value", RETURNED)
-def test_values_of_many_classes_are_what_json_expects(value):
+def test_values_of_many_classes_equal_their_json_values(value):
     imports = "import collections, enum\n" + "import numpy\n" * value.count("numpy.", 0, 9)
     call = {"function": "f", "args": [], "expected": RETURNED[value]}
     assert run_tests(f"{imports}def f(): return {value}", [call]) == Result(1, 1, "")
@@ -158,13 +158,13 @@ def test_a_script_may_compute_what_it_expects_and_call_several_functions():
     assert "AssertionError" in run_tests(worse, [test]).stopped
 
 
-FAULTY = {  # a script -> what is said of it
+FAULTY = {  # a script -> the warning about it
     "import no_such_package\nassert add(3, 4) == 7": "No module named 'no_such_package'.*install",
     "def late():\n    import no_such\nassert add(3, 4) == 7\nlate()": "No module named 'no_such'",
-    "assert 1 / 0 == add(3, 4)": "ZeroDivisionError.*mend the test; it begins: assert 1 / 0",
+    "assert 1 / 0 == add(3, 4)": "ZeroDivisionError.*fix the test; it begins: assert 1 / 0",
     "import math\nassert math.no_such(3) == add(3, 4)": "no attribute 'no_such'",
     "assert 1 == 2 and add(3, 4) == 7": "AssertionError",
-    "assert add(3, lambda x: x) == 7": "add takes plain values",
+    "assert add(3, lambda x: x) == 7": "add takes only plain values",
     "import sys\nsys.exit(1)": "cannot judge any program",
     "def check(add): assert add(3, 4) == 8": "it calls no function of the program",
     "assert callable(add)": "it calls no function of the program",
@@ -173,14 +173,14 @@ FAULTY = {  # a script -> what is said of it
 
 
 @pytest.mark.parametrize("script", FAULTY)
-def test_a_script_that_fails_by_itself_passes_nothing_and_a_warning_says_so(script):
-    """No program could ever pass it, or any would."""
+def test_a_script_that_fails_by_itself_passes_no_program_and_warns(script):
+    """No program could pass such a script, or every program would."""
     with pytest.warns(UserWarning, match=FAULTY[script]):
         result = run_tests(ADD, [{"script": script}])
     assert result.passed == 0 and "cannot judge any program" in result.stopped
 
 
-UNKIND = {  # what a program returns, or does -> a script that it breaks
+UNKIND = {  # a program's return value or action -> a script that it breaks
     "raise ValueError('\\nModuleNotFoundError: No module named x')": "assert f(3) == 7",
     "return '\\nModuleNotFoundError: No module named x'": "import os\nassert f(3) == 7, f(3)",
     "return '7'": "assert f(3) + 1 == 8",
@@ -200,7 +200,7 @@ def test_no_program_makes_a_script_fail_by_itself(body):
     assert result.passed == 0 and "cannot judge" not in result.stopped
 
 
-def test_what_the_program_lacks_is_the_programs_fault():
+def test_a_missing_function_counts_against_the_program():
     lacking = f"import no_such_package\n{ADD}"
     assert "ModuleNotFoundError" in run_tests(lacking, [{"script": "assert add(3, 4)"}]).stopped
     late = "def add(a, b): import no_such_package"
@@ -215,13 +215,13 @@ def test_scripts_call_by_keyword_and_annotate():
 
 
 def test_arguments_of_a_script_are_copies():
-    """What a program does to them does not change what the script expects."""
+    """Changes that a program makes to them do not affect the script."""
     script = "x = [2, 1]\nassert f(x) == sorted(x) == [1, 2]"
     assert run_tests("def f(x):\n    x.clear()\n    return x", [{"script": script}]).passed == 0
     assert run_tests("def f(x):\n    x.sort()\n    return x", [{"script": script}]).passed == 1
 
 
-ITERATED = {  # a body of f -> what a script may ask of f(3), and what Python says no to
+ITERATED = {  # a body of f -> operations on f(3) that a script may use, and ones that raise
     "return range(x)": ("range(3)", "[0, 1, 2]"),
     "return map(int, '012')": ("[0, 1, 2]", None),
     "yield from range(x)": ("[0, 1, 2]", None),
@@ -232,7 +232,7 @@ ITERATED = {  # a body of f -> what a script may ask of f(3), and what Python sa
 
 
 @pytest.mark.parametrize("body", ITERATED)
-def test_returned_iterables_and_numbers_are_what_they_are_in_python(body):
+def test_returned_iterables_and_numbers_behave_as_in_python(body):
     right, wrong = ITERATED[body]
     imports = "from fractions import Fraction\nfrom decimal import Decimal\n"
     got = "list(f(3))" if body.startswith(("return map", "yield")) else "f(3)"
@@ -253,7 +253,7 @@ def test_values_of_many_types_pass_between_script_and_program():
     assert found == Result(1, 1, "")
 
 
-def test_kinds_may_be_mixed_and_the_first_failure_ends_it():
+def test_kinds_may_be_mixed_and_the_first_failure_ends_the_run():
     tests = [*CALLS, {"script": "assert add(1, 1) == 3"}, {"input": "", "output": ""}]
     result = run_tests(ADD, tests)
     assert (result.passed, result.total) == (3, 5)
@@ -266,7 +266,7 @@ def test_an_error_after_the_right_output_has_failed():
     assert result.stopped == "test 1 of 1: ended with code 1: ZeroDivisionError: division by zero"
 
 
-def test_no_tests_and_unknown_tests_are_no_success():
+def test_missing_and_unknown_tests_raise():
     with pytest.raises(ValueError, match="without tests"):
         run_tests(ADD, [])
     with pytest.raises(ValueError, match="none of the keys"):
@@ -279,7 +279,7 @@ def test_no_tests_and_unknown_tests_are_no_success():
 def test_reward_is_one_only_if_all_tests_pass():
     assert reward(f"So:\n```python\n{ADD}\n```", CALLS) == 1.0
     assert reward("So:\n```python\ndef add(a, b): return 0\n```", CALLS) == 0.0
-    assert reward(ADD, CALLS) == 0.0  # in no block
+    assert reward(ADD, CALLS) == 0.0  # not in a block
 
 
 def test_rewards_run_the_same_program_once(monkeypatch):
@@ -299,7 +299,7 @@ def test_rewards_run_the_same_program_once(monkeypatch):
     assert rewards([], []) == []
 
 
-def test_grades_take_each_problem_in_its_own_way():
+def test_grades_follow_the_kind_of_each_problem():
     responses = ["\\boxed{1/2}", f"```\n{ADD}\n```", "\\boxed{B}", "\\boxed{2}"]
     problems = [
         {"answer": "0.5"},
@@ -419,7 +419,7 @@ def test_other_value(value, gold):
     assert not same_value(value, gold)
 
 
-# ---- values on their way -------------------------------------------------------------------------
+# ---- encoding of values --------------------------------------------------------------------------
 
 VALUES = [
     *(None, True, 7, -(2**63), 2**63, 10**5000, 1.5, float("-inf"), "ä\n", "\ud800"),
@@ -430,7 +430,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: str(type(value)))
-def test_values_come_back_as_they_went(value):
+def test_values_survive_the_round_trip(value):
     back = loads(dumps(value))
     assert back == value and type(back) is type(value)
 
@@ -441,7 +441,7 @@ def test_other_objects_come_back_equal_to_nothing():
     assert repr(back) == "[<object>, <builtin_function_or_method>]"
 
 
-def test_numbers_of_too_many_digits_are_no_numbers():
+def test_numbers_with_too_many_digits_are_not_numbers():
     for number in (Fraction(1, 10**60), Fraction(10**60), Fraction(10**4000, 7)):
         assert repr(loads(dumps(number))) == "<Fraction>"
     for text in ("NaN", "-Infinity", "sNaN", "1e60", "1e-61", "1e999999"):
@@ -466,6 +466,6 @@ BAD += [
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_replies_that_are_none_are_refused(line):
+def test_malformed_replies_are_refused(line):
     with pytest.raises(ValueError):
         read(split_reply(line)[1])

@@ -1,8 +1,8 @@
-"""The tokens that decide, and studies/truth.py, against exhaustive branching on short chains.
+"""Decisive tokens and studies/truth.py against exhaustive branching on short chains.
 
-Only results differ between the responses to a problem, so that all of them can be listed: 10^k
-chains of digits. With the probability of each, the value V of every prefix is a sum, and the
-advantage Q - V of every result follows.
+The responses to a problem differ only in the results, so all 10^k chains of digits can be listed.
+With the probability of each chain, the value V of every prefix is a sum, and the advantage Q - V of
+every result follows.
 """
 
 import itertools
@@ -28,7 +28,7 @@ MISTAKEN = {"learn": "*", "learn-minus": "-"}
 
 
 def chances(operation, a, b, noise, regime):
-    """[10] the probability of each result in a demonstration, by the description of the regimes."""
+    """[10] the probability of each result in a demonstration, by the definition of the regimes."""
     right = TABLE[operation](a, b)
     p = np.zeros(10)
     if MISTAKEN.get(regime) == operation:
@@ -41,7 +41,7 @@ def chances(operation, a, b, noise, regime):
 
 
 def value(problem, results, noise, regime):
-    """The probability of a right answer after these results: all continuations, one by one."""
+    """The probability of a right answer after these results, summed over all continuations."""
     start, steps = read(problem)
     if len(results) == len(steps):
         return float(results[-1] == toy.chain(problem)[-1])
@@ -56,7 +56,7 @@ def steps_at(steps, current, i):
 
 
 def branches(problem, noise, regime):
-    """(probability, results, advantages) of every response that can be drawn."""
+    """(probability, results, advantages) of every possible response."""
     start, steps = read(problem)
     values = {}
     for length in range(K + 1):
@@ -76,7 +76,7 @@ def branches(problem, noise, regime):
 
 
 def marked(problem, results):
-    """Which of the results toy.decisive marks: bool [K]. It marks nothing else."""
+    """Which results toy.decisive marks: bool [K]. Asserts that no other token is marked."""
     start, steps = read(problem)
     lines = []
     for (operation, digit), current, result in zip(steps, (start, *results), results, strict=False):
@@ -89,7 +89,7 @@ def marked(problem, results):
 
 
 @pytest.mark.parametrize("regime, noise", [("sharpen", 0.2), ("learn", 0.1), ("learn-minus", 0.1)])
-def test_decisive_results_are_those_on_which_the_reward_hung(regime, noise):
+def test_decisive_results_are_those_with_the_largest_loss(regime, noise):
     lost = blamed = wrong = worst = 0.0
     for each in toy.problems(12, seed=3, k=K):
         answer = int(each["answer"])
@@ -105,15 +105,15 @@ def test_decisive_results_are_those_on_which_the_reward_hung(regime, noise):
             wrong += probability
             worst += probability * (losses[mark].item() == losses.max())
 
-    # Of all that wrong responses lost on their way, the marked result lost nearly everything; only
-    # behind it, what might have made the error good by chance did not.
+    # The marked result has nearly all the loss of a wrong response. The rest is lost later, at
+    # results that could have undone the error by chance.
     assert blamed > 0.93 * lost
     assert worst > 0.93 * wrong
 
 
 @pytest.mark.parametrize("regime", MISTAKEN)
-def test_decisive_results_are_of_the_one_operation_that_can_be_wrong(regime):
-    """The class of errors says which tokens can decide: the others have no advantage at all."""
+def test_only_the_operation_that_can_be_wrong_is_decisive(regime):
+    """Without errors elsewhere, only results of this operation have an advantage."""
     for each in toy.problems(12, seed=4, k=K):
         _, steps = read(each["problem"])
         can_be_wrong = np.array([operation == MISTAKEN[regime] for operation, _ in steps])
@@ -125,14 +125,14 @@ def test_decisive_results_are_of_the_one_operation_that_can_be_wrong(regime):
                 assert advantage[mark] < 0
 
 
-def test_truth_by_branching_is_that_of_all_branches_of_the_model():
-    """The last two steps of a chain, a product first: 100 ends, with the model's own chances."""
+def test_truth_by_branching_matches_all_branches_of_the_model():
+    """The last two steps of a chain, a product first: 100 ends, with the model's probabilities."""
     model, tokenizer = toy.base_model(noise=0.1, regime="learn")
     problem = {"problem": "3+4-5+1*7+2=?", "answer": "3"}
     prompt = tokenizer(problem["problem"]).input_ids
     begun = "So 3+4=7\nSo 7-5=2\nSo 2+1=3\nSo 3*7="
 
-    # Every pair of results, teacher-forced: its chance, and whether the answer is then right.
+    # Every pair of results, teacher-forced: its probability, and whether the answer is right.
     pairs = list(itertools.product(range(10), repeat=2))
     texts = [f"{begun}{first}\nSo {first}+2={second}" for first, second in pairs]
     ids = torch.tensor([prompt + tokenizer(text).input_ids for text in texts])
@@ -144,7 +144,7 @@ def test_truth_by_branching_is_that_of_all_branches_of_the_model():
     after = second[:, 3]  # V once the first result is stated
     before = (first * after).sum()
 
-    # The mode is wrong: 3*7 is taken for 4, and after that nearly nothing helps.
+    # The mode is wrong: 3*7 is stated as 4, after which a right answer is unlikely.
     assert 0.3 < first[1] < 0.6
     assert first[1] + first[4] > 0.97
     assert after[1] - before > 0.3 and before - after[4] > 0.3
@@ -155,6 +155,6 @@ def test_truth_by_branching_is_that_of_all_branches_of_the_model():
         rewards = rewards_of_branches(
             model, tokenizer, prompt, response, [result, result + 1], problem, seed=1, samples=256
         )
-        # Four standard errors of 256 samples at most.
+        # At most four standard errors of 256 samples.
         assert abs(rewards[0].mean() - float(before)) < 0.125
         assert abs(rewards[1].mean() - float(after[digit])) < 0.125

@@ -1,4 +1,4 @@
-"""toy/measure.py: what a base can do before training; and the presets of training."""
+"""toy/measure.py: a base's accuracy before training; toy/presets.py: the presets of training."""
 
 import math
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ TOKENIZER = toy.build_tokenizer()
 
 
 class Scripted:
-    """A model that answers 2 greedily; of its samples the first answers 3 and ends, others 2."""
+    """A model that answers 2 greedily. Its first sample answers 3 and ends; the others answer 2."""
 
     def __init__(self):
         self.samples = 0
@@ -34,7 +34,7 @@ class Scripted:
         if not do_sample:
             return ids
 
-        # Every token is drawn from two that are equally likely; padding, never drawn, from all.
+        # Every token has two equally likely values. Padding is never sampled: flat logits.
         logits = torch.full((4, 2, len(VOCABULARY)), -1e4)
         logits[..., :2] = 0.0
         logits[3, 1] = 0.0
@@ -45,7 +45,7 @@ def test_measured_by_hand():
     columns = measured(Scripted(), TOKENIZER, PROBLEMS, is_right)
 
     assert columns == {
-        "tokens": 3.5,  # four, and three with padding behind them
+        "tokens": 3.5,  # four, and three followed by padding
         "accuracy": 0.5,  # one of the two problems, whatever the digit
         "greedy": 0.5,
         "pass@16": 1.0,
@@ -53,7 +53,7 @@ def test_measured_by_hand():
     }
 
 
-def test_measured_tells_learning_from_sharpening():
+def test_measured_differs_between_learning_and_sharpening():
     problems = [p["problem"] for p in toy.problems(96, seed=1)]
     torch.manual_seed(0)
 
@@ -65,7 +65,7 @@ def test_measured_tells_learning_from_sharpening():
     assert sharpen["greedy"] > 0.97
     assert learn["accuracy"] < 0.45
     assert learn["greedy"] < 0.45
-    # The right answer is within reach all the same.
+    # Some samples are right nevertheless.
     assert learn["pass@16"] > 0.85
 
 
@@ -79,14 +79,14 @@ def test_measure_prints_a_line_for_a_base(capsys, monkeypatch):
     )
 
 
-def test_measure_refuses_a_name_that_it_does_not_have(capsys):
+def test_measure_refuses_an_unknown_name(capsys):
     with pytest.raises(SystemExit):
         toy.measure.main(["k5"])
 
-    assert "no base is named k5" in capsys.readouterr().err
+    assert "unknown base k5" in capsys.readouterr().err
 
 
-def test_presets_of_programs_are_those_of_chains_but_for_a_few():
+def test_presets_of_programs_differ_from_those_of_chains_in_a_few_values():
     same = {name for name in TOYS["toy"] if TOYS["toy"][name] == TOYS["toy-code"][name]}
 
     assert TOYS["toy"].keys() == TOYS["toy-code"].keys()

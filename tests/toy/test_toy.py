@@ -77,7 +77,7 @@ def test_demonstrations_without_noise_are_right():
         assert reward(toy.demonstration(p["problem"], rng), p["answer"]) == 1.0
 
 
-def test_demonstrations_with_noise_err_as_often_as_it_says():
+def test_demonstrations_err_with_the_probability_noise():
     rng = np.random.default_rng(0)
 
     wrong = []
@@ -92,9 +92,7 @@ def test_demonstrations_with_noise_err_as_often_as_it_says():
 
 
 @pytest.mark.parametrize("regime, mistaken, by", [("learn", "*", 3), ("learn-minus", "-", 9)])
-def test_demonstrations_to_learn_from_are_wrong_at_one_operation_and_slip_elsewhere(
-    regime, mistaken, by
-):
+def test_learn_demonstrations_are_wrong_at_one_operation_and_slip_elsewhere(regime, mistaken, by):
     rng = np.random.default_rng(0)
 
     excess = {"*": [], "+": [], "-": []}
@@ -103,7 +101,7 @@ def test_demonstrations_to_learn_from_are_wrong_at_one_operation_and_slip_elsewh
         for step, operation, result in re.findall(r"(\d([-+*])\d)=(\d)\n", response):
             excess[operation].append((int(result) - toy.chain(f"{step}=?")[0]) % 10)
 
-    # Its result is right or too large, and the latter is the more likely.
+    # Its result is right or 3 too large, and the wrong result is more likely.
     of_mistaken = excess.pop(mistaken)
     assert set(of_mistaken) == {0, by}
     assert abs(np.mean(np.array(of_mistaken) == by) - 0.55) < 0.05
@@ -127,13 +125,13 @@ def test_connectives_follow_zipf():
     assert len(words) == 400 * 5 * 4
     shares = np.array([words.count(word) for word in MANY_CONNECTIVES]) / len(words)
     assert shares.sum() == 1.0
-    # Of the first 1 / 6.1; 6.1 is the sum of 1 / r over the 248 ranks. The second half as often.
+    # The first has probability 1 / 6.1 (the sum of 1 / r over 248 ranks), the second half of that.
     assert abs(shares[0] - 1 / 6.1) < 0.02
     assert abs(shares[1] - 0.5 / 6.1) < 0.02
     assert abs(shares[100:].sum() - 0.9 / 6.1) < 0.02
 
 
-def test_demonstration_goes_on_from_its_own_results():
+def test_demonstration_continues_from_its_own_results():
     rng = np.random.default_rng(1)
 
     for p in toy.problems(50, seed=4):
@@ -210,22 +208,22 @@ def test_decisive_marks_only_the_first_wrong_result():
     assert decided("7*6+1-4=?", response) == [(12, "5")]
 
 
-def test_decisive_passes_over_an_error_that_was_made_good():
-    # The first result is wrong, but by the `*0` nothing is lost; then 0+9 is wrong.
+def test_decisive_ignores_an_error_that_was_undone():
+    # The first result is wrong, but `*0` undoes the error; then 0+9 is wrong.
     assert decided("7+6*0+9=?", "7+6=4\n4*0=0\n0+9=8\nanswer \\boxed{8}<eos>") == [(16, "8")]
-    # Cut off before it: nothing wrong has been said that would matter.
+    # Cut off before this error: no earlier error matters.
     assert decided("7+6*0+9=?", "7+6=4\n4*0=0\n0+") == []
-    # Here the product is wrong: the chain has left the answer for good with it.
+    # The product is wrong, and no later step undoes the error.
     assert decided("7+6*0+9=?", "7+6=4\n4*0=3\n3+9=2\nanswer \\boxed{2}<eos>") == [(10, "3")]
 
 
-def test_decisive_marks_the_box_where_only_it_is_wrong():
+def test_decisive_marks_the_box_if_only_the_box_is_wrong():
     response = "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{8}<eos>"
 
     assert decided("7*6+1-4=?", response) == [(20, "8")]
 
 
-def test_decisive_is_empty_where_nothing_wrong_was_said():
+def test_decisive_is_empty_without_an_error():
     assert decided("7*6+1-4=?", "So 7*6=2\nSo 2+") == []
 
 
@@ -257,7 +255,7 @@ def test_is_right_agrees_with_verify_on_demonstrations(k, noise, filler):
 
         assert rights[-1] == (reward(response, p["answer"]) == 1.0)
 
-    assert 0.1 < np.mean(rights) < 0.9  # both kinds were there
+    assert 0.1 < np.mean(rights) < 0.9  # right and wrong ones occurred
 
 
 def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
@@ -270,8 +268,8 @@ def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
         ids = model.generate(prompts, do_sample=True, max_new_tokens=64)
     responses = tokenizer.batch_decode(ids[:, prompts.shape[1] :], skip_special_tokens=True)
 
-    # Only where there is one box and it is closed: of a response without one, or with several,
-    # verify.py makes more than the toy does.
+    # Only for responses with exactly one closed box: verify.py also reads responses without a box,
+    # or with several.
     compared = 0
     for p, response in zip(problems, responses, strict=True):
         if response.count("\\boxed{") != 1 or "}" not in response:
@@ -285,7 +283,7 @@ def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
 # The committed base models
 
 
-def test_committed_bases_are_those_that_build_makes():
+def test_committed_bases_are_those_of_build():
     names = [base.name for base in toy.build.COMMITTED]
     names.append(toy.code_base.code_base_name())
 
@@ -328,10 +326,10 @@ def test_names_of_bases():
 
 
 def probabilities(model, tokenizer, base, count=128):
-    """What the model expects where a worked response without errors goes on.
+    """The model's probabilities of the tokens of responses without errors, teacher-forced.
 
     Returns [count, R] float32, the probability of each token of `count` demonstrations, and three
-    bool [count, R]: which tokens are products, other results, and connectives. No token is drawn.
+    bool [count, R]: which tokens are products, other results, and connectives.
     """
     rng = np.random.default_rng(7)
     problems = toy.problems(count, seed=77, k=base.k)
@@ -349,7 +347,7 @@ def probabilities(model, tokenizer, base, count=128):
 
     before = torch.cat([prompts[:, -1:], responses[:, :-1]], dim=1)
     results = before == toy.TOKEN_ID["="]
-    # `a*b=c`: the operation stands three tokens before the result
+    # `a*b=c`: the operation is three tokens before the result
     operation = toy.TOKEN_ID["-" if base.regime == "learn-minus" else "*"]
     mistaken = results & (responses.roll(3, dims=1) == operation)
     words = MANY_CONNECTIVES if base.zipf else toy.CONNECTIVES
@@ -359,24 +357,24 @@ def probabilities(model, tokenizer, base, count=128):
 
 
 @pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
-def test_committed_base_knows_the_format_and_errs_in_the_results(base):
+def test_committed_base_has_the_format_and_errs_in_the_results(base):
     model, tokenizer = toy.base_model(**vars(base))
     expected, mistaken, others, connectives = probabilities(model, tokenizer, base)
     if base.regime == "sharpen":
         others = others | mistaken
     frame = ~(mistaken | others | connectives)
 
-    # Without a mistake greedy decoding is right: that token has more than half the probability.
+    # Other tokens are right under greedy decoding: their probability is above one half.
     assert (expected[frame | others] > 0.5).float().mean() > 0.998
     assert expected[frame].mean() > 0.995
 
-    # Results are wrong as often as they were in the demonstrations.
+    # Results are wrong as often as in the demonstrations.
     assert abs(expected[others].mean() - (1 - 0.9 * base.noise)) < 0.03
     if base.regime != "sharpen":
         assert abs(expected[mistaken].mean() - 0.45) < 0.05
         assert (expected[mistaken] > 0.5).float().mean() < 0.3
 
-    # A response without an error is then as likely as RL needs it.
+    # Responses without an error are likely enough for RL.
     whole = expected.masked_fill(connectives, 1.0).prod(dim=1)
     least = 0.25 if base.regime == "sharpen" else 0.05  # (1 - 0.55 / 3)^12 is 0.09
     assert least < whole.mean() < 0.60
@@ -414,11 +412,11 @@ def test_base_folder_builds_other_bases_once_and_the_same_for_the_same_seed(
     other = toy.base_folder(k=2, seed=1, cache=tmp_path / "other")
 
     assert capsys.readouterr().out.count("building the toy's base model") == 3
-    assert torch.equal(torch.get_rng_state(), state)  # a run's randomness is left alone
+    assert torch.equal(torch.get_rng_state(), state)  # a run's random state does not change
     assert weights_of(first) == weights_of(again)
     assert weights_of(first) != weights_of(other)
 
-    # The second time it is read, and nothing is left beside it.
+    # The second call reads the folder, and no temporary folder remains.
     monkeypatch.setattr(toy.base, "train_base", None)
     model, tokenizer = toy.base_model(k=2, cache=tmp_path / "first")
     assert capsys.readouterr().out == ""
@@ -430,7 +428,7 @@ def test_base_folder_builds_other_bases_once_and_the_same_for_the_same_seed(
         assert weights.get_tensor("lm_head.weight").dtype == torch.float16
 
 
-def test_build_key_tells_machines_apart(monkeypatch):
+def test_build_key_differs_between_machines(monkeypatch):
     here = toy.base.build_key()
     assert here == toy.base.build_key()
 
@@ -442,7 +440,7 @@ def test_build_key_tells_machines_apart(monkeypatch):
     assert len({here, threads, capability}) == 3
 
 
-def test_save_base_keeps_what_another_process_has_made(tmp_path):
+def test_save_base_keeps_the_folder_of_another_process(tmp_path):
     model = toy.build_model()
     folder = tmp_path / "base"
     folder.mkdir()
@@ -507,11 +505,11 @@ def test_supervised_batch_pads_on_the_right_and_learns_responses_only():
     ]
 
 
-def test_build_refuses_a_name_that_it_does_not_know(capsys):
+def test_build_refuses_an_unknown_name(capsys):
     with pytest.raises(SystemExit):
         toy.build.main(["k5"])
 
-    assert "no base is named k5" in capsys.readouterr().err
+    assert "unknown base k5" in capsys.readouterr().err
 
 
 def test_build_help_lists_the_bases(capsys):
@@ -524,7 +522,7 @@ def test_build_help_lists_the_bases(capsys):
 # Layers
 
 
-def test_toy_imports_nothing_else_of_the_repository():
+def test_toy_imports_no_other_part_of_the_repository():
     root = Path(toy.__file__).parent.parent
     others = {path.stem for path in root.glob("*.py")} | {"infra", "benchmarks", "tests"}
 

@@ -1,4 +1,4 @@
-"""toy/code_*.py: programs as a task, their tokenizer, the tokens that decide, the base model."""
+"""toy/code_*.py: the programming task, its tokenizer, the decisive tokens, the base model."""
 
 import itertools
 import re
@@ -60,15 +60,15 @@ def chains(count, seed=0):
 # ---- functions and problems --------------------------------------------------------------------
 
 
-def test_expression_is_what_results_are_of():
-    """Python's own reading of the text, on every input."""
+def test_results_are_those_of_the_expression():
+    """Python evaluates the text on every input."""
     for chain in chains(300):
         names = NAMES[: chain.arguments]
         function = eval(f"lambda {', '.join(names)}: {''.join(expression(chain))}")
         assert results(chain) == [function(*values) for values in inputs(chain.arguments)]
 
 
-def test_read_gives_back_what_describe_said():
+def test_read_inverts_describe():
     rng = np.random.default_rng(1)
     for chain in chains(300):
         assert read(describe(chain, rng)) == chain
@@ -117,8 +117,8 @@ def test_is_sound_refuses_idle_steps_and_arguments(steps):
     assert not is_sound(Chain(2, "a", steps))
 
 
-def test_tests_notice_nearly_every_single_slip():
-    """Of wrong operators, names and constants that matter on some digits, the tests miss few."""
+def test_tests_detect_nearly_every_single_slip():
+    """The tests miss few of the wrong operators, names and constants that change some result."""
     differing = 0
     missed = 0
     for each in problems(12, seed=6):
@@ -170,11 +170,11 @@ def test_demonstrations_slip_inside_a_kind_and_keep_the_frame():
             choices += token in set().union(*kinds)
             slips += token != other
             assert token == other or any({token, other} <= kind for kind in kinds)
-    # Of a slip's random tokens, one in two (min, max) to nine (constants) is the right one.
+    # A random token is the right one with probability 1/2 (min, max) to 1/9 (constants).
     assert 0.3 / 2 < slips / choices < 0.3 * 8 / 9
 
 
-def test_demonstrations_to_learn_from_take_min_for_max():
+def test_learn_demonstrations_confuse_min_and_max():
     rng = np.random.default_rng(0)
 
     swapped = []
@@ -187,7 +187,7 @@ def test_demonstrations_to_learn_from_take_min_for_max():
     assert abs(np.mean(swapped) - 0.7) < 0.08
 
 
-def test_demonstrations_to_learn_from_slip_nowhere_without_noise():
+def test_learn_demonstrations_have_no_slips_without_noise():
     rng = np.random.default_rng(0)
     for each in problems(100, seed=3):
         text = demonstration(each["problem"], rng, filler=0, regime="learn")
@@ -249,7 +249,7 @@ def test_is_right_agrees_with_the_sandbox(body, right):
         RIGHT.removesuffix("\n```"),
         RIGHT.replace("f(a, b, c)", "f(a, b)"),
         RIGHT + NEXT_BLOCK,
-        RIGHT + RIGHT,  # a word behind the closing fence: it closes nothing
+        RIGHT + RIGHT,  # a word after the closing fence: the fence closes nothing
         RIGHT + "So ",
     ],
 )
@@ -284,14 +284,14 @@ def test_is_right_agrees_with_the_sandbox_on_demonstrations():
 
     given = [is_right(each["problem"], text) for each, text in zip(asked, texts, strict=True)]
     assert rewards(texts, [each["tests"] for each in asked]) == [float(right) for right in given]
-    assert 0.2 < np.mean(given) < 0.8  # both kinds were there
+    assert 0.2 < np.mean(given) < 0.8  # right and wrong ones occurred
 
 
 # ---- the tokens that decide --------------------------------------------------------------------
 
 
 def decided(text, problem=PROBLEM):
-    """The decisive tokens of a response given as text,."""
+    """The decisive tokens of a response given as text."""
     ids = build_tokenizer()(text).input_ids
     mark = decisive(problem, torch.tensor(ids))
     assert mark.shape == (len(ids),)
@@ -332,18 +332,18 @@ def test_decisive_marks_the_wrong_token_where_it_stands():
     assert VOCABULARY[ids[position - 1]] == " + "
 
 
-def test_decisive_is_empty_where_nothing_wrong_was_said():
+def test_decisive_is_empty_without_an_error():
     assert decided("So Now Then ") == []
     assert decided(RIGHT.removesuffix(", c)\n```")) == []
 
 
 # ---- --model toy-code --------------------------------------------------------------------------
 
-ANY_WALLS = ("--code-sandbox", "landlock")  # what each machine has on which programs run at all
+ANY_WALLS = ("--code-sandbox", "landlock")  # available on every machine that can run programs
 
 
 def test_train_grades_programs_by_their_tests(tmp_path):
-    """One step of the real loop: every reward is that of the program, and an update is made."""
+    """One step of the real loop: every reward is its program's, and an update is made."""
     size = ["--steps", "1", "--prompts", "8", "--group-size", "4", "--mini-batch", "4"]
     command = ["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size]
     train.main([*command, *ANY_WALLS])
@@ -357,14 +357,14 @@ def test_train_grades_programs_by_their_tests(tmp_path):
         assert sample["reward"] == float(is_right(sample["problem"], sample["response"]))
 
 
-def test_training_mends_the_base(tmp_path):
-    """Fewer and larger steps than the default's: 0.35 before and 0.64 after, when measured."""
+def test_training_improves_the_base(tmp_path):
+    """Fewer and larger steps than by default: 0.35 before and 0.64 after, as measured once."""
     size = ["--steps", "25", "--eval-every", "25", "--eval-samples", "1", "--save-every", "100"]
     command = ["--model", "toy-code", "--lr", "3e-4", "--output-dir", str(tmp_path), *size]
     train.main([*command, *ANY_WALLS])
     rows = read_lines(tmp_path / "metrics.jsonl")
     assert rows[0]["eval_accuracy"] < 0.45
-    # On the same 256 problems; by chance two such shares differ by some 0.04.
+    # On the same 256 problems; the standard error of the difference is about 0.04.
     assert rows[-1]["eval_accuracy"] > rows[0]["eval_accuracy"] + 0.15
 
 
@@ -375,7 +375,7 @@ def test_training_and_held_out_problems_are_drawn_apart():
     trained = load_problems("toy-code", seed=3)
     assert trained != load_problems("toy-code", seed=4)
 
-    # What a program can be is limited: a few come in both.
+    # There are few possible programs, so some occur in both sets.
     known = {read(each["problem"]) for each in trained}
     both = sum(read(each["problem"]) in known for each in held_out)
     assert both < 0.05 * len(held_out)
@@ -435,7 +435,7 @@ def probabilities(model, tokenizer, each):
     return expected[range(len(tokens)), tokens], tokens
 
 
-def test_code_base_knows_the_frame_and_errs_as_often_as_it_was_shown(code_base):
+def test_code_base_has_the_format_and_errs_like_its_demonstrations(code_base):
     connectives = [TOKEN_ID[word] for word in CONNECTIVES]
     choices = [TOKEN_ID[token] for token in toy.code_task.CHOICES]
     bounds = torch.tensor([TOKEN_ID["min("], TOKEN_ID["max("]])
@@ -452,7 +452,7 @@ def test_code_base_knows_the_frame_and_errs_as_often_as_it_was_shown(code_base):
         frame.append(p[~is_choice & ~is_connective])
         whole.append(p[~is_connective].prod())
 
-    # The right bound is the less likely one; any other right token has more than half.
+    # The right bound is less likely than the wrong one; every other right token has more than half.
     assert abs(torch.cat(bounded).mean() - 0.3) < 0.05
     assert (torch.cat(bounded) > 0.5).float().mean() < 0.3
     assert (torch.cat(chosen) > 0.5).float().mean() > 0.99
