@@ -19,7 +19,6 @@ Shapes: P problems of a benchmark, n samples a problem, which are n repetitions 
 from infra.errors import UserError, one_line_endings  # first: Ctrl-C at once is one line
 
 # isort: split
-import json
 import math
 import sys
 from hashlib import sha256
@@ -32,10 +31,10 @@ import rollout
 from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
 from infra.evaluation_flags import Config, evaluation_config, output_folder, sampling_settings
-from infra.files import append_line, read_lines, write_aside, write_lines
+from infra.files import append_line, read_lines, write_lines
 from infra.folder import fingerprint, lock, unlock
 from infra.loading import load_model, locate
-from infra.problems import TOY_SETS, prepare_sandbox
+from infra.problems import prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
     claim_benchmarks,
@@ -44,7 +43,7 @@ from infra.responses import (
     missing_responses,
     saved_responses,
 )
-from infra.scores import common_benchmarks, read_scores
+from infra.scores import common_benchmarks, read_scores, write_scores
 from rollout import Job, Sample, Sampling, end_tokens
 
 # ---- averages ------------------------------------------------------------------------------------
@@ -116,7 +115,7 @@ def run(config: Config) -> dict:
         results = {}
         for name, benchmark in benchmarks.items():
             found = grade_benchmark(benchmark.asked, config.samples, folder / name)  # [P, n]
-            results[name] = summary(found) | {"dropped": benchmark.dropped}
+            results[name] = summary(found)
         scores = {
             "model": config.model,
             "samples": config.samples,
@@ -126,7 +125,7 @@ def run(config: Config) -> dict:
             ),
             "benchmarks": results,
         }
-        on_first_rank(report, scores, folder, config.top_p)
+        on_first_rank(write_scores, scores, folder, config.top_p)
         return scores
     finally:
         unlock(folder)
@@ -199,27 +198,6 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
             wrong.append({**saved[place], "asked": problem})
     on_first_rank(write_lines, folder / "wrong.jsonl", wrong)
     return np.array(found).reshape(len(problems), samples)
-
-
-def report(scores: dict, folder: Path, top_p: float) -> None:
-    """Write scores.json, and print its averages as a Markdown table."""
-    write_aside(folder / "scores.json", json.dumps(scores, indent=1) + "\n")
-    n = scores["samples"]
-    print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
-    for name, result in scores["benchmarks"].items():
-        cells = [name, str(result["problems"])]
-        for key in ("avg", "pass", "stderr"):
-            cells.append("-" if result[key] is None else f"{result[key]:.2%}")
-        print("| " + " | ".join(cells) + " |")
-    for name, result in scores["benchmarks"].items():
-        if result["dropped"]:
-            print(f"{name}: {result['dropped']} empty, unanswered or repeated problems not asked")
-    print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
-    if top_p < 1 and any(name in TOY_SETS for name in scores["benchmarks"]):
-        print(
-            f"--top-p {top_p:g} drops unlikely tokens, and with them many of the toy's errors: "
-            "train.py evaluates with --top-p 1, so its accuracy is lower"
-        )
 
 
 # ---- is A better than B? -------------------------------------------------------------------------

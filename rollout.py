@@ -218,13 +218,11 @@ def generate(
     if not isinstance(lm, torch.nn.Module):
         return from_engine(lm, jobs, ends, sampling, stop, done)
     most = sampling.max_new_tokens
-    responses = [
-        Response(i, torch.tensor(job.prompt), job.name, most) for i, job in enumerate(jobs)
-    ]
+    responses = [Response(i, torch.tensor(job.prompt), most) for i, job in enumerate(jobs)]
     rows = min(sampling.in_flight, len(jobs))
     longest = max(response.limit for response in responses)
     cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
-    flight = Flight(responses, rows, cache_tokens, CHUNK)
+    flight = Flight(list(responses), rows, cache_tokens, CHUNK)
     progress = Progress("sampling", len(jobs) * most)
     with without_generation_config(lm), closing(progress):
         while not all(response.finished for response in responses):

@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from transformers.utils import logging as hf_logging
 
 import ablations
 from ablations import AblationFlags
@@ -349,8 +348,6 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
 def main(argv: list[str] | None = None) -> Path:
     """The command line; a user's mistake is one line and exit code 2."""
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
     with one_line_endings("train.py"):
         folder = train(parse_config(argv))
         end_ranks()

@@ -29,6 +29,7 @@ from transformers import GenerationConfig
 from infra.architecture import without_generation_config
 from infra.cache import left_padded, prefill
 from infra.errors import UserError
+from infra.model_files import one_line
 from infra.packed_attention import can_pack
 from infra.policy import Policy
 from infra.ranks import rank_and_world, this_device
@@ -60,18 +61,19 @@ def reference_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) ->
     """Rows by the model's own forward pass in `dtype`, without padding and cache: [2, n], CPU.
 
     lm: as from_pretrained gives it. It runs where it is: training leaves it on the CPU, so that a
-    model which only fits a GPU in shards is checked, too. Raises UserError where a row is NaN or
-    infinite, and whatever the model raises.
+    model which only fits a GPU in shards is checked, too. Raises UserError where the model does not
+    run, or a row is NaN or infinite.
     """
     tensors = {key: x.to(dtype) for key, x in lm.named_parameters()}
     tensors |= dict(lm.named_buffers())
 
     sequences = random_sequences(lm.config.vocab_size)
     logits = []
-    for sequence in sequences:
-        ids = sequence[None, :-1].to(lm.device)
-        out = functional_call(lm, tensors, (ids,), {"use_cache": False})
-        logits.append(out.logits[0])
+    with one_line(name, "its architecture does not run by its config.json"):
+        for sequence in sequences:
+            ids = sequence[None, :-1].to(lm.device)
+            out = functional_call(lm, tensors, (ids,), {"use_cache": False})
+            logits.append(out.logits[0])
     rows = rows_of(torch.cat(logits), torch.cat([sequence[1:] for sequence in sequences]))
     if not rows.isfinite().all():
         raise UserError(f"--model {name}: {what_is_not_finite(lm)}: these weights are damaged")

@@ -125,7 +125,7 @@ def recompute_in_backward(lm: torch.nn.Module, layers: torch.nn.ModuleList) -> N
     Raises UserError where the architecture has none.
     """
     if not lm.supports_gradient_checkpointing:
-        raise UserError(f"{type(lm).__name__} cannot recompute its layers: pass --no-recompute")
+        raise UserError(f"{type(lm).__name__} cannot recompute its layers: pass --recompute False")
     lm.activation_checkpointing_enable({"use_reentrant": False})
     for layer in layers:
         layer.training = True  # transformers asks for it; the parts of the layer stay in eval mode

@@ -82,11 +82,6 @@ def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> st
 def claim_on_first_rank(cfg, now: dict) -> str:
     """The first rank's part of `claim_folder`; now: the run's fingerprint."""
     folder = Path(cfg.output_dir)
-    if cfg.resume == "never" and read_run(folder):
-        raise UserError(
-            f"--output-dir {folder} already holds a run: "
-            "choose another, or --resume auto to continue it"
-        )
     defaults = {each.name: each.default for each in fields(cfg)}
     run_id = claim(folder, now, WRITTEN, defaults)["id"]
     cut_off = scratch(folder, run_id)

@@ -41,7 +41,6 @@ class Stop(Exception):
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
-        self.message = message
         self.code = code
 
 

@@ -8,7 +8,7 @@ with a `heading`; a program's Config inherits the groups it wants.
 
 import math
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, ArgumentTypeError
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 
 from infra.errors import UserError
 
@@ -57,8 +57,8 @@ class OneLineEach(ArgumentDefaultsHelpFormatter):
     def _get_help_string(self, action):
         if action.choices:
             return f"{action.help}: {', '.join(action.choices)} (default: %(default)s)"
-        if action.default == "" or isinstance(action.default, bool):
-            return action.help  # says it, or is a switch
+        if action.default == "" or action.default is False:
+            return action.help  # says it, or is a switch that is off
         return super()._get_help_string(action)
 
 
@@ -77,12 +77,12 @@ class Parser(ArgumentParser):
         for group in groups:
             section = self.add_argument_group(group.heading)
             for each in fields(group):
-                if each.type is bool:
-                    add_switch(section, each)
-                    continue
+                switch = each.type is bool  # --name, --name True or --name False
                 section.add_argument(
                     spelled(each.name),
-                    type=each.type,
+                    type=truth if switch else each.type,
+                    nargs="?" if switch else None,
+                    const=True if switch else None,
                     default=each.default,
                     choices=each.metadata["choices"],
                     help=each.metadata["help"],
@@ -90,26 +90,6 @@ class Parser(ArgumentParser):
 
     def error(self, message):
         raise UserError(f"{message} (python {self.prog} --help lists the flags)")
-
-
-def add_switch(section, each: Field) -> None:
-    """`--name`, `--name True` or `--name False`; where it is on by itself, also `--no-name`."""
-    name = spelled(each.name)
-    section.add_argument(
-        name,
-        type=truth,
-        nargs="?",
-        const=True,
-        default=each.default,
-        help=each.metadata["help"],
-    )
-    if each.default:
-        section.add_argument(
-            name.replace("--", "--no-", 1),
-            dest=each.name,
-            action="store_false",
-            help=f"turns {name} off",
-        )
 
 
 def truth(word: str) -> bool:

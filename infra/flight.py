@@ -2,8 +2,7 @@
 
 Sampling waits for the longest response in flight. So finished ones make room at once, as many come
 in as the cache may hold, and where the caches grow too large some are paused: they keep their
-tokens, and only their cache has to be computed anew. Those that are likely to be long come first,
-so that none of them is left to be sampled alone at the end.
+tokens, and only their cache has to be computed anew.
 
     in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 arrives
     in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, is paused
@@ -15,11 +14,8 @@ fewer new tokens: so the long ones come last, side by side.
 Shapes: R responses in flight, L columns of their longest sequence.
 """
 
-import math
-from collections import defaultdict
 from dataclasses import dataclass, field
 from operator import attrgetter
-from statistics import mean
 
 import numpy as np
 import torch
@@ -34,15 +30,14 @@ class Response:
 
     index: int  # of its job
     tokens: torch.Tensor  # [prompt and new tokens so far]; at first the prompt
-    name: tuple[int, int, int, int]  # seed, step, problem, sample
     most: int  # new tokens
     uniforms: np.ndarray | None = None  # one for each new token, while it is in flight
     logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunks
     finished: bool = False
 
     def __post_init__(self):
-        self.prompt = tuple(self.tokens.tolist())
-        self.limit = len(self.prompt) + self.most  # of prompt and response
+        self.prompt_length = len(self.tokens)
+        self.limit = self.prompt_length + self.most  # of prompt and response
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -50,7 +45,7 @@ class Response:
     @property
     def new(self) -> int:
         """Tokens sampled so far."""
-        return len(self) - len(self.prompt)
+        return len(self) - self.prompt_length
 
     def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
         """Add `tokens` and their log p, up to the first of `ends` or its limit."""
@@ -65,7 +60,7 @@ class Response:
 
     def sampled(self) -> tuple[np.ndarray, np.ndarray]:
         """(its new tokens, int32; their log p, float32)."""
-        new = self.tokens[len(self.prompt) :]
+        new = self.tokens[self.prompt_length :]
         return new.numpy().astype(np.int32), torch.cat(self.logprobs).numpy()
 
 
@@ -79,15 +74,9 @@ class Flight:
     chunk: int  # tokens by which responses grow between two changes
     responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
     cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but their last tokens
-    ended: dict = field(default_factory=lambda: defaultdict(list))  # prompt -> responses' tokens
-
-    def __post_init__(self):
-        # The first response to every prompt, then the second ones: these know who was long.
-        self.waiting = sorted(self.waiting, key=lambda response: response.name[-1])
 
     def exchange(self) -> tuple[list[Response], list[Response]]:
         """(those who stay, those who arrive); the finished and the paused have left."""
-        self.longest_first()
         staying = self.those_who_stay()
         return staying, self.those_who_arrive(staying)
 
@@ -107,20 +96,6 @@ class Flight:
         longest = max(response.limit for response in self.responses)
         let_grow(self.cache, min(longest, self.cache_tokens // len(self.responses)))
         return arriving
-
-    def longest_first(self) -> None:
-        """Sort the waiting ones by how long the responses to their prompts turned out so far.
-
-        Foremost are prompts to which none has ended: theirs are longer than those that have. What
-        is equal in this keeps its order.
-        """
-        for response in self.responses:
-            if response.finished:
-                self.ended[response.prompt].append(response.new)
-        expected = {prompt: mean(lengths) for prompt, lengths in self.ended.items()}
-        self.waiting.sort(
-            key=lambda response: expected.get(response.prompt, math.inf), reverse=True
-        )
 
     def those_who_stay(self) -> list[Response]:
         """The unfinished ones that still fit; the longest are paused."""

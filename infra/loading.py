@@ -46,7 +46,7 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     folder, _, tokenizer = locate(name)
     lm = from_files(name, folder, dtype).to(this_device())
     refuse_model(name, lm)
-    expected = expected_rows(name, lm, dtype)
+    expected = reference_rows(name, lm, dtype)
     give_float32_head(lm)  # as train.py's sampler has it
     check_sampler(name, lm, expected)
     return lm, tokenizer
@@ -57,7 +57,6 @@ def load_policy(
     temperature: float = 1.0,
     recompute: bool = True,
     packing: bool = True,
-    compiled: bool = False,
 ) -> tuple:
     """(sharded Policy, tokenizer). All ranks call.
 
@@ -68,7 +67,6 @@ def load_policy(
     temperature: of sampling and log-probabilities.
     recompute: activation checkpointing per layer.
     packing: on GPUs pack micro-batches, if the model then gives the same numbers.
-    compiled: torch.compile each layer, as it is trained; the sampler's are not.
     Raises UserError, also where the result is not the model that from_pretrained gives.
     """
     before_any_model()
@@ -81,7 +79,7 @@ def load_policy(
 
     def read() -> tuple:
         whole.append(from_files(name, folder, torch.float32))  # in which no weight is rounded
-        rows = expected_rows(name, whole[0], computation_dtype())
+        rows = reference_rows(name, whole[0], computation_dtype())
         return rows, dict(whole[0].named_buffers()), whole[0].generation_config
 
     # Before shards take room on the GPU.
@@ -93,9 +91,6 @@ def load_policy(
     layers = decoder_layers(lm)
     if recompute:
         recompute_in_backward(lm, layers)
-    if compiled:
-        for layer in layers:  # before they are sharded, so that FSDP's hooks stay outside
-            layer.compile(dynamic=True)  # lengths differ from one micro-batch to the next
 
     shard(policy, layers, device_mesh())
     policy.to_empty(device=this_device())
@@ -112,12 +107,6 @@ def load_policy(
     policy.reshard()
     policy.temperature = temperature
     return policy, tokenizer
-
-
-def expected_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
-    """agreement.reference_rows [2, n]. Raises UserError where the model does not run."""
-    with one_line(name, "its architecture does not run by its config.json"):
-        return reference_rows(name, lm, dtype)
 
 
 def before_any_model() -> None:

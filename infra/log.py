@@ -36,7 +36,8 @@ def log(run, metrics: dict) -> None:
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
-    run.track(metrics)
+    if run.track:
+        run.track(metrics)
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
     if metrics.get("mismatch", 0) > LARGE_MISMATCH:
         gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and scoring disagree")
@@ -149,8 +150,7 @@ def introduce(run, method_flags: type) -> None:
         "model": f"{cfg.model}, {type(run.policy.lm).__name__}, {parameters:,} parameters",
         "ranks": f"{run.world} on {this_device().type}, micro-batches {layout}",
         "method": " ".join([cfg.method, *changed]),
-        "problems": f"{len(run.problems)} for training, {len(run.held_out)} held out, "
-        f"{run.dropped} dropped",
+        "problems": f"{len(run.problems)} for training, {len(run.held_out)} held out",
         "a prompt": repr(prompt),
         "folder": f"{run.folder}, {start}",
     }

@@ -43,6 +43,10 @@ def locate(name: str | Path) -> tuple:
 
     No weight is read, but everything else is looked at. Raises UserError.
     """
+    # Bars and reports of transformers would stand between our lines; `from_files` raises reports.
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+
     folder = Path(name)
     if not folder.is_dir():
         trouble = (
@@ -115,9 +119,6 @@ def refuse_end(name: str | Path, end: int | list[int] | None, tokenizer) -> None
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
     """What from_pretrained gives, on the CPU. Raises UserError where it would warn."""
-    # Its bars and reports would stand between our lines; what they say is raised below.
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
     with one_line(name, f"cannot read the weights in {folder}"):
         lm, report = AutoModelForCausalLM.from_pretrained(
             folder,

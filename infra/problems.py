@@ -1,189 +1,48 @@
 """Problems as {"problem": str, "answer": str}, from the toy, a local file or the hub; prompts.
 
-SOURCES names the paper's training sets (Sec. 5), its benchmarks (Table 1) and its sets of other
-domains; any other set works with --problem-column and --answer-column. Multiple-choice problems
-carry "choice": True, and their answer is a letter. Programming problems carry "tests" instead of an
-answer: programs/problems.py.
+Sets that are known by name are listed in infra/hub.py; any other set works with --problem-column
+and --answer-column. Multiple-choice problems carry "choice": True, and their answer is a letter.
+Programming problems carry "tests" instead of an answer: programs/problems.py.
 """
 
 import random
-import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from datasets import load_dataset
-from datasets.exceptions import DatasetsError
-from huggingface_hub import HfApi
 
-import toy
 from infra.errors import UserError, first_line
-from infra.hub import asked_once
+from infra.hub import SOURCES, Source, hub_rows
 from infra.ranks import speaks
-from infra.tables import LOCAL, read_table
-from programs.problems import (
-    CODE_INSTRUCTION,
-    checked_tests,
-    eurus_problem,
-    humaneval_problem,
-    layout_of,
-    livecodebench_problem,
-    mbpp_problem,
-)
+from infra.tables import LOCAL, checked_text, joined_members, read_table
+from programs.problems import CODE_INSTRUCTION, checked_tests, layout_of
 from programs.sandbox.client import start_sandbox
+from toy.by_name import SETS, problem_set
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
-THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 1,000
-INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
-TOY_SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
-def cell_text(value) -> str:
-    """A cell as text, with all digits of a Decimal or of a number in JSON.
-
-    An integer that a column with gaps made a float is an integer again.
-    """
-    value = getattr(value, "exact", value)
-    if value is None or value != value:  # a gap, or what a column of numbers has for it: NaN
-        return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 30:
-        text = f"{value:f}"
-        whole, _, fraction = text.partition(".")
-        return text if fraction.strip("0") else whole
-    return str(value).strip()
-
-
-def multiple_choice(question: str, options: list, right: str) -> dict:
-    """A question with its options listed below it; `right` is the letter of the right one."""
-    lettered = zip("ABCDEFGHIJ", options, strict=False)
-    listed = "\n".join(f"({letter}) {cell_text(option)}" for letter, option in lettered)
-    problem = f"{cell_text(question)}\n{listed}\nAnswer with the letter."
-    return {"problem": problem, "answer": right, "choice": True}
-
-
-def gpqa_problem(cells: dict, index: int) -> dict:
-    """GPQA names the right answer and three wrong ones: shuffled here, by the row's number."""
-    right = cells["Correct Answer"]
-    options = [right, *(cells[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
-    random.Random(index).shuffle(options)
-    return multiple_choice(cells["Question"], options, "ABCD"[options.index(right)])
-
-
-def mmlu_pro_problem(cells: dict, index: int) -> dict:
-    """MMLU-Pro lists up to ten options and names the right one's letter."""
-    return multiple_choice(cells["question"], cells["options"], cells["answer"])
-
-
-@dataclass(frozen=True)
-class Source:
-    """A data set on the hub, and where in it the problems are."""
-
-    hub: str
-    revision: str | None = None  # a commit, branch or tag; None: the newest
-    options: dict = field(default_factory=lambda: {"split": "train"})  # more for load_dataset
-    problem_column: str = "problem"
-    answer_column: str = "answer"
-    sample: int | None = None  # only so many of its problems, drawn once and for all
-    read: Callable[[dict, int], dict] | None = None  # (cells, row number) -> problem
-    only: tuple[str, str] | None = None  # a column, and what it says in the rows that are meant
-
-
-LIVECODEBENCH = [  # release_v6: all that there are; the paper does not say which it took
-    f"hf://datasets/livecodebench/code_generation_lite/test{number}.jsonl"
-    for number in ("", 2, 3, 4, 5, 6)
-]
-
-SOURCES = {
-    "deepmath": Source(
-        hub="zwhe99/DeepMath-103K",
-        options={"split": "train", "columns": ["question", "final_answer"]},  # not its solutions
-        problem_column="question",
-        answer_column="final_answer",
-    ),
-    "aime24": Source("HuggingFaceH4/aime_2024"),
-    "aime25": Source("MathArena/aime_2025"),
-    "aime26": Source("MathArena/aime_2026"),
-    "hmmt25_feb": Source("MathArena/hmmt_feb_2025"),
-    "hmmt25_nov": Source("MathArena/hmmt_nov_2025"),
-    "hmmt26_feb": Source("MathArena/hmmt_feb_2026"),
-    "brumo25": Source("MathArena/brumo_2025"),
-    "gpqa_diamond": Source(
-        hub="Idavidrein/gpqa",
-        options={"name": "gpqa_diamond", "split": "train"},
-        problem_column="Question",
-        answer_column="Correct Answer",
-        read=gpqa_problem,
-    ),
-    "mmlu_pro": Source(
-        hub="TIGER-Lab/MMLU-Pro",
-        options={"split": "test"},
-        problem_column="question",
-        sample=600,  # of 12,032, as in the paper
-        read=mmlu_pro_problem,
-    ),
-    "eurus2_rl_code": Source(
-        hub="PRIME-RL/Eurus-2-RL-Data",
-        problem_column="prompt",
-        answer_column="reward_model",
-        only=("ability", "code"),
-        read=eurus_problem,
-    ),
-    "humaneval_plus": Source(
-        hub="evalplus/humanevalplus",
-        options={"split": "test"},
-        problem_column="prompt",
-        answer_column="test",
-        read=humaneval_problem,
-    ),
-    "mbpp_plus": Source(
-        hub="evalplus/mbppplus",
-        options={"split": "test"},
-        problem_column="prompt",
-        answer_column="test",
-        read=mbpp_problem,
-    ),
-    "livecodebench": Source(
-        hub="json",  # its own loading script is no longer run by datasets: its files, as they are
-        options={"split": "train", "data_files": LIVECODEBENCH},
-        problem_column="question_content",
-        answer_column="private_test_cases",
-        read=livecodebench_problem,
-    ),
-}
-
-
-def load_and_count(
+def load_problems(
     name: str,
     problem_column: str = "problem",
     answer_column: str = "answer",
     toy_k: int = 5,
     seed: int = 0,
     flag: str = "--data",
-) -> tuple[list[dict], int]:
-    """Problems of a name in SOURCES, a local file, a hub id, or the toy; and how many were dropped.
+) -> list[dict]:
+    """Problems of a name in SOURCES, a local file, a hub id, or the toy.
 
     Local files end in .jsonl, .json, .csv or .parquet. A hub id may name a revision: owner/set@1.2.
-    The toy's sets are `toy`, which depends on the seed, and `toy-held-out`, which does not. Empty
-    and repeated problems are dropped, and the first rank prints how many of each. Messages name
-    the set's `flag`.
+    Empty and repeated problems are dropped, and the first rank prints how many of each. Messages
+    name the set's `flag`.
 
     Raises UserError for a set that is not there or cannot be read, a missing column, a cell that is
     no text or number, or no problem left; ProgramsError for tests that are none.
     """
-    if name == "toy":
-        return toy.problems(8192, seed=2 * seed, k=toy_k), 0
-    if name == "toy-held-out":
-        return toy.problems(512, seed=1, k=toy_k), 0  # odd: no seed of a training set
-    if name == "toy-code":
-        return toy.code_task.problems(2048, seed=2 * seed), 0
-    if name == "toy-code-held-out":
-        return toy.code_task.problems(256, seed=1), 0
+    if name in SETS:
+        return problem_set(name, toy_k, seed)
 
     if not name:
         raise UserError(
@@ -211,31 +70,7 @@ def load_and_count(
         print(f"{name}: {dropped.total()} of {len(found)} problems dropped: {reasons}")
     if not problems:
         raise UserError(f"{name} holds no problem with an answer")
-    return problems, dropped.total()
-
-
-def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
-    """The rows of a set on the hub, at the commit that the first rank prints.
-
-    Raises UserError where it cannot be had.
-    """
-    known = asked_once(HfApi().dataset_info, source.hub, revision=source.revision)
-    revision = known.sha if known else source.revision
-    if speaks():
-        print(f"{name}: {source.hub} at revision {revision or 'unknown'}")
-    try:
-        table = load_dataset(source.hub, revision=revision, **source.options)
-        if source.only:
-            column, wanted = source.only
-            table = table.filter(wanted.__eq__, input_columns=column)
-        return table.to_list()
-    except (OSError, ValueError, DatasetsError) as error:
-        # Not there, no network, gated, or an unknown split.
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(
-            f"cannot load {name}, the value or default of {flag} ({reason}): pass one of "
-            f"{', '.join(SOURCES)}, a local file ({', '.join(LOCAL)}), or a hub id you can reach"
-        ) from error
+    return problems
 
 
 def with_layout(source: Source, rows: list[dict]) -> Source:
@@ -296,34 +131,6 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
     return problem | {"answer": checked_text(answer, f"{where} {source.answer_column}")}
 
 
-def joined_members(members: list[str], where: str) -> str:
-    """The members of a list answer, as the one text that verify.py splits at its commas.
-
-    Commas between thousands are left out, but not in brackets: (1,200) may be a point. Raises
-    UserError for a member with any other comma outside brackets: it would be two.
-    """
-    if len(members) == 1:
-        return members[0]
-    plain = []
-    for member in members:
-        if not any(bracket in member for bracket in "([{"):
-            member = THOUSANDS.sub(lambda number: number[0].replace(",", ""), member)
-        if "," in without_brackets(member):
-            raise UserError(
-                f"{where}, holds the member {member}: a comma separates members, so write it "
-                "without one, or in brackets"
-            )
-        plain.append(member)
-    return ", ".join(plain)
-
-
-def without_brackets(text: str) -> str:
-    """The text outside all brackets."""
-    while INNERMOST_BRACKETS.search(text):
-        text = INNERMOST_BRACKETS.sub("", text)
-    return text
-
-
 def is_chat(value) -> bool:
     """Whether a cell is a list of messages with a role and a content, both texts."""
     if not isinstance(value, list) or not value:
@@ -334,22 +141,6 @@ def is_chat(value) -> bool:
         and isinstance(message.get("content"), str)
         for message in value
     )
-
-
-def checked_text(value, where: str) -> str:
-    """cell_text of a text or a number. Raises UserError for anything else.
-
-    Texts that no tokenizer takes, with a NUL or half of a surrogate pair, are refused, too.
-    """
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if not (value is None or isinstance(value, str) or is_number):
-        raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
-    text = cell_text(value)
-    if "\0" in text:
-        raise UserError(f"{where}, holds a NUL character: repair the file")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(f"{where}, holds half of a surrogate pair: repair the file")
-    return text
 
 
 def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:

@@ -12,7 +12,9 @@ from infra.architecture import refuse_length
 from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import RUN_FILE, claim, data_hash, read_run
-from infra.problems import SOURCES, TOY_SETS, encode_prompts, load_and_count
+from infra.hub import SOURCES
+from infra.problems import encode_prompts, load_problems
+from toy.by_name import SETS
 
 # ---- what is asked -------------------------------------------------------------------------------
 
@@ -22,7 +24,6 @@ class Benchmark(NamedTuple):
 
     problems: list[dict]  # all P of them
     asked: list[dict]  # the first --limit ones
-    dropped: int  # problems that the set holds beside them: empty, unanswered or repeated
 
 
 def load_benchmarks(config) -> dict[str, Benchmark]:
@@ -37,12 +38,12 @@ def load_benchmarks(config) -> dict[str, Benchmark]:
         if not name:
             continue
         columns = (config.problem_column, config.answer_column)
-        problems, dropped = load_and_count(name, *columns, flag="--benchmarks")
+        problems = load_problems(name, *columns, flag="--benchmarks")
         folder = name
-        if folder not in (*SOURCES, *TOY_SETS):
+        if folder not in (*SOURCES, *SETS):
             folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
         asked = problems[: config.limit or None]
-        benchmarks[folder] = Benchmark(problems, asked, dropped)
+        benchmarks[folder] = Benchmark(problems, asked)
     if not benchmarks:
         raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
     return benchmarks

@@ -69,7 +69,10 @@ def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) ->
     function: a block of rows [size, H], in float32 or better and on `device`, -> [size].
     """
     if isinstance(v, Rows):
-        return gathered(v, per_row(v.values, function, device))
+        mine = per_row(v.values, function, device)  # [n]
+        whole = torch.zeros(v.count, dtype=mine.dtype, device=device)
+        whole[v.mine] = mine
+        return over_ranks(whole)  # 0 where another rank's row is, so the sum puts them together
 
     result = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=device)
     for block, x in blocks(v, device):
@@ -95,10 +98,3 @@ def all_finite(v: torch.Tensor | Rows, device: torch.device) -> bool:
     # A NaN or inf stays in a sum, which is eight times as fast as isfinite on a CPU. Large finite
     # numbers may overflow in it: then each is looked at.
     return all(bool(x.sum().isfinite() or x.isfinite().all()) for _, x in blocks(v, device))
-
-
-def gathered(v: Rows, mine: torch.Tensor) -> torch.Tensor:
-    """One number per row, from those of this rank's rows [n] to those of all [N]."""
-    result = torch.zeros(v.count, dtype=mine.dtype, device=mine.device)
-    result[v.mine] = mine
-    return over_ranks(result)  # 0 where another rank's row is, so the sum puts them together

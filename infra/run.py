@@ -18,10 +18,10 @@ from infra.folder import check_places, lock, unlock
 from infra.loading import load_policy, locate
 from infra.memory import refuse_too_large
 from infra.policy import Policy
-from infra.problems import encode_prompts, load_and_count, prepare_sandbox
+from infra.problems import encode_prompts, load_problems, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import over_ranks
-from infra.track import send_nothing, start_tracking, tracking_module
+from infra.track import start_tracking, tracking_module
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # ask a run to stop at the next safe point
 
@@ -44,12 +44,11 @@ class Run:
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
     held_out_prompts: list[list[int]]
-    dropped: int = 0  # problems without an answer, repeated, or with a prompt that is too long
     told_to_stop: signal.Signals | None = None
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
     without_signal: int = 0  # steps in a row in which no response had an advantage
     engine: object = None  # --engine: samples in the place of `generate`
-    track: Callable[[dict], None] = send_nothing  # --track: a line of metrics goes there as well
+    track: Callable[[dict], None] | None = None  # --track: a line of metrics goes there as well
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
@@ -136,17 +135,12 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         refuse_too_large(cfg.model, config)
     check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
-    problems, dropped = load_and_count(cfg.data, *columns)
-    held_out, more_dropped = [], 0
-    if cfg.eval_data:
-        held_out, more_dropped = load_and_count(cfg.eval_data, *columns, "--eval-data")
+    problems = load_problems(cfg.data, *columns)
+    held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
     prepare_sandbox(problems + held_out, cfg.code_sandbox)
 
-    policy, tokenizer = load_policy(
-        folder, cfg.temperature, cfg.recompute, cfg.packing, cfg.compile
-    )
+    policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, cfg.packing)
     check_model(policy)
-    loaded = len(problems) + dropped + len(held_out) + more_dropped
     encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
     problems, prompts = encode_prompts(problems, *encoding)
     held_out, held_out_prompts = encode_prompts(held_out, *encoding)
@@ -177,8 +171,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         prompts=prompts,
         held_out=held_out,
         held_out_prompts=held_out_prompts,
-        dropped=loaded - len(problems) - len(held_out),
-        track=start_tracking(cfg, run_id, state.step) if rank == 0 else send_nothing,
+        track=start_tracking(cfg, run_id, state.step) if rank == 0 else None,
         engine=engine,
     )
 

@@ -21,19 +21,13 @@ from pathlib import Path
 
 import torch
 
-import toy
 from infra.errors import UserError, one_line_endings
 from infra.files import append_line, read_json, read_lines, write_aside
 from infra.packing import Rollouts, TokenBatch, packed_rows
-from toy import code_tokenizer
-from toy.tokenizer import LARGE_VOCABULARY
+from toy.by_name import decisive_tokens
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 GROUPS = 4  # whose responses are saved in one step
-TASKS = (  # beginning of a problem, vocabulary, which tokens decided
-    (r"\d([-+*]\d)+=\?", LARGE_VOCABULARY, toy.decisive),
-    (r"f\(.*\): take ", code_tokenizer.VOCABULARY, toy.code_task.decisive),
-)
 
 
 # ---- samples.jsonl -------------------------------------------------------------------------------
@@ -144,16 +138,6 @@ def spoken(problem: str | list[dict]) -> str:
     if isinstance(problem, str):
         return problem
     return "\n".join(f"{turn['role']}: {turn['content']}" for turn in problem)
-
-
-def decisive_tokens(problem: str, tokens: list[str]) -> list[int] | None:
-    """The positions of the tokens that decided the reward; None unless the task is a toy."""
-    for pattern, vocabulary, decisive in TASKS:
-        known = {token: i for i, token in enumerate(vocabulary)}
-        if re.match(pattern, problem) and known.keys() >= set(tokens):
-            ids = torch.tensor([known[token] for token in tokens])
-            return decisive(problem, ids).nonzero().flatten().tolist()
-    return None
 
 
 def shading(runs: list[dict]) -> tuple[float, float]:

@@ -1,9 +1,29 @@
-"""scores.json of two evaluations, checked before they are compared."""
+"""scores.json of an evaluation: written and printed, and checked before two are compared."""
 
+import json
 from pathlib import Path
 
 from infra.errors import UserError
-from infra.files import check_kinds, damaged, read_json
+from infra.files import check_kinds, damaged, read_json, write_aside
+from toy.by_name import SETS
+
+
+def write_scores(scores: dict, folder: Path, top_p: float) -> None:
+    """Write scores.json, and print its averages as a Markdown table."""
+    write_aside(folder / "scores.json", json.dumps(scores, indent=1) + "\n")
+    n = scores["samples"]
+    print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
+    for name, result in scores["benchmarks"].items():
+        cells = [name, str(result["problems"])]
+        for key in ("avg", "pass", "stderr"):
+            cells.append("-" if result[key] is None else f"{result[key]:.2%}")
+        print("| " + " | ".join(cells) + " |")
+    print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
+    if top_p < 1 and any(name in SETS for name in scores["benchmarks"]):
+        print(
+            f"--top-p {top_p:g} drops unlikely tokens, and with them many of the toy's errors: "
+            "train.py evaluates with --top-p 1, so its accuracy is lower"
+        )
 
 
 def read_scores(folder: str) -> dict:

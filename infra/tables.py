@@ -1,4 +1,4 @@
-"""Local tables of problems as lists of rows, with the place of whatever is wrong in them.
+"""Local tables of problems as lists of rows, and what their cells hold; errors name the place.
 
 .jsonl, .json and .csv are read here by the standard library, so that numbers keep all their digits
 and an error names its line; .parquet by the datasets library.
@@ -7,6 +7,7 @@ and an error names its line; .parquet by the datasets library.
 import csv
 import io
 import json
+import re
 from collections import Counter
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -15,6 +16,11 @@ from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 
 from infra.errors import UserError, first_line
+
+THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 1,000
+INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
+
+# ---- rows ----------------------------------------------------------------------------------------
 
 
 def read_table(name: str) -> list[dict]:
@@ -105,3 +111,67 @@ def read_parquet(path: Path) -> list[dict]:
 
 READERS = {".jsonl": read_json_lines, ".json": read_json_array, ".csv": read_csv}
 LOCAL = (*READERS, ".parquet")  # endings of local files
+
+
+# ---- cells ---------------------------------------------------------------------------------------
+
+
+def cell_text(value) -> str:
+    """A cell as text, with all digits of a Decimal or of a number in JSON.
+
+    An integer that a column with gaps made a float is an integer again.
+    """
+    value = getattr(value, "exact", value)
+    if value is None or value != value:  # a gap, or what a column of numbers has for it: NaN
+        return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 30:
+        text = f"{value:f}"
+        whole, _, fraction = text.partition(".")
+        return text if fraction.strip("0") else whole
+    return str(value).strip()
+
+
+def checked_text(value, where: str) -> str:
+    """cell_text of a text or a number. Raises UserError for anything else.
+
+    Texts that no tokenizer takes, with a NUL or half of a surrogate pair, are refused, too.
+    """
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not (value is None or isinstance(value, str) or is_number):
+        raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
+    text = cell_text(value)
+    if "\0" in text:
+        raise UserError(f"{where}, holds a NUL character: repair the file")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UserError(f"{where}, holds half of a surrogate pair: repair the file")
+    return text
+
+
+def joined_members(members: list[str], where: str) -> str:
+    """The members of a list answer, as the one text that verify.py splits at its commas.
+
+    Commas between thousands are left out, but not in brackets: (1,200) may be a point. Raises
+    UserError for a member with any other comma outside brackets: it would be two.
+    """
+    if len(members) == 1:
+        return members[0]
+    plain = []
+    for member in members:
+        if not any(bracket in member for bracket in "([{"):
+            member = THOUSANDS.sub(lambda number: number[0].replace(",", ""), member)
+        if "," in without_brackets(member):
+            raise UserError(
+                f"{where}, holds the member {member}: a comma separates members, so write it "
+                "without one, or in brackets"
+            )
+        plain.append(member)
+    return ", ".join(plain)
+
+
+def without_brackets(text: str) -> str:
+    """The text outside all brackets."""
+    while INNERMOST_BRACKETS.search(text):
+        text = INNERMOST_BRACKETS.sub("", text)
+    return text

@@ -33,23 +33,22 @@ def tracking_module(tracker: str) -> ModuleType | None:
         ) from error
 
 
-def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None]:
-    """What sends a line of metrics to the tracker of --track, or nothing where there is none.
+def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None] | None:
+    """What sends a line of metrics to the tracker of --track; None without one.
 
     step: where the run stands. Raises UserError, as `tracking_module`.
     """
     module = tracking_module(cfg.track)
+    if module is None:
+        return None
     folder = Path(cfg.output_dir)
     name = f"{folder.name}-{run_id}"
-    if cfg.track == "trackio":
-        module.init(project="delta", name=name, config=asdict(cfg), resume="allow")
-    elif cfg.track == "wandb":
-        module.init(project="delta", name=name, id=run_id, config=asdict(cfg), resume="allow")
-    elif cfg.track == "tensorboard":
+    if cfg.track == "tensorboard":
         writer = module.SummaryWriter(str(folder), purge_step=step + 1)
         return partial(add_scalars, writer)
-    else:
-        return send_nothing
+
+    known_by = {"id": run_id} if cfg.track == "wandb" else {}  # trackio knows a run by its name
+    module.init(project="delta", name=name, config=asdict(cfg), resume="allow", **known_by)
     atexit.register(module.finish)
     return partial(log_to, module)
 
@@ -66,7 +65,3 @@ def add_scalars(writer, metrics: dict) -> None:
         if name != "step":
             writer.add_scalar(name, value, metrics["step"])
     writer.flush()
-
-
-def send_nothing(metrics: dict) -> None:
-    """Without --track, and on all ranks but the first."""

@@ -15,7 +15,7 @@ from infra.flags import (
     flag,
     refuse_useless,
 )
-from infra.problems import SOURCES
+from infra.hub import SOURCES
 from toy.presets import CHAINS, OF_PROGRAMS, TOYS, listed
 
 
@@ -26,11 +26,6 @@ class RunFlags:
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>")
     steps: int = flag(220, "rollout batches (the paper's 8B: 220, 14B: 300)", low=1)
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1)
-    resume: str = flag(
-        "auto",
-        "whether to continue a run that --output-dir holds, or refuse to",
-        choices=["auto", "never"],
-    )
     track: str = flag(
         "none",
         "live metrics, by a package that you install",
@@ -100,7 +95,6 @@ class MemoryFlags:
         True,
         "on GPUs pack the responses of a micro-batch end to end, instead of padding them (ours)",
     )
-    compile: bool = flag(False, "torch.compile the layers in training (ours)")
     rollout_rows: int = flag(256, "responses a rank samples at a time at most (ours)", low=1)
     proxy_budget_gb: float = flag(
         30.0,

@@ -329,7 +329,7 @@ def test_evaluation_writes_its_samples(saved, tmp_path, capsys):
 
     scores = read(tmp_path / "scores.json")
     expected = summary(grade_benchmark(PROBLEMS, 3, tmp_path / BENCH))
-    assert scores["benchmarks"] == {BENCH: expected | {"dropped": 0}}
+    assert scores["benchmarks"] == {BENCH: expected}
     assert scores["average"] == expected["avg"]
     assert scores["samples"] == 3
 
@@ -437,11 +437,11 @@ def test_responses_of_another_evaluation_are_not_graded(
 @pytest.mark.parametrize("more", [[], ["--regrade"]])
 def test_responses_to_other_problems_are_not_graded(more, saved, tmp_path, monkeypatch, capsys):
     """A known set that has changed on the hub."""
-    sets = {"aime24": Benchmark(PROBLEMS, PROBLEMS, 0)}
+    sets = {"aime24": Benchmark(PROBLEMS, PROBLEMS)}
     monkeypatch.setattr(evaluate, "load_benchmarks", lambda config: sets)
     evaluate.main(flags(saved, tmp_path))
     other = toy.problems(6, seed=8)
-    sets["aime24"] = Benchmark(other, other, 0)
+    sets["aime24"] = Benchmark(other, other)
     assert "(aime24 problems " in refusal(evaluate.main, flags(saved, tmp_path, *more), capsys)
 
 
@@ -592,14 +592,13 @@ def test_problems_that_a_benchmark_loses_are_counted(saved, tmp_path, capsys):
     rows = [*PROBLEMS[:2], PROBLEMS[0], {"problem": "", "answer": "1"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     evaluate.main(flags(saved, tmp_path / "out", "--benchmarks", path))
-    said = capsys.readouterr().out
-    assert "2 empty, unanswered or repeated problems not asked" in said
+    assert f"{path}: 2 of 4 problems dropped: 1 repeated, 1 empty" in capsys.readouterr().out
     (result,) = read(tmp_path / "out" / "scores.json")["benchmarks"].values()
-    assert (result["problems"], result["dropped"]) == (2, 2)
+    assert result["problems"] == 2
 
 
 def test_the_toy_warns_that_top_p_changes_accuracy(saved, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(toy, "problems", lambda *_, **__: PROBLEMS)
+    monkeypatch.setattr("toy.task.problems", lambda *_, **__: PROBLEMS)
     for top_p, said in (("0.7", 1), ("1.0", 0)):
         toys = ("--benchmarks", "toy-held-out", "--samples", 1, "--top-p", top_p)
         evaluate.main(flags(saved, tmp_path / top_p, *toys))

@@ -66,6 +66,7 @@ def printed(text: str) -> set[str]:
         ("confirm", "docs/results/confirmation.md"),
         ("noise", "docs/results/noise.md"),
         ("surprise", "docs/results/surprise.md"),
+        ("learn", "docs/results/learn.md"),
         ("bases", "toy/bases/README.md"),
         ("make_train", "toy/bases/README.md"),
     ],

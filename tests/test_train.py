@@ -136,7 +136,7 @@ def test_train_ends_with_a_line_on_the_gain(finished):
 
 def test_train_prints_its_settings_and_speed(finished):
     printed = "\n".join(finished.printed)
-    assert "\nproblems   8192 for training, 512 held out, 0 dropped\n" in printed
+    assert "\nproblems   8192 for training, 512 held out\n" in printed
     assert "\nstep    1/3  reward " in printed
     assert printed.count("  tokens/s ") == 3
 

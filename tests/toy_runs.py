@@ -14,7 +14,6 @@ import torch
 from forked import Forked
 
 import train
-from infra.problems import load_and_count
 from infra.ranks import full_tensor
 
 ROOT = Path(__file__).parent.parent
@@ -29,12 +28,6 @@ SMALL = [
     *("--data", PROBLEMS),
     *("--eval-data", PROBLEMS),
 ]
-
-
-def load_problems(name: str, *columns: str, **named) -> list[dict]:
-    """The problems of a data set, without the number of dropped rows."""
-    problems, _ = load_and_count(name, *columns, **named)
-    return problems
 
 
 def train_small(folder: Path, *flags: str, steps: int) -> list[dict]:

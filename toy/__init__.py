@@ -29,6 +29,7 @@ base.py        the base models, committed or built when needed
 build.py       rebuilds the committed base models
 measure.py     accuracy, entropy and length of each base model before training
 bases/         the committed base models
+by_name.py     the sets of problems, and the tokens that decide a response's reward
 presets.py     the defaults of train.py for the toys
 
 The same for programs, `--model toy-code`: code_task.py, code_tokenizer.py, code_base.py.

@@ -87,7 +87,7 @@ REFUSED = {
 }
 WHY = {  # a part of the message that refuses the model
     "bert": "BertLMHeadModel as trained here",
-    "gpt_neox_japanese": "pass --no-recompute",
+    "gpt_neox_japanese": "pass --recompute False",
     "mamba": "LinearAttentionLayer",
     "qwen3_next": "LinearAttentionLayer",
 }

@@ -11,7 +11,6 @@ from toy_runs import (
     PROBLEMS,
     SMALL,
     contents,
-    load_problems,
     read_lines,
     same_weights,
     small_config,
@@ -27,6 +26,7 @@ from infra import folder as folders
 from infra.checkpoints import RunState, begin_writing, claim_folder, export, restore, save
 from infra.errors import Stop, UserError
 from infra.folder import file_hash, mark, mark_file, read_run, scratch
+from infra.problems import load_problems
 from infra.run import model_folder
 
 
@@ -142,7 +142,6 @@ def test_best_keeps_the_best_evaluation_over_a_resumption(two_steps):
     "flags, message",
     [
         (["--lr", "1"], "another run or evaluation (lr 0.0001 there, 1.0 here)"),
-        (["--resume", "never"], "already holds a run"),
         (["--steps", "1"], "already at step 2"),
     ],
 )
@@ -173,8 +172,7 @@ def reopen(folder, *flags):
         ["--recompute"],
         ["--steps", "9"],
         ["--micro-batch-tokens", "300"],  # advised by the out-of-memory message
-        ["--no-packing"],
-        ["--compile"],
+        ["--packing", "False"],
         ["--proxy-budget-gb", "1"],
     ],
 )

@@ -156,11 +156,7 @@ def test_help_has_each_flag_once_and_on_one_line(program, capsys):
         assert found, f"not one flag with its help on one line: {line!r}"
         shown.append(found[1])
 
-    expected = ["--help"]
-    for each in fields(program.Config):
-        expected.append(spelled(each.name))
-        if each.type is bool and each.default:
-            expected.append("--no-" + spelled(each.name).removeprefix("--"))
+    expected = ["--help", *(spelled(each.name) for each in fields(program.Config))]
     assert sorted(shown) == sorted(expected)
 
 

@@ -6,8 +6,8 @@ import torch
 from infra.flight import Flight, Response, width
 
 
-def response(prompt_length=2, new=0, limit=100, finished=False, sample=0):
-    one = Response(0, torch.zeros(prompt_length, dtype=torch.long), (0, 0, 0, sample), limit)
+def response(prompt_length=2, new=0, limit=100, finished=False):
+    one = Response(0, torch.zeros(prompt_length, dtype=torch.long), limit)
     one.tokens = torch.zeros(prompt_length + new, dtype=torch.long)
     one.finished = finished
     return one
@@ -43,11 +43,6 @@ def test_tokens_after_an_end_token_are_dropped():
     assert one.finished
 
 
-def test_the_first_response_to_every_prompt_comes_before_the_second_ones():
-    waiting = [response(length, sample=sample) for length in (2, 3) for sample in (0, 1, 2)]
-    assert flight(waiting).waiting == [waiting[i] for i in (0, 3, 1, 4, 2, 5)]
-
-
 def test_width_is_at_least_two():
     assert width([]) == width([response(prompt_length=1)]) == 2
     assert width([response(3), response(2, new=5)]) == 7
@@ -69,20 +64,6 @@ def test_finished_responses_leave_and_the_longest_are_paused():
     some = flight([first], responses, cache_tokens=80)
     assert some.those_who_stay() == [responses[2], responses[3]]
     assert list(some.waiting) == [first, responses[0]]
-
-
-def test_prompts_with_long_responses_come_first_and_unknown_ones_before_them():
-    """Of prompts with 2, 3, 4 tokens the first two have finished responses, of 5 and 7 tokens."""
-    ended = [response(2, new=5, finished=True), response(3, new=7, finished=True)]
-    going = response(2, new=50)
-    a, b, c, d, e = (response(length) for length in (2, 3, 4, 2, 4))
-    some = flight([a, b, c, d, e], [*ended, going])
-    some.longest_first()
-    assert list(some.waiting) == [c, e, b, a, d]
-
-    some.responses = [response(3, new=1, finished=True), going]  # 7 and 1: mean 4
-    some.longest_first()
-    assert list(some.waiting) == [c, e, a, d, b]
 
 
 def test_arrivals_come_in_order_until_one_does_not_fit():

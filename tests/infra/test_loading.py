@@ -75,32 +75,6 @@ def test_load_policy_recomputation_changes_no_gradient(ranks, batch):
         torch.testing.assert_close(recomputed, plain)
 
 
-def test_load_policy_compiled_layers_change_no_number(ranks, batch, monkeypatch):
-    """With dynamo's tracing, without its compiler, which takes minutes. The sampler stays plain."""
-    compile_module = torch.nn.Module.compile
-
-    def traced(module, **options):
-        compile_module(module, backend="eager", **options)
-
-    monkeypatch.setattr(torch.nn.Module, "compile", traced)
-    results = []
-    for compiled in (False, True):
-        policy, _ = load_policy(toy.base_folder(), recompute=True, compiled=compiled)
-        rows = policy.rows(batch, torch.tensor([0, 3, 4]))
-        rows.logprob.sum().backward()
-        gradients = [full_tensor(p.grad) for p in policy.parameters()]
-        results.append((rows.logprob.detach(), gradients))
-        for layer in policy.lm.model.layers:
-            assert (layer._compiled_call_impl is not None) == compiled
-        for layer in policy.twin[0].model.layers:
-            assert layer._compiled_call_impl is None
-
-    (logprob, gradients), (of_compiled, gradients_of_compiled) = results
-    torch.testing.assert_close(of_compiled, logprob, rtol=1e-4, atol=1e-5)
-    for ours, expected in zip(gradients_of_compiled, gradients, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-3)
-
-
 def test_load_policy_ties_the_head_to_the_embedding_where_the_config_says_so(
     ranks, base_copy, batch
 ):

@@ -11,7 +11,6 @@ import toy
 import train
 from infra import log as log_module
 from infra.log import introduce, log, mismatch, plot_curves, report
-from infra.track import send_nothing
 
 
 def row(step, **changed):
@@ -46,7 +45,7 @@ def run_in(folder, rank=0, steps=220, tokenizer=None):
         seconds=[],
         without_signal=0,
         tokenizer=tokenizer,
-        track=send_nothing,
+        track=None,
     )
 
 
@@ -126,7 +125,9 @@ def test_introduce_describes_the_run(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "method     delta --K 2\n" in printed
     assert "102,528 parameters" in printed
-    assert "problems   48 for training, 2 held out, 3 dropped\n" in printed
+    assert "problems   48 for training, 2 held out\n" in printed
+    assert f"{five}: 2 of 5 problems dropped" in printed
+    assert "1 of 3 problems dropped: their prompts exceed" in printed
     assert run.problems[0]["problem"] in printed
     assert f"folder     {cfg.output_dir}, from the beginning" in printed
 

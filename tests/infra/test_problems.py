@@ -8,19 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
-from toy_runs import load_problems
 
 import toy
-from infra import problems as problems_module
+from infra import hub as hub_module
 from infra.errors import UserError
+from infra.hub import SOURCES
 from infra.problems import (
     INSTRUCTION,
-    SOURCES,
-    cell_text,
     draw_indices,
     encode_prompts,
-    load_and_count,
+    load_problems,
 )
+from infra.tables import cell_text
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
 
@@ -60,9 +59,7 @@ def test_load_problems_drops_and_counts_empty_and_repeated_problems(tmp_path, ca
         {"problem": "1+1?", "answer": "3"},  # of repeated problems the first counts
         *PROBLEMS,
     ]
-    problems, dropped = load_and_count(write(tmp_path / "a.jsonl", table))
-    assert problems == PROBLEMS
-    assert dropped == 5
+    assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
     assert capsys.readouterr().out == (
         f"{tmp_path / 'a.jsonl'}: 5 of 7 problems dropped: 2 empty, or without an answer or tests, "
         "1 repeated with another answer than the first, which is kept, 2 repeated\n"
@@ -111,14 +108,14 @@ def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch
         )
     path = write(tmp_path / "a.parquet", table)
     asked = []
-    load_dataset = problems_module.load_dataset
+    load_dataset = hub_module.load_dataset
 
     def hub(name, **options):
         asked.append((name, dict(options)))
         return load_dataset("parquet", data_files=path, **options)
 
-    monkeypatch.setattr(problems_module, "load_dataset", hub)
-    monkeypatch.setattr(problems_module, "asked_once", lambda *_, **__: None)
+    monkeypatch.setattr(hub_module, "load_dataset", hub)
+    monkeypatch.setattr(hub_module, "asked_once", lambda *_, **__: None)
     assert load_problems(name) == PROBLEMS
     assert asked == [(source.hub, {"revision": None, **source.options})]
 
@@ -151,7 +148,7 @@ def test_sources_match_the_paper():
 def play_hub(monkeypatch, table):
     """Make load_dataset return `table` for every set."""
     table = Dataset.from_list(table)
-    monkeypatch.setattr(problems_module, "load_dataset", lambda *names, **options: table)
+    monkeypatch.setattr(hub_module, "load_dataset", lambda *names, **options: table)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +172,8 @@ def test_a_sets_revision_is_asked_for_and_the_loaded_one_is_printed(
         asked.append((name, options["revision"]))
         return SimpleNamespace(sha=commit)
 
-    monkeypatch.setattr(problems_module, "load_dataset", load)
-    monkeypatch.setattr(problems_module.HfApi, "dataset_info", staticmethod(info))
+    monkeypatch.setattr(hub_module, "load_dataset", load)
+    monkeypatch.setattr(hub_module.HfApi, "dataset_info", staticmethod(info))
     assert load_problems(name) == PROBLEMS[:1]
     assert asked == [(hub, revision), (hub, commit)]
     assert f"{name}: {hub} at revision {commit}\n" in capsys.readouterr().out
@@ -184,7 +181,7 @@ def test_a_sets_revision_is_asked_for_and_the_loaded_one_is_printed(
     def not_there(*_, **__):
         raise ValueError("no such name")
 
-    monkeypatch.setattr(problems_module.HfApi, "dataset_info", not_there)
+    monkeypatch.setattr(hub_module.HfApi, "dataset_info", not_there)
     load_problems(name)
     assert asked[-1] == (hub, revision)
     assert f"at revision {revision or 'unknown'}\n" in capsys.readouterr().out

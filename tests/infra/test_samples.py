@@ -23,7 +23,7 @@ from infra import samples
 from infra.errors import UserError
 from infra.files import read_lines
 from infra.packing import packed_rows
-from infra.samples import decisive_tokens, page, save_samples, write_page
+from infra.samples import page, save_samples, write_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
@@ -171,22 +171,6 @@ def test_a_chat_is_shown_as_its_turns(tmp_path):
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+2?"}]
     html = page([run_of(tmp_path / "run", [sample_of(["3"], problem=chat)])])
     assert data_of(html)["runs"][0]["samples"][0]["problem"] == "system: Be brief.\nuser: 1+2?"
-
-
-def test_only_the_toy_has_decisive_tokens():
-    """The same response in another model's tokens has no marks."""
-    tokens = ["So ", "1", "+", "2", "=", "3", "\n", "answer ", "\\boxed{", "3", "}", "<eos>"]
-    assert decisive_tokens("1+2=?", tokens) == [5]
-    wrong = [*tokens[:5], "4", *tokens[6:9], "4", *tokens[10:]]
-    assert decisive_tokens("1+2=?", wrong) == [5]
-    assert decisive_tokens("1+2=?", ["So", " 1+2", "=3"]) is None
-    assert decisive_tokens("What is 1+2?", tokens) is None
-
-
-def test_decisive_tokens_of_a_program_are_its_operators_and_names():
-    tokens = ["So ", "\n```python\n", "def f(", "a", ", ", "b", "):\n    return "]
-    tokens += ["a", " + ", "b", "\n```", "<eos>"]
-    assert decisive_tokens("f(a, b): take a, add b\nf(1, 2) = 3\n", tokens) == [7, 8, 9]
 
 
 @pytest.mark.parametrize(

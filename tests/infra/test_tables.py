@@ -12,13 +12,14 @@ import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_runs import SMALL, load_problems, refusal
+from toy_runs import SMALL, refusal
 
 import evaluate
 import toy
 import train
 from infra.errors import UserError
-from infra.problems import cell_text, encode_prompts
+from infra.problems import encode_prompts, load_problems
+from infra.tables import cell_text
 from verify import reward
 
 GOOD = b'{"problem": "1+1?", "answer": "2"}\n'
@@ -270,8 +271,8 @@ def no_data(monkeypatch):
     def fetched(*_, **__):
         raise AssertionError("data was fetched")
 
-    monkeypatch.setattr("infra.run.load_and_count", fetched)
-    monkeypatch.setattr("infra.responses.load_and_count", fetched)
+    monkeypatch.setattr("infra.run.load_problems", fetched)
+    monkeypatch.setattr("infra.responses.load_problems", fetched)
 
 
 def wrong_model(kind: str, folder):

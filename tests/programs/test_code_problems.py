@@ -8,16 +8,17 @@ import zlib
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_runs import load_problems, read_lines, refusal, train_small
+from toy_runs import read_lines, refusal, train_small
 
 import evaluate
 import grading
 import toy
 import train
-from infra import problems as problems_module
+from infra import hub as hub_module
 from infra import ranks
 from infra.errors import UserError
-from infra.problems import LIVECODEBENCH, SOURCES, encode_prompts
+from infra.hub import LIVECODEBENCH, SOURCES
+from infra.problems import encode_prompts, load_problems
 from programs import ProgramsError, verify_code
 from programs import problems as code_problems
 from programs.problems import CODE_INSTRUCTION, KEYS, unpacked
@@ -139,7 +140,7 @@ RULES_OF = {
 def hub(tmp_path, monkeypatch):
     """load_dataset reads a local parquet file. Returns the list of its calls."""
     asked = []
-    load_dataset = problems_module.load_dataset
+    load_dataset = hub_module.load_dataset
 
     def play(name, **options):
         asked.append((name, options))
@@ -148,7 +149,7 @@ def hub(tmp_path, monkeypatch):
         pq.write_table(pa.Table.from_pylist(table), path)
         return load_dataset("parquet", data_files=str(path), split="train")
 
-    monkeypatch.setattr(problems_module, "load_dataset", play)
+    monkeypatch.setattr(hub_module, "load_dataset", play)
     return asked
 
 

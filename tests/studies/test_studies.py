@@ -320,7 +320,8 @@ def test_a_csv_of_something_else_is_refused(tmp_path, no_runs, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "study", ["methods", "confirm", "noise", "curves", "seeds", "make_train", "surprise", "bases"]
+    "study",
+    ["methods", "confirm", "noise", "curves", "seeds", "make_train", "surprise", "bases", "learn"],
 )
 def test_committed_runs_are_those_of_the_places(study):
     done = finished_runs(ROOT / "results" / f"{study}.csv")

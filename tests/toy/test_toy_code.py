@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from toy_runs import load_problems, read_lines, refusal
+from toy_runs import read_lines, refusal
 
 import toy
 import train
+from infra.problems import load_problems
 from programs.verify_code import extract_program, rewards
 from toy.code_base import NOISE
 from toy.code_task import (

@@ -1,0 +1,19 @@
+"""toy/by_name.py: a task by its problem's text; the sets are tested with infra/problems.py."""
+
+from toy.by_name import decisive_tokens
+
+
+def test_only_the_toy_has_decisive_tokens():
+    """The same response in another model's tokens has no marks."""
+    tokens = ["So ", "1", "+", "2", "=", "3", "\n", "answer ", "\\boxed{", "3", "}", "<eos>"]
+    assert decisive_tokens("1+2=?", tokens) == [5]
+    wrong = [*tokens[:5], "4", *tokens[6:9], "4", *tokens[10:]]
+    assert decisive_tokens("1+2=?", wrong) == [5]
+    assert decisive_tokens("1+2=?", ["So", " 1+2", "=3"]) is None
+    assert decisive_tokens("What is 1+2?", tokens) is None
+
+
+def test_decisive_tokens_of_a_program_are_its_operators_and_names():
+    tokens = ["So ", "\n```python\n", "def f(", "a", ", ", "b", "):\n    return "]
+    tokens += ["a", " + ", "b", "\n```", "<eos>"]
+    assert decisive_tokens("f(a, b): take a, add b\nf(1, 2) = 3\n", tokens) == [7, 8, 9]

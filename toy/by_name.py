@@ -1,0 +1,38 @@
+"""The toys by what names them: the sets of --data, and the task of a problem by its text."""
+
+import re
+
+import torch
+
+from toy import code_task, code_tokenizer, task
+from toy.tokenizer import LARGE_VOCABULARY
+
+SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
+TASKS = (  # beginning of a problem, vocabulary, which tokens decided
+    (r"\d([-+*]\d)+=\?", LARGE_VOCABULARY, task.decisive),
+    (r"f\(.*\): take ", code_tokenizer.VOCABULARY, code_task.decisive),
+)
+
+
+def problem_set(name: str, k: int = 5, seed: int = 0) -> list[dict]:
+    """The problems of one of SETS; those held out depend on no seed, and training has none of them.
+
+    k: operations in a problem of the toy.
+    """
+    if name == "toy":
+        return task.problems(8192, seed=2 * seed, k=k)
+    if name == "toy-held-out":
+        return task.problems(512, seed=1, k=k)  # odd: no seed of a training set
+    if name == "toy-code":
+        return code_task.problems(2048, seed=2 * seed)
+    return code_task.problems(256, seed=1)
+
+
+def decisive_tokens(problem: str, tokens: list[str]) -> list[int] | None:
+    """The positions of the tokens that decided the reward; None unless the task is a toy."""
+    for pattern, vocabulary, decisive in TASKS:
+        known = {token: i for i, token in enumerate(vocabulary)}
+        if re.match(pattern, problem) and known.keys() >= set(tokens):
+            ids = torch.tensor([known[token] for token in tokens])
+            return decisive(problem, ids).nonzero().flatten().tolist()
+    return None
