@@ -176,7 +176,7 @@ def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
 
 def print_agreement(lines: list[dict]) -> None:
     """How far the mark `decisive` and |Q - V| agree, for right and wrong responses, by base."""
-    print("| base | responses | tokens | AUC of |Q - V| for the labels | labelled share of Σ|Q - V| |")
+    print("| base | responses | tokens | AUC of |Q - V| for labels | labelled share of Σ|Q - V| |")
     print("|---|---|---|---|---|")
     for base in sorted({line["base"] for line in lines}):
         for reward, name in ((1.0, "right"), (0.0, "wrong")):

@@ -399,7 +399,7 @@ def test_fipo_works_with_ranks_that_have_more_micro_batches(tmp_path, monkeypatc
 
 
 def surprise(tokens, flags):
-    """ρ = -log p: rarely sampled tokens count more."""
+    """ρ = -log p: unlikely tokens count more."""
     weights = -tokens.logprob
     return weights / weights.mean()
 
