@@ -139,11 +139,11 @@ def delta_coefficients(
 
     for _ in range(K):
         alpha = pieces.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ of Δ⁽ᵏ⁾, lagged (γ⁽¹⁾ = γ⁽⁰⁾)
+        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ from Δ⁽ᵏ⁾, lagged (γ⁽¹⁾ = γ⁽⁰⁾)
         mu_pos, mu_neg = pieces.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 
-    alpha = pieces.scores(delta, advantage, *gamma)  # α*, of μ⁽ᴷ⁾ and γ⁽ᴷ⁾
+    alpha = pieces.scores(delta, advantage, *gamma)  # α*, from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
     lam = pieces.range_map(alpha, advantage, lam_min, lam_max)  # λ (Sec. 3.2)
     return pieces.normalise(lam)  # λ̄ (Eq. 8)
 

@@ -1,9 +1,9 @@
 """RLVR's update: group advantages, the clipped surrogate, and the linear discriminator inside it.
 
 Secs. 2 and 3.1 and Apps. C and D of the paper: near θ_old an update moves the parameters along
-M₊μ₊ - M₋μ₋, the centroids of token gradients of the two sides times the masses of the sides. It
-raises exactly the tokens whose gradient has a positive inner product with that direction. This
-holds for the raw gradient: Adam, weight decay and gradient clipping come after it (App. C).
+M₊μ₊ - M₋μ₋, the mass-weighted difference of the two sides' token-gradient centroids. Exactly the
+tokens whose gradient has a positive inner product with it become likelier. This holds for the raw
+gradient: Adam, weight decay and gradient clipping come after it (App. C).
 
 Departures: (1) tokens with a negative advantage have a dual clip of 10, as in the released code;
 (2) the group's standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is
@@ -12,7 +12,7 @@ clamped: the centroid of an empty side is 0.
 Shapes: B responses, G per prompt, N packed response tokens (one row per token, no padding),
 H entries of a token gradient, C candidate tokens.
 Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M₊ and M₋ masses.
-v may be a tensor [N, H] or a `Rows`, the same matrix with its rows spread over ranks:
+v may be a tensor [N, H] or a `Rows`, the same matrix with its rows sharded over ranks:
 `weighted_sums(v, w)` is w @ v for either.
 """
 
@@ -27,7 +27,7 @@ EPS = 1e-6  # added to the group's standard deviation
 def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """A_i = (R_i - mean(R)) / (std(R) + ε) inside each group of G responses (Sec. 2).
 
-    rewards: [B], the G responses to a prompt next to each other.
+    rewards: [B], each prompt's G responses contiguous.
     Returns [B], exactly 0 in a group of equal rewards.
     Raises ValueError if group_size < 2, B is not a multiple of it, or a reward is not finite.
     """
@@ -73,7 +73,7 @@ def clipped_surrogate(
     clip_high: float = 0.28,
     dual_clip: float | None = 10.0,
 ) -> torch.Tensor:
-    """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2), which an update maximises.
+    """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2), maximised by an update.
 
     All tensors are [N]. For A < 0 the result is at least dual_clip * A, so one token whose ratio
     explodes cannot dominate the update. dual_clip=None disables this bound.
@@ -94,7 +94,7 @@ def clipped_tokens(
     clip_low: float = 0.2,
     clip_high: float = 0.28,
 ) -> torch.Tensor:
-    """Tokens without gradient because the clip is active: bool [N], for the metric clip_fraction.
+    """Tokens with zero gradient due to an active clip: bool [N], for the metric clip_fraction.
 
     The minimum selects the clipped term, a constant, once r has moved far enough in the direction
     of A: up for A > 0, down for A < 0. Tokens bounded by the dual clip are not counted.
@@ -123,7 +123,7 @@ def importance_weights(
     missing = int((~log_ratio.isfinite()).sum())
     if missing:
         raise UserError(
-            f"--importance-cap: the sampler gave no finite log-probability of {missing} of "
+            f"--importance-cap: the sampler gave no finite log-probability for {missing} of "
             f"{len(sampled)} tokens: return them from the sampler, or drop the flag"
         )
     return log_ratio.clamp(-20, 20).exp().clamp(max=cap)
@@ -163,7 +163,7 @@ def discriminator_scores(
     mass_pos: torch.Tensor,
     mass_neg: torch.Tensor,
 ) -> torch.Tensor:
-    """The change in log π of C candidate tokens in an update, up to the step size (Eq. 4).
+    """The change in log π of C candidate tokens per unit step of an update (Eq. 4).
 
     A small step along the raw gradient is a linear classifier of candidate tokens. Used in the
     notebooks, not in training.

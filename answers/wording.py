@@ -1,24 +1,24 @@
-r"""Checks the words around an answer: they may retract, deny, extend or suppose it.
+r"""Detects words around an answer that retract, deny, extend or hedge it.
 
-A box is the final answer only if the words next to it do none of these. Every pattern searches a
-few hundred characters.
+A \boxed answer is final only if the words around it do none of these. Patterns run on a few
+hundred characters.
 """
 
 import re
 
 GAP = 120  # characters between two boxes that are parts of one answer
 
-# After these words a box replaces the previous box. Other boxes nearby are parts of one answer:
+# After these words a box replaces the previous box. Otherwise nearby boxes are parts of one answer:
 # "5 if n is even and 6 if it is odd", "the sum is 12, the product is 35".
 REPLACED = re.compile(
     r"(?i:(?<![a-z])(?:no|not|wait|wrong|instead|rather|actually|correct\w*|mistake\w*|fail\w*"
     r"|check\w*|verif\w*|so|thus|hence|therefore|then|gives?|get|find|means|implies|final\w*"
-    r"|simpl\w+|would|answer)(?![a-z]))|n't|=\s*$"  # the last: "1/2 = 0.5"
+    r"|simpl\w+|would|answer)(?![a-z]))|n't|=\s*$"  # "=": "1/2 = 0.5"
 )
 PART = re.compile(r"(?i:(?<![a-z])part\s\(?[a-e1-5]\)?|\n\s*(?:\*\*)?\([a-e]\))")
 
-# Patterns in the text after a box or a statement that retract it: the beginning of a sentence, a
-# judgement of the answer, or the continuation of its sentence.
+# After a box or a statement, text that retracts it: the beginning of a sentence, a judgement of
+# the answer, or the rest of the sentence.
 BEGINS = (
     r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|on (?:second|reflection|closer)|hold on"
     r"|but (?:it|the (?:right|correct|real|true|actual|answer))\b"
@@ -46,7 +46,7 @@ TAKEN_BACK = re.compile(
     r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
     re.IGNORECASE,
 )
-# Patterns in the text before a box that deny it, or make it part of an expression or alternative.
+# Before a box, text that denies it or makes it part of an expression or alternative.
 DENIAL = (
     r"(?<![a-z])(?:not|\w+n't|never|cannot|neither|reject\w*|rul\w+ out|exclud\w+|discard\w*"
     r"|instead of|rather than|other than|except|unlike|without)\s"
@@ -85,13 +85,13 @@ NOT_STATED = re.compile(
     r"|guess\w*)(?:\s\w+){0,2}\s*$",
     re.IGNORECASE,
 )
-# A number at the end of a sentence is an answer if one of these words precedes it, and no word of
-# the sentence makes it a supposition.
+# A number that ends a sentence is an answer if a LEADING word precedes it and no SUPPOSED word is
+# in the sentence.
 LEADING = re.compile(
     r"(?i:(?:^|(?<![a-z]))(?:is|are|was|be|equals|equal to|get|gets|gives|obtain|have|find|yields"
     r"|then|thus|therefore|hence|so|total|all|answer|makes|only|exactly|that)|^|(?<!\d):)[\s,:]*$"
 )
-# "The largest is 17, the smallest is 3"; but "we get 3 + 4 = 7, so it is 8" has one result.
+# Two results: "The largest is 17, the smallest is 3"; one: "we get 3 + 4 = 7, so it is 8".
 CONCLUSION = r"\b(?:so|thus|then|hence|therefore|gives)\b"
 ANOTHER = re.compile(rf"(?i:(?:\bis|\bare|\bequals|=)\s*[$\\(]*[-−]?[\d\\](?!.*{CONCLUSION}))")
 SUPPOSED = re.compile(

@@ -158,7 +158,7 @@ def planned(
 # ---- bench.py plan -------------------------------------------------------------------------------
 
 HEADER = """\
-| Qwen3 | parameters | GPUs | rollout, GB (responses in flight at the longest) | log-probs, GB \
+| Qwen3 | parameters | GPUs | rollout, GB (concurrent full-length responses) | log-probs, GB \
 | update, GB | fits 80 GB |
 |---|---|---|---|---|---|---|"""
 

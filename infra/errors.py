@@ -70,7 +70,7 @@ def one_line_endings(program: str) -> Iterator[None]:
     except Stop as stop:
         leave(f"{program}: {stop}", stop.code)
     except KeyboardInterrupt:
-        leave(f"{program}: stopped by Ctrl-C: run the same command to resume", 128 + signal.SIGINT)
+        leave(f"{program}: stopped by Ctrl-C: rerun the command to resume", 128 + signal.SIGINT)
     except FloatingPointError as error:  # the run diverged
         leave(f"{program}: stopped, {error}. The last checkpoint is untouched; try a lower --lr", 1)
     except OutOfMemoryError as error:

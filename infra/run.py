@@ -108,7 +108,7 @@ def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
             number = run.told_to_stop or signal.SIGTERM  # else another rank received it
             raise Stop(
                 f"stopped by {number.name} after step {run.state.step}, {saved} a checkpoint: "
-                "run the same command to resume",
+                "rerun the command to resume",
                 128 + number,
             ) from None
         finally:

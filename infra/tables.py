@@ -73,7 +73,7 @@ def parsed(where: str, text: str):
     try:
         return json.loads(text, parse_float=Number)
     except (ValueError, RecursionError, InvalidOperation) as error:
-        raise UserError(f"{where} is no JSON ({error})") from error
+        raise UserError(f"{where} is not JSON ({error})") from error
 
 
 def checked_dictionary(where: str, row) -> dict:
@@ -97,7 +97,7 @@ def read_csv(name: str, text: str) -> list[dict]:
                 raise UserError(f"{name}, line {reader.line_num}, has more cells than the header")
             rows.append(row)
     except csv.Error as error:
-        raise UserError(f"{name}, line {reader.line_num}, is no CSV ({error})") from error
+        raise UserError(f"{name}, line {reader.line_num}, is not CSV ({error})") from error
     return rows
 
 

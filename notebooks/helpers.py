@@ -1,4 +1,4 @@
-"""What several notebooks need: pictures, coloured text, exercises, the blackboard, token gradients.
+"""What several notebooks need: pictures, coloured words, exercises, blackboard, token gradients.
 
 Importing it puts the repository's files on the path, so a notebook imports from here first.
 
@@ -6,7 +6,6 @@ Shapes: B responses, N packed response tokens, D parameters.
 """
 
 import base64
-import html
 import inspect
 import io
 import os
@@ -21,7 +20,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import transformers
-from IPython.display import HTML, Code, display
+from IPython.display import Code, display
+from matplotlib.patches import Rectangle
 
 import toy
 from infra.packing import Rollouts
@@ -135,72 +135,58 @@ def slider(draw: Callable, name: str, values: Sequence, alt: str) -> None:
 
 
 def credit_text(
+    ax: plt.Axes,
     words: list[str],
     values,
     title: str,
-    side: str,
     marks=None,
     centre: float = 0.0,
     limit: float | None = None,
-    marked: str = "marked",
-) -> HTML:
-    """Words on a background by their value: blue above the centre, orange below.
+) -> None:
+    """Draw words on a background by their value: blue above the centre, orange below.
 
     Without colours it reads by the underline: solid above the centre, dotted below, and the thicker
-    the farther away. Pointing at a word shows its value.
+    the farther away. A picture keeps its colours where a page strips the styles of HTML.
+
     values: one for each word.
-    side: "+" or "-", the side of the update that the response is on.
-    marks: a bool for each word; those marked stand in a frame. None: no word is.
+    marks: a bool for each word; those marked, the tokens that decided, stand in a frame. None: no
+        word is.
     centre: the value of no colour, 0 of a score and 1 of a weight.
     limit: the distance from the centre from which colour and underline are fullest; None: the
         largest that occurs. Give one where texts are compared, or where few values are far away.
-    marked: what the frame says, for the legend.
     """
     distance = np.asarray(values, dtype=float) - centre
     limit = limit or float(np.abs(distance).max()) or 1.0
     marks = [False] * len(words) if marks is None else marks
 
-    spans = []
+    x, y, widest = 0, 0, 0
     for word, away, mark in zip(words, distance, marks, strict=True):
-        span = f'<span title="{centre + away:.3g}" style="{word_style(away / limit, mark)}">'
-        text = html.escape(word).replace("\n", "↵")
-        spans.append(f"{span}{text}</span>" + "<br>" * word.count("\n"))
-
-    beyond = (bool(distance.min() < -1.001 * limit), bool(distance.max() > 1.001 * limit))
-    legend = [colour_bar(centre - limit, centre, centre + limit, beyond)]
-    legend.append(f'<span style="{word_style(-0.7, False)}">below</span>')
-    legend.append(f'<span style="{word_style(0.7, False)}">above</span>')
-    if any(marks):
-        legend.append(f'<span style="{word_style(0.0, True)}">{html.escape(marked)}</span>')
-    heading = f"<b>({side}) {html.escape(title)}</b><br>{' &nbsp; '.join(legend)}"
-    return HTML(f"{heading}<pre style='line-height:1.9'>{''.join(spans)}</pre>")
+        text = word.replace("\n", "↵")
+        draw_word(ax, x, y, text, away / limit, mark)
+        widest = max(widest, x + len(text))
+        x, y = (0, y + 1) if "\n" in word else (x + len(text), y)
+    ax.set(xlim=(-0.5, max(21, widest) + 0.5), ylim=(y + 0.9, -0.9), title=title)
+    ax.axis("off")
+    note = f"blue, solid: above {centre:g}; orange, dotted: below"
+    frame = "; green frame: the token decided" if any(marks) else ""
+    ax.figure.supxlabel(note + frame, fontsize=12)
 
 
-def word_style(strength: float, mark: bool) -> str:
-    """The CSS of a word whose value is `strength` limits from the centre."""
+def draw_word(ax: plt.Axes, x: int, y: int, text: str, strength: float, mark: bool) -> None:
+    """One word of credit_text from column x of line y; its value is `strength` limits away."""
     share = min(abs(strength), 1.0)
-    rgb, line = ("0,114,178", "solid") if strength > 0 else ("213,94,0", "dotted")  # BLUE, ORANGE
-    style = f"background:rgba({rgb},{0.6 * share:.2f});padding:0 1px"
-    width = round(4 * share)  # pixels
-    if width:
-        style += f";border-bottom:{width}px {line} rgb({rgb})"
+    colour, line = (BLUE, "-") if strength > 0 else (ORANGE, ":")
+    width = len(text)
+    ax.add_patch(Rectangle((x, y - 0.5), width, 0.9, fc=colour, alpha=0.5 * share, lw=0))
+    thick = round(
+        4 * share
+    )  # points; Matplotlib scales dots with it, so a hair would have millions
+    if thick:
+        ax.plot([x + 0.1, x + width - 0.1], [y + 0.4] * 2, line, color=colour, lw=thick)
     if mark:
-        style += f";outline:2px solid {TRUTH};outline-offset:1px"
-    return style
-
-
-def colour_bar(
-    low: float, centre: float, high: float, beyond: tuple[bool, bool] = (False, False)
-) -> str:
-    """The colours of credit_text from low to high, with their values.
-
-    beyond: whether there are values below low, and above high; they have the colour of that end.
-    """
-    shades = "rgba(213,94,0,0.6), rgba(213,94,0,0), rgba(0,114,178,0), rgba(0,114,178,0.6)"
-    box = "display:inline-block;width:140px;text-align:center"
-    bar = f"background:linear-gradient(90deg, {shades});border:1px solid {GREY}"
-    ends = (f"{'≤ ' * beyond[0]}{low:.3g}", f"{'≥ ' * beyond[1]}{high:.3g}")
-    return f'{ends[0]} <span style="{box};{bar}">{centre:.3g}</span> {ends[1]}'
+        ax.add_patch(Rectangle((x, y - 0.55), width, 1.05, fill=False, ec=TRUTH, lw=3))
+    for k, letter in enumerate(text):  # one box, one letter, whatever the font's width
+        ax.text(x + k + 0.5, y, letter, va="center", ha="center", family="monospace", size=14)
 
 
 # ---- exercises -----------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
 
 def print_agreement(lines: list[dict]) -> None:
     """Print how far `decisive` and |Q - V| agree, for right and wrong responses, by base."""
-    print("| base | responses | tokens | AUC of |Q - V| for decisive | share of Σ|Q - V| on them |")
+    print("| base | responses | tokens | AUC of |Q - V| for labels | labelled share of Σ|Q - V| |")
     print("|---|---|---|---|---|")
     for base in sorted({line["base"] for line in lines}):
         for reward, name in ((1.0, "right"), (0.0, "wrong")):

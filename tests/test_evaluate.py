@@ -519,7 +519,7 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
         evaluate.main(flags(saved, tmp_path))
     assert stopped.value.code == 130
     said = capsys.readouterr().err
-    assert said == "evaluate.py: stopped by Ctrl-C: run the same command to resume\n"
+    assert said == "evaluate.py: stopped by Ctrl-C: rerun the command to resume\n"
 
 
 def one_benchmark(**changed):

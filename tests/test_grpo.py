@@ -89,7 +89,7 @@ def test_importance_weights_are_the_ratio_up_to_the_cap():
 
 
 def test_importance_weights_refuse_a_sampler_without_log_probabilities():
-    with pytest.raises(UserError, match="no finite log-probability of 1 of 2 tokens"):
+    with pytest.raises(UserError, match="no finite log-probability for 1 of 2 tokens"):
         importance_weights(torch.zeros(2), torch.tensor([0.0, float("nan")]), 2.0)
 
 

@@ -399,7 +399,7 @@ def test_fipo_works_with_ranks_that_have_more_micro_batches(tmp_path, monkeypatc
 
 
 def surprise(tokens, flags):
-    """ρ = -log p: rarely sampled tokens count more."""
+    """ρ = -log p: unlikely tokens count more."""
     weights = -tokens.logprob
     return weights / weights.mean()
 
@@ -686,8 +686,7 @@ def test_ctrl_c_before_the_first_step_is_one_line(tmp_path, monkeypatch, capsys)
     with pytest.raises(SystemExit) as stopped:
         train_small(tmp_path / "run", steps=1)
     assert stopped.value.code == 130
-    said = capsys.readouterr().err
-    assert said == "train.py: stopped by Ctrl-C: run the same command to resume\n"
+    assert capsys.readouterr().err == "train.py: stopped by Ctrl-C: rerun the command to resume\n"
 
 
 def one_too_few(tokens, flags):

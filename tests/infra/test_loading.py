@@ -275,10 +275,10 @@ def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(monkeypatch, capsys):
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert "some/where" in error
-    assert "no network" in error
+    assert "without a network" in error
     assert "hf download" in error
 
 
 def test_locate_refuses_a_folder_without_a_model(tmp_path):
-    with pytest.raises(UserError, match="no model in such a folder"):
+    with pytest.raises(UserError, match="not a model folder"):
         locate(tmp_path)

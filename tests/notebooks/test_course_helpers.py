@@ -1,7 +1,6 @@
 """notebooks/helpers.py: what the course's notebooks draw, grade and calculate with."""
 
 import base64
-import re
 import sys
 
 import matplotlib.pyplot as plt
@@ -113,49 +112,52 @@ def test_live_picture_is_drawn_again_in_its_place(monkeypatch):
 # ---- coloured text -------------------------------------------------------------------------------
 
 
-def styles(shown):
-    """The style of every word of a credit_text."""
-    return re.findall(r'title="[^"]*" style="([^"]*)"', shown.data)
+@pytest.fixture
+def ax():
+    fig, ax = plt.subplots()
+    yield ax
+    plt.close(fig)
 
 
-@pytest.mark.parametrize(
-    "values, ends",
-    [([0.0, 2.0], ("0", "2")), ([0.0, 5.0], ("0", "≥ 2")), ([-1.0, 1.0], ("≤ 0", "2"))],
-)
-def test_credit_text_says_where_values_lie_beyond_its_colours(values, ends):
-    shown = helpers.credit_text(["a", "b"], values, "ρ", "+", centre=1, limit=1.0)
-    low, high = re.search(r"<br>(\S.*?) <span .*?</span> (.*?) &nbsp;", shown.data).groups()
-    assert (low, high) == ends
+def backgrounds(ax):
+    """(column, line, share of the fullest colour) of every word of a credit_text."""
+    filled = [patch for patch in ax.patches if patch.get_fill()]
+    return [(p.get_x(), p.get_y() + 0.5, round(p.get_alpha() / 0.5, 6)) for p in filled]
 
 
-def test_credit_text_tells_sign_and_strength_without_colour():
-    shown = helpers.credit_text(["a", "b", "c", "d"], [1.2, 1.1, 1.0, 0.8], "λ", "+", centre=1)
-    strong, weak, none, below = styles(shown)
-    assert "border-bottom:4px solid" in strong
-    assert "border-bottom:2px solid" in weak
-    assert "border" not in none
-    assert "border-bottom:4px dotted" in below
+def test_credit_text_tells_sign_and_strength_by_colour_and_by_underline(ax):
+    words, values = ["a", "b", "c", "d", "e"], [1.2, 1.1, 1.0, 0.999999, 0.8]
+    helpers.credit_text(ax, words, values, "λ", centre=1)
+    assert [share for _, _, share in backgrounds(ax)] == pytest.approx([1, 0.5, 0, 0, 1], abs=1e-4)
+    strong, _, below = ax.lines  # no underline next to the centre
+    assert [line.get_linewidth() for line in ax.lines] == [4, 2, 4]
+    assert (strong.get_linestyle(), below.get_linestyle()) == ("-", ":")
+    assert (strong.get_color(), below.get_color()) == (helpers.BLUE, helpers.ORANGE)
+    assert ax.figure.get_supxlabel() == "blue, solid: above 1; orange, dotted: below"
 
 
-def test_credit_text_escapes_words_and_breaks_lines_after_them():
-    shown = helpers.credit_text(["<eos>", "\n"], [0.0, 0.0], "a & b", "-")
-    assert "&lt;eos&gt;" in shown.data
-    assert "↵</span><br>" in shown.data
-    assert "(-) a &amp; b" in shown.data
+def test_credit_text_gives_every_letter_its_place_and_breaks_lines(ax):
+    helpers.credit_text(ax, ["ab", "\n", "<eos>"], [0.0, 0.0, 0.0], "t")
+    assert [word[:2] for word in backgrounds(ax)] == [(0, 0), (2, 0), (0, 1)]
+    letters = [(text.get_text(), *text.get_position()) for text in ax.texts]
+    assert letters[:4] == [("a", 0.5, 0), ("b", 1.5, 0), ("↵", 2.5, 0), ("<", 0.5, 1)]
 
 
-def test_credit_text_frames_the_marked_words_and_says_so():
-    words = ["a", "b"]
-    plain = helpers.credit_text(words, [0.5, 0.5], "t", "+")
-    marked = helpers.credit_text(words, [0.5, 0.5], "t", "+", [True, False], marked="decisive")
-    assert "outline" not in plain.data and "decisive" not in plain.data
-    assert ["outline" in style for style in styles(marked)] == [True, False]
-    assert ">decisive<" in marked.data
+def test_credit_text_holds_long_lines(ax):
+    helpers.credit_text(ax, ["a" * 30], [0.0], "t")
+    assert ax.get_xlim()[1] > 30
 
 
-def test_credit_text_takes_one_scale_for_several_texts():
-    shown = helpers.credit_text(["a"], [0.1], "t", "+", limit=0.4)
-    assert "border-bottom:1px" in styles(shown)[0]
+def test_credit_text_frames_the_marked_words_and_says_so(ax):
+    helpers.credit_text(ax, ["a", "b"], [0.5, 0.5], "t", marks=[False, True])
+    [frame] = [patch for patch in ax.patches if not patch.get_fill()]
+    assert frame.get_x() == 1
+    assert "frame" in ax.figure.get_supxlabel()
+
+
+def test_credit_text_is_fullest_from_its_limit_on(ax):
+    helpers.credit_text(ax, ["a", "b", "c"], [0.1, -0.4, 5.0], "t", limit=0.4)
+    assert [share for _, _, share in backgrounds(ax)] == [0.25, 1, 1]
 
 
 # ---- exercises -----------------------------------------------------------------------------------

@@ -116,6 +116,33 @@ def test_lesson_has_three_exercises_and_the_last_is_a_leaderboard(path):
     assert all(exercise.source in exercise_part for exercise in exercises)
 
 
+EXERCISE = re.compile(r"^\*\*[123](?:\.|, open\.)", re.MULTILINE)
+
+
+@each(NOTEBOOKS)
+def test_exercises_have_two_hints_of_which_the_second_is_folded(path):
+    """The first hint is what `check` prints, or folded where a leaderboard is asked."""
+    _, exercise_part = text_of(read(path)).split("## Exercises")
+    _, *exercises = EXERCISE.split(exercise_part)
+    assert len(exercises) == 3
+    for exercise in exercises:
+        before, _ = exercise.split("<summary>Solution</summary>")
+        asked = re.search(r"^check\(", before, re.MULTILINE)
+        assert ("<summary>Hint</summary>" in before) == (asked is None)
+        assert before.count("<summary>Second hint</summary>") == 1
+
+
+@each(NOTEBOOKS)
+def test_exercises_do_not_show_the_expected_numbers(path):
+    """What `check` compares with is computed: its second argument has no number without a name."""
+    for cell in course.code_cells(path):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check":
+                numbers = [x for x in ast.walk(node.args[1]) if isinstance(x, ast.Constant)]
+                named = [k.value for k in ast.walk(node.args[1]) if isinstance(k, ast.keyword)]
+                assert all(number in named for number in numbers), cell.source
+
+
 @each(NOTEBOOKS)
 def test_lesson_can_be_opened_on_a_host(path):
     """A link stands below the title, and the first code cell is the same everywhere."""

@@ -55,12 +55,12 @@ MUTATIONS = [
     Mutation(
         old="summed(token_gradient_proxy(rows.hidden, rows.logprob), length)",
         new="summed(top_k_hidden_gradient(rows, head, k=30), length)",  # knows the drawn word
-        breaks='assert min(many["row (1-p)h"]',
+        breaks='assert min(many["row"]',
     ),
     Mutation(
         old="summed(top_k_hidden_gradient(rows, head, k=5), length)",
         new="summed(top_k_hidden_gradient(rows, head, k=20), length)",
-        breaks='assert many["top 5 of 30"][-1]',
+        breaks='assert many["top-5"][-1]',
     ),
     # the control
     Mutation(
@@ -71,7 +71,7 @@ MUTATIONS = [
     Mutation(
         old="by_size(S, permuted(advantages, GROUP, seed), [16])",
         new="by_size(S - S.mean(dim=0), permuted(advantages, GROUP, seed), [16])",  # without one
-        breaks='assert shuffled["row (1-p)h"] > 0.9',
+        breaks='assert shuffled["row"] > 0.9',
     ),
     # who owns a centroid
     Mutation(
@@ -85,8 +85,8 @@ MUTATIONS = [
         breaks="assert abs(found[3]) < 0.02",
     ),
     Mutation(
-        old='("row (1-p)h", row_parts)',
-        new='("row (1-p)h", full_parts)',
+        old='("row", row_parts)',
+        new='("row", full_parts)',
         breaks="assert row_found[1] > 0.8",
     ),
     Mutation(
@@ -103,7 +103,7 @@ MUTATIONS = [
     Mutation(
         old="1.5, 1.75, 2.0]",
         new="1.5, 1.75, 1.0]",  # equal masses
-        breaks='assert turns["row (1-p)h"][-1] < 0.6',
+        breaks='assert turns["row"][-1] < 0.6',
     ),
     Mutation(
         old="c = (mu_pos + mu_neg) / 2",

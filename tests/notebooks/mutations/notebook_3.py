@@ -63,9 +63,9 @@ MUTATIONS = [
     ),
     # against the full gradient
     Mutation(
-        old='"row (1-p)h": token_gradient_proxy(rows.hidden, rows.logprob),',
-        new='"row (1-p)h": lm_head_gradient(rows, policy.head),',
-        breaks='assert (gram["LM head"] > ',
+        old='"row": token_gradient_proxy(rows.hidden, rows.logprob),',
+        new='"row": lm_head_gradient(rows, policy.head),',
+        breaks='assert (gram["head"] > ',
     ),
     Mutation(
         old="one_hot(rows.token, len(W)).float()\n    return (place",
@@ -75,7 +75,7 @@ MUTATIONS = [
     Mutation(
         old="correlation(*lam)]",
         new="correlation(lam[1], lam[1])]",
-        breaks='assert lam["LM head"].mean() > ',
+        breaks='assert lam["head"].mean() > ',
     ),
     Mutation(
         old="F.square().sum()) for F in full]",

@@ -120,18 +120,18 @@ MUTATIONS = [
         breaks='assert max(angle["dapo"]["fipo"]',
     ),
     Mutation(
-        old='rows["truth"] = truth / truth.mean()',
-        new='rows |= {"truth": truth, "sapo": truth}',
+        old='rows["oracle"] = oracle / oracle.mean()',
+        new='rows |= {"oracle": oracle, "sapo": oracle}',
         breaks='assert angle["grpo"]["sapo"] < 0.1',
     ),
     Mutation(
-        old="truth = torch.where(graded.decisive, 1.1, 0.1)",
-        new='truth = torch.where(graded.decisive, 1.1, 0.1)\nrows["delta"] = rows["dapo"]',
+        old="oracle = torch.where(graded.decisive, 1.1, 0.1)",
+        new='oracle = torch.where(graded.decisive, 1.1, 0.1)\nrows["delta"] = rows["dapo"]',
         breaks='assert min(angle["dapo"][name] for name',
     ),
     Mutation(
-        old='rows["truth"] = truth / truth.mean()\n',
-        new='rows |= {"truth": truth, "forking_tokens": weights["delta"].sqrt()}\n',
+        old='rows["oracle"] = oracle / oracle.mean()\n',
+        new='rows |= {"oracle": oracle, "forking_tokens": weights["delta"].sqrt()}\n',
         breaks='assert angle["dapo"]["delta"] < angle["dapo"]["forking',
     ),
     Mutation(
@@ -141,8 +141,8 @@ MUTATIONS = [
     ),
     # the leaderboard
     Mutation(
-        old='rows["truth"] = torch.where(race.decisive, 1.1, 0.1)',
-        new='rows["truth"] = torch.where(race.decisive, 0.1, 1.1)',
-        breaks='assert others["truth"] > others["dapo"]',
+        old='rows["oracle"] = torch.where(race.decisive, 1.1, 0.1)',
+        new='rows["oracle"] = torch.where(race.decisive, 0.1, 1.1)',
+        breaks='assert others["oracle"] > others["dapo"]',
     ),
 ]
