@@ -330,7 +330,7 @@ def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
 
     alone = train_small(folder, "--eval-data", "", steps=6)
     said = capsys.readouterr().out
-    assert f"{cut_off}: it was cut off" in said
+    assert f"{cut_off}: it is incomplete" in said
     assert "checkpoint-000006: it is damaged" in said
     assert "after step 4" in said
     assert not cut_off.exists()
