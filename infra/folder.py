@@ -137,7 +137,7 @@ def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> di
         found = sorted(path.name for pattern in names for path in folder.glob(pattern))
         if found:
             raise UserError(
-                f"{folder} holds {', '.join(found)} of something else (no {RUN_FILE}): "
+                f"{folder} holds {', '.join(found)} of another program (no {RUN_FILE}): "
                 "choose another --output-dir"
             )
         known = {"id": uuid.uuid4().hex[:12], "fingerprint": now}
