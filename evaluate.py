@@ -200,7 +200,7 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     return np.array(found).reshape(len(problems), samples)
 
 
-# ---- is A better than B? -------------------------------------------------------------------------
+# ---- comparison of two models --------------------------------------------------------------------
 
 
 def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
