@@ -113,7 +113,7 @@ def fresh_scores(
 def equal_sides(
     mapped: Callable, alpha: torch.Tensor, advantage: torch.Tensor, lam_min: float, lam_max: float
 ) -> torch.Tensor:
-    """λ of the range map `mapped`, divided by its mean on each side: both sides keep their mass.
+    """λ of the range map `mapped`, divided by its mean over the tokens of each side.
 
     1 for A = 0. It replaces the range map, since a normaliser does not get the advantages. The mean
     over the batch is then 1, so the common normalisation changes nothing.
@@ -213,8 +213,8 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
     E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not the drawn tokens.
     Here h is fixed by the state and E[s | state] = 0, so E[v | state] = 0.
-    rows: hidden [n, H], logprob [n] and entropy [n], both from the scoring pass, at one
-    temperature.
+    rows: hidden [n, H], logprob [n] and entropy [n], both from the pass at θ_old, at
+    one temperature.
 
     Weights by log p and H have been used before, without a discriminator: a selection by both
     (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p (STARE, Luo
@@ -242,8 +242,8 @@ def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     s = log p + H, and sd is its standard deviation over all N tokens. The range and the
     normalisation are DelTA's; all weights are 1 if a side is empty. The slope is not derived. A
     pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. The
-    standard deviation of Δ/γ is about 3 there on the *sharpen* base of 12 operations. On the
-    *learn* base it varies between batches from 1.5 to 7.
+    standard deviation of Δ/γ is about 3 there on `k12-noise0.06-filler1-seed0` (toy/bases). On
+    `learn-k12-noise0.02-filler1-seed0` it varies between batches from 1.5 to 7.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)

@@ -49,7 +49,8 @@ def margins(
 
     ‖v‖² cancels (App. G), so a margin is linear in v.
     """
-    # The two norms are nearly equal, so their difference is in float64. Δ is float32.
+    # The two norms are nearly equal, so their difference is in float64.
+    # Δ is float32: adding a float64 scalar leaves the dtype of a tensor as it is.
     offset = mu_neg.double().square().sum() - mu_pos.double().square().sum()
     margin_pos = products(v, 2 * (mu_pos - mu_neg)) + offset  # ‖v-μ₋‖² - ‖v-μ₊‖² (App. G)
     return require_finite(margin_pos * advantage.sign())  # swapped on the negative side
@@ -130,7 +131,7 @@ def delta_coefficients(
     """
     check(v, advantage, K, lam_min, lam_max)
     if not (advantage > 0).any() or not (advantage < 0).any():
-        dtype = torch.promote_types(advantage.dtype, torch.float32)  # the dtype of λ̄ below
+        dtype = torch.promote_types(advantage.dtype, torch.float32)  # as λ̄ below
         return torch.ones_like(advantage, dtype=dtype)  # a side is empty: nothing to separate
 
     mu_pos, mu_neg = pieces.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
@@ -158,7 +159,7 @@ def check(
         )
     if not advantage.isfinite().all():
         raise ValueError("advantage contains NaN or inf")
-    if not all_finite(v, advantage.device):  # the same result on all ranks
+    if not all_finite(v, advantage.device):  # on all ranks; v may lie on another device
         raise ValueError("v contains NaN or inf: check the hidden states and log-probabilities")
     if K < 0 or int(K) != K:
         raise ValueError(f"K is {K}: the number of refinements must be a whole number, 0 or more")

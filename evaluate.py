@@ -49,24 +49,24 @@ from rollout import Job, Sample, Sampling, end_tokens
 # ---- averages ------------------------------------------------------------------------------------
 
 
-def summary(grades: np.ndarray) -> dict:
+def summary(graded: np.ndarray) -> dict:
     """A benchmark's averages from its grades [P, n], for scores.json.
 
     avg and pass are avg@n and pass@n (a problem passes if any of its n responses is right), stderr
     the standard error of avg@n over problems (None for one problem), repetitions the accuracy of
     each of the n repetitions (App. K), by_problem the accuracy of each problem.
     """
-    by_problem = grades.mean(axis=1)  # [P]
+    by_problem = graded.mean(axis=1)  # [P]
     standard_error = None
-    if len(grades) > 1:
-        standard_error = float(by_problem.std(ddof=1) / math.sqrt(len(grades)))
+    if len(graded) > 1:
+        standard_error = float(by_problem.std(ddof=1) / math.sqrt(len(graded)))
 
     return {
-        "problems": len(grades),
+        "problems": len(graded),
         "avg": float(by_problem.mean()),
-        "pass": float(grades.max(axis=1).mean()),
+        "pass": float(graded.max(axis=1).mean()),
         "stderr": standard_error,
-        "repetitions": grades.mean(axis=0).tolist(),  # [n]
+        "repetitions": graded.mean(axis=0).tolist(),  # [n]
         "by_problem": by_problem.tolist(),
     }
 
@@ -128,7 +128,7 @@ def run(config: Config) -> dict:
         on_first_rank(write_scores, scores, folder, config.top_p)
         return scores
     finally:
-        unlock(folder)
+        unlock(folder)  # if this process has the lock
 
 
 def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -> None:
@@ -161,6 +161,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
         }
         append_line(files[wanted[i].benchmark], row)
 
+    # Each job's name holds the seed.
     sampling = Sampling(
         config.max_new_tokens, config.temperature, config.top_p, in_flight=config.rollout_rows
     )
@@ -199,7 +200,7 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     return np.array(found).reshape(len(problems), samples)
 
 
-# ---- is A better than B? -------------------------------------------------------------------------
+# ---- comparison of two models --------------------------------------------------------------------
 
 
 def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:

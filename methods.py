@@ -7,9 +7,9 @@ METHODS; add its flags to MethodFlags.
 Departures: (1) forking tokens divide by the number of kept tokens of a rollout batch, as in their
 official code; the paper's formula divides by all tokens, which makes the loss five times smaller.
 (2) FIPO's released code drops a response with more than one dual-clipped token; the paper's
-objective and this code keep it. (3) REINFORCE keeps the division by the group's standard deviation,
-for equal scales. (4) The weights of GRPO and forking tokens have mean 1 over the rollout batch, not
-over each mini-batch.
+objective and this code keep it. (3) REINFORCE keeps the division by the group's standard
+deviation, so that one learning rate suits all methods. (4) The weights of GRPO and forking tokens
+have mean 1 over the rollout batch, not over each mini-batch.
 
 Shapes: B responses, N packed response tokens, n of them in a micro-batch, H hidden size, F numbers
 kept per token, T tokens of the longest response, V vocabulary.
@@ -44,7 +44,7 @@ class MethodFlags:
     K: int = flag(1, "refinements of the centroids", low=0, of="delta")
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, of="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, of="delta")
-    right_weight: float = flag(0.1, "λ, weight of right responses", above=0, of="w_reinforce")
+    right_weight: float = flag(0.1, "w, weight of right responses", above=0, of="w_reinforce")
 
 
 def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
@@ -56,9 +56,10 @@ def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor
 class Method:
     """One method: its differences from DAPO. Only `weights` is required."""
 
-    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens, a TokenBatch
-    # (infra/packing.py): log π_old, entropy, advantage and more of each token. ρ has mean 1 over
-    # the N tokens, so methods compare at one learning rate (exceptions: FIPO, DelTA's no_norm).
+    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens: a TokenBatch
+    # (infra/packing.py) with logprob (log π_old), entropy and advantage [N], length [B] and more.
+    # ρ has mean 1 over the N tokens, so methods compare at one learning rate (exceptions: FIPO,
+    # DelTA's no_norm).
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
     # True: ρ is computed again in every update, from tokens.current = log π_θ. `weights` then gets
@@ -77,9 +78,9 @@ class Method:
 
     # (rows, head) -> [n, F], computed from the hidden states of the pass at θ_old and given to
     # `weights` as tokens.kept. rows has hidden [n, H] in float32, logprob [n], entropy [n] and
-    # token [n]; head() is the scaled LM head [V, H]: the logits are hidden @ head().T. Each rank
-    # keeps the rows of its own responses; the functions of infra/rows.py, such as per_row, read
-    # these rows and return results for all N.
+    # token [n]; head() is the LM head divided by the temperature, W [V, H]: logits = hidden @ W.T.
+    # Each rank keeps the rows of its own responses; the functions of infra/rows.py, such as
+    # per_row, read these rows and return results for all N.
     keep: Callable[..., torch.Tensor] | None = None
 
     @property
@@ -155,7 +156,8 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     responses = torch.arange(len(tokens.length), device=future.device)
     response = responses.repeat_interleave(tokens.length, output_size=len(future))  # [n]
 
-    # F_t = z_t + decay F_{t+1} by doubling: a sum over the next 1, 2, 4, ... tokens.
+    # F_t = log r_t + decay F_{t+1} by doubling: a pass makes `future` at t a sum over the next
+    # 2 reach tokens of its response.
     reach = 1
     while reach < len(future):
         inside = response[reach:] == response[:-reach]
@@ -167,7 +169,8 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 # ---- other papers' advantages --------------------------------------------------------------------
 
 # Each has another A' in the place of the group advantage A, so its weight is ρ = A'/A. A group of
-# equal rewards has A = 0 and stays without a gradient, where W-REINFORCE has λ or -1 throughout.
+# equal rewards has A = 0 and stays without a gradient; W-REINFORCE itself gives such a group
+# A' = w (all right) or -1 (all wrong).
 # OPO and OTB keep the division by the group's standard deviation, as REINFORCE does here.
 
 
@@ -185,8 +188,8 @@ def in_place_of(wanted: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
 
 
 def w_reinforce(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """A' = λ for a right response and -1 for a wrong one (W-REINFORCE, Zhu et al. 2025,
-    arXiv 2506.01347: λ J_PSR + J_NSR with λ = 0.1). Its released code clips at 0.2."""
+    """A' = w for a right response and -1 for a wrong one (W-REINFORCE, Zhu et al. 2025,
+    arXiv 2506.01347: w J_PSR + J_NSR with w = 0.1). Its released code clips at 0.2."""
     A = tokens.advantage
     return in_place_of(torch.where(A > 0, flags.right_weight, -1.0), A)
 
@@ -215,7 +218,7 @@ def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     """
     if tokens.kept.shape[1:] != (1,):
         raise ValueError(f"otb needs one number per token, got {tuple(tokens.kept.shape)}")
-    energy = per_row(tokens.kept, first_number, tokens.advantage.device)  # [N]
+    energy = per_row(tokens.kept, first_number, tokens.advantage.device)  # [N], from all ranks
     lengths = tokens.length.tolist()
     W = pad_sequence(energy.double().split(lengths), batch_first=True).cumsum(dim=1)  # [B, T]
     exists = torch.arange(W.shape[1], device=W.device) < tokens.length[:, None]  # [B, T]
@@ -230,7 +233,9 @@ def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def of_groups(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """A = (R - mean) / std of each response: [groups, G]. Baselines use A in place of R."""
+    """A = (R - mean) / std of each response: [groups, G]. Baselines use A in place of R:
+    A is affine in R inside a group, so A - baseline(A) = (R - baseline(R)) / std.
+    """
     first = tokens.length.cumsum(0) - tokens.length  # of each response
     return tokens.advantage[first].view(-1, flags.group_size)
 
@@ -239,7 +244,7 @@ def logit_energy(rows, head) -> torch.Tensor:
     """‖e_y - p‖², the squared norm of the gradient of log p(y) in the logits: [n, 1]."""
     W = head().to(rows.hidden.dtype)
     result = torch.empty_like(rows.logprob)
-    size = max(1, LOGIT_BLOCK_KEPT // len(W))  # rows in a block
+    size = max(1, LOGIT_BLOCK_KEPT // len(W))  # rows, so that a block has that many logits
     for start in range(0, len(result), size):
         block = slice(start, start + size)
         p = (rows.hidden[block] @ W.T).softmax(dim=1)  # [size, V]

@@ -58,7 +58,7 @@ class Job(NamedTuple):
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
-    begin: int = 0  # index of the first random number used
+    begin: int = 0  # index of the first random number used, for a prompt that continues a response
 
 
 class Sample(NamedTuple):
@@ -226,7 +226,7 @@ def generate(
     progress = Progress("sampling", len(jobs) * most)
     with without_generation_config(lm), closing(progress):
         while not all(response.finished for response in responses):
-            for response in flight.change(lm):
+            for response in flight.change(lm):  # those that enter; finished ones have left
                 job = jobs[response.index]
                 numbers = uniforms(*job.name, job.begin + most)[job.begin :]
                 # Padded with zeros, because other responses may go past this one's limit.
@@ -254,6 +254,7 @@ def from_engine(engine, jobs, ends, sampling, stop, done) -> list[Sample]:
 def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> None:
     """Append the next tokens, at most CHUNK, to each of the R responses in flight."""
     ids, mask = left_padded([response.tokens for response in flight.responses], lm.device)  # [R, L]
+    # Both count the prompt's tokens; response.new does not.
     rest = max(response.limit - len(response) for response in flight.responses)
     count = min(CHUNK, rest)
 

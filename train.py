@@ -43,7 +43,7 @@ from infra.policy import old_log_probabilities
 from infra.problems import SEED_STRIDE, draw_indices
 from infra.progress import Progress, Stopwatch
 from infra.ranks import end_ranks, full_tensor
-from infra.rows import over_ranks
+from infra.rows import sum_over_ranks
 from infra.run import Run, open_run, running
 from infra.samples import save_samples
 from infra.training_flags import TRAINING_GROUPS, training_config
@@ -58,8 +58,9 @@ def train(cfg: "Config", method: Method | None = None) -> Path:
 
     method: replaces the method of cfg, for methods that no flag selects.
     """
+    # `running` calls prepare; on a signal it saves a checkpoint.
     with running(cfg, partial(prepare, method=method)) as run:
-        introduce(run, AblationFlags)
+        introduce(run, AblationFlags)  # prints the settings
         if cfg.eval_data and run.state.step == 0:
             log(run, {"step": 0, **evaluate(run)})
         if run.state.unlogged:
@@ -107,13 +108,13 @@ def train_step(run: Run, step: int) -> None:
 
     # log π_old of every token, and the method's `keep` of the hidden states (App. L.1)
     tokens = old_log_probabilities(run.policy, rollouts, plan, method.keep, cfg.proxy_budget_gb)
-    run.look_for_signals()
+    run.look_for_signals()  # raises Interrupted after a signal
     watch.lap("scoring")
 
     # ρ, the method's weight of every token: λ̄ with DelTA. Frozen over the updates (App. H),
     # unless the method follows the policy.
     tokens = tokens.completed(
-        advantages,
+        advantages,  # repeated over the tokens of a response: [N]
         problems=problems,
         generator=torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step),
         memory=run.state.memory,
@@ -145,7 +146,8 @@ def update(
     weights: torch.Tensor,
     plan: list[MiniBatch],
 ) -> dict:
-    """One optimiser step for each mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
+    """One optimiser step for each mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8):
+    the mean over its N tokens.
 
     weights: ρ [N]. Returns the metrics of the updates.
     """
@@ -164,21 +166,20 @@ def update(
         if not micro_batches:
             continue  # on all ranks: every advantage is 0, so there is no direction (App. C)
 
-        N = mini_batch.token_count  # tokens of all its responses, on all ranks
+        N = mini_batch.token_count  # of Eq. 8: tokens of all its responses, on all ranks
         for i, index in enumerate(micro_batches):
-            # [n] packed rows of these responses
-            rows = uploaded(packed_rows(index, length), device)
+            places = uploaded(packed_rows(index, length), device)  # [n] of their tokens among N
             logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
-            old_logprob = tokens.logprob[rows]
-            advantage = tokens.advantage[rows]
-            weight = weights[rows]  # ρ; λ̄ with DelTA
+            old_logprob = tokens.logprob[places]
+            advantage = tokens.advantage[places]
+            weight = weights[places]  # ρ; λ̄ with DelTA
             if method.follows_policy and len(index):  # a rank's last micro-batches may be empty
                 weight = token_weights(method, tokens.part(index, logprob.detach()), cfg)  # ρ at θ
 
             # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE use other surrogates
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
-            objective = (weight * off_policy[rows] * surrogate).sum() / N  # Eq. 8
-            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # in the last backward only
+            objective = (weight * off_policy[places] * surrogate).sum() / N  # Eq. 8
+            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # sums gradients in the last
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
             loss -= objective.detach()
@@ -186,12 +187,12 @@ def update(
                 clip = (cfg.clip_low, cfg.clip_high)
                 silenced = clipped_tokens(logprob.detach(), old_logprob, advantage, *clip)
                 clipped += silenced.sum()
-            progress.update(len(rows))
+            progress.update(len(places))
 
         norms.append(clip_and_step(run, cfg.max_grad_norm))
     progress.close()
 
-    loss, clipped = over_ranks(torch.stack([loss, clipped])).tolist()
+    loss, clipped = sum_over_ranks(torch.stack([loss, clipped])).tolist()
     finite = [norm for norm in norms if math.isfinite(norm)]
     return {
         "loss": loss / len(plan),  # mini-batches without a step count as 0

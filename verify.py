@@ -13,8 +13,8 @@ Departures from the paper:
 Rules of the comparison (answers/README.md lists their costs):
 1. Rational values must be equal exactly, others to 77 significant digits.
 2. A decimal with six or more significant digits equals an irrational (never a rational) number
-   that rounds to it: 3.14159 is \pi, but 0.333333 is not 1/3. A gold decimal needs six digits
-   after the point: 15300.75 is exact.
+   that rounds to it: 3.14159 is \pi, but 0.333333 is not 1/3. A gold decimal counts as
+   rounded only with six digits after the point: 15300.75 is exact.
 3. An unreadable answer equals only the same text. An answer that is undefined (0/0) or restates a
    question (\sum, \int, \lim, \max) equals nothing.
 4. No text is executed; length, tokens, depth, members, digits and operations are bounded.
@@ -75,7 +75,7 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     # An answer may have two readings: 1,234 is a number or the list 1, 234.
     judge = Judge([p, g], seed)
     was_read = False
-    g, ways = written_alike(p, g)
+    g, ways = written_alike(p, g)  # the ways to write p with the names of g
     p_readings = [reading for way in ways for reading in readings(way)]
     for p_reading, g_reading in itertools.product(p_readings, readings(g)):
         try:
@@ -93,7 +93,7 @@ def without_question(answer: str) -> str:
     r"""v for an answer of the form \int ... = v; any other answer unchanged."""
     if not QUESTION.search(answer):
         return answer
-    *sides, last = split(answer, "=")[::2] or [answer]
+    *sides, last = split(answer, "=")[::2] or [answer]  # without the separators
     is_stated = sides and not QUESTION.search(last) and not DENYING.search("".join(sides))
     return last if is_stated else answer
 

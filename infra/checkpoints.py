@@ -232,7 +232,7 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
     return RunState()
 
 
-# ---- the model for others ------------------------------------------------------------------------
+# ---- export --------------------------------------------------------------------------------------
 
 
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:

@@ -53,7 +53,7 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-# ---- endings -------------------------------------------------------------------------------------
+# ---- early ends ----------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -27,7 +27,7 @@ MODEL_FILES = (".json", ".safetensors", ".txt", ".jinja", ".model")
 LOCKED: dict[Path, IO] = {}  # folders locked by this process -> their open lock files
 
 
-# ---- one at a time -------------------------------------------------------------------------------
+# ---- locks ---------------------------------------------------------------------------------------
 
 
 def lock(folder: Path) -> None:
@@ -66,7 +66,7 @@ def unlock(folder: Path) -> None:
         file.close()
 
 
-# ---- is this the same run? -----------------------------------------------------------------------
+# ---- identity of a run ---------------------------------------------------------------------------
 
 
 def data_hash(problems: list[dict]) -> str:
@@ -137,7 +137,7 @@ def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> di
         found = sorted(path.name for pattern in names for path in folder.glob(pattern))
         if found:
             raise UserError(
-                f"{folder} holds {', '.join(found)} of something else (no {RUN_FILE}): "
+                f"{folder} holds {', '.join(found)} of another program (no {RUN_FILE}): "
                 "choose another --output-dir"
             )
         known = {"id": uuid.uuid4().hex[:12], "fingerprint": now}
@@ -158,7 +158,7 @@ def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> di
     return known
 
 
-# ---- what a run may replace ----------------------------------------------------------------------
+# ---- replacing and deleting ----------------------------------------------------------------------
 
 
 def check_places(model: Path, folder: Path) -> None:

@@ -28,7 +28,7 @@ SHOWN = (
 )
 
 
-# ---- a line a step -------------------------------------------------------------------------------
+# ---- a line per step -----------------------------------------------------------------------------
 
 
 def log(run, metrics: dict) -> None:
@@ -120,7 +120,7 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
     }
 
 
-# ---- before, on the way, at the end --------------------------------------------------------------
+# ---- first and last lines ------------------------------------------------------------------------
 
 
 def introduce(run, method_flags: type) -> None:

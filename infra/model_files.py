@@ -50,7 +50,7 @@ def locate(name: str | Path) -> tuple:
     folder = Path(name)
     if not folder.is_dir():
         trouble = (
-            "no such model folder, and the hub has no such model or cannot be reached; without a "
+            "no model folder or hub id of this name, or the hub cannot be reached; without a "
             "network, pass a folder (on another machine: hf download ID --local-dir FOLDER)"
         )
         asked_once(HfApi().model_info, str(folder))
@@ -93,7 +93,7 @@ def locate(name: str | Path) -> tuple:
 def read_config(name: str | Path, folder: str | Path):
     """The model's config. Raises UserError if the architecture cannot be trained here."""
     if Path(folder).is_dir() and not (Path(folder) / "config.json").exists():
-        raise UserError(f"--model {name}: not a model folder, because it has no config.json")
+        raise UserError(f"--model {name}: no model in this folder, because it has no config.json")
     with one_line(name, f"cannot read config.json of {folder}"):
         config = AutoConfig.from_pretrained(folder)
     refuse_config(name, config)

@@ -24,7 +24,7 @@ from infra.packed_attention import VARLEN, row_of
 from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows, ranges, uploaded
 from infra.progress import Progress
 from infra.ranks import full_tensor
-from infra.rows import Rows, over_ranks
+from infra.rows import Rows, sum_over_ranks
 
 SHARE_FOR_KEPT = 0.7  # most of a GPU's free memory for `kept`
 
@@ -198,8 +198,8 @@ def old_log_probabilities(
     progress.close()
 
     return TokenBatch(
-        logprob=over_ranks(logprob),  # rows of other ranks are 0, so the sum joins all rows
-        entropy=over_ranks(entropy),
+        logprob=sum_over_ranks(logprob),  # rows of other ranks are 0, so the sum joins all rows
+        entropy=sum_over_ranks(entropy),
         token=rollouts.tokens(),
         length=uploaded(length, device),
         kept=kept,

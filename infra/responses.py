@@ -16,7 +16,7 @@ from infra.hub import SOURCES
 from infra.problems import encode_prompts, load_problems
 from toy.by_name import SETS
 
-# ---- what is asked -------------------------------------------------------------------------------
+# ---- benchmarks ----------------------------------------------------------------------------------
 
 
 class Benchmark(NamedTuple):
@@ -90,7 +90,7 @@ def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -
     return encoded
 
 
-# ---- what is answered ----------------------------------------------------------------------------
+# ---- responses -----------------------------------------------------------------------------------
 
 
 def saved_responses(folder: Path) -> dict[tuple[int, int], dict]:

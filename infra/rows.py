@@ -34,7 +34,7 @@ class Rows:
         return torch.Size((self.count, *self.values.shape[1:]))
 
 
-def over_ranks(x: torch.Tensor) -> torch.Tensor:
+def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
     """The sum of x over all ranks, in place; x itself in one process."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.all_reduce(x)
@@ -54,7 +54,7 @@ def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch
 def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor:
     """Σ_n weights[m, n] v[n] for M weightings, in one pass over v: weights [M, N] -> [M, H]."""
     if isinstance(v, Rows):
-        return over_ranks(weighted_sums(v.values, weights[:, v.mine]))
+        return sum_over_ranks(weighted_sums(v.values, weights[:, v.mine]))
 
     dtype = torch.promote_types(v.dtype, torch.float32)
     total = torch.zeros(len(weights), v.shape[1], dtype=dtype, device=weights.device)
@@ -72,7 +72,7 @@ def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) ->
         mine = per_row(v.values, function, device)  # [n]
         whole = torch.zeros(v.count, dtype=mine.dtype, device=device)
         whole[v.mine] = mine
-        return over_ranks(whole)  # rows of other ranks are 0, so the sum joins all rows
+        return sum_over_ranks(whole)  # rows of other ranks are 0, so the sum joins all rows
 
     result = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=device)
     for block, x in blocks(v, device):
@@ -94,7 +94,7 @@ def all_finite(v: torch.Tensor | Rows, device: torch.device) -> bool:
     """Whether no row, on any rank, holds a NaN or inf."""
     if isinstance(v, Rows):
         broken = torch.tensor(float(not all_finite(v.values, device)), device=device)
-        return over_ranks(broken).item() == 0
+        return sum_over_ranks(broken).item() == 0
     # A sum keeps NaN and inf, and is eight times as fast as isfinite on a CPU. Large finite numbers
     # may overflow in it, so an infinite sum is checked number by number.
     return all(bool(x.sum().isfinite() or x.isfinite().all()) for _, x in blocks(v, device))

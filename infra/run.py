@@ -20,7 +20,7 @@ from infra.memory import refuse_too_large
 from infra.policy import Policy
 from infra.problems import encode_prompts, load_problems, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
-from infra.rows import over_ranks
+from infra.rows import sum_over_ranks
 from infra.track import start_tracking, tracking_module
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # these stop a run at the next safe point
@@ -72,7 +72,7 @@ class Run:
     def look_for_signals(self) -> None:
         """Raise Interrupted on every rank if any rank received a signal to stop."""
         told = torch.tensor(float(self.stopping()), device=this_device())
-        if over_ranks(told) > 0:
+        if sum_over_ranks(told) > 0:
             raise Interrupted
 
     def sampler(self) -> AbstractContextManager:

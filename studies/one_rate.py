@@ -76,11 +76,11 @@ def learn(args) -> dict:
 
 
 def longer(args) -> dict:
-    """DAPO, DelTA, surprise and its control in 110 steps and on programs (half an hour).
+    """DAPO, DelTA, surprise and its control in 110 steps and on programs (quarter of an hour).
 
     The second study of docs/results/surprise.md: protocol and results.
     """
-    of = completed(args, places("longer"), EVERY_SEED, LEARN_RATE, 6)
+    of = completed(args, places("longer"), EVERY_SEED, LEARN_RATE, 3)
     print_gains(of)
     print_rows(of, dict.fromkeys(places("longer"), dict.fromkeys(EVERY_SEED, LEARN_RATE)))
     measured = {}

@@ -283,7 +283,7 @@ def test_only_models_that_cannot_fit_are_refused(size, gpus, refused, monkeypatc
     ranks.start_ranks()
     with pretended():
         if refused:
-            with pytest.raises(UserError, match=f"of each of {gpus} GPUs"):
+            with pytest.raises(UserError, match=f"on each of {gpus} GPUs"):
                 refuse_too_large(size, qwen3(size))
         else:
             refuse_too_large(size, qwen3(size))

@@ -67,6 +67,7 @@ def printed(text: str) -> set[str]:
         ("noise", "docs/results/noise.md"),
         ("surprise", "docs/results/surprise.md"),
         ("learn", "docs/results/learn.md"),
+        ("longer", "docs/results/surprise.md"),
         ("bases", "toy/bases/README.md"),
         ("make_train", "toy/bases/README.md"),
     ],

@@ -121,7 +121,7 @@ def test_plan_reads_only_the_config(tmp_path, capsys):
     bench.main(["plan", "--model", str(tmp_path), "--gpus", "1"])
     text = capsys.readouterr().out
     assert "8.19 billion parameters on 1 GPUs of 80 GB" in text
-    assert "98.3 a checkpoint" in text
+    assert "98.3 per checkpoint" in text
     assert "does not fit" in text
 
     bench.main(["plan", "--model", "toy-code", "--seed", "3", "--gpu-gb", "24"])

@@ -344,7 +344,7 @@ def test_proxies_that_need_a_matrix_head_are_refused(name, proxy, policies):
     flags = ablations.AblationFlags(proxy=proxy)
     assert "has a bias or a soft cap" in refusal(ablations.check_model, flags, policies(name))
     ablations.check_model(ablations.AblationFlags(proxy="surprise"), policies(name))
-    with pytest.raises(ValueError, match="no matrix times h"):
+    with pytest.raises(ValueError, match="not a matrix times h"):
         policies(name).head()
 
 

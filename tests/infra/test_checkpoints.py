@@ -186,7 +186,7 @@ def test_claim_folder_removes_unfinished_files(two_steps, capsys):
     reopen(two_steps)
     assert not cut_off.exists()
     assert (two_steps / "checkpoint-000002").exists()
-    assert f"skipping {cut_off}: it was cut off" in capsys.readouterr().out
+    assert f"skipping {cut_off}: it is incomplete" in capsys.readouterr().out
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_refused(two_steps, capsys):

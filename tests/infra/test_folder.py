@@ -166,7 +166,7 @@ def test_a_run_does_not_begin_in_a_folder_with_other_files(name, tmp_path, capsy
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
     said = refusal(train.main, [*SMALL, "--output-dir", tmp_path], capsys)
-    assert f"{name.partition('/')[0]} of something else (no run.json)" in said
+    assert f"{name.partition('/')[0]} of another program (no run.json)" in said
     assert contents(tmp_path) == {path: b"mine", tmp_path / "lock": b""}
 
 

@@ -152,10 +152,10 @@ def test_plan_mini_batches_covers_each_mini_batch_once_over_the_ranks(world, lay
         plan_mini_batches(rollouts, ADVANTAGES, 4, 100, rank, world, layout)
         for rank in range(world)
     ]
-    for number, over_ranks in enumerate(zip(*plans, strict=True)):
+    for number, sum_over_ranks in enumerate(zip(*plans, strict=True)):
         responses = range(4 * number, 4 * number + 4)
-        trained = [i for plan in over_ranks for group in plan.trained for i in group.tolist()]
-        silent = [i for plan in over_ranks for group in plan.silent for i in group.tolist()]
+        trained = [i for plan in sum_over_ranks for group in plan.trained for i in group.tolist()]
+        silent = [i for plan in sum_over_ranks for group in plan.silent for i in group.tolist()]
         assert sorted(trained) == [i for i in responses if ADVANTAGES[i] != 0]
         assert sorted(silent) == [i for i in responses if ADVANTAGES[i] == 0]
 
@@ -165,10 +165,10 @@ def test_plan_mini_batches_ranks_take_equal_numbers_of_steps_within_the_budget(w
     rollouts = rollouts_of(LENGTHS)
     length = rollouts.prompt_length + rollouts.response_length
     plans = [plan_mini_batches(rollouts, ADVANTAGES, 6, 60, rank, world) for rank in range(world)]
-    for over_ranks in zip(*plans, strict=True):
-        assert len({len(plan.trained) for plan in over_ranks}) == 1
-        assert len({len(plan.silent) for plan in over_ranks}) == 1
-        for plan in over_ranks:
+    for sum_over_ranks in zip(*plans, strict=True):
+        assert len({len(plan.trained) for plan in sum_over_ranks}) == 1
+        assert len({len(plan.silent) for plan in sum_over_ranks}) == 1
+        for plan in sum_over_ranks:
             assert len(plan.micro_batches) == len(plan.trained) + len(plan.silent)
             for group in plan.micro_batches:
                 assert len(group) < 2 or int(length[group].max()) * len(group) <= 60

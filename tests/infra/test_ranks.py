@@ -290,7 +290,7 @@ def test_a_refusal_on_one_rank_ends_all_ranks(tmp_path, six_steps):
     (folder / "run.json").unlink()
     before = contents(folder)
     done = finished(torchrun(2, *training(folder, "--steps", "7")), code=1)
-    said = "of something else (no run.json)"
+    said = "of another program (no run.json)"
     lines = [line for line in done.stderr.splitlines() if said in line]
     assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
     assert done.stderr.splitlines()[-2] == lines[1]
@@ -330,7 +330,7 @@ def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
 
     alone = train_small(folder, "--eval-data", "", steps=6)
     said = capsys.readouterr().out
-    assert f"{cut_off}: it was cut off" in said
+    assert f"{cut_off}: it is incomplete" in said
     assert "checkpoint-000006: it is damaged" in said
     assert "after step 4" in said
     assert not cut_off.exists()

@@ -321,7 +321,8 @@ def test_an_unrelated_csv_is_refused(tmp_path, no_runs, monkeypatch):
 
 @pytest.mark.parametrize(
     "study",
-    ["methods", "confirm", "noise", "curves", "seeds", "make_train", "surprise", "bases", "learn"],
+    ["methods", "confirm", "noise", "curves", "seeds"]
+    + ["make_train", "surprise", "bases", "learn", "longer"],
 )
 def test_committed_runs_are_those_of_the_places(study):
     done = finished_runs(ROOT / "results" / f"{study}.csv")
