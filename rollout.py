@@ -1,17 +1,17 @@
 """Rollouts: G responses per prompt by Hugging Face `generate` (Sec. 5, App. I).
 
-Every response and position has one uniform number, fixed only by (seed, step, problem, sample). A
+Each position of a response has a uniform draw determined only by (seed, step, problem, sample). A
 logits processor turns it into a token by inverse CDF, and `generate` takes that token greedily. So
 two methods can be compared under common random numbers, without a global random state.
 
-In exact arithmetic neither the number of ranks nor the batch would matter. In float32 another token
-is drawn only if a random number falls within rounding of a step of the CDF. In bfloat16, as on
-GPUs, another batch changes log p by about 0.01, and most responses eventually differ. Each token
+In exact arithmetic neither the number of ranks nor the batch would matter. In float32 the token
+changes only if a random number falls within rounding error of a CDF step. In bfloat16, as on
+GPUs, batching changes log p by about 0.01, and most responses eventually differ. Each token
 comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
 
 Departures:
 1. The released code samples with a serving engine. This code calls `generate` in chunks of CHUNK
-   tokens; between chunks finished responses leave and waiting ones enter (or vLLM: --engine).
+   tokens; between chunks waiting responses replace finished ones. --engine uses vLLM.
 
 Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p is used only here. In
 training the log-probabilities use the same temperature.
@@ -38,23 +38,23 @@ from infra.packing import Rollouts, pack, uploaded
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 
-CHUNK = 64  # tokens sampled before finished responses leave and waiting ones enter
+CHUNK = 64  # tokens sampled before waiting responses replace finished ones
 
 
 @dataclass(frozen=True)
 class Sampling:
     """The distribution that tokens are drawn from, and the limits of sampling."""
 
-    max_new_tokens: int  # of a response, its end token included
+    max_new_tokens: int  # per response, including the end token
     temperature: float = 1.0  # 0: greedy, always the likeliest token
     top_p: float = 1.0
     seed: int = 0
-    in_flight: int = 256  # responses sampled at once, at most
-    cache_tokens: int = 0  # tokens in their caches, at most; 0: as many as fit in free memory
+    in_flight: int = 256  # max responses sampled at once
+    cache_tokens: int = 0  # max tokens in their caches; 0: as many as fit in free memory
 
 
 class Job(NamedTuple):
-    """A response to sample: its prompt and the name that fixes its random numbers."""
+    """A response to sample: its prompt and the key that seeds its random numbers."""
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
@@ -81,7 +81,7 @@ def token_distribution(
     """
     if temperature == 0:
         highest, likeliest = logits.max(dim=-1, keepdim=True)  # [B, 1]
-        one = 1 + 0 * highest.double()  # NaN for a highest logit of NaN or inf
+        one = 1 + 0 * highest.double()  # NaN if the highest logit is NaN or inf
         return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, likeliest, one)
 
     p = (logits.float() / temperature).softmax(dim=-1).double()  # [B, V]
@@ -94,7 +94,7 @@ def token_distribution(
 
 
 class InverseCDF(LogitsProcessor):
-    """Chooses for each response the token min{y : F(y) > u}.
+    """Chooses the token min{y : F(y) > u} for each response.
 
     F is the cumulative distribution over the vocabulary and u in [0, 1) the response's uniform
     number at this position. All scores but the chosen token's become -inf.
@@ -102,7 +102,7 @@ class InverseCDF(LogitsProcessor):
 
     def __init__(
         self,
-        uniforms: torch.Tensor,  # [R, new tokens] float64; column t serves the t-th new token
+        uniforms: torch.Tensor,  # [R, new tokens] float64; column t is for the t-th new token
         prompt_width: int,  # columns before the first new token
         temperature: float,
         top_p: float,
@@ -118,7 +118,7 @@ class InverseCDF(LogitsProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         p = token_distribution(scores, self.temperature, self.top_p)
         cdf = p.cumsum(dim=-1)  # [R, V]
-        total = cdf[:, -1:]  # [R, 1] not exactly 1, by rounding
+        total = cdf[:, -1:]  # [R, 1], 1 up to rounding
         self.finite &= total.isfinite().all()
 
         t = input_ids.shape[1] - self.prompt_width
@@ -160,8 +160,8 @@ def rollout(
     prompts: token ids. problem_ids: non-negative integers that name the prompts' problems. Ranks
     share the sampling, and every rank returns all responses.
 
-    A repeated problem gets new responses, because the sample number continues. Over several calls
-    in a step it continues in `sampled_before` (responses by problem), which the call updates.
+    A repeated problem gets new responses: its sample numbers keep counting, across calls in a step
+    if they share `sampled_before` (responses by problem), which each call updates.
 
     Raises FloatingPointError if logits are not finite, Interrupted once stop() is true on a rank.
     """
@@ -204,10 +204,10 @@ def generate(
     stop: Callable[[], bool] | None = None,
     done: Callable[[int, Sample], None] | None = None,
 ) -> list[Sample]:
-    """Sample a response to each job, up to one of the tokens `ends`, in training and evaluation.
+    """Sample a response for each job, up to any token in `ends`, in training and evaluation.
 
-    Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks finished responses leave
-    batch and cache and waiting ones enter, so one long response does not delay hundreds.
+    Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks, waiting responses
+    replace finished ones in the batch and cache, so one long response does not delay hundreds.
     done(i, sample) is called once for each job i, soon after its response has finished. Raises
     FloatingPointError if logits are not finite, Interrupted once stop() is true.
 
@@ -254,7 +254,7 @@ def from_engine(engine, jobs, ends, sampling, stop, done) -> list[Sample]:
 def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> None:
     """Append the next tokens, at most CHUNK, to each of the R responses in flight."""
     ids, mask = left_padded([response.tokens for response in flight.responses], lm.device)  # [R, L]
-    # Both count the prompt's tokens; response.new does not.
+    # limit and len count the prompt; response.new does not.
     rest = max(response.limit - len(response) for response in flight.responses)
     count = min(CHUNK, rest)
 

@@ -1,8 +1,8 @@
 """The checkpoints and exported models of a run.
 
 A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments,
-`state.pt`, and the mark of the run with the hash of each file (infra/folder.py). It is written in
-the run's scratch folder and then renamed, so a folder of that name was once complete. The hashes
+`state.pt`, and the run's manifest of file hashes (infra/folder.py). It is written in the run's
+scratch folder and then renamed, so such a folder was complete when renamed. The hashes
 detect later damage.
 """
 
@@ -41,7 +41,7 @@ from infra.policy import Policy
 from infra.ranks import on_first_rank, rank_and_world
 from infra.training_flags import MemoryFlags, RunFlags
 
-# The files a run writes; none may exist before.
+# Files a run writes; none may already exist.
 WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", "samples.html", *MODELS)
 
 # Flags that may change when a run resumes.
@@ -58,7 +58,7 @@ class RunState:
     streak: int = 0  # consecutive updates skipped because the gradient was not finite
     best: float = -1.0  # best evaluation accuracy
     unlogged: dict = field(default_factory=dict)  # metrics of an unfinished step
-    memory: dict = field(default_factory=dict)  # the method's state over steps
+    memory: dict = field(default_factory=dict)  # method state across steps
 
 
 # ---- the folder of a run -------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def claim_on_first_rank(cfg, now: dict) -> str:
 
 
 def begin_writing(cfg, state: RunState) -> None:
-    """Write config.json, and drop the logged lines after the checkpoint, which will be rewritten.
+    """Write config.json and drop lines logged after the checkpoint; they will be written again.
 
     Raises UserError if a line is damaged.
     """
@@ -142,7 +142,7 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
 
 
 def finish_checkpoint(aside: Path, final: Path, run_id: str, hashes: dict[str, str]) -> None:
-    """Mark a checkpoint, move it to its place, and delete all but the newest two."""
+    """Mark a checkpoint, move it into place, and delete all but the newest two."""
     mark(aside, run_id, hashes)
     put_in_place(aside, final, run_id)
     write_run(final.parent, read_run(final.parent) | {"saved": final.name})
@@ -157,7 +157,7 @@ def own_checkpoints(folder: Path, run_id: str) -> list[Path]:
 
 
 def damage(path: Path, run_id: str) -> str:
-    """The damage of a checkpoint as text, empty if there is none. All ranks call this."""
+    """A description of a checkpoint's damage, empty if intact. All ranks call this."""
     wanted = written(path, run_id)
     if "state.pt" not in wanted:
         return f"{mark_file(path, run_id).name} changed since it was written"
@@ -185,7 +185,7 @@ def put_back(policy: Policy, optimizer, read: dict) -> None:
 
 
 def restore(cfg, policy: Policy, optimizer) -> RunState:
-    """Load the newest checkpoint, on any number of ranks. Returns a new RunState without one.
+    """Load the newest checkpoint, on any number of ranks. With none, returns a new RunState.
 
     A damaged checkpoint is skipped with a message, and deleted once an earlier one proves intact.
     Raises UserError if all checkpoints are damaged or deleted, or the run is already past --steps.
@@ -236,7 +236,7 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 
 
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
-    """Write a Hugging Face folder in the dtype of the computation, bfloat16 on GPUs.
+    """Write a Hugging Face folder in the compute dtype, bfloat16 on GPUs.
 
     It is written in scratch and then replaces the run's earlier model. All ranks call this. Raises
     Stop if it cannot be written.
