@@ -1,12 +1,12 @@
 """The paper's ablations of DelTA. Each replaces one piece of delta.py.
 
 Tables 2 and 3, the other proxies and the random control of App. F, and token selection by λ
-(Sec. 5.2). Three interventions, each on one possible flaw of the coefficients: the lag of γ, the
-common normalisation of both sides, and centroids that include the token they score. Also a proxy
+(Sec. 5.2). Three interventions each address one possible flaw in the coefficients: the lag of γ,
+the common normalisation of both sides, and centroids that include the scored token. Also a proxy
 whose mean over the vocabulary is zero, and its control without centroids. All are flags of
 `--method delta`; `configured` turns the flags into a method.
 
-Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with two sides.
+Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
 the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
@@ -70,7 +70,7 @@ def no_range_map(
 
 
 # The values of --delta-variant, except fixed_gamma, random and no_centroids (below).
-# tests/references.py has a slow counterpart of each.
+# tests/references.py has a slow reference for each.
 VARIANTS = {
     "full": Pieces(),
     "within_side": Pieces(margins=within_side_margins),
@@ -83,7 +83,7 @@ VARIANTS = {
 def fixed_temperatures(memory: dict) -> Callable:
     """Computes γ once and reuses it for the whole run (Table 3, w/o adaptive γ).
 
-    memory: holds the first (γ₊, γ₋). It is part of the run's checkpoint, so a resumed run has the
+    memory: holds the first (γ₊, γ₋). It is saved in checkpoints, so a resumed run has the
     same γ.
     """
 
@@ -103,7 +103,7 @@ def fixed_temperatures(memory: dict) -> Callable:
 def fresh_scores(
     delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
 ) -> torch.Tensor:
-    """α = σ(Δ/γ) with γ computed from these margins: no lag (App. H).
+    """α = σ(Δ/γ) with γ computed from the current margins: no lag (App. H).
 
     gamma_pos and gamma_neg, computed before the refinement, are ignored. At K = 0 nothing changes.
     """
@@ -113,9 +113,9 @@ def fresh_scores(
 def equal_sides(
     mapped: Callable, alpha: torch.Tensor, advantage: torch.Tensor, lam_min: float, lam_max: float
 ) -> torch.Tensor:
-    """λ of the range map `mapped`, divided by its mean over the tokens of each side.
+    """λ from the range map `mapped`, divided by its mean over each side's tokens.
 
-    1 for A = 0. It replaces the range map, since a normaliser does not get the advantages. The mean
+    1 for A = 0. It replaces the range map, since a normaliser is not given the advantages. The mean
     over the batch is then 1, so the common normalisation changes nothing.
     """
     lam = mapped(alpha, advantage, lam_min, lam_max)
@@ -134,8 +134,8 @@ def halves(tokens: TokenBatch, group_size: int) -> torch.Tensor:
 def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
     """`pieces`, but the margins of each half of the tokens use the centroids of the other half.
 
-    Otherwise a token pulls the centroid of its own side towards itself. half: [N], 0 or 1. Here
-    μ₊ and μ₋ are [2, H], for halves 0 and 1; no other piece uses them. Temperatures are over all
+    Otherwise a token pulls its own side's centroid towards itself. half: [N], 0 or 1. Here
+    μ₊ and μ₋ are [2, H], for halves 0 and 1; no other piece uses them. Temperatures use all
     margins of a side.
     """
 
@@ -185,7 +185,7 @@ MOST_NUMBERS = 2**16  # the largest V H for --proxy exact
 
 
 def lm_head_gradient(rows, head) -> torch.Tensor:
-    """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for models like the toy.
+    """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for toy-sized models.
 
     rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
@@ -195,7 +195,7 @@ def lm_head_gradient(rows, head) -> torch.Tensor:
     return (residual[:, :, None] * rows.hidden[:, None, :]).flatten(1)
 
 
-# ---- a proxy of mean zero ------------------------------------------------------------------------
+# ---- a zero-mean proxy ---------------------------------------------------------------------------
 
 
 def surprise(rows) -> torch.Tensor:
@@ -208,15 +208,15 @@ def surprise(rows) -> torch.Tensor:
 
 
 def surprise_proxy(rows, head) -> torch.Tensor:
-    """v = s h = (log p + H) h: [n, H], without another forward pass; not in the paper.
+    """v = s h = (log p + H) h: [n, H], with no extra forward pass; not in the paper.
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
     E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not the drawn tokens.
     Here h is fixed by the state and E[s | state] = 0, so E[v | state] = 0.
     rows: hidden [n, H], logprob [n] and entropy [n], both from the pass at θ_old, at
-    one temperature.
+    the same temperature.
 
-    Weights by log p and H have been used before, without a discriminator: a selection by both
+    Weights based on log p and H have been used before, without a discriminator: selection by both
     (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p (STARE, Luo
     et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et al. 2026,
     arXiv 2605.11538).
@@ -237,13 +237,13 @@ SLOPE = 2.7  # of no_centroids
 
 
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
-    """λ̄ of α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
+    """λ̄ from α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
 
     s = log p + H, and sd is its standard deviation over all N tokens. The range and the
     normalisation are DelTA's; all weights are 1 if a side is empty. The slope is not derived. A
-    pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. The
-    standard deviation of Δ/γ is about 3 there on `k12-noise0.06-filler1-seed0` (toy/bases). On
-    `learn-k12-noise0.02-filler1-seed0` it varies between batches from 1.5 to 7.
+    pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. There
+    Δ/γ has a standard deviation of about 3 on `k12-noise0.06-filler1-seed0` (toy/bases). On
+    `learn-k12-noise0.02-filler1-seed0` it varies from 1.5 to 7 between batches.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
@@ -256,7 +256,7 @@ def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
 def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tensor:
     """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2).
 
-    Tokens without an advantage have no gradient. They get 1, so the mean is 1.
+    Tokens without an advantage have no gradient. They get weight 1, so the mean is 1.
     """
     lam = coefficients(tokens, flags)
     if flags.select == "top":
@@ -285,7 +285,7 @@ CONTROLS = {"random": random_coefficients, "no_centroids": no_centroids}
 
 @dataclass
 class AblationFlags(MethodFlags):
-    """The flags of the methods, and DelTA's flags for other pieces, proxies and selection."""
+    """The method flags, plus DelTA's flags for other pieces, proxies and selection."""
 
     method: str = flag("delta", "token weights (App. E)", sorted(METHODS))
     delta_variant: str = flag(
@@ -345,7 +345,7 @@ def check_model(flags: AblationFlags, policy) -> None:
 
 
 def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
-    """The pieces of --delta-variant, with the changes of the interventions."""
+    """The pieces of --delta-variant, as changed by the interventions."""
     if flags.delta_variant == "fixed_gamma":
         pieces = Pieces(temperatures=fixed_temperatures(tokens.memory))
     else:
@@ -361,9 +361,9 @@ def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
 
 
 def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
-    """ρ = λ̄ by the pieces that the flags select. `flags` is train.Config, for its group size.
+    """ρ = λ̄ with the pieces that the flags select. `flags` is train.Config, for its group size.
 
-    All weights are 1 if --centroids held_out is set and a half of the prompts lacks a side.
+    All weights are 1 if --centroids held_out is set and either half of the prompts lacks a side.
     """
     advantage = tokens.advantage
     if flags.centroids == "held_out":
@@ -374,7 +374,7 @@ def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
-    """`method` with the pieces, the proxy and the selection that the flags select."""
+    """`method` with the pieces, proxy and selection set by the flags."""
     if flags.delta_variant in CONTROLS:
         method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)
     elif any(changed(flags, name) for name in ("delta_variant", "gamma", "normalise", "centroids")):

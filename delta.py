@@ -2,14 +2,14 @@
 
 Sec. 3.2 and Apps. F-H of the paper. Each side has an advantage-weighted centroid of a
 token-gradient proxy. A token's margin compares its distances to both centroids. The margin gives a
-score between 0 and 1, and the score a weight around 1 in the DAPO loss.
+score between 0 and 1, which gives a weight around 1 in the DAPO loss.
 
 Departures: (1) all statistics are over the whole rollout batch, as in the text; the released code
 computes them on each rank's shard. (2) If a side is empty, every coefficient is 1.
 
 Shapes: N packed response tokens (one row per token, no padding), H hidden size.
 Symbols: v proxy, A advantage, μ centroid, Δ margin, γ temperature, α score, λ coefficient.
-`Rows` is a tensor [N, H] whose rows lie on several ranks; `products(v, d)` is v @ d for either.
+`Rows` is a tensor [N, H] sharded over ranks; `products(v, d)` is v @ d, sharded or not.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ import torch
 from grpo import side_centroids
 from infra.rows import Rows, all_finite, products
 
-EPS_GAMMA = 1e-12  # ε_γ, the floor of a margin's variance
+EPS_GAMMA = 1e-12  # ε_γ, the floor on the variance of Δ
 
 
 def token_gradient_proxy(hidden: torch.Tensor, logprob: torch.Tensor) -> torch.Tensor:
@@ -49,15 +49,15 @@ def margins(
 
     ‖v‖² cancels (App. G), so a margin is linear in v.
     """
-    # The two norms are nearly equal, so their difference is in float64.
-    # Δ is float32: adding a float64 scalar leaves the dtype of a tensor as it is.
+    # The two norms are nearly equal, so their difference is taken in float64.
+    # Δ is float32: adding a float64 scalar does not change a tensor's dtype.
     offset = mu_neg.double().square().sum() - mu_pos.double().square().sum()
     margin_pos = products(v, 2 * (mu_pos - mu_neg)) + offset  # ‖v-μ₋‖² - ‖v-μ₊‖² (App. G)
     return require_finite(margin_pos * advantage.sign())  # swapped on the negative side
 
 
 def temperatures(delta: torch.Tensor, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(γ₊, γ₋): the square root of the variance of Δ over each side's tokens (App. H)."""
+    """(γ₊, γ₋): the standard deviation of Δ over each side's tokens (App. H)."""
     variance_pos = delta[advantage > 0].double().var(correction=0)
     variance_neg = delta[advantage < 0].double().var(correction=0)
     return variance_pos.clamp(min=EPS_GAMMA).sqrt(), variance_neg.clamp(min=EPS_GAMMA).sqrt()
@@ -66,9 +66,9 @@ def temperatures(delta: torch.Tensor, advantage: torch.Tensor) -> tuple[torch.Te
 def scores(
     delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
 ) -> torch.Tensor:
-    """α [N] = argmax over [0, 1] of α Δ + γ h(α), with the binary entropy h (Eq. 5).
+    """α [N] = argmax over [0, 1] of α Δ + γ h(α), where h is the binary entropy (Eq. 5).
 
-    γ is that of the token's side. For A = 0 the score has no effect: λ is λ_min.
+    γ is the temperature of the token's side. If A = 0, the score has no effect: λ is λ_min.
     """
     gamma = torch.where(advantage > 0, gamma_pos, gamma_neg).to(delta.dtype)
     return torch.sigmoid(delta / gamma)  # σ(Δ/γ) (Eq. 6)
@@ -95,7 +95,7 @@ class Pieces:
     """The steps of delta_coefficients. The defaults are the paper's; ablations.py has others.
 
     A replacement takes the same arguments as the step it replaces. The order of the steps is fixed,
-    so γ always lags one pass. ablations.fresh_scores removes the lag: it computes γ itself.
+    so γ always lags by one pass. ablations.fresh_scores removes the lag: it computes γ itself.
     """
 
     centroids: Callable = centroids
@@ -121,8 +121,8 @@ def delta_coefficients(
     """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], no gradient; mean 1
     with the default pieces.
 
-    v: [N, H] token-gradient proxy of all tokens of the batch: a plain tensor of N rows, or `Rows`
-        of which this rank holds a part. A rank's shard as a plain tensor gives wrong statistics.
+    v: [N, H] token-gradient proxy of all tokens in the batch: a plain tensor of N rows, or `Rows`,
+        of which this rank holds a shard. A shard as a plain tensor gives wrong statistics.
     advantage: [N], A_i for each token of response i; all N on every rank. No padding.
     K: number of refinements of the centroids.
     lam_min, lam_max: range of the coefficients before normalisation.
@@ -159,7 +159,7 @@ def check(
         )
     if not advantage.isfinite().all():
         raise ValueError("advantage contains NaN or inf")
-    if not all_finite(v, advantage.device):  # on all ranks; v may lie on another device
+    if not all_finite(v, advantage.device):  # on all ranks; v may be on a different device
         raise ValueError("v contains NaN or inf: check the hidden states and log-probabilities")
     if K < 0 or int(K) != K:
         raise ValueError(f"K is {K}: the number of refinements must be a whole number, 0 or more")

@@ -6,17 +6,17 @@
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
 Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
-the same command resumes an interrupted run. Another model, data set or flag is refused in that
-folder. Ranks share the problems, and a response depends only on (seed, benchmark, problem, sample).
-scores.json holds the averages and the input of `compare`; wrong.jsonl lists the wrong responses.
+the same command resumes an interrupted run. A different model, data set or flag is refused in
+that folder. Ranks share the work; a response depends only on (seed, benchmark, problem, sample).
+scores.json holds the averages and the input to `compare`; wrong.jsonl lists the wrong responses.
 
-Departures from the paper: (1) a paired bootstrap over problems is reported with App. K's test. The
-test's repetitions do not measure the variation over problems.
+Departures from the paper: (1) a paired bootstrap over problems accompanies App. K's test, whose
+repetitions do not measure the variation over problems.
 
-Shapes: P problems of a benchmark, n samples per problem, which are n repetitions of the benchmark.
+Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """
 
-from infra.errors import UserError, one_line_endings  # first: Ctrl-C at once is one line
+from infra.errors import UserError, one_line_endings  # first, so an early Ctrl-C prints one line
 
 # isort: split
 import math
@@ -72,7 +72,7 @@ def summary(graded: np.ndarray) -> dict:
 
 
 def weighted_average(values: list[float], problems: list[int]) -> float:
-    """The average over benchmarks, weighted by their number of problems (Table 1)."""
+    """The average over benchmarks, weighted by number of problems (Table 1)."""
     total = sum(value * count for value, count in zip(values, problems, strict=True))
     return total / sum(problems)
 
@@ -81,9 +81,9 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
 
 
 def run(config: Config) -> dict:
-    """Sample (not with --regrade), grade and summarise. Rank 0 writes scores.json and prints it.
+    """Sample (unless --regrade), grade and summarise. Rank 0 writes scores.json and prints it.
 
-    Returns the content of scores.json. All ranks call this. Raises UserError for wrong flags, a
+    Returns the contents of scores.json. All ranks call this. Raises UserError for wrong flags, a
     missing model or benchmark, and missing responses with --regrade.
     """
     folder = output_folder(config)
@@ -95,7 +95,7 @@ def run(config: Config) -> dict:
     asked = [problem for benchmark in benchmarks.values() for problem in benchmark.asked]
     on_first_rank(prepare_sandbox, asked, config.code_sandbox)
 
-    # Everything that a response depends on.
+    # Everything a response depends on.
     settings = sampling_settings(config) | {"computed in": str(computation_dtype())}
     of_model = fingerprint(settings, {}, model)
     fingerprints = {}
@@ -109,7 +109,7 @@ def run(config: Config) -> dict:
             lm, tokenizer = load_model(model, computation_dtype())
             encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
             sample_missing(lm, tokenizer, encoded, config, folder)
-            dist.barrier()  # the responses of every rank are on disk
+            dist.barrier()  # all ranks' responses are now on disk
 
         report_unearnable(asked)
         results = {}
@@ -128,20 +128,20 @@ def run(config: Config) -> dict:
         on_first_rank(write_scores, scores, folder, config.top_p)
         return scores
     finally:
-        unlock(folder)  # if this process has the lock
+        unlock(folder)  # if this process holds the lock
 
 
 def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -> None:
-    """Sample this rank's missing responses to all benchmarks, and append each to its file.
+    """Sample this rank's missing responses for all benchmarks, and append each to its file.
 
-    encoded: benchmark -> token ids of its prompts. All benchmarks go through one call of the
-    sampler, so ranks wait for long responses only once, at the end, not once per benchmark.
+    encoded: benchmark -> token ids of its prompts. One sampler call covers all benchmarks,
+    so ranks wait for long responses once, at the end, not once per benchmark.
     """
     rank, world = rank_and_world()
     files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
     for path in files.values():
         if path.exists():
-            # After a kill, the last line may be incomplete; the next response starts a new line.
+            # A killed run may leave its last line incomplete; the next response starts a new line.
             write_lines(path, read_lines(path))
 
     wanted = missing_responses(encoded, config.samples, folder, rank, world)
@@ -161,7 +161,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
         }
         append_line(files[wanted[i].benchmark], row)
 
-    # Each job's name holds the seed.
+    # Each job's name includes the seed.
     sampling = Sampling(
         config.max_new_tokens, config.temperature, config.top_p, in_flight=config.rollout_rows
     )
@@ -174,7 +174,7 @@ def number_of(benchmark: str) -> int:
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
-    """Grades [P, n] of the responses saved in `folder`. Writes wrong ones to wrong.jsonl there.
+    """Grades [P, n] of the responses saved in `folder`; the wrong ones go to its wrong.jsonl.
 
     All ranks call this. Raises UserError if responses are missing.
     """
@@ -204,11 +204,11 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
 
 
 def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
-    """(U, p) of the one-sided test that the values a exceed the values b (App. K), exact.
+    """(U, p) of the exact one-sided test that values a exceed values b (App. K).
 
-    U counts the pairs a_i > b_j, ties as one half. p is the share of all ways to split the pooled
-    values into two sides that give at least this U. U is a's sum of ranks minus n (n + 1) / 2. Ties
-    share their mean rank, so doubled ranks are integers.
+    U counts the pairs a_i > b_j, with ties as one half. p is the share of all splits of the pooled
+    values into two sides with at least this U. U is a's rank sum minus n (n + 1) / 2. Ties share
+    their mean rank, so doubled ranks are integers.
     """
     n = len(a)
     pooled = np.sort([*a, *b])
@@ -236,7 +236,7 @@ def paired_bootstrap(
     """(mean of a - b, low, high, p) over problems resampled with replacement.
 
     a and b are the accuracies [P] of two models on the same problems. 95 % of the resampled means
-    lie in low to high; p is the share of resampled means that are not above 0.
+    lie between low and high; p is the share of them that is not above 0.
     """
     difference = np.asarray(a) - np.asarray(b)  # [P]
     count = len(difference)
@@ -247,18 +247,18 @@ def paired_bootstrap(
 
 
 def whole_repetitions(scores: dict, names: list[str]) -> list[float]:
-    """The question-weighted average of each of the n repetitions of all benchmarks (App. K)."""
+    """The question-weighted average over benchmarks for each of the n repetitions (App. K)."""
     benchmarks = [scores["benchmarks"][name] for name in names]
     sizes = [benchmark["problems"] for benchmark in benchmarks]
     repetitions = zip(*(benchmark["repetitions"] for benchmark in benchmarks), strict=True)
-    # Rounded, so that equal values tie for any order of the sum.
+    # Rounded, so equal values tie in any order of summation.
     return [round(weighted_average(repetition, sizes), 12) for repetition in repetitions]
 
 
 def compare(*folders: str) -> None:
     """Print whether the model evaluated in the first folder beats the model in the second.
 
-    Only benchmarks on which both were evaluated count. Raises UserError if there is none.
+    Uses only benchmarks that both were evaluated on. Raises UserError if there are none.
     """
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
@@ -291,7 +291,7 @@ def compare(*folders: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """`evaluate.py compare A B`, or an evaluation. A UserError prints one line and exits with 2."""
+    """Run `compare A B` or an evaluation. A UserError prints one line and exits with code 2."""
     if argv is None:
         argv = sys.argv[1:]
     with one_line_endings("evaluate.py"):

@@ -1,6 +1,6 @@
-"""Grades of responses: 1.0 or 0.0 by verify.py, programs/ or the letter of a multiple choice.
+"""Grades responses 1.0 or 0.0: by verify.py, programs/ or multiple-choice letter.
 
-Each response is graded once, by one rank. All ranks get its grade, so they take the same decisions.
+Each response is graded once, by one rank. All ranks get its grade, so they make the same decisions.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from verify import earnable, reward
 
 
 def grade(response: str, problem: dict, truncated: bool = False) -> float:
-    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by its letter.
+    """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by letter.
 
     truncated: whether the response was cut off at its limit (see verify.reward).
     """
@@ -63,11 +63,11 @@ def sample_grades(
     sampling: Sampling,
     stop: Callable[[], bool] | None = None,
 ) -> np.ndarray:
-    """Grades [P, n] in {0, 1} of freshly sampled responses; train.py's evaluation.
+    """Grades [P, n] in {0, 1} of freshly sampled responses, for train.py's evaluation.
 
-    prompts: token ids of the P problems. All ranks call it together. Every call uses the random
-    numbers of step 0, so two evaluations differ only by the model. Raises Interrupted once stop()
-    is true on a rank.
+    prompts: token ids of the P problems. All ranks call this. Every call uses the random
+    numbers of step 0, so two evaluations differ only in the model. Raises Interrupted once stop()
+    is true on any rank.
     """
     rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
     asked = [problem for problem in problems for _ in range(samples)]

@@ -1,13 +1,13 @@
-"""Every method as token weights: near θ_old each update is Δθ ∝ Σ ρ A v, and a method picks ρ.
+"""Every method as token weights: near θ_old each update is Δθ ∝ Σ ρ A v, and a method chooses ρ.
 
 App. E (Eqs. 9-15) and App. J of the paper. A method is one record, `Method`. train.py offers every
 entry of METHODS as `--method NAME`. To add a method, write its weights and add its record to
 METHODS; add its flags to MethodFlags.
 
-Departures: (1) forking tokens divide by the number of kept tokens of a rollout batch, as in their
+Departures: (1) forking tokens divide by the number of kept tokens in a rollout batch, as in their
 official code; the paper's formula divides by all tokens, which makes the loss five times smaller.
 (2) FIPO's released code drops a response with more than one dual-clipped token; the paper's
-objective and this code keep it. (3) REINFORCE keeps the division by the group's standard
+objective and this code keep it. (3) REINFORCE still divides by the group's standard
 deviation, so that one learning rate suits all methods. (4) The weights of GRPO and forking tokens
 have mean 1 over the rollout batch, not over each mini-batch.
 
@@ -54,20 +54,20 @@ def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor
 
 @dataclass(frozen=True)
 class Method:
-    """One method: its differences from DAPO. Only `weights` is required."""
+    """One method, as its differences from DAPO. Only `weights` is required."""
 
     # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens: a TokenBatch
     # (infra/packing.py) with logprob (log π_old), entropy and advantage [N], length [B] and more.
-    # ρ has mean 1 over the N tokens, so methods compare at one learning rate (exceptions: FIPO,
-    # DelTA's no_norm).
+    # ρ has mean 1 over the N tokens, so methods are comparable at one learning rate (exceptions:
+    # FIPO, DelTA's no_norm).
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
-    # True: ρ is computed again in every update, from tokens.current = log π_θ. `weights` then gets
+    # True: ρ is recomputed in every update, from tokens.current = log π_θ. `weights` then gets
     # one micro-batch of one rank, without tokens.kept. It cannot take a mean over the batch. It
-    # must not draw from tokens.generator or write to tokens.memory, since ranks would differ.
+    # must not draw from tokens.generator or write to tokens.memory, or ranks would differ.
     follows_policy: bool = False
 
-    # (log π_θ, log π_old, A, flags) -> [N], each token's term of the objective to maximise; the
+    # (log π_θ, log π_old, A, flags) -> [N], each token's term in the objective to maximise; the
     # loop multiplies it by ρ. Responses with A = 0 are skipped in an update, since Eq. 8 gives
     # them no gradient. A loss term on every token, such as a KL penalty, goes into train.update.
     surrogate: Callable[..., torch.Tensor] = clipped
@@ -97,8 +97,8 @@ def ones(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def by_response(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = 1/|o_i|: a mean inside each response, then over responses (Eq. 12). Also used
-    by SAPO."""
+    """ρ = 1/|o_i|: a mean within each response, then over responses (Eq. 12). SAPO
+    uses it too."""
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
     return weight.repeat_interleave(tokens.length)
@@ -146,7 +146,7 @@ FIPO_CLIP = (1.0, 1.2)  # the range of the weights
 
 
 def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ_t = clip(exp F_t, 1, 1.2), F_t = Σ_{k>=t} decay^(k-t) log r_k inside a response (Eq. 15).
+    """ρ_t = clip(exp F_t, 1, 1.2), F_t = Σ_{k>=t} decay^(k-t) log r_k within a response (Eq. 15).
 
     F is the discounted future KL, including the current token. ρ is not renormalised, as in the
     released code. It is 1 if every r is 1, as in the first update of a rollout batch.
@@ -156,7 +156,7 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     responses = torch.arange(len(tokens.length), device=future.device)
     response = responses.repeat_interleave(tokens.length, output_size=len(future))  # [n]
 
-    # F_t = log r_t + decay F_{t+1} by doubling: a pass makes `future` at t a sum over the next
+    # F_t = log r_t + decay F_{t+1} by doubling: each pass makes `future` at t a sum over the next
     # 2 reach tokens of its response.
     reach = 1
     while reach < len(future):
@@ -168,17 +168,17 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 # ---- other papers' advantages --------------------------------------------------------------------
 
-# Each has another A' in the place of the group advantage A, so its weight is ρ = A'/A. A group of
-# equal rewards has A = 0 and stays without a gradient; W-REINFORCE itself gives such a group
+# Each uses a different A' instead of the group advantage A, so its weight is ρ = A'/A. A group
+# with equal rewards has A = 0 and gets no gradient; W-REINFORCE itself gives such a group
 # A' = w (all right) or -1 (all wrong).
-# OPO and OTB keep the division by the group's standard deviation, as REINFORCE does here.
+# OPO and OTB still divide by the group's standard deviation, as REINFORCE does here.
 
 
 def in_place_of(wanted: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
     """ρ = A'/A, scaled to mean 1 over the tokens with an advantage: [N].
 
-    wanted: A' [N]. It has the sign of A if all rewards are 0 or 1. With other rewards, as from
-    --overlong-buffer, a baseline may exceed a reward; ρ is then negative and refused.
+    wanted: A' [N]. It has the sign of A if all rewards are 0 or 1. With other rewards, as with
+    --overlong-buffer, a baseline may exceed a reward; ρ is then negative and rejected.
     """
     sides = advantage != 0
     rho = torch.ones_like(advantage)  # tokens without an advantage have no gradient
@@ -195,7 +195,7 @@ def w_reinforce(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def opo(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A' = R - Σ_j l_j R_j / Σ_j l_j over the group's responses, l_j tokens each (OPO, Hao et al.
+    """A' = R - Σ_j l_j R_j / Σ_j l_j over the group's responses of l_j tokens (OPO, Hao et al.
     2025, arXiv 2505.23585).
 
     The minimum-variance baseline if squared gradients are proportional to lengths. OPO also makes
@@ -214,7 +214,7 @@ def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
     The minimum-variance baseline at each position if a token's squared gradient is that of its
     logits. The longest response of a group has A' = 0 after all the others have ended.
-    tokens.kept: ‖e_y - p‖² [N, 1]. `flags` is train.Config. Raises ValueError for another width.
+    tokens.kept: ‖e_y - p‖² [N, 1]. `flags` is train.Config. Raises ValueError for other widths.
     """
     if tokens.kept.shape[1:] != (1,):
         raise ValueError(f"otb needs one number per token, got {tuple(tokens.kept.shape)}")
@@ -234,17 +234,17 @@ def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 def of_groups(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     """A = (R - mean) / std of each response: [groups, G]. Baselines use A in place of R:
-    A is affine in R inside a group, so A - baseline(A) = (R - baseline(R)) / std.
+    A is affine in R within a group, so A - baseline(A) = (R - baseline(R)) / std.
     """
     first = tokens.length.cumsum(0) - tokens.length  # of each response
     return tokens.advantage[first].view(-1, flags.group_size)
 
 
 def logit_energy(rows, head) -> torch.Tensor:
-    """‖e_y - p‖², the squared norm of the gradient of log p(y) in the logits: [n, 1]."""
+    """‖e_y - p‖², the squared norm of ∇ log p(y) with respect to the logits: [n, 1]."""
     W = head().to(rows.hidden.dtype)
     result = torch.empty_like(rows.logprob)
-    size = max(1, LOGIT_BLOCK_KEPT // len(W))  # rows, so that a block has that many logits
+    size = max(1, LOGIT_BLOCK_KEPT // len(W))  # rows per block of that many logits
     for start in range(0, len(result), size):
         block = slice(start, start + size)
         p = (rows.hidden[block] @ W.T).softmax(dim=1)  # [size, V]

@@ -5,15 +5,15 @@ train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. Defa
 (App. I). A run resumes from the newest checkpoint in its --output-dir.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
-code; (2) a mini-batch in which every advantage is 0 makes no optimiser step. Unlike the released
-code, (3) the loss divides by the tokens of a whole mini-batch on all ranks, as in the text, and
-does not average over micro-batches. (4) Evaluations during training are limited to
---max-new-tokens; evaluate.py has the paper's 30,000.
+code; (2) no optimiser step for a mini-batch whose advantages are all 0. Unlike the released code,
+(3) the loss divides by the token count of a mini-batch over all ranks, as in the text, and is not
+averaged over micro-batches. (4) Evaluations during training are limited to --max-new-tokens;
+evaluate.py uses the paper's 30,000.
 
-Shapes: B responses of a step, G to each prompt, N packed response tokens, n of a micro-batch.
+Shapes: B responses per step, G per prompt, N packed response tokens, n in a micro-batch.
 """
 
-from infra.errors import one_line_endings  # first: an early Ctrl-C prints one line
+from infra.errors import one_line_endings  # first, so an early Ctrl-C prints one line
 
 # isort: split
 import math
@@ -56,7 +56,7 @@ from rollout import Sampling, rollout
 def train(cfg: "Config", method: Method | None = None) -> Path:
     """Run or resume the training described by cfg. Returns the output folder. All ranks call this.
 
-    method: replaces the method of cfg, for methods that no flag selects.
+    method: overrides the method in cfg, for methods that no flag selects.
     """
     # `running` calls prepare; on a signal it saves a checkpoint.
     with running(cfg, partial(prepare, method=method)) as run:
@@ -64,7 +64,7 @@ def train(cfg: "Config", method: Method | None = None) -> Path:
         if cfg.eval_data and run.state.step == 0:
             log(run, {"step": 0, **evaluate(run)})
         if run.state.unlogged:
-            finish_step(run)  # the run stopped before it evaluated and logged the last step
+            finish_step(run)  # the run stopped before evaluating and logging its last step
 
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
@@ -83,19 +83,19 @@ def prepare(cfg: "Config", method: Method | None = None) -> Run:
 
 
 def train_step(run: Run, step: int) -> None:
-    """One rollout batch, and one optimiser step for each of its mini-batches."""
+    """One rollout batch, and one optimiser step per mini-batch."""
     cfg, method = run.cfg, run.method
     watch = Stopwatch()
 
-    # o_i ~ π_old, G responses to each prompt, and R_i = 1 if the final answer is right, else 0
+    # o_i ~ π_old, G responses per prompt, and R_i = 1 if the final answer is right, else 0
     rollouts, problems, rewards, position = sample(run, step, watch)
 
     # A_i = (R_i - mean) / std within each group
     penalty = overlong_penalty(rollouts.response_length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
 
-    # The pass over θ_old and the updates go through the same micro-batches, so that the first
-    # ratio is exactly 1.
+    # The pass at θ_old and the updates use the same micro-batches, so the first ratio is
+    # exactly 1.
     plan = plan_mini_batches(
         rollouts,
         advantages,
@@ -106,15 +106,15 @@ def train_step(run: Run, step: int) -> None:
         run.policy.layout,
     )
 
-    # log π_old of every token, and the method's `keep` of the hidden states (App. L.1)
+    # log π_old of every token, and the method's `keep` on the hidden states (App. L.1)
     tokens = old_log_probabilities(run.policy, rollouts, plan, method.keep, cfg.proxy_budget_gb)
     run.look_for_signals()  # raises Interrupted after a signal
     watch.lap("scoring")
 
-    # ρ, the method's weight of every token: λ̄ with DelTA. Frozen over the updates (App. H),
+    # ρ, the method's weight for every token: λ̄ with DelTA. Frozen during the updates (App. H),
     # unless the method follows the policy.
     tokens = tokens.completed(
-        advantages,  # repeated over the tokens of a response: [N]
+        advantages,  # repeated over each response's tokens: [N]
         problems=problems,
         generator=torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step),
         memory=run.state.memory,
@@ -146,7 +146,7 @@ def update(
     weights: torch.Tensor,
     plan: list[MiniBatch],
 ) -> dict:
-    """One optimiser step for each mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8):
+    """One optimiser step per mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8):
     the mean over its N tokens.
 
     weights: ρ [N]. Returns the metrics of the updates.
@@ -154,7 +154,7 @@ def update(
     cfg, method = run.cfg, run.method
     off_policy = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)  # [N]
     device = tokens.logprob.device
-    loss, clipped = torch.zeros(2, dtype=torch.float64, device=device)  # read at the end only
+    loss, clipped = torch.zeros(2, dtype=torch.float64, device=device)  # read only at the end
     norms = []
     length = rollouts.response_length
     trained = [index for mini_batch in plan for index in mini_batch.trained]
@@ -166,9 +166,9 @@ def update(
         if not micro_batches:
             continue  # on all ranks: every advantage is 0, so there is no direction (App. C)
 
-        N = mini_batch.token_count  # of Eq. 8: tokens of all its responses, on all ranks
+        N = mini_batch.token_count  # in Eq. 8: tokens of all its responses, over all ranks
         for i, index in enumerate(micro_batches):
-            places = uploaded(packed_rows(index, length), device)  # [n] of their tokens among N
+            places = uploaded(packed_rows(index, length), device)  # [n] their rows among the N
             logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
             old_logprob = tokens.logprob[places]
             advantage = tokens.advantage[places]
@@ -179,7 +179,7 @@ def update(
             # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE use other surrogates
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * off_policy[places] * surrogate).sum() / N  # Eq. 8
-            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # sums gradients in the last
+            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # only in the last one
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
             loss -= objective.detach()
@@ -206,7 +206,7 @@ def clip_and_step(run: Run, max_grad_norm: float) -> float:
     """Clip the gradient to a global norm, step and zero it. Returns the norm before clipping.
 
     An infinite or NaN norm skips the update. run.state.streak counts consecutive skipped updates,
-    also across steps; the third raises FloatingPointError.
+    across steps; the third raises FloatingPointError.
     """
     norm = torch.nn.utils.clip_grad_norm_(run.policy.parameters(), max_grad_norm)
     norm = float(full_tensor(norm))
@@ -223,7 +223,7 @@ def clip_and_step(run: Run, max_grad_norm: float) -> float:
 
 
 def finish_step(run: Run) -> None:
-    """Evaluate, log and save after a step, or on resuming a run that stopped before this.
+    """Evaluate, log and save after a step, or on resume if the run stopped before that.
 
     Raises Interrupted; run.state.unlogged then holds the metrics to log later.
     """
@@ -247,13 +247,13 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
     """Sample and grade a rollout batch.
 
     Returns (rollouts of B responses, their B problems, rewards [B], the next position in the
-    prompt stream). --dynamic-sampling draws up to 10 rounds, until enough groups have differing
+    prompt stream). --dynamic-sampling draws up to 10 rounds, until enough groups have mixed
     grades. If too few do, other groups fill the batch. Raises Interrupted.
     """
     cfg, G = run.cfg, run.cfg.group_size
     parts, problems, rewards = [], [], []
     position = run.state.position
-    sampled = Counter()  # responses by problem, over the rounds
+    sampled = Counter()  # responses per problem, over all rounds
     sampling = Sampling(
         cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.rollout_rows
     )
@@ -297,9 +297,9 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
 def training_rewards(
     responses: list[str], problems: list[dict], truncated: list[bool]
 ) -> list[float]:
-    """R of each response: its grade. Put another training reward here; evaluation is unaffected.
+    """R of each response: its grade. Change the training reward here; evaluation is unaffected.
 
-    Each response is graded on one rank and the result is shared, so a reward may be random.
+    Each response is graded on one rank and the result is shared, so rewards may be random.
     """
     return grades(responses, problems, truncated)
 
@@ -307,7 +307,7 @@ def training_rewards(
 def evaluate(run: Run) -> dict[str, float]:
     """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
 
-    With --eval-greedy also the mean grade of one greedy response to each, which sharpening alone
+    --eval-greedy adds the mean grade of one greedy response to each, which sharpening alone
     cannot raise.
     """
     cfg = run.cfg
@@ -333,11 +333,11 @@ def evaluate(run: Run) -> dict[str, float]:
 
 @dataclass
 class Config(AblationFlags, *TRAINING_GROUPS):
-    """Every flag of a run, in the groups of --help. infra/training_flags.py defines most."""
+    """Every flag of a run, grouped as in --help. Most are defined in infra/training_flags.py."""
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
-    """The flags of the command line, else the toy's or the method's defaults, else the paper's.
+    """The command-line flags, else the toy's or the method's defaults, else the paper's.
 
     Raises UserError for flags that are unknown, out of range or contradictory.
     """
@@ -348,7 +348,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
 
 def main(argv: list[str] | None = None) -> Path:
-    """Run the command line. A user's mistake prints one line and exits with code 2."""
+    """Run from the command line. A user error prints one line and exits with code 2."""
     with one_line_endings("train.py"):
         folder = train(parse_config(argv))
         end_ranks()

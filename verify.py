@@ -1,4 +1,4 @@
-r"""The reward of RLVR (App. I): find the final answer of a response, and decide if it is right.
+r"""The reward of RLVR (App. I): find a response's final answer and decide whether it is right.
 
 The answer is *extracted* (answers/extraction.py), *normalised* to one spelling (answers/latex.py),
 and *compared* with the gold answer (answers/comparison.py): structures (lists, intervals,
@@ -7,15 +7,15 @@ equations ...) member by member, expressions by value, at random points if they 
 Departures from the paper:
 1. The paper grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so
    no answer can hang the grader; docs/results/grading.md compares the two graders.
-2. The paper's run script adds a length penalty to the reward: `grpo.overlong_penalty`, off here
-   by default (--overlong-buffer).
+2. The paper's run script adds a length penalty to the reward: `grpo.overlong_penalty`, off by
+   default here (--overlong-buffer).
 
-Rules of the comparison (answers/README.md lists their costs):
-1. Rational values must be equal exactly, others to 77 significant digits.
+Comparison rules (answers/README.md lists their costs):
+1. Rational values must be exactly equal, others to 77 significant digits.
 2. A decimal with six or more significant digits equals an irrational (never a rational) number
    that rounds to it: 3.14159 is \pi, but 0.333333 is not 1/3. A gold decimal counts as
    rounded only with six digits after the point: 15300.75 is exact.
-3. An unreadable answer equals only the same text. An answer that is undefined (0/0) or restates a
+3. An unreadable answer equals only identical text. An answer that is undefined (0/0) or restates a
    question (\sum, \int, \lim, \max) equals nothing.
 4. No text is executed; length, tokens, depth, members, digits and operations are bounded.
 """
@@ -35,7 +35,7 @@ from answers.structure import readings, split
 def reward(response: str, gold: str, truncated: bool = False) -> float:
     """1.0 if the response's final answer is equivalent to `gold`, else 0.0 (App. I).
 
-    truncated: whether a limit cut the response off. Then only an explicitly stated answer counts.
+    truncated: whether the response was cut off. Then only an explicitly stated answer counts.
     """
     answer = extract_answer(response, truncated)
     if answer is None:
@@ -59,7 +59,7 @@ NEVER_RIGHT = re.compile(
 def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     """Whether two answers are equal by the rules above. Never raises.
 
-    seed: seeds, together with both texts, the points at which free variables are evaluated.
+    seed: determines, with both texts, the points at which free variables are evaluated.
     """
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return False
@@ -75,7 +75,7 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     # An answer may have two readings: 1,234 is a number or the list 1, 234.
     judge = Judge([p, g], seed)
     was_read = False
-    g, ways = written_alike(p, g)  # the ways to write p with the names of g
+    g, ways = written_alike(p, g)  # the ways to write p with g's names
     p_readings = [reading for way in ways for reading in readings(way)]
     for p_reading, g_reading in itertools.product(p_readings, readings(g)):
         try:

@@ -1,4 +1,4 @@
-"""The cache of keys and values of the responses in flight.
+"""The key-value cache of the responses in flight.
 
 A prompt's cache is computed once and copied for its responses (`prefill`). Between two chunks of
 sampling, finished responses are dropped (`keep`) and entering ones are added below (`merged`).
@@ -8,8 +8,8 @@ Sequences end in the same column, as `generate` requires, so padding is on the l
     e f g h i     4 columns        . . j k     a new one       . . j k
     . . . j k                                                  . x y z
 
-The last token of a sequence is not in its cache: `generate` feeds it and samples the next. Layers
-with a sliding window also keep all columns; transformers' mask hides the old ones.
+The last token of a sequence is not in its cache: `generate` feeds it and samples the next.
+Sliding-window layers also keep all columns; transformers' mask hides the old ones.
 
 Shapes: R responses in flight, L columns of the longest.
 """
@@ -24,13 +24,11 @@ from transformers.cache_utils import DynamicLayer
 from infra.architecture import takes
 from infra.balance import deal
 
-SPARE = 64  # least free columns after a layer has grown, as many as rollout.CHUNK adds
+SPARE = 64  # minimum free columns after a layer has grown, as many as rollout.CHUNK adds
 GROWTH = 4  # a layer grows by a quarter of its columns, within its limit
-PREFILL_TOKENS = 2**14  # in one pass of `prefill`, padding included, or one longer sequence
+PREFILL_TOKENS = 2**14  # per `prefill` pass, including padding, or one longer sequence
 SHARE_OF_FREE_MEMORY = 0.85  # for the counted memory; the rest is for fragmentation
-DRAW_BYTES = (
-    28  # for each response and word: logits twice and the choice in float32; p, F in float64
-)
+DRAW_BYTES = 28  # per response and word: logits twice and the choice in float32; p, F in float64
 TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's memory for sorting (a guess)
 UNKNOWN_FREE_BYTES = 4e9  # assumed free memory if the system does not report it
 
@@ -39,10 +37,10 @@ class GrowingLayer(DynamicLayer):
     """A cache layer with spare columns.
 
     DynamicLayer concatenates, which copies all keys and values for every new token. Here they are
-    the first columns of two larger tensors, the rooms, and are copied only when these are full.
+    the first columns of key_room and value_room, and are copied only when these are full.
     """
 
-    most_columns = 0  # limit of its growth beyond SPARE; see `let_grow`
+    most_columns = 0  # limit on its growth beyond SPARE; see `let_grow`
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs
@@ -69,7 +67,7 @@ class GrowingLayer(DynamicLayer):
 def widened(states: torch.Tensor, columns: int, old: torch.Tensor | None) -> torch.Tensor:
     """A tensor like `states` [R, heads, new, size] with `columns` columns, starting with `old`'s.
 
-    The other columns are not initialised.
+    The other columns are uninitialised.
     """
     responses, heads, _, size = states.shape
     room = states.new_empty(responses, heads, columns, size)
@@ -87,7 +85,7 @@ def let_grow(cache: DynamicCache, columns: int) -> None:
 def left_padded(
     sequences: list[torch.Tensor], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids, mask) [R, L], L at least 2. The mask is computed from lengths, not from ids."""
+    """(ids, mask) [R, L], with L >= 2. The mask is computed from lengths, not from ids."""
     two = torch.zeros(2, dtype=torch.long)  # makes L at least 2, and is then removed
     ids = pad_sequence([*sequences, two], batch_first=True, padding_side="left")[:-1]
     ids = ids.to(device)
@@ -101,7 +99,7 @@ def left_padded(
 def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     """The cache of all but the last token of each sequence.
 
-    Equal sequences are computed once, similar lengths in one pass. The G responses to a prompt get
+    Equal sequences are computed once; similar lengths share a pass. The G responses to a prompt get
     copies of its cache.
     """
     keys = [tuple(sequence.tolist()) for sequence in sequences]
@@ -158,7 +156,7 @@ def merged(cache: DynamicCache, other: DynamicCache) -> DynamicCache:
 
 
 def stacked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """x [R, heads, L, size] above y, the one with fewer columns padded on the left by zeros."""
+    """x [R, heads, L, size] above y, the one with fewer columns padded on the left with zeros."""
     responses, heads, columns, size = x.shape
     columns = max(columns, y.shape[2])
     both = x.new_zeros(responses + len(y), heads, columns, size)
@@ -168,7 +166,7 @@ def stacked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def cache_bytes(config, itemsize: int) -> int:
-    """Bytes of a token's keys and values: 147,456 for Qwen3-8B in bfloat16."""
+    """Bytes of keys and values per token: 147,456 for Qwen3-8B in bfloat16."""
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     key_value_heads = getattr(config, "num_key_value_heads", None) or heads
@@ -178,7 +176,7 @@ def cache_bytes(config, itemsize: int) -> int:
 def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) -> float:
     """Bytes for sampling in addition to weights and cache: one pass of `prefill`, or one draw.
 
-    rows: most responses in flight. longest: most tokens of a prompt and its response.
+    rows: maximum responses in flight. longest: maximum tokens in a prompt and its response.
     Fitted to runs on fake tensors: see benchmarks/plan.py.
     """
     mlp = mlp_width(config)
@@ -196,14 +194,14 @@ def mlp_width(config) -> int:
 def cache_room(config, itemsize: int, free: float, working: float) -> int:
     """The tokens whose keys and values fit in `free` bytes after `working` bytes are reserved.
 
-    While a layer grows, one of the 2 L tensors exists twice.
+    While a layer grows, one tensor (its keys or its values) exists twice.
     """
     bytes_a_token = cache_bytes(config, itemsize) * (1 + 1 / (2 * config.num_hidden_layers))
     return max(0, int((SHARE_OF_FREE_MEMORY * free - working) / bytes_a_token))
 
 
 def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
-    """The tokens whose keys and values fit in the memory that is now free.
+    """The tokens whose keys and values fit in the memory that is currently free.
 
     The arguments are those of `working_bytes`.
     """

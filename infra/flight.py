@@ -1,8 +1,8 @@
-"""Chooses the responses that are sampled together; they may change between two chunks.
+"""Chooses the responses that are sampled together; they may change between chunks.
 
 Finished responses leave at once, and as many waiting ones enter as the cache can hold. If the
 caches grow too large, some responses are paused: they keep their tokens, and only their cache is
-computed again later.
+recomputed later.
 
     in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 enters
     in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, is paused
@@ -11,7 +11,7 @@ computed again later.
 All are padded to the longest in flight. The longest are paused first, and resumed only after those
 with fewer new tokens, so long responses are sampled together at the end.
 
-Shapes: R responses in flight, L columns of their longest sequence.
+Shapes: R responses in flight, L columns in their longest sequence.
 """
 
 from dataclasses import dataclass, field
@@ -30,14 +30,14 @@ class Response:
 
     index: int  # of its job
     tokens: torch.Tensor  # [prompt and new tokens so far]
-    most: int  # limit of new tokens
+    most: int  # limit on new tokens
     uniforms: np.ndarray | None = None  # one for each new token, while in flight
-    logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunks
+    logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunk
     finished: bool = False
 
     def __post_init__(self):
         self.prompt_length = len(self.tokens)
-        self.limit = self.prompt_length + self.most  # of prompt and response
+        self.limit = self.prompt_length + self.most  # on prompt and response
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -66,14 +66,14 @@ class Response:
 
 @dataclass
 class Flight:
-    """The responses that are sampled together, their cache, and the waiting responses."""
+    """The responses sampled together, their cache, and the waiting responses."""
 
     waiting: list[Response]
-    most: int  # responses in flight at once
-    cache_tokens: int  # tokens that their caches may hold
-    chunk: int  # tokens by which responses grow between two changes
+    most: int  # limit on responses in flight
+    cache_tokens: int  # limit on tokens in their caches
+    chunk: int  # tokens by which responses grow between changes
     responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
-    cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but their last tokens
+    cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but each last token
 
     def exchange(self) -> tuple[list[Response], list[Response]]:
         """(responses that stay, responses that enter). Finished and paused ones have left."""
@@ -81,7 +81,7 @@ class Flight:
         return staying, self.those_who_arrive(staying)
 
     def change(self, lm) -> list[Response]:
-        """Remove finished responses, pause some if needed. Returns the responses that enter."""
+        """Remove finished responses; pause some if needed. Returns the responses that enter."""
         staying, arriving = self.exchange()
         if not staying:
             self.cache = None
@@ -107,13 +107,13 @@ class Flight:
         return staying
 
     def those_who_arrive(self, staying: list[Response]) -> list[Response]:
-        """The waiting responses that fit next to those `staying`.
+        """The waiting responses that fit alongside `staying`.
 
         Those with the fewest new tokens come first; ties keep their order.
         """
         arriving = []
         widest = width(staying)
-        for response in sorted(self.waiting, key=attrgetter("new")):  # equals keep their order
+        for response in sorted(self.waiting, key=attrgetter("new")):  # a stable sort
             widest = max(widest, len(response))
             if not self.fits(len(staying) + len(arriving) + 1, widest):
                 break
@@ -141,5 +141,5 @@ def tokens_done(responses: list[Response]) -> tuple[int, int]:
 
 
 def width(responses: list[Response]) -> int:
-    """Columns of the longest sequence, at least 2: the cache holds one column less."""
+    """Columns of the longest sequence, at least 2: the cache has one column fewer."""
     return max([2, *(len(response) for response in responses)])

@@ -1,4 +1,4 @@
-"""The reports of the first rank: a line per step, metrics.jsonl, curves.png."""
+"""Reports by the first rank: a line per step, metrics.jsonl, curves.png."""
 
 from dataclasses import fields
 from datetime import timedelta
@@ -52,7 +52,7 @@ def log(run, metrics: dict) -> None:
 
 
 def pace(run, metrics: dict) -> list[str]:
-    """Response tokens per second of a step, and the remaining time without evaluations."""
+    """Response tokens per second of a step, and the remaining time, excluding evaluations."""
     run.seconds.append(metrics["seconds"])
     tokens = metrics["response_length"] * run.cfg.prompts * run.cfg.group_size
     recent = run.seconds[-20:]

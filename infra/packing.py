@@ -1,8 +1,8 @@
 """A rollout batch as padded sequences, as packed token rows, and as mini-batches of a step.
 
-A rollout batch is stored as padded sequences (`Rollouts`), the input of the model. The maths uses
+A rollout batch is stored as padded sequences (`Rollouts`), the model's input. The maths uses
 *packed* tokens (`TokenBatch`): one row per response token, no padding, so a sum over (i, t) in the
-paper is a sum over rows. With two responses of 3 and 2 tokens,
+paper is a sum over rows. For two responses of 3 and 2 tokens:
 
     Rollouts.ids      [ q q a b c ]      packed rows   0 1 2 3 4
                       [ q d e . . ]      tokens        a b c d e
@@ -25,17 +25,17 @@ from infra.rows import Rows
 class Rollouts:
     """B sampled responses; the G responses to a prompt are consecutive.
 
-    The ids are on the model's device. All else is on the host, so planning a step does not wait
-    for a GPU. Sequences start at column 0 and are padded on the right. With causal attention no
-    real token sees the padding.
+    The ids are on the model's device. Everything else is on the host, so planning a step does not
+    wait for a GPU. Sequences start at column 0 and are padded on the right. With causal
+    attention no real token attends to the padding.
     """
 
-    ids: torch.Tensor  # [B, T] prompt, response (its end token included), padding
+    ids: torch.Tensor  # [B, T] prompt, response (including its end token), padding
     prompt_length: torch.Tensor  # [B] tokens
-    response_length: torch.Tensor  # [B] tokens, the end token included
+    response_length: torch.Tensor  # [B] tokens, including the end token
     truncated: torch.Tensor  # [B] bool: stopped by max_new_tokens, not by an end token
     texts: list[str]  # B decoded responses without special tokens
-    logprobs: list[torch.Tensor]  # B of [tokens] float32: the sampler's log p, on the CPU
+    logprobs: list[torch.Tensor]  # B tensors [tokens] float32: the sampler's log p, on the CPU
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -71,10 +71,10 @@ def pack(
     device: torch.device,
     logprobs: list[np.ndarray] | None = None,
 ) -> Rollouts:
-    """Concatenate each prompt with its response, from column 0 on.
+    """Concatenate each prompt with its response, starting at column 0.
 
     Columns to the right of a response are never read.
-    responses: token ids below 2³¹, copied to the device at once, four bytes each.
+    responses: token ids below 2³¹, copied to the device in one transfer, four bytes each.
     logprobs: the sampler's log p of each response's tokens; NaN if the sampler has none.
     """
     if logprobs is None:
@@ -116,7 +116,7 @@ def join(parts: list[Rollouts]) -> Rollouts:
 class TokenBatch:
     """A rollout batch as packed tokens: the input of a method.
 
-    Every rank holds the whole batch, except for `kept`, of which it holds the rows it computed. A
+    Every rank holds the whole batch, but only those rows of `kept` that it computed. A
     method without `kept` therefore needs no communication.
 
     Scoring sets the first group of fields. `completed` adds the second before a method gets the
@@ -124,20 +124,20 @@ class TokenBatch:
     """
 
     logprob: torch.Tensor  # [N] log π_old of the sampled token, nats
-    entropy: torch.Tensor  # [N] entropy of π_old where it was sampled, nats
+    entropy: torch.Tensor  # [N] entropy of π_old at that position, nats
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
     kept: Rows | None = None  # [N, ...] output of the method's `keep` on the hidden states
     sampled: torch.Tensor | None = None  # [N] the sampler's own log p of the token, nats
 
     advantage: torch.Tensor | None = None  # [N] the response's A, repeated over its tokens
-    current: torch.Tensor | None = None  # [N] log π_θ: `logprob`, until an update moves θ
+    current: torch.Tensor | None = None  # [N] log π_θ; equals `logprob` until an update moves θ
     problems: list[dict] = field(default_factory=list)  # B, from the data set
-    generator: torch.Generator | None = None  # for methods with randomness; fixed by seed and step
-    memory: dict = field(default_factory=dict)  # a method's state over steps, in checkpoints
+    generator: torch.Generator | None = None  # for random methods; fixed by seed and step
+    memory: dict = field(default_factory=dict)  # a method's state across steps, in checkpoints
 
     def completed(self, advantages: torch.Tensor, **fields) -> "TokenBatch":
-        """The scored batch with the advantages [B] of its responses, and further fields by name.
+        """The scored batch with the advantages [B] of its responses, and other fields by name.
 
         At this point θ is θ_old, so log π_θ is log π_old.
         """
@@ -180,7 +180,7 @@ def ranges(start: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
 
 
 def uploaded(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy of the host tensor x on `device`, without waiting for pending work of the GPU."""
+    """A copy of the host tensor x on `device`, without waiting for pending GPU work."""
     if device.type == "cpu":
         return x
     return x.pin_memory().to(device, non_blocking=True)
@@ -191,7 +191,7 @@ class MiniBatch:
     """The responses of one optimiser step, as this rank's micro-batches of response indices.
 
     `silent` holds the responses with advantage 0: Eq. 8 gives them no gradient, so the update skips
-    them. **A term of the loss on every token, such as a KL penalty, must use both lists.** Each
+    them. **A loss term on every token, such as a KL penalty, must use both lists.** Each
     list has the same length on every rank, with empty micro-batches at the end if needed, because
     ranks gather each other's shards and must run the same number of passes.
     """
@@ -217,9 +217,9 @@ def plan_mini_batches(
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
     advantages: [B].
-    budget: most tokens of a micro-batch, padding included.
-    layout: the cost of a micro-batch; responses are dealt to the ranks for equal cost.
-    Old log-probabilities and updates use the same micro-batches, so the ratio of the first update
+    budget: limit on the tokens of a micro-batch, including padding.
+    layout: the cost of a micro-batch; responses are dealt to balance cost over ranks.
+    Old log-probabilities and updates use the same micro-batches, so the first update's ratio
     is exactly 1.
     """
     length = rollouts.prompt_length + rollouts.response_length

@@ -26,20 +26,20 @@ from infra.progress import Progress
 from infra.ranks import full_tensor
 from infra.rows import Rows, sum_over_ranks
 
-SHARE_FOR_KEPT = 0.7  # most of a GPU's free memory for `kept`
+SHARE_FOR_KEPT = 0.7  # maximum share of a GPU's free memory for `kept`
 
 
 class TokenRows(NamedTuple):
     """Packed rows: the tokens of response 0, then those of response 1, each in reading order."""
 
     logprob: torch.Tensor  # [N] float32, log π_θ(o_t | q, o_<t) at the sampling temperature, nats
-    entropy: torch.Tensor  # [N] float32, of π_θ(. | q, o_<t), nats; NaN where gradients are on
+    entropy: torch.Tensor  # [N] float32, of π_θ(. | q, o_<t), nats; NaN if gradients are enabled
     hidden: torch.Tensor  # [N, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [N] ids
 
 
 class Policy(torch.nn.Module):
-    """A causal language model `lm`, and the temperature of sampling and log-probabilities.
+    """A causal language model `lm`, and the temperature for sampling and log-probabilities.
 
     twin: the same model without shards or hooks, for `plain`; empty if `lm` is not sharded.
     packed: whether a forward pass packs its sequences end to end in one row; see `pack`.
@@ -62,13 +62,13 @@ class Policy(torch.nn.Module):
         """Packed rows of the response tokens.
 
         ids: [B, T] prompt, then response, then anything up to T. Sequences start at column 0, so
-        with causal attention no real token sees the padding on the right.
+        with causal attention no real token attends to the padding on the right.
         prompt_length, response_length: [B] tokens. Positions are computed on the host. FSDP would
         copy tensors to the GPU first, so pass lists where speed matters.
         """
         start, size = (torch.as_tensor(x).cpu() for x in (prompt_length, response_length))  # [B]
         lines = torch.arange(len(ids)) * ids.shape[1]
-        places = ranges(lines + start, size)  # [N], of the response tokens in the flattened ids
+        places = ranges(lines + start, size)  # [N] response tokens in the flattened ids
         inputs = {"input_ids": ids}
         before = places - 1  # the state at t-1 predicts token t
         if self.packed:
@@ -79,17 +79,17 @@ class Policy(torch.nn.Module):
         hidden = states.flatten(0, 1)[uploaded(before, ids.device)]  # [N, H]
         token = ids.flatten()[uploaded(places, ids.device)]  # [N]
 
-        # Entropies would cost a tenth of an update at a large vocabulary, and are not used there.
+        # With a large vocabulary, entropies would cost a tenth of an update, which never uses them.
         with_entropy = not torch.is_grad_enabled()
         logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy)
         # An FSDP module must not return a view, or its hooks warn.
         return TokenRows(logprob, entropy, hidden.detach().clone(), token)
 
     def pack(self, packed: bool) -> None:
-        """From now on pack the sequences of a forward pass in one row, or pad them.
+        """From now on, pack the sequences of a forward pass into one row, or pad them.
 
         The results differ only by rounding. Packed rows need no computation on padding. The
-        sampler's twin is not changed.
+        sampler's twin is unchanged.
         """
         self.packed = packed
         if self.lm.device.type == "cuda":
@@ -98,7 +98,7 @@ class Policy(torch.nn.Module):
     def reduce_over_nodes(self, now: bool) -> None:
         """Set whether the next backward pass also sums gradients over nodes.
 
-        Once per update is enough, and the network between nodes is the slowest.
+        Once per update is enough, and the inter-node network is the slowest.
         """
         if isinstance(self, FSDPModule):
             self.set_requires_all_reduce(now)
@@ -111,7 +111,7 @@ class Policy(torch.nn.Module):
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
         """The packed rows of responses `index` [b] of a rollout batch, cut to the longest of them.
 
-        An empty index runs two tokens and gives no rows: ranks gather each other's shards, so all
+        An empty index runs two tokens and returns no rows: ranks gather each other's shards, so all
         ranks must run every forward pass.
         """
         if len(index) == 0:
@@ -129,7 +129,7 @@ class Policy(torch.nn.Module):
         return Head(linear.weight, linear.bias, scale, cap, self.temperature)
 
     def head(self) -> torch.Tensor:
-        """The full matrix [V, H] from h to logits. Raises ValueError if the head has other parts.
+        """The full matrix [V, H] from h to logits. Raises ValueError for a bias or a soft cap.
 
         All ranks call this together.
         """
@@ -168,7 +168,7 @@ def old_log_probabilities(
     plan: this rank runs the responses of its micro-batches; the results are gathered.
     keep: (rows, head) -> [n, ...], computed in float32 from the hidden states and stored, so that
         DelTA needs no further pass (App. L.1); None: nothing is kept.
-    budget_gb: most GB of `kept` on the GPU; a larger tensor goes to pinned host memory.
+    budget_gb: limit on `kept` on the GPU, in GB; a larger tensor goes to pinned host memory.
     """
     micro_batches = [index for mini_batch in plan for index in mini_batch.micro_batches]
     length = rollouts.response_length
@@ -179,7 +179,7 @@ def old_log_probabilities(
     logprob = torch.zeros(N, device=device)
     entropy = torch.zeros(N, device=device)
     kept = None
-    head = cache(policy.head)  # gathered at most once, if `keep` asks for it
+    head = cache(policy.head)  # gathered at most once, if `keep` calls it
     progress = Progress("scoring", len(mine))
     for index in micro_batches:
         out = policy.rows(rollouts, index)
@@ -198,7 +198,7 @@ def old_log_probabilities(
     progress.close()
 
     return TokenBatch(
-        logprob=sum_over_ranks(logprob),  # rows of other ranks are 0, so the sum joins all rows
+        logprob=sum_over_ranks(logprob),  # other ranks' rows are 0, so the sum joins all rows
         entropy=sum_over_ranks(entropy),
         token=rollouts.tokens(),
         length=uploaded(length, device),
@@ -208,7 +208,7 @@ def old_log_probabilities(
 
 
 def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
-    """An empty tensor [count, ...] for rows like those of `values` [n, ...]; on GPUs in bfloat16.
+    """An empty tensor [count, ...] for rows like those of `values` [n, ...]; bfloat16 on GPUs.
 
     It is in host memory if it exceeds budget_gb, or SHARE_FOR_KEPT of the GPU's free memory.
     """

@@ -1,6 +1,6 @@
 """The processes of a run, their communication, and the sharding of parameters.
 
-Under torchrun every GPU has a process, its *rank*. Without torchrun there is one rank and the same
+Under torchrun every GPU has a process, its *rank*. Without torchrun one rank runs the same
 code. Parameters are sharded inside a node and replicated over nodes (HSDP).
 """
 
@@ -19,8 +19,8 @@ from torch.distributed.tensor import DTensor
 
 from infra.errors import MISTAKES, Interrupted, Stop, UserError
 
-NCCL_LIMIT = timedelta(hours=1)  # of a collective between GPUs
-GLOO_LIMIT = timedelta(days=7)  # of a collective between CPUs
+NCCL_LIMIT = timedelta(hours=1)  # timeout of a collective between GPUs
+GLOO_LIMIT = timedelta(days=7)  # timeout of a collective between CPUs
 
 
 def this_device() -> torch.device:
@@ -43,7 +43,7 @@ def speaks() -> bool:
 
 
 def start_ranks() -> tuple[int, int]:
-    """Start the process group, of one rank without torchrun. Returns (rank, number of ranks)."""
+    """Start the process group (one rank without torchrun). Returns (rank, number of ranks)."""
     if dist.is_initialized():
         return rank_and_world()
 
@@ -62,8 +62,8 @@ def start_ranks() -> tuple[int, int]:
         torch.cuda.set_device(this_device())
         backend = "cpu:gloo,cuda:nccl"
 
-    # Ranks may finish sampling hours apart, and must wait without a timeout. Barriers and object
-    # collectives therefore run on the CPU.
+    # Ranks may finish sampling hours apart and must not time out. Barriers and object collectives
+    # therefore run on the CPU.
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=GLOO_LIMIT)
     if torch.cuda.is_available():
         limit_nccl(dist.group.WORLD)
@@ -91,9 +91,9 @@ def prefer_expandable_segments() -> None:
 
 
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
-    """work(items), shared by the ranks. Returns all results in order, on all ranks.
+    """work(items), split over the ranks. Returns all results in order, on all ranks.
 
-    work: some of the items -> as many results. Items are dealt in turn. A user's mistake,
+    work: a share of the items -> one result each. Items are dealt round-robin. A user error,
     FloatingPointError or Interrupted on one rank is raised on every rank, because the others wait
     for its results.
     """
@@ -114,7 +114,7 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
 
 def from_all_ranks(mine) -> list:
-    """`mine` of each rank, in the order of the ranks. All ranks call this.
+    """`mine` of each rank, in rank order. All ranks call this.
 
     Arrays are sent as raw bytes in one message, everything else by pickle. Received arrays share
     the memory of the message.
@@ -154,7 +154,7 @@ def limit_nccl(group) -> None:
 
 
 def end_ranks() -> None:
-    """Leave the process group in order: wait for all ranks, then end its threads.
+    """Leave the process group cleanly: wait for all ranks, then end its threads.
 
     Without this, the threads of a rank that exits early may abort its process.
     """
@@ -166,7 +166,7 @@ def end_ranks() -> None:
 def on_first_rank(function: Callable, *arguments):
     """Run function(*arguments) on rank 0 and return its result on every rank. All ranks call this.
 
-    A user's mistake or a Stop on rank 0 is raised on every rank, and prints one message.
+    A user error or a Stop on rank 0 is raised on every rank, and prints one message.
     """
     rank, world = rank_and_world()
     result = None
@@ -185,7 +185,7 @@ def on_first_rank(function: Callable, *arguments):
 
 
 def device_mesh() -> DeviceMesh:
-    """All ranks in one row; with several nodes a row for each, for HSDP."""
+    """All ranks in one row, or one row per node if there are several (HSDP)."""
     world = dist.get_world_size()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     if world == local:
@@ -202,7 +202,7 @@ def device_mesh() -> DeviceMesh:
 def shard(model: torch.nn.Module, layers: list[torch.nn.Module], mesh: DeviceMesh) -> None:
     """FSDP2: a unit per decoder layer; embedding, norm and LM head stay with the root, `model`.
 
-    On GPUs the computation is in bfloat16 and gradients are reduced in float32. FSDP averages
+    On GPUs the compute dtype is bfloat16 and gradients are reduced in float32. FSDP averages
     gradients over ranks.
     """
     precision = MixedPrecisionPolicy()

@@ -1,6 +1,6 @@
-"""Benchmarks and their responses: sampled, and appended to one file per rank when they finish.
+"""Benchmarks and their responses, appended to one file per rank as they finish.
 
-A benchmark has a folder in the output, with run.json (infra/folder.py) and responses-RANK.jsonl.
+Each benchmark has a folder in the output, with run.json (infra/folder.py) and responses-RANK.jsonl.
 Shapes: P problems, n samples each.
 """
 
@@ -27,10 +27,10 @@ class Benchmark(NamedTuple):
 
 
 def load_benchmarks(config) -> dict[str, Benchmark]:
-    """Folder name in the output -> benchmark, for --benchmarks of an evaluate.Config.
+    """Output folder name -> benchmark, for the --benchmarks of an evaluate.Config.
 
-    A set with a known name has that folder name. Other names may repeat (two files may be called
-    test.jsonl), so a hash of the problems is added. Raises UserError for no benchmark.
+    A known set's name is its folder name. Other names may repeat (two files may be called
+    test.jsonl), so a hash of the problems is added. Raises UserError if none is named.
     """
     benchmarks = {}
     for name in config.benchmarks.split(","):
@@ -52,7 +52,7 @@ def load_benchmarks(config) -> dict[str, Benchmark]:
 def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool) -> None:
     """Check that any files in `folder` belong to this evaluation. Only the first rank calls this.
 
-    With `regrade` nothing is sampled, and only the problems must be the same. Raises UserError.
+    With `regrade` nothing is sampled, and only the problems must match. Raises UserError.
     """
     if (folder / "scores.json").exists() and not list(folder.glob(f"*/{RUN_FILE}")):
         raise UserError(
@@ -75,8 +75,8 @@ def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool)
 def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -> dict:
     """Benchmark -> token ids of its prompts.
 
-    Raises UserError if a prompt is longer than --max-prompt-tokens, or with its response longer
-    than the model's positions.
+    Raises UserError if a prompt exceeds --max-prompt-tokens, or prompt plus response exceeds
+    the model's positions.
     """
     encoded = {}
     for name, benchmark in benchmarks.items():
@@ -94,7 +94,7 @@ def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -
 
 
 def saved_responses(folder: Path) -> dict[tuple[int, int], dict]:
-    """(problem, sample) -> row, from the files of all ranks of all runs in `folder`."""
+    """(problem, sample) -> row, from the files of all ranks and runs in `folder`."""
     saved = {}
     for path in sorted(folder.glob("responses-*.jsonl")):
         for row in read_lines(path, problem=int, sample=int, response=str, truncated=bool):
@@ -107,8 +107,8 @@ class Wanted:
     """A missing response."""
 
     benchmark: str
-    problem: int  # of the benchmark
-    sample: int  # of the problem's n
+    problem: int  # index in the benchmark
+    sample: int  # which of the problem's n
     prompt: list[int]  # token ids
 
 
@@ -117,10 +117,10 @@ def missing_responses(
 ) -> list[Wanted]:
     """The responses that this rank must sample: its share without those already in `folder`.
 
-    The responses to a problem are spread over the ranks, because those to a hard problem are long.
+    The responses to a problem are spread over the ranks, because hard problems get long ones.
     """
     wanted = []
-    counted = 0  # responses to all problems of all benchmarks, dealt to the ranks in turn
+    counted = 0  # responses over all benchmarks, dealt to the ranks round-robin
     for name, prompts in encoded.items():
         saved = saved_responses(folder / name)
         for i, prompt in enumerate(prompts):

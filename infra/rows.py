@@ -1,7 +1,7 @@
 """Sums and products over the rows of a tensor [N, H] that may be too large to process at once.
 
-A row belongs to a response token. The tensor may be in host memory or in half precision, and its
-rows may be spread over ranks (`Rows`). The functions process it in blocks, in float32, and return
+Each row belongs to a response token. The tensor may be in host memory or half precision, and its
+rows may be sharded over ranks (`Rows`). The functions process it in blocks, in float32, and return
 full results on every rank, so the calling code is plain maths on [N] tensors. A plain tensor holds
 all N rows and needs no communication.
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import distributed as dist
 
-BLOCK_CPU = 2**20  # numbers in a block: fits in a processor's cache
-BLOCK_GPU = 2**24  # takes longer than the launch of a kernel
+BLOCK_CPU = 2**20  # numbers in a block: fits in a CPU cache
+BLOCK_GPU = 2**24  # takes longer than a kernel launch
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Rows:
 
 
 def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, in place; x itself in one process."""
+    """The sum of x over all ranks, in place; x itself with one process."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.all_reduce(x)
     return x
@@ -64,7 +64,7 @@ def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor
 
 
 def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) -> torch.Tensor:
-    """One number for every row: [N], on every rank.
+    """One number per row: [N], on every rank.
 
     function: a block of rows [size, H], in float32 or better and on `device`, -> [size].
     """
@@ -72,7 +72,7 @@ def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) ->
         mine = per_row(v.values, function, device)  # [n]
         whole = torch.zeros(v.count, dtype=mine.dtype, device=device)
         whole[v.mine] = mine
-        return sum_over_ranks(whole)  # rows of other ranks are 0, so the sum joins all rows
+        return sum_over_ranks(whole)  # other ranks' rows are 0, so the sum joins all rows
 
     result = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=device)
     for block, x in blocks(v, device):
@@ -91,10 +91,10 @@ def squared_distances(v: torch.Tensor | Rows, point: torch.Tensor) -> torch.Tens
 
 
 def all_finite(v: torch.Tensor | Rows, device: torch.device) -> bool:
-    """Whether no row, on any rank, holds a NaN or inf."""
+    """Whether all rows on all ranks are finite."""
     if isinstance(v, Rows):
         broken = torch.tensor(float(not all_finite(v.values, device)), device=device)
         return sum_over_ranks(broken).item() == 0
     # A sum keeps NaN and inf, and is eight times as fast as isfinite on a CPU. Large finite numbers
-    # may overflow in it, so an infinite sum is checked number by number.
+    # may overflow in it, so an infinite sum is checked element by element.
     return all(bool(x.sum().isfinite() or x.isfinite().all()) for _, x in blocks(v, device))

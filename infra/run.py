@@ -31,7 +31,7 @@ class Run:
     """The state of a run."""
 
     cfg: object  # train.Config
-    id: str  # from rank 0; it marks the folder and all files of the run
+    id: str  # from rank 0; marks the run's folder and all its files
     method: object  # methods.Method
     folder: Path
     rank: int
@@ -39,7 +39,7 @@ class Run:
     policy: Policy
     tokenizer: object
     optimizer: torch.optim.Optimizer
-    state: RunState  # saved in checkpoints with weights and moments
+    state: RunState  # saved in checkpoints with the weights and moments
     problems: list[dict]
     prompts: list[list[int]]  # token ids, one list for each problem
     held_out: list[dict]
@@ -76,13 +76,13 @@ class Run:
             raise Interrupted
 
     def sampler(self) -> AbstractContextManager:
-        """The model or engine for `rollout`, with the current weights. All ranks enter."""
+        """The model or engine for `rollout`, with the current weights. All ranks enter together."""
         return self.engine.holding() if self.engine else self.policy.plain()
 
     def save(self) -> bool:
-        """Write a checkpoint, unless the last updates were skipped because the run diverges.
+        """Write a checkpoint, unless the last updates were skipped because the run is diverging.
 
-        Earlier checkpoints stay. Returns whether one was written. All ranks call this.
+        Earlier checkpoints are kept. Returns whether one was written. All ranks call this.
         """
         if self.state.streak > 0:
             return False

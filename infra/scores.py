@@ -1,4 +1,4 @@
-"""Writes and prints scores.json of an evaluation, and checks two files for `compare`."""
+"""Writes and prints an evaluation's scores.json, and checks two files for `compare`."""
 
 import json
 from pathlib import Path
