@@ -87,6 +87,20 @@ def test_lesson_imports_by_name(path):
 
 
 @each(NOTEBOOKS)
+def test_lesson_has_at_most_a_dozen_imports_each_with_a_comment(path):
+    """The first cell is not counted: a host needs it, and it is the same everywhere."""
+    count = 0
+    for cell in course.code_cells(path)[1:]:
+        lines = ["", *cell.source.splitlines()]  # as ast numbers them, from 1
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                count += 1
+                above, line = lines[node.lineno - 1], lines[node.lineno]
+                assert "  # " in line or above.startswith("# "), line
+    assert count <= 12
+
+
+@each(NOTEBOOKS)
 def test_after_a_picture_stands_what_to_see_and_what_would_refute_it(path):
     cells = read(path).cells
     for cell, following in zip(cells, [*cells[1:], None], strict=True):

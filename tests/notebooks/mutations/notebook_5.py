@@ -47,8 +47,8 @@ MUTATIONS = [
         breaks='assert torch.allclose(weights["dapo"], read_off["dapo"]',
     ),
     Mutation(
-        old="n = math.ceil(0.2 * N)",
-        new="n = math.ceil(0.25 * N)",
+        old="n = int(np.ceil(0.2 * N))",
+        new="n = int(np.ceil(0.25 * N))",
         breaks="assert int(kept.sum()) == n",
     ),
     Mutation(

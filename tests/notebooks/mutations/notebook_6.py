@@ -56,7 +56,7 @@ MUTATIONS = [
     Mutation(
         old="((a[:, None] > b).double()",
         new="((a[:, None] < b).double()",
-        breaks="assert abs(by_pairs - auc(weight, hit))",
+        breaks="assert abs(by_pairs - ranking.auc(weight, hit))",
     ),
     Mutation(
         old="float((b > 1).double().mean())",
@@ -109,13 +109,13 @@ MUTATIONS = [
     Mutation(
         old="difference = rows_of_file[published] - dapo",
         new="difference = rows_of_file[published] + dapo",
-        breaks="assert by_hand < half_width",
+        breaks="assert by_hand < statistics.half_width",
     ),
     # why finding is not enough
     Mutation(
         old="foretold += (w * (away @ d)) @ away / (5 * gamma)",
         new="foretold -= (w * (away @ d)) @ away / (5 * gamma)",
-        breaks="assert cosine(added_part, foretold) > 0.7",
+        breaks="assert alike > 0.7",
     ),
     Mutation(
         old="weight * A * torch.tensor(kind == which)",

@@ -21,14 +21,14 @@ MUTATIONS = [
     ),
     # pairing
     Mutation(
-        old="seeds = range(FIRST_SEED, FIRST_SEED + 16)",
-        new="seeds = range(FIRST_SEED + 16)",
-        breaks="assert not set(seeds) & set(PILOT_SEEDS)",
+        old="seeds = range(training.FIRST_SEED, training.FIRST_SEED + 16)",
+        new="seeds = range(training.FIRST_SEED + 16)",
+        breaks="assert not set(seeds) & set(pilot.PILOT_SEEDS)",
     ),
     Mutation(
-        old="counted_jobs({place: rates_at(place, trained) for place in [STUDY, *LEARN]}, SEEDS)",
+        old="surprise.counted_jobs(pilots, surprise.SEEDS)",
         new="list(trained)",  # the pilot's, too
-        breaks="assert PILOT_SEED not in",
+        breaks="assert surprise.PILOT_SEED not in",
     ),
     Mutation(
         old="y.var(ddof=1) - 2 * np.cov(x, y)[0, 1]",
@@ -95,15 +95,15 @@ MUTATIONS = [
         breaks="assert abs(pick_best(np.eye(2))",
     ),
     Mutation(
-        old='confirmation = finished_runs(Path("../results/confirm.csv"))',
+        old='confirmation = runs.finished_runs(Path("../results/confirm.csv"))',
         new="confirmation = done",  # confirmed by what it was chosen by
-        breaks="assert not fresh & {*seeds, *PILOT_SEEDS}",
+        breaks="assert not fresh & {*seeds, *pilot.PILOT_SEEDS}",
     ),
     # to sharpen or to learn
     Mutation(
         old="toy.load_base(setting.base())",
-        new="toy.load_base(SETTINGS[STUDY].base())",  # the same base everywhere
-        breaks="assert before[STUDY] > 0.9",
+        new="toy.load_base(places.SETTINGS[places.STUDY].base())",  # the same base everywhere
+        breaks="assert before[places.STUDY] > 0.9",
     ),
     # noise and sparsity
     Mutation(
@@ -117,9 +117,9 @@ MUTATIONS = [
         breaks="assert abs(measured - teaches(accuracy, G))",
     ),
     Mutation(
-        old='noisy = finished_runs(Path("../results/noise.csv"))',
+        old='noisy = runs.finished_runs(Path("../results/noise.csv"))',
         new="noisy = confirmation",
-        breaks="assert not trained_on & {*seeds, *PILOT_SEEDS, *fresh}",
+        breaks="assert not trained_on & {*seeds, *pilot.PILOT_SEEDS, *fresh}",
     ),
     # what to try
     Mutation(
