@@ -1,4 +1,4 @@
-"""Rollouts: G responses per prompt by Hugging Face `generate` (Sec. 5, App. I).
+"""Rollouts: G responses per prompt, sampled with Hugging Face `generate` (Sec. 5, App. I).
 
 Each position of a response has a uniform draw determined only by (seed, step, problem, sample). A
 logits processor turns it into a token by inverse CDF, and `generate` takes that token greedily. So
@@ -16,8 +16,8 @@ Departures:
 Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p is used only here. In
 training the log-probabilities use the same temperature.
 
-Shapes: B responses, R of them in flight, L columns of their longest sequence, V vocabulary, G group
-size.
+Shapes: B responses, R of them in flight, L length of their longest sequence, V vocabulary size,
+G group size.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     in_flight: int = 256  # max responses sampled at once
-    cache_tokens: int = 0  # max tokens in their caches; 0: as many as fit in free memory
+    cache_tokens: int = 0  # max cached tokens of these; 0: as many as fit in free memory
 
 
 class Job(NamedTuple):
@@ -111,7 +111,7 @@ class InverseCDF(LogitsProcessor):
         self.prompt_width = prompt_width
         self.temperature = temperature
         self.top_p = top_p
-        # Both are read once at the end, so the host does not wait for the GPU at every token.
+        # These are read once at the end, so the host does not wait for the GPU at every token.
         self.finite = torch.ones((), dtype=torch.bool, device=uniforms.device)
         self.logprobs = []  # [R] float32 for each new token: log p of the drawn token
 
@@ -163,7 +163,7 @@ def rollout(
     A repeated problem gets new responses: its sample numbers keep counting, across calls in a step
     if they share `sampled_before` (responses by problem), which each call updates.
 
-    Raises FloatingPointError if logits are not finite, Interrupted once stop() is true on a rank.
+    Raises FloatingPointError if logits are not finite, Interrupted once stop() is true on any rank.
     """
     count = Counter() if sampled_before is None else sampled_before  # responses by problem
     jobs = []
@@ -226,7 +226,7 @@ def generate(
     progress = Progress("sampling", len(jobs) * most)
     with without_generation_config(lm), closing(progress):
         while not all(response.finished for response in responses):
-            for response in flight.change(lm):  # those that enter; finished ones have left
+            for response in flight.change(lm):  # newly admitted; finished ones are gone
                 job = jobs[response.index]
                 numbers = uniforms(*job.name, job.begin + most)[job.begin :]
                 # Padded with zeros, because other responses may go past this one's limit.
@@ -242,7 +242,7 @@ def generate(
 
 
 def from_engine(engine, jobs, ends, sampling, stop, done) -> list[Sample]:
-    """The same as `generate`, from an engine such as infra/vllm_engine.py."""
+    """Like `generate`, but with an engine such as infra/vllm_engine.py."""
     samples = [None] * len(jobs)
     for i, tokens, logprob in engine.sample(jobs, ends, sampling, stop):
         samples[i] = Sample(tokens, logprob)

@@ -38,11 +38,11 @@ class BenchmarkSamplingFlags(SamplingFlags):
 
 @dataclass
 class BenchmarkMemoryFlags:
-    """This flag changes the results only by rounding: see rollout.py."""
+    """This flag affects the results only through rounding: see rollout.py."""
 
     heading = "memory"
 
-    rollout_rows: int = flag(256, "responses a rank samples at a time at most (ours)", low=1)
+    rollout_rows: int = flag(256, "max responses a rank samples at once (ours)", low=1)
 
 
 @dataclass
@@ -82,10 +82,10 @@ def output_folder(config: Config) -> Path:
     """--output-dir, else <model>-evaluation next to the model's folder, or evaluation/<name>.
 
     Raises UserError without a model or folder, and for a folder inside the model's folder, which
-    training may replace by a better model.
+    training may replace with a better model.
     """
     if not config.model and not config.output_dir:
-        raise UserError("--model DIR is needed (or --output-dir with --regrade)")
+        raise UserError("--model DIR is required (or --output-dir with --regrade)")
     model = Path(config.model)
     if config.output_dir:
         folder = Path(config.output_dir)

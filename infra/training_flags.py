@@ -95,7 +95,7 @@ class MemoryFlags:
         True,
         "on GPUs pack the responses of a micro-batch end to end instead of padding (ours)",
     )
-    rollout_rows: int = flag(256, "responses a rank samples at a time at most (ours)", low=1)
+    rollout_rows: int = flag(256, "max responses a rank samples at once (ours)", low=1)
     proxy_budget_gb: float = flag(
         30.0,
         "delta: most GB of hidden states kept on the GPU; more go to host memory (ours)",
