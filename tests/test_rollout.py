@@ -183,6 +183,17 @@ def test_rollout_depends_on_seed_step_and_problem(base, change):
     assert any(one[0] != response for response in one[1:4])  # the samples of a group differ
 
 
+def test_a_prompt_that_continues_a_response_gets_its_remaining_tokens(base):
+    model, tokenizer = base
+    (prompt,) = prompts_of(tokenizer, (1, 0, 5))
+    name = (7, 0, 0, 0)
+    (whole,) = generate(model, [Job(prompt, name)], [END], Sampling(40))
+    tokens = whole.tokens.tolist()
+    continued = Job(prompt + tokens[:4], name, begin=4)
+    (rest,) = generate(model, [continued], [END], Sampling(36))
+    assert rest.tokens.tolist() == tokens[4:]
+
+
 @pytest.mark.parametrize("in_flight", [1, 5, 256])
 def test_a_problem_that_comes_twice_gets_new_responses(in_flight, base):
     """The first occurrence has the responses it has alone. A second call of the step counts on."""
