@@ -179,7 +179,7 @@ def update(
             # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE use other surrogates
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * off_policy[places] * surrogate).sum() / N  # Eq. 8
-            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # only in the last one
+            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # only at the last backward
             (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
 
             loss -= objective.detach()

@@ -299,6 +299,31 @@ def test_micro_batches_do_not_change_the_update(tmp_path):
         assert whole[name] == pytest.approx(parts[name], rel=1e-3, abs=1e-6)
 
 
+def test_the_loss_is_minus_the_objective_averaged_over_mini_batches(tmp_path, monkeypatch):
+    """Without optimiser steps every ratio stays 1, so a mini-batch has J = (1/N) Σ ρ A (Eq. 8)."""
+    monkeypatch.setattr(train, "clip_and_step", lambda run, most: 1.0)
+    graded_in_turn(monkeypatch, itertools.cycle([1.0, 0.0, 0.0]))
+    seen = []
+
+    def spy(run, rollouts, tokens, weights, plan, original=train.update):
+        seen.append((tokens.advantage * weights, rollouts.response_length, plan))
+        return original(run, rollouts, tokens, weights, plan)
+
+    monkeypatch.setattr(train, "update", spy)
+    train_steps(small_config(tmp_path, "--mini-batch", "2", steps=1))
+    [(terms, length, plan)] = seen
+    assert len(plan) > 1
+    of_responses = [float(part.double().sum()) for part in terms.split(length.tolist())]
+    objectives = []
+    for mini_batch in plan:
+        responses = [i for index in mini_batch.micro_batches for i in index.tolist()]
+        tokens = sum(int(length[i]) for i in responses)
+        objectives.append(sum(of_responses[i] for i in responses) / tokens)
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["loss"] == pytest.approx(-sum(objectives) / len(objectives), abs=1e-6)
+    assert abs(row["loss"]) > 1e-5
+
+
 def test_a_step_without_any_advantage_changes_nothing(tmp_path, monkeypatch, first_model):
     """All responses are graded right, so there is no optimiser step and no weight decay."""
     graded_in_turn(monkeypatch, itertools.repeat(1.0))
