@@ -29,7 +29,7 @@ from ablations import AblationFlags
 from grading import graded_once, grades, report_unearnable, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export
-from infra.log import introduce, log, report, rollout_metrics
+from infra.log import introduce, log, report, rollout_metrics, save_samples
 from infra.packing import (
     MiniBatch,
     Rollouts,
@@ -45,7 +45,6 @@ from infra.progress import Progress, Stopwatch
 from infra.ranks import end_ranks, full_tensor
 from infra.rows import sum_over_ranks
 from infra.run import Run, open_run, running
-from infra.samples import save_samples
 from infra.training_flags import TRAINING_GROUPS, training_config
 from methods import METHODS, Method, token_weights
 from rollout import Sampling, rollout

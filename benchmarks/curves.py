@@ -22,6 +22,7 @@ from studies.statistics import half_width
 PANELS = (
     ("reward", "share right", "training reward"),
     ("eval_accuracy", "share right", "held-out accuracy"),
+    ("eval_greedy", "share right", "held-out accuracy, greedy"),
     ("response_length", "tokens", "response length"),
     ("entropy", "nats per token", "entropy"),
 )

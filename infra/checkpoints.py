@@ -42,7 +42,7 @@ from infra.ranks import on_first_rank, rank_and_world
 from infra.training_flags import MemoryFlags, RunFlags
 
 # Files a run writes; none may already exist.
-WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", "curves.png", "samples.html", *MODELS)
+WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", *MODELS)
 
 # Flags that may change when a run resumes.
 MAY_CHANGE = {each.name for group in (RunFlags, MemoryFlags) for each in fields(group)}

@@ -1,18 +1,17 @@
-"""Reports by the first rank: a line per step, metrics.jsonl, curves.png."""
+"""Reports by the first rank: a line per step, metrics.jsonl, samples.jsonl."""
 
+import math
 from dataclasses import fields
 from datetime import timedelta
-from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 
-from infra.files import append_line, read_lines, writing
+from infra.files import append_line, read_lines
 from infra.flags import spelled
-from infra.packing import Rollouts, TokenBatch
+from infra.packing import Rollouts, TokenBatch, packed_rows
 from infra.ranks import this_device
-from infra.samples import write_page
 
+GROUPS = 4  # with saved responses in a step
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 
 SHOWN = (
@@ -32,7 +31,7 @@ SHOWN = (
 
 
 def log(run, metrics: dict) -> None:
-    """Append a line to metrics.jsonl and print a summary. After an evaluation, draw the curves."""
+    """Append a line to metrics.jsonl and print a summary."""
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
@@ -46,9 +45,6 @@ def log(run, metrics: dict) -> None:
     print(f"step {metrics['step']:4d}/{run.cfg.steps}  " + "  ".join(gist), flush=True)
     if "lambda_mean" in metrics:
         print_hints(run, metrics)
-    if "eval_accuracy" in metrics:
-        plot_curves(read_lines(run.folder / "metrics.jsonl"), run.folder / "curves.png")
-        write_page(run.folder)
 
 
 def pace(run, metrics: dict) -> list[str]:
@@ -120,6 +116,58 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
     }
 
 
+# ---- samples.jsonl -------------------------------------------------------------------------------
+
+
+def save_samples(
+    run,
+    step: int,
+    problems: list[dict],
+    rollouts: Rollouts,
+    rewards: torch.Tensor,
+    tokens: TokenBatch,
+    weights: torch.Tensor,
+) -> None:
+    """Append two responses of each of four groups, spread over the batch, to samples.jsonl.
+
+    The two have unequal rewards if the group has. Only the first rank writes.
+    problems: B; the tests of programs, often long, are left out. rewards: [B]. weights: [N], saved
+    as `lambda` of each token.
+    """
+    if run.rank > 0:
+        return
+    G = run.cfg.group_size
+    groups = rewards.view(-1, G).tolist()
+    every = max(1, len(groups) // GROUPS)
+    for g in range(0, len(groups), every)[:GROUPS]:
+        first = groups[g][0]
+        differing = [j for j in range(G) if groups[g][j] != first]
+        for j in (0, differing[0] if differing else 1):
+            i = g * G + j
+            rows = packed_rows(torch.tensor([i]), rollouts.response_length.cpu())
+            rows = rows.to(weights.device)
+            ids = rollouts.response_ids(i).tolist()
+            sample = {
+                "step": step,
+                **{name: cell for name, cell in problems[i].items() if name != "tests"},
+                "group": g,
+                "group_rewards": groups[g],
+                "reward": groups[g][j],
+                "advantage": round(float(tokens.advantage[rows[0]]), 4),
+                "response": rollouts.texts[i],
+                "tokens": [run.tokenizer.decode([token]) for token in ids],
+                "lambda": rounded(weights[rows], 4),
+                "logprob": rounded(tokens.logprob[rows], 3),
+                "entropy": rounded(tokens.entropy[rows], 3),
+            }
+            append_line(run.folder / "samples.jsonl", sample)
+
+
+def rounded(values: torch.Tensor, digits: int) -> list[float | None]:
+    """The rounded values, with None for NaN and inf, which JSON lacks."""
+    return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
+
+
 # ---- first and last lines ------------------------------------------------------------------------
 
 
@@ -159,13 +207,10 @@ def introduce(run, method_flags: type) -> None:
 
 
 def report(run) -> None:
-    """Draw the curves, and print the gain in accuracy and the output files."""
+    """Print the gain in accuracy and the output files."""
     if run.rank > 0:
         return
     metrics = read_lines(run.folder / "metrics.jsonl")
-    plot_curves(metrics, run.folder / "curves.png")
-    write_page(run.folder)
-
     seconds = sum(row.get("seconds", 0) for row in metrics)
     gained = ""
     for name, words in (("eval_accuracy", "accuracy"), ("eval_greedy", "greedy")):
@@ -174,49 +219,5 @@ def report(run) -> None:
             gained += f"{words} {found[0]:.3f} before and {found[-1]:.3f} after, "
     print(
         f"done: {metrics[-1]['step']} steps in {seconds:.0f} s, {gained}"
-        f"model/, curves.png, samples.html and metrics.jsonl in {run.folder}"
+        f"model/, metrics.jsonl and samples.jsonl in {run.folder}"
     )
-
-
-# ---- curves.png ----------------------------------------------------------------------------------
-
-ACCURACY = (  # metric, label, style; all are shares of right answers
-    ("reward", "training batch", {"color": "#0072B2"}),
-    ("eval_accuracy", "held out, sampled", {"color": "#D55E00", "marker": "o"}),
-    ("eval_greedy", "held out, greedy", {"color": "#D55E00", "marker": "s", "linestyle": "--"}),
-)
-OTHERS = (  # metric, unit
-    ("entropy", "nats per token"),
-    ("grad_norm", "norm before clipping"),
-    ("response_length", "tokens"),
-)
-
-
-def plot_curves(metrics: list[dict], path: Path) -> None:
-    """Plot accuracy against the step, and each metric of OTHERS that changes."""
-    moving = []
-    for name, unit in OTHERS:
-        values = {row[name] for row in metrics if name in row}
-        if len(values) > 1:
-            moving.append((name, unit))
-    figure = Figure(figsize=(3.6 * (1 + len(moving)), 3.4), layout="constrained")
-    accuracy, *others = figure.subplots(1, 1 + len(moving), squeeze=False)[0]
-    for name, label, style in ACCURACY:
-        draw(accuracy, metrics, name, label=label, **style)
-    accuracy.set(title="accuracy", xlabel="step", ylabel="share right")
-    if all(0 <= row.get("reward", 0) <= 1 for row in metrics):  # custom rewards may exceed this
-        accuracy.set_ylim(0, 1)
-    accuracy.legend()
-    for axes, (name, unit) in zip(others, moving, strict=True):
-        draw(axes, metrics, name, color="#0072B2")
-        axes.set(title=name.replace("_", " "), xlabel="step", ylabel=unit)
-        axes.set_ylim(bottom=0)  # none can be negative
-    with writing(path):
-        figure.savefig(path, dpi=120)
-
-
-def draw(axes, metrics: list[dict], name: str, **style) -> None:
-    """Draw the line of one metric over the steps that have it, if any."""
-    rows = [row for row in metrics if name in row]
-    if rows:
-        axes.plot([row["step"] for row in rows], [row[name] for row in rows], **style)

@@ -1,6 +1,6 @@
-"""Sampled responses with the credit of each token: samples.jsonl, and the page samples.html.
+"""The page of a run's sampled responses, with the credit of each token.
 
-    python -m infra.samples RUN           # RUN/samples.html, as training writes it
+    python -m infra.samples RUN           # RUN/samples.html
     python -m infra.samples RUN OTHER     # RUN/compared.html: two runs side by side
 
 RUN is an --output-dir of train.py. The page is one file and needs no network: open it in a browser.
@@ -15,81 +15,17 @@ import argparse
 import base64
 import hashlib
 import json
-import math
 import re
 from pathlib import Path
 
-import torch
-
 from infra.errors import UserError, one_line_endings
-from infra.files import append_line, read_json, read_lines, write_aside
-from infra.packing import Rollouts, TokenBatch, packed_rows
+from infra.files import read_json, read_lines, write_aside
 from toy.by_name import decisive_tokens
 
 TEMPLATE = Path(__file__).with_suffix(".html")
-GROUPS = 4  # with saved responses in a step
 
 
-# ---- samples.jsonl -------------------------------------------------------------------------------
-
-
-def save_samples(
-    run,
-    step: int,
-    problems: list[dict],
-    rollouts: Rollouts,
-    rewards: torch.Tensor,
-    tokens: TokenBatch,
-    weights: torch.Tensor,
-) -> None:
-    """Append two responses of each of four groups, spread over the batch, to samples.jsonl.
-
-    The two have unequal rewards if the group has. Only the first rank writes.
-    problems: B; the tests of programs, often long, are left out. rewards: [B]. weights: [N], saved
-    as `lambda` of each token.
-    """
-    if run.rank > 0:
-        return
-    G = run.cfg.group_size
-    groups = rewards.view(-1, G).tolist()
-    every = max(1, len(groups) // GROUPS)
-    for g in range(0, len(groups), every)[:GROUPS]:
-        first = groups[g][0]
-        differing = [j for j in range(G) if groups[g][j] != first]
-        for j in (0, differing[0] if differing else 1):
-            i = g * G + j
-            rows = packed_rows(torch.tensor([i]), rollouts.response_length.cpu())
-            rows = rows.to(weights.device)
-            ids = rollouts.response_ids(i).tolist()
-            sample = {
-                "step": step,
-                **{name: cell for name, cell in problems[i].items() if name != "tests"},
-                "group": g,
-                "group_rewards": groups[g],
-                "reward": groups[g][j],
-                "advantage": round(float(tokens.advantage[rows[0]]), 4),
-                "response": rollouts.texts[i],
-                "tokens": [run.tokenizer.decode([token]) for token in ids],
-                "lambda": rounded(weights[rows], 4),
-                "logprob": rounded(tokens.logprob[rows], 3),
-                "entropy": rounded(tokens.entropy[rows], 3),
-            }
-            append_line(run.folder / "samples.jsonl", sample)
-
-
-def rounded(values: torch.Tensor, digits: int) -> list[float | None]:
-    """The rounded values, with None for NaN and inf, which JSON lacks."""
-    return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
-
-
-# ---- samples.html --------------------------------------------------------------------------------
-
-
-def write_page(folder: Path) -> None:
-    """Write samples.html of a run so far, if it has samples."""
-    samples = folder / "samples.jsonl"
-    if samples.exists() and samples.stat().st_size > 0:
-        write_aside(folder / "samples.html", page([folder]))
+# ---- the page ------------------------------------------------------------------------------------
 
 
 def page(folders: list[Path]) -> str:

@@ -154,8 +154,6 @@ def test_a_run_is_not_continued_with_another_model_or_optimiser(tmp_path, capsys
     [
         "metrics.jsonl",
         "samples.jsonl",
-        "samples.html",
-        "curves.png",
         "config.json",
         "model/mine",
         "best/m",

@@ -1,16 +1,19 @@
 """infra/log.py: the output and files of a run, from given numbers."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from toy_runs import SMALL, small_config, train_steps
+from references import token_batch
+from toy_runs import small_config
 
 import toy
 import train
-from infra import log as log_module
-from infra.log import introduce, log, mismatch, plot_curves, report
+from infra.files import read_lines
+from infra.log import introduce, log, mismatch, report, save_samples
+from infra.packing import packed_rows
 
 
 def row(step, **changed):
@@ -161,7 +164,6 @@ def test_report_has_the_gain_and_the_paths(tmp_path, capsys):
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("done: 2 steps in 5 s, accuracy 0.250 before and 0.625 after")
     assert str(tmp_path) in last
-    assert (tmp_path / "curves.png").exists()
 
 
 def test_report_without_evaluations_has_no_accuracy(tmp_path, capsys):
@@ -170,58 +172,6 @@ def test_report_without_evaluations_has_no_accuracy(tmp_path, capsys):
     report(run)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("done: 1 steps in 2 s, model/")
-
-
-@pytest.fixture
-def figures(monkeypatch):
-    """The drawn figures, to be inspected before rendering."""
-    drawn = []
-
-    class Watched(log_module.Figure):
-        def __init__(self, **settings):
-            super().__init__(**settings)
-            drawn.append(self)
-
-    monkeypatch.setattr(log_module, "Figure", Watched)
-    return drawn
-
-
-def test_plot_curves_draws_accuracies_and_changing_metrics(tmp_path, figures):
-    """Responses of one length have no panel."""
-    greedy = {"step": 0, "eval_greedy": 0.5}
-    plot_curves([*METRICS, greedy], tmp_path / "curves.png")
-    accuracy, *others = figures[0].axes
-    lines = {line.get_label(): line.get_xydata().tolist() for line in accuracy.lines}
-    assert lines == {
-        "training batch": [[1, 0.5], [2, 0.75]],
-        "held out, sampled": [[0, 0.25], [2, 0.625]],
-        "held out, greedy": [[0, 0.5]],
-    }
-    assert accuracy.get_ylim() == (0, 1)
-    assert {axes.get_title(): axes.lines[0].get_xydata().tolist() for axes in others} == {
-        "entropy": [[1, 0.4], [2, 0.3]],
-        "grad norm": [[1, 0.2], [2, 0.1]],
-    }
-    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
-
-
-def test_plot_curves_shows_rewards_outside_0_to_1(tmp_path, figures):
-    plot_curves([row(1, reward=-1.0), row(2, reward=3.0)], tmp_path / "curves.png")
-    low, high = figures[0].axes[0].get_ylim()
-    assert low < -1
-    assert high > 3
-
-
-def test_plot_curves_draws_changing_lengths(tmp_path, figures):
-    plot_curves([row(1), row(2, response_length=50.0)], tmp_path / "curves.png")
-    assert [axes.get_title() for axes in figures[0].axes] == ["accuracy", "response length"]
-
-
-def test_curves_are_drawn_at_every_evaluation_not_only_at_the_end(tmp_path):
-    """train_steps makes no report; SMALL evaluates in step 2."""
-    flags = ["--steps", "2", "--output-dir", str(tmp_path / "run")]
-    run = train_steps(train.parse_config([*SMALL, *flags]))
-    assert (run.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("mean, said", [(1.0, False), (1.004, False), (3.0, True), (0.5, True)])
@@ -237,3 +187,64 @@ def test_weights_whose_mean_is_not_one_are_reported_once(mean, said, tmp_path, c
 def test_a_large_mismatch_is_on_the_printed_line(mismatch, said, tmp_path, capsys):
     log(run_in(tmp_path), row(1, mismatch=mismatch))
     assert ("mismatch 0.2 nats" in capsys.readouterr().out) == said
+
+
+# ---- samples.jsonl -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scored(batch):
+    """The rollouts as scored tokens, with a different advantage for each response."""
+    length = batch.response_length
+    tokens = token_batch(length.tolist())
+    tokens.advantage = torch.arange(24.0).repeat_interleave(length)
+    return tokens
+
+
+def saved(folder, base, batch, scored, rewards, rank=0):
+    """The lines of samples.jsonl after one step of 6 groups of 4."""
+    cfg = SimpleNamespace(group_size=4)
+    run = SimpleNamespace(folder=folder, tokenizer=base[1], cfg=cfg, rank=rank)
+    problems = [{"problem": f"problem {i // 4}", "answer": "7", "tests": ["x"]} for i in range(24)]
+    weights = torch.arange(len(scored.logprob)) / 1000
+    save_samples(run, 7, problems, batch, torch.tensor(rewards), scored, weights)
+    return read_lines(folder / "samples.jsonl")
+
+
+def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, batch, scored):
+    found = saved(tmp_path, base, batch, scored, [0.0, 0.0, 1.0, 1.0] * 6)
+    assert len(found) == 8
+    for sample, i in zip(found, (0, 2, 4, 6, 8, 10, 12, 14), strict=True):
+        assert (sample["step"], sample["group"]) == (7, i // 4)
+        assert sample["problem"] == f"problem {i // 4}"
+        assert sample["answer"] == "7"
+        assert "tests" not in sample
+        assert sample["reward"] == [0.0, 0.0, 1.0, 1.0][i % 4]
+        assert sample["group_rewards"] == [0.0, 0.0, 1.0, 1.0]
+        assert sample["advantage"] == i
+        assert sample["response"] == batch.texts[i]
+        assert "".join(sample["tokens"]).removesuffix("<eos>") == sample["response"]
+        rows = packed_rows(torch.tensor([i]), batch.response_length)
+        assert len(sample["tokens"]) == len(rows) > 0
+        assert sample["lambda"] == pytest.approx((rows / 1000).tolist(), abs=1e-4)
+        assert sample["logprob"] == pytest.approx(scored.logprob[rows].tolist(), abs=1e-3)
+        assert sample["entropy"] == pytest.approx(scored.entropy[rows].tolist(), abs=1e-3)
+
+
+def test_save_samples_takes_the_first_two_of_a_group_of_equal_rewards(
+    tmp_path, base, batch, scored
+):
+    found = saved(tmp_path, base, batch, scored, [1.0] * 24)
+    assert [sample["response"] for sample in found[:2]] == batch.texts[:2]
+
+
+def test_only_the_first_rank_saves_samples(tmp_path, base, batch, scored):
+    assert saved(tmp_path, base, batch, scored, [1.0] * 24, rank=1) == []
+
+
+def test_a_number_that_is_not_finite_is_none_in_the_file(tmp_path, base, batch, scored):
+    """JSON has no NaN, and browsers refuse it."""
+    scored.entropy[0] = math.nan
+    found = saved(tmp_path, base, batch, scored, [1.0] * 24)
+    assert found[0]["entropy"][0] is None
+    assert "NaN" not in (tmp_path / "samples.jsonl").read_text()

@@ -1,114 +1,29 @@
-"""infra/samples.py: the content of samples.jsonl, and the page that shows it.
+"""infra/samples.py: the page that shows samples.jsonl.
 
 The script of the page is tested in a headless Chromium if one is installed.
 """
 
 import json
-import math
 import re
 import shutil
 import subprocess
 from html import unescape
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import pytest
 import torch
-from references import token_batch
 from toy_runs import SMALL, refusal, train_steps
 
 import toy
 import train
 from infra import samples
 from infra.errors import UserError
-from infra.files import read_lines
-from infra.packing import packed_rows
-from infra.samples import page, save_samples, write_page
+from infra.samples import page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=alert(1)>\u202e"
-
-
-# ---- samples.jsonl -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def scored(batch):
-    """The rollouts as scored tokens, with a different advantage for each response."""
-    length = batch.response_length
-    tokens = token_batch(length.tolist())
-    tokens.advantage = torch.arange(24.0).repeat_interleave(length)
-    return tokens
-
-
-def saved(folder, base, batch, scored, rewards, rank=0):
-    """The lines of samples.jsonl after one step of 6 groups of 4."""
-    cfg = SimpleNamespace(group_size=4)
-    run = SimpleNamespace(folder=folder, tokenizer=base[1], cfg=cfg, rank=rank)
-    problems = [{"problem": f"problem {i // 4}", "answer": "7", "tests": ["x"]} for i in range(24)]
-    weights = torch.arange(len(scored.logprob)) / 1000
-    save_samples(run, 7, problems, batch, torch.tensor(rewards), scored, weights)
-    return read_lines(folder / "samples.jsonl")
-
-
-def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, batch, scored):
-    found = saved(tmp_path, base, batch, scored, [0.0, 0.0, 1.0, 1.0] * 6)
-    assert len(found) == 8
-    for sample, i in zip(found, (0, 2, 4, 6, 8, 10, 12, 14), strict=True):
-        assert (sample["step"], sample["group"]) == (7, i // 4)
-        assert sample["problem"] == f"problem {i // 4}"
-        assert sample["answer"] == "7"
-        assert "tests" not in sample
-        assert sample["reward"] == [0.0, 0.0, 1.0, 1.0][i % 4]
-        assert sample["group_rewards"] == [0.0, 0.0, 1.0, 1.0]
-        assert sample["advantage"] == i
-        assert sample["response"] == batch.texts[i]
-        assert "".join(sample["tokens"]).removesuffix("<eos>") == sample["response"]
-        rows = packed_rows(torch.tensor([i]), batch.response_length)
-        assert len(sample["tokens"]) == len(rows) > 0
-        assert sample["lambda"] == pytest.approx((rows / 1000).tolist(), abs=1e-4)
-        assert sample["logprob"] == pytest.approx(scored.logprob[rows].tolist(), abs=1e-3)
-        assert sample["entropy"] == pytest.approx(scored.entropy[rows].tolist(), abs=1e-3)
-
-
-def test_save_samples_takes_the_first_two_of_a_group_of_equal_rewards(
-    tmp_path, base, batch, scored
-):
-    found = saved(tmp_path, base, batch, scored, [1.0] * 24)
-    assert [sample["response"] for sample in found[:2]] == batch.texts[:2]
-
-
-def test_only_the_first_rank_saves_samples(tmp_path, base, batch, scored):
-    assert saved(tmp_path, base, batch, scored, [1.0] * 24, rank=1) == []
-
-
-def test_a_number_that_is_not_finite_is_none_in_the_file(tmp_path, base, batch, scored):
-    """JSON has no NaN, and browsers refuse it."""
-    scored.entropy[0] = math.nan
-    found = saved(tmp_path, base, batch, scored, [1.0] * 24)
-    assert found[0]["entropy"][0] is None
-    assert "NaN" not in (tmp_path / "samples.jsonl").read_text()
-
-
-def test_a_run_writes_the_page_at_every_evaluation_not_only_at_the_end(tmp_path):
-    """train_steps makes no report. SMALL evaluates in step 2."""
-    flags = ["--steps", "2", "--output-dir", str(tmp_path / "run")]
-    run = train_steps(train.parse_config([*SMALL, *flags]))
-    shown = data_of((run.folder / "samples.html").read_text())["runs"][0]
-    assert shown["label"] == "delta, seed 0"
-    assert {sample["step"] for sample in shown["samples"]} == {1, 2}
-    for sample in shown["samples"]:
-        ids = torch.tensor([toy.TOKEN_ID[token] for token in sample["tokens"]])
-        expected = toy.decisive(sample["problem"], ids).nonzero().flatten().tolist()
-        assert sample["decisive"] == expected
-
-
-def test_a_run_without_samples_writes_no_page(tmp_path):
-    (tmp_path / "samples.jsonl").touch()
-    write_page(tmp_path)
-    assert not (tmp_path / "samples.html").exists()
 
 
 # ---- content of a page ---------------------------------------------------------------------------
@@ -146,6 +61,19 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.found.append((tag, dict(attributes)))
+
+
+def test_the_page_shows_the_samples_of_a_run(tmp_path):
+    """SMALL evaluates in step 2."""
+    flags = ["--steps", "2", "--output-dir", str(tmp_path / "run")]
+    run = train_steps(train.parse_config([*SMALL, *flags]))
+    shown = data_of(page([run.folder]))["runs"][0]
+    assert shown["label"] == "delta, seed 0"
+    assert {sample["step"] for sample in shown["samples"]} == {1, 2}
+    for sample in shown["samples"]:
+        ids = torch.tensor([toy.TOKEN_ID[token] for token in sample["tokens"]])
+        expected = toy.decisive(sample["problem"], ids).nonzero().flatten().tolist()
+        assert sample["decisive"] == expected
 
 
 def test_a_response_adds_no_markup_to_the_page(tmp_path):
