@@ -59,7 +59,7 @@ def train(cfg: "Config", method: Method | None = None) -> Path:
     """
     # `running` calls prepare; on a signal it saves a checkpoint.
     with running(cfg, partial(prepare, method=method)) as run:
-        introduce(run, AblationFlags)  # prints the settings
+        introduce(run)  # prints the settings
         if cfg.eval_data and run.state.step == 0:
             log(run, {"step": 0, **evaluate(run)})
         if run.state.unlogged:

@@ -1,15 +1,21 @@
-"""Reports by the first rank: a line per step, metrics.jsonl, samples.jsonl."""
+"""Reports by the first rank: a line per step, metrics.jsonl, a tracker, samples.jsonl."""
 
+import atexit
+import importlib
 import math
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
 
 import torch
 
+from infra.errors import UserError, first_line
 from infra.files import append_line, read_lines
 from infra.flags import spelled
 from infra.packing import Rollouts, TokenBatch, packed_rows
 from infra.ranks import this_device
+from infra.training_flags import TRAINING_GROUPS
 
 GROUPS = 4  # with saved responses in a step
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
@@ -36,7 +42,8 @@ def log(run, metrics: dict) -> None:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
     if run.track:
-        run.track(metrics)
+        values = {name: value for name, value in metrics.items() if name != "step"}
+        run.track.log(values, step=metrics["step"])
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
     if metrics.get("mismatch", 0) > LARGE_MISMATCH:
         gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and scoring disagree")
@@ -116,6 +123,33 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
     }
 
 
+# ---- live metrics --------------------------------------------------------------------------------
+
+
+def tracker(name: str) -> ModuleType | None:
+    """The package of --track, None for `none`. Raises UserError if it is not installed."""
+    if name == "none":
+        return None
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(
+            f"--track {name} needs a package that is not installed "
+            f"({first_line(error)}): pip install {name}"
+        ) from error
+
+
+def start_tracking(cfg, run_id: str) -> ModuleType | None:
+    """The package of --track, ready for `log`. A resumed run continues its track."""
+    package = tracker(cfg.track)
+    if package:
+        known_by = {"id": run_id} if cfg.track == "wandb" else {}  # trackio goes by the name
+        name = f"{Path(cfg.output_dir).name}-{run_id}"
+        package.init(project="delta", name=name, config=asdict(cfg), resume="allow", **known_by)
+        atexit.register(package.finish)
+    return package
+
+
 # ---- samples.jsonl -------------------------------------------------------------------------------
 
 
@@ -171,16 +205,16 @@ def rounded(values: torch.Tensor, digits: int) -> list[float | None]:
 # ---- first and last lines ------------------------------------------------------------------------
 
 
-def introduce(run, method_flags: type) -> None:
-    """Print the settings of a run before its first step.
-
-    method_flags: the dataclass of the flags that define the method.
-    """
+def introduce(run) -> None:
+    """Print the settings of a run before its first step."""
     if run.rank > 0:
         return
     cfg = run.cfg
     parameters = sum(p.numel() for p in run.policy.parameters())
-    defaults = {each.name: each.default for each in fields(method_flags)}
+    defaults = {each.name: each.default for each in fields(cfg)}
+    for group in TRAINING_GROUPS:
+        for each in fields(group):
+            del defaults[each.name]  # the flags of the method and its ablations remain
     defaults["method"] = cfg.method
     if run.method.clips:
         defaults["clip_low"], defaults["clip_high"] = run.method.default_clip

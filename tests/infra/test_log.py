@@ -124,7 +124,7 @@ def test_introduce_describes_the_run(tmp_path, capsys):
     limit = ["--max-prompt-tokens", "15"]  # 13 in a problem of 5 operations, 21 in one of 9
     cfg = small_config(tmp_path / "run", *flags, *limit, steps=3)
     run = train.prepare(cfg)
-    introduce(run, train.AblationFlags)
+    introduce(run)
     printed = capsys.readouterr().out
     assert "method     delta --K 2\n" in printed
     assert "102,528 parameters" in printed
@@ -140,17 +140,17 @@ def test_introduce_omits_the_methods_own_clip(method, clip, tmp_path, capsys):
     """Given or not. The defaults of the two methods differ."""
     cfg = small_config(tmp_path / "run", "--method", method, "--clip-high", clip, steps=1)
     run = train.prepare(cfg)
-    introduce(run, train.AblationFlags)
+    introduce(run)
     assert f"method     {method}\n" in capsys.readouterr().out
     run.cfg.clip_high = 0.3
-    introduce(run, train.AblationFlags)
+    introduce(run)
     assert f"method     {method} --clip-high 0.3\n" in capsys.readouterr().out
 
 
 def test_only_the_first_rank_reports(tmp_path, capsys, base):
     run = run_in(tmp_path, rank=1, tokenizer=base[1])
     log(run, METRICS[2])
-    introduce(run, train.AblationFlags)
+    introduce(run)
     report(run)
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().out == ""
