@@ -16,9 +16,6 @@ repetitions do not measure the variation over problems.
 Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """
 
-from infra.errors import UserError, one_line_endings  # first, so an early Ctrl-C prints one line
-
-# isort: split
 import math
 import sys
 from hashlib import sha256
@@ -30,6 +27,7 @@ from torch import distributed as dist
 import rollout
 from grading import graded_once, grades, report_unearnable
 from infra.agreement import computation_dtype
+from infra.errors import UserError, one_line_endings
 from infra.evaluation_flags import Config, evaluation_config, output_folder, sampling_settings
 from infra.files import append_line, read_lines, write_lines
 from infra.folder import fingerprint, lock, unlock

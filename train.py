@@ -13,9 +13,6 @@ evaluate.py uses the paper's 30,000.
 Shapes: B responses per step, G per prompt, N packed response tokens, n in a micro-batch.
 """
 
-from infra.errors import one_line_endings  # first, so an early Ctrl-C prints one line
-
-# isort: split
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -29,6 +26,7 @@ from ablations import AblationFlags
 from grading import graded_once, grades, report_unearnable, sample_grades
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.checkpoints import export
+from infra.errors import one_line_endings
 from infra.log import introduce, log, report, rollout_metrics, save_samples
 from infra.packing import (
     MiniBatch,

@@ -1,8 +1,4 @@
-"""Early ends of a program: one line and an exit code. A bug keeps its traceback.
-
-Programs import this file first, so Ctrl-C during the other imports, which take seconds, also prints
-one line.
-"""
+"""Early ends of a program: one line and an exit code. A bug keeps its traceback."""
 
 import json
 import os
@@ -14,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from torch import OutOfMemoryError
+
 from programs import ProgramsError
 
-PROGRAMS = ("train.py", "evaluate.py", "bench.py")  # not a notebook that imports them
 GRACE = 30  # seconds within which torchrun ends the other ranks after a failure
 
 KNOBS = {  # the function that ran out of GPU memory -> the flag to lower
@@ -59,10 +56,6 @@ def first_line(error: Exception) -> str:
 @contextmanager
 def one_line_endings(program: str) -> Iterator[None]:
     """Turn errors a user can act on into one line: exit code 2 for wrong input, 1 for a failure."""
-    from torch import OutOfMemoryError  # an import at the top would delay end_at_once
-
-    if signal.getsignal(signal.SIGINT) is end_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
         yield
     except MISTAKES as error:
@@ -108,17 +101,3 @@ def leave(message: str, code: int) -> NoReturn:
         with open(report, "w") as file:
             json.dump({"message": error}, file)
     sys.exit(code)
-
-
-# ---- Ctrl-C during the imports -------------------------------------------------------------------
-
-
-def end_at_once(number: int, _) -> None:
-    """Exit directly: an exception would print the traceback of a half-done import."""
-    os.write(2, f"{program}: stopped by Ctrl-C\n".encode())
-    os._exit(128 + number)
-
-
-program = os.path.basename(sys.argv[0])
-if program in PROGRAMS:
-    signal.signal(signal.SIGINT, end_at_once)

@@ -2,12 +2,9 @@
 
 import math
 import re
-import subprocess
-import sys
 from dataclasses import dataclass, fields
 
 import pytest
-from conftest import ROOT
 
 import evaluate
 import train
@@ -177,20 +174,3 @@ def test_a_seed_too_large_for_the_streams_is_refused(seed, allowed):
         return
     with pytest.raises(UserError, match="--seed is"):
         train.parse_config(["--seed", str(seed)])
-
-
-@pytest.mark.parametrize("program, code", [("train.py", 130), ("lesson.ipynb", 0)])
-def test_ctrl_c_while_libraries_are_imported_is_one_line(program, code):
-    """In a notebook, whose kernel has its own handlers, nothing changes."""
-    lines = (
-        f"import os, signal, sys; sys.argv = [{program!r}]",
-        "signal.signal(signal.SIGINT, signal.default_int_handler)",  # a background job ignores it
-        "import infra.errors",
-        "if sys.argv[0] == 'train.py': os.kill(os.getpid(), signal.SIGINT)",
-        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler",
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == code
-    assert done.stderr == ("train.py: stopped by Ctrl-C\n" if code else "")
