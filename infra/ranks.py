@@ -5,12 +5,9 @@ code. Parameters are sharded inside a node and replicated over nodes (HSDP).
 """
 
 import os
-import pickle
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import accumulate
 
-import numpy as np
 import torch
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -114,37 +111,10 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
 
 def from_all_ranks(mine) -> list:
-    """`mine` of each rank, in rank order. All ranks call this.
-
-    Arrays are sent as raw bytes in one message, everything else by pickle. Received arrays share
-    the memory of the message.
-    """
-    buffers = []
-    pickled = pickle.dumps(mine, protocol=5, buffer_callback=buffers.append)
-    parts = [pickled, *(buffer.raw() for buffer in buffers)]
-    rank, world = rank_and_world()
-    sizes = [None] * world  # bytes of the parts of each rank
-    dist.all_gather_object(sizes, [len(part) for part in parts])
-
-    most = max(places(each)[-1].stop for each in sizes)
-    message = torch.empty(most, dtype=torch.uint8)
-    for place, part in zip(places(sizes[rank]), parts, strict=True):
-        message.numpy()[place] = np.frombuffer(part, dtype=np.uint8)
-    received = torch.empty(world, most, dtype=torch.uint8)
-    dist.all_gather(list(received), message)
-
-    shares = []
-    for line, each in zip(received.numpy(), sizes, strict=True):
-        pickled, *arrays = (line[place] for place in places(each))
-        shares.append(pickle.loads(pickled, buffers=arrays))
+    """`mine` of each rank, in rank order. All ranks call this."""
+    shares = [None] * dist.get_world_size()
+    dist.all_gather_object(shares, mine)
     return shares
-
-
-def places(sizes: list[int]) -> list[slice]:
-    """The slices of a message for parts of `sizes` bytes, each aligned to 8 bytes."""
-    ends = accumulate(-(-size // 8) * 8 for size in sizes)
-    starts = [0, *ends][:-1]
-    return [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
 
 def limit_nccl(group) -> None:
