@@ -39,7 +39,7 @@ from infra.head import LOGIT_BLOCK_GPU
 from infra.memory import HALF, sizes_of
 from infra.model_files import read_config
 from infra.policy import SHARE_FOR_KEPT
-from infra.run import model_folder
+from toy.by_name import model_folder
 
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation

@@ -6,7 +6,6 @@ scratch folder and then renamed, so such a folder was complete when renamed. The
 detect later damage.
 """
 
-import json
 import shutil
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -22,9 +21,10 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from infra.errors import Stop, UserError
-from infra.files import read_lines, write_aside, write_lines, writing
+from infra.files import read_lines, write_json, write_lines, writing
 from infra.folder import (
     MODELS,
+    RUN_FILE,
     claim,
     delete_own,
     file_hashes,
@@ -34,7 +34,6 @@ from infra.folder import (
     put_in_place,
     read_run,
     scratch,
-    write_run,
     written,
 )
 from infra.policy import Policy
@@ -76,25 +75,14 @@ def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> st
     settings = {name: value for name, value in asdict(cfg).items() if name not in MAY_CHANGE}
     settings["optimiser"] = type(optimizer).__name__
     now = fingerprint(settings, data, model)
-    return on_first_rank(claim_on_first_rank, cfg, now)
+    return on_first_rank(claim, Path(cfg.output_dir), now, WRITTEN)
 
 
-def claim_on_first_rank(cfg, now: dict) -> str:
-    """The first rank's part of `claim_folder`; now: the run's fingerprint."""
-    folder = Path(cfg.output_dir)
-    defaults = {each.name: each.default for each in fields(cfg)}
-    run_id = claim(folder, now, WRITTEN, defaults)["id"]
-    cut_off = scratch(folder, run_id)
-    if cut_off.exists():
-        print(f"skipping {cut_off}: it is incomplete")
-        shutil.rmtree(cut_off)
-    return run_id
+def begin_writing(cfg, run_id: str, state: RunState) -> None:
+    """Write config.json, and delete what was written after the checkpoint that the run resumes.
 
-
-def begin_writing(cfg, state: RunState) -> None:
-    """Write config.json and drop lines logged after the checkpoint; they will be written again.
-
-    Raises UserError if a line is damaged.
+    That is an unfinished checkpoint or model, and the metrics and samples of later steps; all will
+    be written again. Raises UserError if a line is damaged.
     """
     folder = Path(cfg.output_dir)
     logged = state.step - 1 if state.unlogged else state.step
@@ -104,7 +92,11 @@ def begin_writing(cfg, state: RunState) -> None:
             rows = read_lines(folder / name, step=int)
             kept[name] = [row for row in rows if row["step"] <= last]
 
-    write_aside(folder / "config.json", json.dumps(asdict(cfg), indent=1) + "\n")
+    unfinished = scratch(folder, run_id)
+    if unfinished.exists():
+        print(f"skipping {unfinished}: it is incomplete")
+        shutil.rmtree(unfinished)
+    write_json(folder / "config.json", asdict(cfg))
     for name, rows in kept.items():
         write_lines(folder / name, rows)
 
@@ -145,7 +137,7 @@ def finish_checkpoint(aside: Path, final: Path, run_id: str, hashes: dict[str, s
     """Mark a checkpoint, move it into place, and delete all but the newest two."""
     mark(aside, run_id, hashes)
     put_in_place(aside, final, run_id)
-    write_run(final.parent, read_run(final.parent) | {"saved": final.name})
+    write_json(final.parent / RUN_FILE, read_run(final.parent) | {"saved": final.name})
     for old in own_checkpoints(final.parent, run_id)[:-2]:
         delete_own(old, run_id)
 

@@ -45,6 +45,11 @@ def append_line(path: Path, row: dict) -> None:
         file.write(json.dumps(row) + "\n")
 
 
+def write_json(path: Path, row: dict) -> None:
+    """Replace a .json file by this dictionary."""
+    write_aside(path, json.dumps(row, indent=1) + "\n")
+
+
 def write_lines(path: Path, rows: list[dict]) -> None:
     """Replace a .jsonl file by these rows."""
     write_aside(path, "".join(json.dumps(row) + "\n" for row in rows))

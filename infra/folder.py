@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from infra.errors import UserError
-from infra.files import read_json, write_aside
+from infra.files import read_json, write_json
 from infra.ranks import shared_by_ranks
 
 RUN_FILE = "run.json"
@@ -120,16 +120,11 @@ def read_run(folder: Path) -> dict | None:
     return read_json(path, id=str, fingerprint=dict)
 
 
-def write_run(folder: Path, known: dict) -> None:
-    write_aside(folder / RUN_FILE, json.dumps(known, indent=1) + "\n")
-
-
-def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> dict:
-    """The run.json of `folder`, with the run's id. Writes one if there is none.
+def claim(folder: Path, now: dict, names: tuple[str, ...]) -> str:
+    """The id in the run.json of `folder`, which is written if there is none.
 
     now: the run's fingerprint.
     names: patterns of the files that the run will write.
-    defaults: setting -> its value in older runs that did not record it.
     Raises UserError if the folder belongs to another run, or has such files but no run.json.
     """
     known = read_run(folder)
@@ -142,9 +137,9 @@ def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> di
             )
         known = {"id": uuid.uuid4().hex[:12], "fingerprint": now}
         folder.mkdir(parents=True, exist_ok=True)
-        write_run(folder, known)
+        write_json(folder / RUN_FILE, known)
 
-    before = {name: defaults[name] for name in now if name in defaults} | known["fingerprint"]
+    before = known["fingerprint"]
     changed = [
         f"{name} {before.get(name)} there, {now.get(name)} here"
         for name in sorted(before.keys() | now.keys())
@@ -155,7 +150,7 @@ def claim(folder: Path, now: dict, names: tuple[str, ...], defaults: dict) -> di
             f"{folder} holds another run or evaluation ({'; '.join(changed)}): "
             "choose another --output-dir"
         )
-    return known
+    return known["id"]
 
 
 # ---- replacing and deleting ----------------------------------------------------------------------
@@ -183,7 +178,7 @@ def mark_file(folder: Path, run_id: str) -> Path:
 
 def mark(folder: Path, run_id: str, files: dict[str, str | None]) -> None:
     """Record that run `run_id` wrote these files in `folder`, with their hashes or None."""
-    write_aside(mark_file(folder, run_id), json.dumps({"files": files}, indent=1) + "\n")
+    write_json(mark_file(folder, run_id), {"files": files})
 
 
 def written(folder: Path, run_id: str) -> dict[str, str | None] | None:

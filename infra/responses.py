@@ -69,7 +69,7 @@ def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool)
                 )
             problems = f"{name} problems"
             now = known["fingerprint"] | {problems: now[problems]}
-        claim(folder / name, now, ("responses-*.jsonl", "wrong.jsonl"), {})
+        claim(folder / name, now, ("responses-*.jsonl", "wrong.jsonl"))
 
 
 def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -> dict:

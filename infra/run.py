@@ -10,7 +10,6 @@ from types import ModuleType
 
 import torch
 
-import toy
 from infra import checkpoints
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, restore, save
@@ -23,6 +22,7 @@ from infra.policy import Policy
 from infra.problems import encode_prompts, load_problems, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import sum_over_ranks
+from toy.by_name import model_folder
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # these stop a run at the next safe point
 
@@ -155,7 +155,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     sets = {"training": problems, "evaluation": held_out}
     run_id = checkpoints.claim_folder(cfg, folder, sets, optimizer)
     state = restore(cfg, policy, optimizer)
-    on_first_rank(begin_writing, cfg, state)
+    on_first_rank(begin_writing, cfg, run_id, state)
 
     return Run(
         cfg=cfg,
@@ -185,13 +185,3 @@ def start_engine(cfg, folder: Path, policy: Policy, prompts: list[list[int]]):
 
     longest = max(len(prompt) for prompt in prompts) + cfg.max_new_tokens
     return VLLMEngine(folder, policy, longest, cfg.rollout_rows)
-
-
-def model_folder(cfg) -> str | Path:
-    """The location of --model: a toy's base, or the folder or hub id given."""
-    if cfg.model == "toy":
-        task = (cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
-        return toy.base_folder(*task, regime=cfg.toy_regime, zipf=cfg.toy_zipf)
-    if cfg.model == "toy-code":
-        return toy.code_base_folder()
-    return cfg.model

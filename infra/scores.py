@@ -1,16 +1,15 @@
 """Writes and prints an evaluation's scores.json, and checks two files for `compare`."""
 
-import json
 from pathlib import Path
 
 from infra.errors import UserError
-from infra.files import check_kinds, damaged, read_json, write_aside
+from infra.files import check_kinds, damaged, read_json, write_json
 from toy.by_name import SETS
 
 
 def write_scores(scores: dict, folder: Path, top_p: float) -> None:
     """Write scores.json, and print its averages as a Markdown table."""
-    write_aside(folder / "scores.json", json.dumps(scores, indent=1) + "\n")
+    write_json(folder / "scores.json", scores)
     n = scores["samples"]
     print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
     for name, result in scores["benchmarks"].items():

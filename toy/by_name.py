@@ -1,10 +1,13 @@
-"""The toys by what names them: the sets of --data, and the task of a problem by its text."""
+"""The toys by what names them: --model, the sets of --data, and the text of a problem."""
 
 import re
+from pathlib import Path
 
 import torch
 
 from toy import code_task, code_tokenizer, task
+from toy.base import base_folder
+from toy.code_base import code_base_folder
 from toy.tokenizer import LARGE_VOCABULARY
 
 SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
@@ -12,6 +15,16 @@ TASKS = (  # beginning of a problem, vocabulary, which tokens decided
     (r"\d([-+*]\d)+=\?", LARGE_VOCABULARY, task.decisive),
     (r"f\(.*\): take ", code_tokenizer.VOCABULARY, code_task.decisive),
 )
+
+
+def model_folder(cfg) -> str | Path:
+    """The location of --model: a toy's base, or the folder or hub id given."""
+    if cfg.model == "toy":
+        settings = (cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
+        return base_folder(*settings, regime=cfg.toy_regime, zipf=cfg.toy_zipf)
+    if cfg.model == "toy-code":
+        return code_base_folder()
+    return cfg.model
 
 
 def problem_set(name: str, k: int = 5, seed: int = 0) -> list[dict]:

@@ -24,10 +24,10 @@ import train
 from infra import checkpoints
 from infra import folder as folders
 from infra.checkpoints import RunState, begin_writing, claim_folder, export, restore, save
-from infra.errors import Stop, UserError
+from infra.errors import Stop
 from infra.folder import file_hash, mark, mark_file, read_run, scratch
 from infra.problems import load_problems
-from infra.run import model_folder
+from toy.by_name import model_folder
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +180,10 @@ def test_claim_folder_allows_flags_that_change_no_number(flags, two_steps):
     reopen(two_steps, *flags)
 
 
-def test_claim_folder_removes_unfinished_files(two_steps, capsys):
+def test_a_continued_run_removes_unfinished_files(two_steps, capsys):
     cut_off = scratch(two_steps, read_run(two_steps)["id"])
     (cut_off / "checkpoint-000004").mkdir(parents=True)
-    reopen(two_steps)
+    train_small(two_steps, steps=2)
     assert not cut_off.exists()
     assert (two_steps / "checkpoint-000002").exists()
     assert f"skipping {cut_off}: it is incomplete" in capsys.readouterr().out
@@ -210,7 +210,7 @@ def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
     for name in ("metrics.jsonl", "samples.jsonl"):
         (tmp_path / name).write_text("".join(lines) + '{"step": 3, "lo')
     cfg = small_config(tmp_path, steps=5)
-    begin_writing(cfg, RunState(step=2))
+    begin_writing(cfg, "1f2e", RunState(step=2))
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert (tmp_path / name).read_text() == "".join(lines[:4])
     assert json.loads((tmp_path / "config.json").read_text())["steps"] == 5
@@ -218,7 +218,7 @@ def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
 
 def test_begin_writing_without_a_checkpoint_empties_the_files(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\n')
-    begin_writing(small_config(tmp_path, steps=5), RunState())
+    begin_writing(small_config(tmp_path, steps=5), "1f2e", RunState())
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
@@ -265,16 +265,6 @@ def test_a_run_stopped_before_its_first_update_continues_unchanged(run):
     train.train_step(run, 1)
     train.train_step(fresh, 1)
     assert same_weights(fresh.policy, run.policy)
-
-
-def test_claim_folder_assumes_the_default_of_a_flag_newer_than_the_run(two_steps):
-    path = two_steps / "run.json"
-    written = json.loads(path.read_text())
-    del written["fingerprint"]["overlong_buffer"]
-    path.write_text(json.dumps(written))
-    reopen(two_steps)
-    with pytest.raises(UserError, match="overlong_buffer 0 there, 30 here"):
-        reopen(two_steps, "--overlong-buffer", "30")
 
 
 def test_restore_of_a_folder_without_checkpoints_is_a_fresh_state(run):
