@@ -17,7 +17,6 @@ from datasets.exceptions import DatasetsError
 
 from infra.errors import UserError, first_line
 
-THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 1,000
 INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -152,22 +151,17 @@ def checked_text(value, where: str) -> str:
 def joined_members(members: list[str], where: str) -> str:
     """The members of a list answer as one text, which verify.py splits at its commas.
 
-    Thousands separators are removed, but not in brackets: (1,200) may be a point. Raises UserError
-    for a member with any other comma outside brackets, which would split it.
+    Raises UserError for a member with a comma outside brackets, which would split it.
     """
     if len(members) == 1:
         return members[0]
-    plain = []
     for member in members:
-        if not any(bracket in member for bracket in "([{"):
-            member = THOUSANDS.sub(lambda number: number[0].replace(",", ""), member)
         if "," in without_brackets(member):
             raise UserError(
                 f"{where}, holds the member {member}: a comma separates members, so write it "
                 "without one, or in brackets"
             )
-        plain.append(member)
-    return ", ".join(plain)
+    return ", ".join(members)
 
 
 def without_brackets(text: str) -> str:

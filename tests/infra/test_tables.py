@@ -79,6 +79,10 @@ REFUSED = {
         b'[{"problem": "1", "answer": ["(1, 2)", "x=1, y=2"]}]',
         "{path}, row 1, column answer, holds the member x=1, y=2: a comma separates members",
     ),
+    "thousands.json": (
+        b'[{"problem": "1", "answer": ["1,000", "2"]}]',
+        "{path}, row 1, column answer, holds the member 1,000: a comma separates members",
+    ),
     "bool.json": (b'[{"problem": "1", "answer": true}]', "row 1, column answer, holds a bool"),
     "columns.csv": (b"question,answer\n1,2\n", "no column problem (it has question, answer)"),
 }
@@ -183,16 +187,13 @@ def test_a_list_of_texts_is_a_list_answer(name, tmp_path):
     assert one["answer"] == "7"
 
 
-def test_commas_inside_a_member_of_a_list_answer_make_no_further_members(tmp_path):
+def test_commas_in_brackets_of_a_list_answer_make_no_further_members(tmp_path):
     rows = [
-        {"problem": "1", "answer": ["1,000", "-2,000,000", "2"]},
         {"problem": "2", "answer": ["(1,200)", "3"]},
         {"problem": "3", "answer": ["x=1, y=2"]},  # a single text is not a list
     ]
     (tmp_path / "a.json").write_text(json.dumps(rows))
-    thousands, pair, one = load_problems(str(tmp_path / "a.json"))
-    assert reward("\\boxed{1000, -2000000, 2}", thousands["answer"]) == 1
-    assert reward("\\boxed{1, 0, -2, 0, 0, 2}", thousands["answer"]) == 0
+    pair, one = load_problems(str(tmp_path / "a.json"))
     assert reward("\\boxed{(1, 200), 3}", pair["answer"]) == 1
     assert one["answer"] == "x=1, y=2"
 
