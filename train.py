@@ -55,8 +55,8 @@ def train(cfg: "Config", method: Method | None = None) -> Path:
 
     method: overrides the method in cfg, for methods that no flag selects.
     """
-    # `running` calls prepare; on a signal it saves a checkpoint.
-    with running(cfg, partial(prepare, method=method)) as run:
+    run = prepare(cfg, method)
+    with running(run):  # saves a checkpoint on a signal
         introduce(run)  # prints the settings
         if cfg.eval_data and run.state.step == 0:
             log(run, {"step": 0, **evaluate(run)})
@@ -257,17 +257,10 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
         position += cfg.prompts
-        with run.sampler() as lm:
+        prompts = [run.prompts[i] for i in chosen]
+        with run.sampler() as lm:  # the policy with its current weights, or --engine's copy
             part = rollout(
-                lm,
-                run.tokenizer,
-                [run.prompts[i] for i in chosen],
-                chosen,
-                G,
-                sampling,
-                step,
-                run.stopping,
-                sampled,
+                lm, run.tokenizer, prompts, chosen, G, sampling, step, run.stopping, sampled
             )
         parts.append(part)
         watch.lap("sampling")

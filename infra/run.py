@@ -92,31 +92,28 @@ class Run:
 
 
 @contextmanager
-def running(cfg, prepare: Callable[[object], Run]) -> Iterator[Run]:
-    """prepare(cfg), the run described by cfg (train.Config). All ranks enter together.
+def running(run: Run) -> Iterator[None]:
+    """Stop the run on a signal. All ranks enter together.
 
-    Inside, a signal raises Interrupted at the next safe point, where weights and state belong to
-    the same step. The run is then saved, and Stop is raised.
+    Interrupted is raised inside at the next safe point, where weights and state belong to the same
+    step. The run is then saved, and Stop is raised.
     """
+    before = {number: signal.signal(number, run.stop) for number in SIGNALS}
     try:
-        run = prepare(cfg)
-        before = {number: signal.signal(number, run.stop) for number in SIGNALS}
-        try:
-            yield run
-        except Interrupted:
-            saved = "with" if run.save() else "its last updates skipped and so without"
-            end_ranks()
-            number = run.told_to_stop or signal.SIGTERM  # else another rank received it
-            raise Stop(
-                f"stopped by {number.name} after step {run.state.step}, {saved} a checkpoint: "
-                "rerun the command to resume",
-                128 + number,
-            ) from None
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        yield
+    except Interrupted:
+        saved = "with" if run.save() else "its last updates skipped and so without"
+        end_ranks()
+        number = run.told_to_stop or signal.SIGTERM  # else another rank received it
+        raise Stop(
+            f"stopped by {number.name} after step {run.state.step}, {saved} a checkpoint: "
+            "rerun the command to resume",
+            128 + number,
+        ) from None
     finally:
-        unlock(Path(cfg.output_dir))
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        unlock(run.folder)
 
 
 def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
