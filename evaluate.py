@@ -90,29 +90,26 @@ def run(config: Config) -> dict:
     if not config.regrade:
         model, _, _ = locate(config.model)  # before any data is fetched
     benchmarks = load_benchmarks(config)  # by name
-    asked = [problem for benchmark in benchmarks.values() for problem in benchmark.asked]
-    on_first_rank(prepare_sandbox, asked, config.code_sandbox)
+    problems = [problem for benchmark in benchmarks.values() for problem in benchmark.problems]
+    on_first_rank(prepare_sandbox, problems, config.code_sandbox)
 
-    # Everything a response depends on.
+    # Everything that the response to a prompt depends on.
     settings = sampling_settings(config) | {"computed in": str(computation_dtype())}
-    of_model = fingerprint(settings, {}, model)
-    fingerprints = {}
-    for name, benchmark in benchmarks.items():
-        fingerprints[name] = of_model | fingerprint({}, {name: benchmark.problems}, None)
+    conditions = fingerprint(settings, model)
 
     try:
         on_first_rank(lock, folder)
-        on_first_rank(claim_benchmarks, folder, fingerprints, config.regrade)
+        on_first_rank(claim_benchmarks, folder, benchmarks, conditions, config.regrade)
         if not config.regrade:
             lm, tokenizer = load_model(model, computation_dtype())
             encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
             sample_missing(lm, tokenizer, encoded, config, folder)
             dist.barrier()  # all ranks' responses are now on disk
 
-        report_unearnable(asked)
+        report_unearnable(problems)
         results = {}
         for name, benchmark in benchmarks.items():
-            found = grade_benchmark(benchmark.asked, config.samples, folder / name)  # [P, n]
+            found = grade_benchmark(benchmark.problems, config.samples, folder / name)  # [P, n]
             results[name] = summary(found)
         scores = {
             "model": config.model,
@@ -123,7 +120,7 @@ def run(config: Config) -> dict:
             ),
             "benchmarks": results,
         }
-        on_first_rank(write_scores, scores, folder, config.top_p)
+        on_first_rank(write_scores, scores, folder)
         return scores
     finally:
         unlock(folder)  # if this process holds the lock
@@ -159,8 +156,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
         }
         append_line(files[wanted[i].benchmark], row)
 
-    # Each job's name includes the seed.
-    sampling = Sampling(
+    sampling = Sampling(  # the seed is in the name of each job
         config.max_new_tokens, config.temperature, config.top_p, in_flight=config.rollout_rows
     )
     rollout.generate(lm, jobs, ends, sampling, done=save)

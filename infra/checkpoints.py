@@ -26,6 +26,7 @@ from infra.folder import (
     MODELS,
     RUN_FILE,
     claim,
+    data_hash,
     delete_own,
     file_hashes,
     fingerprint,
@@ -74,7 +75,9 @@ def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> st
     """
     settings = {name: value for name, value in asdict(cfg).items() if name not in MAY_CHANGE}
     settings["optimiser"] = type(optimizer).__name__
-    now = fingerprint(settings, data, model)
+    for name, problems in data.items():
+        settings[f"{name} problems"] = data_hash(problems)
+    now = fingerprint(settings, model)
     return on_first_rank(claim, Path(cfg.output_dir), now, WRITTEN)
 
 

@@ -95,21 +95,17 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
     return dict(zip(names, shared_by_ranks(names, hashed), strict=True))
 
 
-def fingerprint(settings: dict, data: dict[str, list[dict]], model: Path | None) -> dict:
+def fingerprint(settings: dict, model: Path | None) -> dict:
     """Everything that a run's or an evaluation's results depend on. All ranks call this.
 
-    settings: flags and other settings.
-    data: data set -> its problems.
+    settings: flags, hashes of data sets, and other settings.
     model: the folder of the model. Its weights, config and tokenizer are hashed.
     """
-    found = dict(settings)
-    for name, problems in data.items():
-        found[f"{name} problems"] = data_hash(problems)
-    if model is not None:
-        names = sorted(path.name for path in model.iterdir() if path.suffix in MODEL_FILES)
-        for name, value in file_hashes(model, names).items():
-            found[f"{name} of the model"] = value
-    return found
+    if model is None:
+        return settings
+    names = sorted(path.name for path in model.iterdir() if path.suffix in MODEL_FILES)
+    hashes = file_hashes(model, names)
+    return settings | {f"{name} of the model": hashes[name] for name in names}
 
 
 def read_run(folder: Path) -> dict | None:

@@ -20,10 +20,10 @@ from toy.by_name import SETS
 
 
 class Benchmark(NamedTuple):
-    """The problems of a benchmark."""
+    """The problems of a benchmark, of which there may be more than --limit."""
 
-    problems: list[dict]  # all P of them
-    asked: list[dict]  # the first --limit ones
+    problems: list[dict]  # the first --limit ones
+    hash: str  # of all of them, so that --limit may change
 
 
 def load_benchmarks(config) -> dict[str, Benchmark]:
@@ -39,27 +39,31 @@ def load_benchmarks(config) -> dict[str, Benchmark]:
             continue
         columns = (config.problem_column, config.answer_column)
         problems = load_problems(name, *columns, flag="--benchmarks")
+        found = data_hash(problems)
         folder = name
-        if folder not in (*SOURCES, *SETS):
-            folder = f"{Path(folder).stem}-{data_hash(problems)[:8]}"
-        asked = problems[: config.limit or None]
-        benchmarks[folder] = Benchmark(problems, asked)
+        if name not in (*SOURCES, *SETS):
+            folder = f"{Path(name).stem}-{found[:8]}"
+        benchmarks[folder] = Benchmark(problems[: config.limit or None], found)
     if not benchmarks:
         raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
     return benchmarks
 
 
-def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool) -> None:
+def claim_benchmarks(
+    folder: Path, benchmarks: dict[str, Benchmark], conditions: dict, regrade: bool
+) -> None:
     """Check that any files in `folder` belong to this evaluation. Only the first rank calls this.
 
-    With `regrade` nothing is sampled, and only the problems must match. Raises UserError.
+    conditions: the fingerprint of settings and model. With `regrade` nothing is sampled, and only
+    the problems must match. Raises UserError.
     """
     if (folder / "scores.json").exists() and not list(folder.glob(f"*/{RUN_FILE}")):
         raise UserError(
             f"{folder} holds a scores.json of another program (no {RUN_FILE} with its responses): "
             "choose another --output-dir"
         )
-    for name, now in fingerprints.items():
+    for name, benchmark in benchmarks.items():
+        now = conditions
         if regrade:
             known = read_run(folder / name)
             if known is None:
@@ -67,8 +71,8 @@ def claim_benchmarks(folder: Path, fingerprints: dict[str, dict], regrade: bool)
                     f"{folder / name} holds no responses of an evaluation (no {RUN_FILE}): "
                     "run without --regrade"
                 )
-            problems = f"{name} problems"
-            now = known["fingerprint"] | {problems: now[problems]}
+            now = known["fingerprint"]
+        now = now | {f"{name} problems": benchmark.hash}
         claim(folder / name, now, ("responses-*.jsonl", "wrong.jsonl"))
 
 
@@ -81,9 +85,9 @@ def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -
     encoded = {}
     for name, benchmark in benchmarks.items():
         kept, prompts = encode_prompts(
-            benchmark.asked, tokenizer, config.max_prompt_tokens, config.prompt_template
+            benchmark.problems, tokenizer, config.max_prompt_tokens, config.prompt_template
         )
-        if len(kept) < len(benchmark.asked):
+        if len(kept) < len(benchmark.problems):
             raise UserError(f"{name}: raise --max-prompt-tokens, because all problems must fit")
         refuse_length(lm.config, prompts, config.max_new_tokens)
         encoded[name] = prompts

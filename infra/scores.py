@@ -4,10 +4,9 @@ from pathlib import Path
 
 from infra.errors import UserError
 from infra.files import check_kinds, damaged, read_json, write_json
-from toy.by_name import SETS
 
 
-def write_scores(scores: dict, folder: Path, top_p: float) -> None:
+def write_scores(scores: dict, folder: Path) -> None:
     """Write scores.json, and print its averages as a Markdown table."""
     write_json(folder / "scores.json", scores)
     n = scores["samples"]
@@ -18,11 +17,6 @@ def write_scores(scores: dict, folder: Path, top_p: float) -> None:
             cells.append("-" if result[key] is None else f"{result[key]:.2%}")
         print("| " + " | ".join(cells) + " |")
     print(f"question-weighted average: {scores['average']:.2%} ({folder / 'scores.json'})")
-    if top_p < 1 and any(name in SETS for name in scores["benchmarks"]):
-        print(
-            f"--top-p {top_p:g} drops unlikely tokens and so many of the toy's errors: "
-            "train.py evaluates with --top-p 1, so its accuracy is lower"
-        )
 
 
 def read_scores(folder: str) -> dict:

@@ -107,14 +107,14 @@ def test_fingerprint_depends_on_every_byte_of_a_model_but_not_on_times(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     large = bytearray(3 * 2**20)
     (tmp_path / "model.safetensors").write_bytes(large)
-    before = fingerprint({}, {}, tmp_path)
+    before = fingerprint({}, tmp_path)
     assert list(before) == ["config.json of the model", "model.safetensors of the model"]
 
     (tmp_path / "model.safetensors").write_bytes(large)  # later
-    assert fingerprint({}, {}, tmp_path) == before
+    assert fingerprint({}, tmp_path) == before
     large[1_234_567] = 1
     (tmp_path / "model.safetensors").write_bytes(large)
-    now = fingerprint({}, {}, tmp_path)
+    now = fingerprint({}, tmp_path)
     changed = [name for name in now if now[name] != before[name]]
     assert changed == ["model.safetensors of the model"]
 
