@@ -13,12 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import distributed as dist
-from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
-    get_state_dict,
-    set_model_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from infra.errors import Stop, UserError
 from infra.files import read_lines, write_json, write_lines, writing
@@ -118,12 +113,9 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
         return  # already on disk
     aside = scratch(folder, run_id) / final.name
     try:
-        # Before its first step an optimiser has no state, and get_state_dict would create one.
-        stepped = len(optimizer.state) > 0
-        dcp.save(contents(policy, optimizer, stepped), checkpoint_id=aside)
+        dcp.save(shards(policy, optimizer), checkpoint_id=aside)
         if dist.get_rank() == 0:
-            extra = {"random": torch.get_rng_state(), "stepped": stepped}
-            torch.save(asdict(state) | extra, aside / "state.pt")
+            torch.save(asdict(state) | {"random": torch.get_rng_state()}, aside / "state.pt")
         dist.barrier()  # wait for the files of all ranks
         hashes = file_hashes(aside, sorted(path.name for path in aside.iterdir()))
         on_first_rank(finish_checkpoint, aside, final, run_id, hashes)
@@ -161,22 +153,10 @@ def damage(path: Path, run_id: str) -> str:
     return f"{', '.join(changed)} changed since it was written" if changed else ""
 
 
-def contents(policy: Policy, optimizer, stepped: bool) -> dict:
-    """A rank's part of a checkpoint: its shards of the weights and of the moments."""
-    if not stepped:
-        return {"weights": get_model_state_dict(policy)}
+def shards(policy: Policy, optimizer) -> dict:
+    """This rank's shards of the weights and of the moments."""
     weights, moments = get_state_dict(policy, optimizer)
-    return {"weights": weights, "optimizer": moments}
-
-
-def put_back(policy: Policy, optimizer, read: dict) -> None:
-    """The reverse of `contents`."""
-    if "optimizer" not in read:
-        set_model_state_dict(policy, read["weights"])
-        return
-    set_state_dict(
-        policy, optimizer, model_state_dict=read["weights"], optim_state_dict=read["optimizer"]
-    )
+    return {"weights": weights, "moments": moments}
 
 
 def restore(cfg, policy: Policy, optimizer) -> RunState:
@@ -204,9 +184,10 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
                 f"{folder} is already at step {saved['step']}: "
                 "raise --steps, or choose another --output-dir"
             )
-        read = contents(policy, optimizer, saved.pop("stepped"))
+        read = shards(policy, optimizer)
         dcp.load(read, checkpoint_id=path)
-        put_back(policy, optimizer, read)
+        weights, moments = read["weights"], read["moments"]
+        set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
         torch.set_rng_state(saved.pop("random"))
         if rank == 0:
             for each in damaged:

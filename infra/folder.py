@@ -152,16 +152,6 @@ def claim(folder: Path, now: dict, names: tuple[str, ...]) -> str:
 # ---- replacing and deleting ----------------------------------------------------------------------
 
 
-def check_places(model: Path, folder: Path) -> None:
-    """Raise UserError if a run in `folder` would overwrite the model that it starts from."""
-    for place in (folder, *(folder / name for name in MODELS)):
-        if place.resolve() == model.resolve():
-            raise UserError(
-                f"--model {model} would be overwritten by --output-dir {folder}: "
-                "choose another --output-dir"
-            )
-
-
 def scratch(folder: Path, run_id: str) -> Path:
     """The folder for unfinished files of the run. All files in it belong to the run."""
     return folder / f"writing-{run_id}"
@@ -177,17 +167,11 @@ def mark(folder: Path, run_id: str, files: dict[str, str | None]) -> None:
     write_json(mark_file(folder, run_id), {"files": files})
 
 
-def written(folder: Path, run_id: str) -> dict[str, str | None] | None:
-    """The files that the run wrote in `folder`, and their hashes.
-
-    None if the folder does not belong to the run; {} if its mark is damaged.
-    """
-    path = mark_file(folder, run_id)
-    if not path.exists():
-        return None
+def written(folder: Path, run_id: str) -> dict[str, str | None]:
+    """The files that the run wrote in `folder`, and their hashes; none if its mark is damaged."""
     try:
-        return read_json(path, files=dict)["files"]
-    except UserError:
+        return read_json(mark_file(folder, run_id), files=dict)["files"]
+    except (FileNotFoundError, UserError):
         return {}
 
 
@@ -207,7 +191,7 @@ def put_in_place(aside: Path, final: Path, run_id: str) -> None:
     another name.
     """
     if final.exists():
-        own = {*(written(final, run_id) or ()), mark_file(final, run_id).name}
+        own = {*written(final, run_id), mark_file(final, run_id).name}
         if all(path.name in own for path in final.iterdir()):
             os.rename(final, aside.with_name(f"{final.name}-before"))
         else:

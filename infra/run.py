@@ -14,7 +14,7 @@ from infra import checkpoints
 from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, restore, save
 from infra.errors import Interrupted, Stop
-from infra.folder import check_places, lock, unlock
+from infra.folder import lock, unlock
 from infra.loading import load_policy, locate
 from infra.log import start_tracking, tracker
 from infra.memory import refuse_too_large
@@ -81,11 +81,12 @@ class Run:
         return self.engine.holding() if self.engine else self.policy.plain()
 
     def save(self) -> bool:
-        """Write a checkpoint, unless the last updates were skipped because the run is diverging.
+        """Write a checkpoint, and return whether one was written. All ranks call this.
 
-        Earlier checkpoints are kept. Returns whether one was written. All ranks call this.
+        None is written before the first update, when there are no moments, nor when the last
+        updates were skipped because the run is diverging. Earlier checkpoints are kept.
         """
-        if self.state.streak > 0:
+        if not self.optimizer.state or self.state.streak > 0:
             return False
         save(self.folder, self.policy, self.optimizer, self.state)
         return True
@@ -102,7 +103,7 @@ def running(run: Run) -> Iterator[None]:
     try:
         yield
     except Interrupted:
-        saved = "with" if run.save() else "its last updates skipped and so without"
+        saved = "with" if run.save() else "without"
         end_ranks()
         number = run.told_to_stop or signal.SIGTERM  # else another rank received it
         raise Stop(
@@ -131,7 +132,6 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     folder, config, _ = locate(model_folder(cfg))
     if this_device().type == "cuda":
         refuse_too_large(cfg.model, config)
-    check_places(folder, Path(cfg.output_dir))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []

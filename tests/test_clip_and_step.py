@@ -142,7 +142,7 @@ def test_a_run_stopped_while_diverging_keeps_its_good_checkpoints(
         train.main([])
     assert stopped.value.code == 128 + signal.SIGTERM
     said = capsys.readouterr().err
-    assert "after step 4, its last updates skipped and so without a checkpoint" in said
+    assert "after step 4, without a checkpoint" in said
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-000002"]
 
     train.main([])  # the method is finite from here on

@@ -257,10 +257,11 @@ def test_restore_returns_weights_moments_state_and_random_numbers(run):
             assert saved.abs().sum() > 0
 
 
-def test_a_run_stopped_before_its_first_update_continues_unchanged(run):
-    """An optimiser without a step has no moments, and saving must not create any."""
-    save(run.folder, run.policy, run.optimizer, run.state)
-    fresh = train.prepare(run.cfg)  # restores checkpoint-000000
+def test_a_run_stopped_before_its_first_update_starts_again(run):
+    """An optimiser without a step has no moments, so there is no checkpoint to write."""
+    assert not run.save()
+    assert not list(run.folder.glob("checkpoint-*"))
+    fresh = train.prepare(run.cfg)
     assert not fresh.optimizer.state
     train.train_step(run, 1)
     train.train_step(fresh, 1)

@@ -60,12 +60,13 @@ def test_a_users_model_is_never_lost(name, original, two_steps, base):
 
 @pytest.mark.parametrize("place", ["model", "model/", "best", "."])
 def test_a_model_is_not_trained_into_its_own_folder(place, original, tmp_path, capsys):
-    source = shutil.copytree(original / "run" / "model", tmp_path / place, dirs_exist_ok=True)
+    shutil.copytree(original / "run" / "model", tmp_path / place, dirs_exist_ok=True)
     before = contents(tmp_path)
-    flags = [*SMALL, "--model", f"{tmp_path}/{place}", "--output-dir", tmp_path]
+    flags = [*SMALL, "--model", f"{tmp_path}/{place}", *TOY_SIZED, "--output-dir", tmp_path]
     said = refusal(train.main, flags, capsys)
-    assert f"--model {source.resolve()} would be overwritten by --output-dir {tmp_path}" in said
-    assert contents(tmp_path) == before
+    assert f"{tmp_path} holds " in said
+    assert "of another program (no run.json): choose another --output-dir" in said
+    assert contents(tmp_path) == before | {tmp_path / "lock": b""}
 
 
 def test_a_run_replaces_its_own_models(original, two_steps):
