@@ -11,7 +11,7 @@ Departures from the paper:
    default here (--overlong-buffer).
 
 Comparison rules (answers/README.md lists their costs):
-1. Rational values must be exactly equal, others to 77 significant digits.
+1. Rational values must be exactly equal. Other values must agree to 77 significant digits.
 2. A decimal with six or more significant digits equals an irrational (never a rational) number
    that rounds to it: 3.14159 is \pi, but 0.333333 is not 1/3. A gold decimal counts as
    rounded only with six digits after the point: 15300.75 is exact.
