@@ -1,6 +1,6 @@
-"""The rules of the known sets' official graders that differ from ours, with their sources.
+"""The rules of official graders that differ from ours, with their sources.
 
-The key "rules" of a test selects one. A test without the key follows our own rules.
+The key "rules" of a test selects an entry of RULES. A test without the key follows our rules.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """A clean Python process that forks a supervisor for every program.
 
-client.py starts it as a script. The server imports only the standard library, enters its
+client.py starts this file as a script. The server imports only the standard library, enters its
 namespaces, reports its walls, and forks for every connection that it receives. The server reads no
 job, so no program can affect the next one.
 """

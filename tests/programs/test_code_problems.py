@@ -356,7 +356,7 @@ BAD = {
     "no kind": ([GOOD[0], {"question": "?"}], "test 2, has none of the keys output, function"),
     "no input": ([{"output": "2"}], "lacks input"),
     "a key too many": ([{"input": "1", "output": "2", "score": 3}], "has the key score"),
-    "a number for a text": ([{"input": 1, "output": "2"}], "needs a text as input"),
+    "a number for a string": ([{"input": 1, "output": "2"}], "needs a string as input"),
     "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "needs a list as args"),
     "half a character": ([{"input": "1", "output": "\ud800"}], "lone surrogate in its output"),
     "half a character read": ([{"input": "\ud800", "output": ""}], "surrogate in its input"),
