@@ -10,7 +10,7 @@ Departures from the paper:
 2. The paper's run script adds a length penalty to the reward: `grpo.overlong_penalty`, off by
    default here (--overlong-buffer).
 
-Comparison rules (answers/README.md lists their costs):
+Comparison rules (answers/README.md lists the known losses):
 1. Rational values must be exactly equal. Other values must agree to 77 significant digits.
 2. A decimal with six or more significant digits equals an irrational (never a rational) number
    that rounds to it: 3.14159 is \pi, but 0.333333 is not 1/3. A gold decimal counts as
@@ -59,7 +59,7 @@ NEVER_RIGHT = re.compile(
 def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     """Whether two answers are equal by the rules above. Never raises.
 
-    seed: determines, with both texts, the points at which free variables are evaluated.
+    seed: together with both texts, determines the points at which free variables are evaluated.
     """
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return False
@@ -99,7 +99,7 @@ def without_question(answer: str) -> str:
 
 
 def earnable(gold: str) -> bool:
-    """Whether any answer can earn the reward for `gold`. None can if `gold` restates a question."""
+    """Whether any answer can earn the reward for `gold`: not if `gold` restates a question."""
     return is_equivalent(gold, gold)
 
 

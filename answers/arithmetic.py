@@ -1,4 +1,4 @@
-r"""Arithmetic on the values of expressions: exact for rational numbers, else to BITS bits.
+r"""Arithmetic on the values of expressions: exact for rational numbers, otherwise to BITS bits.
 
 A value has one of three types. A Fraction is exact: (2/3)^2, and also \sqrt{4/9}. An mpmath number,
 real or complex, has BITS bits. The lower half of its bits may be rounding noise, so a sum below the
@@ -91,7 +91,7 @@ class Arithmetic:
         return value
 
     def cleaned(self, value, scale=0):
-        """The value. A real or imaginary part below the rounding noise is set to 0.
+        """The value, with a real or imaginary part below the rounding noise set to 0.
 
         scale: the largest summand. The noise is relative to the larger of `scale` and the value.
         """

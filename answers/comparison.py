@@ -1,15 +1,15 @@
 r"""Compares two answers: structures member by member, expressions by value.
 
-| kind of the two (see `Structure`) | the two are equal if                                        |
-|-----------------------------------|-------------------------------------------------------------|
-| ≈, x = \sqrt{2} ≈ 1.41            | the sides before the decimal are equal                      |
-| =                                 | they state equal values, or are multiples: equations.py     |
-| quantity, 5\text{cm}              | the values are equal and the units agree                    |
-| <, ∧, interval                    | they are the same interval: inequalities.py                 |
-| list, set, ∪                      | they have the same members in any order                     |
-| tuple, interval, matrix, word     | they have the same members in the same order                |
-| :                                 | the ratios (2:4, 1:2) or times of day (2:30) are equal      |
-| value                             | the values are equal, at random points if there are names   |
+| kind (see `Structure`)        | two answers are equal if                                      |
+|-------------------------------|---------------------------------------------------------------|
+| ≈, x = \sqrt{2} ≈ 1.41        | the sides before the decimal are equal                        |
+| =                             | they state equal values, or one is a multiple of the other    |
+| quantity, 5\text{cm}          | the values are equal and the units agree                      |
+| <, ∧, interval                | they are the same interval                                    |
+| list, set, ∪                  | they have the same members in any order                       |
+| tuple, interval, matrix, word | they have the same members in the same order                  |
+| :                             | the ratios (2:4, 1:2) or times of day (2:30) are equal        |
+| value                         | the values are equal, at random points if there are names     |
 """
 
 import re
@@ -63,7 +63,7 @@ class Judge:
             kinds = {p.kind, g.kind}
         if kinds in UNORDERED:
             return self.same_members(p.members, g.members)
-        if kinds == {"matrix", "()"}:  # a column
+        if kinds == {"matrix", "()"}:  # a column equals a tuple
             return self.same_in_order(p.members, g.members)
         if len(kinds) > 1 and kinds <= {"≠", "∪", "∖"}:
             return self.same_members(intervals(self, p), intervals(self, g))
@@ -131,7 +131,7 @@ class Judge:
     def as_coordinates(self, p: Structure, other: Structure) -> Structure:
         """The list y=2, x=3 as the tuple (3,2), if `other` is a list or tuple without names.
 
-        A list without names becomes a tuple if `other` names its values. Else `p` is unchanged.
+        A list without names becomes a tuple if `other` names its values. Any other p is unchanged.
         """
         values = self.named_values(p)
         other_values = self.named_values(other)
@@ -142,7 +142,7 @@ class Judge:
         return p
 
     def named_values(self, p: Structure) -> list[str]:
-        """The values of y=2, x=3 in the order of their names, 3 and 2.
+        """The values of y=2, x=3 sorted by name: 3, 2.
 
         Empty unless all names have different letters: x=3, x=2 and x_1=3, x_2=2 stay lists.
         """

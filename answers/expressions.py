@@ -221,7 +221,7 @@ class Reader:
         self.emit(operation, 2)
 
     def refuse_degrees(self, start: int) -> None:
-        """Raise Unreadable if steps from `start` on hold degrees: (3°)^2 is not 9, 5°! not 120."""
+        """Raise Unreadable for degrees in the steps from `start` on: (3°)^2 is not 9."""
         if self.last_degree >= start:
             raise Unreadable
 
@@ -230,7 +230,7 @@ class Reader:
         return self.last_name >= start
 
     def argument(self) -> None:
-        r"""A LaTeX argument: a group, or the next digit or atom, as in \frac12 or x^\pi."""
+        r"""Read a LaTeX argument: a group, or the next digit or atom, as in \frac12 or x^\pi."""
         token = self.next_token()
         if token.isdigit() and len(token) > 1:
             self.tokens.append(token[1:])
@@ -251,7 +251,7 @@ class Reader:
         return steps
 
     def operand(self, radians: bool) -> None:
-        """The operand of a function: a bracket, or the following product, as in sin 2x."""
+        """Read the operand of a function: a bracket, or the following product, as in sin 2x."""
         outer = self.radians
         self.radians = outer or radians
         if self.tokens[-1] in CLOSING:
@@ -394,7 +394,7 @@ class Reader:
         self.emit("function", arguments, name)
 
     def arguments(self, name: str) -> int:
-        """Read the bracketed arguments of an unknown function. Returns their number."""
+        """Read the bracketed arguments of an unknown function. Returns how many there are."""
         closing = CLOSING[self.tokens.pop()]
         outer_bars = self.open_bars
         self.open_bars = 1 if name[0] in CONDITIONAL else 0

@@ -18,7 +18,7 @@ from answers.latex import MAX_CHARS, closing_brace, normalise
 MAX_BOXES = 32  # boxes that are searched, starting from the last one
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 BEFORE = 80  # characters before a box or a statement
-LINE = 300  # characters that are read of a statement, and after a box
+LINE = 300  # characters read from a statement, and after a box
 
 THOUGHT = re.compile(
     r"[<◁](/?)(?:think|thinking|thoughts?|reasoning)[>▷]|<\|(begin|end)_of_thoughts?\|>",
@@ -179,7 +179,7 @@ def settled_box(response: str, boxed: list[Found]) -> str | None:
 
 
 def joined(text: str, found: list[Found]) -> str:
-    """The first of `found`, joined with all following ones that belong to the same answer."""
+    """The first of `found`, joined with the following ones that belong to the same answer."""
     members = [found[0]]
     named = False
     for neighbour in found[1:]:

@@ -1,4 +1,4 @@
-r"""Normalises LaTeX: one spelling for everything that has several.
+r"""Normalises LaTeX: gives one spelling to everything that has several.
 
 Each function applies one group of rewritings. `normalise` applies the groups in the order of this
 file: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes `( \frac{1}{2}, 3\text{cm} ]`. Applying
@@ -214,7 +214,7 @@ def letter_in_text(found: re.Match) -> str:
 
 
 def subject(found: re.Match) -> str:
-    """Empty for "The number of ways is"; the match itself for "The answer is not"."""
+    """Empty for "The number of ways is"; the match unchanged for "The answer is not"."""
     if not units.names_a_quantity(found[2]):
         return found[0]
     return found[1] or ""
@@ -279,7 +279,7 @@ def unit_marks(text: str) -> str:
 
 
 def matrix(found: re.Match) -> str:
-    r"""1 & 2 \\ 3 & 4 is ⟦(1,2),(3,4)⟧. A determinant is a number and is not computed."""
+    r"""1 & 2 \\ 3 & 4 is ⟦(1,2),(3,4)⟧. A determinant is marked with \det and not computed."""
     rows = found[2].strip().removesuffix("\\\\").split("\\\\")
     texts = [f"({row.strip().replace('&', ',')})" for row in rows]
     name = "\\det" if found[1] in ("vmatrix", "Vmatrix") else ""

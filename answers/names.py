@@ -93,7 +93,7 @@ def is_applied(name: str, tokens: list[str]) -> bool:
 
 
 def variables_in(answers: list[str]) -> frozenset[str]:
-    """The names that occur without a bracket, and never before a single number or letter in one.
+    """The names that occur without a bracket, and never with a single number or letter in brackets.
 
     Such a name is a variable even before a bracket, which is then a factor.
     """

@@ -67,7 +67,7 @@ def with_name(text: str, name: str) -> str:
 
 
 def is_indexed(text: str) -> bool:
-    """Whether the parameter is an index, as in a_n or f(n) =: a shift gives another member."""
+    """Whether the parameter is an index, a_n, or an argument, f(n) = ..., and cannot be shifted."""
     return re.search(r"_\s?\{?\s?n|[a-zA-Z]\s?\(\s?n\s?\)\s?=", text) is not None
 
 

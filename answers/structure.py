@@ -1,6 +1,6 @@
 r"""Parses an answer into lists, brackets, relations and quantities, with expressions as leaves.
 
-`structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as texts. Its
+`structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as strings. The
 input is the output of `latex.normalise`; answers/expressions.py parses the leaves.
 """
 
@@ -52,7 +52,7 @@ OPENING = "([{‹⟦"
 CLOSING = ")]}›⟧"
 BRACKETS = ("()", "[]", "(]", "[)", "‹›", "{}", "⟦⟧")
 RELATIONS = "<>≤≥"
-CONNECTIONS = ("∧", "≈", "=", RELATIONS, "≠", "∪", "∖", ":")  # the one that binds loosest first
+CONNECTIONS = ("∧", "≈", "=", RELATIONS, "≠", "∪", "∖", ":")  # loosest binding first
 CONNECTED = re.compile(f"[{''.join(CONNECTIONS)}]")
 MIRRORED = {">": "<", "≥": "≤"}
 UPPER_SIGNS = str.maketrans("±∓", "+-")
@@ -93,7 +93,7 @@ def split(text: str, separators: str) -> list[str]:
 
 
 def structure(text: str) -> Structure:
-    """The outermost structure of a normalised answer; its members are texts."""
+    """The outermost structure of a normalised answer; its members are strings."""
     text = text.strip()
     upright = TEXT.fullmatch(text)
     if upright:
@@ -155,7 +155,7 @@ def list_members(text: str) -> list[str]:
 
 
 def rising(sides: list[str]) -> Structure:
-    """A chain of inequalities, sides and signs alternating, reversed if needed so that it rises."""
+    """A chain of inequalities, sides and signs alternating, reversed if it falls."""
     signs = set(sides[1::2])
     if signs <= {">", "≥"}:
         sides = [MIRRORED.get(side, side) for side in reversed(sides)]

@@ -1,7 +1,7 @@
-r"""Compares expressions by value, at random points if they have free names.
+r"""Compares expressions by value, at random points if they have variables or unknown functions.
 
-An expression without free names has one value. Points at which either expression is undefined are
-skipped, so \sqrt{1-x^2} is compared where |x| < 1. One budget, `FUEL`, limits all computations of a
+An expression without such names has one value. Points at which either expression is undefined are
+skipped, so \sqrt{1-x^2} is compared where |x| < 1. One budget, `FUEL`, limits all computations in a
 comparison of two answers.
 """
 
@@ -18,14 +18,14 @@ from answers.names import variables_in
 FUEL = 15_000  # of one comparison, in units of about a microsecond
 POINTS = 16  # points of a comparison; MIN_POINTS are enough if more are hard to find
 MIN_POINTS = 6
-ATTEMPTS = 120  # to find these points
+ATTEMPTS = 120  # points tried to find these
 WHOLE = ("n", "k", "m")  # always integers; other letters may be any real number
 SMALL = range(1, 10)
 NEAR = Fraction(1, 2**60)  # relative difference below which two ratios are equal
 
 
 class Points:
-    """Random values of free names. Points 0, 1, 2 ... are the same for both answers.
+    """Random values of names. Points 0, 1, 2 ... are the same for both answers.
 
     The points alternate between four kinds:
     1. numbers between 0 and 1, for roots and inverse functions; every second one has random signs;
@@ -112,7 +112,7 @@ class Evaluator:
         return self.expressions[key]
 
     def names(self, text: str) -> frozenset[str]:
-        """The free names of an expression."""
+        """The names of the variables and unknown functions in an expression."""
         return self.expression(text).names
 
     # ---- questions -------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Evaluator:
     ) -> bool:
         """Whether two expressions are equal at all points where both are defined (>= MIN_POINTS).
 
-        Equal texts need one such point. An expression that is undefined everywhere equals nothing.
+        Identical texts need only one such point. An expression undefined everywhere equals nothing.
 
         tolerance: the largest difference accepted between an irrational and a rational number.
         """
@@ -166,7 +166,7 @@ class Evaluator:
     def pairs(self, a: Expression, b: Expression) -> Iterator[tuple]:
         """(value of a, value of b) at every point where both are defined.
 
-        Without free names there is one point, and a value that is too large raises Unreadable.
+        Without names there is one point, and a value that is too large raises Unreadable.
         Afterwards `was_enough` says whether there were enough points. There are too few if only one
         of the two is defined at six times as many points: \\sqrt{x-1} and \\sqrt{1-x} are both
         defined only at 1.

@@ -1,4 +1,4 @@
-r"""Classes of responses that tempt a grader to false or missed credit: (response, gold, right).
+r"""Classes of responses that graders often accept or reject wrongly: (response, gold, right).
 
 The golds look like those of the public sets MATH, OlympiadBench and AIME (data/outside.jsonl). Each
 class is a generator function that uses many golds; `right` says whether the response is right.
