@@ -9,7 +9,7 @@ The program is the last fenced Python block of a response. It earns 1.0 if it pa
 
 The program is treated as hostile. README.md explains the sandbox and the separate judge process.
 
-Rules of the comparison:
+Comparison rules:
 1. Outputs are compared line by line and token by token. Spaces around tokens, and blank lines
    before the first and after the last line, are ignored.
 2. If a decimal is expected, numbers within 1e-6 of it agree (relative if it exceeds 1). If an
@@ -50,7 +50,7 @@ ANSWERED = "answered"  # Outcome.stopped of a program whose judge has ended
 def rewards(
     responses: list[str], tests: list[list[dict]], limits: Limits | None = None
 ) -> list[float]:
-    """The reward of each response by its tests. Runs one program per core at a time.
+    """The reward of each response by its tests. Runs as many programs at once as there are cores.
 
     Identical programs with the same tests are run once.
     """

@@ -21,11 +21,11 @@ from .. import ProgramsError
 from .messages import receive, send
 
 SERVER = Path(__file__).resolve().parent / "server.py"
-GRACE = 30.0  # seconds beyond the wall-clock limit in which a supervisor must answer
+GRACE = 30.0  # seconds that a supervisor has to answer after the wall-clock limit
 
 
 class SandboxBroken(ProgramsError):
-    """The sandbox cannot be started, or broke. The run must stop."""
+    """The sandbox cannot be started, or has broken. The run must stop."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Compares a program's output or return value with the expected one. Its input may be hostile.
+"""Compares a program's output or return value with the expected one. The program may be hostile.
 
 All comparisons take linear time, and no value chosen by a program is hashed. The code runs in the
 judge's process, and judge.py catches the remaining exceptions.
@@ -10,7 +10,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 
 from . import values
 
-# Possessive quantifiers: no backtracking, so a text is read once.
+# Possessive quantifiers prevent backtracking, so text is read only once.
 NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]{1,4})?")
 # 50 digits of a difference are enough. Every number that matches NUMBER is within these exponents.
 ARITHMETIC = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])

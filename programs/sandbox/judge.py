@@ -35,7 +35,7 @@ class Caller:
         self.called = False  # whether the program has received a call
 
     def ask(self, call: str) -> str:
-        """The answer to a call, both as texts. Raises Ended."""
+        """The answer to a call, both as JSON text. Raises Ended."""
         self.called = True
         try:
             self.lines.write(call + "\n")

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 
-COLLISIONS = 100  # at most this many keys of a set or dictionary may share a hash, duplicates too
+COLLISIONS = 100  # the most keys of a set or dictionary that may share a hash or be equal
 DIGITS = 2**63  # integers from here on are sent in hexadecimal, which takes linear time
 # Comparing longer numbers could take minutes.
 FEW_DIGITS = re.compile(r"-?[0-9]{1,60}([./][0-9]{1,60})?")
 
 
 class Other:
-    """An object that is not a plain value: true, not None, and equal to nothing."""
+    """An object that is not a plain value: truthy, not None, and equal to nothing."""
 
     def __init__(self, name: str):
         self.name = name

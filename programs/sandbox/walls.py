@@ -25,7 +25,7 @@ READ_ONLY, NO_SUID, NO_DEVICES, NO_PROGRAMS, REMOUNT = 1, 2, 4, 8, 32
 BIND, RECURSIVE, PRIVATE, RELATIVE_TIMES = 4096, 16384, 1 << 18, 1 << 21
 DETACH = 2  # umount2(2)
 
-MOUNT_SETATTR, PIVOT_ROOT = 442, {"x86_64": 155, "aarch64": 41}  # no functions of the C library
+MOUNT_SETATTR, PIVOT_ROOT = 442, {"x86_64": 155, "aarch64": 41}  # not in the C library
 AT_RECURSIVE = 0x8000
 
 # prctl(2)
@@ -213,7 +213,7 @@ def make_read_only(target: str, recursive: bool = True) -> None:
 
 
 def separate() -> None:
-    """Give the next child of this process a new namespace, as its first process."""
+    """Enter new namespaces. The next child of this process becomes their first process."""
     unshare(NEW_PIDS | NEW_MOUNTS | NEW_IPC)
 
 

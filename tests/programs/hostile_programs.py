@@ -33,7 +33,7 @@ def tell():
     print(FOUND[0].decode() if FOUND else 'nothing')
 """
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
-ANY = "."  # any message of a failure
+ANY = "."  # any failure message
 WRONG = "printed, 'gold|printed, gold|returned, 'gold|printed, "
 
 
@@ -53,7 +53,7 @@ def hostile() -> dict[str, Hostile]:
 
 
 def endless() -> dict[str, Hostile]:
-    """Programs that compute or sleep without end."""
+    """Programs that compute or sleep forever."""
     cpu = "more than .* s of CPU time"
     wall = "not finished after"
     return {
@@ -370,7 +370,7 @@ def lying_answers() -> dict[str, Hostile]:
 
 
 def changing_python() -> dict[str, Hostile]:
-    """Changes of Python that would fool a judge in the same process."""
+    """Changes to Python that would fool a judge in the same process."""
     return {
         "patched builtins": Hostile(
             "import builtins\nbuiltins.AssertionError = SystemExit\n"

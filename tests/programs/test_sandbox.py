@@ -23,8 +23,8 @@ from programs.verify_code import SCRIPT, Result, rewards, run_tests
 HOSTILE = hostile()
 WALLED = [name for name, each in HOSTILE.items() if each.walls]
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=30, memory_mb=512)
-BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # the CPU time decides
-ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # the wall clock decides
+BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # reached by CPU time
+ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # reached by wall clock
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def asked(kind: str, gold: str) -> list[dict]:
 
 
 def sandbox_processes(run: int | None = None) -> set[int]:
-    """The servers of a run, by default this one, and their descendants."""
+    """The servers of a run, by default the present run, and their descendants."""
     found = set()
     mark = f'"run": {run or os.getpid()}}}'.encode()
     for entry in Path("/proc").iterdir():
@@ -337,7 +337,7 @@ def test_results_do_not_depend_on_the_number_of_workers(monkeypatch):
 
 
 def test_a_batch_under_load_returns_its_rewards_in_order(monkeypatch, whole):
-    """Right programs pass with four times as many workers as cores."""
+    """Correct programs pass even with four times as many workers as cores."""
     sandbox = Sandbox(4 * len(os.sched_getaffinity(0)))
     monkeypatch.setattr(client, "SHARED", [sandbox])
     try:

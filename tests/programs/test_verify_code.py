@@ -99,7 +99,7 @@ def test_calls_of_a_function_or_a_method_of_solution():
     assert "no function add" in run_tests("def sub(a, b): return a", CALLS).stopped
 
 
-RETURNED = {  # the return value of a right function -> the expected value from JSON
+RETURNED = {  # the return value of a correct function -> the expected value from JSON
     "numpy.int64(7)": 7,
     "numpy.float32(1.5)": 1.5,
     "numpy.bool_(True)": True,
