@@ -78,7 +78,7 @@ def build_model(
     """A randomly initialised Qwen3, by default with 0.1 million parameters.
 
     The head dimension is 16, with half as many heads for keys and values. The MLP is three times as
-    wide as `hidden`. Padding and end token have the ids of TOKEN_ID in all toy vocabularies.
+    wide as `hidden`. The padding and end tokens have the same ids in all toy vocabularies.
     """
     config = Qwen3Config(
         vocab_size=vocabulary,
@@ -115,11 +115,11 @@ def rate_factor(step: int, steps: int) -> float:
 def train_base(base: Base, steps: int | None = None, batch: int = 64) -> Qwen3ForCausalLM:
     """Supervised training from scratch on fresh noisy demonstrations, a minute or two on one core.
 
-    steps  optimiser steps; None: `base.steps`
+    steps  optimiser steps, by default `base.steps`
     batch  demonstrations per step
 
-    torch's global random state does not change. The trained base errs like its demonstrations: the
-    same share of its samples is right.
+    torch's global random state does not change. The samples of the trained base are right as often
+    as its demonstrations.
     """
     if steps is None:
         steps = base.steps
@@ -184,7 +184,7 @@ def supervised_batch(
 
 
 def build_key() -> str:
-    """Eight hex digits: a hash of everything besides the arguments that determines a model's bytes.
+    """Eight hex digits: a hash of what determines a model's bytes, besides the arguments.
 
     This is the code, the libraries, the number of threads and the processor's vector instructions.
     They change the order of sums and thus the rounding, which training amplifies.
@@ -228,8 +228,8 @@ def base_folder(
     """The Hugging Face folder of a base model; the arguments are those of `Base`.
 
     The folder is the committed one if it exists, else one in `cache`, built when needed. Builds on
-    the same machine with the same number of threads are identical in every byte. On another machine
-    the bytes and the accuracy of the model may differ.
+    one machine with the same number of threads are byte-identical. On another machine the bytes and
+    the accuracy of the model may differ.
     """
     base = Base(k, noise, filler, seed, regime, zipf)
     committed = BASES / base.name

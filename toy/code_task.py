@@ -88,7 +88,7 @@ OPERATION = {phrase: name for name, phrases in PHRASES.items() for phrase in phr
 
 @dataclass(frozen=True)
 class Chain:
-    """A function: `min(a + b, 3)` is a, and then ("+", "b") and ("min", "3")."""
+    """A function: `min(a + b, 3)` is a, then ("+", "b"), then ("min", "3")."""
 
     arguments: int  # two or three, named a, b, c
     start: str
@@ -151,7 +151,7 @@ def draw(rng: np.random.Generator) -> Chain:
 
 
 def draw_any(rng: np.random.Generator) -> Chain:
-    """STEPS random operations on two or three arguments; one last step in four is a comparison."""
+    """STEPS random operations on two or three arguments. One chain in four ends in a comparison."""
     arguments = int(rng.integers(2, 4))
     operations = rng.choice(ARITHMETIC + BOUNDS, size=STEPS).tolist()
     if rng.random() < 0.25:

@@ -1,8 +1,8 @@
 """Decisive tokens and studies/truth.py against exhaustive branching on short chains.
 
 The responses to a problem differ only in the results, so all 10^k chains of digits can be listed.
-The value V of a prefix is a sum over the probabilities of its chains. The advantage of a result is
-Q - V.
+The value V of a prefix is the total probability of its right continuations. The advantage of a
+result is Q - V.
 """
 
 import itertools

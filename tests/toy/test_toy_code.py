@@ -119,7 +119,7 @@ def test_is_sound_refuses_unused_arguments_and_steps_without_effect(steps):
 
 
 def test_tests_detect_nearly_every_single_slip():
-    """The tests miss few of the wrong constants that change some result."""
+    """The tests miss few of the wrong constants that would change a result."""
     differing = 0
     missed = 0
     for each in problems(12, seed=6):
@@ -212,7 +212,7 @@ def test_tokenizer_round_trip(filler):
         assert TOKEN_ID["<unk>"] not in ids
 
 
-def test_vocabulary_has_no_word_twice():
+def test_vocabulary_has_no_duplicates():
     assert len(TOKEN_ID) == len(VOCABULARY)
     assert TOKEN_ID["<pad>"] == toy.TOKEN_ID["<pad>"]
     assert TOKEN_ID["<eos>"] == toy.TOKEN_ID["<eos>"]
@@ -250,7 +250,7 @@ def test_is_right_agrees_with_the_sandbox(body, right):
         RIGHT.removesuffix("\n```"),
         RIGHT.replace("f(a, b, c)", "f(a, b)"),
         RIGHT + NEXT_BLOCK,
-        RIGHT + RIGHT,  # a word after the closing fence: the fence closes nothing
+        RIGHT + RIGHT,  # text follows the closing fence, so the fence closes nothing
         RIGHT + "So ",
     ],
 )
