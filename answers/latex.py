@@ -87,7 +87,7 @@ GAP = re.compile(r"(?:[~\s]|(?<!\\)\$)+")
 
 
 def spaces(text: str) -> str:
-    r"""One space for size commands, \, and \; and dollar signs, as in $\left(5\,x\right)$.
+    r"""One space instead of size commands, spacing commands and dollars: $\left(5\,x\right)$.
 
     Braces around the whole answer are removed.
     """

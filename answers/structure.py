@@ -25,7 +25,7 @@ class Structure(NamedTuple):
     | ∧               | x>1 ∧ x<5         | x>1, x<5                                |
     | ≈               | \sqrt{2} ≈ 1.41   | \sqrt{2}, 1.41                          |
     | =               | x=y=3             | x, y, 3                                 |
-    | <               | 1≥x>0             | 0, <, x, ≤, 1: rising, with the signs   |
+    | <               | 1≥x>0             | 0, <, x, ≤, 1: ascending, with signs    |
     | ≠               | x≠5               | x, 5                                    |
     | ∪               | [0,1)∪(2,3)       | [0,1), (2,3)                            |
     | ∖               | \mathbb{R}∖‹1›    | (-\infty,\infty), ‹1›                   |
@@ -33,7 +33,7 @@ class Structure(NamedTuple):
     | quantity        | 5\text{cm}        | 5, cm                                   |
     | set             | ‹1,2›             | 1, 2                                    |
     | matrix          | ⟦(1,2),(3,4)⟧     | (1,2), (3,4): its rows                  |
-    | () [] (] [)     | (1,2]             | 1, 2: of a tuple, or an interval's ends |
+    | () [] (] [)     | (1,2]             | 1, 2: a tuple's members or the ends     |
     | value           | \frac{1}{2}+x     | the text itself: an expression          |
     """
 

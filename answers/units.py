@@ -235,7 +235,7 @@ def agree(a: str, b: str) -> bool:
 
 # ---- words outside \\text ------------------------------------------------------------------------
 
-MIN_WORD = 4  # letters of an unlisted word; mgh is a product
+MIN_WORD = 4  # an unlisted word has at least this many letters; mgh is a product
 VOWEL = re.compile("(?<!^)[aeiou]", re.IGNORECASE)
 
 

@@ -27,7 +27,7 @@ from toy.code_base import code_base_name
 from toy.tokenizer import TOKEN_ID
 
 SAMPLES = 16
-LONGEST = 256  # tokens of a response
+LONGEST = 256  # at most this many tokens per response
 
 
 def measured(

@@ -233,7 +233,7 @@ def test_keys_with_one_hash_do_not_delay_a_script():
 
 
 def test_rewards_never_raise_because_of_a_program():
-    """A judge that ends does not affect other judges or the run."""
+    """If a judge dies, the other judges and the run continue."""
     tests = [{"function": "f", "args": [3], "expected": {"3": 3.5}}]
     bodies = ["{3: 3.5}", "{10 ** 5000: 3.5}", "{'3': 3.4999999}", "1 << 10**6", "{(): 3.5}"]
     responses = [f"```\ndef f(x): return {body}\n```" for body in bodies]

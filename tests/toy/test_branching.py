@@ -83,7 +83,7 @@ def marked(problem, results):
         lines.append(f"So {current}{operation}{digit}={result}\n")
     text = "".join(lines) + f"answer \\boxed{{{results[-1]}}}<eos>"
     mark = toy.decisive(problem, torch.tensor(TOKENIZER(text).input_ids))
-    of_results = mark[[7 * i + 5 for i in range(K)]]  # `So a*b=c` and a line's end: seven tokens
+    of_results = mark[[7 * i + 5 for i in range(K)]]  # `So a*b=c` and a newline: seven tokens
     assert mark.sum() == of_results.sum()
     return of_results.numpy()
 

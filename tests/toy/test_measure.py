@@ -46,7 +46,7 @@ def test_measured_by_hand():
 
     assert columns == {
         "tokens": 3.5,  # four, and three followed by padding
-        "accuracy": 0.5,  # one of the two problems, whatever the digit
+        "accuracy": 0.5,  # one of the two answers is right, whatever the digit
         "greedy": 0.5,
         "pass@16": 1.0,
         "entropy": pytest.approx(math.log(2)),

@@ -465,7 +465,7 @@ def test_build_replaces_the_named_base(tmp_path, monkeypatch):
     assert not (tmp_path / name / "stale").exists()
 
 
-def test_base_folder_builds_a_base_of_many_words(tmp_path, monkeypatch):
+def test_base_folder_builds_a_base_with_the_large_vocabulary(tmp_path, monkeypatch):
     monkeypatch.setattr(toy.base, "train_base", train_briefly)
 
     model, tokenizer = toy.base_model(k=2, regime="learn", zipf=True, cache=tmp_path)
@@ -473,7 +473,7 @@ def test_base_folder_builds_a_base_of_many_words(tmp_path, monkeypatch):
     assert model.config.vocab_size == len(tokenizer) == len(LARGE_VOCABULARY)
 
 
-def test_build_builds_the_code_base_with_its_own_words(tmp_path, monkeypatch):
+def test_build_builds_the_code_base_with_its_vocabulary(tmp_path, monkeypatch):
     def train_code_briefly():
         return toy.code_base.train_code_base(steps=2, batch=4)
 
