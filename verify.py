@@ -75,7 +75,9 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     # An answer may have two readings: 1,234 is a number or the list 1, 234.
     judge = Judge([p, g], seed)
     was_read = False
-    g, ways = written_alike(p, g)  # the ways to write p with g's names
+    # Names are free: x+C is x+c, and the integer n of a family may be n+1 or -n. So g is renamed,
+    # and p is written in one or more ways with the names of g.
+    g, ways = written_alike(p, g)
     p_readings = [reading for way in ways for reading in readings(way)]
     for p_reading, g_reading in itertools.product(p_readings, readings(g)):
         try:
@@ -93,7 +95,8 @@ def without_question(answer: str) -> str:
     r"""v for an answer of the form \int ... = v; any other answer unchanged."""
     if not QUESTION.search(answer):
         return answer
-    *sides, last = split(answer, "=")[::2] or [answer]  # without the separators
+    pieces = split(answer, "=")  # [piece, "=", piece, ...], or [] if brackets do not match
+    *sides, last = pieces[::2] or [answer]
     is_stated = sides and not QUESTION.search(last) and not DENYING.search("".join(sides))
     return last if is_stated else answer
 
