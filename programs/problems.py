@@ -190,7 +190,7 @@ def checked_tests(tests, where: str) -> list[dict]:
     if tests is None:
         return []
     if not isinstance(tests, list):
-        raise ProgramsError(f"{where} holds a {type(tests).__name__}: write a list of tests")
+        raise ProgramsError(f"{where} is of type {type(tests).__name__}: write a list of tests")
     for number, test in enumerate(tests, start=1):
         check_test(test, f"{where}, test {number},")
     return tests

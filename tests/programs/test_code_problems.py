@@ -351,7 +351,7 @@ def test_a_local_file_with_problem_and_tests(tmp_path):
 NAN = float("nan")
 BAD = {
     "not a list": ("x = 1", "is not valid JSON"),
-    "a number": (7, "holds a int"),
+    "a number": (7, "is of type int"),
     "not a dictionary": ([7], "test 1, is not a dictionary"),
     "no kind": ([GOOD[0], {"question": "?"}], "test 2, has none of the keys output, function"),
     "no input": ([{"output": "2"}], "lacks input"),
