@@ -1,4 +1,4 @@
-"""The toys by what names them: --model, the sets of --data, and the text of a problem."""
+"""Looks up the toys: a model or problem set by its name, and a problem's task by its text."""
 
 import re
 from pathlib import Path
@@ -28,14 +28,14 @@ def model_folder(cfg) -> str | Path:
 
 
 def problem_set(name: str, k: int = 5, seed: int = 0) -> list[dict]:
-    """The problems of one of SETS; those held out depend on no seed, and training has none of them.
+    """The problems of one of SETS. The held-out problems do not depend on `seed`.
 
     k: operations in a problem of the toy.
     """
     if name == "toy":
         return task.problems(8192, seed=2 * seed, k=k)
     if name == "toy-held-out":
-        return task.problems(512, seed=1, k=k)  # odd: no seed of a training set
+        return task.problems(512, seed=1, k=k)  # odd, so no training set has this seed
     if name == "toy-code":
         return code_task.problems(2048, seed=2 * seed)
     return code_task.problems(256, seed=1)
