@@ -35,9 +35,6 @@ WHERE = {
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
     "rollouts": "benchmarks.rollouts",
-    "batching": "benchmarks.batching",
-    "dealing": "benchmarks.dealing",
-    "handing": "benchmarks.handing",
     "gpu": "benchmarks.gpu",
 }
 

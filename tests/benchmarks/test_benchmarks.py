@@ -9,23 +9,14 @@ import time
 from dataclasses import fields, replace
 from functools import partial
 from types import SimpleNamespace
-from unittest.mock import patch
 
-import numpy as np
 import pytest
 import torch
 from transformers import Qwen3Config
-from transformers.generation.continuous_batching.requests import RequestState
 
 import bench
 import toy
-from benchmarks import (
-    batching,
-    gpu,
-    graders,
-    rollouts,
-    roofline,
-)
+from benchmarks import gpu, graders, rollouts, roofline
 from benchmarks.plan import Plan, qwen3
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
@@ -165,30 +156,6 @@ def columns(header):
     first, second = header.splitlines()
     assert first.count("|") == second.count("|")
     return second.count("|") - 1
-
-
-@pytest.mark.parametrize("cache", [1.0, 0.4])
-def test_continuous_batching_draws_the_same_tokens_as_generate(cache):
-    """Also if the cache is too small for all requests, so that some are paused."""
-    samplers = batching.on_the_toy(8, cache)
-    pause = RequestState.create_equivalent_initial_request
-    with patch.object(RequestState, pause.__name__, autospec=True, side_effect=pause) as paused:
-        continuous = samplers["continuous"]()
-    assert paused.called == (cache < 1)
-    for one, other in zip(samplers["generate"](), continuous, strict=True):
-        assert np.array_equal(one.tokens, other.tokens)
-        np.testing.assert_allclose(other.logprob, one.logprob, atol=1e-4)
-
-
-def test_batching_prints_a_line_for_each_mix(monkeypatch, capsys):
-    monkeypatch.setattr(batching, "MIXES", {"heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
-    monkeypatch.setattr(batching, "RESPONSES", 4)
-    rows = batching.batching(ARGS)
-    assert [row["responses"] for row in rows] == ["toy", "heavy"]
-    assert rows[1]["tokens"] == 44
-    printed = capsys.readouterr().out.splitlines()[2:]
-    assert len(printed) == 2
-    assert all(line.count("|") - 1 == columns(batching.HEADER) for line in printed)
 
 
 def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
