@@ -16,7 +16,7 @@ from transformers import Qwen3Config
 
 import bench
 import toy
-from benchmarks import gpu, graders, rollouts, roofline
+from benchmarks import gpu, graders, rollouts
 from benchmarks.plan import Plan, qwen3
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.stages import prepared_step, stages
@@ -25,6 +25,7 @@ from infra.memory import sizes_of
 from infra.policy import Policy
 
 ARGS = SimpleNamespace(repetitions=1)
+GPU_OF_80_GB = {0: SimpleNamespace(total_memory=80e9)}
 
 # ---- bench.py ------------------------------------------------------------------------------------
 
@@ -194,35 +195,29 @@ def test_forward_flop_counts_matrix_products(tied):
     multiplying = 3 * layer + 32 + 32 * 100  # final norm, LM head
     tokens = 5 * 20
     attention = 3 * 32 * 5 * 20**2  # layers, q, sequences, tokens squared
-    flop = roofline.forward_flop(sizes_of(config), sequences=5, width=20)
+    flop = gpu.forward_flop(sizes_of(config), sequences=5, width=20)
     assert flop == 2 * multiplying * tokens + 2 * attention
-
-
-def test_roofline_by_hand():
-    """For 8B, sampling is bound by memory bandwidth, and scoring by FLOP."""
-    config, P, q = qwen3("8B"), 8_190_735_360, 32 * 128
-    multiplying = P - 151_936 * 4096
-    peaks = (1e15, 4e12)
-    times = roofline.least_seconds(config, 64, 16, 512, mini_batches=2, peaks=peaks)
-    columns = sum(range(16, 16 + 512))
-    read = 512 * 2 * multiplying + 64 * columns * 147_456
-    assert times["sampling"] == pytest.approx(read / 4e12)
-    scoring = 64 * (2 * multiplying * 528 + 2 * 36 * q * 528**2) / 1e15
-    assert times["old_logprobs"] == pytest.approx(scoring)
-    assert times["update"] == pytest.approx(3 * scoring + 2 * 28 * P / 4e12)
-
-    slow = roofline.least_seconds(config, 64, 16, 512, mini_batches=2, peaks=(1e12, 4e12))
-    computed = 64 * (512 * 2 * multiplying + 4 * 36 * q * columns) / 1e12
-    assert slow["sampling"] == pytest.approx(computed)
 
 
 @pytest.mark.parametrize(
     "name, bandwidth", [("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-80GB", 2.04e12), ("?", 3.35e12)]
 )
-def test_the_roofline_uses_the_peaks_of_this_gpu(name, bandwidth, monkeypatch):
+def test_mfu_and_plan_use_the_peaks_of_this_gpu(name, bandwidth, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
-    assert roofline.peaks_here()[1] == bandwidth
+    assert gpu.peaks_here()[1] == bandwidth
+
+
+def test_the_plan_of_the_measured_run_has_its_bandwidth(monkeypatch):
+    """Twice the bandwidth halves the time of reading memory."""
+    seconds = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", GPU_OF_80_GB.get)
+    for bandwidth in (3e12, 6e12):
+        monkeypatch.setattr(gpu, "peaks_here", lambda bandwidth=bandwidth: (1e15, bandwidth))
+        plan, sampling = gpu.planned_here(qwen3("0.6B"))
+        assert plan.in_flight == gpu.RESPONSES
+        seconds.append(sampling - 0.004 * gpu.LENGTH)  # without launches
+    assert seconds[0] == pytest.approx(2 * seconds[1], rel=0.01)
 
 
 def test_gpu_table_row_by_hand():
@@ -236,16 +231,14 @@ def test_gpu_table_row_by_hand():
             "coefficients": [0.5, 0.5, 0.5],
             "update": [1.0, 1.0, 1.0],
         },
-        "roofline": {"sampling": 0.25, "old_logprobs": 0.1, "update": 0.3},
         "peak": {"sampling": 1.5e9, "old_logprobs": 1e9, "coefficients": 5e9, "update": 8e9},
-        "mfu": [0.3, 0.5, 0.4],
+        "mfu": {"old_logprobs": [0.2, 0.2, 0.2], "update": [0.3, 0.5, 0.4]},
     }
-    speeds = f"{tokens / 3:.0f}; 3 (0.25) | {tokens / 0.5:.0f}; 0.5 (0.1) | {tokens:.0f}; 1 (0.3)"
-    expected = f"| 4B | {speeds} | 40.0% | 10.00% | 1.5, 1.0, 8.0 | 3.0, 2.0, 9.0 |"
-    assert gpu.table_row("4B", costs, planned) == expected
+    speeds = f"{tokens / 3:.0f}; 3 (2.5) | {tokens / 0.5:.0f}; 0.5 (20.0%) | {tokens}; 1 (40.0%)"
+    expected = f"| 4B | {speeds} | 10.00% | 1.5, 1.0, 8.0 | 3.0, 2.0, 9.0 |"
+    assert gpu.table_row("4B", costs, planned, 2.5) == expected
 
     del costs["seconds"]["update"]
-    costs["mfu"] = []
-    row = gpu.table_row("8B", costs, planned)
-    assert "| - | - | 12.50% (no update) | 1.5, 1.0 | 3.0, 2.0 |" in row
+    row = gpu.table_row("8B", costs, planned, 2.5)
+    assert "| - | 12.50% (no update) | 1.5, 1.0 | 3.0, 2.0 |" in row
     assert row.count("|") - 1 == columns(gpu.HEADER)
