@@ -30,7 +30,6 @@ WHERE = {
     "learn": "studies.one_rate",
     "curves": "studies.one_rate",
     "credit": "studies.credit_study",
-    "proxies": "studies.proxies",
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",

@@ -12,6 +12,7 @@ import torch
 
 import ablations
 import toy
+from delta import delta_coefficients
 from grading import grade
 from infra.errors import UserError
 from methods import row_proxy
@@ -178,6 +179,16 @@ def test_random_weights_depend_on_the_seed(name, base, graded):
     assert torch.equal(first, weights_of(name, base[0], graded, seed=1))
     if has_sides(graded):
         assert not torch.equal(first, weights_of(name, base[0], graded, seed=2))
+
+
+def test_a_constant_in_the_proxy_changes_no_coefficient(base, graded):
+    """So the cosine of the centroids, which it changes, does not predict the weights."""
+    tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, row_proxy)
+    v = tokens.kept.values.double()
+    for K in (0, 1, 3):
+        expected = delta_coefficients(v, tokens.advantage, K)
+        moved = delta_coefficients(v - 3 * v.mean(dim=0), tokens.advantage, K)
+        torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_permuted_advantages_stay_in_their_group():
