@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from transformers import Qwen3Config
@@ -54,11 +55,11 @@ def test_invalid_arguments_are_refused(argv, capsys):
 
 
 def test_json_holds_the_measurements_and_the_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(rollouts, "rollouts", lambda args: [args.repetitions])
+    monkeypatch.setattr(rollouts, "rollouts", lambda args: [np.array([args.repetitions, 0.5])])
     path = tmp_path / "out.json"
     bench.main(["rollouts", "--json", str(path), "--repetitions", "7"])
     written = json.loads(path.read_text())
-    assert (written["name"], written["measured"]) == ("rollouts", [7])
+    assert (written["name"], written["measured"]) == ("rollouts", [[7, 0.5]])
     assert written["torch"] in torch.__version__
 
 
