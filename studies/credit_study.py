@@ -164,9 +164,11 @@ def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
     """Joins several batches of complete groups into one."""
     rollouts = join([part.rollouts for part in parts])
     advantages = torch.cat([part.advantages for part in parts])
+    tokens = packed_tokens(lm, rollouts, advantages)
+    tokens.problems = sum((part.tokens.problems for part in parts), [])
     return GradedBatch(
         rollouts=rollouts,
-        tokens=packed_tokens(lm, rollouts, advantages),
+        tokens=tokens,
         rewards=torch.cat([part.rewards for part in parts]),
         advantages=advantages,
         decisive=torch.cat([part.decisive for part in parts]),

@@ -141,20 +141,31 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
     for _ in range(2):  # the second time from `scored`
         found = weighed(name, base[0], graded, seed=2, scored=scored).weights
         torch.testing.assert_close(found, expected / expected.mean())
-    assert list(scored) == [cfg.proxy]
+    assert list(scored) == [("delta", cfg.proxy)]
 
 
-@pytest.mark.parametrize("name", [*BEYOND, "no centroids", "select top", "grpo"])
+@pytest.mark.parametrize("name", [*BEYOND, "no centroids", "grpo"])
 def test_weighed_rows_without_scores_equal_the_method(name, base, graded):
-    """Also if the method keeps hidden states, or selects by DelTA's weights."""
+    """Also if the method keeps hidden states."""
     method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
     expected = method.weights(tokens, cfg)
     scored = {}
     found = weighed(name, base[0], graded, scored=scored)
     torch.testing.assert_close(found.weights, expected / expected.mean())
-    assert scored == {}
+    assert len(scored) == bool(method.keep)
     assert all(math.isnan(x) for x in (*found.spread, *found.saturated))
+
+
+def test_selected_tokens_equal_those_of_the_method(base, graded):
+    method, cfg = configured(ROWS["select top"], ["--group-size", str(graded.group)])
+    tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
+    expected = method.weights(tokens, cfg)
+    found = weighed("select top", base[0], graded)
+    torch.testing.assert_close(found.weights, expected / expected.mean())
+    if has_sides(graded):
+        plain = weighed("lm_head, K = 1", base[0], graded)
+        assert (found.spread, found.saturated) == (plain.spread, plain.saturated)
 
 
 def test_rows_of_the_mean_zero_proxy_are_shared_by_all_studies():
