@@ -491,7 +491,7 @@ def test_contrasts_are_paired_by_base(capsys):
             cosine = 0.1 * base + (0.02 if row.endswith("fresh") else 0.0)
             numbers = {"cosine": cosine + 0.001 * (row == "topk, fresh") * base}
             lines += [line_of(base, row, kind, **numbers) for kind in ("0", "sum", "whole")]
-    credit_tables.print_contrasts(Study(lines))
+    print_tables(lines)
     said = capsys.readouterr().out
     assert said.count("γ fresh, not lagged | +0.02") == 4
     assert "| exact proxy: no refinement | +0.0000 ± 0.0000" in said
