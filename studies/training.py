@@ -184,18 +184,23 @@ def curves(args) -> None:
 
 def seeds(args) -> None:
     """Three methods on a base of five operations where training sharpens (20 minutes)."""
-    of = completed(args, places("seeds"), ("grpo", "dapo", "delta"), DEFAULT_RATE, 8)
+    print_ends(completed(args, places("seeds"), ("grpo", "dapo", "delta"), DEFAULT_RATE, 8))
+
+
+def print_ends(of: Counted) -> None:
+    """Print the accuracies before and after training, for each row, as far as it was evaluated."""
     lines = []
-    for (place, row), by_seed in of.items():
-        cells = [mean_interval(over_seeds(of, place, row, what)) for what in ("accuracy", "reward")]
-        lines.append([row, *cells, len(by_seed)])
-    header = ["method", "held-out accuracy after", "mean training reward over all 160 steps"]
-    print_table([*header, "seeds"], lines)
-    before = [run.accuracies[0] for run in of[place, "delta"].values()]
-    print(
-        f"held-out accuracy before: {mean_interval(before)} "
-        f"(one base model, {len(before)} sampling seeds)"
-    )
+    for (_, row), by_seed in of.items():
+        runs = by_seed.values()
+        ends = {"held out, temperature 1": [(run.accuracies[0], run.accuracy) for run in runs]}
+        if all(run.greedies for run in runs):
+            ends["held out, greedy"] = [(run.greedies[0], run.greedy) for run in runs]
+        ends[f"training, first and last {ENDS} steps"] = [(run.first, run.last) for run in runs]
+        for name, pairs in ends.items():
+            before, after = zip(*pairs, strict=True)
+            cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", len(after)]
+            lines.append([name, row, *cells])
+    print_table(["accuracy", "row", "before", "after", "least after", "seeds"], lines)
 
 
 # ---- where there is something to learn -----------------------------------------------------------
@@ -203,19 +208,7 @@ def seeds(args) -> None:
 
 def make_train(args) -> None:
     """The gain of `make train`, over several seeds (10 minutes)."""
-    of = completed(args, places("make_train"), ["delta"], DEFAULT_RATE, 8)
-    [runs] = (by_seed.values() for by_seed in of.values())
-    ends = {
-        "held out, temperature 1": [(run.accuracies[0], run.accuracy) for run in runs],
-        "held out, greedy": [(run.greedies[0], run.greedy) for run in runs],
-        f"training, first and last {ENDS} steps": [(run.first, run.last) for run in runs],
-    }
-    lines = []
-    for name, pairs in ends.items():
-        before, after = zip(*pairs, strict=True)
-        cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", len(after)]
-        lines.append([name, *cells])
-    print_table(["accuracy", "before", "after", "least after", "seeds"], lines)
+    print_ends(completed(args, places("make_train"), ["delta"], DEFAULT_RATE, 8))
 
 
 def bases(args) -> None:

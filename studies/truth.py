@@ -28,7 +28,7 @@ from grading import grade
 from rollout import Job, Sampling, end_tokens, generate
 from studies.credit import GradedBatch, batch
 from studies.ranking import auc
-from studies.tables import appending, read_csv, table_line
+from studies.tables import appending, print_table, read_csv
 
 K = 12
 NOISE = 0.06
@@ -176,12 +176,13 @@ def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
 
 def print_agreement(lines: list[dict]) -> None:
     """Print how far `decisive` and |Q - V| agree, for right and wrong responses, by base."""
-    print("| base | responses | tokens | AUC of |Q - V| for labels | labelled share of Σ|Q - V| |")
-    print("|---|---|---|---|---|")
+    table = []
     for base in sorted({line["base"] for line in lines}):
         for reward, name in ((1.0, "right"), (0.0, "wrong")):
             some = [x for x in lines if (x["base"], x["reward"]) == (base, reward)]
             size = torch.tensor([abs(x["advantage"]) for x in some])
             marked = torch.tensor([bool(x["decisive"]) for x in some])
             share = float(size[marked].sum() / size.sum())
-            print(table_line([base, name, len(some), f"{auc(size, marked):.3f}", f"{share:.2f}"]))
+            table.append([base, name, len(some), f"{auc(size, marked):.3f}", f"{share:.2f}"])
+    header = ["base", "responses", "tokens", "AUC of |Q - V| for labels"]
+    print_table([*header, "labelled share of Σ|Q - V|"], table)

@@ -102,7 +102,7 @@ def test_graders_measure_without_math_verify(monkeypatch, capsys):
 def test_spread_and_ratios_by_hand():
     assert spread([3.0, 1.0, 2.5]) == "2.500 (1.000 to 3.000)"
     assert spread([10.4], 0) == "10 (10 to 10)"
-    assert ratios([1.0, 6.0], [2.0, 3.0], 10) == [5.0, 20.0]
+    assert ratios([1.0, 6.0], [2.0, 3.0]) == [0.5, 2.0]
 
 
 def test_alternate_calls_in_turn_after_an_untimed_call():

@@ -543,17 +543,17 @@ def test_accuracies_before_and_after_are_printed(tmp_path, no_runs, monkeypatch,
         (
             training.make_train,
             [
-                "| held out, temperature 1 | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |",
-                "| held out, greedy | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |",
-                "| training, first and last 5 steps | 0.249 ± 0.025 | 0.675 ± 0.025 | 0.673 | 2 |",
+                "| held out, temperature 1 | delta | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |",
+                "| held out, greedy | delta | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |",
+                "| training, first and last 5 steps | delta | 0.249 ± 0.025 | 0.675 ± 0.025 |",
             ],
         ),
         (
             training.seeds,
             [
-                "| grpo | 0.550 ± 0.635 |",
-                "| delta | 0.550 ± 0.635 | 0.462 ± 0.025 | 2 |",
-                "before: 0.400 ± 0.000 (one base model, 2 sampling seeds)",
+                "| held out, temperature 1 | grpo | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |",
+                "| training, first and last 5 steps | dapo | 0.239 ± 0.025 | 0.665 ± 0.025 |",
+                "| held out, greedy | delta | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |",
             ],
         ),
     ):
