@@ -28,7 +28,7 @@ import train
 from benchmarks.flights import BANDWIDTH, PEAK_FLOP, of_a_step, sampler_of
 from benchmarks.plan import GB, Plan, planned, qwen3
 from benchmarks.scripted import PROMPT_WIDTH
-from benchmarks.stages import prepared_step, stages
+from benchmarks.stages import stages
 from benchmarks.timing import alternate
 from infra.errors import UserError
 from infra.files import read_lines
@@ -36,7 +36,7 @@ from infra.folder import unlock
 from infra.loading import load_policy
 from infra.memory import Sizes, sizes_of
 from infra.ranks import start_ranks, this_device
-from studies.tables import table_line
+from studies.tables import print_table, table_line
 
 LENGTH = 512  # of a response, tokens
 RESPONSES = 64
@@ -58,7 +58,6 @@ STEP_FLAGS = (
     "--data toy --prompts 8 --group-size 8 --mini-batch 4 --max-new-tokens 128 "
     "--max-prompt-tokens 64 --save-every 1000000"
 )
-STEPS_HEADER = "| first steps, Qwen3-0.6B | |\n|---|---|"
 
 HEADER = """\
 | Qwen3 | sampling: tokens/s; s (planned) | log-probabilities: tokens/s; s (MFU) \
@@ -80,10 +79,8 @@ def gpu(args) -> list[dict]:
     print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")
     start_ranks()
     steps = first_steps(qwen3(MODELS[0][0]), STEPS)
-    print(STEPS_HEADER)
-    for what, value in steps.items():
-        print(table_line([what, value]))
-    print(f"\n{HEADER}")
+    print_table(["first steps, Qwen3-0.6B", ""], steps.items())
+    print(HEADER)
 
     rows = [{"size": MODELS[0][0], "gpu": name, "steps": steps}]
     for size, trains in MODELS:
@@ -116,8 +113,7 @@ def stage_costs(
         save_random(config, folder)
         policy, _ = load_policy(folder)
 
-    step = prepared_step(policy, length, responses, MINI_BATCHES, micro_batch_tokens)
-    functions = stages(step, trains)
+    functions = stages(policy, length, responses, MINI_BATCHES, micro_batch_tokens, trains)
     seconds = alternate(functions, repetitions)
     peak = {name: peak_on_gpu(function) for name, function in functions.items()}
 

@@ -9,6 +9,7 @@ import time
 from dataclasses import fields, replace
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ from transformers import Qwen3Config
 
 import bench
 import toy
+import train
 from benchmarks import gpu, graders, rollouts
 from benchmarks.plan import Plan, qwen3
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
-from benchmarks.stages import prepared_step, stages
+from benchmarks.stages import stages
 from benchmarks.timing import alternate, ratios, spread
 from infra.memory import sizes_of
 from infra.policy import Policy
@@ -132,22 +134,27 @@ def test_scripted_lengths_are_kept(function):
 
 
 def test_stages_of_a_step_run_in_order():
-    step = prepared_step(Policy(toy.build_model()), 6, 16, 2, 100)
-    assert list(stages(step)) == ["sampling", "old_logprobs", "coefficients", "update"]
-    assert list(stages(step, trains=False)) == ["sampling", "old_logprobs", "coefficients"]
+    policy = Policy(toy.build_model())
+    functions = stages(policy, 6, 16, 2, 100)
+    assert list(functions) == ["sampling", "old_logprobs", "coefficients", "update"]
+    without = stages(policy, 6, 16, 2, 100, trains=False)
+    assert list(without) == ["sampling", "old_logprobs", "coefficients"]
 
-    assert [len(tokens) for tokens in step.sampling()] == [6] * 16
-    assert len(step.plan) == 2
-    assert (step.tokens.advantage != 0).all()  # every micro-batch has a backward pass
-    assert torch.equal(step.old_logprobs().logprob, step.tokens.logprob)
-    assert torch.equal(step.coefficients(), step.weights)
-    assert float(step.weights.mean()) == pytest.approx(1)
-
-    before = [p.detach().clone() for p in step.run.policy.parameters()]
-    metrics = step.update()
+    assert [len(tokens) for tokens in functions["sampling"]()] == [6] * 16
+    before = [p.detach().clone() for p in policy.parameters()]
+    logprob = functions["old_logprobs"]().logprob
+    with patch.object(train, "update", wraps=train.update) as updated:
+        metrics = functions["update"]()
     assert metrics["skipped_updates"] == 0 and metrics["grad_norm"] > 0
-    moved = zip(before, step.run.policy.parameters(), strict=True)
+    moved = zip(before, policy.parameters(), strict=True)
     assert all(not torch.equal(a, b) for a, b in moved)
+
+    _, _, tokens, weights, plan = updated.call_args.args
+    assert len(plan) == 2
+    assert (tokens.advantage != 0).all()  # every micro-batch has a backward pass
+    assert torch.equal(logprob, tokens.logprob)
+    assert torch.equal(functions["coefficients"](), weights)
+    assert float(weights.mean()) == pytest.approx(1)
 
 
 # ---- the benches ---------------------------------------------------------------------------------
@@ -165,9 +172,9 @@ def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
     monkeypatch.setattr(rollouts, "MIXES", {"even": [5] * 8, "heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
     rows = rollouts.rollouts(ARGS)
     assert [(row["mix"], row["tokens"]) for row in rows] == [("even", 30), ("heavy", 40)]
-    printed = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.strip().splitlines()
     assert len(printed) == 4
-    assert all(line.count("|") - 1 == columns(rollouts.HEADER) for line in printed)
+    assert all(line.count("|") - 1 == len(rollouts.HEADER) for line in printed)
 
 
 def test_mixes_of_lengths_match_the_results_page():

@@ -79,7 +79,7 @@ def test_plan_matches_the_sampler_on_fake_tensors(size, rows, prompt):
 def test_the_table_of_results_is_printed(capsys):
     """8B needs four GPUs of 80 GB, 14B eight."""
     bench.main(["plan"])
-    printed = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.strip().splitlines()
     results = (ROOT / "docs/results/memory.md").read_text().splitlines()
     assert len(printed) == 17
     assert set(printed) <= set(results)
