@@ -2,13 +2,13 @@
 
 import csv
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from toy_runs import InThisProcess
 
 import ablations
 import toy
@@ -16,7 +16,7 @@ from delta import delta_coefficients
 from grading import grade
 from infra.errors import UserError
 from methods import row_proxy
-from studies import credit_study, credit_tables, truth
+from studies import credit_study, credit_tables, running, truth
 from studies.credit import (
     NEARLY,
     batch,
@@ -336,7 +336,7 @@ def small_truth(monkeypatch):
 
 
 def test_truth_lines_of_known_responses(small_truth, tmp_path):
-    lm, tokenizer = credit_study.load(0)
+    lm, tokenizer = truth.load(0)
     graded = truth.batch_of(lm, tokenizer, 0)
     words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
     known = []
@@ -371,8 +371,7 @@ TINY = Sizes(bases=(0,), batches=2, prompts=6, group=8, gradient_prompts=2, grad
 
 def test_study_fills_the_csv_and_resumes_from_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(credit_study, "STATIC", {name: STATIC[name] for name in FEW})
-    # Threads replace processes, which would not see the patched rows.
-    monkeypatch.setattr(credit_study, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(1))
+    monkeypatch.setattr(running, "ProcessPoolExecutor", InThisProcess)
     args = SimpleNamespace(csv=str(tmp_path / "credit.csv"))
     sizes = replace(TINY, truth=tmp_path / "none.csv")
     threads = torch.get_num_threads()
