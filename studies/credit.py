@@ -129,7 +129,7 @@ def weighed(
     scored = {} if scored is None else scored
     tokens = graded.tokens
     if method.keep:
-        kept = (cfg.method, cfg.proxy)
+        kept = (cfg.method, cfg.proxy, cfg.proxy_topk)
         if kept not in scored:
             scored.clear()  # the exact proxy of 2,048 responses is 1.7 GB
             scored[kept] = packed_tokens(lm, graded.rollouts, graded.advantages, method.keep)

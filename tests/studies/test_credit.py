@@ -38,7 +38,17 @@ from studies.credit_study import (
 )
 from studies.credit_tables import Column, Study, cell_texts, draw_split, print_tables
 from studies.gradients import direction
-from studies.rows import BEYOND, IN_RANGE, MEAN_ZERO, ORACLE, ROWS, STATIC, configured, permuted
+from studies.rows import (
+    BEYOND,
+    IN_RANGE,
+    MEAN_ZERO,
+    ORACLE,
+    ROWS,
+    STATIC,
+    Row,
+    configured,
+    permuted,
+)
 from studies.statistics import mean_interval
 from studies.tables import appending
 
@@ -141,7 +151,17 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
     for _ in range(2):  # the second time from `scored`
         found = weighed(name, base[0], graded, seed=2, scored=scored).weights
         torch.testing.assert_close(found, expected / expected.mean())
-    assert list(scored) == [("delta", cfg.proxy)]
+    assert list(scored) == [("delta", cfg.proxy, cfg.proxy_topk)]
+
+
+def test_the_cache_keeps_proxies_of_different_k_apart(base, graded, monkeypatch):
+    monkeypatch.setitem(ROWS, "top 2", Row("--proxy topk --proxy-topk 2"))
+    scored = {}
+    weighed("topk", base[0], graded, scored=scored)
+    found = weighed("top 2", base[0], graded, scored=scored).weights
+    assert torch.equal(found, weights_of("top 2", base[0], graded))
+    if has_sides(graded):
+        assert not torch.equal(found, weights_of("topk", base[0], graded))
 
 
 @pytest.mark.parametrize("name", [*BEYOND, "no centroids", "grpo"])
