@@ -116,6 +116,22 @@ def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
     print_table([*header, "held-out accuracy", "greedy", "entropy", "tokens", "collapsed"], lines)
 
 
+def print_ends(of: Counted) -> None:
+    """Print the accuracies before and after training, for each row, as far as it was evaluated."""
+    lines = []
+    for (_, row), by_seed in of.items():
+        runs = by_seed.values()
+        ends = {"held out, temperature 1": [(run.accuracies[0], run.accuracy) for run in runs]}
+        if all(run.greedies for run in runs):
+            ends["held out, greedy"] = [(run.greedies[0], run.greedy) for run in runs]
+        ends[f"training, first and last {ENDS} steps"] = [(run.first, run.last) for run in runs]
+        for name, pairs in ends.items():
+            before, after = zip(*pairs, strict=True)
+            cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", len(after)]
+            lines.append([name, row, *cells])
+    print_table(["accuracy", "row", "before", "after", "least after", "seeds"], lines)
+
+
 def print_differences(tested: dict[str, dict[str, np.ndarray]], ranks: bool = False) -> None:
     """Print a table for each label of `tested`, with a line for each difference: [seeds].
 

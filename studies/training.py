@@ -20,6 +20,7 @@ from studies.comparisons import (
     over_seeds,
     paired,
     print_differences,
+    print_ends,
     print_gains,
     print_rows,
 )
@@ -185,22 +186,6 @@ def curves(args) -> None:
 def seeds(args) -> None:
     """Three methods on a base of five operations where training sharpens (20 minutes)."""
     print_ends(completed(args, places("seeds"), ("grpo", "dapo", "delta"), DEFAULT_RATE, 8))
-
-
-def print_ends(of: Counted) -> None:
-    """Print the accuracies before and after training, for each row, as far as it was evaluated."""
-    lines = []
-    for (_, row), by_seed in of.items():
-        runs = by_seed.values()
-        ends = {"held out, temperature 1": [(run.accuracies[0], run.accuracy) for run in runs]}
-        if all(run.greedies for run in runs):
-            ends["held out, greedy"] = [(run.greedies[0], run.greedy) for run in runs]
-        ends[f"training, first and last {ENDS} steps"] = [(run.first, run.last) for run in runs]
-        for name, pairs in ends.items():
-            before, after = zip(*pairs, strict=True)
-            cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", len(after)]
-            lines.append([name, row, *cells])
-    print_table(["accuracy", "row", "before", "after", "least after", "seeds"], lines)
 
 
 # ---- where there is something to learn -----------------------------------------------------------
