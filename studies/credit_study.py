@@ -30,11 +30,12 @@ from studies.credit import (
     singled_out,
     weighed,
 )
-from studies.credit_tables import draw_split, print_tables
+from studies.credit_tables import draw_split, print_correlations, print_tables
 from studies.gradients import PARTS, cosine, parts_of, side_directions, side_means
 from studies.ranking import auc, rank_correlation
 from studies.rows import STATIC
 from studies.running import fill
+from studies.runs import finished_runs
 from studies.tables import read_csv
 
 
@@ -64,6 +65,7 @@ class Sizes:
     gradient_prompts: int = 128  # in each half of the policy gradient's estimate
     gradient_group: int = 64
     truth: Path = Path("results/truth.csv")
+    trained: Path = Path("results/methods.csv")
 
 
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
@@ -86,6 +88,8 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
     fill(path, COLUMNS, partial(lines_of_base, sizes), bases, "bases")
     lines = lines_before(path)
     print_tables(lines)
+    if sizes.trained.exists():
+        print_correlations(lines, finished_runs(sizes.trained))
     if len(sizes.bases) > 1:  # an interval needs two bases
         draw_split(lines, path.with_suffix(".png"))
     return lines

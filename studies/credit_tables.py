@@ -12,11 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from studies.comparisons import draw_differences
+from studies.comparisons import counted, draw_differences, paired
 from studies.gradients import reliability
-from studies.rows import PROXIES, STATIC
+from studies.places import STUDY
+from studies.rows import IN_RANGE, ORACLE, PROXIES, STATIC
+from studies.runs import Runs
 from studies.statistics import half_width, holm, p_value
 from studies.tables import print_table
+from studies.training import FIRST_SEED, RATE
 
 LEVEL = 0.05
 SIZES = {"small": "128", "sum": "added up", "whole": "as one"}  # kind of batch -> title
@@ -39,6 +42,21 @@ for when, form in (("lagged", "K = 1"), ("fresh", "fresh")):
             f"{proxy}, {form}",
             f"lm_head, {form}",
         )
+
+# Rows that are also trained: the name in STATIC -> the name in results/methods.csv.
+FORMS_OF_DELTA = {
+    "lm_head, K = 1": "delta",
+    "lm_head, fresh": "delta, fresh",
+    "lm_head, K = 0": "delta, K = 0",
+    "lm_head, side": "delta, side",
+    "lm_head, held out": "delta, held out",
+    "topk, K = 1": "topk",
+    "topk, fresh": "topk, fresh",
+    "topk, K = 0": "topk, K = 0",
+    "exact, K = 1": "exact",
+    "exact, fresh": "exact, fresh",
+}
+OTHERS = ("dapo", "forking_tokens", "random", IN_RANGE, ORACLE)  # of the same name
 
 Cells = dict[str, np.ndarray]  # row -> a number for each base model
 
@@ -217,6 +235,33 @@ def print_directions(study: Study) -> None:
         "the truth, the two noises divided out",
         columns,
     )
+
+
+def print_correlations(lines: list[dict], runs: Runs) -> None:
+    """Print how well two cosines of an update predict a row's mean training reward.
+
+    Prints Pearson correlations over rows. lines: of results/credit.csv. runs: of
+    results/methods.csv, which must hold each row's runs on the counted seeds.
+    """
+    study = Study(lines)
+    of = counted(runs, [job for job in runs if job.rate == RATE and job.seed >= FIRST_SEED])
+    table = []
+    for label, rows in (
+        ("all rows in both studies", FORMS_OF_DELTA | dict(zip(OTHERS, OTHERS, strict=True))),
+        ("forms of DelTA", FORMS_OF_DELTA),
+    ):
+        rows = {row: name for row, name in rows.items() if row in study.rows}
+        if len(rows) < 3:
+            return
+        trained = [paired(of, STUDY, name, "dapo").mean() for name in rows.values()]
+        cells = [label, len(rows)]
+        for column in ("cosine", "cosine_sign"):
+            static = study.cells(column)
+            found = np.corrcoef([static[row].mean() for row in rows], trained)[0, 1]
+            cells.append(f"{found:.2f}")
+        table.append(cells)
+    print("Correlation over rows with the mean training reward, at 128 responses\n")
+    print_table(["rows", "number", "cosine of the update", "cosine of its sign"], table)
 
 
 # ---- the plot ------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from studies.credit_study import (
 )
 from studies.credit_tables import Column, Study, cell_texts, draw_split, print_tables
 from studies.gradients import direction
+from studies.places import STUDY
 from studies.rows import (
     BEYOND,
     IN_RANGE,
@@ -49,8 +50,10 @@ from studies.rows import (
     configured,
     permuted,
 )
+from studies.runs import Job, Trained
 from studies.statistics import mean_interval
 from studies.tables import appending
+from studies.training import FIRST_SEED, RATE
 
 FEW = ("dapo", "random", ORACLE, "lm_head, K = 1", "topk, all three")
 
@@ -489,6 +492,30 @@ def test_stars_mark_significant_differences():
     assert not texts["random"].endswith("*")
     assert list(texts) == ["random", ORACLE]  # rows without lines have no cell
     assert cell_texts(Column("", study.cells("auc_pos"), null=0.5))["dapo"] == "0.500 ± 0.000"
+
+
+def test_correlations_of_two_cosines_with_training(capsys):
+    """The sign's cosine is linear in the training reward; the update's is so only reversed."""
+    lines = []
+    runs = {}
+    rows = credit_tables.FORMS_OF_DELTA | {row: row for row in credit_tables.OTHERS}
+    for number, (row, name) in enumerate(rows.items()):
+        reward = 0.1 * number % 0.7
+        lines.append(line_of(0, row, "0", cosine=-reward, cosine_sign=2 + reward / 3))
+        lines.append(line_of(0, row, "sum", cosine=number, cosine_sign=-reward))  # not read
+        for seed in (FIRST_SEED, FIRST_SEED + 1):
+            run = Trained((0.5,), (0.5,), 9.0, 1.0, (reward + 0.01 * seed,), (0.3,))
+            runs[Job(STUDY, name, RATE, seed)] = run
+            runs[Job(STUDY, name, 2 * RATE, seed)] = replace(run, rewards=(0.0,))
+            runs[Job(STUDY, name, RATE, 0)] = replace(run, rewards=(0.5 - reward,))  # a pilot
+    credit_tables.print_correlations(lines, runs)
+    said = capsys.readouterr().out
+    assert "| all rows in both studies | 15 | -1.00 | 1.00 |" in said
+    assert "| forms of DelTA | 10 | -1.00 | 1.00 |" in said
+
+    of_two = [line for line in lines if line["row"] in ("dapo", ORACLE)]
+    credit_tables.print_correlations(of_two, runs)
+    assert capsys.readouterr().out == ""
 
 
 def test_tables_are_printed(capsys):
