@@ -18,7 +18,7 @@ import toy
 from benchmarks.rollouts import MIXES, VOCABULARY
 from benchmarks.scripted import END_TOKEN, Scripted, random_model, sampled, script, scripted_jobs
 from benchmarks.timing import alternate, ratios, spread
-from rollout import InverseCDF, Job, Sample, Sampling, end_tokens, generate, uniforms
+from rollout import InverseCDF, Job, Sample, Sampling, end_tokens, generate, random_numbers
 from studies.tables import table_line
 
 AT_ONCE = 32  # requests in a forward pass: the fastest of 16, 32, 64 and 256 on the toy
@@ -137,7 +137,7 @@ def on_the_toy(count: int, cache: float = 1.0) -> dict:
     blocks = int(cache * enough_blocks(jobs, TOY.max_new_tokens))
 
     def continuous() -> list[Sample]:
-        numbers = np.stack([uniforms(*job.name, TOY.max_new_tokens) for job in jobs])
+        numbers = np.stack([random_numbers(*job.name).random(TOY.max_new_tokens) for job in jobs])
         choose = InverseCDF(torch.from_numpy(numbers), 0, TOY.temperature, TOY.top_p)
         return batched(lm, jobs, ends, choose, blocks)
 

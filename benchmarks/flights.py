@@ -15,9 +15,8 @@ from operator import attrgetter
 import numpy as np
 from transformers import PreTrainedConfig
 
-from infra.cache import cache_bytes
-from infra.flight import Flight, width
-from infra.memory import HALF, sizes_of
+from benchmarks.sizes import HALF, sizes_of
+from infra.flight import Flight, cache_bytes, width
 from rollout import CHUNK
 
 SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log length

@@ -28,13 +28,13 @@ import train
 from benchmarks.plan import GB, Plan, planned, qwen3
 from benchmarks.roofline import forward_flop, least_seconds, peaks_here
 from benchmarks.scripted import PROMPT_WIDTH
+from benchmarks.sizes import sizes_of
 from benchmarks.stages import prepared_step, stages
 from benchmarks.timing import alternate
 from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import unlock
 from infra.loading import load_policy
-from infra.memory import sizes_of
 from infra.ranks import start_ranks, this_device
 from studies.tables import table_line
 

@@ -16,8 +16,8 @@ import torch
 from transformers import PreTrainedConfig
 
 from benchmarks.flights import BANDWIDTH, PEAK_FLOP
-from infra.cache import cache_bytes
-from infra.memory import HALF, Sizes, sizes_of
+from benchmarks.sizes import HALF, Sizes, sizes_of
+from infra.flight import cache_bytes
 
 GPUS = {  # by a part of its name: dense bfloat16 FLOP and bytes of memory, per second
     "H200": (PEAK_FLOP, 4.8e12),

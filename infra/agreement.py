@@ -2,8 +2,8 @@
 
 A head with a scale, a buffer that is in no file, dropout, or a cache that a layer cannot use would
 train or sample another model without an error. So a few tokens run through the model of
-`from_pretrained`, through `Policy`, and through `generate` with the sampler's cache. If
-log-probabilities or entropies differ by more than rounding, the model is refused.
+`from_pretrained`, through `Policy`, and through `generate` with the sampler's cache. If their
+log-probabilities differ by more than rounding, the model is refused.
 
 The check runs some 50 tokens: one forward pass of `Policy`, and FORCED + 1 of the sampler, on every
 rank. The reference pass for training runs on the first rank's host, in seconds to a minute, with a
@@ -11,9 +11,7 @@ copy of the weights in the dtype of the computation. The check cannot detect dif
 longest of LENGTHS (a sliding window, a rotary scheme that starts later) or below the bound, which
 is wide in bfloat16.
 
-The temperature is 1, so differences of logits are differences of log-probabilities.
-Rows are [2, n]: log-probability and entropy of all tokens except the first of each sequence.
-Shapes: L tokens of a sequence, V vocabulary.
+The temperature is 1. Shapes: n tokens of all sequences but the first of each, V vocabulary.
 """
 
 from pathlib import Path
@@ -22,12 +20,9 @@ import torch
 from torch import distributed as dist
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
-from transformers import GenerationConfig
 
-from infra.architecture import without_generation_config
-from infra.cache import left_padded, prefill
-from infra.errors import UserError
-from infra.model_files import one_line
+from infra.cache import generated, left_padded, prefill
+from infra.errors import UserError, one_line
 from infra.packed_attention import can_pack
 from infra.policy import Policy
 from infra.ranks import rank_and_world, this_device
@@ -35,7 +30,7 @@ from infra.ranks import rank_and_world, this_device
 LENGTHS = (24, 17, 9)  # of three sequences; the shorter ones are padded
 FORCED = 6  # last tokens of each, which the sampler is forced to choose
 
-# The largest difference that counts as rounding: nats, mean over log-probabilities and entropies.
+# The largest mean difference of log-probabilities that counts as rounding, nats.
 # Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.012.
 BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
@@ -55,43 +50,33 @@ def random_sequences(vocabulary: int) -> list[torch.Tensor]:
 
 
 @torch.no_grad()
-def reference_rows(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
-    """Rows of the model's forward pass in `dtype`, without padding and cache: [2, n], CPU.
+def reference_logprobs(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
+    """log p by the model's forward pass in `dtype`, without padding and cache: [n], on the host.
 
     lm: the model of from_pretrained, run on its device. In training this is the CPU, so a model
     that fits on GPUs only in shards is also checked. Raises UserError if the model does not run, or
-    a row is NaN or infinite.
+    a log p is NaN or infinite.
     """
     tensors = {key: x.to(dtype) for key, x in lm.named_parameters()}
     tensors |= dict(lm.named_buffers())
 
-    sequences = random_sequences(lm.config.vocab_size)
-    logits = []
+    logprobs = []
     with one_line(name, "its architecture does not run by its config.json"):
-        for sequence in sequences:
+        for sequence in random_sequences(lm.config.vocab_size):
             ids = sequence[None, :-1].to(lm.device)
             out = functional_call(lm, tensors, (ids,), {"use_cache": False})
-            logits.append(out.logits[0])
-    rows = rows_of(torch.cat(logits), torch.cat([sequence[1:] for sequence in sequences]))
-    if not rows.isfinite().all():
-        raise UserError(f"--model {name}: {what_is_not_finite(lm)}: these weights are damaged")
-    return rows
+            logprobs.append(logprobs_of(out.logits[0], sequence[1:]))
+    expected = torch.cat(logprobs)
+    if not expected.isfinite().all():
+        damaged = [key for key, p in lm.named_parameters() if not p.isfinite().all()]
+        where = f"{damaged[0]} holds" if damaged else "its log-probabilities are"
+        raise UserError(f"--model {name}: {where} NaN or infinite: its weights are damaged")
+    return expected
 
 
-def what_is_not_finite(lm: torch.nn.Module) -> str:
-    """The first parameter that holds a NaN or infinity, as part of a sentence."""
-    for key, parameter in lm.named_parameters():
-        if not parameter.isfinite().all():
-            return f"{key} holds NaN or infinite numbers"
-    return "its weights are finite, but its log-probabilities are not"
-
-
-def rows_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Rows of logits [n, V] and the tokens [n] that they predict: [2, n] float32 on the CPU."""
-    logp = logits.float().cpu().log_softmax(-1)
-    logprob = logp.gather(1, tokens[:, None]).squeeze(1)
-    entropy = -(logp.exp() * logp).nan_to_num().sum(1)  # 0 log 0 = 0
-    return torch.stack([logprob, entropy])
+def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """log p of tokens [n] by the logits [n, V] that predict them: [n] float32, on the host."""
+    return logits.float().cpu().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
 
 
 # ---- the check -----------------------------------------------------------------------------------
@@ -99,64 +84,67 @@ def rows_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def check_policy(name: str | Path, policy: Policy, expected: torch.Tensor) -> None:
-    """Compare the policy and its sampler with `reference_rows`. All ranks call; UserError on all.
+    """Compare the policy, at temperature 1, and its sampler with `reference_logprobs`.
 
-    policy: at temperature 1.
+    All ranks call this, and all raise UserError if one differs.
     """
-    in_training = difference(policy_rows(policy), expected)
-    bound = BOUNDS[computation_dtype()]
-    if not in_training <= bound:
-        raise UserError(
-            f"--model {name}: log-probabilities of {type(policy.lm).__name__} as trained here are "
-            f"{in_training:.2g} nats from those of from_pretrained (rounding is up to {bound:g}): "
-            "its architecture has an unknown part, so it cannot be trained"
-        )
-
+    where = f"{type(policy.lm).__name__} as trained here"
+    refuse_difference(name, where, policy_logprobs(policy), expected, computation_dtype())
     with policy.plain() as lm:
         check_sampler(name, lm, expected)
 
 
 @torch.no_grad()
+def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
+    """Compare the sampler with `reference_logprobs` of the same model. All ranks call this."""
+    of_each = expected.split([length - 1 for length in LENGTHS])
+    expected = torch.cat([logprobs[-FORCED:] for logprobs in of_each])
+    where = f"{type(lm).__name__} in sampling, with a cache and padding,"
+    refuse_difference(name, where, sampler_logprobs(lm), expected, lm.dtype)
+
+
+def refuse_difference(
+    name: str | Path,
+    where: str,
+    logprobs: torch.Tensor,
+    expected: torch.Tensor,
+    dtype: torch.dtype,
+) -> None:
+    """Raise UserError, on all ranks, if `logprobs` differ from `expected` by more than rounding."""
+    apart = difference(logprobs, expected)
+    bound = BOUNDS[dtype]
+    if not apart <= bound:
+        raise UserError(
+            f"--model {name}: log-probabilities of {where} are {apart:.2g} nats from those of "
+            f"from_pretrained (rounding is up to {bound:g}): its architecture has an unknown part, "
+            "so it cannot be used here"
+        )
+
+
+@torch.no_grad()
 def pack_where_equal(policy: Policy) -> None:
-    """Let the policy pack its micro-batches, if the rows stay the same. All ranks call this.
+    """Let the policy pack its micro-batches, if log p stays the same. All ranks call this.
 
     StableLM, for example, attends over the whole packed row, so it stays padded.
     """
     if not can_pack(policy.lm):
         return
-    padded = policy_rows(policy)
+    padded = policy_logprobs(policy)
     policy.pack(True)
-    if not difference(policy_rows(policy), padded) <= BOUNDS[computation_dtype()]:
+    if not difference(policy_logprobs(policy), padded) <= BOUNDS[computation_dtype()]:
         policy.pack(False)
 
 
-@torch.no_grad()
-def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
-    """Compare the sampler's distributions with `reference_rows` of the same model, on all ranks."""
-    of_each = expected.split([length - 1 for length in LENGTHS], dim=1)
-    expected = torch.cat([rows[:, -FORCED:] for rows in of_each], dim=1)
-    in_sampling = difference(sampler_rows(lm), expected)
-    bound = BOUNDS[lm.dtype]
-    if not in_sampling <= bound:
-        raise UserError(
-            f"--model {name}: log-probabilities of {type(lm).__name__} in sampling, with a cache "
-            f"and padding, are {in_sampling:.2g} nats from those of a plain forward pass (rounding "
-            f"is up to {bound:g}): "
-            "it cannot be sampled here"
-        )
-
-
-def policy_rows(policy: Policy) -> torch.Tensor:
-    """Rows of the policy on one padded or packed batch: [2, n]."""
+def policy_logprobs(policy: Policy) -> torch.Tensor:
+    """log p by the policy, on one padded or packed batch: [n], on the host."""
     sequences = random_sequences(policy.lm.config.vocab_size)
     ids = pad_sequence(sequences, batch_first=True).to(this_device())
     length = torch.tensor(LENGTHS, device=this_device())
-    rows = policy(ids, torch.ones_like(length), length - 1)
-    return torch.stack([rows.logprob, rows.entropy]).cpu()
+    return policy(ids, torch.ones_like(length), length - 1).logprob.cpu()
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:
-    """The mean difference of rows, maximum over ranks; inf if a row has a NaN."""
+    """The mean difference of log p, maximum over ranks; inf if one is NaN."""
     mean = (a - b).abs().mean().nan_to_num(nan=torch.inf)
     if rank_and_world()[1] > 1:
         mean = mean.to(this_device())
@@ -167,29 +155,20 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> float:
 # ---- the sampler on given tokens -----------------------------------------------------------------
 
 
-def sampler_rows(lm) -> torch.Tensor:
-    """Rows of each sequence's last FORCED tokens, cached and padded like in rollout.generate."""
+def sampler_logprobs(lm) -> torch.Tensor:
+    """log p of each sequence's last FORCED tokens, cached and padded as in rollout.generate."""
     sequences = random_sequences(lm.config.vocab_size)
     beginnings = [sequence[:-FORCED] for sequence in sequences]
     tokens = torch.stack([sequence[-FORCED:] for sequence in sequences])  # [sequences, FORCED]
     ids, mask = left_padded(beginnings, lm.device)
 
-    def forced(i: int, so_far: torch.Tensor) -> list[int]:
-        return [int(tokens[i, len(so_far) - ids.shape[1]])]
+    seen = []
 
-    with without_generation_config(lm):  # the model's config may forbid some of these tokens
-        out = lm.generate(
-            ids,
-            attention_mask=mask,
-            past_key_values=prefill(lm, beginnings),
-            prefix_allowed_tokens_fn=forced,
-            generation_config=GenerationConfig(
-                do_sample=False,
-                max_new_tokens=FORCED,
-                pad_token_id=0,
-                output_logits=True,
-                return_dict_in_generate=True,
-            ),
-        )
-    logits = torch.stack(out.logits, dim=1)  # [sequences, FORCED, V]
-    return rows_of(logits.flatten(0, 1), tokens.flatten())
+    def forced(so_far: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        seen.append(logits)
+        token = tokens[:, so_far.shape[1] - ids.shape[1], None].to(logits.device)
+        return torch.full_like(logits, -torch.inf).scatter_(1, token, 0.0)
+
+    generated(lm, ids, mask, prefill(lm, beginnings), forced, FORCED)
+    logits = torch.stack(seen, dim=1)  # [sequences, FORCED, V]
+    return logprobs_of(logits.flatten(0, 1), tokens.flatten())

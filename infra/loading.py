@@ -17,16 +17,11 @@ from infra.agreement import (
     check_sampler,
     computation_dtype,
     pack_where_equal,
-    reference_rows,
+    reference_logprobs,
 )
-from infra.architecture import (
-    decoder_layers,
-    recompute_in_backward,
-    refuse_model,
-    without_dropout,
-)
+from infra.errors import UserError, one_line
 from infra.head import give_float32_head
-from infra.model_files import from_files, locate, one_line
+from infra.model_files import from_files, locate, refuse_model, refuse_too_large
 from infra.policy import Policy
 from infra.ranks import (
     device_mesh,
@@ -46,7 +41,7 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     folder, _, tokenizer = locate(name)
     lm = from_files(name, folder, dtype).to(this_device())
     refuse_model(name, lm)
-    expected = reference_rows(name, lm, dtype)
+    expected = reference_logprobs(name, lm, dtype)
     give_float32_head(lm)  # like train.py's sampler
     check_sampler(name, lm, expected)
     return lm, tokenizer
@@ -74,13 +69,14 @@ def load_policy(
     with one_line(name, f"cannot read config.json of {folder}"), torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(without_dropout(config), dtype=torch.float32).eval()
     refuse_model(name, lm)
+    refuse_too_large(name, lm)
 
     whole = []  # on the first rank: the model of from_pretrained
 
     def read() -> tuple:
         whole.append(from_files(name, folder, torch.float32))  # float32, so no weight is rounded
-        rows = reference_rows(name, whole[0], computation_dtype())
-        return rows, dict(whole[0].named_buffers()), whole[0].generation_config
+        expected = reference_logprobs(name, whole[0], computation_dtype())
+        return expected, dict(whole[0].named_buffers()), whole[0].generation_config
 
     # Before the shards are on the GPU.
     expected, buffers, lm.generation_config = on_first_rank(read)
@@ -100,11 +96,11 @@ def load_policy(
     for key, buffer in lm.named_buffers():  # some buffers are in no file
         buffer.copy_(buffers[key])
 
-    initialise_sharding(policy)
+    # Its first forward pass, before `plain`, also lets FSDP find its root.
     check_policy(name, policy, expected)
     if packing and this_device().type == "cuda":
         pack_where_equal(policy)
-    policy.reshard()
+    policy.reshard()  # else an optimiser would hold the gathered parameters and train nothing
     policy.temperature = temperature
     return policy, tokenizer
 
@@ -128,14 +124,30 @@ def broadcast_weights(policy: Policy, whole: list[torch.nn.Module]) -> None:
     set_model_state_dict(policy, weights, options=how)
 
 
-def initialise_sharding(policy: Policy) -> None:
-    """Let FSDP find its root in a first forward pass of two tokens, which must precede `plain`.
+def without_dropout(config):
+    """Set every dropout rate to 0: with dropout the ratio would not be 1 at θ_old.
 
-    Then reshard. Otherwise an optimiser created next would hold the gathered parameters, and
-    training would have no effect.
+    Architectures name it `attention_dropout`, `resid_pdrop`, `hidden_dropout_prob`, `layerdrop`.
     """
-    ids = torch.zeros(1, 2, dtype=torch.long, device=this_device())
-    one = torch.ones(1, dtype=torch.long, device=this_device())
-    with torch.no_grad():
-        policy(ids, one, one)
-    policy.reshard()
+    for key, value in vars(config).items():
+        if "drop" in key and isinstance(value, float):
+            setattr(config, key, 0.0)
+    return config
+
+
+def recompute_in_backward(lm: torch.nn.Module, layers: torch.nn.ModuleList) -> None:
+    """Activation checkpointing: each layer stores only its input and runs again in backward.
+
+    Raises UserError if the architecture does not support it.
+    """
+    if not lm.supports_gradient_checkpointing:
+        raise UserError(f"{type(lm).__name__} cannot recompute its layers: pass --recompute False")
+    lm.activation_checkpointing_enable({"use_reentrant": False})
+    for layer in layers:
+        layer.training = True  # transformers checks it; the layer's submodules stay in eval mode
+
+
+def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
+    """The body's layers: the module list with the most parameters."""
+    lists = [part for part in lm.base_model.modules() if isinstance(part, torch.nn.ModuleList)]
+    return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))

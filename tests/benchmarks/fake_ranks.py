@@ -19,8 +19,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
 from infra import head, ranks
-from infra.architecture import decoder_layers, recompute_in_backward
 from infra.head import token_logprobs
+from infra.loading import decoder_layers, recompute_in_backward
 from infra.policy import Policy, TokenRows
 
 

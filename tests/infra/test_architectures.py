@@ -23,14 +23,14 @@ import toy
 import train
 from infra import agreement, cache, loading, packed_attention
 from infra import policy as policy_module
-from infra.architecture import most_tokens, refuse_length
 from infra.checkpoints import RunState
 from infra.errors import UserError
 from infra.loading import load_model, load_policy
+from infra.model_files import most_tokens, refuse_length
 from infra.packed_attention import VARLEN
 from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
-from rollout import Sampling, rollout, token_distribution, uniforms
+from rollout import Sampling, random_numbers, rollout, token_distribution
 from train import clip_and_step
 
 TEMPERATURE = 0.7
@@ -168,7 +168,7 @@ def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypat
             ids = torch.cat([torch.tensor(prompt), response])[None]
             logits = plain(ids).logits[0, len(prompt) - 1 : -1]
         cdf = token_distribution(logits, TEMPERATURE).cumsum(1)  # [n, V]
-        u = torch.from_numpy(uniforms(7, 0, i // 4, i % 4, 30)[: len(response)])
+        u = torch.from_numpy(random_numbers(7, 0, i // 4, i % 4).random(len(response)))
         expected = torch.searchsorted(cdf, (u * cdf[:, -1])[:, None], right=True).squeeze(1)
         assert response.tolist() == expected.tolist()
     assert max(out.response_length) == 30
@@ -378,17 +378,17 @@ def test_a_wrong_buffer_is_refused(name, folder, monkeypatch):
     start_ranks()
 
     def then_without_buffers(name, lm, dtype):
-        rows = agreement.reference_rows(name, lm, dtype)
+        expected = agreement.reference_logprobs(name, lm, dtype)
         for buffer in lm.buffers():
             buffer.zero_()
-        return rows
+        return expected
 
-    monkeypatch.setattr(loading, "reference_rows", then_without_buffers)
+    monkeypatch.setattr(loading, "reference_logprobs", then_without_buffers)
     assert "as trained here" in refusal(load_policy, folder(name))
 
 
 @pytest.mark.parametrize("load", [load_policy, load_model])
 def test_a_sampler_that_counts_positions_wrongly_is_refused(load, folder, monkeypatch):
     start_ranks()
-    monkeypatch.setattr(cache, "takes", lambda *_: False)
+    monkeypatch.setattr(cache, "signature", lambda _: SimpleNamespace(parameters={}))
     assert "in sampling" in refusal(load, folder("gpt2"))
