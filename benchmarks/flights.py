@@ -130,7 +130,8 @@ def simulated(
     while events:
         _, rank = heapq.heappop(events)
         flight = flights[rank]
-        staying, arriving = flight.exchange()
+        staying = flight.those_who_stay()
+        arriving = flight.those_who_arrive(staying)
         flying = staying + arriving
         while left and not flight.waiting and flight.fits(len(flying) + 1, width(flying)):
             flight.waiting += left.popleft()

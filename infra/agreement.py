@@ -31,7 +31,7 @@ LENGTHS = (24, 17, 9)  # of three sequences; the shorter ones are padded
 FORCED = 6  # last tokens of each, which the sampler is forced to choose
 
 # The largest mean difference of log-probabilities that counts as rounding, nats.
-# Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.012.
+# Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.015.
 BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 

@@ -82,14 +82,10 @@ class Flight:
     responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
     cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but each last token
 
-    def exchange(self) -> tuple[list[Response], list[Response]]:
-        """(responses that stay, responses that enter). Finished and paused ones have left."""
-        staying = self.those_who_stay()
-        return staying, self.those_who_arrive(staying)
-
     def change(self, lm) -> None:
         """Let finished responses leave and waiting ones enter; pause some if needed."""
-        staying, arriving = self.exchange()
+        staying = self.those_who_stay()
+        arriving = self.those_who_arrive(staying)
         if not staying:
             self.cache = None
         elif staying != self.responses:

@@ -137,23 +137,18 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.float() @ b.float()
 
 
-class Float32Head(torch.nn.Linear):
-    """An LM head with float32 logits for weights of any dtype, by `product`.
+def give_float32_head(lm: torch.nn.Module) -> None:
+    """Let the model's head give float32 logits for weights of any dtype.
 
     For the sampler: tokens are then drawn from the distribution that `Head.logits` scores.
     """
+    linear = lm.get_output_embeddings()
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(hidden: torch.Tensor) -> torch.Tensor:
         """[..., H] -> [..., V] float32."""
-        logits = product(hidden.flatten(0, -2), self.weight.T)
-        if self.bias is not None:
-            logits += self.bias
+        logits = product(hidden.flatten(0, -2), linear.weight.T)
+        if linear.bias is not None:
+            logits += linear.bias
         return logits.unflatten(0, hidden.shape[:-1])
 
-
-def give_float32_head(lm: torch.nn.Module) -> None:
-    """Replace the model's head with a Float32Head of the same weights."""
-    old = lm.get_output_embeddings()
-    new = Float32Head(old.in_features, old.out_features, bias=False, device="meta")
-    new.weight, new.bias = old.weight, old.bias
-    lm.set_output_embeddings(new)
+    linear.forward = forward

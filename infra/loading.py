@@ -6,10 +6,12 @@ CPU. Both use the same `from_pretrained`, and refuse a model if it warns.
 """
 
 import copy
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 
 from infra.agreement import (
@@ -19,7 +21,7 @@ from infra.agreement import (
     pack_where_equal,
     reference_logprobs,
 )
-from infra.errors import UserError, one_line
+from infra.errors import one_line
 from infra.head import give_float32_head
 from infra.model_files import from_files, locate, refuse_model, refuse_too_large
 from infra.policy import Policy
@@ -67,7 +69,8 @@ def load_policy(
     before_any_model()
     folder, config, tokenizer = locate(name)
     with one_line(name, f"cannot read config.json of {folder}"), torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(without_dropout(config), dtype=torch.float32).eval()
+        lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    lm.eval()  # with dropout the ratio would not be 1 at θ_old
     refuse_model(name, lm)
     refuse_too_large(name, lm)
 
@@ -86,7 +89,7 @@ def load_policy(
     give_float32_head(policy.twin[0])
     layers = decoder_layers(lm)
     if recompute:
-        recompute_in_backward(lm, layers)
+        recompute_in_backward(layers)
 
     shard(policy, layers, device_mesh())
     policy.to_empty(device=this_device())
@@ -124,27 +127,12 @@ def broadcast_weights(policy: Policy, whole: list[torch.nn.Module]) -> None:
     set_model_state_dict(policy, weights, options=how)
 
 
-def without_dropout(config):
-    """Set every dropout rate to 0: with dropout the ratio would not be 1 at θ_old.
-
-    Architectures name it `attention_dropout`, `resid_pdrop`, `hidden_dropout_prob`, `layerdrop`.
-    """
-    for key, value in vars(config).items():
-        if "drop" in key and isinstance(value, float):
-            setattr(config, key, 0.0)
-    return config
-
-
-def recompute_in_backward(lm: torch.nn.Module, layers: torch.nn.ModuleList) -> None:
-    """Activation checkpointing: each layer stores only its input and runs again in backward.
-
-    Raises UserError if the architecture does not support it.
-    """
-    if not lm.supports_gradient_checkpointing:
-        raise UserError(f"{type(lm).__name__} cannot recompute its layers: pass --recompute False")
-    lm.activation_checkpointing_enable({"use_reentrant": False})
+def recompute_in_backward(layers: torch.nn.ModuleList) -> None:
+    """Activation checkpointing: each layer stores only its input and runs again in backward."""
     for layer in layers:
-        layer.training = True  # transformers checks it; the layer's submodules stay in eval mode
+        # Nothing in a layer is random, because the model is in eval mode.
+        again = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+        layer.forward = again
 
 
 def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:

@@ -48,7 +48,7 @@ def sharded_policy(size: str, layers: int, mesh: DeviceMesh) -> Policy:
     config = first_layers(size, layers)
     lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     layers = decoder_layers(lm)
-    recompute_in_backward(lm, layers)
+    recompute_in_backward(layers)
     policy = EveryTokenAResponse(lm)
     ranks.MixedPrecisionPolicy = precision_of_gpus  # the mesh has CPUs
     ranks.shard(policy, layers, mesh)
