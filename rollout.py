@@ -16,8 +16,7 @@ Departures:
 Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p is used only here. In
 training the log-probabilities use the same temperature.
 
-Shapes: B responses, R of them in flight, L length of their longest sequence, V vocabulary size,
-G group size.
+Shapes: B responses, R of them in flight, L columns of the longest, V vocabulary, G group size.
 """
 
 from collections import Counter
@@ -212,17 +211,16 @@ def generate(
     if not isinstance(lm, torch.nn.Module):
         return [Sample(*drawn) for drawn in lm.sample(jobs, ends, sampling, stop)]
 
-    most = sampling.max_new_tokens
     responses = []
     for i, job in enumerate(jobs):
         numbers = random_numbers(*job.name)
         numbers.random(job.begin)  # drawn for the tokens that the prompt continues
-        responses.append(Response(i, torch.tensor(job.prompt), most, numbers))
+        responses.append(Response(i, torch.tensor(job.prompt), sampling.max_new_tokens, numbers))
     rows = min(sampling.in_flight, len(jobs))
     longest = max(response.limit for response in responses)
     cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
     flight = Flight(list(responses), rows, cache_tokens, CHUNK)
-    with closing(Progress("sampling", len(jobs) * most)) as progress:
+    with closing(Progress("sampling", len(jobs) * sampling.max_new_tokens)) as progress:
         while not all(response.finished for response in responses):
             flight.change(lm)  # finished responses leave, waiting ones enter
             sample_chunk(lm, flight, ends, sampling)

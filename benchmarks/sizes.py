@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from infra.loading import decoder_layers
 from infra.packed_attention import head_size
+from infra.policy import decoder_layers
 
 HALF = 2  # bytes of a number in the computation on GPUs: bfloat16
 

@@ -55,7 +55,7 @@ def scale_and_cap(config) -> tuple[float, float | None]:
     """(scale, cap) of the head, by the names in config.json of Cohere, Granite and Gemma.
 
     A model with another operation between W h and its logits is refused at load
-    (infra/agreement.py).
+    (infra/loading.py).
     """
     scale = 1.0
     if isinstance(getattr(config, "logit_scale", None), float):

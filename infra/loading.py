@@ -1,37 +1,51 @@
-"""Loads a model by name: a local Hugging Face folder, or an id of the hub.
+"""Loads a model by name, and checks that training and sampling use the model of `from_pretrained`.
 
 `load_model` loads the full model, for evaluation. `load_policy` shards it over all ranks, for
 training: float32 weights, gradients and Adam moments, bfloat16 computation on GPUs, float32 on the
-CPU. Both use the same `from_pretrained`, and refuse a model if it warns.
+CPU. Both refuse a model if `from_pretrained` warns.
+
+A head with a scale, a buffer that is in no file, dropout, or a cache that a layer cannot use would
+train or sample another model without an error. So some 50 tokens run through the model of
+`from_pretrained`, through `Policy`, and through `generate` with the sampler's cache. If their
+log-probabilities differ by more than rounding, the model is refused. The check cannot detect
+differences beyond the longest of LENGTHS (a sliding window, a rotary scheme that starts later) or
+below the bound, which is wide in bfloat16.
+
+Shapes: n tokens of all checked sequences but the first of each, V vocabulary.
 """
 
 import copy
-from functools import partial
 from pathlib import Path
 
 import torch
+from torch import distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-from torch.utils.checkpoint import checkpoint
+from torch.func import functional_call
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM
 
-from infra.agreement import (
-    check_policy,
-    check_sampler,
-    computation_dtype,
-    pack_where_equal,
-    reference_logprobs,
-)
-from infra.errors import one_line
+from infra.cache import generated, left_padded, prefill
+from infra.errors import UserError, one_line
 from infra.head import give_float32_head
 from infra.model_files import from_files, locate, refuse_model, refuse_too_large
-from infra.policy import Policy
+from infra.packed_attention import can_pack
+from infra.policy import Policy, decoder_layers, recompute_in_backward
 from infra.ranks import (
+    computation_dtype,
     device_mesh,
     on_first_rank,
     prefer_expandable_segments,
+    rank_and_world,
     shard,
     this_device,
 )
+
+LENGTHS = (24, 17, 9)  # of three sequences; the shorter ones are padded
+FORCED = 6  # last tokens of each, which the sampler is forced to choose
+
+# The largest mean difference of log-probabilities that counts as rounding, nats.
+# Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.015.
+BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 
 def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
@@ -99,8 +113,11 @@ def load_policy(
     for key, buffer in lm.named_buffers():  # some buffers are in no file
         buffer.copy_(buffers[key])
 
-    # Its first forward pass, before `plain`, also lets FSDP find its root.
-    check_policy(name, policy, expected)
+    # The first forward pass, which must precede `plain`, also lets FSDP find its root.
+    where = f"{type(lm).__name__} as trained here"
+    refuse_difference(name, where, policy_logprobs(policy), expected, computation_dtype())
+    with policy.plain() as sampler:
+        check_sampler(name, sampler, expected)
     if packing and this_device().type == "cuda":
         pack_where_equal(policy)
     policy.reshard()  # else an optimiser would hold the gathered parameters and train nothing
@@ -127,15 +144,113 @@ def broadcast_weights(policy: Policy, whole: list[torch.nn.Module]) -> None:
     set_model_state_dict(policy, weights, options=how)
 
 
-def recompute_in_backward(layers: torch.nn.ModuleList) -> None:
-    """Activation checkpointing: each layer stores only its input and runs again in backward."""
-    for layer in layers:
-        # Nothing in a layer is random, because the model is in eval mode.
-        again = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
-        layer.forward = again
+# ---- the check -----------------------------------------------------------------------------------
 
 
-def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
-    """The body's layers: the module list with the most parameters."""
-    lists = [part for part in lm.base_model.modules() if isinstance(part, torch.nn.ModuleList)]
-    return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))
+def random_sequences(vocabulary: int) -> list[torch.Tensor]:
+    """Fixed random sequences of the LENGTHS."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(vocabulary, (length,), generator=generator) for length in LENGTHS]
+
+
+@torch.no_grad()
+def reference_logprobs(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
+    """log p by the model's forward pass in `dtype`, without padding and cache: [n], on the host.
+
+    lm: the model of from_pretrained, run on its device. In training this is the CPU, so a model
+    that fits on GPUs only in shards is also checked. Raises UserError if the model does not run, or
+    a log p is NaN or infinite.
+    """
+    tensors = {key: x.to(dtype) for key, x in lm.named_parameters()}
+    tensors |= dict(lm.named_buffers())
+
+    logprobs = []
+    with one_line(name, "its architecture does not run by its config.json"):
+        for sequence in random_sequences(lm.config.vocab_size):
+            ids = sequence[None, :-1].to(lm.device)
+            out = functional_call(lm, tensors, (ids,), {"use_cache": False})
+            logprobs.append(logprobs_of(out.logits[0], sequence[1:]))
+    expected = torch.cat(logprobs)
+    if not expected.isfinite().all():
+        damaged = [key for key, p in lm.named_parameters() if not p.isfinite().all()]
+        where = f"{damaged[0]} holds" if damaged else "its log-probabilities are"
+        raise UserError(f"--model {name}: {where} NaN or infinite: its weights are damaged")
+    return expected
+
+
+def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """log p of tokens [n] by the logits [n, V] that predict them: [n] float32, on the host."""
+    return logits.float().cpu().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
+
+
+@torch.no_grad()
+def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
+    """Compare log p of each sequence's last FORCED tokens, cached and padded as in sampling.
+
+    expected: `reference_logprobs` of the same model. All ranks call this.
+    """
+    sequences = random_sequences(lm.config.vocab_size)
+    beginnings = [sequence[:-FORCED] for sequence in sequences]
+    tokens = torch.stack([sequence[-FORCED:] for sequence in sequences])  # [sequences, FORCED]
+    ids, mask = left_padded(beginnings, lm.device)
+    logprobs = []  # [sequences] for each of the FORCED tokens
+
+    def forced(so_far: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        token = tokens[:, so_far.shape[1] - ids.shape[1]]
+        logprobs.append(logprobs_of(logits, token))
+        return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
+
+    generated(lm, ids, mask, prefill(lm, beginnings), forced, FORCED)
+    of_each = expected.split([length - 1 for length in LENGTHS])
+    expected = torch.stack([logprob[-FORCED:] for logprob in of_each])
+    where = f"{type(lm).__name__} in sampling, with a cache and padding,"
+    refuse_difference(name, where, torch.stack(logprobs, dim=1), expected, lm.dtype)
+
+
+def refuse_difference(
+    name: str | Path,
+    where: str,
+    logprobs: torch.Tensor,
+    expected: torch.Tensor,
+    dtype: torch.dtype,
+) -> None:
+    """Raise UserError, on all ranks, if `logprobs` differ from `expected` by more than rounding."""
+    apart = difference(logprobs, expected)
+    bound = BOUNDS[dtype]
+    if not apart <= bound:
+        raise UserError(
+            f"--model {name}: log-probabilities of {where} are {apart:.2g} nats from those of "
+            f"from_pretrained (rounding is up to {bound:g}): its architecture has an unknown part, "
+            "so it cannot be used here"
+        )
+
+
+def pack_where_equal(policy: Policy) -> None:
+    """Let the policy pack its micro-batches, if log p stays the same. All ranks call this.
+
+    StableLM, for example, attends over the whole packed row, so it stays padded.
+    """
+    if not can_pack(policy.lm):
+        return
+    padded = policy_logprobs(policy)
+    policy.pack(True)
+    if not difference(policy_logprobs(policy), padded) <= BOUNDS[computation_dtype()]:
+        policy.pack(False)
+
+
+@torch.no_grad()
+def policy_logprobs(policy: Policy) -> torch.Tensor:
+    """log p by the policy, on one padded or packed batch: [n], on the host."""
+    sequences = random_sequences(policy.lm.config.vocab_size)
+    ids = pad_sequence(sequences, batch_first=True).to(this_device())
+    length = torch.tensor(LENGTHS, device=this_device())
+    return policy(ids, torch.ones_like(length), length - 1).logprob.cpu()
+
+
+def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The mean difference of log p, maximum over ranks; inf if one is NaN."""
+    mean = (a - b).abs().mean().nan_to_num(nan=torch.inf)
+    if rank_and_world()[1] > 1:
+        mean = mean.to(this_device())
+        dist.all_reduce(mean, dist.ReduceOp.MAX)
+    return float(mean)

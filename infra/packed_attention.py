@@ -70,7 +70,7 @@ AttentionInterface.register(VARLEN, varlen_attention)
 def can_pack(lm: torch.nn.Module) -> bool:
     """Whether the architecture declares support for packed rows, and the kernel is sufficient.
 
-    infra/agreement.py tests the declaration when a model is loaded.
+    infra/loading.py tests the declaration when a model is loaded.
     """
     arguments = signature(type(lm.base_model).forward).parameters
     soft_cap = getattr(lm.config, "attn_logit_softcapping", None)  # not in the kernel

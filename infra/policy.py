@@ -10,11 +10,12 @@ rank, H hidden size, V vocabulary.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 from torch.distributed.fsdp import FSDPModule
+from torch.utils.checkpoint import checkpoint
 
 from infra.balance import Layout
 from infra.flight import free_bytes
@@ -163,6 +164,18 @@ class Policy(torch.nn.Module):
         finally:
             for module in shards:
                 module.reshard()
+
+
+def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
+    """The body's layers: the module list with the most parameters."""
+    lists = [part for part in lm.base_model.modules() if isinstance(part, torch.nn.ModuleList)]
+    return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))
+
+
+def recompute_in_backward(layers: torch.nn.ModuleList) -> None:
+    """Activation checkpointing: each layer stores only its input and runs again in backward."""
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 @torch.no_grad()

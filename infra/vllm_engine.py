@@ -30,12 +30,11 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
-from infra.agreement import computation_dtype
 from infra.errors import Interrupted, UserError, first_line
 from infra.flight import SHARE_OF_FREE_MEMORY
 from infra.policy import Policy
 from infra.progress import Progress
-from infra.ranks import full_tensor, rank_and_world, this_device
+from infra.ranks import computation_dtype, full_tensor, rank_and_world, this_device
 
 TRAINING_BYTES = 12  # per parameter: weight and two Adam moments in float32; no gradients
 BATCHED_TOKENS = 4096  # in a forward pass; vLLM's default reserves too much working memory

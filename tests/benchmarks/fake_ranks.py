@@ -20,8 +20,7 @@ from transformers import AutoModelForCausalLM
 
 from infra import head, ranks
 from infra.head import token_logprobs
-from infra.loading import decoder_layers, recompute_in_backward
-from infra.policy import Policy, TokenRows
+from infra.policy import Policy, TokenRows, decoder_layers, recompute_in_backward
 
 
 class EveryTokenAResponse(Policy):

@@ -12,8 +12,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
-from infra.agreement import policy_logprobs, reference_logprobs
-from infra.loading import load_policy
+from infra.loading import load_policy, policy_logprobs, reference_logprobs
 from infra.ranks import end_ranks, full_tensor, start_ranks
 
 

@@ -21,7 +21,7 @@ import evaluate
 import rollout as rollout_module
 import toy
 import train
-from infra import agreement, cache, loading, packed_attention
+from infra import cache, loading, packed_attention
 from infra import policy as policy_module
 from infra.checkpoints import RunState
 from infra.errors import UserError
@@ -118,7 +118,7 @@ def test_policies_pack_if_the_result_is_the_same(name, on_kernel, folder, polici
     if on_kernel:
         monkeypatch.setattr(Policy, "pack", pack_as_on_gpus)
     try:
-        agreement.pack_where_equal(policy)
+        loading.pack_where_equal(policy)
         assert policy.packed == (name not in (BY_KERNEL if on_kernel else BY_MASK))
         if policy.packed:
             with torch.no_grad():
@@ -373,9 +373,10 @@ def test_dropout_is_refused(folder, monkeypatch):
 @pytest.mark.parametrize("name", ["gemma", "olmo3", "gemma3_text"])
 def test_a_wrong_buffer_is_refused(name, folder, monkeypatch):
     start_ranks()
+    reference_logprobs = loading.reference_logprobs
 
     def then_without_buffers(name, lm, dtype):
-        expected = agreement.reference_logprobs(name, lm, dtype)
+        expected = reference_logprobs(name, lm, dtype)
         for buffer in lm.buffers():
             buffer.zero_()
         return expected
