@@ -1,4 +1,4 @@
-# Each target does all its own set-up. ARGS go to train.py: make train ARGS="--method dapo --seed 1"
+# Each target does its own setup. ARGS are passed to train.py: make train ARGS="--method dapo --seed 1"
 PYTHON ?= python3
 BIN = .venv/bin
 

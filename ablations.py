@@ -242,8 +242,8 @@ def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     s = log p + H, and sd is its standard deviation over all N tokens. The range and the
     normalisation are DelTA's; all weights are 1 if a side is empty. The slope is not derived. A
     pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. There
-    Δ/γ has a standard deviation of about 3 on `k12-noise0.06-filler1-seed0` (toy/bases). On
-    `learn-k12-noise0.02-filler1-seed0` it varies from 1.5 to 7 between batches.
+    the standard deviation of Δ⁽¹⁾/γ⁽⁰⁾ is about 3 on one base model of the toy, and 1.5 to 7 on
+    another.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
@@ -309,9 +309,9 @@ class AblationFlags(MethodFlags):
         of="delta",
     )
     centroids: str = flag(
-        "own",
+        "all",
         "centroids of all tokens, or of the other half of the prompts",
-        ["own", "held_out"],
+        ["all", "held_out"],
         of="delta",
     )
     select: str = flag(
@@ -326,7 +326,10 @@ class AblationFlags(MethodFlags):
 
 
 def check_model(flags: AblationFlags, policy) -> None:
-    """Raise UserError if the model is too large for the proxy, or its head is not a matrix."""
+    """Raise UserError if the model is too large for the proxy, or its head is not a matrix.
+
+    Checks what `keep` of a method needs from the head: that of OTB and of two proxies.
+    """
     asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head or surprise"
     if flags.method == "otb":
         asked, instead = "--method otb", "--method opo"
@@ -374,16 +377,19 @@ def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
-    """`method` with the pieces, proxy and selection set by the flags."""
+    """`method` with the pieces, proxy and selection set by the flags.
+
+    train.parse_config has refused flags that contradict each other or do not apply to the method.
+    """
     if flags.delta_variant in CONTROLS:
         method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)
     elif any(changed(flags, name) for name in ("delta_variant", "gamma", "normalise", "centroids")):
         method = replace(method, weights=weights_by_pieces)
 
-    if changed(flags, "proxy"):
-        method = replace(method, keep=PROXIES[flags.proxy])
     if flags.proxy == "topk":
         method = replace(method, keep=partial(top_k_hidden_gradient, k=flags.proxy_topk))
+    elif changed(flags, "proxy"):
+        method = replace(method, keep=PROXIES[flags.proxy])
     if flags.select != "none":
         method = replace(method, weights=partial(selected_by, method.weights))
     return method

@@ -50,7 +50,7 @@ def margins(
     ‖v‖² cancels (App. G), so a margin is linear in v.
     """
     # The two norms are nearly equal, so their difference is taken in float64.
-    # Δ is float32: adding a float64 scalar does not change a tensor's dtype.
+    # Adding this float64 scalar to a float32 tensor gives float32.
     offset = mu_neg.double().square().sum() - mu_pos.double().square().sum()
     margin_pos = products(v, 2 * (mu_pos - mu_neg)) + offset  # ‖v-μ₋‖² - ‖v-μ₊‖² (App. G)
     return require_finite(margin_pos * advantage.sign())  # swapped on the negative side
@@ -131,8 +131,7 @@ def delta_coefficients(
     """
     check(v, advantage, K, lam_min, lam_max)
     if not (advantage > 0).any() or not (advantage < 0).any():
-        dtype = torch.promote_types(advantage.dtype, torch.float32)  # as λ̄ below
-        return torch.ones_like(advantage, dtype=dtype)  # a side is empty: nothing to separate
+        return torch.ones(len(v), device=advantage.device)  # a side is empty: nothing to separate
 
     mu_pos, mu_neg = pieces.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)

@@ -1,6 +1,6 @@
-"""Grades responses 1.0 or 0.0: by verify.py, programs/ or multiple-choice letter.
+"""Grades responses as 1.0 or 0.0: with verify.py, with programs/, or by multiple-choice letter.
 
-Each response is graded once, by one rank. All ranks get its grade, so they make the same decisions.
+One rank grades each response, once. All ranks get the grade, so they make the same decisions.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def report_unearnable(problems: list[dict]) -> None:
     if unearnable and speaks():
         print(
             f"{len(unearnable)} of {len(golds)} gold answers can never be matched, for example "
-            f"{unearnable[0][:80]!r}: drop their problems, or replace them by their values",
+            f"{unearnable[0][:80]!r}: drop these problems, or replace the answers with values",
             flush=True,
         )
 

@@ -40,7 +40,7 @@ class MethodFlags:
 
     method: str = flag("delta", "token weights (App. E)")  # ablations.py adds the choices
     clip_low: float = flag(0.2, "ε_low of the ratio clip", low=0, high=1)
-    clip_high: float = flag(0.28, "ε_high of the ratio clip (grpo: 0.2)", low=0)
+    clip_high: float = flag(0.28, "ε_high of the ratio clip (grpo, w_reinforce: 0.2)", low=0)
     K: int = flag(1, "refinements of the centroids", low=0, of="delta")
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, of="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, of="delta")
@@ -57,14 +57,16 @@ class Method:
     """One method, as its differences from DAPO. Only `weights` is required."""
 
     # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens: a TokenBatch
-    # (infra/packing.py) with logprob (log π_old), entropy and advantage [N], length [B] and more.
+    # (infra/packing.py) with logprob (log π_old), entropy and advantage [N], length [B], current
+    # (log π_θ, here still log π_old) [N], a generator fixed by seed and step, and a dictionary
+    # `memory`, which a method keeps across steps and checkpoints store.
     # ρ has mean 1 over the N tokens, so methods are comparable at one learning rate (exceptions:
     # FIPO, DelTA's no_norm).
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
     # True: ρ is recomputed in every update, from tokens.current = log π_θ. `weights` then gets
     # one micro-batch of one rank, without tokens.kept. It cannot take a mean over the batch. It
-    # must not draw from tokens.generator or write to tokens.memory, or ranks would differ.
+    # must not use tokens.generator or tokens.memory, or ranks would differ.
     follows_policy: bool = False
 
     # (log π_θ, log π_old, A, flags) -> [N], each token's term in the objective to maximise; the
@@ -140,7 +142,9 @@ def sapo_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> torch
 
 # ---- FIPO ----------------------------------------------------------------------------------------
 
-FIPO_DECAY = 2 ** (-1 / 32)  # App. I's "decay 32.0" as a half-life, 32 tokens
+# App. I's "decay 32.0" is a half-life of 32 tokens in the released code, and its "chunk 128" only
+# limits that code's memory: the sum is the same without chunks.
+FIPO_DECAY = 2 ** (-1 / 32)
 FIPO_SAFETY = 10  # the log-ratio counts as 0 if r is above this
 FIPO_CLIP = (1.0, 1.2)  # the range of the weights
 
@@ -156,8 +160,8 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     responses = torch.arange(len(tokens.length), device=future.device)
     response = responses.repeat_interleave(tokens.length, output_size=len(future))  # [n]
 
-    # F_t = log r_t + decay F_{t+1} by doubling: each pass makes `future` at t a sum over the next
-    # 2 reach tokens of its response.
+    # F_t = log r_t + decay F_{t+1}, by doubling: before a pass future[t] is the discounted sum over
+    # `reach` tokens of its response from t on, after it over twice as many.
     reach = 1
     while reach < len(future):
         inside = response[reach:] == response[:-reach]
@@ -208,7 +212,7 @@ def opo(tokens: TokenBatch, flags) -> torch.Tensor:
     return in_place_of(wanted, tokens.advantage)
 
 
-def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+def otb(tokens: TokenBatch, flags) -> torch.Tensor:
     """A'_t = R - Σ_j W_jt R_j / Σ_j W_jt over the group's responses that have a token t, with
     W_jt = Σ_{s<=t} ‖e_y - p‖² (OTB, Li et al. 2026, arXiv 2602.07078).
 
@@ -218,7 +222,8 @@ def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     """
     if tokens.kept.shape[1:] != (1,):
         raise ValueError(f"otb needs one number per token, got {tuple(tokens.kept.shape)}")
-    energy = per_row(tokens.kept, first_number, tokens.advantage.device)  # [N], from all ranks
+    # Each rank holds some rows [·, 1] of tokens.kept; per_row joins their numbers to [N].
+    energy = per_row(tokens.kept, first_column, tokens.advantage.device)
     lengths = tokens.length.tolist()
     W = pad_sequence(energy.double().split(lengths), batch_first=True).cumsum(dim=1)  # [B, T]
     exists = torch.arange(W.shape[1], device=W.device) < tokens.length[:, None]  # [B, T]
@@ -232,9 +237,11 @@ def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     return in_place_of(wanted, tokens.advantage)
 
 
-def of_groups(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """A = (R - mean) / std of each response: [groups, G]. Baselines use A in place of R:
-    A is affine in R within a group, so A - baseline(A) = (R - baseline(R)) / std.
+def of_groups(tokens: TokenBatch, flags) -> torch.Tensor:
+    """A = (R - mean) / std of each response: [groups, G]; `flags` is train.Config.
+
+    Baselines use A in place of R: A is affine in R within a group, so
+    A - baseline(A) = (R - baseline(R)) / std.
     """
     first = tokens.length.cumsum(0) - tokens.length  # of each response
     return tokens.advantage[first].view(-1, flags.group_size)
@@ -253,7 +260,8 @@ def logit_energy(rows, head) -> torch.Tensor:
     return result[:, None]
 
 
-def first_number(block: torch.Tensor) -> torch.Tensor:
+def first_column(block: torch.Tensor) -> torch.Tensor:
+    """[size, 1] -> [size]."""
     return block[:, 0]
 
 

@@ -180,9 +180,9 @@ def rollout(
     # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
     # whole group would keep the others waiting.
     samples, texts = zip(*shared_by_ranks(jobs, sample_and_decode), strict=True)
-    prompts = [job.prompt for job in jobs]
     tokens, logprobs = zip(*samples, strict=True)
-    return pack(prompts, tokens, list(texts), ends, lm.device, logprobs)
+    asked = [job.prompt for job in jobs]
+    return pack(asked, tokens, list(texts), ends, lm.device, logprobs)
 
 
 # ---- the sampler ---------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ Departures from the paper:
 2. The paper's run script adds a length penalty to the reward: `grpo.overlong_penalty`, off by
    default here (--overlong-buffer).
 
-Comparison rules (answers/README.md lists their costs):
-1. Rational values must be exactly equal, others to 77 significant digits.
+Comparison rules (answers/README.md lists the known losses):
+1. Rational values must be exactly equal. Other values must agree to 77 significant digits.
 2. A decimal with six or more significant digits equals an irrational (never a rational) number
    that rounds to it: 3.14159 is \pi, but 0.333333 is not 1/3. A gold decimal counts as
    rounded only with six digits after the point: 15300.75 is exact.
@@ -59,7 +59,7 @@ NEVER_RIGHT = re.compile(
 def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     """Whether two answers are equal by the rules above. Never raises.
 
-    seed: determines, with both texts, the points at which free variables are evaluated.
+    seed: together with both texts, determines the points at which free variables are evaluated.
     """
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return False
@@ -75,7 +75,9 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     # An answer may have two readings: 1,234 is a number or the list 1, 234.
     judge = Judge([p, g], seed)
     was_read = False
-    g, ways = written_alike(p, g)  # the ways to write p with g's names
+    # Names are free: x+C is x+c, and the integer n of a family may be n+1 or -n. So g is renamed,
+    # and p is written in one or more ways with the names of g.
+    g, ways = written_alike(p, g)
     p_readings = [reading for way in ways for reading in readings(way)]
     for p_reading, g_reading in itertools.product(p_readings, readings(g)):
         try:
@@ -93,13 +95,14 @@ def without_question(answer: str) -> str:
     r"""v for an answer of the form \int ... = v; any other answer unchanged."""
     if not QUESTION.search(answer):
         return answer
-    *sides, last = split(answer, "=")[::2] or [answer]  # without the separators
+    pieces = split(answer, "=")  # [piece, "=", piece, ...], or [] if brackets do not match
+    *sides, last = pieces[::2] or [answer]
     is_stated = sides and not QUESTION.search(last) and not DENYING.search("".join(sides))
     return last if is_stated else answer
 
 
 def earnable(gold: str) -> bool:
-    """Whether any answer can earn the reward for `gold`. None can if `gold` restates a question."""
+    """Whether any answer can earn the reward for `gold`: not if `gold` restates a question."""
     return is_equivalent(gold, gold)
 
 

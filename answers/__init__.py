@@ -7,6 +7,6 @@ r"""Compares the answer in a response with a gold answer: the implementation of 
 4. `comparison` compares two trees member by member, by kind. `equations` finds the value that an
    equation states, `inequalities` the interval, and `renaming` the names that may be chosen freely.
 5. `expressions` compiles a leaf into the steps that compute it. `values` compares two leaves by
-   value, at random points if they have free names. `arithmetic` computes exactly, or to 512 bits.
+   value, at random points if they have variables. `arithmetic` computes exactly, or to 512 bits.
 6. `units` and words.txt list the words that may follow a number.
 """

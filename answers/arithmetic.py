@@ -1,9 +1,9 @@
-r"""Arithmetic on the values of expressions: exact for rational numbers, else to BITS bits.
+r"""Arithmetic on the values of expressions: exact for rational numbers, otherwise to BITS bits.
 
-A value has one of three types. A Fraction is exact: (2/3)^2, but also \sqrt{4/9}. An mpmath number,
-real or complex, has BITS bits. Its lower half may be rounding noise, so a sum that is smaller than
-the noise becomes an exact 0: \sqrt{8} - 2\sqrt{2}, or sin π. Infinity is a float; no operation
-accepts it.
+A value has one of three types. A Fraction is exact: (2/3)^2, and also \sqrt{4/9}. An mpmath number,
+real or complex, has BITS bits. The lower half of its bits may be rounding noise, so a sum below the
+noise becomes an exact 0: \sqrt{8} - 2\sqrt{2}, or sin π. Infinity is a float; an operation can only
+change its sign.
 """
 
 import math
@@ -19,7 +19,7 @@ MAX_BITS = 1 << 16  # of a rational number, numerator and denominator together
 MAX_FACTORIAL = 3000
 MAX_MAGNITUDE = 1000  # an approximate number lies between 2^-1000 and 2^1000
 
-context = MPContext()  # separate from mpmath.mp, so no other code changes the precision
+context = MPContext()  # separate from mpmath.mp, so no other code can change the precision
 context.prec = BITS
 NOISE = context.mpf(2) ** (-BITS // 2)
 
@@ -58,9 +58,9 @@ def as_fraction(value) -> Fraction | None:
 
 
 class Arithmetic:
-    """The operations. Each raises Undefined or TooLarge if its result has no value.
+    """The operations. Each raises Undefined if it has no result, and TooLarge above the bounds.
 
-    fuel: the total work of all operations; when it is spent, they raise OutOfFuel.
+    fuel: the budget of all operations together; once it is spent, they raise OutOfFuel.
     """
 
     def __init__(self, fuel: int):
@@ -74,7 +74,7 @@ class Arithmetic:
     # ---- values ----------------------------------------------------------------------------------
 
     def exact(self, value: Fraction) -> Fraction:
-        """The rational number itself. Raises TooLarge above MAX_BITS."""
+        """The rational number unchanged. Raises TooLarge above MAX_BITS."""
         bits = value.numerator.bit_length() + value.denominator.bit_length()
         self.pay(1 + (bits >> 11) ** 2)
         if bits > MAX_BITS:
@@ -91,9 +91,9 @@ class Arithmetic:
         return value
 
     def cleaned(self, value, scale=0):
-        """The value with a real or imaginary part below the rounding noise set to 0.
+        """The value, with a real or imaginary part below the rounding noise set to 0.
 
-        scale: the largest summand of the value; noise is relative to it and to the value.
+        scale: the largest summand. The noise is relative to the larger of `scale` and the value.
         """
         noise = NOISE * max(scale, abs(value))
         re = value.real if abs(value.real) > noise else context.zero
@@ -198,7 +198,7 @@ class Arithmetic:
         return math.inf
 
     def call(self, function, a, scale=1):
-        """An mpmath function of `a`. Raises TooLarge above 2^64, except for ln and sqrt."""
+        """An mpmath function of `a`. Raises TooLarge for |a| > 2^64, except in ln and sqrt."""
         z = self.approximate(a)
         self.pay(3 * FUNCTION if isinstance(z, context.mpc) else FUNCTION)
         if function not in (context.ln, context.sqrt) and abs(z) > 2**64:
@@ -273,7 +273,7 @@ class Arithmetic:
         self.pay(FUNCTION)
         return self.cleaned(context.atan2(y, x), 1)
 
-    # ---- whole numbers ---------------------------------------------------------------------------
+    # ---- integers --------------------------------------------------------------------------------
 
     def absolute(self, a):
         return abs(a)

@@ -63,7 +63,7 @@ WIDE = re.compile(r"\\[hv]space\*?\s?\{[^{}]{0,20}\}")
 
 
 def plain(text: str) -> str:
-    """Replace variants by plain characters: x¹⁰ becomes x^{10}, and √21 becomes \\sqrt{21}."""
+    """Replace variants with plain characters: x¹⁰ becomes x^{10}, and √21 becomes \\sqrt{21}."""
     text = WIDE.sub(" ", text) if "space" in text else text
     if text.isascii():
         return text

@@ -1,15 +1,15 @@
 r"""Compares two answers: structures member by member, expressions by value.
 
-| kinds of the two (see `Structure`)      | the same if                                           |
-|-----------------------------------------|-------------------------------------------------------|
-| ≈, x = \sqrt{2} ≈ 1.41                  | the sides before the decimal are the same             |
-| =                                       | they state the same, or are multiples: equations.py   |
-| quantity, 5\text{cm}                    | the values are the same and the units agree           |
-| < and ∧ and intervals                   | they are the same interval: inequalities.py           |
-| list, set, ∪                            | they have the same members in any order               |
-| tuple, interval, matrix, word           | they have the same members in this order              |
-| :                                       | 2:4 is 1:2, unless both are times of the day          |
-| value                                   | the values agree, at random points if there are names |
+| kind (see `Structure`)        | two answers are equal if                                      |
+|-------------------------------|---------------------------------------------------------------|
+| ≈, x = \sqrt{2} ≈ 1.41        | the sides before the decimal are equal                        |
+| =                             | they state equal values, or one is a multiple of the other    |
+| quantity, 5\text{cm}          | the values are equal and the units agree                      |
+| <, ∧, interval                | they are the same interval                                    |
+| list, set, ∪                  | they have the same members in any order                       |
+| tuple, interval, matrix, word | they have the same members in the same order                  |
+| :                             | the ratios (2:4, 1:2) or times of day (2:30) are equal        |
+| value                         | the values are equal, at random points if there are names     |
 """
 
 import re
@@ -27,9 +27,9 @@ UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
 
 
 class Judge:
-    """Compares two answers, within one budget of work.
+    """Compares two answers within one budget of work.
 
-    answers: both texts; their names and numbers determine the points of free variables.
+    answers: both texts; their names and numbers determine the random points.
     Every method takes the prediction first, and raises Unreadable for text outside the grammar.
     """
 
@@ -63,7 +63,7 @@ class Judge:
             kinds = {p.kind, g.kind}
         if kinds in UNORDERED:
             return self.same_members(p.members, g.members)
-        if kinds == {"matrix", "()"}:  # a column
+        if kinds == {"matrix", "()"}:  # a column equals a tuple
             return self.same_in_order(p.members, g.members)
         if len(kinds) > 1 and kinds <= {"≠", "∪", "∖"}:
             return self.same_members(intervals(self, p), intervals(self, g))
@@ -83,7 +83,7 @@ class Judge:
     # ---- values ----------------------------------------------------------------------------------
 
     def same_value(self, p: str, g: str) -> bool:
-        r"""Whether two expressions are equal where both are defined. 90° is 90 and also \pi/2."""
+        r"""Whether two expressions are equal where both are defined. 90° equals 90 and \pi/2."""
         tolerance = max(tolerance_of_prediction(p), tolerance_of_gold(g))
         if self.evaluator.equal(p, g, tolerance):
             return True
@@ -91,7 +91,7 @@ class Judge:
         return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
 
     def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
-        """Whether two ratios are the same: 2:4:6 is 1:2:3."""
+        """Whether two ratios are equal, such as 2:4:6 and 1:2:3."""
         pairs = zip(ps[1:], gs[1:], strict=True)
         return all(self.same_value(f"({p})*({gs[0]})", f"({g})*({ps[0]})") for p, g in pairs)
 
@@ -131,7 +131,7 @@ class Judge:
     def as_coordinates(self, p: Structure, other: Structure) -> Structure:
         """The list y=2, x=3 as the tuple (3,2), if `other` is a list or tuple without names.
 
-        A list without names becomes a tuple if `other` is such a list. Others stay unchanged.
+        A list without names becomes a tuple if `other` names its values. Any other p is unchanged.
         """
         values = self.named_values(p)
         other_values = self.named_values(other)
@@ -142,9 +142,9 @@ class Judge:
         return p
 
     def named_values(self, p: Structure) -> list[str]:
-        """The values of y=2, x=3 in the order of their names, 3 and 2.
+        """The values of y=2, x=3 sorted by name: 3, 2.
 
-        Empty unless every member has a different letter: x=3, x=2 and x_1=3, x_2=2 stay lists.
+        Empty unless all names have different letters: x=3, x=2 and x_1=3, x_2=2 stay lists.
         """
         if p.kind != "list":
             return []
@@ -160,7 +160,7 @@ class Judge:
     # ---- decimals ----------------------------------------------------------------------------
 
     def exact_form(self, text: str) -> str:
-        r"""The number before ≈ in x = \sqrt{2} ≈ 1.41, if the decimal approximates it."""
+        r"""\sqrt{2} for \sqrt{2} ≈ 1.41. Raises Unreadable if the decimal does not match."""
         read = self.structure(text)
         if read.kind != "≈":
             return text
@@ -176,16 +176,16 @@ class Judge:
         return exact
 
 
-# ---- small questions about texts -----------------------------------------------------------------
+# ---- helpers for decimals and ratios -------------------------------------------------------------
 
 
 DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
-SIGNIFICANT = 6  # digits that a decimal needs to stand for an irrational number
+SIGNIFICANT = 6  # digits that a decimal needs to match an irrational number
 EXACTLY = Fraction(0)  # no tolerance
 
 
 def tolerance_of_prediction(text: str) -> Fraction:
-    """Half a unit of a decimal's last digit; 0 if it has fewer than six significant digits."""
+    """Half a unit in a decimal's last place; 0 if it has fewer than six significant digits."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
         return EXACTLY
@@ -193,7 +193,7 @@ def tolerance_of_prediction(text: str) -> Fraction:
 
 
 def tolerance_of_gold(text: str) -> Fraction:
-    """Half a unit of a decimal's last digit; 0 if it has fewer than six digits after the point."""
+    """Half a unit in a decimal's last place; 0 if it has fewer than six digits after the point."""
     decimal = DECIMAL.fullmatch(text)
     if not decimal or len(decimal[2]) < SIGNIFICANT:
         return EXACTLY
@@ -211,7 +211,7 @@ def is_rounded(decimal: str, number: Fraction, digits: int) -> bool:
 
 
 def are_ratios(ps: list[str], gs: list[str]) -> bool:
-    """Whether both are ratios like 2:3, not times of the day like 2:30."""
+    """Whether both are ratios like 2:3, not times of day like 2:30."""
     if len(ps) != len(gs):
         return False
     return not all(re.match(r"\d\d(?!\d)", member) for member in [*ps[1:], *gs[1:]])

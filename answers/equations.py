@@ -1,4 +1,4 @@
-r"""Labels: left sides of equations that only name the right side: x, f(3), |AB|, \cos\theta.
+r"""Compares equations. A label is a left side that only names the right: x, f(3), \cos\theta.
 
 The question already contains the label, so "x = 5" and "5" are the same answer.
 """
@@ -20,7 +20,7 @@ SINGLE = rf"{LETTER}\s?'{{0,3}}{INDEX}'{{0,3}}"
 POINTS = rf"(?:[A-Z]{INDEX}\s?){{2,6}}"
 NAME = re.compile(rf"\s*(?:{SINGLE}|{POINTS}|{WORDS})\s*")
 
-# ---- quantities that have no shorter name --------------------------------------------------------
+# ---- quantities that are not single names --------------------------------------------------------
 
 # f(3), f^{-1}(x), P(A∪B), E[X], \gcd(12, 20)
 ARGUMENT = r"[^()]{1,50}(?:\([^()]{1,50}\)[^()]{0,50})?"
@@ -54,12 +54,12 @@ MAX_LABEL = 100  # characters
 
 
 def is_name(text: str) -> bool:
-    """Whether the text is a single name, as x in x = 5."""
+    """Whether the text is a single name, such as x in x = 5."""
     return NAME.fullmatch(text) is not None and says_what(text)
 
 
 def says_what(text: str) -> bool:
-    r"""Whether the words of a label describe a quantity, unlike those of \text{not} = 5.
+    r"""Whether the words of a label describe a quantity, unlike \text{not} in \text{not} = 5.
 
     Words in brackets are not checked: P(\text{no head}) = \frac{1}{8}.
     """
@@ -76,9 +76,9 @@ def is_label(text: str) -> bool:
 
 
 def in_order(names: list[str], values: list[str]) -> list[str]:
-    """The values sorted by name, if the names are neighbours in the alphabet, such as x and y.
+    """The values sorted by name, if the names are consecutive letters, such as x and y.
 
-    Other names, such as (n,k), keep their order, because the question's order is unknown.
+    The values of other names, such as (n,k), keep their order: the question's order is unknown.
     """
     letters = sorted(names)
     if any(len(letter) > 1 for letter in letters):
@@ -93,7 +93,7 @@ def in_order(names: list[str], values: list[str]) -> list[str]:
 
 
 def sides_of(p: Structure, text: str) -> list[str]:
-    """The sides of an equation, its name first (8 = x gives x, 8); one side for other text."""
+    """The sides of an equation, with a name first: 8 = x gives x, 8. Other text is one side."""
     if p.kind != "=":
         return [text]
     sides = p.members
@@ -104,7 +104,7 @@ def sides_of(p: Structure, text: str) -> list[str]:
 
 
 def label_of(sides: list[str]) -> str:
-    """The left side if it is a label, else the empty text."""
+    """The left side if it is a label, else an empty string."""
     return sides[0].replace(" ", "") if is_label(sides[0]) else ""
 
 
@@ -130,7 +130,7 @@ CURVE = "xyz"  # x+y = 5 is a line, but a+b = 5 states the value of a+b
 
 
 def same_equation(judge, ps: list[str], gs: list[str]) -> bool:
-    """Whether two equations, given as their sides, are the same. One may be a single side.
+    """Whether two equations, each given as its sides, are equal. Either may be a single side.
 
     2y = 4x equals y - 2x = 0, because one is a multiple of the other. S = 5 equals S = 2 + 3, and
     x = 5 equals 5, because the left side is a label.
@@ -155,12 +155,12 @@ def same_equation(judge, ps: list[str], gs: list[str]) -> bool:
 
 
 def stated(judge, sides: list[str], may_be_composed: bool) -> str | None:
-    r"""The last side of a chain: the value that the chain states. None if another side contradicts.
+    r"""The value that a chain states: its last side. None if another side contradicts it.
 
-    The sides of 2+3 = 5 must be equal. After a label there may be formulas whose variables have
-    unknown values: V = \pi r^2 h = 12\pi.
+    The sides of 2+3 = 5 must be equal. After a label, formulas with unknown variables may follow:
+    V = \pi r^2 h = 12\pi.
 
-    may_be_composed: m+n = 33 may state 33. False for a gold answer, which is then a condition.
+    may_be_composed: whether m+n = 33 may state 33. As a gold answer, m+n = 33 is a condition.
     """
     *earlier, last = sides
     if not earlier:
@@ -177,8 +177,8 @@ def stated(judge, sides: list[str], may_be_composed: bool) -> str | None:
 def is_quantity(judge, sides: list[str]) -> bool:
     r"""Whether a chain states the value of a combination of names: m+n = 33 or \frac{a}{b} = 3.
 
-    2a = 6, with one name, is an equation to solve. An equation between x, y and z is a curve,
-    unless the value is computed: x+y = 2+3 = 5. With value 0, a+b+c = 0, it is a condition.
+    2a = 6, with one name, is an equation to solve. x+y = 5 is a curve, and a+b+c = 0 a condition.
+    Neither states a value, unless the value is computed: x+y = 2+3 = 5.
     """
     first, *between, last = sides
     if LETTERS.search(first):

@@ -1,4 +1,4 @@
-"""The errors of an expression: it cannot be read, or it has no value."""
+"""Errors of expressions that cannot be read or have no value."""
 
 
 class Unreadable(Exception):
@@ -14,4 +14,4 @@ class OutOfFuel(Unreadable):
 
 
 class TooLarge(ArithmeticError):
-    """The value is too long to write down, such as 10^{10^{10}}."""
+    """The value has too many digits to write out, such as 10^{10^{10}}."""

@@ -22,17 +22,17 @@ from answers.names import (
 LETTERS = re.compile(r"(?<![\\a-zA-Z_{])[a-zA-Z]{3,}")  # may be a word instead of a product
 MAX_DEPTH = 40  # of nested brackets, arguments and operands
 MAX_TOKENS = 1000
-MAX_EXPONENT = 1000  # of 3e8
+MAX_EXPONENT = 1000  # of numbers such as 3e8
 
 # Precedences of operators.
 SUM = 1
-PRODUCT = 2  # with a sign
-BESIDE = 3  # a product without a sign, such as 2x: see `binding`
+PRODUCT = 2  # explicit, such as 2*x
+BESIDE = 3  # an implicit product, such as 2x: see `binding`
 POWER = 5
 ATOM = 9  # nothing binds tighter
 
-# LEVEL: the precedence to the left. RIGHT: the level at which the right side is read; it contains
-# only tighter operators: a - b - c is (a - b) - c, a / 2x is (a / 2) x, and a^b^c is a^(b^c).
+# LEVEL: the precedence of an operator. RIGHT: only operators above this level belong to its right
+# operand: a - b - c is (a - b) - c, a / 2x is (a / 2) x, and a^b^c is a^(b^c).
 LEVEL = {
     "+": SUM,
     "-": SUM,
@@ -66,16 +66,16 @@ ROUNDED = {r"\lfloor": "floor", r"\lceil": "ceil"}
 
 CONDITIONAL = "PE"  # P(A|B) has two arguments; otherwise a bar begins an absolute value
 CALL_NAMES = "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc exp"
-CALLS = tuple(CALL_NAMES.split())  # methods of Arithmetic, all of them
-LOGS = {"log": None, "ln": None, "lg": Fraction(10)}  # the base if none is written; None is e
+CALLS = tuple(CALL_NAMES.split())  # all are methods of Arithmetic
+LOGS = {"log": None, "ln": None, "lg": Fraction(10)}  # the default base; None means e
 COMMANDS = frozenset("\\" + name for name in [*CALLS, *LOGS])
 
 
 class Step(NamedTuple):
-    """One step: replaces the last `arity` values of the stack by their result.
+    """One step: replaces the top `arity` values of the stack with their result.
 
-    operation: a method of Arithmetic; or "number" with the Fraction, "variable" with its name,
-    "function" with the name of an unknown function, "constant" with e, i, π or ∞.
+    operation: a method of Arithmetic, or one of these with its `detail`: "number" (a Fraction),
+    "variable" (its name), "function" (the name of an unknown function), "constant" (e, i, π, ∞).
     """
 
     operation: str
@@ -90,10 +90,10 @@ class Expression(NamedTuple):
 
 
 def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = False) -> Expression:
-    """The expression of `text`. Raises Unreadable if any of `text` is left over.
+    """The expression in `text`. Raises Unreadable unless all of `text` is an expression.
 
     variables: names that are variables even before a bracket.
-    radians: 90° is π/2; otherwise 90° is 90, and π/2 only in the argument of \\sin and the like.
+    radians: if true, 90° is π/2. Otherwise 90° is 90, except in arguments of \\sin and the like.
     """
     tokens = TOKEN.findall(text)
     if len(tokens) > MAX_TOKENS or any(map(units.is_word, LETTERS.findall(text))):
@@ -109,7 +109,7 @@ def read(text: str, variables: frozenset[str] = frozenset(), radians: bool = Fal
 
 
 class Reader:
-    """Recursive descent. The tokens are a stack with "" at its bottom."""
+    """A recursive-descent parser. The tokens are a stack with "" at the bottom."""
 
     def __init__(self, tokens: list[str], variables: frozenset[str], radians: bool):
         self.tokens = ["", *reversed(tokens)]
@@ -118,7 +118,7 @@ class Reader:
         self.steps = []
         self.names = set()
         self.last_name = -1  # the step of the last name
-        self.last_degree = -1  # the step of the last degree outside of \\sin and the like
+        self.last_degree = -1  # the step of the last degree sign outside \\sin and the like
         self.depth = 0
         self.open_bars = 0
         self.last = ""  # the previous token if it was a closing bracket
@@ -136,7 +136,7 @@ class Reader:
     def read(self, level: int = 0) -> None:
         """Read an operand and all following operators that bind tighter than `level`.
 
-        For 2*x+1, read() reads all, read(SUM) reads 2*x, and read(PRODUCT) reads 2.
+        For 2*x+1, read() reads everything, read(SUM) reads 2*x, and read(PRODUCT) reads 2.
         """
         if self.depth >= MAX_DEPTH:
             raise Unreadable
@@ -172,9 +172,9 @@ class Reader:
         self.depth -= 1
 
     def binding(self, previous: str) -> int:
-        """The precedence of the next token to its left; 0 if the token ends the expression.
+        """The precedence of the next token; 0 if the token ends the expression.
 
-        A product without a sign binds tighter than one with a sign, unless the factor is a
+        An implicit product binds tighter than an explicit one, unless the next factor is a
         function: sin 2x is sin(2x), but sin 2 * x is (sin 2) x, and sin x cos x is
         (sin x)(cos x).
         """
@@ -190,7 +190,7 @@ class Reader:
         return BESIDE
 
     def is_factor(self, token: str, previous: str) -> bool:
-        r"""Whether `token` is the next factor of a product without a sign: 2x, 2(x+1), 3!4."""
+        r"""Whether `token` is the next factor of an implicit product: 2x, 2(x+1), 3!4."""
         if token == "|":
             return self.open_bars == 0  # otherwise the token closes a bar
         if token[0] == "\\":
@@ -200,10 +200,10 @@ class Reader:
         return token.isalpha() or token in ("(", "[", "{")
 
     def power(self, base: int) -> None:
-        """The exponent after ^: a group, or an operand with its powers, as in 2^-1 and 2^3^2.
+        """Read the exponent after ^: a group, or an operand with its powers (2^-1, 2^3^2).
 
-        base: the step at which the base begins. A power of names must be real: \\sqrt{x} is
-        undefined for x < 0, but \\sqrt{-4} is 2i. 0^n is refused, because 0^n depends on n > 0.
+        base: the first step of the base. If the base contains a name, the power must be real:
+        \\sqrt{x} is undefined for x < 0, but \\sqrt{-4} is 2i. 0^n is refused: it depends on n.
         """
         exponent = len(self.steps)
         operation = "real_power" if self.is_free(base) else "power"
@@ -221,7 +221,7 @@ class Reader:
         self.emit(operation, 2)
 
     def refuse_degrees(self, start: int) -> None:
-        """Degrees may be added and multiplied by numbers only: (3°)^2 is not 9, 5°! is not 120."""
+        """Raise Unreadable for degrees in the steps from `start` on: (3°)^2 is not 9."""
         if self.last_degree >= start:
             raise Unreadable
 
@@ -230,7 +230,7 @@ class Reader:
         return self.last_name >= start
 
     def argument(self) -> None:
-        r"""A LaTeX argument: a group, or the next digit or atom, as in \frac12 or x^\pi."""
+        r"""Read a LaTeX argument: a group, or the next digit or atom, as in \frac12 or x^\pi."""
         token = self.next_token()
         if token.isdigit() and len(token) > 1:
             self.tokens.append(token[1:])
@@ -251,7 +251,7 @@ class Reader:
         return steps
 
     def operand(self, radians: bool) -> None:
-        """The operand of a function: a bracket, or the following product, as in sin 2x."""
+        """Read the operand of a function: a bracket, or the following product, as in sin 2x."""
         outer = self.radians
         self.radians = outer or radians
         if self.tokens[-1] in CLOSING:
@@ -292,7 +292,7 @@ class Reader:
             raise Unreadable
 
     def number(self, token: str) -> None:
-        """A number; 204_5 is 54, written in base 5."""
+        """Read a number. 204_5 is 54, written in base 5."""
         if self.tokens[-1] == "_":
             base = self.option("_")
             if [step.operation for step in base] != ["number"] or not 2 <= base[0].detail <= 36:
@@ -312,7 +312,7 @@ class Reader:
         self.emit("number", 0, Fraction(token))
 
     def bracket(self, opening: str) -> None:
-        """A group, an absolute value, a floor or a ceiling."""
+        """Read a group, an absolute value, a floor or a ceiling."""
         outer_bars = self.open_bars
         self.open_bars = outer_bars + 1 if opening == "|" else 0
         self.read()
@@ -337,7 +337,7 @@ class Reader:
         self.emit("real_power" if is_free else "power", 2)
 
     def call(self, function: str) -> None:
-        r"""A function call: \sin 30°, \sin^2 x, \log_2^3 x. \sin^{-1} is the inverse function."""
+        r"""Read a function call: \sin 30°, \sin^2 x, \log_2^3 x. \sin^{-1} is the arcsine."""
         power = self.option("^")
         base = self.option("_")
         power = power or self.option("^")
@@ -371,7 +371,7 @@ class Reader:
             self.emit("divide", 2)
 
     def degree(self) -> None:
-        """The degree sign of 30°, read as a factor."""
+        """The degree sign of 30° as a factor: 1, or π/180 in radians."""
         if not self.radians:
             self.last_degree = len(self.steps)
             self.emit("number", 0, Fraction(1))
@@ -381,7 +381,7 @@ class Reader:
         self.emit("divide", 2)
 
     def name(self, token: str) -> None:
-        """A variable, or an unknown function with its arguments: f(2x) or u(x,t)."""
+        """Read a variable, or an unknown function with its arguments: f(2x) or u(x,t)."""
         name = take_name(token, self.tokens)
         self.names.add(name)
         if name in self.variables or not is_applied(name, self.tokens):
@@ -394,7 +394,7 @@ class Reader:
         self.emit("function", arguments, name)
 
     def arguments(self, name: str) -> int:
-        """Read the bracketed arguments of an unknown function. Returns their number."""
+        """Read the bracketed arguments of an unknown function. Returns how many there are."""
         closing = CLOSING[self.tokens.pop()]
         outer_bars = self.open_bars
         self.open_bars = 1 if name[0] in CONDITIONAL else 0

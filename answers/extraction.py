@@ -1,8 +1,8 @@
 r"""Finds the final answer of a response: in its last boxes, after "answer is", or at its end.
 
-The text found there must be the whole answer. An open box, a box retracted in words, a number that
-is part of an expression, and an unfinished thought do not count. Every search is bounded, so a
-response of a megabyte takes hardly longer than its last boxes.
+The text found there must be the whole answer. An unclosed box, a retracted box, a number inside an
+expression, and an unfinished thought do not count. Every search is bounded, so a response of one
+megabyte takes hardly longer than its last boxes alone.
 """
 
 import re
@@ -15,10 +15,10 @@ from answers.equations import SINGLE
 from answers.errors import Unreadable
 from answers.latex import MAX_CHARS, closing_brace, normalise
 
-MAX_BOXES = 32  # searched boxes, from the last one back
+MAX_BOXES = 32  # boxes that are searched, starting from the last one
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 BEFORE = 80  # characters before a box or a statement
-LINE = 300  # characters of a statement, and after a box
+LINE = 300  # characters read from a statement, and after a box
 
 THOUGHT = re.compile(
     r"[<◁](/?)(?:think|thinking|thoughts?|reasoning)[>▷]|<\|(begin|end)_of_thoughts?\|>",
@@ -29,7 +29,7 @@ ONLY_A_BOX = re.compile(r"[\s$]*\\f?box(?:ed)?\s{0,3}\{(.*)\}[\s$]*", re.DOTALL)
 
 # Separators between two members of a list: "$\boxed{1}$ and $\boxed{2}$", \quad\text{or}\quad,
 # possibly with a name for the second member: "$x=\boxed{1}$, $y=\boxed{2}$".
-LIST_MARK = r"\n\s{0,9}(?:[-*•]|\d{1,2}[.)])\s"  # of an item on a separate line
+LIST_MARK = r"\n\s{0,9}(?:[-*•]|\d{1,2}[.)])\s"  # of a list item on its own line
 MARKS = r"[\s,;$&.*]|\\\\|\\[,;:!> ()\[\]]|\\q?quad(?![a-zA-Z])"
 AND = r"(?:and|or)(?![a-zA-Z])|\\(?:text|textrm|mathrm)\s?\{[\s,]{0,5}(?:and|or)[\s,]{0,5}\}"
 JOINERS = rf"(?:{LIST_MARK}|{MARKS}|{AND}){{0,40}}"
@@ -71,16 +71,16 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     r"""The final answer as the response spells it, or None. The first of these that exists:
 
     1. the last \boxed{} or \fbox{}, joined with the boxes that belong to it, each value once:
-       "$\boxed{1}$ and $\boxed{2}$" gives "1, 2". Of nested boxes the outer one counts. A box that
-       is not closed, or is retracted in words, gives no answer;
+       "$\boxed{1}$ and $\boxed{2}$" gives "1, 2". If boxes are nested, the outermost counts. An
+       unclosed or retracted box gives no answer;
     2. the text after the last "answer is", "answer:" or heading "Final answer": formulas joined
-       like boxes, or else the first sentence, from its verb on;
+       like boxes, or else the rest of the first sentence after its verb;
     3. the formula or number that ends the last sentence, if words introduce it as a result.
 
     Thoughts are not searched: the search begins after the last </think>.
 
-    truncated: whether a limit cut the response off. The end of a truncated response and an
-    unfinished sentence give no answer.
+    truncated: whether the response was cut off at its limit. Then neither its end nor an
+    unfinished sentence gives an answer.
     """
     response = without_thoughts(response)
     if has_open_box(response):
@@ -100,7 +100,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
 
 
 def without_thoughts(response: str) -> str:
-    """The text after the last thought; empty if the thought does not end."""
+    """The text after the last thought; empty if the last thought is not closed."""
     if "<" not in response and "◁" not in response:
         return response
     start = 0
@@ -115,7 +115,7 @@ def without_thoughts(response: str) -> str:
 
 
 def starts_of_boxes(response: str) -> Iterator[int]:
-    """The starts of at most MAX_BOXES boxes, from the last one back."""
+    """The starts of at most MAX_BOXES boxes, the last one first."""
     starts = {name: response.rfind(name) for name in ("\\boxed", "\\fbox")}
     for _ in range(MAX_BOXES):
         name = max(starts, key=starts.get)
@@ -179,7 +179,7 @@ def settled_box(response: str, boxed: list[Found]) -> str | None:
 
 
 def joined(text: str, found: list[Found]) -> str:
-    """The first of `found`, joined with all following ones that belong to the same answer."""
+    """The first of `found`, joined with the following ones that belong to the same answer."""
     members = [found[0]]
     named = False
     for neighbour in found[1:]:
@@ -288,7 +288,7 @@ STATED_LETTERS = (
 def choice(response: str) -> str | None:
     """The letter A-J of a multiple-choice response: the boxed letter, else the stated letter.
 
-    The first pattern of STATED_LETTERS that occurs counts, at its last occurrence.
+    The stated letter is the last match of the first pattern in STATED_LETTERS that matches.
     """
     response = without_thoughts(response)
     boxed = boxes(response)

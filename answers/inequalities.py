@@ -30,7 +30,7 @@ def same_inequality(judge, p: Structure, g: Structure) -> bool:
 
 
 def same_intervals(judge, p: Structure, g: Structure) -> bool:
-    """Whether the intervals of two answers are equal, of which at least one is an inequality."""
+    """Whether two answers, at least one of them an inequality, are equal intervals."""
     p_name, p_interval = solved(p, judge.evaluator)
     g_name, g_interval = solved(g, judge.evaluator)
     if not p_interval or not g_interval or p_interval.kind != g_interval.kind:
@@ -73,7 +73,7 @@ def solved(p: Structure, evaluator: Evaluator) -> tuple[str, Structure | None]:
 
 
 def linear(text: str, evaluator: Evaluator) -> tuple[str, str, str]:
-    """(name, a, b) of an expression a x + b; the name is empty for other expressions."""
+    """(name, a, b) of a linear expression a x + b; the name is empty for other expressions."""
     names = evaluator.names(text)
     if len(names) != 1:
         return "", "", ""

@@ -1,13 +1,13 @@
-r"""Normalises LaTeX: one spelling for everything that has several.
+r"""Normalises LaTeX: gives one spelling to everything that has several.
 
 Each function applies one group of rewritings. `normalise` applies the groups in the order of this
 file: `\left( \dfrac{1}{2},\, 3 \text{cm.} \right]` becomes `( \frac{1}{2}, 3\text{cm} ]`. Applying
 a group again changes nothing. answers/structure.py parses the result.
 
-The result of each group: every sign has one character or command; every separation is one space;
-upright text is \text; a quotient is \frac; members have commas between them; units are \text
-directly after their value; sets, matrices and intervals are in brackets; numbers are digits.
-The bounds of the quantifiers keep matching fast on hostile texts.
+The results of the groups, in order: every sign has one character or command; all spacing is one
+space; upright text is \text; a quotient is \frac; commas separate members; units are \text directly
+after their value; sets, matrices and intervals are in brackets; numbers are digits.
+The bounds on repetitions in the patterns keep matching fast on hostile text.
 """
 
 import re
@@ -18,7 +18,7 @@ from answers.characters import SIGN, one_sign, plain
 from answers.expressions import CALLS, LOGS
 
 MAX_CHARS = 4000  # of an answer
-ROUNDS = 4  # a rule is repeated at most this often while it matches, as in nested groups
+ROUNDS = 4  # a rule is applied at most this often while it still matches, as in nested groups
 
 TEXT = r"\\text\{[^{}]*\}"
 LETTER = r"(?:[a-zA-Z]|\\[a-zA-Z]{2,10}(?![a-zA-Z])\s?)"
@@ -30,7 +30,7 @@ ANYTHING = re.compile("")
 def rewritings(*pairs: tuple) -> list[tuple]:
     """Compiled (pattern, replacement) pairs, applied in this order.
 
-    In a pattern, # is the end of a command's name: `\\le#` does not match `\\left`.
+    In a pattern, # marks the end of a command's name: `\\le#` does not match `\\left`.
     """
     return [(re.compile(pattern.replace("#", "(?![a-zA-Z])")), new) for pattern, new in pairs]
 
@@ -38,7 +38,7 @@ def rewritings(*pairs: tuple) -> list[tuple]:
 def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -> str:
     """The text after all rules.
 
-    only_with: a pattern that every rule needs in the text; without a match all rules are skipped.
+    only_with: a pattern that matches every text that a rule can change. Other text is unchanged.
     """
     if not only_with.search(text):
         return text
@@ -78,7 +78,7 @@ LAYOUT = rewritings(
         r"|[lL]arge|LARGE|[hH]uge|normalsize|small|bf|it|rm|sf|bfseries)#",
         " ",
     ),
-    (r"\\qquad#", r"\\quad "),  # may stand for a comma: see `separators`
+    (r"\\qquad#", r"\\quad "),  # may separate members: see structure.readings
     (r"(?<!\\)\\[)\]]\s?(?:\\\\)?\s?\\[(\[]", r"\\quad "),  # between two formulas
     (r"(?<!\\)\\[,;:!>~\s()\[\]]", " "),  # \, \! \( \] but not the comma after a new line, \\,
     (r"(?<!\\)\\$", " "),  # a single backslash at the end
@@ -87,7 +87,7 @@ GAP = re.compile(r"(?:[~\s]|(?<!\\)\$)+")
 
 
 def spaces(text: str) -> str:
-    r"""One space for sizes, \, and \; and the dollars of $\left(5\,x\right)$.
+    r"""One space instead of size commands, spacing commands and dollars: $\left(5\,x\right)$.
 
     Braces around the whole answer are removed.
     """
@@ -102,7 +102,7 @@ BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is not a brace
 
 
 def closing_brace(text: str, start: int, end: int = sys.maxsize) -> int | None:
-    """The closing brace of the group whose content begins at `start`; None if not before `end`."""
+    """The index of the brace that closes the group beginning at `start`; None if beyond `end`."""
     depth = 1
     for brace in BRACE.finditer(text, start, end):
         if brace[0] == "{":
@@ -177,7 +177,7 @@ def joint_outside_text(found: re.Match) -> str:
     return found[1] or " ∧ "
 
 
-# Between inequalities "and" means both, not a list.
+# Between inequalities, "and" means that both hold; it does not make a list.
 JOINT = rewritings(
     (r"\\text\{\s?,?\s?and\s?\}", " ∧ "),
     (rf"({TEXT})|(?<![a-zA-Z\\])and#|\\(?:land|wedge)#", joint_outside_text),
@@ -190,12 +190,12 @@ SEPARATORS = rewritings(
     (r",(?:\s?,)+", ","),
 )
 ENDS = rewritings(
-    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s,;:]|(?<!\.)\.|\\quad#)+$", ""),  # the three dots stay
+    (r"^(?:[\s=:,]|\\quad#)+|(?:[\s,;:]|(?<!\.)\.|\\quad#)+$", ""),  # an ellipsis stays
 )
 
 
 def separators(text: str) -> str:
-    r"""One comma between members, none at the ends: 1 \quad\text{and}\quad 2 is 1 , 2."""
+    r"""One comma between members and none at the ends: 1 \quad\text{and}\quad 2 is 1 , 2."""
     if INEQUALITY.search(text):
         text = rewritten(text, JOINT)
     text = rewritten(text, SEPARATORS, only_with=SEPARATOR)
@@ -214,7 +214,7 @@ def letter_in_text(found: re.Match) -> str:
 
 
 def subject(found: re.Match) -> str:
-    """Empty for "The number of ways is"; the match itself for "The answer is not"."""
+    """Empty for "The number of ways is"; the match unchanged for "The answer is not"."""
     if not units.names_a_quantity(found[2]):
         return found[0]
     return found[1] or ""
@@ -279,7 +279,7 @@ def unit_marks(text: str) -> str:
 
 
 def matrix(found: re.Match) -> str:
-    r"""1 & 2 \\ 3 & 4 is ⟦(1,2),(3,4)⟧. A determinant is a number and is not computed."""
+    r"""1 & 2 \\ 3 & 4 is ⟦(1,2),(3,4)⟧. A determinant is marked with \det and not computed."""
     rows = found[2].strip().removesuffix("\\\\").split("\\\\")
     texts = [f"({row.strip().replace('&', ',')})" for row in rows]
     name = "\\det" if found[1] in ("vmatrix", "Vmatrix") else ""

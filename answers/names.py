@@ -1,7 +1,7 @@
 r"""The tokens of an expression, and the names among them.
 
-A name before a bracket is an unknown function, as in f(2x), unless it also occurs without one: if
-the other answer is (a+b)h, the h of h(a+b) is a variable (`variables_in`).
+A name before a bracket is an unknown function, as in f(2x), unless it also occurs without a
+bracket: if the other answer is (a+b)h, the h in h(a+b) is a variable (`variables_in`).
 """
 
 import re
@@ -21,7 +21,7 @@ GREEK_LETTERS = (
     r" \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega \ell \hbar"
 )
 GREEK = frozenset(GREEK_LETTERS.split())
-# Names of functions, also before a sum: f(x+1) is a call, k(x+1) is a product.
+# Names that are functions even before a sum: f(x+1) is a call, k(x+1) is a product.
 FUNCTION_LETTERS = (
     *("f", "g", "h", "u", "v", "w", "y", "F", "G", "H", "P", "Q", "T", "I", "E"),
     *(r"\phi", r"\varphi", r"\psi", r"\Phi", r"\Psi", r"\Gamma", r"\zeta", r"\sigma", r"\mu"),
@@ -42,7 +42,7 @@ def is_letter(token: str) -> bool:
 def take_name(token: str, tokens: list[str]) -> str:
     """The name that begins with `token`; its primes and index are popped from the stack: f', a_1.
 
-    The spelling of an index is part of the name: x_{n+1} and x_{1+n} are two names.
+    The spelling of an index is part of the name: x_{n+1} and x_{1+n} are different names.
     """
     name = token
     while tokens[-1] == "'":
@@ -75,7 +75,7 @@ def take_name(token: str, tokens: list[str]) -> str:
 def is_applied(name: str, tokens: list[str]) -> bool:
     """Whether the next bracket holds arguments of `name`.
 
-    Only f, g, P ... can have a sum as argument: f(x+1) is a call, but k(a-b) is k times a-b.
+    Only f, g, P ... can have a sum as an argument: f(x+1) is a call, but k(a-b) is k times a-b.
     """
     opening = tokens[-1]
     if opening not in ("(", "["):
@@ -93,9 +93,9 @@ def is_applied(name: str, tokens: list[str]) -> bool:
 
 
 def variables_in(answers: list[str]) -> frozenset[str]:
-    """The names that occur without a bracket, and never before a bracketed single number or letter.
+    """The names that occur without a bracket, and never with a single number or letter in brackets.
 
-    Such a name is a variable even before a bracket, and the bracket is a factor.
+    Such a name is a variable even before a bracket, which is then a factor.
     """
     text = TEXT.sub(" ", " ".join(answers))
     names = set(ALONE.findall(text)) - {*APPLIED.findall(text), *CONSTANTS}

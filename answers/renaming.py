@@ -1,4 +1,4 @@
-r"""Names that an answer may choose: the integer of a family, an added constant, a cyclic group.
+r"""Names that an answer chooses freely: the integer of a family, an added constant, cyclic groups.
 
 \frac{\pi}{4}+n\pi, n ∈ \mathbb{Z} equals \frac{\pi}{4}-k\pi, k ∈ \mathbb{Z}; x^2+C equals x^2+c;
 and C_2 equals \mathbb{Z}_2 if the other answer contains \mathbb{Z}.
@@ -28,7 +28,7 @@ CLAUSES = (
 )
 BUILT = re.compile(rf"‹(.*)[|:]\s?{LETTER}\s?∈\s?{INTEGERS}\s?›")
 PARAMETERS = ("n", "k", "m", "j", "l", "N", "K")
-INTEGER = "n"  # the new name of a parameter
+INTEGER = "n"  # every parameter is renamed to this
 SHIFTS = ("(-n)", "(n+1)", "(n-1)", "(1-n)", "(-1-n)")  # each takes every integer value, like n
 
 
@@ -58,7 +58,7 @@ def same_families(p: str, g: str) -> list[str] | None:
 
 
 def with_name(text: str, name: str) -> str:
-    """The text with its parameter renamed to INTEGER. An empty `name` means its only parameter."""
+    """The text with a parameter renamed to INTEGER: `name`, or if it is empty, the only one."""
     tokens = set(TOKEN.findall(text))
     parameters = [name] if name else [letter for letter in PARAMETERS if letter in tokens]
     if len(parameters) != 1 or parameters == [INTEGER]:
@@ -67,7 +67,7 @@ def with_name(text: str, name: str) -> str:
 
 
 def is_indexed(text: str) -> bool:
-    """Whether the parameter is an index, so that n + 1 means another member: a_n, f(n)."""
+    """Whether the parameter is an index, a_n, or an argument, f(n) = ..., and cannot be shifted."""
     return re.search(r"_\s?\{?\s?n|[a-zA-Z]\s?\(\s?n\s?\)\s?=", text) is not None
 
 

@@ -1,6 +1,6 @@
 r"""Parses an answer into lists, brackets, relations and quantities, with expressions as leaves.
 
-`structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as texts. Its
+`structure("(\\frac{1}{2}, 3 ]")` is a "(]" with the members `\frac{1}{2}` and `3`, as strings. The
 input is the output of `latex.normalise`; answers/expressions.py parses the leaves.
 """
 
@@ -25,7 +25,7 @@ class Structure(NamedTuple):
     | ∧               | x>1 ∧ x<5         | x>1, x<5                                |
     | ≈               | \sqrt{2} ≈ 1.41   | \sqrt{2}, 1.41                          |
     | =               | x=y=3             | x, y, 3                                 |
-    | <               | 1≥x>0             | 0, <, x, ≤, 1: rising, with the signs   |
+    | <               | 1≥x>0             | 0, <, x, ≤, 1: ascending, with signs    |
     | ≠               | x≠5               | x, 5                                    |
     | ∪               | [0,1)∪(2,3)       | [0,1), (2,3)                            |
     | ∖               | \mathbb{R}∖‹1›    | (-\infty,\infty), ‹1›                   |
@@ -33,7 +33,7 @@ class Structure(NamedTuple):
     | quantity        | 5\text{cm}        | 5, cm                                   |
     | set             | ‹1,2›             | 1, 2                                    |
     | matrix          | ⟦(1,2),(3,4)⟧     | (1,2), (3,4): its rows                  |
-    | () [] (] [)     | (1,2]             | 1, 2: a tuple's, or an interval's ends  |
+    | () [] (] [)     | (1,2]             | 1, 2: a tuple's members or the ends     |
     | value           | \frac{1}{2}+x     | the text itself: an expression          |
     """
 
@@ -52,7 +52,7 @@ OPENING = "([{‹⟦"
 CLOSING = ")]}›⟧"
 BRACKETS = ("()", "[]", "(]", "[)", "‹›", "{}", "⟦⟧")
 RELATIONS = "<>≤≥"
-CONNECTIONS = ("∧", "≈", "=", RELATIONS, "≠", "∪", "∖", ":")  # the loosest first
+CONNECTIONS = ("∧", "≈", "=", RELATIONS, "≠", "∪", "∖", ":")  # loosest binding first
 CONNECTED = re.compile(f"[{''.join(CONNECTIONS)}]")
 MIRRORED = {">": "<", "≥": "≤"}
 UPPER_SIGNS = str.maketrans("±∓", "+-")
@@ -93,7 +93,7 @@ def split(text: str, separators: str) -> list[str]:
 
 
 def structure(text: str) -> Structure:
-    """The outermost structure of a normalised answer; its members are texts."""
+    """The outermost structure of a normalised answer; its members are strings."""
     text = text.strip()
     upright = TEXT.fullmatch(text)
     if upright:
@@ -127,13 +127,13 @@ def words(text: str) -> list[str]:
 
 
 def refuse_zeros_before(members: list[str]) -> None:
-    """No member of a list may be 000: 35,000 is not a list, and 35,00 is unreadable."""
+    """Raise Unreadable if a list member has leading zeros: 35,000 and 35,00 are not lists."""
     if len(members) > 1 and any(map(ZEROS_BEFORE.fullmatch, members)):
         raise Unreadable
 
 
 def list_members(text: str) -> list[str]:
-    """The members of a list: 2, +1 and -1 for "2, ±1". A text without commas is its only member."""
+    """The members of a list: 2, +1 and -1 for "2, ±1". Text without commas is the only member."""
     members = []
     items = split(text, ",;")[::2]
     refuse_zeros_before(items)
@@ -155,7 +155,7 @@ def list_members(text: str) -> list[str]:
 
 
 def rising(sides: list[str]) -> Structure:
-    """A chain of inequalities, sides and signs alternating, reversed if needed so that it rises."""
+    """A chain of inequalities, sides and signs alternating, reversed if it falls."""
     signs = set(sides[1::2])
     if signs <= {">", "≥"}:
         sides = [MIRRORED.get(side, side) for side in reversed(sides)]
@@ -222,15 +222,15 @@ THOUSANDS = re.compile(
 )
 
 
-SCIENTIFIC = re.compile(r"(\de)(?=-\d)")  # 2e-3 is 0.002, and also 2e - 3
+SCIENTIFIC = re.compile(r"(\de)(?=-\d)")  # 2e-3 is 0.002 or 2e - 3
 
 
 def readings(text: str) -> list[str]:
     """The possible readings of an answer's commas: 1,234 is the number 1234 or the list 1, 234.
 
-    Commas separate thousands only if the whole answer is one number, with or without a name and a
-    unit, in groups of three without spaces. A comma is never a decimal point. A wide space is read
-    as a comma and as nothing.
+    Commas separate thousands only if the whole answer is one number in groups of three digits
+    without spaces. The number may have a name and a unit. A comma is never a decimal point. A wide
+    space (\\quad) has two readings: a comma, and a space.
     """
     if "\\quad" in text:
         return [QUAD.sub(",", text), QUAD.sub(" ", text)]

@@ -95,7 +95,7 @@ def without_dots(text: str) -> str:
 
 
 def is_dropped(text: str) -> bool:
-    """Whether a text after a complete value may be omitted: units and counted nouns."""
+    """Whether the text after a value may be omitted: it consists of units and counted nouns."""
     if PERCENT.search(text):
         return False
     words = re.findall(r"[^\W\d_]+(?:-[a-z]+)?|[^\s/,()]", POWER.sub("", without_dots(text)))
@@ -221,7 +221,7 @@ def is_angle(text: str) -> bool:
 def agree(a: str, b: str) -> bool:
     """Whether the texts after two equal numbers agree: 5 cm and 5, but not 5 cm and 5 m.
 
-    Other words than units agree if one text contains those of the other: marbles, red marbles.
+    Words other than units agree if one text contains those of the other: marbles, red marbles.
     """
     a_known, a_others = unit(a)
     b_known, b_others = unit(b)
@@ -233,14 +233,14 @@ def agree(a: str, b: str) -> bool:
     return a_others.items() <= b_others.items() or b_others.items() <= a_others.items()
 
 
-# ---- words without \\text ------------------------------------------------------------------------
+# ---- words outside \\text ------------------------------------------------------------------------
 
-MIN_WORD = 4  # letters of an unlisted word; mgh is a product
+MIN_WORD = 4  # an unlisted word has at least this many letters; mgh is a product
 VOWEL = re.compile("(?<!^)[aeiou]", re.IGNORECASE)
 
 
 def is_word(letters: str) -> bool:
-    """Whether letters without \\text are a word, not a product: yes, Ellipse, Bob, but not mgh."""
+    """Whether letters outside \\text are a word, not a product: yes, Ellipse, Bob, but not mgh."""
     if letters.lower() in ANSWERS | JOINING:
         return True
     if len(letters) > 2 and (is_noun(letters) or letters.lower() in MODIFIERS | LABELS):

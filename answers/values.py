@@ -1,7 +1,7 @@
-r"""Compares expressions by value, at random points if they have free names.
+r"""Compares expressions by value, at random points if they have variables or unknown functions.
 
-An expression without free names has one value. Points at which either expression is undefined are
-skipped, so \sqrt{1-x^2} is compared where |x| < 1. One budget, `FUEL`, limits all computations of a
+An expression without such names has one value. Points at which either expression is undefined are
+skipped, so \sqrt{1-x^2} is compared where |x| < 1. One budget, `FUEL`, limits all computations in a
 comparison of two answers.
 """
 
@@ -18,20 +18,20 @@ from answers.names import variables_in
 FUEL = 15_000  # of one comparison, in units of about a microsecond
 POINTS = 16  # points of a comparison; MIN_POINTS are enough if more are hard to find
 MIN_POINTS = 6
-ATTEMPTS = 120  # to find these points
-WHOLE = ("n", "k", "m")  # always integers; the other letters stand for any real number
+ATTEMPTS = 120  # points tried to find these
+WHOLE = ("n", "k", "m")  # always integers; other letters may be any real number
 SMALL = range(1, 10)
 NEAR = Fraction(1, 2**60)  # relative difference below which two ratios are equal
 
 
 class Points:
-    """Random values of free names. Points 0, 1, 2 ... are the same for both answers.
+    """Random values of names. Points 0, 1, 2 ... are the same for both answers.
 
     The points alternate between four kinds:
-    1. numbers between 0 and 1, for roots and inverse functions; every second point with signs;
+    1. numbers between 0 and 1, for roots and inverse functions; every second one has random signs;
     2. small positive integers, for factorials;
-    3. fractions with both signs, of four sizes, some larger than all numbers in the answers;
-    4. multiples of the numbers in the answers, and those minus 1, where rounded values may jump.
+    3. fractions of both signs and four sizes, some larger than all numbers in the answers;
+    4. multiples of the numbers in the answers, some minus 1, where floors and ceilings may jump.
     """
 
     def __init__(self, texts: list[str], seed: str):
@@ -46,7 +46,7 @@ class Points:
         self.taken = {}  # point -> the values of all names
 
     def variable(self, name: str, point: int) -> Fraction:
-        """The value of a name at a point. Two names have different values."""
+        """The value of a name at a point. Different names have different values."""
         key = (name, point)
         if key not in self.values:
             taken = self.taken.setdefault(point, set())
@@ -72,7 +72,7 @@ class Points:
         return Fraction(step * round(signed_size * part) - before)
 
     def card(self, name: str, cards: Sequence, place: int):
-        """A card of a name's deck. It is shuffled once, and each round starts one card later."""
+        """A card of a name's deck. The deck is shuffled once; each round starts one card later."""
         key = (name, cards)
         if key not in self.decks:
             self.decks[key] = self.draw.sample(cards, len(cards))
@@ -91,7 +91,7 @@ class Evaluator:
     """Compares expressions by value, with one budget for all computations.
 
     answers: both texts; their names and numbers determine the points.
-    seed: added to the seed of the points, which makes the points unpredictable.
+    seed: mixed into the seed of the points, to make them unpredictable.
     Every method raises Unreadable for text outside the grammar or beyond a bound.
     """
 
@@ -112,7 +112,7 @@ class Evaluator:
         return self.expressions[key]
 
     def names(self, text: str) -> frozenset[str]:
-        """The free names of an expression."""
+        """The names of the variables and unknown functions in an expression."""
         return self.expression(text).names
 
     # ---- questions -------------------------------------------------------------------------------
@@ -122,9 +122,9 @@ class Evaluator:
     ) -> bool:
         """Whether two expressions are equal at all points where both are defined (>= MIN_POINTS).
 
-        Equal texts need one such point. An expression that is undefined everywhere equals nothing.
+        Identical texts need only one such point. An expression undefined everywhere equals nothing.
 
-        tolerance: largest difference between an irrational and a rational number.
+        tolerance: the largest difference accepted between an irrational and a rational number.
         """
         a = self.expression(p, radians)
         b = self.expression(g, radians)
@@ -153,7 +153,7 @@ class Evaluator:
         return self.was_enough and first is not None
 
     def constant(self, text: str) -> Fraction | None:
-        """The value of a real expression without names, to BITS bits; None for others."""
+        """The value of an expression, to BITS bits; None if it has names or is not real."""
         expression = self.expression(text)
         if expression.names:
             return None
@@ -166,10 +166,10 @@ class Evaluator:
     def pairs(self, a: Expression, b: Expression) -> Iterator[tuple]:
         """(value of a, value of b) at every point where both are defined.
 
-        Without free names there is one point, and a value that is too large is unreadable.
-        Afterwards `was_enough` is true if there were enough points. They are too few if only one of
-        the two is defined at six times as many: \\sqrt{x-1} and \\sqrt{1-x} are both defined only
-        at 1.
+        Without names there is one point, and a value that is too large raises Unreadable.
+        Afterwards `was_enough` says whether there were enough points. There are too few if only one
+        of the two is defined at six times as many points: \\sqrt{x-1} and \\sqrt{1-x} are both
+        defined only at 1.
         """
         has_names = bool(a.names or b.names)
         found = 0
@@ -227,7 +227,7 @@ class Evaluator:
         return stack.pop()
 
     def agree(self, p, g, tolerance: Fraction) -> bool:
-        """Whether two values are equal; an irrational and a rational value within `tolerance`."""
+        """Whether two values are equal, or within `tolerance` unless both are rational."""
         if p == g:
             return True
         if isinstance(p, float) or isinstance(g, float):

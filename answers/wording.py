@@ -1,12 +1,12 @@
 r"""Detects words around an answer that retract, deny, extend or hedge it.
 
-A \boxed answer is final only if the words around it do none of these. Patterns run on a few
+A \boxed answer is final only if the words around it do none of these. The patterns read only a few
 hundred characters.
 """
 
 import re
 
-GAP = 120  # characters between two boxes that are parts of one answer
+GAP = 120  # at most this many characters are between two boxes that are parts of one answer
 
 # After these words a box replaces the previous box. Otherwise nearby boxes are parts of one answer:
 # "5 if n is even and 6 if it is odd", "the sum is 12, the product is 35".
@@ -17,8 +17,8 @@ REPLACED = re.compile(
 )
 PART = re.compile(r"(?i:(?<![a-z])part\s\(?[a-e1-5]\)?|\n\s*(?:\*\*)?\([a-e]\))")
 
-# After a box or a statement, text that retracts it: the beginning of a sentence, a judgement of
-# the answer, or the rest of the sentence.
+# Text after a box or a statement that retracts it: the beginning of a sentence, a judgement of the
+# answer, or the rest of the sentence.
 BEGINS = (
     r"no[,.! ]|wait|hmm|actually|oops|sorry|scratch|on (?:second|reflection|closer)|hold on"
     r"|but (?:it|the (?:right|correct|real|true|actual|answer))\b"
@@ -46,7 +46,7 @@ TAKEN_BACK = re.compile(
     r"|naive|mistake|tempting|rejected|excluded|discarded|ruled out|too [lsbmf]\w+)))",
     re.IGNORECASE,
 )
-# Before a box, text that denies it or makes it part of an expression or alternative.
+# Text before a box that denies it, or makes it part of an expression or one of two alternatives.
 DENIAL = (
     r"(?<![a-z])(?:not|\w+n't|never|cannot|neither|reject\w*|rul\w+ out|exclud\w+|discard\w*"
     r"|instead of|rather than|other than|except|unlike|without)\s"
@@ -91,7 +91,7 @@ LEADING = re.compile(
     r"(?i:(?:^|(?<![a-z]))(?:is|are|was|be|equals|equal to|get|gets|gives|obtain|have|find|yields"
     r"|then|thus|therefore|hence|so|total|all|answer|makes|only|exactly|that)|^|(?<!\d):)[\s,:]*$"
 )
-# Two results: "The largest is 17, the smallest is 3"; one: "we get 3 + 4 = 7, so it is 8".
+# Two results: "The largest is 17, the smallest is 3". One result: "we get 3 + 4 = 7, so it is 8".
 CONCLUSION = r"\b(?:so|thus|then|hence|therefore|gives)\b"
 ANOTHER = re.compile(rf"(?i:(?:\bis|\bare|\bequals|=)\s*[$\\(]*[-−]?[\d\\](?!.*{CONCLUSION}))")
 SUPPOSED = re.compile(

@@ -1,9 +1,9 @@
-"""Token weights of your own, trained on the toy against DAPO, on the same seeds.
+"""Train with your own token weights on the toy and compare with DAPO on the same seeds.
 
 A pair is two runs of train.py's loop on one seed, DAPO's and yours: the same base model, problems
 and random numbers, so that the first step's responses are the same. A finished run is a line of a
-CSV. A run that the CSV holds is not trained again, so a duel can be stopped at any time and goes on
-where it was.
+CSV. A run that is in the CSV is not trained again, so a duel can be stopped at any time and
+continued later.
 
 Shapes: S seeds, N packed response tokens.
 """
@@ -31,13 +31,13 @@ from studies.running import train_silently
 from studies.statistics import half_width
 from studies.tables import appending, read_csv
 
-RESULTS = Path("duels.csv")  # beside the notebook
+RESULTS = Path("duels.csv")  # next to the notebook
 COLUMNS = ("weights", "print", "setting", "seed", "seconds", "rewards")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How long a run is, and with what it trains: the regime `learn`, chains of five operations."""
+    """The length and the task of a run: the regime `learn`, chains of five operations."""
 
     steps: int = 20
     rate: float = 3e-4
@@ -50,13 +50,13 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """As the CSV has it: `learn-k5-noise0.1-filler1-seed0, 20 steps of 8 x 8 at 0.0003`."""
+        """The name in the CSV: `learn-k5-noise0.1-filler1-seed0, 20 steps of 8 x 8 at 0.0003`."""
         size = f"{self.steps} steps of {self.prompts} x {self.group}"
         return f"{self.base.name}, {size} at {self.rate}"
 
     @property
     def flags(self) -> str:
-        """Of train.py, whose defaults are the toy's. There is no evaluation."""
+        """The flags for train.py, whose defaults suit the toy. There is no evaluation."""
         base = self.base
         return (
             f"--method dapo --toy-regime {base.regime} --toy-k {base.k} --toy-noise {base.noise} "
@@ -74,7 +74,7 @@ class Setting:
 
 
 def configured(setting: Setting, method: Method, *further: str) -> train.Config:
-    """The flags of a run with the method, whose record says how it clips."""
+    """The configuration of a run with the method. The clip range is that of its record."""
     cfg = train.parse_config([*setting.flags.split(), *further])
     cfg.clip_low, cfg.clip_high = method.default_clip
     return cfg
@@ -85,12 +85,12 @@ def trained(
 ) -> list[float]:
     """Train silently; returns the mean reward of each step's responses.
 
-    heard: called after each step with the rewards so far. Raises Stop where Ctrl-C ended the run.
+    heard: called after each step with the rewards so far. Raises Stop if Ctrl-C ended the run.
     """
     rewards = []
 
     def log(run, metrics: dict) -> None:
-        """In the place of infra.log.log."""
+        """Replaces infra.log.log."""
         rewards.append(round(float(metrics["reward"]), 6))
         heard(rewards)
 
@@ -101,18 +101,18 @@ def trained(
 
 
 def fingerprint(method: Method, setting: Setting, name: str = "yours") -> str:
-    """Eight hex digits of what a method does: its ρ of a fixed batch, and its surrogate.
+    """Eight hex digits of a hash of what a method does: its ρ on a fixed batch, and its surrogate.
 
-    Two functions with equal weights have one fingerprint, and a changed function has another one,
-    also where the change is in a function that it calls. ρ is taken at θ_old and beside it, since
-    a method may follow the policy. Raises UserError where ρ is not one weight of at least 0 for
-    each token.
+    Functions with equal weights have the same fingerprint. A changed function has another one,
+    even if the change is in a function that it calls. ρ is computed at θ_old and at a nearby
+    policy, since a method may depend on the policy. Raises UserError if ρ is not one weight of at
+    least 0 for each token.
     """
     lm, tokenizer = setting.model()
     asked = toy.problems(4, seed=90)
     tokens = batch(lm, tokenizer, asked, group=8, seed=91, keep=method.keep).tokens
     cfg = configured(setting, method)
-    cfg.method = name  # in the message of an error
+    cfg.method = name  # for error messages
     seen = []
     for shift in (0.0, 0.1):
         signs = torch.arange(len(tokens.logprob)) % 3 - 1.0
@@ -141,8 +141,8 @@ class Duel:
     seeds: list[int] = field(default_factory=list)
     dapo: list[list[float]] = field(default_factory=list)  # [S, steps] mean reward of each step
     yours: list[list[float]] = field(default_factory=list)
-    trained: int = 0  # runs that were trained now, and not read from the CSV
-    seconds: float = 0.0  # of the processor, of all runs of these pairs
+    trained: int = 0  # runs trained in this call, not read from the CSV
+    seconds: float = 0.0  # CPU time of all runs of these pairs
 
     @property
     def differences(self) -> np.ndarray:
@@ -151,7 +151,7 @@ class Duel:
         return means[0] - means[1] if means else np.array([])
 
     def line(self, student: str) -> str:
-        """The line of a student for the class's CSV, whose columns are CLASS."""
+        """A student's line for the CSV of the class, whose columns are CLASS."""
         d = self.differences
         seeds = " ".join(map(str, self.seeds))
         numbers = (f"{d.mean():.4f}", f"{half_width(d):.4f}")
@@ -167,9 +167,9 @@ CLASS = ("student", "weights", "setting", "seeds", "difference", "half_width")
 def students(
     setting: Setting, seeds: Sequence[int], path: Path = Path("class.csv")
 ) -> dict[str, float]:
-    """Student and weights -> mean difference from DAPO, by the class's CSV; {} without the file.
+    """Student and weights -> mean difference from DAPO, from the CSV; {} without the file.
 
-    Raises UserError where a line is of another setting or of other seeds.
+    Raises UserError if a line has another setting or other seeds.
     """
     found = {}
     wanted = (setting.name, " ".join(map(str, seeds)))
@@ -190,10 +190,10 @@ def duel(
     setting: Setting = Setting(),
     path: Path = RESULTS,
 ) -> Duel:
-    """Train a pair on each seed, and draw while it trains; returns the pairs.
+    """Train a pair on each seed, and draw during training; returns the pairs.
 
-    Ctrl-C, or a notebook's stop button, ends it after the present step: what is finished is kept,
-    and the same call goes on. Raises UserError for weights that cannot be trained with.
+    Ctrl-C, or a notebook's stop button, ends training after the current step. Finished runs are
+    kept, and the same call continues. Raises UserError for weights that cannot be trained with.
     """
     dapo = METHODS["dapo"]
     prints = {each: fingerprint(each, setting, name) for each in (dapo, method)}
@@ -217,13 +217,13 @@ def duel(
                 add_pair(found, seed, lines)
     except (KeyboardInterrupt, Stop):
         print(f"stopped: {len(found.seeds)} of {len(seeds)} pairs are finished, in {path};")
-        print("run the cell again to go on")
+        print("run the cell again to continue")
     picture.draw(draw, found)
     return found
 
 
 def run_line(method: Method, label: str, key: tuple, found: Duel, picture, setting) -> dict:
-    """Train one run, drawing it, and return its line of the CSV."""
+    """Train one run while drawing it, and return its line for the CSV."""
     seed = key[2]
 
     def heard(rewards: list[float]) -> None:

@@ -1,6 +1,6 @@
-"""What several notebooks need: pictures, coloured words, exercises, blackboard, token gradients.
+"""Helpers for several notebooks: pictures, coloured words, exercises, blackboard, token gradients.
 
-Importing it puts the repository's files on the path, so a notebook imports from here first.
+Importing this file adds the repository to the path, so a notebook imports from here first.
 
 Shapes: B responses, N packed response tokens, D parameters.
 """
@@ -26,14 +26,14 @@ from matplotlib.patches import Rectangle
 import toy
 from infra.packing import Rollouts
 
-# Okabe and Ito's colours: told apart also by those who see some colours alike.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
 GREEN = "#009E73"
 PURPLE = "#CC79A7"
 GREY = "#7F7F7F"
 
-# The two sides of an update, told apart by colour and by mark; the toy's truth.
+# The two sides of an update differ in colour and in marker. TRUTH marks decisive tokens.
 POS = {"color": BLUE, "marker": "o"}
 NEG = {"color": ORANGE, "marker": "X"}
 TRUTH = GREEN
@@ -48,23 +48,23 @@ plt.rcParams.update(
         "grid.alpha": 0.3,
     }
 )
-torch.set_num_threads(1)  # the toy is too small to gain by more: they would wait for each other
-transformers.utils.logging.disable_progress_bar()  # a bar of loaded weights is no result
+torch.set_num_threads(1)  # more threads would not make so small a model faster
+transformers.utils.logging.disable_progress_bar()  # no progress bar in the output
 
 
 # ---- pictures ------------------------------------------------------------------------------------
 
 
 def show(fig: plt.Figure, alt: str) -> None:
-    """Display a figure as a PNG with a text for those who cannot see it, and close it."""
+    """Display a figure as a PNG with alternative text, and close it."""
     data, metadata = as_png(fig, alt)
     display(data, metadata=metadata, raw=True)
 
 
 def as_png(fig: plt.Figure, alt: str) -> tuple[dict, dict]:
-    """A figure as what `display` takes, (data, metadata), with its text; the figure is closed.
+    """(data, metadata) of a figure with its alternative text, as `display` takes them; closes it.
 
-    Its colours are rounded to 32 steps a channel, which makes the notebook's file smaller.
+    Colours are rounded to 32 steps per channel, which makes the notebook's file smaller.
     """
     fig.canvas.draw()
     rgba = np.asarray(fig.canvas.buffer_rgba()) / 255
@@ -76,7 +76,7 @@ def as_png(fig: plt.Figure, alt: str) -> tuple[dict, dict]:
 
 
 class LivePicture:
-    """A picture that is drawn again in its place while a cell runs."""
+    """A picture that is redrawn in place while a cell runs."""
 
     def __init__(self, alt: str):
         self.alt = alt
@@ -94,12 +94,12 @@ class LivePicture:
 
 
 def panels(draw: Callable, name: str, values: Sequence, alt: str, live: bool | None = None) -> None:
-    """A row of small pictures, one for each value of a parameter, in the place of a slider.
+    """A row of small pictures, one for each value of a parameter, instead of a slider.
 
     draw: draw(ax, value) draws one panel and names its axes; the title is set here.
     name: of the parameter, for the titles `name = value`.
-    live: whether a slider follows below the row. None: where ipywidgets is there and the notebook
-        is open in Jupyter, and not run from a command line.
+    live: whether to add a slider below the row. None: add it if ipywidgets is installed and the
+        notebook is open in Jupyter rather than run from a command line.
     """
     size = (3.2 * len(values), 3.2)
     fig, axes = plt.subplots(1, len(values), figsize=size, sharex=True, sharey=True, squeeze=False)
@@ -116,7 +116,7 @@ def panels(draw: Callable, name: str, values: Sequence, alt: str, live: bool | N
 
 
 def slider(draw: Callable, name: str, values: Sequence, alt: str) -> None:
-    """One panel with a slider over the values; nothing where ipywidgets is missing."""
+    """One panel with a slider over the values; nothing if ipywidgets is missing."""
     try:
         from ipywidgets import SelectionSlider, interact
     except ImportError:
@@ -145,15 +145,15 @@ def credit_text(
 ) -> None:
     """Draw words on a background by their value: blue above the centre, orange below.
 
-    Without colours it reads by the underline: solid above the centre, dotted below, and the thicker
-    the farther away. A picture keeps its colours where a page strips the styles of HTML.
+    The underline shows the same without colours: solid above the centre, dotted below, and thicker
+    farther away. It is a picture because some pages strip the styles from HTML.
 
     values: one for each word.
-    marks: a bool for each word; those marked, the tokens that decided, stand in a frame. None: no
-        word is.
-    centre: the value of no colour, 0 of a score and 1 of a weight.
-    limit: the distance from the centre from which colour and underline are fullest; None: the
-        largest that occurs. Give one where texts are compared, or where few values are far away.
+    marks: a bool for each word; a frame is drawn around marked words, the tokens that decided.
+        None: no word is marked.
+    centre: the value without colour: 0 for scores, 1 for weights.
+    limit: the distance from the centre at which colour and underline are strongest; None: the
+        largest distance. Set it to compare texts, or if a few values are far away.
     """
     distance = np.asarray(values, dtype=float) - centre
     limit = limit or float(np.abs(distance).max()) or 1.0
@@ -193,11 +193,11 @@ def draw_word(ax: plt.Axes, x: int, y: int, text: str, strength: float, mark: bo
 
 
 def check(answer, expected, hint: str, tolerance: float = 1e-4) -> bool | None:
-    """Say whether an answer is right: True, False, or None where there is none yet.
+    """Print and return whether an answer is right: True, False, or None without an answer.
 
-    answer: None or ... where the stub was not filled in; else a number, a bool, or a list, array or
+    answer: None or ... if the stub was not filled in; else a number, a bool, or a list, array or
         tensor of them.
-    tolerance: of the difference, as a share of the expected number where that exceeds 1.
+    tolerance: of the difference, relative to the expected number if that exceeds 1.
     """
     if answer is None or answer is ...:
         print("not yet")
@@ -228,9 +228,9 @@ def as_array(numbers) -> np.ndarray:
 def leaderboard(
     yours, others: dict[str, float], unit: str, lowest_first: bool = False
 ) -> int | None:
-    """Print a table with your number in its place, and return the place; None without a number.
+    """Print a table with your number in its rank, and return the rank; None without a number.
 
-    unit: what the numbers are, as `cosine to the true gradient`.
+    unit: what the numbers are, such as `cosine to the true gradient`.
     lowest_first: whether a smaller number is better.
     """
     rows = [(float(number), name) for name, number in others.items()]
@@ -270,11 +270,11 @@ class Blackboard:
 
 
 def blackboard() -> Blackboard:
-    """The example that returns in every notebook.
+    """The example that recurs in every notebook.
 
     The policy is a softmax over three logits with p = (1/2, 1/4, 1/4); the responses a, b, a, c of
-    one prompt have the rewards 1, 1, 0, 0. So that numbers stay round, advantages take the
-    population's standard deviation, 1/2, and no ε: they are ±1. (`grpo.group_advantages` takes the
+    one prompt have the rewards 1, 1, 0, 0. To keep the numbers simple, advantages use the
+    population's standard deviation, 1/2, and no ε: they are ±1. (`grpo.group_advantages` uses the
     unbiased one; with it all are ±0.866, and nothing else changes.)
     """
     words = ["a", "b", "c"]
@@ -292,7 +292,7 @@ def blackboard() -> Blackboard:
 def source(function, start: str = "") -> Code:
     """The code of a function of this repository.
 
-    start: text in the first line to show, so that what stands before it is left out.
+    start: text in the first line to show; earlier lines are left out.
     """
     code = inspect.getsource(function)
     if start:
@@ -307,14 +307,14 @@ def token_gradients(lm, rollouts: Rollouts) -> torch.Tensor:
     parameters = list(lm.parameters())
 
     gradients = []
-    for i in range(len(rollouts)):  # one response at a time: autograd goes back through it alone
+    for i in range(len(rollouts)):  # one response at a time, so that the graph is small
         start = int(rollouts.prompt_length[i])
         token = rollouts.response_ids(i)  # [T]
         ids = rollouts.ids[i, : start + len(token)]
         logits = lm(input_ids=ids[None], use_cache=False).logits[0, start - 1 : -1]  # [T, V]
         logprob = logits.log_softmax(dim=1).gather(1, token[:, None])[:, 0]  # [T]
 
-        # Row t of the identity asks for the gradient of token t; all T go back at once.
+        # Row t of the identity selects the gradient of token t; one call computes all T.
         every = torch.eye(len(token))
         parts = torch.autograd.grad(logprob, parameters, every, is_grads_batched=True)
         gradients.append(torch.cat([part.flatten(1) for part in parts], dim=1))  # [T, D]
@@ -336,7 +336,7 @@ def kinds(token_ids: torch.Tensor) -> list[str]:
 
 
 def kind(word: str, last: str) -> str:
-    """The kind of one word that stands after `last`."""
+    """The kind of one word that follows `last`."""
     if word in toy.CONNECTIVES:
         return "connective"
     if word in FRAME:

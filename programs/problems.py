@@ -24,16 +24,16 @@ KEYS = {  # the key that gives a test's kind -> (required keys, optional keys), 
     "function": ({"function": str, "args": list, "expected": object}, {"or": list, "rules": str}),
     "script": ({"script": str}, {"entry_point": str, "rules": str}),
 }
-NAMES = {str: "text", list: "list"}
+NAMES = {str: "string", list: "list"}
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error)
-UNPACKED_BYTES = 2**29  # of one row's private tests, at most
+UNPACKED_BYTES = 2**29  # at most, for the private tests of one row
 
-# Pickle opcodes that hold a text, and opcodes without effect on it.
+# Pickle opcodes that contain a string, and opcodes that do not change it.
 TEXT_OPCODES = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
 IDLE_OPCODES = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
 
 
-# ---- the known sets: (cells, row number) -> problem ----------------------------------------------
+# ---- the known data sets: (cells, row number) -> problem -----------------------------------------
 
 
 def eurus_problem(cells: dict, index: int) -> dict:
@@ -52,8 +52,8 @@ def apps_problem(cells: dict, index: int) -> dict:
 def paired_tests(reward_model: dict) -> list[dict]:
     """The tests of {"inputs": [...], "outputs": [...], "fn_name": the function's name, if any}.
 
-    The arguments of a function are a list, or a text with one JSON value per line. The output is
-    the value or a list of that one value. The sets do not say which, so both are accepted.
+    The arguments of a function are a list, or text with one JSON value per line. The output is the
+    value, or a list with only this value. The data sets do not say which, so both are accepted.
     """
     try:
         truth = json.loads(reward_model["ground_truth"])
@@ -72,7 +72,7 @@ def paired_tests(reward_model: dict) -> list[dict]:
 
 
 def call_test(name: str, given, wanted) -> dict:
-    """A call as a test. If the arguments are a JSON text, the expected value is one as well."""
+    """A test that calls a function. If the arguments are JSON text, so is the expected value."""
     if isinstance(given, str):
         given = [json.loads(line) for line in given.split("\n") if line.strip()]
         wanted = json.loads(wanted)
@@ -94,7 +94,7 @@ def humaneval_problem(cells: dict, index: int) -> dict:
 
 
 def mbpp_problem(cells: dict, index: int) -> dict:
-    """MBPP+: a sentence and assertions. The prompt shows the first, which names the function."""
+    """MBPP+: a sentence and assertions. The first one, in the prompt, names the function."""
     example = cells["test_list"][0].strip()
     problem = f"{cells['prompt'].strip()}\nYour program should pass this test:\n{example}"
     script = "\n".join([*cells["test_imports"], cells["test"]])
@@ -108,7 +108,7 @@ def livecodebench_problem(cells: dict, index: int) -> dict:
 
 
 def contest_text(question: str, starter: str | None) -> str:
-    """A contest problem, followed by the starter code or a sentence on standard streams."""
+    """A contest problem, followed by the starter code or a sentence about standard streams."""
     starter = (starter or "").strip()
     if starter:
         how = f"Start your program with this code:\n```python\n{starter}\n```"
@@ -148,7 +148,7 @@ def unpacked(text: str) -> list[dict]:
 
 
 def pickled_text(content: bytes) -> str:
-    """The single text in a pickle. Its opcodes are read, not executed. Raises ValueError."""
+    """The only string in a pickle. The opcodes are read, not executed. Raises ValueError."""
     texts = []
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name in TEXT_OPCODES:
@@ -160,7 +160,7 @@ def pickled_text(content: bytes) -> str:
     return texts[0]
 
 
-LAYOUTS = [  # (columns of a known set, beginning with the problem and its tests; reader)
+LAYOUTS = [  # (columns of a known data set, the problem and its tests first; reader)
     (("prompt", "reward_model", "ability"), eurus_problem),
     (("prompt", "test", "entry_point"), humaneval_problem),
     (("prompt", "test", "test_list", "test_imports"), mbpp_problem),
@@ -170,7 +170,7 @@ LAYOUTS = [  # (columns of a known set, beginning with the problem and its tests
 
 
 def layout_of(columns) -> tuple[tuple[str, ...], Callable] | None:
-    """The layout of the known set whose columns a table has; None for other tables."""
+    """The layout of the known data set with these columns; None if there is none."""
     for needed, read in LAYOUTS:
         if set(needed) <= set(columns):
             return needed, read
@@ -181,7 +181,7 @@ def layout_of(columns) -> tuple[tuple[str, ...], Callable] | None:
 
 
 def checked_tests(tests, where: str) -> list[dict]:
-    """The tests of a cell: a list or its JSON text. Raises ProgramsError for an invalid test."""
+    """The tests in a cell: a list, or its JSON text. Raises ProgramsError for an invalid test."""
     if isinstance(tests, str):
         try:
             tests = json.loads(tests)
@@ -190,7 +190,7 @@ def checked_tests(tests, where: str) -> list[dict]:
     if tests is None:
         return []
     if not isinstance(tests, list):
-        raise ProgramsError(f"{where} holds a {type(tests).__name__}: write a list of tests")
+        raise ProgramsError(f"{where} is of type {type(tests).__name__}: write a list of tests")
     for number, test in enumerate(tests, start=1):
         check_test(test, f"{where}, test {number},")
     return tests

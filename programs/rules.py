@@ -1,6 +1,6 @@
-"""The rules of the known sets' official graders that differ from ours, with their sources.
+"""The rules of official graders that differ from ours, with their sources.
 
-The key "rules" of a test selects one. A test without the key follows our own rules.
+The key "rules" of a test selects an entry of RULES. A test without the key follows our rules.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .sandbox.compare import TOLERANCE
 
 @dataclass(frozen=True)
 class Rules:
-    """A program's memory, and the tolerance of comparisons."""
+    """The memory limit of a program, and the tolerance of comparisons."""
 
     memory_mb: int = 0  # of address space; the larger of this and Limits.memory_mb applies
     tolerance: float = TOLERANCE  # 0 for exact equality
@@ -21,7 +21,7 @@ RULES = {
     # github.com/LiveCodeBench/LiveCodeBench, lcb_runner/evaluation/testing_util.py:
     # convert_line_to_decimals, grade_call_based; reliability_guard names 4 GB and sets no limit.
     "livecodebench": Rules(memory_mb=4096, tolerance=0.0),
-    # github.com/evalplus/evalplus, evalplus/eval/__init__.py: unsafe_execute. The script of a test
+    # github.com/evalplus/evalplus, evalplus/eval/__init__.py: unsafe_execute. The test's script
     # does the comparison.
     "evalplus": Rules(memory_mb=4096),
 }

@@ -4,23 +4,24 @@ The program is the last fenced Python block of a response. It earns 1.0 if it pa
 0.0. The run stops at the first failed test. A test is one of
 
     {"input": "3 4\\n", "output": "7\\n"}                      standard input and output
-    {"function": "add", "args": [3, 4], "expected": 7}       a call, in JSON's values
+    {"function": "add", "args": [3, 4], "expected": 7}       a call, with JSON values
     {"script": "assert add(3, 4) == 7"}                      assertions (HumanEval+, MBPP+)
 
 The program is treated as hostile. README.md explains the sandbox and the separate judge process.
 
-Rules of the comparison:
-1. Outputs are compared line by line and token by token. Blanks around tokens and blank lines before
-   the first and after the last line are ignored.
+Comparison rules:
+1. Outputs are compared line by line and token by token. Spaces around tokens, and blank lines
+   before the first and after the last line, are ignored.
 2. If a decimal is expected, numbers within 1e-6 of it agree (relative if it exceeds 1). If an
-   integer is expected, only the same number agrees.
+   integer is expected, only an equal number agrees.
 3. Returned values follow rule 2. A tuple equals a list, and True equals 1. An object of the
    program's own classes equals nothing.
 4. A program that ends with an error fails, whatever it printed before.
 
-If a script fails before its first call of the program, never calls it, or lacks a package, no
-program passes it, and a warning is printed. Later errors of a script count against the program,
-whose values may have caused them. The key "rules" of a test selects an official grader (rules.py).
+A script is faulty if it fails before its first call of the program, never calls it, or lacks a
+package. No program passes a faulty script, and a warning is printed. Later errors of a script count
+against the program, whose values may have caused them. The key "rules" of a test selects the rules
+of an official grader (rules.py).
 
 Departures from the paper: (1) the paper does not say how programs are run. The limits are ours:
 1 GB, and 6 s of CPU time per test as in LiveCodeBench (30 s per script).
@@ -49,9 +50,9 @@ ANSWERED = "answered"  # Outcome.stopped of a program whose judge has ended
 def rewards(
     responses: list[str], tests: list[list[dict]], limits: Limits | None = None
 ) -> list[float]:
-    """The reward of each response by its tests. Runs as many at a time as there are cores.
+    """The reward of each response by its tests. Runs as many programs at once as there are cores.
 
-    Equal programs with the same tests are run once.
+    Identical programs with the same tests are run once.
     """
     if not responses:
         return []
@@ -81,7 +82,7 @@ def reward_of_program(
 
 # ---- extract: the program of a response ----------------------------------------------------------
 
-# (margin)(marks)(tag) of a line. (?![`~]) keeps it linear: a run of marks is matched whole.
+# (margin)(marks)(tag) of a line. (?![`~]) keeps matching linear: a run of marks is matched whole.
 FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})(?![`~])([^\n`]*)$", re.MULTILINE)
 TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
 MAX_CHARS = 200_000  # of a program
@@ -91,9 +92,9 @@ def extract_program(response: str) -> str | None:
     """The last fenced block tagged as Python, else the last block without a tag, else None.
 
     A tag is the first word after the opening fence: python, py3, python3.11, {python} or
-    python:main.py. An untagged block may show the program's output, so tagged blocks have priority.
+    python:main.py. An untagged block may show the program's output, so tagged blocks take priority.
     Blocks in other languages are skipped. The margin of a block in a list or a quotation is
-    removed. A block that is not closed does not count, because the response was cut off.
+    removed. An unclosed block does not count, because the response was cut off.
     """
     programs = {}  # whether it is tagged -> the last such block
     opening = None
@@ -115,7 +116,7 @@ def extract_program(response: str) -> str | None:
 def closes(fence: re.Match, opening: re.Match) -> bool:
     """Whether a fence closes the block: the same mark, at least as long, and without a tag.
 
-    A fence indented by four or more further columns is part of the program, as in a docstring.
+    A fence indented four or more columns further is part of the program, as in a docstring.
     """
     same_mark = fence[2].startswith(opening[2])
     return same_mark and not fence[3].strip() and len(fence[1]) < len(opening[1]) + 4
@@ -193,7 +194,7 @@ def run_on_inputs(
         job = {"kind": "run", "text": program, "contest": True, "input": test["input"]}
         (outcome,) = run_jobs(sandbox, (job, roomy))
         check_end(outcome, roomy)
-        if outcome.output.strip() != test["output"].strip():  # equal texts need no judge
+        if outcome.output.strip() != test["output"].strip():  # identical text needs no judge
             job = {"kind": "output", "output": outcome.output, "expected": test["output"]}
             job["tolerance"] = rules.tolerance
             (verdict,) = run_jobs(sandbox, (job, judge_limits(limits, limits)))
@@ -262,7 +263,7 @@ def run_scripts(
 
 
 def check_script(outcome: Outcome, script: str) -> None:
-    """Raise Failed and warn if a script failed by itself, so that no program can pass it.
+    """Raise Failed and warn if a script is faulty: no program can pass it.
 
     The exit code decides. The script's output does not, because it may contain the program's text.
     """
@@ -279,7 +280,7 @@ RUNNERS = {"output": run_on_inputs, "function": run_calls, "script": run_scripts
 
 
 def with_room(limits: Limits, expected: int) -> Limits:
-    """The limits, with room for an output of twice the `expected` characters."""
+    """The limits, with room for twice the `expected` characters of output."""
     return replace(limits, output_bytes=max(limits.output_bytes, 2 * MOST_BYTES * expected))
 
 
@@ -296,9 +297,9 @@ def judge_limits(limits: Limits, called: Limits) -> Limits:
 def run_jobs(sandbox: client.Sandbox, *jobs: tuple[dict, Limits]) -> list[Outcome]:
     """The outcomes of a program, or of a judge and the program it calls, on a free server.
 
-    If a supervisor is killed or fails, for example for lack of memory, the jobs run once more on a
-    new server. If this fails as well, a known program is run: if it works, the tested program has
-    failed (Failed); if not, the sandbox is broken (SandboxBroken).
+    If a supervisor is killed or fails, for example because memory ran out, the jobs run once more
+    on a new server. If this fails as well, a known program is run. If the known program works, the
+    tested program has failed (Failed); if not, the sandbox is broken (SandboxBroken).
     """
     for _ in range(2):
         with sandbox.server() as server:
@@ -322,7 +323,7 @@ def check_end(outcome: Outcome, limits: Limits) -> None:
     """Raise Failed if a program was stopped or ended with an error."""
     reasons = {
         "cpu": f"more than {limits.cpu_seconds:g} s of CPU time",
-        "wall": f"not finished after {limits.wall_seconds:g} s without work",
+        "wall": f"not finished after {limits.wall_seconds:g} s of idle time",
         "output": "too much output",
     }
     if outcome.stopped:

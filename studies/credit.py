@@ -164,7 +164,7 @@ def tokens_with_proxy(
 
 def can_judge(tokens: TokenBatch, cfg: train.Config) -> bool:
     """Whether both sides have tokens: with --centroids held_out, in each half."""
-    if cfg.centroids == "own":
+    if cfg.centroids == "all":
         return ablations.has_both_sides(tokens.advantage)
     half = ablations.halves(tokens, cfg.group_size)
     return all(ablations.has_both_sides(tokens.advantage[half == h]) for h in (0, 1))

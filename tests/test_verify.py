@@ -1,4 +1,4 @@
-"""verify.py: right on a labelled table, and impossible to fool, hang or crash."""
+"""verify.py: correct on a labelled table, and impossible to fool, hang or crash."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,8 @@ ANSWERS = ROOT / "tests" / "answers" / "data" / "answers.jsonl"
 TABLE = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
 KINDS = sorted({pair["kind"] for pair in TABLE})
 
-# Right answers that earn nothing (docs/answers.md): equations that would have to be solved, and an
-# equation between x, y and z, which does not state the value of a product.
+# Right answers that earn nothing ("Known losses" in answers/README.md). xyz = 18 is an equation in
+# x, y and z, which does not state the value of a product (docs/answers.md).
 MISSED = {"y=\\frac{24}{x}", "xyz = 18", "P(2,-3)", "6\\,m"}
 
 
@@ -32,7 +32,7 @@ def test_reward_agrees_with_the_labelled_table(kind):
             assert given == pair["truth"], f"a false credit: {pair}"
 
 
-def test_the_table_is_large_and_two_sided():
+def test_the_table_is_large_and_balanced():
     pairs = {(pair["gold"], pair["response"]) for pair in TABLE}
     assert len(TABLE) >= 1500
     assert len(pairs) == len(TABLE)

@@ -1,8 +1,8 @@
-"""The embedded task: chains of sums mod 10, their tokenizer, and small Qwen3s that often err.
+"""The toy task: chains of operations mod 10, a tokenizer, and small Qwen3 models that often err.
 
-A problem is a chain of k operations on one digit, worked from left to right, everything mod 10. A
-response opens each step with `filler` connectives drawn at random, copies the two operands, states
-one result, and ends in a box:
+A problem is a chain of k operations on digits, worked from left to right, mod 10. A response opens
+each step with `filler` random connectives, copies the two operands, and states one result. It ends
+with a box:
 
     problem   7*6+1-4=?            (k = 3, answer 9)
     response  So 7*6=2             7*6 = 42
@@ -11,7 +11,7 @@ one result, and ends in a box:
               answer \\boxed{9}
 
 A base model is trained on demonstrations with errors; after an error the chain continues from the
-wrong result. So the base model has the format and errs in the arithmetic. There are two regimes:
+wrong result. So the base model knows the format but errs in the arithmetic. There are two regimes:
 
 learn     A product is wrong with probability 0.55, always by the same amount. The most likely
           product is wrong, so greedy responses fail, and RLVR has to teach the products. Other
@@ -20,8 +20,8 @@ sharpen   Every result is a random digit with probability `noise`. The most like
           right one, so greedy responses are right. RLVR only has to remove probability from the
           other digits.
 
-Few tokens decide the answer (the results), and many do not (connectives, copies, the frame). Unlike
-in real data sets, the deciding tokens are known: `decisive` marks them.
+Few tokens decide the answer (the results). Many do not (connectives, copies, the frame). Unlike in
+real data sets, the deciding tokens are known: `decisive` marks them.
 
 task.py        problems, worked responses, the tokens that decide
 tokenizer.py   the vocabulary of 30 tokens, or of 270 with many connectives
@@ -32,7 +32,7 @@ bases/         the committed base models
 by_name.py     the sets of problems, and the tokens that decide a response's reward
 presets.py     the defaults of train.py for the toys
 
-The same for programs, `--model toy-code`: code_task.py, code_tokenizer.py, code_base.py.
+The code toy (`--model toy-code`) has code_task.py, code_tokenizer.py and code_base.py.
 """
 
 from toy import code_task as code_task

@@ -1,12 +1,12 @@
-"""The toy's base models: a small Qwen3 that has the format and errs in the arithmetic.
+"""The toy's base models: a small Qwen3 that knows the format but errs in the arithmetic.
 
 Reinforcement learning needs a model that is sometimes right. This model is trained from scratch on
-demonstrations with errors (toy/task.py), so training can reduce its errors.
+demonstrations with errors (toy/task.py), so reinforcement learning can reduce its errors.
 
 Some base models are committed in toy/bases, so that every machine starts from the same weights
-(toy/bases/README.md lists them, with results of training). For other arguments the model is
-trained at the first call and kept in .cache. All are Hugging Face folders with weights in float16;
-in memory the weights are float32.
+(toy/bases/README.md lists them, with results of training). For other arguments the first call
+trains the model and keeps it in .cache. All are Hugging Face folders with weights in float16; in
+memory the weights are float32.
 """
 
 import hashlib
@@ -62,8 +62,8 @@ class Base:
 
         Results are learnt after about 300 steps, but copying the right digit of the problem can
         take 700 (12 operations, or no connectives). A model that miscopies hardly learns from
-        rewards, hence 1000. With many connectives 1000 steps are too few for the results (with 20
-        of them a sum is right with probability 0.82 instead of 0.91).
+        rewards, hence 1000. With many connectives, results need more than 1000 steps (with 20
+        connectives a sum is right with probability 0.82 instead of 0.91).
         """
         return 1000 if self.filler <= 10 else 2000
 
@@ -78,7 +78,7 @@ def build_model(
     """A randomly initialised Qwen3, by default with 0.1 million parameters.
 
     The head dimension is 16, with half as many heads for keys and values. The MLP is three times as
-    wide as `hidden`. Padding and end token have the ids of TOKEN_ID in all toy vocabularies.
+    wide as `hidden`. The padding and end tokens have the same ids in all toy vocabularies.
     """
     config = Qwen3Config(
         vocab_size=vocabulary,
@@ -115,11 +115,11 @@ def rate_factor(step: int, steps: int) -> float:
 def train_base(base: Base, steps: int | None = None, batch: int = 64) -> Qwen3ForCausalLM:
     """Supervised training from scratch on fresh noisy demonstrations, a minute or two on one core.
 
-    steps  optimiser steps; None: `base.steps`
-    batch  in demonstrations
+    steps  optimiser steps, by default `base.steps`
+    batch  demonstrations per step
 
-    torch's global random state does not change. The trained base errs like its demonstrations: the
-    shares of right samples and of right demonstrations are equal.
+    torch's global random state does not change. The samples of the trained base are right as often
+    as its demonstrations.
     """
     if steps is None:
         steps = base.steps
@@ -144,7 +144,7 @@ def fit(
     draw: Callable[[], tuple[list[str], list[str]]],
     steps: int,
 ) -> Qwen3ForCausalLM:
-    """Supervised training of `model` in place; draw() gives a batch's problems and responses."""
+    """Train `model` in place, supervised; draw() returns a batch's problems and responses."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
 
@@ -164,7 +164,7 @@ def fit(
 def supervised_batch(
     tokenizer: PreTrainedTokenizerFast, texts: list[str], answers: list[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and labels [B, L] of problems and the responses to them, padded on the right.
+    """Token ids and labels [B, L] of problems and their responses, padded on the right.
 
     Only the response and its end token are learnt: labels of -100 do not count in the loss.
     """
@@ -184,10 +184,10 @@ def supervised_batch(
 
 
 def build_key() -> str:
-    """Eight hex digits: a hash of everything except the arguments that decides a model's bytes.
+    """Eight hex digits: a hash of what determines a model's bytes, besides the arguments.
 
     This is the code, the libraries, the number of threads and the processor's vector instructions.
-    They change the order of sums and so the rounding, which training amplifies.
+    They change the order of sums and thus the rounding, which training amplifies.
     """
     code = [(HERE / name).read_bytes() for name in ("task.py", "tokenizer.py", "base.py")]
     machine = [
@@ -205,7 +205,7 @@ def save_base(model: Qwen3ForCausalLM, folder: Path, tokenizer: PreTrainedTokeni
     """Write the model, in float16, and its tokenizer as one Hugging Face folder.
 
     The folder is written under a temporary name and then renamed, so it is never incomplete. If the
-    folder exists already (another process was faster), it does not change.
+    folder already exists (another process was faster), it stays unchanged.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
@@ -227,9 +227,9 @@ def base_folder(
 ) -> Path:
     """The Hugging Face folder of a base model; the arguments are those of `Base`.
 
-    The folder is the committed one if it exists, else one in `cache`, built when needed. On one
-    machine, with one number of threads, builds have the same bytes. On another machine the bytes
-    and the accuracy of the model may differ.
+    The folder is the committed one if it exists, else one in `cache`, built when needed. Builds on
+    one machine with the same number of threads are byte-identical. On another machine the bytes and
+    the accuracy of the model may differ.
     """
     base = Base(k, noise, filler, seed, regime, zipf)
     committed = BASES / base.name
@@ -245,7 +245,7 @@ def base_folder(
 
 
 def base_model(*base, **named) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """`load_base` of a base model; the arguments are those of `base_folder`."""
+    """A base model and its tokenizer; the arguments are those of `base_folder`."""
     return load_base(base_folder(*base, **named))
 
 

@@ -1,14 +1,14 @@
 """Rebuilds the committed base models of toy/bases: `python -m toy.build`.
 
-No run and no test needs this, because the folders are part of the repository. Use it after a change
-of the task or of the training of the base, then measure the tables of toy/bases/README.md again.
+No run and no test needs this, because the folders are part of the repository. Use it after changing
+the task or the training of the bases, then measure the tables of toy/bases/README.md again.
 
     python -m toy.build                                  all of them, 15 minutes on one core
     python -m toy.build learn-k5-noise0.1-filler1-seed0  only this one
     python -m toy.build --to FOLDER                      in another folder, to compare
 
-Training uses one thread, because the number of threads changes the rounding of sums. Other
-processors and other versions of PyTorch give other bytes.
+Training uses one thread, because the number of threads changes the rounding of sums. Another
+processor or PyTorch version gives different bytes.
 """
 
 import argparse
@@ -28,14 +28,14 @@ COMMITTED = [
     Base(12, 0.02, 1, regime="learn"),  # for studies: more steps, fewer errors per step
     Base(5, 0.1, 4, regime="learn"),  # more tokens that decide nothing
     Base(5, 0.1, 4, regime="learn", zipf=True),  # the same with many words, most of them rare
-    Base(5, 0.1, 1, regime="learn-minus"),  # another mistake
+    Base(5, 0.1, 1, regime="learn-minus"),  # a different mistake
     Base(5, 0.1, 17, regime="learn"),  # long responses: most tokens decide nothing
     Base(5, 0.2, 1),  # for notebooks and tests
     Base(12, 0.06, 1),  # for studies: many steps and few errors separate methods
-    Base(12, 0.1, 1),  # the same with more errors, so more to gain
+    Base(12, 0.1, 1),  # the same with more errors, so there is more to gain
     Base(5, 0.2, 0),  # for the study of credit: varies the share of undecisive tokens
     Base(5, 0.2, 4),
-    Base(10, 0.06, 1),  # for the comparison of a step with TRL
+    Base(10, 0.06, 1),  # for comparing one step with TRL
 ]
 
 
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", help=f"which of {', '.join(known)} (default: all)")
+    parser.add_argument("names", nargs="*", help=f"any of {', '.join(known)} (default: all)")
     parser.add_argument("--to", type=Path, default=BASES, help="parent folder (default: toy/bases)")
     options = parser.parse_args(arguments)
     for name in options.names:

@@ -1,4 +1,4 @@
-"""The toys by what names them: the sets of --data, and the task of a problem by its text."""
+"""Looks up the toys: a problem set by its name in --data, and a problem's task by its text."""
 
 import re
 
@@ -15,14 +15,14 @@ TASKS = (  # beginning of a problem, vocabulary, which tokens decided
 
 
 def problem_set(name: str, k: int = 5, seed: int = 0) -> list[dict]:
-    """The problems of one of SETS; those held out depend on no seed, and training has none of them.
+    """The problems of one of SETS. The held-out problems do not depend on `seed`.
 
     k: operations in a problem of the toy.
     """
     if name == "toy":
         return task.problems(8192, seed=2 * seed, k=k)
     if name == "toy-held-out":
-        return task.problems(512, seed=1, k=k)  # odd: no seed of a training set
+        return task.problems(512, seed=1, k=k)  # odd, so no training set has this seed
     if name == "toy-code":
         return code_task.problems(2048, seed=2 * seed)
     return code_task.problems(256, seed=1)

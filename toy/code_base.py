@@ -22,7 +22,7 @@ def train_code_base(
 ) -> Qwen3ForCausalLM:
     """Supervised training from scratch on fresh noisy demonstrations, some minutes on one core.
 
-    batch: in demonstrations. torch's global random state does not change.
+    batch: demonstrations per step. torch's global random state does not change.
     """
     rng = np.random.default_rng([seed, 1])
     with torch.random.fork_rng():

@@ -48,7 +48,7 @@ EXAMPLES = 2  # in a problem
 TESTS = 24
 
 REGIMES = ("learn", "sharpen")
-MISTAKE = 0.7  # with the regime `learn`, the probability of `min` for `max` and the reverse
+MISTAKE = 0.7  # in the regime `learn`, the probability of `min` for `max` and vice versa
 
 FUNCTIONS = {
     "+": operator.add,
@@ -88,7 +88,7 @@ OPERATION = {phrase: name for name, phrases in PHRASES.items() for phrase in phr
 
 @dataclass(frozen=True)
 class Chain:
-    """A function: `min(a + b, 3)` is a, and then ("+", "b") and ("min", "3")."""
+    """A function: `min(a + b, 3)` is a, then ("+", "b"), then ("min", "3")."""
 
     arguments: int  # two or three, named a, b, c
     start: str
@@ -151,14 +151,14 @@ def draw(rng: np.random.Generator) -> Chain:
 
 
 def draw_any(rng: np.random.Generator) -> Chain:
-    """STEPS random operations on two or three arguments; one last step in four is a comparison."""
+    """STEPS random operations on two or three arguments. One chain in four ends in a comparison."""
     arguments = int(rng.integers(2, 4))
     operations = rng.choice(ARITHMETIC + BOUNDS, size=STEPS).tolist()
     if rng.random() < 0.25:
         operations[-1] = str(rng.choice(COMPARISONS))
 
     names = rng.choice(NAMES[:arguments], size=STEPS + 1).tolist()
-    constants = rng.choice(CONSTANTS[1:], size=STEPS).tolist()  # 1 would often do nothing
+    constants = rng.choice(CONSTANTS[1:], size=STEPS).tolist()  # 1 would often have no effect
     prefers_name = rng.random(STEPS) < 0.5
     steps = []
     for i, operation in enumerate(operations):
@@ -168,7 +168,7 @@ def draw_any(rng: np.random.Generator) -> Chain:
 
 
 def is_sound(chain: Chain) -> bool:
-    """Whether all arguments occur, and the tests detect each step that is left out."""
+    """Whether all arguments occur, and the tests detect the omission of any step."""
     operands = {chain.start, *(operand for _, operand in chain.steps)}
     if not operands.issuperset(NAMES[: chain.arguments]):
         return False
@@ -295,7 +295,7 @@ SYMBOLS = {
 def is_right(problem: str, response: str) -> bool:
     """Whether the program in the last fenced block returns the values that the tests expect.
 
-    The expression may hold the problem's arguments, numbers, and FUNCTIONS of two operands. Any
+    The expression may contain the problem's arguments, numbers, and FUNCTIONS of two operands. Any
     other program counts as wrong.
     """
     chain = read(problem)
@@ -320,7 +320,7 @@ def is_right(problem: str, response: str) -> bool:
 
 
 def evaluate(node: ast.expr, values: dict[str, int]) -> int | bool:
-    """The value of an expression. Raises ValueError if the expression holds an unknown node."""
+    """The value of an expression. Raises ValueError if the expression contains an unknown node."""
     match node:
         case ast.Constant(value=int(number)):
             return number

@@ -18,7 +18,7 @@ HEAD = "def f("
 RETURN = "):\n    return "
 CLOSING = "\n```"
 
-SPECIAL = ["<pad>", "<eos>", "<unk>"]  # in no text
+SPECIAL = ["<pad>", "<eos>", "<unk>"]  # never part of a text
 VOCABULARY = SPECIAL + [OPENING, HEAD, RETURN, CLOSING]
 VOCABULARY += [f" {name} " for name in ARITHMETIC + COMPARISONS]
 VOCABULARY += [f"{name}(" for name in BOUNDS]
@@ -38,7 +38,7 @@ TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer over VOCABULARY; decode(encode(text)) returns the text.
 
-    The longest matching token comes first.
+    The longest matching token wins.
     """
     words = [token for token in VOCABULARY if token not in SPECIAL]
     longest_first = sorted(words, key=len, reverse=True)

@@ -10,7 +10,7 @@ tokens       per response, including the end token
 accuracy     share of right responses at temperature 1, 16 per problem
 greedy       share of right greedy responses
 pass@16      share of problems with a right response among the 16
-entropy      of the sampling distribution, nats, mean over tokens
+entropy      of the sampling distribution in nats, mean over tokens
 """
 
 import argparse
@@ -27,7 +27,7 @@ from toy.code_base import code_base_name
 from toy.tokenizer import TOKEN_ID
 
 SAMPLES = 16
-LONGEST = 256  # tokens of a response
+LONGEST = 256  # at most this many tokens per response
 
 
 def measured(
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", help=f"which of {', '.join(tasks)} (default: all)")
+    parser.add_argument("names", nargs="*", help=f"any of {', '.join(tasks)} (default: all)")
     parser.add_argument("--bases", type=Path, default=BASES, help="parent folder")
     options = parser.parse_args(arguments)
     for name in options.names:

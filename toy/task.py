@@ -58,7 +58,7 @@ def chain(problem: str) -> list[int]:
 
 
 def work_on(current: int, steps: list[tuple[str, int]]) -> list[int]:
-    """The correct results of the steps, from the digit `current` on."""
+    """The correct results of the steps, starting from the digit `current`."""
     results = []
     for operation, digit in steps:
         current = OPERATIONS[operation](current, digit)
@@ -158,10 +158,9 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
     """Which tokens decided the reward: bool [T] for the ids [T] of one response.
 
     In a right response every stated result is marked. In a wrong response one result is marked: the
-    last one after which correct work could no longer reach the answer, although before it correct
-    work could. Errors before the mark did no harm, because a later step undid them (`*0`, for
-    example). Results after the mark only pass the error on. If the stated results give the answer
-    but the box is wrong, the digit in the box is marked.
+    last one that put the answer out of the reach of correct work. Errors before the mark did no
+    harm, because a later step, such as `*0`, undid them. Results after the mark only pass the error
+    on. If the stated results give the answer but the box is wrong, the digit in the box is marked.
     """
     tokens = [LARGE_VOCABULARY[i] for i in response_ids.tolist()]
     stated = digits_after("=", tokens)

@@ -1,8 +1,8 @@
 """The client of the sandbox: one server per worker, and the jobs they run.
 
-A job is sent as a message and returns as an Outcome. Expected values are sent only to the judge,
-and the program's output is not parsed here. SandboxBroken is raised if the sandbox itself fails;
-then no response is graded.
+A job is sent as a message and returns an Outcome. Expected values are sent only to the judge, and
+the program's output is not parsed here. If the sandbox itself fails, SandboxBroken is raised and no
+response is graded.
 """
 
 import json
@@ -21,11 +21,11 @@ from .. import ProgramsError
 from .messages import receive, send
 
 SERVER = Path(__file__).resolve().parent / "server.py"
-GRACE = 30.0  # seconds beyond the wall-clock limit in which a supervisor must answer
+GRACE = 30.0  # seconds that a supervisor has to answer after the wall-clock limit
 
 
 class SandboxBroken(ProgramsError):
-    """The sandbox cannot be started, or broke. The run must stop."""
+    """The sandbox cannot be started, or has broken. The run must stop."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,16 @@ class Server:
     """A process that forks supervisors; see server.py."""
 
     def __init__(self, best: str = "strict"):
-        # "run" shows in a list of processes which run these programs belong to.
+        # "run" shows in the process list which run these programs belong to.
         settings = {"best": best, "run": os.getpid()}
         environment = {"PYTHONHASHSEED": "0"}
         libraries = library_folders(os.environ.get("LD_LIBRARY_PATH", ""))
-        if libraries:  # some Pythons need it to start; it is hidden from programs
+        if libraries:  # some builds of Python need it to start; it is hidden from programs
             environment["LD_LIBRARY_PATH"] = libraries
         self.door, theirs = socket.socketpair()
         with theirs:
-            # python -I without ignoring the hash seed: with different seeds the workers would order
-            # sets of texts differently.
+            # -s -P isolate Python like -I, but keep the hash seed. With different seeds, workers
+            # would order sets of strings differently.
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-P", str(SERVER), json.dumps(settings)],
                 env=environment,
@@ -109,7 +109,7 @@ class Server:
         self.missing = found["missing"]  # why stronger walls are not available
 
     def run(self, *jobs: tuple[dict, Limits]) -> list[Outcome]:
-        """The outcomes of one job, or of two connected by a socket for calls. Raises like Job."""
+        """The outcomes of one job, or of two that a socket connects. Raises like Job.outcome."""
         if len(jobs) == 1:
             started = [self.start(*jobs[0])]
         else:
@@ -138,7 +138,7 @@ class Server:
         return Job(here, limits.wall_seconds + limits.load * limits.runs * limits.cpu_seconds)
 
     def close(self) -> None:
-        """End the server. Programs that still run are killed with their supervisors."""
+        """End the server. Programs that are still running are killed with their supervisors."""
         self.door.close()
         try:
             self.process.wait(timeout=10)
@@ -148,14 +148,14 @@ class Server:
 
 
 def library_folders(path: str) -> str:
-    """The absolute folders of a search path. Relative ones are lost: servers start in /."""
+    """The absolute folders of a search path. Relative folders are dropped: servers start in /."""
     return ":".join(folder for folder in path.split(":") if os.path.isabs(folder))
 
 
 class Sandbox:
     """A pool with one server per worker.
 
-    best: strict or landlock, the strongest walls to use. Tests use landlock.
+    best: strict or landlock, the strongest walls to use. Only tests choose landlock.
     """
 
     def __init__(self, workers: int = 0, best: str = "strict"):
@@ -195,7 +195,7 @@ class Sandbox:
 
 
 def cores_of_rank() -> int:
-    """The number of cores for this process: its share if torchrun started several here."""
+    """The number of cores for this process: its share if torchrun started several ranks here."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return max(1, len(os.sched_getaffinity(0)) // ranks)
 
@@ -212,7 +212,7 @@ def shared() -> Sandbox:
     return SHARED[0]
 
 
-# What a program can do behind each kind of walls: the values of --code-sandbox, strongest first.
+# What a program can do behind each kind of wall: the values of --code-sandbox, strongest first.
 LEFT = {
     "strict": "use its time and memory",
     "landlock": "use its time and memory, and see the names of files and the list of processes",

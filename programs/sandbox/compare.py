@@ -1,4 +1,4 @@
-"""Compares a program's output or return value with the expected one. Its input may be hostile.
+"""Compares a program's output or return value with the expected one. The program may be hostile.
 
 All comparisons take linear time, and no value chosen by a program is hashed. The code runs in the
 judge's process, and judge.py catches the remaining exceptions.
@@ -10,9 +10,9 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 
 from . import values
 
-# Possessive quantifiers: no backtracking, so a text is read once.
+# Possessive quantifiers prevent backtracking, so text is read only once.
 NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]{1,4})?")
-# 50 digits of a difference are enough. Every number that matches NUMBER is within this range.
+# 50 digits of a difference are enough. Every number that matches NUMBER is within these exponents.
 ARITHMETIC = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
@@ -42,9 +42,9 @@ def same_line(line: str, gold: str, tolerance: float) -> bool:
 
 
 def same_token(token: str, gold: str, tolerance: float) -> bool:
-    """Whether two tokens are the same text or agreeing numbers.
+    """Whether two tokens are identical, or are numbers that agree.
 
-    If the gold is an integer, only the same number agrees; if it is a decimal, every number within
+    If the gold is an integer, only an equal number agrees. If it is a decimal, every number within
     the tolerance agrees.
     """
     if token == gold:
@@ -60,7 +60,7 @@ def same_token(token: str, gold: str, tolerance: float) -> bool:
         return abs(value - wanted) <= Decimal(tolerance) * max(1, abs(wanted))
 
 
-# ---- values: as values.packed spells them; those expected are JSON's -----------------------------
+# ---- values, as encoded by values.packed; expected values come from JSON -------------------------
 
 
 def same_value(value, gold, tolerance: float) -> bool:
@@ -81,7 +81,7 @@ def same_value(value, gold, tolerance: float) -> bool:
 
 
 def same_entries(pairs: list, golds: list, tolerance: float) -> bool:
-    """Whether two dictionaries agree. JSON keys are texts, so integer keys become texts."""
+    """Whether two dictionaries agree. JSON keys are strings, so integer keys become strings."""
     if len(pairs) != len(golds):
         return False
     wanted = dict(golds)
@@ -102,7 +102,7 @@ def spelled_key(key) -> str | None:
 
 
 def number(content):
-    """The number that a content spells; None if it is not a number."""
+    """The number that `content` encodes; None if it is not a number."""
     if isinstance(content, dict) and content.keys() <= {"int", "complex", "decimal", "fraction"}:
         return values.unpacked(content)
     return content if isinstance(content, int | float) else None

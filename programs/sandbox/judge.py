@@ -35,7 +35,7 @@ class Caller:
         self.called = False  # whether the program has received a call
 
     def ask(self, call: str) -> str:
-        """The answer to a call, both as texts. Raises Ended."""
+        """The answer to a call, both as JSON text. Raises Ended."""
         self.called = True
         try:
             self.lines.write(call + "\n")
@@ -72,7 +72,7 @@ def judge_values(job: dict, calls: socket.socket) -> int:
         except Failed as failure:
             print(f"{FAILED}{failure}")
             break
-        except Exception as error:  # every other effect of an answer counts against the program
+        except Exception as error:  # any other error that an answer causes counts as a failure
             print(f"{FAILED}returned a value that cannot be compared ({type(error).__name__})")
             break
         print(PASSED, flush=True)
@@ -104,7 +104,7 @@ def shown(content) -> str:
         return "a value that cannot be read"
     try:
         return excerpt(repr(value))
-    except (ValueError, RecursionError):  # a number of too many digits, or too many brackets
+    except (ValueError, RecursionError):  # too many digits in a number, or too deeply nested
         return f"a {type(value).__name__}"
 
 
@@ -114,10 +114,10 @@ def shown(content) -> str:
 def judge_script(job: dict, calls: socket.socket) -> int:
     """Run the assertion script job["text"]. Functions that it does not define are the program's.
 
-    Returns the exit code: 0 if all assertions held, FAULT if the script failed by itself, else 1.
+    Returns the exit code: 0 if all assertions held, FAULT if the script is faulty, else 1.
 
-    A script fails by itself if it raises before its first call of the program, ends without a call,
-    or lacks a package. Every later error counts against the program, which may have caused it.
+    A script is faulty if it raises before its first call of the program, ends without a call, or
+    lacks a package. Every later error counts against the program, which may have caused it.
     """
     script = job["text"]
     namespace = vars(sys.modules["__main__"])
@@ -155,7 +155,7 @@ def program_function(caller: Caller, name: str):
 
 
 def foreign_names(script: str) -> set[str]:
-    """Names that a script uses and neither defines nor imports."""
+    """Names that a script uses but neither defines nor imports."""
     used = set()
     bound = set(dir(builtins))
     for node in ast.walk(ast.parse(script)):

@@ -1,9 +1,9 @@
 """Landlock: on kernels without user namespaces, a program can open only Python's files.
 
-From Linux 5.13 on any user may restrict itself with Landlock. The restriction cannot be lifted, and
-threads inherit it. It also prevents reading the memory of processes outside. A program can still
-see names, sizes and dates of files, and the list of processes, because stat(2) is not restricted.
-The filter of system calls (seccomp.py) covers sockets and signals.
+From Linux 5.13 on, any process may restrict itself with Landlock. The restriction cannot be lifted,
+and threads inherit it. It also protects the memory of other processes. A program can still see
+names, sizes and dates of files, and the list of processes, because stat(2) is not restricted. The
+system-call filter (seccomp.py) covers sockets and signals.
 The numbers are those of linux/landlock.h.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 CREATE, ADD, RESTRICT = 444, 445, 446  # system calls, on every machine
 ASK_VERSION = 1
-BENEATH = 1  # the kind of a rule: a folder with its content, or a file
+BENEATH = 1  # the kind of rule: for a folder with its contents, or for a file
 
 READ_FILE, READ_FOLDER = 1 << 2, 1 << 3
 RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version -> number of file rights in this version
@@ -29,7 +29,7 @@ class Rule(ctypes.Structure):
 def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> None:
     """Let this process read only these folders and files, permanently.
 
-    PR_SET_NO_NEW_PRIVS must be set before. Raises OSError.
+    PR_SET_NO_NEW_PRIVS must already be set. Raises OSError.
     """
     found = checked(libc.syscall(CREATE, None, ctypes.c_size_t(0), ASK_VERSION))
     rights = (1 << max(count for since, count in RIGHTS.items() if since <= found)) - 1
@@ -43,7 +43,7 @@ def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> None:
 
 
 def allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
-    """Allow reading a file, or a folder with its content."""
+    """Allow reading a file, or a folder with its contents."""
     descriptor = os.open(path, os.O_PATH)
     rights = READ_FILE | READ_FOLDER if os.path.isdir(path) else READ_FILE
     checked(libc.syscall(ADD, ruleset, BENEATH, ctypes.byref(Rule(rights, descriptor)), 0))

@@ -52,7 +52,7 @@ def run(job: dict, calls: socket.socket | None) -> None:
 
     job: "kind" is `run` (a program that reads standard input), `calls` (a program that answers the
     calls from `calls`) or one of judge.JUDGES; "text" is the code; "contest" adds the imports and
-    limits of contests.
+    limits of programming contests.
     """
     open_streams()
     random.seed(0)  # the same state in all children of all servers
@@ -76,11 +76,11 @@ def run(job: dict, calls: socket.socket | None) -> None:
 
 
 def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType) -> None:
-    """Run the program, with the contest environment if asked for, and then answer calls, if any."""
+    """Run the program, in the contest environment if requested, and then answer calls, if any."""
     if job["contest"]:
         names = {}
         exec(READY, names)
-        # As builtins: imported functions do not count as functions of the program.
+        # As builtins, imported functions do not count as functions of the program.
         vars(module)["__builtins__"] = names | vars(builtins)
         sys.setrecursionlimit(RECURSION)
         sys.set_int_max_str_digits(DIGITS)

@@ -28,12 +28,12 @@ KILL = 0x80000000
 
 CLONE_THREAD = 0x10000
 WRITING = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT; O_TRUNC, which Landlock allows
-NEWEST = 457  # this and all later calls are answered as unknown; no libc depends on them yet
+NEWEST = 457  # this and all later calls are reported as unknown; no libc needs them yet
 # Commands that affect only this process's descriptors. Others set leases, receivers of signals,
 # flags of files (chattr) or a terminal's input.
 FCNTL = (0, 1, 2, 3, 4, 9, 1030, 1032, 1034)  # F_DUPFD to F_SETFL, F_GETOWN, F_DUPFD_CLOEXEC, ...
 IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, FIONREAD, FIONBIO, ...
-NOT_A_STREAM = 0xE  # bits of a socket's type: SOCK_DGRAM and others can be sent to any address
+NOT_A_STREAM = 0xE  # bits of a socket's type: SOCK_DGRAM and others can send to any address
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, which walls.py sets
 
@@ -55,8 +55,8 @@ def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) ->
 def build(strict: bool) -> bytes:
     """The filter's instructions for this machine.
 
-    strict: also refuse signals, and the changes of files that Landlock allows; needed without
-    namespaces. Raises OSError on other machines than MACHINES.
+    strict: also refuse signals and the file changes that Landlock allows; needed without
+    namespaces. Raises OSError on a machine that is not in MACHINES.
     """
     if platform.machine() not in MACHINES:
         raise OSError(f"not written for {platform.machine()}")
@@ -123,7 +123,7 @@ def unless_command(number: int, commands: tuple[int, ...], verdict: int) -> list
         instruction(LOAD, ARGUMENTS + 8),
     ]
     for command in commands:
-        code += when_called(command, ALLOW)  # the same test on the loaded argument
+        code += when_called(command, ALLOW)  # this time it tests the loaded argument
     return [*code, instruction(RETURN, verdict)]
 
 

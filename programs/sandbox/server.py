@@ -1,6 +1,6 @@
 """A clean Python process that forks a supervisor for every program.
 
-client.py starts it as a script. The server imports only the standard library, enters its
+client.py starts this file as a script. The server imports only the standard library, enters its
 namespaces, reports its walls, and forks for every connection that it receives. The server reads no
 job, so no program can affect the next one.
 """
@@ -33,7 +33,7 @@ WARM = (
 def serve(door: socket.socket, namespaces: bool):
     """Fork a supervisor for each connection received from `door`, until `door` closes.
 
-    Returns only in the process of a program: (its job, its connection for calls).
+    Returns (job, connection for calls), and only in a program's process.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     while True:
@@ -55,8 +55,8 @@ def connection(descriptor: int) -> socket.socket:
 def enter(best: str) -> dict:
     """Set up the strongest walls that the kernel supports, up to `best`.
 
-    Returns {"walls": "strict" or "landlock", "missing": why not stronger}. Raises OSError if
-    neither is available.
+    Returns {"walls": "strict" or "landlock", "missing": why stronger walls are not available}.
+    Raises OSError if neither is available.
     """
     reason = failure(filter_this)
     if reason:

@@ -1,7 +1,7 @@
 """The supervisor of one program: forks its process, sends its input, measures and kills it.
 
-The program cannot reach its supervisor: it is in other namespaces or may not send signals, and its
-process has none of the supervisor's connections.
+The program cannot reach its supervisor: the program is in other namespaces or may not send signals,
+and has none of the supervisor's connections.
 """
 
 import os
@@ -20,12 +20,12 @@ PATIENCE = 30.0  # seconds in which a waiting judge must accept an answer
 
 
 def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | None = None):
-    """Run the job received from `channel`, answer on `channel`, and end.
+    """Run the job received from `channel`, answer on `channel`, and exit.
 
     namespaces: whether the server is in namespaces; otherwise Landlock is used
     calls: the socket on which a `calls` job receives calls, or a judge sends them
 
-    Returns only in the process of the program, like `serve`.
+    Returns only in the program's process, like `serve`.
     """
     try:
         job = receive(channel)
@@ -40,7 +40,7 @@ def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | N
             return become_program(namespaces, job, watch, supervisor, report)
         os.close(report)
         with open(problem) as file:
-            text = file.read()  # until all walls are set up
+            text = file.read()  # returns when all walls are set up
         if text:
             raise RuntimeError(text)
         send(channel, watch.until_end(channel))
@@ -56,7 +56,7 @@ def become_program(
 ) -> tuple[dict, socket.socket | None]:
     """In the new process: set up the walls, and return (job, socket for calls).
 
-    If a wall cannot be set up, the process writes the reason to `report` and ends.
+    If a wall cannot be set up, the process writes the reason to `report` and exits.
     """
     try:
         enclose(namespaces, job, watch, supervisor, report)
@@ -92,7 +92,7 @@ def enclose(namespaces: bool, job: dict, watch: "Watch", supervisor: int, report
     walls.give_up_rights()
     if not namespaces:
         if os.getppid() != supervisor:
-            raise RuntimeError("the supervisor has ended")  # so it would not kill the program
+            raise RuntimeError("the supervisor has ended")  # nothing would kill the program
         walls.close_other_files()
     seccomp.install(walls.libc, strict=not namespaces)
 
@@ -113,7 +113,7 @@ class Watch:
 
         self.theirs = calls  # a judge uses the socket directly
         self.judge = self.ours = None
-        if job["kind"] == "calls":  # calls pass through here, so that the clocks run only in calls
+        if job["kind"] == "calls":  # calls pass through here, so the clocks run only during calls
             self.judge = calls
             self.ours, self.theirs = socket.socketpair()
         self.question = b""  # the part of a call that the program has not read yet
@@ -240,7 +240,7 @@ class Watch:
     def look_at_clocks(self) -> float:
         """Stop the program if it exceeds a limit. Returns the seconds until the next check.
 
-        Between the program's turns the wall clock is paused.
+        The wall clock is paused between the program's turns.
         """
         cpu = self.cpu_seconds()
         cpu_left = self.job["cpu_seconds"] - (cpu - self.cpu_before)
@@ -255,7 +255,7 @@ class Watch:
         return min(max(cpu_left, 0.005), max(wall_left, 0.005), longest)
 
     def cpu_seconds(self) -> float:
-        """CPU time that the program has used, summed over threads."""
+        """The CPU time that the program has used, summed over its threads."""
         try:
             return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process
         except OSError:  # the process has ended
@@ -278,7 +278,7 @@ def read(descriptor: int) -> bytes:
 
 
 def kill_group(pid: int) -> None:
-    """Kill the program with its namespace or its process group."""
+    """Kill the program together with its namespace or process group."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError):  # the process has ended or has no group yet
             kill(pid, signal.SIGKILL)

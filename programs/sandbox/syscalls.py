@@ -71,7 +71,7 @@ MEMORY = {
     "request_key": (249, 218),
 }
 
-# Signals, and a way out of the process group.
+# Signals, and ways out of the process group.
 SIGNALS = {
     "kill": (62, 129),
     "tkill": (200, 130),
@@ -83,7 +83,7 @@ SIGNALS = {
     "setpgid": (109, 154),
 }
 
-# Changes of a file that Landlock, or its first versions, do not refuse.
+# File changes that Landlock, or its early versions, does not refuse.
 FILES = {
     "chmod": (90, None),
     "fchmod": (91, 52),
@@ -107,7 +107,7 @@ FILES = {
     "flock": (73, 32),
 }
 
-# Calls that are refused by their arguments.
+# Calls that are refused only with certain arguments.
 BY_ARGUMENT = {
     "clone": (56, 220),
     "clone3": (435, 435),

@@ -1,6 +1,6 @@
 """Encodes plain values as JSON text, which can be read without trusting the program that wrote it.
 
-Tuples, sets, dictionaries, ranges, iterators, bytes, and numbers unknown to JSON have their own
+Tuples, sets, dictionaries, ranges, iterators, bytes, and numbers that JSON lacks have their own
 encodings. A numpy array is sent as a list. Any other object is sent as the name of its type, and
 equals nothing.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 
-COLLISIONS = 100  # keys with the same hash allowed in a set or dictionary, equal keys included
+COLLISIONS = 100  # the most keys of a set or dictionary that may share a hash or be equal
 DIGITS = 2**63  # integers from here on are sent in hexadecimal, which takes linear time
 # Comparing longer numbers could take minutes.
 FEW_DIGITS = re.compile(r"-?[0-9]{1,60}([./][0-9]{1,60})?")
 
 
 class Other:
-    """An object that is not a plain value: true, not None, and equal to nothing."""
+    """An object that is not a plain value: truthy, not None, and equal to nothing."""
 
     def __init__(self, name: str):
         self.name = name
@@ -34,17 +34,17 @@ class Other:
 
 
 def dumps(value) -> str:
-    """The text of a value. Raises RecursionError if the value contains itself."""
+    """A value as JSON text. Raises RecursionError if the value contains itself."""
     return json.dumps(packed(value))
 
 
 def loads(text: str):
-    """The value of a text. Raises ValueError or RecursionError."""
+    """The value in a JSON text. Raises ValueError or RecursionError."""
     return read(json.loads(text))
 
 
 def read(content):
-    """The value of an untrusted content. Raises ValueError or RecursionError."""
+    """The value in untrusted JSON data. Raises ValueError or RecursionError."""
     try:
         return unpacked(content)
     except (TypeError, KeyError, AttributeError, ArithmeticError) as error:
@@ -54,7 +54,7 @@ def read(content):
 def packed(value):
     """A value as JSON data; {"kind": content} for types that JSON lacks."""
     if value is None or isinstance(value, bool | float | str):
-        return value  # json writes a subclass like its base
+        return value  # json writes a subclass like its base class
     if isinstance(value, int):
         return value if abs(value) < DIGITS else {"int": hex(value)}
     if isinstance(value, list):
@@ -92,7 +92,7 @@ def holds_other(content) -> bool:
 
 
 def unpacked(content):
-    """The value of an output of `packed`."""
+    """The value that `packed` encoded."""
     if isinstance(content, list):
         return [unpacked(each) for each in content]
     if not isinstance(content, dict):
@@ -168,7 +168,7 @@ READERS = {
 
 
 def split_reply(line: str) -> tuple[str, object]:
-    """("value" or "error", content) of a program's answer. Raises ValueError for other texts."""
+    """("value" or "error", content) of a program's answer. Raises ValueError for other text."""
     reply = json.loads(line)
     if not isinstance(reply, dict) or len(reply) != 1 or not reply.keys() <= {"value", "error"}:
         raise ValueError("not an answer to a call")

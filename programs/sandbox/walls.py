@@ -25,7 +25,7 @@ READ_ONLY, NO_SUID, NO_DEVICES, NO_PROGRAMS, REMOUNT = 1, 2, 4, 8, 32
 BIND, RECURSIVE, PRIVATE, RELATIVE_TIMES = 4096, 16384, 1 << 18, 1 << 21
 DETACH = 2  # umount2(2)
 
-MOUNT_SETATTR, PIVOT_ROOT = 442, {"x86_64": 155, "aarch64": 41}  # no functions of the C library
+MOUNT_SETATTR, PIVOT_ROOT = 442, {"x86_64": 155, "aarch64": 41}  # not in the C library
 AT_RECURSIVE = 0x8000
 
 # prctl(2)
@@ -39,9 +39,9 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}  # in /dev, to /proc/self/fd...
 HOME = "/program"  # a program's folder in its root; not /tmp, which may contain Python
 
-PROCESSES = 64  # processes and threads that a program may add to the user's present ones
+PROCESSES = 64  # processes and threads that a program may add to those of its user
 OPEN_FILES = 64
-STACK_MB = 100  # the kernel keeps this much address space free for it, and a little more
+STACK_MB = 100  # the kernel reserves slightly more than this much address space for the stack
 MB = 2**20
 
 
@@ -108,7 +108,7 @@ def enter_namespaces() -> None:
 
 
 def may_administer() -> bool:
-    """Whether this process has CAP_SYS_ADMIN; root in a container may not."""
+    """Whether this process has CAP_SYS_ADMIN; root in a container may lack it."""
     with open("/proc/self/status") as file:
         line = next(line for line in file if line.startswith("CapEff"))
     return bool(int(line.split()[1], 16) >> SYSTEM_ADMINISTRATOR & 1)
@@ -161,7 +161,7 @@ def build_root() -> None:
 
 
 def python_folders() -> list[str]:
-    """The folders that a program needs, without subfolders of each other."""
+    """The folders that a program needs; none of them is inside another."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     wanted = [*SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *sys.path, *libraries]
     folders = []
@@ -213,7 +213,7 @@ def make_read_only(target: str, recursive: bool = True) -> None:
 
 
 def separate() -> None:
-    """Give the next child of this process a new namespace, as its first process."""
+    """Enter new namespaces. The next child of this process becomes their first process."""
     unshare(NEW_PIDS | NEW_MOUNTS | NEW_IPC)
 
 
@@ -249,7 +249,7 @@ def limit(cpu_seconds: float, memory_mb: int, processes: int) -> None:
 
 
 def stay_on_this_core() -> None:
-    """Keep the program on one core, whatever number of threads it starts."""
+    """Keep the program on one core, however many threads it starts."""
     core = libc.sched_getcpu()
     if core >= 0:
         os.sched_setaffinity(0, {core})
@@ -264,7 +264,7 @@ def give_up_rights() -> None:
 
 
 def close_other_files() -> None:
-    """With Landlock, allow reading only the files that a separate root would show."""
+    """With Landlock, allow reading only the files that a separate root would contain."""
     files = [*SYSTEM_FILES, *(f"/dev/{device}" for device in DEVICES)]
     places = [*python_folders(), *files]
     landlock.restrict(libc, [place for place in places if os.path.exists(place)])

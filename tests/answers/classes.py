@@ -1,7 +1,7 @@
-r"""Classes of wrong and of missed credit, each made from many golds: (response, gold, right).
+r"""Classes of responses that graders often accept or reject wrongly: (response, gold, right).
 
-The golds have the forms of the public sets MATH, OlympiadBench and AIME (data/outside.jsonl). A
-class is a function. Its name is the class, and `right` says whether a response is right.
+The golds look like those of the public sets MATH, OlympiadBench and AIME (data/outside.jsonl). Each
+class is a generator function that uses many golds; `right` says whether the response is right.
 """
 
 import json
@@ -31,11 +31,11 @@ def pairs(right: bool, *many: tuple[str, str]) -> Iterator[Case]:
         yield boxed(gold), answer, right
 
 
-# ---- wrong credit: place of the answer -----------------------------------------------------------
+# ---- false credit: where the answer stands -------------------------------------------------------
 
 
 def tail_of_an_expression() -> Iterator[Case]:
-    """Without a box, a number must not be part of an expression."""
+    """An unboxed number counts only if it is not part of an expression."""
     for n in POSITIVE[:20]:
         for text in (
             f"so it is 2√{n}",
@@ -197,7 +197,7 @@ def decimals_without_a_zero() -> Iterator[Case]:
         yield f"The answer is -.{digits}", f"0.{digits}", False
 
 
-# ---- wrong credit: value of the answer -----------------------------------------------------------
+# ---- false credit: the value of the answer -------------------------------------------------------
 
 
 def letter_case_and_order() -> Iterator[Case]:
@@ -405,7 +405,7 @@ def rounded_decimals() -> Iterator[Case]:
 
 
 def same_text() -> Iterator[Case]:
-    """Every gold, also a chain, equals itself."""
+    """Every gold equals itself, even a chain."""
     chains = ("a=b+c=d", "x=2y=6z", "a<b<c", r"\frac{x}{2}=\frac{y}{3}=z", "AB=BC=CA", "p=q+1=r^2")
     for gold in [entry["gold"] for entry in OUTSIDE] + list(chains):
         yield boxed(gold), gold, True

@@ -54,7 +54,7 @@ def other_boxes(gold: str) -> list[str]:
 
 
 def other_values(gold: str) -> list[str]:
-    """Other values than that of the gold. 0 is left out: its negative and double are 0."""
+    """Values other than the gold's. 0 is skipped, because its negative and its double are 0."""
     if gold == "0":
         return []
     return [
@@ -175,7 +175,7 @@ def toggled_relation(found: re.Match) -> str:
 
 
 def other_matrices(gold: str) -> list[str]:
-    """The matrix with its rows in another order, the transpose, the determinant."""
+    """The matrix with its rows reversed, its transpose, one row too many, and its determinant."""
     if "vmatrix" in gold:
         return []
     begin, body, end = re.fullmatch(r"(\\begin\{.*?\})(.*)(\\end.*)", gold).groups()

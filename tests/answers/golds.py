@@ -1,9 +1,9 @@
 """The gold answers of data/answers.jsonl, labelled by hand in data/golds.jsonl.
 
-form: the kind of a gold, such as "number", "list" or "interval".
-value: equal for golds that are the same answer.
-open: equal for golds whose equality is a matter of opinion: 30 and 30°, the list 13, 169 and the
-number 13,169.
+form: the kind of gold, such as "number", "list" or "interval".
+value: the same for golds that are the same answer.
+open: the same for golds whose equality is a matter of opinion: 30 and 30°, or the list 13, 169 and
+the number 13,169.
 """
 
 import itertools

@@ -21,7 +21,7 @@ def box(answer: str) -> str:
 
 
 def long_computations() -> dict[str, str]:
-    """Short texts of numbers too long to write down, and long sums and products."""
+    """Short expressions for numbers too large to write out, and long sums and products."""
     polynomials = ",".join(f"(x+{i})^5" for i in range(60))
     return {
         "tower": box("9^{9^{9^{9^9}}}"),
@@ -78,7 +78,7 @@ def long_answers() -> dict[str, str]:
 
 
 def long_responses() -> dict[str, str]:
-    """Texts without an easy answer, on which a regular expression may backtrack."""
+    """Text without an obvious answer, on which a regular expression may backtrack."""
     return {
         "ones": "1 " * 20_000,
         "brackets": "\\[" * 20_000,
@@ -162,7 +162,7 @@ FRAGMENTS = (
 
 
 def repeated_fragments() -> dict[str, str]:
-    """Answers of the maximal length, each one repeated fragment."""
+    """Answers of maximal length. Each one repeats one fragment."""
     answers = {}
     for fragment in FRAGMENTS:
         answers[f"{fragment!r} over and over"] = box(fragment * (3900 // len(fragment)))

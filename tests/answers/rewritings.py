@@ -1,7 +1,7 @@
 r"""Rewritings of gold answers that keep the meaning; gold_mutations.py has those that change it.
 
-Every function takes a gold answer and returns a list of rewritten ones, empty if the function does
-not apply. test_verify_metamorphic.py lists the forms of golds for each function.
+Every function takes a gold answer and returns a list of rewritten answers, or an empty list if the
+function does not apply. test_verify_metamorphic.py lists the forms of golds for each function.
 """
 
 import re
@@ -53,7 +53,7 @@ def rational(gold: str) -> Fraction:
 
 
 def has_variable(gold: str) -> bool:
-    r"""Whether the gold contains a variable, such as x and \theta, but not e, i and \pi."""
+    r"""Whether the gold contains a variable such as x or \theta; e, i and \pi are constants."""
     greek = r"\\(?:alpha|beta|theta|lambda)"
     commands = r"\\(?:text|begin|end)\{.*?\}|\\[a-zA-Z]+"
     letters = re.sub(commands, "", re.sub(greek, "x", gold))
@@ -88,7 +88,7 @@ def fraction_sizes(gold: str) -> list[str]:
 
 
 def bracket_sizes(gold: str) -> list[str]:
-    r"""\left( for (. The brackets of a root's exponent and of a display's \[ stay unchanged."""
+    r"""\left( for (. Golds with brackets that have no size, such as \sqrt[3], are skipped."""
     if re.search(r"\\left|\\sqrt\[|\\text|begin", gold):
         return []
     sizes = [(r"\left", r"\right"), (r"\bigl", r"\bigr"), (r"\Big", r"\Big")]
@@ -198,7 +198,7 @@ def equal_fractions(gold: str) -> list[str]:
 
 
 def approximations(gold: str) -> list[str]:
-    """A fraction followed by a rounded decimal. Golds that are decimals have no exact form."""
+    """A fraction followed by a rounded decimal. Decimal golds have no exact form."""
     is_fraction = "/" in gold or "frac" in gold
     if not is_fraction:
         return []
@@ -265,7 +265,7 @@ def joined_by_words(gold: str) -> list[str]:
 
 
 def larger_fractions(gold: str) -> list[str]:
-    r"""(\frac{6}{2},\frac{4}{2}) for (3,2), also of an interval's ends."""
+    r"""(\frac{6}{2},\frac{4}{2}) for (3,2), and the same for the ends of an interval."""
     if re.search(r"(?<![\w{\\.])-?\d+(?![\w}])", gold) is None or re.search(r"\\frac\d", gold):
         return []
     return [re.sub(r"(?<![\w{.^_])(\d+)(?=[,)\]])", doubled_fraction, gold)]

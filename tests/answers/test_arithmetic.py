@@ -26,7 +26,7 @@ def arithmetic():
     return Arithmetic(fuel=100_000)
 
 
-def test_natural_number_is_undefined_below_0_and_between_and_refused_above_the_bound():
+def test_natural_number_refuses_other_numbers_and_numbers_above_the_bound():
     assert natural_number(Fraction(7), most=7) == 7
     for x in (Fraction(-1), Fraction(1, 2), I, math.inf):
         with pytest.raises(Undefined):
@@ -35,7 +35,7 @@ def test_natural_number_is_undefined_below_0_and_between_and_refused_above_the_b
         natural_number(Fraction(8), most=7)
 
 
-def test_exact_root_is_found_where_it_is_whole():
+def test_exact_root_finds_integer_roots_only():
     for n in (2, 3, 5, 12):
         for root in (0, 1, 7, 10**20):
             assert exact_root(root**n, n) == root
@@ -43,7 +43,7 @@ def test_exact_root_is_found_where_it_is_whole():
     assert exact_root(2, 10**6) is None
 
 
-def test_operations_are_exact_with_rational_numbers(arithmetic):
+def test_operations_on_rational_numbers_are_exact(arithmetic):
     a, b = Fraction(2, 3), Fraction(-5, 7)
     assert arithmetic.add(a, b) == Fraction(-1, 21)
     assert arithmetic.subtract(a, b) == Fraction(29, 21)
@@ -53,7 +53,7 @@ def test_operations_are_exact_with_rational_numbers(arithmetic):
     assert arithmetic.power(Fraction(4, 9), Fraction(1, 2)) == a
 
 
-def test_operations_with_complex_numbers_are_pythons(arithmetic):
+def test_operations_on_complex_numbers_agree_with_python(arithmetic):
     a = arithmetic.add(arithmetic.power(TWO, HALF), I)  # 1.41 + i
     b = arithmetic.subtract(Fraction(1, 3), arithmetic.multiply(TWO, I))  # 0.33 - 2i
     for name, expected in [
@@ -72,7 +72,7 @@ def test_operations_with_complex_numbers_are_pythons(arithmetic):
 
 @pytest.mark.parametrize("name", ["arcsin", "arccos", "arctan"])
 @pytest.mark.parametrize("x", [Fraction(-1), Fraction(-1, 3), Fraction(0), Fraction(1)])
-def test_inverse_functions_are_pythons_and_undefined_outside(arithmetic, name, x):
+def test_inverse_functions_agree_with_python_and_have_its_domain(arithmetic, name, x):
     expected = getattr(math, name.replace("arc", "a"))(x)
     assert complex(getattr(arithmetic, name)(x)) == pytest.approx(expected, abs=1e-14)
     if name != "arctan":
@@ -80,7 +80,7 @@ def test_inverse_functions_are_pythons_and_undefined_outside(arithmetic, name, x
             getattr(arithmetic, name)(TWO)
 
 
-def test_power_takes_the_real_odd_roots_of_negative_numbers(arithmetic):
+def test_odd_roots_of_negative_numbers_are_real(arithmetic):
     for power in (arithmetic.power, arithmetic.real_power):
         assert power(Fraction(-8), Fraction(1, 3)) == -2
         assert power(Fraction(-8), Fraction(2, 3)) == 4
@@ -90,7 +90,7 @@ def test_power_takes_the_real_odd_roots_of_negative_numbers(arithmetic):
     assert complex(arithmetic.power(Fraction(-2), Fraction(1, 3))) == pytest.approx(-(2 ** (1 / 3)))
 
 
-def test_power_takes_even_roots_of_negative_numbers_unless_all_is_real(arithmetic):
+def test_even_roots_of_negative_numbers_are_complex_and_refused_by_real_power(arithmetic):
     assert complex(arithmetic.power(Fraction(-4), Fraction(1, 2))) == pytest.approx(2j)
     with pytest.raises(Undefined):
         arithmetic.real_power(Fraction(-4), Fraction(1, 2))
@@ -105,7 +105,7 @@ def test_power_of_zero_is_undefined_unless_the_exponent_is_positive(arithmetic, 
         arithmetic.power(Fraction(0), exponent)
 
 
-def test_rounding_noise_is_an_exact_0(arithmetic):
+def test_rounding_noise_becomes_an_exact_0(arithmetic):
     root_8 = arithmetic.power(Fraction(8), HALF)
     twice_root_2 = arithmetic.multiply(TWO, arithmetic.power(TWO, HALF))
     pi = arithmetic.constant(r"\pi")
@@ -122,7 +122,7 @@ def test_rounding_noise_is_an_exact_0(arithmetic):
         arithmetic.divide(Fraction(1), zeros[0])
 
 
-def test_all_operations_have_one_budget(arithmetic):
+def test_all_operations_share_one_budget(arithmetic):
     arithmetic.power(TWO, HALF)
     assert 0 < arithmetic.fuel < 100_000
     with pytest.raises(OutOfFuel):
@@ -143,7 +143,7 @@ def test_too_large_values_are_refused(arithmetic):
 
 
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "power"])
-def test_nothing_is_computed_with_infinity(arithmetic, name):
+def test_operations_on_infinity_are_undefined(arithmetic, name):
     for arguments in ((math.inf, TWO), (TWO, math.inf)):
         with pytest.raises(Undefined):
             getattr(arithmetic, name)(*arguments)
@@ -160,7 +160,7 @@ def test_floor_and_ceil_ignore_rounding_noise(arithmetic):
         arithmetic.floor(I)
 
 
-def test_factorials_step_by_one_or_two_and_binomials(arithmetic):
+def test_factorials_double_factorials_and_binomials(arithmetic):
     assert arithmetic.factorial(Fraction(7)) == math.factorial(7)
     assert arithmetic.double_factorial(Fraction(7)) == 7 * 5 * 3
     assert arithmetic.factorial(Fraction(0)) == 1

@@ -1,4 +1,4 @@
-"""verify.py on classes of responses, which rules that fit only examples would grade wrongly."""
+"""verify.py on classes of responses. Rules that only fit examples would grade them wrongly."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ GIVEN_UP = (r"\boxed{\frac{5}{3}}", r"\boxed{1011}_2", r"\boxed{10\text{:}30\tex
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("made", [*classes.WRONG, *classes.MISSED])
 def test_reward_of_a_class_of_responses(made, right):
-    """Every class of tests/answers/classes.py, each with many golds."""
+    """Every class in tests/answers/classes.py, each with many golds."""
     wrong = []
     for response, gold, is_right in made():
         if is_right == right and (reward(response, gold) == 1.0) != right:
@@ -44,7 +44,7 @@ def test_reward_of_responses_written_to_fool_the_rules(right):
 
 
 def test_reward_of_examination_jsonl():
-    """Golds in the forms of MATH, AIME and OlympiadBench; answers unlike those of the classes."""
+    """Golds as in MATH, AIME and OlympiadBench; answers unlike those in the classes."""
     pairs = [json.loads(line) for line in EXAMINATION.read_text().splitlines()]
     wrong = []
     for pair in pairs:

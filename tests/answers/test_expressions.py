@@ -1,4 +1,4 @@
-"""answers/expressions.py: precedence as in mathematics; the roles of names from their use."""
+"""answers/expressions.py: operator precedence, and which names are variables or functions."""
 
 import math
 import random
@@ -19,7 +19,7 @@ from answers.values import Evaluator
 
 
 def value_of(text: str) -> Fraction | complex | None:
-    """The value of an expression; None without a value."""
+    """The value of an expression; None if it has none."""
     evaluator = Evaluator([text])
     expression = evaluator.expression(text)
     for value, _ in evaluator.pairs(expression, expression):
@@ -51,7 +51,7 @@ def test_values_of_rational_expressions_are_exact():
     compared = 0
     for _ in range(300):
         text = random_sum(draw, depth=2)
-        # Python may evaluate this text: it has only digits, signs and brackets.
+        # It is safe to evaluate this text: it has only digits, signs and brackets.
         python = "".join(f"Fraction({c})" if c.isdigit() else c for c in text)
         try:
             expected = eval(python, {"Fraction": Fraction})
@@ -144,7 +144,7 @@ def test_undefined_expressions_have_no_value(text):
     assert value_of(text) is None
 
 
-def test_degrees_are_radians_if_asked_for():
+def test_degrees_are_radians_if_requested():
     assert read("90\\degree").steps != read("90\\degree", radians=True).steps
     assert read("\\sin 90\\degree").steps == read("\\sin 90\\degree", radians=True).steps
 
@@ -194,7 +194,7 @@ def test_a_name_before_a_bracket_is_a_function_unless_it_is_a_variable():
     assert read("u(x,t)").steps[-1] == Step("function", 2, "u")
 
 
-def test_substituted_replaces_names_and_no_parts_of_them():
+def test_substituted_replaces_whole_names_only():
     assert substituted("2x+\\sin x+x_1", "x", "(0)") == "2 (0) + \\sin (0) + x_1"
 
 

@@ -58,7 +58,7 @@ def test_extract_answer(response, answer):
     [
         ("so $x=5$", None),
         ("in all 1,234 ways", None),
-        ("The answer is 5", None),  # of 57
+        ("The answer is 5", None),  # perhaps the beginning of 57
         ("The answer is $5$", "5"),
         ("The answer is 5.\nLet me ver", "5"),
         ("\\boxed{5} and", "5"),
@@ -68,7 +68,7 @@ def test_extract_answer_of_a_truncated_response_needs_a_statement(response, answ
     assert extract_answer(response, truncated=True) == answer
 
 
-def test_boxes_are_in_order_and_the_last_ones():
+def test_boxes_returns_the_last_boxes_in_order():
     found = boxes("".join(f"\\boxed{{{i}}}" for i in range(100)))
     assert [box.content for box in found] == [str(i) for i in range(100 - MAX_BOXES, 100)]
     assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))

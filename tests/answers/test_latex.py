@@ -1,4 +1,4 @@
-"""answers/latex.py: each group of rewritings on its own; a second application changes nothing."""
+"""answers/latex.py: each group of rewritings alone; applying a group again changes nothing."""
 
 import json
 import random
@@ -116,7 +116,7 @@ def test_applying_a_group_again_changes_nothing(group):
 
 @pytest.mark.parametrize("group", latex.GROUPS)
 def test_no_group_changes_the_output_of_all_groups(group):
-    """No group depends on a later one: no output of a group needs an earlier group again."""
+    """No group depends on a later one: after the last group, none finds anything to rewrite."""
     for text in answers_of_the_table():
         for each in latex.GROUPS:
             text = each(text)
@@ -137,7 +137,7 @@ GUARDS = {
 
 @pytest.mark.parametrize("name", GUARDS)
 def test_only_with_skips_no_matching_rule(name):
-    """`only_with` saves time and changes no result."""
+    """`only_with` only saves time; it changes no result."""
     draw = random.Random(1)
     soups = ["".join(draw.choices(TOKENS, k=draw.randint(1, 12))) for _ in range(2000)]
     texts = [latex.spaces(latex.signs(text)) for text in [*answers_of_the_table(), *soups]]

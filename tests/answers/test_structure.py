@@ -18,7 +18,7 @@ def test_split_outside_all_brackets():
 
 
 @pytest.mark.parametrize("text", ["(1", "1)", "(1))(", "{1", "⟦1"])
-def test_split_of_brackets_that_do_not_match_is_empty(text):
+def test_split_of_unmatched_brackets_is_empty(text):
     assert split(text, ",") == []
 
 
@@ -180,11 +180,11 @@ def test_is_label_of_quantities(text):
 
 
 @pytest.mark.parametrize("text", NO_LABELS)
-def test_is_label_refuses_words_that_change_the_meaning(text):
+def test_is_label_refuses_other_left_sides(text):
     assert not is_label(text)
 
 
-def test_order_of_coordinates():
+def test_in_order_sorts_values_by_consecutive_letters_only():
     assert in_order(["y", "x"], ["2", "3"]) == ["3", "2"]
     assert in_order(["z", "x", "y"], ["1", "2", "3"]) == ["2", "3", "1"]
     assert in_order(["n", "k"], ["2", "3"]) == ["2", "3"]

@@ -27,7 +27,7 @@ def test_points_have_both_signs_and_go_beyond_the_largest_number(name):
         assert max(values) > 50
 
 
-def test_points_of_integers_have_both_parities_and_no_fractions():
+def test_points_of_integer_names_have_both_parities_and_no_fractions():
     for seed in range(SEEDS):
         points = Points(["x"], str(seed))
         for name in ("n", "k", "m"):
@@ -47,7 +47,7 @@ def test_points_depend_only_on_the_seed_and_the_name():
     assert all(a.variable("y", i) != drawn[i] for i in range(9))
 
 
-def test_functions_have_one_value_for_each_argument():
+def test_an_unknown_function_has_one_value_for_each_argument():
     points = Points(["f(2)"], "seed")
     at_2 = points.function("f", ((2, 0),), point=0)
     assert at_2 == points.function("f", ((2, 0),), point=0)
@@ -80,7 +80,7 @@ def test_functions_have_one_value_for_each_argument():
         ("x^{2019}+1", "1+x^{2019}"),
         ("k(a-b)", "-k(b-a)"),
         ("\\sqrt{x-10000000}", "(x-10^7)^{1/2}"),
-        ("\\ln x+\\ln y+\\ln z", "\\ln(xyz)"),  # also defined if two are negative
+        ("\\ln x+\\ln y+\\ln z", "\\ln(xyz)"),  # ln(xyz) is also real if two are negative
         ("\\binom{n}{k}", "\\frac{n!}{k!(n-k)!}"),
         ("\\sin(\\arcsin x)", "x"),
         ("\\sqrt{a-b}^2", "a-b"),
@@ -123,7 +123,7 @@ def test_equal_expressions_are_equal_for_every_seed(a, b):
         ("n^{(-1)^n}", "n"),
         ("|a|+|b|", "|a+b|"),
         ("\\arcsin(\\sin x)", "x"),
-        # These share an edge of their domains.
+        # The domains of most of these meet only at an edge.
         ("\\sqrt{x-1}", "\\sqrt{1-x}"),
         ("\\sqrt{1-x^2}", "\\sqrt{x^2-1}"),
         ("\\sqrt{x^2-1}+\\sqrt{1-x^2}", "0"),
@@ -211,7 +211,7 @@ def test_constant():
 # ---- the budget ----------------------------------------------------------------------------------
 
 
-def test_an_evaluator_has_one_budget():
+def test_an_evaluator_has_one_budget_for_all_comparisons():
     evaluator = Evaluator(["1"])
     evaluator.equal("1+1", "2")
     spent = FUEL - evaluator.arithmetic.fuel
@@ -226,6 +226,6 @@ def test_an_evaluator_has_one_budget():
 
 
 @pytest.mark.parametrize("text", ["99999^99999", "10^{10^{10}}", "e^{1000}", "3000!+" * 200 + "1"])
-def test_too_large_values_and_too_long_texts_are_unreadable(text):
+def test_values_and_texts_beyond_the_bounds_are_unreadable(text):
     with pytest.raises(Unreadable):
         equal(text, f"({text})")

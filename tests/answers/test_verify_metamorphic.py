@@ -153,11 +153,11 @@ def test_reward_is_0_for_undefined_expressions():
 
 @pytest.fixture
 def remembered(monkeypatch):
-    """Caches `normalise`: it takes most of a comparison, and every gold is compared 700 times."""
+    """Caches `normalise`, the slowest part of a comparison: every gold is compared 700 times."""
     monkeypatch.setattr(verify, "normalise", functools.cache(verify.normalise))
 
 
-def test_is_equivalent_of_golds_with_the_same_value():
+def test_is_equivalent_accepts_golds_with_the_same_value():
     first = {entry["gold"]: entry for entry in GOLDS}
     missed = []
     for entry in GOLDS:
@@ -171,8 +171,8 @@ def test_is_equivalent_of_golds_with_the_same_value():
     assert not missed
 
 
-def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
-    """All pairs that could agree by accident, and every thirtieth of the others.
+def test_is_equivalent_rejects_golds_with_different_values(remembered):
+    """All pairs that could agree by accident, and every thirtieth of the other pairs.
 
     `bench.py verify` compares all pairs.
     """
@@ -186,7 +186,7 @@ def test_is_equivalent_of_no_two_golds_with_different_values(remembered):
 
 
 def is_likely(a: str, b: str) -> bool:
-    """Whether random points decide: both have variables, or one has and the other is 0 to 9."""
+    """Whether random points decide: both have variables, or one has and the other is a digit."""
     digits = [gold.isdigit() and len(gold) == 1 for gold in (a, b)]
     variables = [rewritings.has_variable(gold) for gold in (a, b)]
     return all(variables) or (any(variables) and any(digits))
@@ -197,7 +197,7 @@ def is_likely(a: str, b: str) -> bool:
 
 @pytest.mark.parametrize("form", ["value", "others"])
 def test_every_gold_equals_itself_at_any_points(form, remembered):
-    """With 60 seeds for golds with variables; every tenth seed compares a value with a sum."""
+    """Every gold with variables, with 60 seeds. Every tenth seed compares a value with 0 + it."""
     missed = []
     for entry in GOLDS:
         gold = entry["gold"]
@@ -212,4 +212,4 @@ def test_every_gold_equals_itself_at_any_points(form, remembered):
             if not verify.is_equivalent(prediction, gold, seed=str(seed)):
                 missed.append(f"{prediction} for {gold} with seed {seed}")
                 break
-    assert not missed, f"{len(missed)} golds are not always themselves: {missed}"
+    assert not missed, f"{len(missed)} golds do not always equal themselves: {missed}"

@@ -1,9 +1,9 @@
-"""Programs that try to earn unearned credit or to do harm; test_sandbox.py runs them.
+"""Programs that try to cheat or to do harm; test_sandbox.py runs them.
 
 The expected value of every test is a secret of the form gold-<32 hex digits>, which a program can
 search for. MARK is in the name of everything that a program tries to leave behind. In a program's
-text PORT, MAILBOX and FILE are replaced by places on the machine that everybody may use, and SERVER
-by the process that programs are forked from. The file contains the gold.
+text, PORT, MAILBOX and FILE are replaced with places on the machine that every user may access, and
+SERVER with the id of the process that forks the programs. FILE contains the gold.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Hostile:
     """A program, the kind of its test, and the required outcome."""
 
     text: str
-    ends: str  # a pattern of what run_tests must say
+    ends: str  # a pattern that matches the reason given by run_tests
     kind: str = "run"  # run, calls or script
     sleeps: bool = False  # the wall-clock limit must end it
     walls: bool = False  # depends on namespaces: tested with and without them
@@ -33,7 +33,7 @@ def tell():
     print(FOUND[0].decode() if FOUND else 'nothing')
 """
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
-ANY = "."  # any message of a failure
+ANY = "."  # any failure message
 WRONG = "printed, 'gold|printed, gold|returned, 'gold|printed, "
 
 
@@ -53,7 +53,7 @@ def hostile() -> dict[str, Hostile]:
 
 
 def endless() -> dict[str, Hostile]:
-    """Programs that compute or sleep without end."""
+    """Programs that compute or sleep forever."""
     cpu = "more than .* s of CPU time"
     wall = "not finished after"
     return {
@@ -91,7 +91,7 @@ def endless() -> dict[str, Hostile]:
             "while True: pass",
             cpu,
         ),
-        "loop while it is compiled": Hostile("x = " + "(" * 80 + "9**9**9" + ")" * 80, ANY),
+        "loop during compilation": Hostile("x = " + "(" * 80 + "9**9**9" + ")" * 80, ANY),
         "loop in a call": Hostile("def f(x):\n    while True: pass", cpu, "calls"),
         "loop before the calls": Hostile("while True: pass", cpu, "calls"),
         "loop in a script's call": Hostile("def f(x):\n    while True: pass", cpu, "script"),
@@ -110,7 +110,7 @@ def endless() -> dict[str, Hostile]:
 
 
 def greedy() -> dict[str, Hostile]:
-    """Memory, of several kinds, and deep recursion."""
+    """Memory of several kinds, and deep recursion."""
     return {
         "list of 10 GB": Hostile("x = [0] * (10 * 2**30 // 8)", "MemoryError"),
         "bytes that double": Hostile("x = b'x'\nwhile True: x += x", "MemoryError|CPU time"),
@@ -120,7 +120,7 @@ def greedy() -> dict[str, Hostile]:
         "shared memory map": Hostile(
             "import mmap\nx = mmap.mmap(-1, 10 * 2**30)", "OSError|MemoryError|ValueError"
         ),
-        "limits of memory lifted": Hostile(
+        "memory limit lifted": Hostile(
             "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
             "ValueError|PermissionError|OSError",
         ),
@@ -265,16 +265,16 @@ def leaving_early() -> dict[str, Hostile]:
         "exit handlers": Hostile(
             "import atexit, os\natexit.register(os._exit, 0)\nraise ValueError", WRONG
         ),
-        "kill oneself": Hostile("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", ANY),
+        "kill itself": Hostile("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", ANY),
         "a signal to the server": Hostile("import os\nos.kill(SERVER, 0)", "Error", walls=True),
-        "kill one's group": Hostile("import os, signal\nos.killpg(0, signal.SIGKILL)", ANY),
-        "kill everybody": Hostile(
+        "kill its group": Hostile("import os, signal\nos.killpg(0, signal.SIGKILL)", ANY),
+        "kill everything": Hostile(
             "import os, signal\nfor p in (-1, os.getppid()):\n"
             "    try: os.kill(p, signal.SIGKILL)\n    except OSError as e: print(e)",
             ANY,
             walls=True,
         ),
-        "stop oneself": Hostile(
+        "stop itself": Hostile(
             "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", ANY, sleeps=True
         ),
         "abort": Hostile("import os\nos.abort()", "signal"),
@@ -309,7 +309,7 @@ def lying_answers() -> dict[str, Hostile]:
     calls += "        except OSError: pass\n    {}"
     return {
         "equal to all": Hostile(f"class A:\n{equal}def f(x): return A()", returned, "calls"),
-        "text equal to all": Hostile(
+        "string equal to all": Hostile(
             f"class A(str):\n{equal}def f(x): return A('x')", returned, "calls"
         ),
         "number equal to all": Hostile(
@@ -321,7 +321,7 @@ def lying_answers() -> dict[str, Hostile]:
         "equal to all, for a script": Hostile(
             f"class A:\n{equal}def f(x): return A()", "AssertionError", "script"
         ),
-        "text equal to all, for a script": Hostile(
+        "string equal to all, for a script": Hostile(
             f"class A(str):\n{equal}def f(x): return A('x')", "AssertionError", "script"
         ),
         "an early reply": Hostile(
@@ -338,10 +338,10 @@ def lying_answers() -> dict[str, Hostile]:
         "an endless iterator": Hostile(
             "import itertools\ndef f(x): return itertools.count()", ANY, "calls"
         ),
-        "no JSON": Hostile(
+        "not JSON": Hostile(
             calls.format("os.write(d, b'value\\n')", "pass"), "cannot be read", "calls"
         ),
-        "no JSON for a script": Hostile(
+        "not JSON, for a script": Hostile(
             calls.format("os.write(d, b'value\\n')", "pass"), ANY, "script"
         ),
         "a reply of another form": Hostile(
@@ -360,7 +360,7 @@ def lying_answers() -> dict[str, Hostile]:
             "calls",
         ),
         "a number of many digits": Hostile("def f(x): return 10 ** 10**5", "a int", "calls"),
-        "a list in itself": Hostile(
+        "a list that contains itself": Hostile(
             "def f(x):\n    x = []\n    x.append(x)\n    return x", ANY, "calls"
         ),
         "a generator": Hostile("def f(x): yield x", returned, "calls"),
@@ -370,7 +370,7 @@ def lying_answers() -> dict[str, Hostile]:
 
 
 def changing_python() -> dict[str, Hostile]:
-    """Changes of Python that would fool a judge in the same process."""
+    """Changes to Python that would fool a judge in the same process."""
     return {
         "patched builtins": Hostile(
             "import builtins\nbuiltins.AssertionError = SystemExit\n"
@@ -408,7 +408,7 @@ def changing_python() -> dict[str, Hostile]:
             ANY,
             "calls",
         ),
-        "recursion limit of nothing": Hostile(
+        "a tiny recursion limit": Hostile(
             "import sys\ndef f(x):\n    sys.setrecursionlimit(20)\n    return x", ANY, "calls"
         ),
         "locale": Hostile(
@@ -422,7 +422,7 @@ def changing_python() -> dict[str, Hostile]:
             "print('x')",
             WRONG,
         ),
-        "bytes that are no text": Hostile("import os\nos.write(1, bytes(range(256)))", WRONG),
+        "bytes that are not text": Hostile("import os\nos.write(1, bytes(range(256)))", WRONG),
     }
 
 

@@ -1,4 +1,4 @@
-"""Programming problems: rows of the known sets, the user's data sets, complete runs."""
+"""Programming problems: rows of known data sets, the user's data sets, and complete runs."""
 
 import base64
 import json
@@ -25,11 +25,11 @@ from programs.problems import CODE_INSTRUCTION, KEYS, unpacked
 from programs.sandbox.client import SandboxBroken
 from programs.verify_code import RUNNERS, run_tests
 
-# ---- the known sets ------------------------------------------------------------------------------
+# ---- the known data sets -------------------------------------------------------------------------
 
 
 def packed(tests: list[dict]) -> str:
-    """Tests in LiveCodeBench's format of private tests."""
+    """Tests in LiveCodeBench's format for private tests."""
     return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
 
 
@@ -196,7 +196,7 @@ def test_prompts_describe_the_required_program(hub):
     assert rendered[0] == f"{mbpp}\n{CODE_INSTRUCTION}"
 
 
-def test_sources_of_code_are_the_papers():
+def test_sources_of_code_are_those_of_the_paper():
     hubs = {name: SOURCES[name].hub for name in ROWS}
     assert hubs == {
         "eurus2_rl_code": "PRIME-RL/Eurus-2-RL-Data",
@@ -226,22 +226,22 @@ DAMAGED = {
     "cut off within an opcode": in_base_64(zlib.compress(PICKLED[:9])),
     "no opcodes": in_base_64(zlib.compress(b"\xff" * 99)),
     "nothing": in_base_64(zlib.compress(b"")),
-    "two texts": in_base_64(zlib.compress(PICKLED[:-1] + PICKLED[2:])),
+    "two strings": in_base_64(zlib.compress(PICKLED[:-1] + PICKLED[2:])),
     "a number": in_base_64(zlib.compress(pickle.dumps(7))),
     "a memo of 2 ** 31 places": in_base_64(zlib.compress(b"\x80\x02r\xff\xff\xff\x7f.")),
-    "a text of 2 ** 63 bytes": in_base_64(zlib.compress(b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7f.")),
-    "text that is no UTF-8": in_base_64(zlib.compress(b"\x80\x04\x8c\x02\xff\xff.")),
-    "half of what was compressed": in_base_64(base64.b64decode(WHOLE)[:-9]),
+    "text of 2 ** 63 bytes": in_base_64(zlib.compress(b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7f.")),
+    "text that is not UTF-8": in_base_64(zlib.compress(b"\x80\x04\x8c\x02\xff\xff.")),
+    "compressed data cut off": in_base_64(base64.b64decode(WHOLE)[:-9]),
     "not compressed": in_base_64(PICKLED),
     "not in base 64": "\u0663",
-    "half of a block of it": WHOLE[:-3],
-    "a text in place of tests": packed("tests"),
-    "tests that are none": packed([7]),
+    "a base 64 block cut off": WHOLE[:-3],
+    "a string instead of tests": packed("tests"),
+    "a number instead of a test": packed([7]),
     "tests without an output": packed([{"input": "5 6", "testtype": "stdin"}]),
-    "numbers in place of texts": packed([{"input": 5, "output": 11, "testtype": "stdin"}]),
-    "a number in place of a text": "7",
+    "numbers instead of strings": packed([{"input": 5, "output": 11, "testtype": "stdin"}]),
+    "a number instead of text": "7",
     "a deep list": "[" * 10**5,
-    "nothing there": None,
+    "None": None,
 }
 
 
@@ -260,7 +260,7 @@ def test_private_tests_of_any_pickle_protocol_are_read():
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch):
-    """Content that would fill the memory is read only up to the bound."""
+    """Content that would fill the memory is unpacked only up to the bound."""
     read = []
     monkeypatch.setattr(code_problems, "UNPACKED_BYTES", 10**6)
     monkeypatch.setattr(code_problems, "pickled_text", read.append)
@@ -270,7 +270,7 @@ def test_a_bomb_is_not_unpacked(monkeypatch):
     assert read == []
 
 
-# ---- local files in the layouts of known sets ----------------------------------------------------
+# ---- local files in the layouts of known data sets -----------------------------------------------
 
 APPS = [
     {"problem_id": 0, "question": "Print the sum.", "input_output": STREAMS, "starter_code": ""},
@@ -286,7 +286,7 @@ APPS = [
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_local_files_with_known_columns_are_read_as_that_set(name, suffix, hub, tmp_path):
+def test_local_files_with_the_columns_of_a_known_set_are_read_as_it(name, suffix, hub, tmp_path):
     path = tmp_path / f"rows{suffix}"
     if suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(ROWS[name]), path)
@@ -350,19 +350,19 @@ def test_a_local_file_with_problem_and_tests(tmp_path):
 
 NAN = float("nan")
 BAD = {
-    "no list": ("x = 1", "is not valid JSON"),
-    "a number": (7, "holds a int"),
-    "no dictionary": ([7], "test 1, is not a dictionary"),
+    "not a list": ("x = 1", "is not valid JSON"),
+    "a number": (7, "is of type int"),
+    "not a dictionary": ([7], "test 1, is not a dictionary"),
     "no kind": ([GOOD[0], {"question": "?"}], "test 2, has none of the keys output, function"),
     "no input": ([{"output": "2"}], "lacks input"),
-    "a key too many": ([{"input": "1", "output": "2", "score": 3}], "has the key score"),
-    "a number for a text": ([{"input": 1, "output": "2"}], "needs a text as input"),
+    "an unknown key": ([{"input": "1", "output": "2", "score": 3}], "has the key score"),
+    "a number for a string": ([{"input": 1, "output": "2"}], "needs a string as input"),
     "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "needs a list as args"),
-    "half a character": ([{"input": "1", "output": "\ud800"}], "lone surrogate in its output"),
-    "half a character read": ([{"input": "\ud800", "output": ""}], "surrogate in its input"),
+    "surrogate output": ([{"input": "1", "output": "\ud800"}], "lone surrogate in its output"),
+    "surrogate input": ([{"input": "\ud800", "output": ""}], "surrogate in its input"),
     "NaN": ([{"function": "f", "args": [], "expected": [{"a": NAN}]}], "expects NaN"),
-    "NaN or more": ([{"function": "f", "args": [], "expected": 1, "or": [NAN]}], "expects NaN"),
-    "no Python": ([{"script": "assert f("}], "not Python"),
+    "NaN in or": ([{"function": "f", "args": [], "expected": 1, "or": [NAN]}], "expects NaN"),
+    "not Python": ([{"script": "assert f("}], "not Python"),
     "unknown rules": ([{"input": "1", "output": "2", "rules": "x"}], "unknown rules: use"),
 }
 
@@ -395,7 +395,7 @@ def test_every_kind_of_test_has_a_runner():
 
 
 def as_rank_one_of_three(monkeypatch, shares):
-    """infra.ranks with given shares of the other two ranks; None is this rank's own share."""
+    """Let this process be rank 1 of 3. shares: each rank's results, with None for this rank."""
 
     def gather(mine):
         return [mine if share is None else share for share in shares]
@@ -404,7 +404,7 @@ def as_rank_one_of_three(monkeypatch, shares):
     monkeypatch.setattr(ranks, "from_all_ranks", gather)
 
 
-def test_each_rank_grades_its_share_and_all_get_all(monkeypatch):
+def test_each_rank_grades_its_share_and_gets_all_grades(monkeypatch):
     as_rank_one_of_three(monkeypatch, [[0, 30], None, [20]])
     asked = []
 
@@ -433,7 +433,7 @@ def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
         ranks.shared_by_ranks([0, 1, 2, 3], graded)
 
 
-# ---- whole runs ----------------------------------------------------------------------------------
+# ---- complete runs -------------------------------------------------------------------------------
 
 
 ANY_WALLS = ("--code-sandbox", "landlock")  # available on every machine that can run programs

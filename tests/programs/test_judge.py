@@ -9,31 +9,31 @@ from programs.sandbox import client
 from programs.sandbox.client import Limits
 from programs.verify_code import Result, reward, rewards, run_tests
 
-# The judge has 5 times this CPU time: enough to read a text of a megabyte once, not more.
+# The judge has 5 times this CPU time: enough to read one megabyte once, but not several times.
 LIMITS = Limits(cpu_seconds=1, wall_seconds=60, memory_mb=512)
 
 # ---- printed output ------------------------------------------------------------------------------
 
 LONG = 400_000
-PRINTED = {  # name: (Python expression of the printed text, expected output)
+PRINTED = {  # name: (Python expression for the printed text, expected output)
     "digits and a letter": ("'9' * N + 'x'", "7.5"),
     "digits": ("'9' * N", "7.5"),
-    "digits for a whole number": ("'9' * N", "7"),
+    "digits for an integer": ("'9' * N", "7"),
     "digits, a point, digits": ("'1' * (N // 2) + '.' + '1' * (N // 2)", "7.5"),
     "two points": ("'1' * (N // 2) + '.' + '1' * (N // 2) + '.'", "7.5"),
     "a small number": ("'0.' + '0' * N + '1'", "7.5"),
     "many signs": ("'-' * N + '1'", "7.5"),
     "an exponent beyond decimal's own": ("'9' * 990_001 + 'e9999'", "7.5"),
-    "an exponent below them": ("'0.' + '0' * 990_001 + '1e-9999'", "7.5"),
-    "an exponent below all": ("'0.' + '0' * N + 'e-9999'", "7.5"),
+    "an exponent below decimal's own": ("'0.' + '0' * 990_001 + '1e-9999'", "7.5"),
+    "zero with a small exponent": ("'0.' + '0' * N + 'e-9999'", "7.5"),
     "a long exponent": ("'1e' + '9' * N", "7.5"),
     "many exponents": ("'1e1' * (N // 3)", "7.5"),
     "numbers": ("'1e9999 ' * (N // 7)", "7.5 " * (LONG // 7)),
     "lines": ("'7.5' + '\\n' * N + '7.5'", "7.5"),
     "blanks": ("' ' * N + '7.6'", "7.5"),
-    "a separator of lines that is none": ("'7\\x0b\\x1c\\u2028' * 9", "7.5"),
-    "no number": ("'nan'", "7.5"),
-    "a signalling one": ("'sNaN'", "7.5"),
+    "unusual line separators": ("'7\\x0b\\x1c\\u2028' * 9", "7.5"),
+    "NaN": ("'nan'", "7.5"),
+    "signalling NaN": ("'sNaN'", "7.5"),
     "infinity": ("'-Infinity'", "1e9999"),
     "an underscore": ("'7_0.0'", "70.5"),
     "other digits": ("'\\u0667.\\u0665'", "7.5"),
@@ -45,14 +45,14 @@ PRINTED = {  # name: (Python expression of the printed text, expected output)
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_no_output_stops_the_judge(name):
+def test_no_output_overloads_the_judge(name):
     text, expected = PRINTED[name]
     program = f"N = {LONG}\nprint({text})"
     result = run_tests(program, [{"input": "", "output": expected}], LIMITS)
     assert result.passed == 0 and result.stopped.endswith("expected"), result.stopped
 
 
-def test_numbers_of_many_digits_are_compared_to_the_last():
+def test_numbers_of_many_digits_are_compared_to_the_last_digit():
     ones = "1" * 5000
     for printed, expected, same in (
         (f"0{ones}", ones, 1),
@@ -70,8 +70,8 @@ def test_numbers_of_many_digits_are_compared_to_the_last():
 # ---- returned values -----------------------------------------------------------------------------
 
 MANY = 20_000
-# Sets and dictionaries that are cheap to send and take hours to rebuild, because all keys have one
-# hash: Python's hash of an integer is its remainder modulo P.
+# Sets and dictionaries that are cheap to send but take hours to rebuild, because all keys have the
+# same hash: Python's hash of an integer is its remainder modulo P.
 COLLIDING = f"""
 from fractions import Fraction
 P = 2**61 - 1
@@ -84,31 +84,31 @@ class Colliding(dict):
 """
 RETURNED = {  # name: (returned expression, expected value)
     "an integer of many digits": ("1 << 10**6", 7),
-    "one for a decimal": ("1 << 10**6", 7.5),
-    "one for a text": ("1 << 10**6", "7"),
-    "one as a key": ("{10 ** 5000: 7}", {"7": 7}),
+    "many digits for a decimal": ("1 << 10**6", 7.5),
+    "many digits for a string": ("1 << 10**6", "7"),
+    "many digits as a key": ("{10 ** 5000: 7}", {"7": 7}),
     "keys of one hash": ("Colliding()", {str(k): 0 for k in range(MANY)}),
     "members of one hash": ("Members(k * P for k in COUNT)", [7]),
     "pairs of one hash": ("Members((k * P, 0) for k in COUNT)", [7]),
     "fractions of one hash": ("Members(Fraction(k * P, 1) for k in COUNT)", 7),
     "keys that are equal in JSON": ("{1: 7, '1': 7}", {"1": 7, "2": 7}),
-    "no number": ("float('nan')", 7.5),
-    "no number in a list": ("[float('nan')]", [7.5]),
-    "no decimal": ("__import__('decimal').Decimal('sNaN')", 7.5),
-    "a decimal beyond all": ("__import__('decimal').Decimal('1e999999')", 7.5),
-    "a complex one": ("complex('inf+nanj')", 7.5),
-    "a range beyond all": ("range(2 ** 200)", [0]),
+    "NaN": ("float('nan')", 7.5),
+    "NaN in a list": ("[float('nan')]", [7.5]),
+    "a decimal NaN": ("__import__('decimal').Decimal('sNaN')", 7.5),
+    "a huge decimal": ("__import__('decimal').Decimal('1e999999')", 7.5),
+    "a complex NaN": ("complex('inf+nanj')", 7.5),
+    "a huge range": ("range(2 ** 200)", [0]),
     "many lists": ("[[]] * 200000", [[]]),
     "a deep list": ("__import__('functools').reduce(lambda a, _: [a], range(400), 7)", [[7]]),
     "half of a character": ("'\\ud800'", "7"),
-    "a text of a number": ("'7'", 7),
+    "a number as a string": ("'7'", 7),
     "true": ("True", 2),
     "nothing": ("None", 0),
 }
 
 
 @pytest.mark.parametrize("name", RETURNED)
-def test_no_value_stops_the_judge(name):
+def test_no_value_overloads_the_judge(name):
     text, expected = RETURNED[name]
     tests = [{"function": "f", "args": [], "expected": expected}]
     result = run_tests(f"{COLLIDING}\ndef f(): return {text}", tests, LIMITS)
@@ -116,7 +116,7 @@ def test_no_value_stops_the_judge(name):
     assert "returned" in result.stopped
 
 
-REPLIES = [  # texts that a program writes to its connection instead of an answer
+REPLIES = [  # what a program writes to its connection instead of an answer
     "[" * 100_000,
     "9" * 100_000,
     '{"value": ' + "[" * 100_000,
@@ -149,8 +149,8 @@ EXPECTED = [7, 7.5, "7", None, [7], {"7": 7}, True, 10**30]
 
 
 @pytest.mark.parametrize("number", range(len(REPLIES)))
-def test_no_reply_stops_the_judge(number):
-    """Every test of the call expects another kind of value."""
+def test_no_reply_overloads_the_judge(number):
+    """Each test expects a different kind of value."""
     program = (
         f"import os\nreply = {REPLIES[number]!r}.encode('utf-8', 'replace') + b'\\n'\n"
         "def f():\n    for d in range(3, 64):\n        try: os.set_blocking(d, True)\n"
@@ -165,7 +165,7 @@ def test_no_reply_stops_the_judge(number):
         assert result.passed == 0 and "CPU time" not in result.stopped, result.stopped
 
 
-PRETENDING = {  # classes whose value for Python's functions differs from their value for json
+PRETENDING = {  # classes whose value differs between Python's functions and json
     "int": "__repr__ = __str__ = lambda self: '7'\n    __int__ = __index__ = lambda self: 7",
     "float": "__repr__ = __str__ = lambda self: '7.0'\n    __float__ = lambda self: 7.0",
     "str": "__repr__ = __str__ = lambda self: '7'\n    encode = lambda *a: b'7'",
@@ -177,7 +177,7 @@ PRETENDING = {  # classes whose value for Python's functions differs from their 
 
 
 @pytest.mark.parametrize("base", PRETENDING)
-def test_no_value_is_equal_to_two(base):
+def test_no_value_equals_two_expected_values(base):
     made = "A('3')" if base != "object" else "A()"
     program = f"class A({base}):\n    {PRETENDING[base]}\ndef f(): return {made}"
     passed = 0
@@ -217,7 +217,7 @@ GREEDY = {  # a script's operation on a returned value that is small as JSON
 
 @pytest.mark.parametrize("asked", GREEDY)
 def test_a_value_that_breaks_its_script_counts_against_the_program(asked):
-    """The script has 5 times the CPU time of a call, independent of its program's limit."""
+    """The script has 5 times the CPU time of a call, not 5 times that of its program."""
     limits = Limits(cpu_seconds=0.1, wall_seconds=60, memory_mb=512)
     program = f"def f(x): return {GREEDY[asked]}"
     result = run_tests(program, [{"script": f"assert {asked} == 7"}], limits)
@@ -233,7 +233,7 @@ def test_keys_with_one_hash_do_not_delay_a_script():
 
 
 def test_rewards_never_raise_because_of_a_program():
-    """The end of one judge does not affect other judges or the run."""
+    """If a judge dies, the other judges and the run continue."""
     tests = [{"function": "f", "args": [3], "expected": {"3": 3.5}}]
     bodies = ["{3: 3.5}", "{10 ** 5000: 3.5}", "{'3': 3.4999999}", "1 << 10**6", "{(): 3.5}"]
     responses = [f"```\ndef f(x): return {body}\n```" for body in bodies]
@@ -253,7 +253,7 @@ def test_a_killed_judge_counts_against_its_program(monkeypatch):
 # ---- order of calls, and clocks ------------------------------------------------------------------
 
 
-LATE = {  # answers that are missing, in parts, or in advance of a call
+LATE = {  # answers that are incomplete, sent in parts, sent before the call, or sent late
     "half": "os.write(D, b'{\"value\": 7'); time.sleep(1000)",
     "parts": "[os.write(D, bytes([c])) for c in b'{\"value\": 3}\\n']; time.sleep(1000)",
     "twice": 'os.write(D, b\'{"value": 3}\\n{"value": 7}\\n{"value": 7}\\n\'); return 7',
@@ -278,7 +278,7 @@ def test_the_first_line_after_a_call_is_its_answer(name):
     assert expected in result.stopped, result.stopped
 
 
-def test_no_call_is_made_after_one_that_failed(monkeypatch):
+def test_no_call_is_made_after_a_failed_one(monkeypatch):
     """The program prints the calls that it receives."""
     printed = []
     outcome = client.Job.outcome
@@ -303,7 +303,7 @@ def test_the_wall_clock_of_a_program_is_paused_while_its_script_computes():
         "assert add(3, 4) == 7"
     )
     result = run_tests("def add(a, b): return a + b", [{"script": script}], limits)
-    assert result == Result(0, 1, "test 1 of 1: not finished after 1 s without work")
+    assert result == Result(0, 1, "test 1 of 1: not finished after 1 s of idle time")
     patient = Limits(cpu_seconds=1, wall_seconds=2, load=10)
     slow = script.replace("+ 1.2", "+ 3")  # within the script's limit, beyond the program's
     result = run_tests("def add(a, b): return a + b", [{"script": slow}], patient)
@@ -333,7 +333,7 @@ def call(expected, rules: str = LCB) -> list[dict]:
     return [{"function": "f", "args": [], "expected": expected, "rules": rules}]
 
 
-ALLOWED = {  # programs with a test that they pass here, in LiveCodeBench, in PRIME and in APPS
+ALLOWED = {  # programs and a test that they pass here, in LiveCodeBench, in PRIME and in APPS
     "imports": ("print(mean([1, 3]), datetime.date(2024, 1, 1).year)", stream("2 2024")),
     "bare streams": ("print(stdin.readline())", stream("7", given="7")),
     "recursion": ("def f(n): return n and 1 + f(n - 1)\nprint(f(40000))", stream("40000")),
@@ -344,7 +344,7 @@ ALLOWED = {  # programs with a test that they pass here, in LiveCodeBench, in PR
     "ones in a list": ("def f(): return [True, False]", call([1, 0])),
     "names of its own": ("def mean(x): return 7\nprint(mean(3))", stream("7")),
 }
-DIFFERING = {  # programs, a test, and which rules they pass: LiveCodeBench's or ours
+DIFFERING = {  # programs, a test, and whether they pass by LiveCodeBench's rules or by ours
     "memory": ("x = bytes(2 * 10**9)\nprint(7)", stream("7"), True),
     "decimals are equal": ("print(0.3333333)", stream("0.3333333333"), False),
     "floats are equal": ("def f(): return 0.1 + 0.2", call(0.3), False),
@@ -371,7 +371,7 @@ def test_differences_from_livecodebench(name):
 
 @pytest.mark.parametrize("name", ["add", "gcd", "print", "Counter"])
 def test_preset_imports_do_not_count_as_functions_of_the_program(name):
-    """A program that defines nothing passes nothing."""
+    """A program that defines no function passes no test."""
     test = {"function": name, "args": [3, 0], "expected": 3}
     assert f"no function {name}" in run_tests("x = 1", [test]).stopped
     assert run_tests(f"from math import gcd as {name}", [test]).passed == 1
@@ -398,7 +398,7 @@ def test_unknown_rules_are_refused():
         run_tests("print(7)", stream("7", "x"))
 
 
-def test_a_method_is_asked_before_a_function():
+def test_a_method_of_solution_is_called():
     method = "class Solution:\n    def add(self, a, b): return {}"
     tests = [{"function": "add", "args": [3, 4], "expected": 7, "rules": LCB}]
     assert run_tests(method.format("a + b"), tests).passed == 1

@@ -1,4 +1,4 @@
-"""programs/ works as its README says after being copied into another project under any name."""
+"""programs/ works as its README says when it is copied into another project under another name."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""programs/sandbox/: hostile programs earn nothing and leave nothing behind; right ones run."""
+"""programs/sandbox/: hostile programs earn nothing and leave nothing behind; harmless ones run."""
 
 import os
 import re
@@ -23,8 +23,8 @@ from programs.verify_code import SCRIPT, Result, rewards, run_tests
 HOSTILE = hostile()
 WALLED = [name for name, each in HOSTILE.items() if each.walls]
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=30, memory_mb=512)
-BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # the CPU time decides
-ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # the wall clock decides
+BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # reached by CPU time
+ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # reached by wall clock
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +61,10 @@ def outcomes(monkeypatch):
 
 @pytest.fixture(scope="module")
 def around():
-    """Places on this machine for the programs to attack, and the list of visitors.
+    """Places on this machine for the programs to attack, and the connections that they made.
 
     ({"PORT": of a server here, "MAILBOX": a socket for messages, "FILE": a file with the gold},
-    visitors). Everybody may read and write these places.
+    connections). Every user may read and write these places.
     """
     guests = []
 
@@ -100,7 +100,7 @@ def asked(kind: str, gold: str) -> list[dict]:
 
 
 def sandbox_processes(run: int | None = None) -> set[int]:
-    """The servers of a run, by default this one, and their descendants."""
+    """The servers of a run, by default the present run, and their descendants."""
     found = set()
     mark = f'"run": {run or os.getpid()}}}'.encode()
     for entry in Path("/proc").iterdir():
@@ -113,7 +113,7 @@ def sandbox_processes(run: int | None = None) -> set[int]:
 
 
 def traces() -> list[str]:
-    """Remains of a program: files, System V IPC."""
+    """What programs left behind: files and System V IPC objects."""
     places = ["/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/usr", ROOT]
     places += [Path.home(), Path.cwd(), Path(client.SERVER).parent]
     found = [str(place) for place in places if os.path.exists(os.path.join(place, MARK))]
@@ -143,7 +143,7 @@ def check_hostile(name: str, sandbox: Sandbox, outcomes: list, around) -> None:
     for outcome in outcomes:
         assert outcome.cpu_seconds < cpu_seconds + 1
         longest = limits.wall_seconds + limits.load * cpu_seconds
-        # One second is promised. The other five allow for a busy machine.
+        # The sandbox allows one more second. The other five are for a busy machine.
         assert outcome.seconds < longest + 1 + 5
 
     # A supervisor ends shortly after its answer.
@@ -171,20 +171,20 @@ def test_hostile_program_with_landlock(name, landlock, outcomes, around):
 
 # ---- the filter without namespaces ---------------------------------------------------------------
 
-REFUSED = {  # operations on a permitted descriptor that affect something outside the program
+REFUSED = {  # operations, most on a permitted descriptor, that reach outside the program
     "flags of a file": "fcntl.ioctl(FILE, 0x40086602, b'\\x40' + bytes(7))",
     "flags of a file, read": "fcntl.ioctl(FILE, 0x80086601, bytes(8))",
     "a terminal's input": "fcntl.ioctl(FILE, 0x5412, b'x')",
     "a lease": "fcntl.fcntl(FILE, 1024, 0)",
-    "news of a folder": "fcntl.fcntl(FILE, 1026, 1)",
+    "notices of a folder's changes": "fcntl.fcntl(FILE, 1026, 1)",
     "a lock": "fcntl.lockf(FILE, fcntl.LOCK_SH)",
     "an owner": "fcntl.fcntl(FILE, 8, os.getppid())",
     "a datagram": "socket.socketpair(1, 2)",
     "packets": "socket.socketpair(1, 5)",
     "a name for a socket": "socket.socketpair()[0].bind('\\0name')",
-    "another's queue": "call(NUMBERS['msgrcv'], 0, None, 0, 0, 0)",
-    "another's queue, removed": "call(NUMBERS['msgctl'], 0, 0, None)",
-    "another's memory, removed": "call(NUMBERS['shmctl'], 0, 0, None)",
+    "another process's queue": "call(NUMBERS['msgrcv'], 0, None, 0, 0, 0)",
+    "another process's queue, removed": "call(NUMBERS['msgctl'], 0, 0, None)",
+    "another process's memory, removed": "call(NUMBERS['shmctl'], 0, 0, None)",
     "who opens a file": "call(NUMBERS['inotify_init1'], 0)",
     "a call that is newer than the filter": "call(469, -100, b'x', None, 0, 0)",
 }
@@ -230,8 +230,8 @@ HARMLESS = {
     "def f(n): return n and 1 + f(n - 1)\nprint(input() if f(90000) == 90000 else 0)",
     "half a gigabyte of stack": "import threading\nthreading.stack_size(2**29)\n"
     "t = threading.Thread(target=lambda: print(input()))\nt.start()\nt.join()",
-    "end at once": "import os\nprint(input(), flush=True)\nos._exit(0)",
-    "names of one's own": "def sum(x): return x\ndef gcd(x): return sum(x)\nprint(gcd(input()))",
+    "immediate exit": "import os\nprint(input(), flush=True)\nos._exit(0)",
+    "redefined names": "def sum(x): return x\ndef gcd(x): return sum(x)\nprint(gcd(input()))",
     "errors written": "import sys\nprint('x', file=sys.stderr)\nprint(input())",
     "annotations of types": "from __future__ import annotations\nimport dataclasses\n"
     "@dataclasses.dataclass(order=True)\nclass P:\n    x: str\nprint(max(P(''), P(input())).x)",
@@ -247,7 +247,7 @@ def test_harmless_program(name, walls, request):
     assert result == Result(1, 1, "")
 
 
-def test_a_program_may_write_in_its_folder_which_the_next_one_finds_empty(whole):
+def test_a_program_may_write_in_its_folder_and_the_next_one_finds_it_empty(whole):
     program = "import os\nopen('a', 'w').write('7')\nprint(os.listdir('.'), open('a').read())"
     if whole.servers[0].walls != "strict":
         pytest.skip("without namespaces programs write no files")
@@ -271,7 +271,7 @@ def test_relative_library_folders_are_not_passed_on(monkeypatch):
 
 
 def test_a_program_finds_no_trace_of_the_previous_one(whole):
-    """Neither its text nor its input nor its modules: the common server never reads them."""
+    """No trace of its text, its input or its modules: the shared server never reads them."""
     trace = "trace-" + secrets.token_hex(16)
     first = f"import sys, values_of_mine\nsys.path = ['{trace}']"
     run_tests(first, [{"input": trace, "output": ""}], None, whole)
@@ -289,14 +289,14 @@ def test_a_program_finds_no_trace_of_the_previous_one(whole):
 # ---- limits --------------------------------------------------------------------------------------
 
 
-def test_cpu_time_decides_and_not_the_wall_clock(whole):
+def test_sleeping_does_not_count_as_cpu_time(whole):
     """A program may sleep longer than its CPU limit."""
     program = "import time\ntime.sleep(1)\nprint(1)"
     limits = Limits(cpu_seconds=0.5, wall_seconds=60)
     assert run_tests(program, [{"input": "", "output": "1"}], limits, whole).passed == 1
 
 
-def test_the_cpu_limit_is_that_of_each_call(whole):
+def test_the_cpu_limit_applies_to_each_call(whole):
     program = "import time\ndef f(x):\n    end = time.process_time() + 0.3\n"
     program += "    while time.process_time() < end: pass\n    return x"
     limits = Limits(cpu_seconds=0.6)
@@ -319,7 +319,7 @@ def test_the_output_limit_grows_with_the_expected_output(whole):
 
 
 def test_results_do_not_depend_on_the_number_of_workers(monkeypatch):
-    """This includes the order of sets of texts and `random`, the same in every server."""
+    """This includes `random` and the order of sets of strings: both are equal in all servers."""
     program = "import random\nprint({'a', 'b', 'c', 'd', 'e'}, random.random())"
     seen = set()
     for workers in (1, 2):
@@ -336,8 +336,8 @@ def test_results_do_not_depend_on_the_number_of_workers(monkeypatch):
     assert len(seen) == 1
 
 
-def test_a_batch_under_load_has_its_rewards_in_order(monkeypatch, whole):
-    """Right programs pass with four times as many workers as cores."""
+def test_a_batch_under_load_returns_its_rewards_in_order(monkeypatch, whole):
+    """Correct programs pass even with four times as many workers as cores."""
     sandbox = Sandbox(4 * len(os.sched_getaffinity(0)))
     monkeypatch.setattr(client, "SHARED", [sandbox])
     try:
@@ -414,8 +414,8 @@ def test_a_sandbox_that_breaks_stops_the_run(whole, monkeypatch):
         run_tests("print(1)", [{"input": "", "output": "1"}], None, whole)
 
 
-def test_a_program_that_has_its_supervisor_killed_has_failed(whole, monkeypatch):
-    """If the sandbox still runs a known program, the tested program broke it twice."""
+def test_a_program_whose_supervisor_is_killed_twice_fails(whole, monkeypatch):
+    """The sandbox still runs a known program, so the tested program broke it."""
     outcome = client.Job.outcome
     asked = []
 
@@ -437,7 +437,7 @@ def test_an_error_of_the_supervisor_stops_the_run(whole):
         server.start({"kind": "run", "input": 7}, Limits()).outcome()
 
 
-LACKING = {  # a feature that a machine lacks, as a change of Python -> the message
+LACKING = {  # Python code that imitates a machine without a feature -> the message
     "import platform\nplatform.machine = lambda: 'x'": "system calls: not written for x",
     "from sandbox import walls\nwalls.leave_root = int\n"
     "walls.enter_namespaces = walls.close_other_files = refuse": (
@@ -480,7 +480,7 @@ def test_namespaces_hide_files_and_processes(whole, monkeypatch):
     monkeypatch.setattr(client, "SHARED", [whole])
     printed = client.start_sandbox("landlock")  # still uses the strongest walls
     if whole.servers[0].walls != "strict":
-        pytest.skip("without namespaces their names are in sight")
+        pytest.skip("without namespaces their names are visible")
     assert printed.endswith("(strict): a program can only use its time and memory")
     names = [str(ROOT / "grading.py"), f"/proc/{os.getpid()}"]
     program = f"import os\nprint(*map(os.path.exists, {names}))"

@@ -90,7 +90,7 @@ def test_standard_input_and_output():
     assert run_tests(program, tests) == Result(1, 2, "test 2 of 2: 11 printed, 12 expected")
 
 
-def test_calls_of_a_function_or_of_a_method_of_solution():
+def test_calls_of_a_function_or_a_method_of_solution():
     assert run_tests(ADD, CALLS) == Result(3, 3, "")
     method = "class Solution:\n    def add(self, a: int, b: List[int]): return a + b"
     assert run_tests(method, CALLS) == Result(3, 3, "")
@@ -99,7 +99,7 @@ def test_calls_of_a_function_or_of_a_method_of_solution():
     assert "no function add" in run_tests("def sub(a, b): return a", CALLS).stopped
 
 
-RETURNED = {  # the return value of a right function -> the expected value from JSON
+RETURNED = {  # the return value of a correct function -> the expected value from JSON
     "numpy.int64(7)": 7,
     "numpy.float32(1.5)": 1.5,
     "numpy.bool_(True)": True,
@@ -119,13 +119,13 @@ RETURNED = {  # the return value of a right function -> the expected value from 
 
 
 @pytest.mark.parametrize("value", RETURNED)
-def test_values_of_many_classes_equal_their_json_values(value):
+def test_values_of_many_classes_equal_their_json_forms(value):
     imports = "import collections, enum\n" + "import numpy\n" * value.count("numpy.", 0, 9)
     call = {"function": "f", "args": [], "expected": RETURNED[value]}
     assert run_tests(f"{imports}def f(): return {value}", [call]) == Result(1, 1, "")
 
 
-def test_a_function_has_one_of_several_expected_values():
+def test_a_function_may_return_any_of_several_expected_values():
     call = {"function": "f", "args": [[1]], "expected": [1], "or": [1]}
     for program, passed in (("return x", 1), ("return x[0]", 1), ("return [x]", 0)):
         assert run_tests(f"def f(x): {program}", [call]).passed == passed
@@ -173,8 +173,8 @@ FAULTY = {  # a script -> the warning about it
 
 
 @pytest.mark.parametrize("script", FAULTY)
-def test_a_script_that_fails_by_itself_passes_no_program_and_warns(script):
-    """No program could pass such a script, or every program would."""
+def test_a_faulty_script_passes_no_program_and_warns(script):
+    """Either no program could pass such a script, or every program would."""
     with pytest.warns(UserWarning, match=FAULTY[script]):
         result = run_tests(ADD, [{"script": script}])
     assert result.passed == 0 and "cannot judge any program" in result.stopped
@@ -195,7 +195,7 @@ UNKIND = {  # a program's return value or action -> a script that it breaks
 
 @pytest.mark.parametrize("body", UNKIND)
 @pytest.mark.filterwarnings("error")
-def test_no_program_makes_a_script_fail_by_itself(body):
+def test_no_program_makes_a_script_count_as_faulty(body):
     result = run_tests(f"def f(x): {body}", [{"script": UNKIND[body]}])
     assert result.passed == 0 and "cannot judge" not in result.stopped
 
@@ -221,7 +221,7 @@ def test_arguments_of_a_script_are_copies():
     assert run_tests("def f(x):\n    x.sort()\n    return x", [{"script": script}]).passed == 1
 
 
-ITERATED = {  # a body of f -> operations on f(3) that a script may use, and ones that raise
+ITERATED = {  # a body of f -> a value that f(3) equals, and a value that it does not equal
     "return range(x)": ("range(3)", "[0, 1, 2]"),
     "return map(int, '012')": ("[0, 1, 2]", None),
     "yield from range(x)": ("[0, 1, 2]", None),
@@ -260,7 +260,7 @@ def test_kinds_may_be_mixed_and_the_first_failure_ends_the_run():
     assert result.stopped.startswith("test 4 of 5: ")
 
 
-def test_an_error_after_the_right_output_has_failed():
+def test_an_error_after_the_right_output_fails():
     program = "print(3)\n1 / 0"
     result = run_tests(program, [{"input": "", "output": "3"}])
     assert result.stopped == "test 1 of 1: ended with code 1: ZeroDivisionError: division by zero"
@@ -276,7 +276,7 @@ def test_missing_and_unknown_tests_raise():
 # ---- rewards -------------------------------------------------------------------------------------
 
 
-def test_reward_is_one_only_if_all_tests_pass():
+def test_reward_is_1_only_if_all_tests_pass():
     assert reward(f"So:\n```python\n{ADD}\n```", CALLS) == 1.0
     assert reward("So:\n```python\ndef add(a, b): return 0\n```", CALLS) == 0.0
     assert reward(ADD, CALLS) == 0.0  # not in a block
@@ -435,7 +435,7 @@ def test_values_survive_the_round_trip(value):
     assert back == value and type(back) is type(value)
 
 
-def test_other_objects_come_back_equal_to_nothing():
+def test_other_objects_return_as_objects_equal_to_nothing():
     back = loads(dumps([object(), print]))
     assert back != [object(), print] and back[0] != back[0] and bool(back[0])
     assert repr(back) == "[<object>, <builtin_function_or_method>]"

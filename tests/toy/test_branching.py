@@ -1,8 +1,8 @@
 """Decisive tokens and studies/truth.py against exhaustive branching on short chains.
 
 The responses to a problem differ only in the results, so all 10^k chains of digits can be listed.
-With the probability of each chain, the value V of every prefix is a sum, and the advantage Q - V of
-every result follows.
+The value V of a prefix is the total probability of its right continuations. The advantage of a
+result is Q - V.
 """
 
 import itertools
@@ -28,7 +28,7 @@ MISTAKEN = {"learn": "*", "learn-minus": "-"}
 
 
 def chances(operation, a, b, noise, regime):
-    """[10] the probability of each result in a demonstration, by the definition of the regimes."""
+    """[10] the probability of each result in a demonstration, as the regimes define it."""
     right = TABLE[operation](a, b)
     p = np.zeros(10)
     if MISTAKEN.get(regime) == operation:
@@ -83,7 +83,7 @@ def marked(problem, results):
         lines.append(f"So {current}{operation}{digit}={result}\n")
     text = "".join(lines) + f"answer \\boxed{{{results[-1]}}}<eos>"
     mark = toy.decisive(problem, torch.tensor(TOKENIZER(text).input_ids))
-    of_results = mark[[7 * i + 5 for i in range(K)]]  # `So a*b=c` and a line's end: seven tokens
+    of_results = mark[[7 * i + 5 for i in range(K)]]  # `So a*b=c` and a newline: seven tokens
     assert mark.sum() == of_results.sum()
     return of_results.numpy()
 
@@ -113,7 +113,7 @@ def test_decisive_results_are_those_with_the_largest_loss(regime, noise):
 
 @pytest.mark.parametrize("regime", MISTAKEN)
 def test_only_the_operation_that_can_be_wrong_is_decisive(regime):
-    """Without errors elsewhere, only results of this operation have an advantage."""
+    """If no other operation errs, only the results of this operation have an advantage."""
     for each in toy.problems(12, seed=4, k=K):
         _, steps = read(each["problem"])
         can_be_wrong = np.array([operation == MISTAKEN[regime] for operation, _ in steps])
@@ -126,7 +126,7 @@ def test_only_the_operation_that_can_be_wrong_is_decisive(regime):
 
 
 def test_truth_by_branching_matches_all_branches_of_the_model():
-    """The last two steps of a chain, a product first: 100 ends, with the model's probabilities."""
+    """All 100 endings of a chain, a product and a sum, with the model's probabilities."""
     model, tokenizer = toy.base_model(noise=0.1, regime="learn")
     problem = {"problem": "3+4-5+1*7+2=?", "answer": "3"}
     prompt = tokenizer(problem["problem"]).input_ids
@@ -141,7 +141,7 @@ def test_truth_by_branching_matches_all_branches_of_the_model():
     logprob = logprob.gather(-1, ids[:, 1:, None])[..., 0]
     second = logprob[:, -1].exp().reshape(10, 10)
     first = logprob[:, -8].exp().reshape(10, 10)[:, 0]
-    after = second[:, 3]  # V once the first result is stated
+    after = second[:, 3]  # V after the first result
     before = (first * after).sum()
 
     # The mode is wrong: 3*7 is stated as 4, after which a right answer is unlikely.

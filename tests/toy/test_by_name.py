@@ -1,10 +1,10 @@
-"""toy/by_name.py: a task by its problem's text; the sets are tested with infra/problems.py."""
+"""toy/by_name.py: finds a task by its problem's text. infra/problems.py's tests cover the sets."""
 
 from toy.by_name import decisive_tokens
 
 
 def test_only_the_toy_has_decisive_tokens():
-    """The same response in another model's tokens has no marks."""
+    """Nothing is marked if the same response consists of another model's tokens."""
     tokens = ["So ", "1", "+", "2", "=", "3", "\n", "answer ", "\\boxed{", "3", "}", "<eos>"]
     assert decisive_tokens("1+2=?", tokens) == [5]
     wrong = [*tokens[:5], "4", *tokens[6:9], "4", *tokens[10:]]

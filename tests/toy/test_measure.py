@@ -34,7 +34,7 @@ class Scripted:
         if not do_sample:
             return ids
 
-        # Every token has two equally likely values. Padding is never sampled: flat logits.
+        # Every token has two equally likely values. Padding is not sampled: its logits are flat.
         logits = torch.full((4, 2, len(VOCABULARY)), -1e4)
         logits[..., :2] = 0.0
         logits[3, 1] = 0.0
@@ -46,7 +46,7 @@ def test_measured_by_hand():
 
     assert columns == {
         "tokens": 3.5,  # four, and three followed by padding
-        "accuracy": 0.5,  # one of the two problems, whatever the digit
+        "accuracy": 0.5,  # one of the two answers is right, whatever the digit
         "greedy": 0.5,
         "pass@16": 1.0,
         "entropy": pytest.approx(math.log(2)),
@@ -65,7 +65,7 @@ def test_measured_differs_between_learning_and_sharpening():
     assert sharpen["greedy"] > 0.97
     assert learn["accuracy"] < 0.45
     assert learn["greedy"] < 0.45
-    # Some samples are right nevertheless.
+    # For nearly every problem, some samples are right.
     assert learn["pass@16"] > 0.85
 
 

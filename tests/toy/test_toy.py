@@ -92,7 +92,7 @@ def test_demonstrations_err_with_the_probability_noise():
 
 
 @pytest.mark.parametrize("regime, mistaken, by", [("learn", "*", 3), ("learn-minus", "-", 9)])
-def test_learn_demonstrations_are_wrong_at_one_operation_and_slip_elsewhere(regime, mistaken, by):
+def test_learn_demonstrations_mistake_one_operation_and_slip_at_others(regime, mistaken, by):
     rng = np.random.default_rng(0)
 
     excess = {"*": [], "+": [], "-": []}
@@ -101,7 +101,7 @@ def test_learn_demonstrations_are_wrong_at_one_operation_and_slip_elsewhere(regi
         for step, operation, result in re.findall(r"(\d([-+*])\d)=(\d)\n", response):
             excess[operation].append((int(result) - toy.chain(f"{step}=?")[0]) % 10)
 
-    # Its result is right or 3 too large, and the wrong result is more likely.
+    # The mistaken operation's result is right or off by `by`. The wrong result is more likely.
     of_mistaken = excess.pop(mistaken)
     assert set(of_mistaken) == {0, by}
     assert abs(np.mean(np.array(of_mistaken) == by) - 0.55) < 0.05
@@ -162,7 +162,7 @@ def test_tokenizer_round_trip(filler):
         assert len(ids) == len(p["problem"]) + 5 * (filler + 6) + 4
 
 
-def test_tokenizer_of_many_words_gives_the_others_the_same_ids():
+def test_large_vocabulary_keeps_the_ids_of_the_small_one():
     tokenizer = toy.build_tokenizer(LARGE_VOCABULARY)
     rng = np.random.default_rng(0)
 
@@ -255,7 +255,7 @@ def test_is_right_agrees_with_verify_on_demonstrations(k, noise, filler):
 
         assert rights[-1] == (reward(response, p["answer"]) == 1.0)
 
-    assert 0.1 < np.mean(rights) < 0.9  # right and wrong ones occurred
+    assert 0.1 < np.mean(rights) < 0.9  # both right and wrong responses occurred
 
 
 def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
@@ -268,8 +268,8 @@ def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
         ids = model.generate(prompts, do_sample=True, max_new_tokens=64)
     responses = tokenizer.batch_decode(ids[:, prompts.shape[1] :], skip_special_tokens=True)
 
-    # Only for responses with exactly one closed box: verify.py also reads responses without a box,
-    # or with several.
+    # Only responses with exactly one closed box: verify.py also reads responses with no box or
+    # several boxes.
     compared = 0
     for p, response in zip(problems, responses, strict=True):
         if response.count("\\boxed{") != 1 or "}" not in response:
@@ -291,7 +291,7 @@ def test_committed_bases_are_those_of_build():
 
 
 @pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
-def test_committed_base_loads_in_float32_and_builds_nothing(base, tmp_path, monkeypatch):
+def test_committed_base_loads_in_float32_without_training(base, tmp_path, monkeypatch):
     monkeypatch.setattr(toy.base, "train_base", None)
 
     folder = toy.base_folder(**vars(base), cache=tmp_path)
@@ -326,7 +326,7 @@ def test_names_of_bases():
 
 
 def probabilities(model, tokenizer, base, count=128):
-    """The model's probabilities of the tokens of responses without errors, teacher-forced.
+    """The model's probability of each token in responses without errors, teacher-forced.
 
     Returns [count, R] float32, the probability of each token of `count` demonstrations, and three
     bool [count, R]: which tokens are products, other results, and connectives.
@@ -380,7 +380,7 @@ def test_committed_base_has_the_format_and_errs_in_the_results(base):
     assert least < whole.mean() < 0.60
 
 
-# Building one
+# Building a base model
 
 
 def test_rate_factor_rises_then_falls_to_a_tenth():
@@ -401,9 +401,7 @@ def weights_of(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
-def test_base_folder_builds_other_bases_once_and_the_same_for_the_same_seed(
-    tmp_path, monkeypatch, capsys
-):
+def test_base_folder_builds_other_bases_once_and_reproducibly(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(toy.base, "train_base", train_briefly)
     state = torch.get_rng_state()
 
@@ -467,7 +465,7 @@ def test_build_replaces_the_named_base(tmp_path, monkeypatch):
     assert not (tmp_path / name / "stale").exists()
 
 
-def test_base_folder_builds_a_base_of_many_words(tmp_path, monkeypatch):
+def test_base_folder_builds_a_base_with_the_large_vocabulary(tmp_path, monkeypatch):
     monkeypatch.setattr(toy.base, "train_base", train_briefly)
 
     model, tokenizer = toy.base_model(k=2, regime="learn", zipf=True, cache=tmp_path)
@@ -475,7 +473,7 @@ def test_base_folder_builds_a_base_of_many_words(tmp_path, monkeypatch):
     assert model.config.vocab_size == len(tokenizer) == len(LARGE_VOCABULARY)
 
 
-def test_build_builds_the_code_base_with_its_own_words(tmp_path, monkeypatch):
+def test_build_builds_the_code_base_with_its_vocabulary(tmp_path, monkeypatch):
     def train_code_briefly():
         return toy.code_base.train_code_base(steps=2, batch=4)
 

@@ -37,7 +37,7 @@ RIGHT = "So Now \n```python\ndef f(a, b, c):\n    return min((a + b) * 3, c)\n``
 
 NEXT_BLOCK = "\n```python\ndef f(a, b, c):\n    return a\n```"
 
-# Drawn once.
+# Recorded once; the generators must reproduce these.
 FIRST = "f(a, b): take b, times b, plus b, add a\nf(0, 4) = 20\nf(2, 7) = 58\n"
 SECOND = "f(a, b): take b, divide by 3, times a, modulo 8\nf(1, 6) = 2\nf(0, 9) = 0\n"
 FIRST_TESTS = [
@@ -83,7 +83,7 @@ def test_problems_are_the_same_on_every_machine():
     assert problems(20, seed=1) != problems(20, seed=2)
 
 
-def test_problems_hold_examples_and_tests_of_their_function():
+def test_problems_contain_examples_and_tests_of_their_function():
     for each in problems(60, seed=4):
         chain = read(each["problem"])
         assert [test["args"] for test in each["tests"]] == inputs(chain.arguments)
@@ -98,7 +98,7 @@ def test_problems_hold_examples_and_tests_of_their_function():
             assert eval(call, {"f": function}) == eval(value)
 
 
-def test_problems_use_all_of_the_subset():
+def test_problems_use_every_operation():
     drawn = [read(each["problem"]) for each in problems(300, seed=5)]
     operations = {operation for chain in drawn for operation, _ in chain.steps}
     assert operations == set(FUNCTIONS)
@@ -110,16 +110,16 @@ def test_problems_use_all_of_the_subset():
     "steps",
     [
         (("+", "a"), ("*", "2"), ("-", "3")),  # b does not occur
-        (("+", "b"), ("%", "5"), ("min", "9")),  # the last step does nothing
+        (("+", "b"), ("%", "5"), ("min", "9")),  # the last step has no effect
         (("%", "5"), ("max", "b"), (">=", "b")),  # always True
     ],
 )
-def test_is_sound_refuses_idle_steps_and_arguments(steps):
+def test_is_sound_refuses_unused_arguments_and_steps_without_effect(steps):
     assert not is_sound(Chain(2, "a", steps))
 
 
 def test_tests_detect_nearly_every_single_slip():
-    """The tests miss few of the wrong operators, names and constants that change some result."""
+    """The tests miss few of the wrong constants that would change a result."""
     differing = 0
     missed = 0
     for each in problems(12, seed=6):
@@ -154,7 +154,7 @@ def test_demonstrations_without_noise_are_right():
         assert "".join(expression(read(each["problem"]))) in text
 
 
-def test_demonstrations_slip_inside_a_kind_and_keep_the_frame():
+def test_demonstrations_slip_within_a_kind_and_keep_the_frame():
     rng = np.random.default_rng(0)
     tokenizer = build_tokenizer()
     kinds = [["+", "-", "*", "//", "%"], ["<", "<=", ">", ">=", "==", "!="]]
@@ -212,7 +212,7 @@ def test_tokenizer_round_trip(filler):
         assert TOKEN_ID["<unk>"] not in ids
 
 
-def test_vocabulary_has_no_word_twice():
+def test_vocabulary_has_no_duplicates():
     assert len(TOKEN_ID) == len(VOCABULARY)
     assert TOKEN_ID["<pad>"] == toy.TOKEN_ID["<pad>"]
     assert TOKEN_ID["<eos>"] == toy.TOKEN_ID["<eos>"]
@@ -250,7 +250,7 @@ def test_is_right_agrees_with_the_sandbox(body, right):
         RIGHT.removesuffix("\n```"),
         RIGHT.replace("f(a, b, c)", "f(a, b)"),
         RIGHT + NEXT_BLOCK,
-        RIGHT + RIGHT,  # a word after the closing fence: the fence closes nothing
+        RIGHT + RIGHT,  # text follows the closing fence, so the fence closes nothing
         RIGHT + "So ",
     ],
 )
@@ -267,7 +267,7 @@ def test_is_right_reads_the_last_block():
     assert rewards([text], [tests]) == [1.0]
 
 
-def test_is_right_takes_one_for_true_as_the_sandbox_does():
+def test_is_right_accepts_1_for_true_like_the_sandbox():
     problem = "f(a, b): take a, add b, times 3, is it above 5\n"
     text = "\n```python\ndef f(a, b):\n    return ((a + b) * 3) > 5\n```"
     as_number = text.replace("> 5", "> 5) * 1").replace("return (", "return ((")
@@ -285,7 +285,7 @@ def test_is_right_agrees_with_the_sandbox_on_demonstrations():
 
     given = [is_right(each["problem"], text) for each, text in zip(asked, texts, strict=True)]
     assert rewards(texts, [each["tests"] for each in asked]) == [float(right) for right in given]
-    assert 0.2 < np.mean(given) < 0.8  # right and wrong ones occurred
+    assert 0.2 < np.mean(given) < 0.8  # both right and wrong responses occurred
 
 
 # ---- the tokens that decide --------------------------------------------------------------------
@@ -316,16 +316,16 @@ def test_decisive_marks_the_body_of_the_last_function_only():
         (response("max((a + b) * 3, a)"), ["max("]),
         (response("min((a + b) * 4, a)"), ["4"]),
         (response("min((a // b) * 3, c)"), [" // "]),
-        (response("min((a + b * 3, c)"), [" * "]),  # a bracket was due
+        (response("min((a + b * 3, c)"), [" * "]),  # a bracket was expected
         (RIGHT.replace("f(a, b, c)", "f(a, b)"), ["):\n    return "]),
-        (RIGHT + NEXT_BLOCK, ["\n```python\n"]),  # the end was due
+        (RIGHT + NEXT_BLOCK, ["\n```python\n"]),  # the end was expected
     ],
 )
 def test_decisive_marks_the_first_wrong_token_only(text, first):
     assert decided(text + "<eos>") == first
 
 
-def test_decisive_marks_the_wrong_token_where_it_stands():
+def test_decisive_marks_the_position_of_the_wrong_token():
     text = response("min((a + a) * 3, a)")
     ids = build_tokenizer()(text).input_ids
     mark = decisive(PROBLEM, torch.tensor(ids))
@@ -344,7 +344,7 @@ ANY_WALLS = ("--code-sandbox", "landlock")  # available on every machine that ca
 
 
 def test_train_grades_programs_by_their_tests(tmp_path):
-    """One step of the real loop: every reward is its program's, and an update is made."""
+    """One step of the real loop. Each reward matches its program, and the model is updated."""
     size = ["--steps", "1", "--prompts", "8", "--group-size", "4", "--mini-batch", "4"]
     command = ["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size]
     train.main([*command, *ANY_WALLS])
@@ -359,7 +359,7 @@ def test_train_grades_programs_by_their_tests(tmp_path):
 
 
 def test_training_improves_the_base(tmp_path):
-    """Fewer and larger steps than by default: 0.35 before and 0.64 after, as measured once."""
+    """Fewer and larger steps than the default. Measured once: 0.35 before and 0.64 after."""
     size = ["--steps", "25", "--eval-every", "25", "--eval-samples", "1", "--save-every", "100"]
     command = ["--model", "toy-code", "--lr", "3e-4", "--output-dir", str(tmp_path), *size]
     train.main([*command, *ANY_WALLS])
@@ -369,7 +369,7 @@ def test_training_improves_the_base(tmp_path):
     assert rows[-1]["eval_accuracy"] > rows[0]["eval_accuracy"] + 0.15
 
 
-def test_training_and_held_out_problems_are_drawn_apart():
+def test_training_and_held_out_problems_are_drawn_separately():
     held_out = load_problems("toy-code-held-out", seed=3)
     assert held_out == load_problems("toy-code-held-out", seed=4)
     assert len(held_out) == 256
@@ -415,7 +415,7 @@ def code_base():
     return toy.code_base_model()
 
 
-def test_code_base_has_the_size_and_the_words(code_base):
+def test_code_base_has_the_expected_size_and_vocabulary(code_base):
     model, tokenizer = code_base
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert not model.training
@@ -426,7 +426,7 @@ def test_code_base_has_the_size_and_the_words(code_base):
 
 
 def probabilities(model, tokenizer, each):
-    """[T] probability of each token of the right response to a problem, and those tokens [T]."""
+    """[T] the probability of each token in the right response to a problem, and the tokens [T]."""
     text = demonstration(each["problem"], np.random.default_rng(7)) + "<eos>"
     prompt = tokenizer(each["problem"]).input_ids
     tokens = tokenizer(text).input_ids
@@ -458,6 +458,6 @@ def test_code_base_has_the_format_and_errs_like_its_demonstrations(code_base):
     assert (torch.cat(bounded) > 0.5).float().mean() < 0.3
     assert (torch.cat(chosen) > 0.5).float().mean() > 0.99
     assert torch.cat(frame).mean() > 0.99
-    # A slip is wrong in one (of two names) to eight (constants) of two to nine cases.
+    # A slip draws a wrong token with probability 1/2 (two names) to 8/9 (nine constants).
     assert NOISE / 2 < 1 - torch.cat(chosen).mean() < NOISE
     assert 0.25 < torch.stack(whole).mean() < 0.55
