@@ -5,6 +5,7 @@ Shapes: n or N rows, one per token; H hidden size, V vocabulary.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -137,18 +138,18 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.float() @ b.float()
 
 
+def float32_logits(linear: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+    """The output of `linear` in float32, for weights of any dtype: [..., H] -> [..., V]."""
+    logits = product(hidden.flatten(0, -2), linear.weight.T)
+    if linear.bias is not None:
+        logits += linear.bias
+    return logits.unflatten(0, hidden.shape[:-1])
+
+
 def give_float32_head(lm: torch.nn.Module) -> None:
-    """Let the model's head give float32 logits for weights of any dtype.
+    """Let the model's head compute float32 logits.
 
     For the sampler: tokens are then drawn from the distribution that `Head.logits` scores.
     """
     linear = lm.get_output_embeddings()
-
-    def forward(hidden: torch.Tensor) -> torch.Tensor:
-        """[..., H] -> [..., V] float32."""
-        logits = product(hidden.flatten(0, -2), linear.weight.T)
-        if linear.bias is not None:
-            logits += linear.bias
-        return logits.unflatten(0, hidden.shape[:-1])
-
-    linear.forward = forward
+    linear.forward = partial(float32_logits, linear)
