@@ -1,7 +1,7 @@
 """The files of a model in a local Hugging Face folder or on the hub, and models that are refused.
 
-loading.py measures at every load whether the results are right. Models refused here would fail
-later with a traceback, full memory or a misleading message.
+infra/loading.py measures at every load whether the results are right. Models refused here would
+fail later with a traceback, full memory or a misleading message.
 """
 
 import os
@@ -88,15 +88,17 @@ def locate(name: str | Path) -> tuple:
     ends = [each for each in ends if each is not None]
     if not ends or not all(isinstance(each, int) for each in ends):
         raise UserError(
-            f"--model {name}: eos_token_id is {end!r} in its generation_config.json and "
-            f"{tokenizer.eos_token_id!r} in its tokenizer: set it to an id or a list of ids, "
-            "which names an end token"
+            f"--model {name}: its eos_token_id is {end!r} in generation_config.json and "
+            f"{tokenizer.eos_token_id!r} in the tokenizer: set it to an id or a list of ids that "
+            "names an end token"
         )
     return folder, config, tokenizer
 
 
 def read_config(name: str | Path, folder: str | Path):
     """The model's config. Raises UserError if the architecture cannot be trained here."""
+    if Path(folder).is_dir() and not (Path(folder) / "config.json").exists():
+        raise UserError(f"--model {name}: no model in this folder, because it has no config.json")
     with one_line(name, f"cannot read config.json of {folder}"):
         config = AutoConfig.from_pretrained(folder)
     refuse_config(name, config)

@@ -280,5 +280,5 @@ def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(monkeypatch, capsys):
 
 
 def test_locate_refuses_a_folder_without_a_model(tmp_path):
-    with pytest.raises(UserError, match="cannot read config.json"):
+    with pytest.raises(UserError, match="no model in this folder"):
         locate(tmp_path)
