@@ -40,6 +40,7 @@ from infra.head import LOGIT_BLOCK_GPU
 from infra.model_files import read_config
 from infra.policy import SHARE_FOR_KEPT
 from infra.run import model_folder
+from studies.tables import print_table
 
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
@@ -157,11 +158,6 @@ def planned(
 
 # ---- bench.py plan -------------------------------------------------------------------------------
 
-HEADER = """\
-| Qwen3 | parameters | GPUs | rollout, GB (concurrent full-length responses) | log-probs, GB \
-| update, GB | fits 80 GB |
-|---|---|---|---|---|---|---|"""
-
 
 def plan(args) -> None:
     """The memory of a run per GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
@@ -171,7 +167,7 @@ def plan(args) -> None:
     Without flags it prints the table of docs/results/memory.md. Raises UserError.
     """
     if not args.flags:
-        print_table()
+        print_sizes()
         return
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--gpus", type=int, default=8)
@@ -240,15 +236,15 @@ def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
     )
 
 
-def print_table() -> None:
+def print_sizes() -> None:
     """Print the five Qwen3 sizes with the paper's settings on 1, 4 and 8 GPUs of 80 GB."""
     flags = train.parse_config(["--model", "Qwen/Qwen3"])
-    print(HEADER)
+    lines = []
     for size in QWEN3:
         for gpus in (1, 4, 8):
             p = planned(qwen3(size), flags, gpus, 80)
-            print(
-                f"| {size} | {p.parameters / 1e9:.2f} billion | {gpus} "
-                f"| {p.rollout / GB:.0f} ({p.in_flight}) | {p.old_logprobs / GB:.0f} "
-                f"| {p.update / GB:.0f} | {'yes' if p.fits(80) else 'no'} |"
-            )
+            cells = [size, f"{p.parameters / 1e9:.2f} billion", gpus]
+            cells += [f"{p.rollout / GB:.0f} ({p.in_flight})", f"{p.old_logprobs / GB:.0f}"]
+            lines.append([*cells, f"{p.update / GB:.0f}", "yes" if p.fits(80) else "no"])
+    header = ["Qwen3", "parameters", "GPUs", "rollout, GB (concurrent full-length responses)"]
+    print_table([*header, "log-probs, GB", "update, GB", "fits 80 GB"], lines)
