@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from transformers import PreTrainedConfig
 
-from infra.cache import cache_bytes
-from infra.flight import Flight, width
-from infra.memory import HALF, sizes_of
+from benchmarks.sizes import HALF, sizes_of
+from infra.flight import Flight, cache_bytes, width
 from rollout import CHUNK
 
 SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log length
@@ -106,10 +105,11 @@ def simulated(sampler: Sampler, responses: list[Simulated]) -> Sampled:
 
     Arriving responses first take a pass over all their tokens.
     """
-    flight = Flight(responses, sampler.in_flight, sampler.cache_tokens, CHUNK)
+    flight = Flight(list(responses), sampler.in_flight, sampler.cache_tokens, CHUNK)
     seconds, passes = 0.0, 0
     while True:
-        staying, arriving = flight.exchange()
+        staying = flight.those_who_stay()
+        arriving = flight.those_who_arrive(staying)
         flying = flight.responses = staying + arriving
         if not flying:
             return Sampled(seconds, passes)

@@ -28,13 +28,13 @@ import train
 from benchmarks.flights import BANDWIDTH, PEAK_FLOP, of_a_step, sampler_of
 from benchmarks.plan import GB, Plan, planned, qwen3
 from benchmarks.scripted import PROMPT_WIDTH
+from benchmarks.sizes import Sizes, sizes_of
 from benchmarks.stages import stages
 from benchmarks.timing import alternate
 from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import unlock
 from infra.loading import load_policy
-from infra.memory import Sizes, sizes_of
 from infra.ranks import start_ranks, this_device
 from studies.tables import print_table, table_line
 

@@ -8,7 +8,7 @@ FSDP's root unit, and stay gathered during forward and backward.
     always      weights and Adam's two moments in float32, 12 P / W
     rollout     + all weights gathered, c P
                 + 85 % of the memory that is then free: the KV cache and the working memory of
-                sampling (infra/cache.py; at least one layer's keys, which exist twice while they
+                sampling (infra/flight.py; at least one layer's keys, which exist twice while they
                 are copied)
     old         + root and two layers gathered; half of a layer's T (10 H + 9 q + 6 I) c, without
     log-probs   gradients; four blocks of logits; and the hidden states kept for DelTA, if they fit
@@ -33,10 +33,10 @@ from transformers import PreTrainedConfig, Qwen3Config
 
 import train
 from benchmarks.flights import BANDWIDTH, of_a_step, print_sampling, sampler_of
-from infra.cache import cache_bytes, cache_room, working_bytes
+from benchmarks.sizes import HALF, sizes_of
 from infra.errors import UserError
+from infra.flight import cache_bytes, cache_room, working_bytes
 from infra.head import LOGIT_BLOCK_GPU
-from infra.memory import HALF, sizes_of
 from infra.model_files import read_config
 from infra.policy import SHARE_FOR_KEPT
 from infra.run import model_folder

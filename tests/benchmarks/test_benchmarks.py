@@ -22,9 +22,9 @@ import train
 from benchmarks import gpu, graders, rollouts
 from benchmarks.plan import Plan, qwen3
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
+from benchmarks.sizes import sizes_of
 from benchmarks.stages import stages
 from benchmarks.timing import alternate, ratios, spread
-from infra.memory import sizes_of
 from infra.policy import Policy
 
 ARGS = SimpleNamespace(repetitions=1)

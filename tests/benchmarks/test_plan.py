@@ -21,7 +21,8 @@ import toy
 import train
 from benchmarks.gpu import stage_costs, table_row
 from benchmarks.plan import GB, checkpoint_bytes, planned, qwen3, run_bytes
-from infra.cache import SPARE, cache_bytes
+from infra.cache import SPARE
+from infra.flight import cache_bytes
 
 ROOT = Path(__file__).parent.parent.parent
 PAPER = train.parse_config(["--model", "Qwen/Qwen3"])  # App. I
