@@ -19,25 +19,21 @@ from infra.errors import MISTAKES
 
 # bench -> the module with its function. The first line of the function's docstring is its help.
 WHERE = {
-    "make_train": "studies.one_rate",
-    "seeds": "studies.one_rate",
+    "make_train": "studies.training",
+    "seeds": "studies.training",
     "methods": "studies.training",
     "confirm": "studies.training",
     "noise": "studies.training",
     "surprise": "studies.surprise",
-    "bases": "studies.one_rate",
-    "longer": "studies.one_rate",
-    "learn": "studies.one_rate",
-    "curves": "studies.one_rate",
+    "bases": "studies.training",
+    "longer": "studies.training",
+    "learn": "studies.training",
+    "curves": "studies.training",
     "credit": "studies.credit_study",
-    "proxies": "studies.proxies",
     "truth": "studies.truth",
     "verify": "benchmarks.graders",
     "plan": "benchmarks.plan",
     "rollouts": "benchmarks.rollouts",
-    "batching": "benchmarks.batching",
-    "dealing": "benchmarks.dealing",
-    "handing": "benchmarks.handing",
     "gpu": "benchmarks.gpu",
 }
 
@@ -92,7 +88,7 @@ def write_json(path: str, name: str, measured) -> None:
         "numpy": version("numpy"),
     }
     with open(path, "w") as file:
-        json.dump({**about, "measured": measured}, file, indent=1)
+        json.dump({**about, "measured": measured}, file, indent=1, default=list)
 
 
 def main(argv: list[str] | None = None) -> None:

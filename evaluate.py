@@ -26,14 +26,14 @@ from torch import distributed as dist
 
 import rollout
 from grading import graded_once, grades, report_unearnable
-from infra.agreement import computation_dtype
 from infra.errors import UserError, one_line_endings
 from infra.evaluation_flags import Config, evaluation_config, output_folder, sampling_settings
 from infra.files import append_line, read_lines, write_lines
 from infra.folder import fingerprint, lock, unlock
-from infra.loading import load_model, locate
+from infra.loading import load_model
+from infra.model_files import locate
 from infra.problems import prepare_sandbox
-from infra.ranks import end_ranks, on_first_rank, rank_and_world, start_ranks
+from infra.ranks import computation_dtype, end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
     claim_benchmarks,
     encode_benchmarks,

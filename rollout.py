@@ -16,8 +16,7 @@ Departures:
 Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p is used only here. In
 training the log-probabilities use the same temperature.
 
-Shapes: B responses, R of them in flight, L length of their longest sequence, V vocabulary size,
-G group size.
+Shapes: B responses, R of them in flight, L columns of the longest, V vocabulary, G group size.
 """
 
 from collections import Counter
@@ -28,12 +27,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor
 
-from infra.architecture import without_generation_config
-from infra.cache import free_cache_tokens, left_padded
+from infra.cache import generated, left_padded
 from infra.errors import Interrupted
-from infra.flight import Flight, Response, tokens_done
+from infra.flight import Flight, Response, free_cache_tokens, tokens_done
 from infra.packing import Rollouts, pack, uploaded
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
@@ -129,9 +127,9 @@ class InverseCDF(LogitsProcessor):
         return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
 
 
-def uniforms(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:
-    """[count] float64 in [0, 1), fixed by (seed, step, problem, sample)."""
-    return np.random.default_rng([seed, step, problem, sample]).random(count)
+def random_numbers(seed: int, step: int, problem: int, sample: int) -> np.random.Generator:
+    """The source of a response's uniform numbers in [0, 1), fixed by its name."""
+    return np.random.default_rng([seed, step, problem, sample])
 
 
 def end_tokens(lm, tokenizer) -> list[int]:
@@ -181,15 +179,10 @@ def rollout(
 
     # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
     # whole group would keep the others waiting.
-    responses = shared_by_ranks(jobs, sample_and_decode)
-    return pack(
-        [job.prompt for job in jobs],
-        [sample.tokens for sample, _ in responses],
-        [text for _, text in responses],
-        ends,
-        lm.device,
-        [sample.logprob for sample, _ in responses],
-    )
+    samples, texts = zip(*shared_by_ranks(jobs, sample_and_decode), strict=True)
+    tokens, logprobs = zip(*samples, strict=True)
+    asked = [job.prompt for job in jobs]
+    return pack(asked, tokens, list(texts), ends, lm.device, logprobs)
 
 
 # ---- the sampler ---------------------------------------------------------------------------------
@@ -211,26 +204,25 @@ def generate(
     done(i, sample) is called once for each job i, soon after its response has finished. Raises
     FloatingPointError if logits are not finite, Interrupted once stop() is true.
 
-    lm: a Hugging Face model, or an engine that replaces `generate`: --engine.
+    lm: a Hugging Face model, or an engine that replaces `generate` (--engine), without `done`.
     """
     if not jobs:
         return []
     if not isinstance(lm, torch.nn.Module):
-        return from_engine(lm, jobs, ends, sampling, stop, done)
-    most = sampling.max_new_tokens
-    responses = [Response(i, torch.tensor(job.prompt), most) for i, job in enumerate(jobs)]
+        return [Sample(*drawn) for drawn in lm.sample(jobs, ends, sampling, stop)]
+
+    responses = []
+    for i, job in enumerate(jobs):
+        numbers = random_numbers(*job.name)
+        numbers.random(job.begin)  # drawn for the tokens that the prompt continues
+        responses.append(Response(i, torch.tensor(job.prompt), sampling.max_new_tokens, numbers))
     rows = min(sampling.in_flight, len(jobs))
     longest = max(response.limit for response in responses)
     cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
     flight = Flight(list(responses), rows, cache_tokens, CHUNK)
-    progress = Progress("sampling", len(jobs) * most)
-    with without_generation_config(lm), closing(progress):
+    with closing(Progress("sampling", len(jobs) * sampling.max_new_tokens)) as progress:
         while not all(response.finished for response in responses):
-            for response in flight.change(lm):  # newly admitted; finished ones are gone
-                job = jobs[response.index]
-                numbers = uniforms(*job.name, job.begin + most)[job.begin :]
-                # Padded with zeros, because other responses may go past this one's limit.
-                response.uniforms = np.append(numbers, np.zeros(CHUNK))
+            flight.change(lm)  # finished responses leave, waiting ones enter
             sample_chunk(lm, flight, ends, sampling)
             for response in flight.responses:
                 if response.finished and done:
@@ -241,39 +233,18 @@ def generate(
     return [Sample(*response.sampled()) for response in responses]
 
 
-def from_engine(engine, jobs, ends, sampling, stop, done) -> list[Sample]:
-    """Like `generate`, but with an engine such as infra/vllm_engine.py."""
-    samples = [None] * len(jobs)
-    for i, tokens, logprob in engine.sample(jobs, ends, sampling, stop):
-        samples[i] = Sample(tokens, logprob)
-        if done:
-            done(i, samples[i])
-    return samples
-
-
 def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> None:
     """Append the next tokens, at most CHUNK, to each of the R responses in flight."""
     ids, mask = left_padded([response.tokens for response in flight.responses], lm.device)  # [R, L]
-    # limit and len count the prompt; response.new does not.
     rest = max(response.limit - len(response) for response in flight.responses)
     count = min(CHUNK, rest)
-
-    u = [response.uniforms[response.new :][:count] for response in flight.responses]
-    u = uploaded(torch.from_numpy(np.stack(u)), lm.device)  # [R, count]; zeros after a limit
+    u = [response.numbers.random(count) for response in flight.responses]
+    u = uploaded(torch.from_numpy(np.stack(u)), lm.device)  # [R, count]
     choose = InverseCDF(u, ids.shape[1], sampling.temperature, sampling.top_p)
-    out = lm.generate(
-        ids,  # whole sequences; the cache holds all columns but the last, so only the last is fed
-        attention_mask=mask,
-        past_key_values=flight.cache,
-        logits_processor=LogitsProcessorList([choose]),
-        generation_config=GenerationConfig(
-            do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=ends[0]
-        ),
-    )
+    new = generated(lm, ids, mask, flight.cache, choose, count, ends).cpu()  # [R, up to count]
     if not choose.finite:
         raise FloatingPointError("the model's logits are not finite")
 
-    new = out[:, ids.shape[1] :].cpu()  # [R, up to count], padding after an end token
     logprob = torch.stack(choose.logprobs, dim=1).cpu()
     for response, tokens, logs in zip(flight.responses, new, logprob, strict=True):
         response.append(tokens, logs, ends)

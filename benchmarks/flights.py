@@ -5,19 +5,17 @@ memory. An arriving response takes the time to compute its cache. Lengths are lo
 prompts, log-normal over the responses to each prompt, and cut at the longest.
 """
 
-import heapq
 import math
 import statistics
-from collections import deque
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from transformers import PreTrainedConfig
 
-from infra.cache import cache_bytes
-from infra.flight import Flight, width
-from infra.memory import HALF, sizes_of
+from benchmarks.sizes import HALF, sizes_of
+from infra.flight import Flight, cache_bytes, width
 from rollout import CHUNK
 
 SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log length
@@ -57,7 +55,6 @@ class Simulated:
 
     length: int
     prompt: int  # its index
-    name: tuple[int, int, int, int]
     prompt_tokens: int
     new: int = 0
     finished: bool = False
@@ -73,21 +70,11 @@ class Simulated:
         return self.new - before
 
 
-@dataclass
-class Sampled:
+class Sampled(NamedTuple):
     """The work of a rank."""
 
-    seconds: float = 0.0
-    passes: int = 0  # of the model, one token each
-
-    def fly(self, sampler: Sampler, flying: list[Simulated], arriving: list[Simulated]) -> None:
-        """Sample a chunk. Arriving responses first take a pass over all their tokens."""
-        distinct = {(response.prompt, len(response)) for response in arriving}
-        self.seconds += sampler.prefill_seconds(sum(tokens for _, tokens in distinct))
-        columns = width(flying)
-        passes = max(response.grow() for response in flying)
-        self.seconds += sampler.seconds(passes, len(flying), columns)
-        self.passes += passes
+    seconds: float
+    passes: int  # of the model, one token each
 
 
 def lengths(seed: int, prompts: int, group: int, mean: float, longest: int) -> np.ndarray:
@@ -109,44 +96,29 @@ def groups_of(lengths: np.ndarray, prompt_tokens: int) -> list[list[Simulated]]:
     """New responses of these lengths, by their prompts."""
     groups = []
     for prompt, group in enumerate(lengths.tolist()):
-        names = [(0, 0, prompt, sample) for sample in range(len(group))]
-        pairs = zip(group, names, strict=True)
-        groups.append([Simulated(n, prompt, name, prompt_tokens) for n, name in pairs])
+        groups.append([Simulated(length, prompt, prompt_tokens) for length in group])
     return groups
 
 
-def simulated(
-    sampler: Sampler, dealt: list[list[Simulated]], waiting: list[list[Simulated]]
-) -> list[Sampled]:
-    """The work of each rank, simulated to the end.
+def simulated(sampler: Sampler, responses: list[Simulated]) -> Sampled:
+    """The work of a rank that samples these responses, simulated to the end, chunk by chunk.
 
-    dealt: the responses of each rank. waiting: lists that ranks take on demand, in this order.
+    Arriving responses first take a pass over all their tokens.
     """
-    flights = []
-    for mine in dealt:
-        flights.append(Flight(mine, sampler.in_flight, sampler.cache_tokens, CHUNK))
-    left = deque(waiting)
-    ranks = [Sampled() for _ in flights]
-    events = [(0.0, rank) for rank in range(len(flights))]
-    while events:
-        _, rank = heapq.heappop(events)
-        flight = flights[rank]
-        staying, arriving = flight.exchange()
-        flying = staying + arriving
-        while left and not flight.waiting and flight.fits(len(flying) + 1, width(flying)):
-            flight.waiting += left.popleft()
-            arriving += flight.those_who_arrive(flying)
-            flying = staying + arriving
-        flight.responses = flying
-        if flying:
-            ranks[rank].fly(sampler, flying, arriving)
-            heapq.heappush(events, (ranks[rank].seconds, rank))
-    return ranks
-
-
-def dealt_in_turn(responses: list, ranks: int) -> list[list]:
-    """Deals the responses like ranks.shared_by_ranks."""
-    return [responses[rank::ranks] for rank in range(ranks)]
+    flight = Flight(list(responses), sampler.in_flight, sampler.cache_tokens, CHUNK)
+    seconds, passes = 0.0, 0
+    while True:
+        staying = flight.those_who_stay()
+        arriving = flight.those_who_arrive(staying)
+        flying = flight.responses = staying + arriving
+        if not flying:
+            return Sampled(seconds, passes)
+        distinct = {(response.prompt, len(response)) for response in arriving}
+        seconds += sampler.prefill_seconds(sum(tokens for _, tokens in distinct))
+        columns = width(flying)
+        new = max(response.grow() for response in flying)
+        seconds += sampler.seconds(new, len(flying), columns)
+        passes += new
 
 
 # ---- a step of training --------------------------------------------------------------------------
@@ -174,7 +146,7 @@ def of_a_step(sampler: Sampler, flags, gpus: int, mean: float, seed: int = 0) ->
     """The work of each GPU if the responses of a step have `mean` tokens on average."""
     drawn = lengths(seed, flags.prompts, flags.group_size, mean, flags.max_new_tokens)
     responses = sum(groups_of(drawn, sampler.prompt), [])
-    return simulated(sampler, dealt_in_turn(responses, gpus), [])
+    return [simulated(sampler, responses[gpu::gpus]) for gpu in range(gpus)]  # dealt in turn
 
 
 def print_sampling(ranks: list[Sampled], flags, mean: int) -> None:

@@ -6,9 +6,9 @@ how often the host waits for the GPU. Then it times the stages of a step for Qwe
 random weights of the real shapes.
 
 64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens; bfloat16 computation,
-recomputed activations; 8B without update. Tokens per second are response tokens. The table also
-shows each stage's roofline (benchmarks/roofline.py) and the peak memory that benchmarks/plan.py
-computes for this run. MFU of the update: the FLOP of three forward passes over the GPU's peak.
+recomputed activations; 8B without update. Tokens per second are response tokens. MFU is the share
+of the GPU's peak FLOP that the log-probabilities (one forward pass) and the update (three) reach.
+Sampling time and peak memory stand beside those that `python bench.py plan` computes.
 """
 
 import gc
@@ -25,18 +25,18 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 import toy
 import train
+from benchmarks.flights import BANDWIDTH, PEAK_FLOP, of_a_step, sampler_of
 from benchmarks.plan import GB, Plan, planned, qwen3
-from benchmarks.roofline import forward_flop, least_seconds, peaks_here
 from benchmarks.scripted import PROMPT_WIDTH
-from benchmarks.stages import prepared_step, stages
+from benchmarks.sizes import Sizes, sizes_of
+from benchmarks.stages import stages
 from benchmarks.timing import alternate
 from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import unlock
 from infra.loading import load_policy
-from infra.memory import sizes_of
 from infra.ranks import start_ranks, this_device
-from studies.tables import table_line
+from studies.tables import print_table, table_line
 
 LENGTH = 512  # of a response, tokens
 RESPONSES = 64
@@ -46,19 +46,24 @@ PROXY_BUDGET_GB = 30
 
 MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, whether it trains
 PHASES = {"sampling": "rollout", "old_logprobs": "old_logprobs", "update": "update"}  # -> of a Plan
+PASSES = {"old_logprobs": 1, "update": 3}  # in forward passes, without recomputation
+GPUS = {  # by a part of its name: dense bfloat16 FLOP and bytes of memory per second (data sheets)
+    "H200": (PEAK_FLOP, 4.8e12),
+    "H100": (PEAK_FLOP, BANDWIDTH),
+    "A100": (312e12, 2.04e12),
+}
 
 STEPS = 20
 STEP_FLAGS = (
     "--data toy --prompts 8 --group-size 8 --mini-batch 4 --max-new-tokens 128 "
     "--max-prompt-tokens 64 --save-every 1000000"
 )
-STEPS_HEADER = "| first steps, Qwen3-0.6B | |\n|---|---|"
 
 HEADER = """\
-| Qwen3 | sampling: tokens/s; s (roofline) | log-probabilities: tokens/s; s (roofline) \
-| update: tokens/s; s (roofline) | MFU of the update | coefficients, share of the step \
+| Qwen3 | sampling: tokens/s; s (planned) | log-probabilities: tokens/s; s (MFU) \
+| update: tokens/s; s (MFU) | coefficients, share of the step \
 | peak, GB: sampling, log-probabilities, update | planned, GB |
-|---|---|---|---|---|---|---|---|"""
+|---|---|---|---|---|---|---|"""
 
 
 def gpu(args) -> list[dict]:
@@ -74,18 +79,16 @@ def gpu(args) -> list[dict]:
     print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")
     start_ranks()
     steps = first_steps(qwen3(MODELS[0][0]), STEPS)
-    print(STEPS_HEADER)
-    for what, value in steps.items():
-        print(table_line([what, value]))
-    print(f"\n{HEADER}")
+    print_table(["first steps, Qwen3-0.6B", ""], steps.items())
+    print(HEADER)
 
     rows = [{"size": MODELS[0][0], "gpu": name, "steps": steps}]
     for size, trains in MODELS:
         costs = stage_costs(qwen3(size), trains, LENGTH, RESPONSES, MICRO_BATCH, args.repetitions)
-        planned = planned_here(qwen3(size))
-        print(table_row(size, costs, planned), flush=True)
+        planned, sampling = planned_here(qwen3(size))
+        print(table_row(size, costs, planned, sampling), flush=True)
         about = {"size": size, "gpu": name, "cuda": torch.version.cuda}
-        rows.append({**about, **costs, "planned": asdict(planned)})
+        rows.append({**about, **costs, "planned": asdict(planned), "planned_sampling": sampling})
 
         gc.collect()  # free this model before the next one is built
         torch.cuda.empty_cache()
@@ -100,7 +103,7 @@ def stage_costs(
     micro_batch_tokens: int,
     repetitions: int,
 ) -> dict:
-    """Seconds of every stage, its roofline, its peak bytes on the GPU, and the MFU of the update.
+    """Seconds of every stage, its peak bytes on the GPU, and the MFU of the stages in PASSES.
 
     config: of a model with random weights. trains: whether to measure the update.
     length: of a response, tokens. The peaks are 0 without a GPU.
@@ -110,16 +113,31 @@ def stage_costs(
         save_random(config, folder)
         policy, _ = load_policy(folder)
 
-    step = prepared_step(policy, length, responses, MINI_BATCHES, micro_batch_tokens)
-    functions = stages(step, trains)
+    functions = stages(policy, length, responses, MINI_BATCHES, micro_batch_tokens, trains)
     seconds = alternate(functions, repetitions)
     peak = {name: peak_on_gpu(function) for name, function in functions.items()}
 
-    peaks = peaks_here()
-    least = least_seconds(config, responses, PROMPT_WIDTH, length, MINI_BATCHES, peaks)
-    flop = 3 * forward_flop(sizes_of(config), responses, PROMPT_WIDTH + length)
-    mfu = [flop / s / peaks[0] for s in seconds.get("update", [])]
-    return {"seconds": seconds, "roofline": least, "peak": peak, "mfu": mfu}
+    flop = forward_flop(sizes_of(config), responses, PROMPT_WIDTH + length)
+    peak_flop, _ = peaks_here()
+    mfu = {}
+    for stage, passes in PASSES.items():
+        mfu[stage] = [passes * flop / s / peak_flop for s in seconds.get(stage, [])]
+    return {"seconds": seconds, "peak": peak, "mfu": mfu}
+
+
+def peaks_here() -> tuple[float, float]:
+    """(FLOP per second, bytes per second) of this GPU; an H100's if the GPU is not in GPUS."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return next((peaks for gpu, peaks in GPUS.items() if gpu in name), GPUS["H100"])
+
+
+def forward_flop(size: Sizes, sequences: int, width: int) -> int:
+    """FLOP of a forward pass over `sequences` of `width` tokens each, with causal attention.
+
+    2 P T and 2 L q T width: P parameters that multiply, T tokens, L layers, q = heads x head size.
+    """
+    tokens = sequences * width
+    return 2 * size.multiplying * tokens + 2 * size.layers * size.attention * tokens * width
 
 
 def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
@@ -192,8 +210,8 @@ def peak_on_gpu(function) -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def planned_here(config: PreTrainedConfig) -> Plan:
-    """The plan (benchmarks/plan.py) of the run measured here, on this GPU."""
+def planned_here(config: PreTrainedConfig) -> tuple[Plan, float]:
+    """The plan (benchmarks/plan.py) of the run measured here, and its seconds of sampling."""
     flags = train.Config(
         micro_batch_tokens=MICRO_BATCH,
         max_prompt_tokens=PROMPT_WIDTH,
@@ -205,32 +223,29 @@ def planned_here(config: PreTrainedConfig) -> Plan:
         eval_data="",
     )
     gpu_gb = torch.cuda.get_device_properties(0).total_memory / GB
-    return planned(config, flags, gpus=1, gpu_gb=gpu_gb)
+    plan = planned(config, flags, gpus=1, gpu_gb=gpu_gb)
+    sampler = sampler_of(config, flags, 1, plan.cache_tokens, bandwidth=peaks_here()[1])
+    (sampled,) = of_a_step(sampler, flags, 1, mean=LENGTH)
+    return plan, sampled.seconds
 
 
-def table_row(size: str, costs: dict, planned: Plan) -> str:
-    """A line of the table from the output of `stage_costs` and the plan."""
+def table_row(size: str, costs: dict, planned: Plan, sampling: float) -> str:
+    """A line of the table from the output of `stage_costs` and `planned_here`."""
     median = {name: statistics.median(values) for name, values in costs["seconds"].items()}
-    speeds = []
-    for stage in PHASES:
+    speeds, peaks, plans = [], [], []
+    for stage, phase in PHASES.items():
         if stage not in median:
             speeds.append("-")
             continue
+        beside = f"{sampling:.3g}"
+        if stage in PASSES:
+            beside = f"{statistics.median(costs['mfu'][stage]):.1%}"
         speed = f"{RESPONSES * LENGTH / median[stage]:.0f}"
-        speeds.append(f"{speed}; {median[stage]:.3g} ({costs['roofline'][stage]:.3g})")
+        speeds.append(f"{speed}; {median[stage]:.3g} ({beside})")
+        peaks.append(f"{costs['peak'][stage] / GB:.1f}")
+        plans.append(f"{getattr(planned, phase) / GB:.1f}")
 
-    mfu = "-"
     share = f"{median['coefficients'] / sum(median.values()):.2%}"
-    if "update" in median:
-        mfu = f"{statistics.median(costs['mfu']):.1%}"
-    else:
+    if "update" not in median:
         share += " (no update)"
-
-    peaks, plans = [], []
-    for stage, phase in PHASES.items():
-        if stage in median:
-            peaks.append(f"{costs['peak'][stage] / GB:.1f}")
-            plans.append(f"{getattr(planned, phase) / GB:.1f}")
-
-    cells = [size, *speeds, mfu, share, ", ".join(peaks), ", ".join(plans)]
-    return table_line(cells)
+    return table_line([size, *speeds, share, ", ".join(peaks), ", ".join(plans)])

@@ -8,7 +8,7 @@ FSDP's root unit, and stay gathered during forward and backward.
     always      weights and Adam's two moments in float32, 12 P / W
     rollout     + all weights gathered, c P
                 + 85 % of the memory that is then free: the KV cache and the working memory of
-                sampling (infra/cache.py; at least one layer's keys, which exist twice while they
+                sampling (infra/flight.py; at least one layer's keys, which exist twice while they
                 are copied)
     old         + root and two layers gathered; half of a layer's T (10 H + 9 q + 6 I) c, without
     log-probs   gradients; four blocks of logits; and the hidden states kept for DelTA, if they fit
@@ -33,12 +33,13 @@ from transformers import PreTrainedConfig, Qwen3Config
 
 import train
 from benchmarks.flights import BANDWIDTH, of_a_step, print_sampling, sampler_of
-from infra.cache import cache_bytes, cache_room, working_bytes
+from benchmarks.sizes import HALF, sizes_of
 from infra.errors import UserError
+from infra.flight import cache_bytes, cache_room, working_bytes
 from infra.head import LOGIT_BLOCK_GPU
-from infra.memory import HALF, sizes_of
 from infra.model_files import read_config
 from infra.policy import SHARE_FOR_KEPT
+from studies.tables import print_table
 from toy.by_name import model_folder
 
 GB = 1e9
@@ -157,11 +158,6 @@ def planned(
 
 # ---- bench.py plan -------------------------------------------------------------------------------
 
-HEADER = """\
-| Qwen3 | parameters | GPUs | rollout, GB (concurrent full-length responses) | log-probs, GB \
-| update, GB | fits 80 GB |
-|---|---|---|---|---|---|---|"""
-
 
 def plan(args) -> None:
     """The memory of a run per GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
@@ -171,7 +167,7 @@ def plan(args) -> None:
     Without flags it prints the table of docs/results/memory.md. Raises UserError.
     """
     if not args.flags:
-        print_table()
+        print_sizes()
         return
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--gpus", type=int, default=8)
@@ -240,15 +236,15 @@ def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
     )
 
 
-def print_table() -> None:
+def print_sizes() -> None:
     """Print the five Qwen3 sizes with the paper's settings on 1, 4 and 8 GPUs of 80 GB."""
     flags = train.parse_config(["--model", "Qwen/Qwen3"])
-    print(HEADER)
+    lines = []
     for size in QWEN3:
         for gpus in (1, 4, 8):
             p = planned(qwen3(size), flags, gpus, 80)
-            print(
-                f"| {size} | {p.parameters / 1e9:.2f} billion | {gpus} "
-                f"| {p.rollout / GB:.0f} ({p.in_flight}) | {p.old_logprobs / GB:.0f} "
-                f"| {p.update / GB:.0f} | {'yes' if p.fits(80) else 'no'} |"
-            )
+            cells = [size, f"{p.parameters / 1e9:.2f} billion", gpus]
+            cells += [f"{p.rollout / GB:.0f} ({p.in_flight})", f"{p.old_logprobs / GB:.0f}"]
+            lines.append([*cells, f"{p.update / GB:.0f}", "yes" if p.fits(80) else "no"])
+    header = ["Qwen3", "parameters", "GPUs", "rollout, GB (concurrent full-length responses)"]
+    print_table([*header, "log-probs, GB", "update, GB", "fits 80 GB"], lines)

@@ -4,11 +4,12 @@ Models are randomly initialised with a vocabulary of 4,096. Responses have scrip
 equal, mildly mixed, or one in ten ten times longer than the others.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 from benchmarks.scripted import plain_generate, random_model, sampled
 from benchmarks.timing import alternate, ratios, spread
-from studies.tables import table_line
+from studies.tables import print_table
 
 VOCABULARY = 4096
 WIDE = 256
@@ -20,48 +21,30 @@ MIXES = {  # lengths of 256 responses, tokens
     "heavy": [640 if i % 10 == 0 else 64 for i in range(256)],
 }
 
-HEADER = """\
-| model | lengths | plain, tokens/s | chunked, tokens/s | chunked / plain time |
-|---|---|---|---|---|"""
+HEADER = ("model", "lengths", "plain, tokens/s", "chunked, tokens/s", "chunked / plain time")
 
 
 def rollouts(args) -> list[dict]:
     """Chunked sampling against one plain `generate` call, in tokens per second."""
-    print(HEADER)
     rows = []
-    for hidden, count in MODELS:
-        repetitions = 1 if hidden == WIDE else args.repetitions  # the wide one takes minutes
-        for mix, all_lengths in MIXES.items():
-            row = measured(hidden, mix, all_lengths[:count], repetitions)
-            print(table_row(row), flush=True)
-            rows.append(row)
+    print_table(HEADER, measured(args.repetitions, rows))
     return rows
 
 
-def measured(hidden: int, mix: str, lengths: list[int], repetitions: int) -> dict:
-    """Seconds of one model on one mix of lengths, plain and chunked."""
-    lm = random_model(hidden, VOCABULARY)
-    functions = {
-        "plain": partial(plain_generate, lm, lengths),
-        "chunked": partial(sampled, lm, lengths),
-    }
-    return {
-        "model": f"hidden {hidden}, {len(lengths)} responses",
-        "mix": mix,
-        "tokens": sum(lengths),
-        **alternate(functions, repetitions),
-    }
-
-
-def table_row(row: dict) -> str:
-    """A line of the table from what `measured` returns."""
-    plain_speed = [row["tokens"] / x for x in row["plain"]]
-    chunked_speed = [row["tokens"] / x for x in row["chunked"]]
-    cells = [
-        row["model"],
-        row["mix"],
-        spread(plain_speed, 0),
-        spread(chunked_speed, 0),
-        spread(ratios(row["chunked"], row["plain"]), 2),
-    ]
-    return table_line(cells)
+def measured(repetitions: int, rows: list[dict]) -> Iterator[list[str]]:
+    """The lines of the table, one by one. Adds the seconds behind each line to `rows`."""
+    for hidden, count in MODELS:
+        lm = random_model(hidden, VOCABULARY)
+        for mix, all_lengths in MIXES.items():
+            lengths = all_lengths[:count]
+            functions = {
+                "plain": partial(plain_generate, lm, lengths),
+                "chunked": partial(sampled, lm, lengths),
+            }
+            # The wide model takes minutes.
+            seconds = alternate(functions, 1 if hidden == WIDE else repetitions)
+            model = f"hidden {hidden}, {len(lengths)} responses"
+            rows.append({"model": model, "mix": mix, "tokens": sum(lengths), **seconds})
+            speeds = [spread([sum(lengths) / x for x in seconds[name]], 0) for name in functions]
+            ratio = spread(ratios(seconds["chunked"], seconds["plain"]), 2)
+            yield [model, mix, *speeds, ratio]

@@ -63,6 +63,17 @@ def script(sample: int, length: int, longest: int) -> np.ndarray:
     return numbers
 
 
+class Given:
+    """Gives these numbers instead of random ones, and zeros after them."""
+
+    def __init__(self, numbers: np.ndarray):
+        self.rest = numbers
+
+    def random(self, count: int) -> np.ndarray:
+        now, self.rest = self.rest[:count], self.rest[count:]
+        return np.append(now, np.zeros(count - len(now)))
+
+
 def scripted_jobs(count: int) -> list[rollout.Job]:
     """Jobs for rollout.generate, GROUP per prompt."""
     rng = np.random.default_rng(0)
@@ -75,13 +86,13 @@ def scripted_jobs(count: int) -> list[rollout.Job]:
 def scripted_lengths(lengths: list[int]) -> Iterator[None]:
     """Within this context, the response to scripted_jobs(...)[i] has lengths[i] tokens."""
 
-    def numbers(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:
+    def numbers(seed: int, step: int, problem: int, sample: int) -> Given:
         i = problem * GROUP + sample
-        return script(i, lengths[i], count)
+        return Given(script(i, lengths[i], max(lengths)))
 
     with (
         patch.object(rollout, "InverseCDF", Scripted),
-        patch.object(rollout, "uniforms", numbers),
+        patch.object(rollout, "random_numbers", numbers),
     ):
         yield
 

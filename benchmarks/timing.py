@@ -17,9 +17,9 @@ def spread(values: list[float], digits: int = 3) -> str:
     return f"{middle:.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def ratios(a: list[float], b: list[float], factor: float = 1.0) -> list[float]:
-    """factor * a / b, repetition by repetition."""
-    return [factor * x / y for x, y in zip(a, b, strict=True)]
+def ratios(a: list[float], b: list[float]) -> list[float]:
+    """a / b, repetition by repetition."""
+    return [x / y for x, y in zip(a, b, strict=True)]
 
 
 def alternate(

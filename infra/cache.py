@@ -1,4 +1,4 @@
-"""The key-value cache of the responses in flight.
+"""The key-value cache of the responses in flight, and the call of `generate` that uses it.
 
 A prompt's cache is computed once and copied for its responses (`prefill`). Between two chunks of
 sampling, finished responses are dropped (`keep`) and entering ones are added below (`merged`).
@@ -14,23 +14,54 @@ Sliding-window layers also keep all columns; transformers' mask hides the old on
 Shapes: R responses in flight, L columns of the longest.
 """
 
-import os
+from collections.abc import Callable
+from inspect import signature
 
 import torch
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache
+from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import DynamicLayer
 
-from infra.architecture import takes
 from infra.balance import deal
 
-SPARE = 64  # minimum free columns after a layer has grown, as many as rollout.CHUNK adds
-GROWTH = 4  # a layer grows by a quarter of its columns, within its limit
+SPARE = 64  # free columns of a layer after it has grown, as many as rollout.CHUNK adds
 PREFILL_TOKENS = 2**14  # per `prefill` pass, including padding, or one longer sequence
-SHARE_OF_FREE_MEMORY = 0.85  # for the counted memory; the rest is for fragmentation
-DRAW_BYTES = 28  # per response and word: logits twice and the choice in float32; p, F in float64
-TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's memory for sorting (a guess)
-UNKNOWN_FREE_BYTES = 4e9  # assumed free memory if the system does not report it
+
+
+def generated(
+    lm,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    cache: DynamicCache,
+    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    count: int,
+    ends: list[int] | None = None,
+) -> torch.Tensor:
+    """New tokens by Hugging Face `generate`: [R, up to count], padded after an end token.
+
+    ids, mask: [R, L], left-padded sequences. cache: of all columns but the last, so that only the
+    last is fed. choose: (ids so far, logits [R, V]) -> scores [R, V]; the highest is taken.
+    ends: tokens that end a response; None: every response gets `count` tokens.
+
+    The model's generation config is put aside, because its penalties would change the logits.
+    """
+    pad_token = ends[0] if ends else 0
+    settings = GenerationConfig(
+        do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=pad_token
+    )
+    own, lm.generation_config = lm.generation_config, GenerationConfig()
+    try:
+        out = lm.generate(
+            ids,
+            attention_mask=mask,
+            past_key_values=cache,
+            logits_processor=LogitsProcessorList([choose]),
+            generation_config=settings,
+        )
+    finally:
+        lm.generation_config = own
+    return out[:, ids.shape[1] :]
 
 
 class GrowingLayer(DynamicLayer):
@@ -40,46 +71,27 @@ class GrowingLayer(DynamicLayer):
     the first columns of key_room and value_room, and are copied only when these are full.
     """
 
-    most_columns = 0  # limit on its growth beyond SPARE; see `let_grow`
-
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append the new columns [R, heads, new, size]. Returns all keys and values so far."""
         old = self.get_seq_length()
         total = old + key_states.shape[2]
+        if old == 0:
+            self.keys = key_states[:, :, :0]
+            self.values = value_states[:, :, :0]
+            self.is_initialized = True
         if old == 0 or total > self.key_room.shape[2]:
-            columns = total + SPARE
-            if old:
-                columns = max(columns, min(total + total // GROWTH, self.most_columns))
+            more = (0, 0, 0, total + SPARE - old)
             # One after the other, so that only one of them exists twice at a time.
-            self.keys = self.key_room = widened(key_states, columns, self.keys)
-            self.values = self.value_room = widened(value_states, columns, self.values)
+            self.keys = self.key_room = pad(self.keys, more)
+            self.values = self.value_room = pad(self.values, more)
 
         self.key_room[:, :, old:total] = key_states
         self.value_room[:, :, old:total] = value_states
         self.keys = self.key_room[:, :, :total]
         self.values = self.value_room[:, :, :total]
-        self.is_initialized = True
         return self.keys, self.values
-
-
-def widened(states: torch.Tensor, columns: int, old: torch.Tensor | None) -> torch.Tensor:
-    """A tensor like `states` [R, heads, new, size] with `columns` columns, starting with `old`'s.
-
-    The other columns are uninitialised.
-    """
-    responses, heads, _, size = states.shape
-    room = states.new_empty(responses, heads, columns, size)
-    if old is not None:
-        room[:, :, : old.shape[2]] = old
-    return room
-
-
-def let_grow(cache: DynamicCache, columns: int) -> None:
-    """Allow the layers to grow up to `columns` columns at once, so that they are rarely copied."""
-    for layer in cache.layers:
-        layer.most_columns = columns
 
 
 def left_padded(
@@ -107,13 +119,12 @@ def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     lengths = torch.tensor([len(key) for key in distinct])
 
     cache = None
-    computed = []  # in the order of the cache
+    place = {}  # key -> row of the cache
     for group in deal(torch.arange(len(distinct)), lengths, PREFILL_TOKENS, rank=0, world=1):
         some = [distinct[i] for i in group.tolist()]
         new = one_pass(lm, [torch.tensor(key) for key in some])
         cache = new if cache is None else merged(cache, new)
-        computed += some
-    place = {key: i for i, key in enumerate(computed)}
+        place |= {key: len(place) + i for i, key in enumerate(some)}
     return keep(cache, [place[key] for key in keys], cache.get_seq_length())
 
 
@@ -121,7 +132,8 @@ def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     """The cache of all but the last token of each sequence, from one forward pass."""
     ids, mask = left_padded(sequences, lm.device)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
-    if takes(lm.base_model, "position_ids"):  # else the model derives positions from the mask
+    if "position_ids" in signature(type(lm.base_model).forward).parameters:
+        # Other models derive positions from the mask.
         positions = (mask.cumsum(1) - 1).clamp_min(0)
         inputs["position_ids"] = positions[:, :-1]
 
@@ -163,59 +175,3 @@ def stacked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     both[:responses, :, columns - x.shape[2] :] = x
     both[responses:, :, columns - y.shape[2] :] = y
     return both
-
-
-def cache_bytes(config, itemsize: int) -> int:
-    """Bytes of keys and values per token: 147,456 for Qwen3-8B in bfloat16."""
-    heads = config.num_attention_heads
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
-    return 2 * config.num_hidden_layers * key_value_heads * head_size * itemsize
-
-
-def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) -> float:
-    """Bytes for sampling in addition to weights and cache: one pass of `prefill`, or one draw.
-
-    rows: maximum responses in flight. longest: maximum tokens in a prompt and its response.
-    Fitted to runs on fake tensors: see benchmarks/plan.py.
-    """
-    mlp = mlp_width(config)
-    tokens = max(PREFILL_TOKENS, longest)
-    a_pass = itemsize * tokens * (3 * mlp + 4.3 * config.hidden_size)
-    a_draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * rows * config.vocab_size
-    return max(a_pass, a_draw)
-
-
-def mlp_width(config) -> int:
-    """Width of the MLP. GPT-2, OPT and BLOOM use other names or none."""
-    return getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-
-
-def cache_room(config, itemsize: int, free: float, working: float) -> int:
-    """The tokens whose keys and values fit in `free` bytes after `working` bytes are reserved.
-
-    While a layer grows, one tensor (its keys or its values) exists twice.
-    """
-    bytes_a_token = cache_bytes(config, itemsize) * (1 + 1 / (2 * config.num_hidden_layers))
-    return max(0, int((SHARE_OF_FREE_MEMORY * free - working) / bytes_a_token))
-
-
-def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
-    """The tokens whose keys and values fit in the memory that is currently free.
-
-    The arguments are those of `working_bytes`.
-    """
-    itemsize = lm.dtype.itemsize
-    working = working_bytes(lm.config, itemsize, rows, longest, top_p)
-    return cache_room(lm.config, itemsize, free_bytes(lm.device), working)
-
-
-def free_bytes(device: torch.device) -> float:
-    """Free memory of the GPU, or of the machine."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()  # torch's cached blocks count as free
-        free, _ = torch.cuda.mem_get_info(device)
-        return free
-    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
-        return UNKNOWN_FREE_BYTES
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

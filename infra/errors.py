@@ -50,6 +50,26 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
+@contextmanager
+def one_line(name: object, trouble: str) -> Iterator[None]:
+    """Turn any exception of a library inside into one line, a UserError with `trouble`.
+
+    name: the model that a user asked for. Only library calls belong inside, so that bugs of this
+    project keep their traceback.
+    """
+    from torch import OutOfMemoryError  # an import at the top would delay end_at_once
+
+    try:
+        yield
+    except (UserError, OutOfMemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        if len(said) > 300:
+            said = said[:300] + " ..."
+        raise UserError(f"--model {name}: {trouble} ({said})") from error
+
+
 # ---- early ends ----------------------------------------------------------------------------------
 
 

@@ -11,9 +11,12 @@ recomputed later.
 All are padded to the longest in flight. The longest are paused first, and resumed only after those
 with fewer new tokens, so long responses are sampled together at the end.
 
+Their number is limited by the memory for their caches (`free_cache_tokens`).
+
 Shapes: R responses in flight, L columns in their longest sequence.
 """
 
+import os
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -21,7 +24,13 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from infra.cache import keep, let_grow, merged, prefill
+from infra.cache import PREFILL_TOKENS, keep, merged, prefill
+from infra.packed_attention import head_size
+
+SHARE_OF_FREE_MEMORY = 0.85  # for the counted memory; the rest is for fragmentation
+DRAW_BYTES = 28  # per response and word: logits twice and the choice in float32; p, F in float64
+TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's memory for sorting (a guess)
+UNKNOWN_FREE_BYTES = 4e9  # assumed free memory if the system does not report it
 
 
 @dataclass(eq=False)  # compared by identity
@@ -31,7 +40,7 @@ class Response:
     index: int  # of its job
     tokens: torch.Tensor  # [prompt and new tokens so far]
     most: int  # limit on new tokens
-    uniforms: np.ndarray | None = None  # one for each new token, while in flight
+    numbers: np.random.Generator  # gives a uniform number for each new token
     logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunk
     finished: bool = False
 
@@ -55,8 +64,6 @@ class Response:
         self.tokens = torch.cat([self.tokens, tokens[:count]])
         self.logprobs.append(logprob[:count])
         self.finished = int(self.tokens[-1]) in ends or len(self) == self.limit
-        if self.finished:
-            self.uniforms = None
 
     def sampled(self) -> tuple[np.ndarray, np.ndarray]:
         """(its new tokens, int32; their log p, float32)."""
@@ -75,14 +82,10 @@ class Flight:
     responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
     cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but each last token
 
-    def exchange(self) -> tuple[list[Response], list[Response]]:
-        """(responses that stay, responses that enter). Finished and paused ones have left."""
+    def change(self, lm) -> None:
+        """Let finished responses leave and waiting ones enter; pause some if needed."""
         staying = self.those_who_stay()
-        return staying, self.those_who_arrive(staying)
-
-    def change(self, lm) -> list[Response]:
-        """Remove finished responses; pause some if needed. Returns the responses that enter."""
-        staying, arriving = self.exchange()
+        arriving = self.those_who_arrive(staying)
         if not staying:
             self.cache = None
         elif staying != self.responses:
@@ -92,10 +95,6 @@ class Flight:
             new = prefill(lm, [response.tokens for response in arriving])
             self.cache = merged(self.cache, new) if staying else new
         self.responses = staying + arriving
-
-        longest = max(response.limit for response in self.responses)
-        let_grow(self.cache, min(longest, self.cache_tokens // len(self.responses)))
-        return arriving
 
     def those_who_stay(self) -> list[Response]:
         """The unfinished responses that still fit. The longest are paused."""
@@ -111,16 +110,14 @@ class Flight:
 
         Those with the fewest new tokens come first; ties keep their order.
         """
+        self.waiting.sort(key=attrgetter("new"))  # a stable sort
         arriving = []
         widest = width(staying)
-        for response in sorted(self.waiting, key=attrgetter("new")):  # a stable sort
-            widest = max(widest, len(response))
+        while self.waiting:
+            widest = max(widest, len(self.waiting[0]))
             if not self.fits(len(staying) + len(arriving) + 1, widest):
                 break
-            arriving.append(response)
-
-        gone = set(arriving)
-        self.waiting = [response for response in self.waiting if response not in gone]
+            arriving.append(self.waiting.pop(0))
         return arriving
 
     def fits(self, count: int, widest: int) -> bool:
@@ -128,9 +125,8 @@ class Flight:
 
         A single response always may, so that it can finish.
         """
-        if count < 2:
-            return True
-        return count <= self.most and count * (widest + self.chunk) <= self.cache_tokens
+        tokens = count * (widest + self.chunk)
+        return count < 2 or count <= self.most and tokens <= self.cache_tokens
 
 
 def tokens_done(responses: list[Response]) -> tuple[int, int]:
@@ -143,3 +139,52 @@ def tokens_done(responses: list[Response]) -> tuple[int, int]:
 def width(responses: list[Response]) -> int:
     """Columns of the longest sequence, at least 2: the cache has one column fewer."""
     return max([2, *(len(response) for response in responses)])
+
+
+# ---- memory for their caches ---------------------------------------------------------------------
+
+
+def cache_bytes(config, itemsize: int) -> int:
+    """Bytes of keys and values per token: 147,456 for Qwen3-8B in bfloat16."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * head_size(config) * itemsize
+
+
+def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) -> float:
+    """Bytes for sampling besides weights and cache: one pass that fills caches, or one draw.
+
+    rows: maximum responses in flight. longest: maximum tokens in a prompt and its response.
+    Fitted to runs on fake tensors: see benchmarks/plan.py.
+    """
+    mlp = getattr(config, "intermediate_size", None) or 4 * config.hidden_size  # GPT-2: none
+    tokens = max(PREFILL_TOKENS, longest)
+    a_pass = itemsize * tokens * (3 * mlp + 4.3 * config.hidden_size)
+    a_draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * rows * config.vocab_size
+    return max(a_pass, a_draw)
+
+
+def cache_room(config, itemsize: int, free: float, working: float) -> int:
+    """The tokens whose keys and values fit in `free` bytes after `working` bytes are reserved.
+
+    While a layer grows, one tensor (its keys or its values) exists twice.
+    """
+    bytes_a_token = cache_bytes(config, itemsize) * (1 + 1 / (2 * config.num_hidden_layers))
+    return max(0, int((SHARE_OF_FREE_MEMORY * free - working) / bytes_a_token))
+
+
+def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
+    """`cache_room` in the memory that is free now; the arguments are those of `working_bytes`."""
+    itemsize = lm.dtype.itemsize
+    working = working_bytes(lm.config, itemsize, rows, longest, top_p)
+    return cache_room(lm.config, itemsize, free_bytes(lm.device), working)
+
+
+def free_bytes(device: torch.device) -> float:
+    """Free memory of the GPU, or of the machine."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # torch's cached blocks count as free
+        free, _ = torch.cuda.mem_get_info(device)
+        return free
+    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return UNKNOWN_FREE_BYTES
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

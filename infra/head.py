@@ -5,6 +5,7 @@ Shapes: n or N rows, one per token; H hidden size, V vocabulary.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -55,7 +56,7 @@ def scale_and_cap(config) -> tuple[float, float | None]:
     """(scale, cap) of the head, by the names in config.json of Cohere, Granite and Gemma.
 
     A model with another operation between W h and its logits is refused at load
-    (infra/agreement.py).
+    (infra/loading.py).
     """
     scale = 1.0
     if isinstance(getattr(config, "logit_scale", None), float):
@@ -137,23 +138,18 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.float() @ b.float()
 
 
-class Float32Head(torch.nn.Linear):
-    """An LM head with float32 logits for weights of any dtype, by `product`.
-
-    For the sampler: tokens are then drawn from the distribution that `Head.logits` scores.
-    """
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[..., H] -> [..., V] float32."""
-        logits = product(hidden.flatten(0, -2), self.weight.T)
-        if self.bias is not None:
-            logits += self.bias
-        return logits.unflatten(0, hidden.shape[:-1])
+def float32_logits(linear: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+    """The output of `linear` in float32, for weights of any dtype: [..., H] -> [..., V]."""
+    logits = product(hidden.flatten(0, -2), linear.weight.T)
+    if linear.bias is not None:
+        logits += linear.bias
+    return logits.unflatten(0, hidden.shape[:-1])
 
 
 def give_float32_head(lm: torch.nn.Module) -> None:
-    """Replace the model's head with a Float32Head of the same weights."""
-    old = lm.get_output_embeddings()
-    new = Float32Head(old.in_features, old.out_features, bias=False, device="meta")
-    new.weight, new.bias = old.weight, old.bias
-    lm.set_output_embeddings(new)
+    """Let the model's head compute float32 logits.
+
+    For the sampler: tokens are then drawn from the distribution that `Head.logits` scores.
+    """
+    linear = lm.get_output_embeddings()
+    linear.forward = partial(float32_logits, linear)

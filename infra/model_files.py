@@ -1,41 +1,38 @@
-"""The files of a model in a local Hugging Face folder or on the hub, and their defects.
+"""The files of a model in a local Hugging Face folder or on the hub, and models that are refused.
 
-`one_line` turns errors of libraries about a user's files into one line.
+infra/loading.py measures at every load whether the results are right. Models refused here would
+fail later with a traceback, full memory or a misleading message.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from inspect import signature
 from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi, snapshot_download
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from torch import distributed as dist
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    GenerationConfig,
+)
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.utils import logging as hf_logging
 
-from infra.architecture import head_size, refuse_config
-from infra.errors import UserError
+from infra.errors import UserError, one_line
 from infra.hub import asked_once
+from infra.packed_attention import head_size
+from infra.ranks import this_device
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one of these files
 
-
-@contextmanager
-def one_line(name: str | Path, trouble: str) -> Iterator[None]:
-    """Turn any exception of a library inside into one line, a UserError with `trouble`.
-
-    Only library calls belong inside, so that bugs of this project keep their traceback.
-    """
-    try:
-        yield
-    except (UserError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        if len(said) > 300:
-            said = said[:300] + " ..."
-        raise UserError(f"--model {name}: {trouble} ({said})") from error
+# Cache layers that hold only keys and values, like infra/cache.py.
+KEYS_AND_VALUES = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
 def locate(name: str | Path) -> tuple:
@@ -82,11 +79,19 @@ def locate(name: str | Path) -> tuple:
             f"--model {name}: its tokenizer has {words} ids and its embedding {config.vocab_size}: "
             "pass the tokenizer that belongs to it, or resize the embedding"
         )
+
     end = getattr(config, "eos_token_id", None)
     if (folder / "generation_config.json").exists():
         with one_line(name, f"cannot read generation_config.json of {folder}"):
             end = GenerationConfig.from_pretrained(folder).eos_token_id
-    refuse_end(name, end, tokenizer)
+    ends = [tokenizer.eos_token_id, *(end if isinstance(end, list) else [end])]
+    ends = [each for each in ends if each is not None]
+    if not ends or not all(isinstance(each, int) for each in ends):
+        raise UserError(
+            f"--model {name}: its eos_token_id is {end!r} in generation_config.json and "
+            f"{tokenizer.eos_token_id!r} in the tokenizer: set it to an id or a list of ids that "
+            "names an end token"
+        )
     return folder, config, tokenizer
 
 
@@ -100,21 +105,6 @@ def read_config(name: str | Path, folder: str | Path):
     with one_line(name, "its config.json does not give one size for all heads of attention"):
         head_size(config)
     return config
-
-
-def refuse_end(name: str | Path, end: int | list[int] | None, tokenizer) -> None:
-    """Raise UserError if no file names an end token, or the end token is not an id."""
-    if end is None and tokenizer.eos_token_id is None:
-        raise UserError(
-            f"--model {name}: neither its tokenizer nor its generation_config.json names an end "
-            "token: set eos_token in its tokenizer_config.json"
-        )
-    ids = end if isinstance(end, list) else [end]
-    if end is not None and not all(isinstance(each, int) for each in ids):
-        raise UserError(
-            f"--model {name}: eos_token_id in its generation_config.json is {end!r}: "
-            "it must be an id, or a list of ids"
-        )
 
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
@@ -145,3 +135,91 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.M
             'safetensors hold two that differ: say "tie_word_embeddings": false in config.json'
         )
     return lm.eval()
+
+
+# ---- models that cannot run here -----------------------------------------------------------------
+
+
+def refuse_config(name: str | Path, config) -> None:
+    """Raise UserError for an architecture that cannot be trained or sampled here."""
+    kind = config.model_type
+    if config.get_text_config() is not config:
+        raise UserError(
+            f"--model {name}: {kind} wraps a language model for images or sound: pass a text model"
+        )
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
+        raise UserError(f"--model {name}: {kind} is not a causal language model")
+    if getattr(config, "quantization_config", None) is not None:
+        raise UserError(f"--model {name}: its weights are quantised: pass the original model")
+
+    for layer in DynamicCache(config=config).layers:
+        if type(layer) not in KEYS_AND_VALUES:
+            raise UserError(
+                f"--model {name}: {kind} keeps more of the past than keys and values in each layer "
+                f"({type(layer).__name__}), but the sampler does not: pass a plain transformer"
+            )
+
+
+def refuse_model(name: str | Path, lm: torch.nn.Module) -> None:
+    """Raise UserError for a model without a body that takes a cache, such as XLNet."""
+    takes = signature(type(lm.base_model).forward).parameters
+    if lm.base_model is lm or "past_key_values" not in takes:
+        raise UserError(
+            f"--model {name}: {type(lm).__name__} has no body of its own that takes a cache of "
+            "keys and values: pass a plain transformer"
+        )
+
+
+def refuse_too_large(name: str | Path, lm: torch.nn.Module) -> None:
+    """Raise UserError if the GPUs of a node cannot hold the model in training, whatever the flags.
+
+    lm: a model on the meta device; nothing is allocated. bench.py plan counts the rest.
+    """
+    if this_device().type == "cpu":
+        return
+    shards = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
+    parameters = lm.num_parameters()
+    needs = least_bytes(parameters, shards)
+    has = torch.cuda.get_device_properties(this_device()).total_memory
+    if needs > has:
+        raise UserError(
+            f"--model {name}: {parameters / 1e9:.2f} billion parameters take at least "
+            f"{needs / 1e9:.0f} GB on each of {shards} GPUs, but this one has {has / 1e9:.0f}: "
+            "use more GPUs of a node (python bench.py plan computes the memory for any number)"
+        )
+
+
+def least_bytes(parameters: int, shards: int) -> float:
+    """Bytes that each GPU of a node must hold at once in any run.
+
+    Weights and Adam's two moments in float32; and, while sampling, all weights in bfloat16, or at
+    the end of a backward pass the GPU's gradients in float32.
+    """
+    return 12 * parameters / shards + max(2 * parameters, 4 * parameters / shards)
+
+
+def most_tokens(config) -> int | None:
+    """The longest sequence that the positions support; None without a limit."""
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is None or limit < 1:
+        return None
+    scheme = getattr(config, "rope_parameters", None) or {}
+    if scheme.get("rope_type") == "longrope":
+        # Beyond it, the longest sequence of a batch sets the frequencies of all sequences.
+        limit = min(limit, scheme["original_max_position_embeddings"])
+    return limit
+
+
+def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
+    """Raise UserError if a prompt and its response may exceed the model's positions."""
+    limit = most_tokens(config)
+    if limit is None:
+        return
+    longest = max((len(prompt) for prompt in prompts), default=0)
+    if longest + max_new_tokens > limit:
+        raise UserError(
+            f"--max-new-tokens {max_new_tokens} after a prompt of {longest} tokens exceeds the "
+            f"{limit} tokens that the positions of this {config.model_type} support: "
+            f"lower it to {max(0, limit - longest)}; if a scheme such as yarn extends the "
+            "positions, raise max_position_embeddings in config.json"
+        )

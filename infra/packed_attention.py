@@ -11,12 +11,13 @@ transformers detects a packed row by position ids that restart. The kernels:
 Shapes: T tokens of the row. There may be fewer heads of keys and values than of queries.
 """
 
+from inspect import signature
+
 import torch
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import pad
 from transformers import AttentionInterface
 
-from infra.architecture import head_size, takes, takes_keywords
 from infra.packing import uploaded
 
 VARLEN = "delta_varlen"  # name of varlen_attention in transformers
@@ -69,16 +70,23 @@ AttentionInterface.register(VARLEN, varlen_attention)
 def can_pack(lm: torch.nn.Module) -> bool:
     """Whether the architecture declares support for packed rows, and the kernel is sufficient.
 
-    infra/agreement.py tests the declaration when a model is loaded.
+    infra/loading.py tests the declaration when a model is loaded.
     """
+    arguments = signature(type(lm.base_model).forward).parameters
     soft_cap = getattr(lm.config, "attn_logit_softcapping", None)  # not in the kernel
     return (
         lm._supports_flash_attn
-        and takes(lm.base_model, "position_ids")
-        and takes_keywords(lm.base_model)
+        and "position_ids" in arguments
+        and "kwargs" in arguments  # passes on the bounds of the sequences
         and soft_cap is None
         and head_size(lm.config) <= MOST_HEAD_SIZE
     )
+
+
+def head_size(config) -> int:
+    """The size of a query in one head."""
+    own = getattr(config, "head_dim", None)
+    return own or config.hidden_size // config.num_attention_heads
 
 
 def row_of(ids: torch.Tensor, length: torch.Tensor) -> tuple[dict, torch.Tensor]:

@@ -10,17 +10,17 @@ rank, H hidden size, V vocabulary.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 from torch.distributed.fsdp import FSDPModule
+from torch.utils.checkpoint import checkpoint
 
-from infra.architecture import attention_equals_rest
 from infra.balance import Layout
-from infra.cache import free_bytes
+from infra.flight import free_bytes
 from infra.head import Head, scale_and_cap, token_logprobs
-from infra.packed_attention import VARLEN, row_of
+from infra.packed_attention import VARLEN, head_size, row_of
 from infra.packing import MiniBatch, Rollouts, TokenBatch, packed_rows, ranges, uploaded
 from infra.progress import Progress
 from infra.ranks import full_tensor
@@ -105,8 +105,19 @@ class Policy(torch.nn.Module):
 
     @property
     def layout(self) -> Layout:
-        """How micro-batches run through the model, and their cost."""
-        return Layout(self.packed, attention_equals_rest(self.lm))
+        """How micro-batches run through the model, and their cost.
+
+        With P parameters in matrix products, a token takes 2 P operations; and 2 L q T for L layers
+        of attention over q = heads x head size to the T / 2 tokens before it on average. So
+        attention costs as much as all else at T = P / (L q): 51,000 for Qwen3-8B.
+        """
+        config = self.lm.config
+        embedding = self.lm.get_input_embeddings().weight
+        P = self.lm.num_parameters()
+        if embedding is not self.lm.get_output_embeddings().weight:
+            P -= embedding.numel()  # only looked up
+        q = config.num_attention_heads * head_size(config)
+        return Layout(self.packed, equal_at=P / (config.num_hidden_layers * q))
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
         """The packed rows of responses `index` [b] of a rollout batch, cut to the longest of them.
@@ -153,6 +164,18 @@ class Policy(torch.nn.Module):
         finally:
             for module in shards:
                 module.reshard()
+
+
+def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
+    """The body's layers: the module list with the most parameters."""
+    lists = [part for part in lm.base_model.modules() if isinstance(part, torch.nn.ModuleList)]
+    return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))
+
+
+def recompute_in_backward(layers: torch.nn.ModuleList) -> None:
+    """Activation checkpointing: each layer stores only its input and runs again in backward."""
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 @torch.no_grad()

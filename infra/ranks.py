@@ -27,6 +27,11 @@ def this_device() -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
+def computation_dtype() -> torch.dtype:
+    """The dtype of a model's computation."""
+    return torch.bfloat16 if this_device().type == "cuda" else torch.float32
+
+
 def rank_and_world() -> tuple[int, int]:
     """(this rank, number of ranks); (0, 1) without a process group."""
     if not dist.is_initialized():

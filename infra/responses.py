@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from infra.architecture import refuse_length
 from infra.errors import UserError
 from infra.files import read_lines
 from infra.folder import RUN_FILE, claim, data_hash, read_run
 from infra.hub import SOURCES
+from infra.model_files import refuse_length
 from infra.problems import encode_prompts, load_problems
 from toy.by_name import SETS
 

@@ -11,13 +11,12 @@ from types import ModuleType
 import torch
 
 from infra import checkpoints
-from infra.architecture import refuse_length
 from infra.checkpoints import RunState, begin_writing, restore, save
 from infra.errors import Interrupted, Stop
 from infra.folder import lock, unlock
-from infra.loading import load_policy, locate
+from infra.loading import load_policy
 from infra.log import start_tracking, tracker
-from infra.memory import refuse_too_large
+from infra.model_files import locate, refuse_length
 from infra.policy import Policy
 from infra.problems import encode_prompts, load_problems, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
@@ -129,9 +128,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         refuse_machine()
     rank, world = start_ranks()
     tracker(cfg.track)  # refuses a package that is not installed
-    folder, config, _ = locate(model_folder(cfg))
-    if this_device().type == "cuda":
-        refuse_too_large(cfg.model, config)
+    folder, _, _ = locate(model_folder(cfg))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []

@@ -30,12 +30,11 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
-from infra.agreement import computation_dtype
-from infra.cache import SHARE_OF_FREE_MEMORY
 from infra.errors import Interrupted, UserError, first_line
+from infra.flight import SHARE_OF_FREE_MEMORY
 from infra.policy import Policy
 from infra.progress import Progress
-from infra.ranks import full_tensor, rank_and_world, this_device
+from infra.ranks import computation_dtype, full_tensor, rank_and_world, this_device
 
 TRAINING_BYTES = 12  # per parameter: weight and two Adam moments in float32; no gradients
 BATCHED_TOKENS = 4096  # in a forward pass; vLLM's default reserves too much working memory
@@ -64,7 +63,7 @@ def refuse_machine() -> None:
 
 
 def request_seed(job) -> int:
-    """63 bits fixed by the response's name, like its uniform numbers (rollout.uniforms)."""
+    """63 bits fixed by the response's name, like its uniform numbers (rollout.random_numbers)."""
     return int(np.random.default_rng([*job.name, job.begin]).integers(2**63))
 
 
@@ -157,8 +156,8 @@ class VLLMEngine:
 
     def sample(
         self, jobs: list, ends: list[int], sampling, stop: Callable[[], bool] | None = None
-    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """(i, tokens, log p) of the response to job i, as responses finish; on this rank only.
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(tokens, log p) of the response to each job; on this rank only.
 
         jobs, ends, sampling: as for rollout.generate. Raises FloatingPointError, and Interrupted
         if stop() is true between two forward passes of the engine.
@@ -182,16 +181,18 @@ class VLLMEngine:
         first = self.requests
         self.requests += len(jobs)
 
+        responses = [None] * len(jobs)
         finished, most = 0, len(jobs) * sampling.max_new_tokens  # tokens
         with closing(Progress("sampling", most)) as progress:
             while self.llm.llm_engine.has_unfinished_requests():
                 for request in self.llm.llm_engine.step():
                     if not request.finished:
                         continue
-                    tokens, logprob = drawn(request.outputs[0])
+                    i = int(request.request_id) - first
+                    responses[i] = tokens, _ = drawn(request.outputs[0])
                     finished += len(tokens)
                     most -= sampling.max_new_tokens - len(tokens)
-                    yield int(request.request_id) - first, tokens, logprob
                 progress.show(finished, most)
                 if stop and stop():
                     raise Interrupted
+        return responses

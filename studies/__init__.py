@@ -13,8 +13,8 @@
     resume  the same command: runs in the file are not repeated, and a run whose row or place has
             changed is refused
 
-Three files hold studies of training: training.py (where training sharpens), surprise.py (the proxy
-of mean zero) and one_rate.py (without a pilot). credit_study.py needs no training. It weighs single
-batches (credit.py) by every row of STATIC, compares the updates with the policy gradient
-(gradients.py) and the weights with the true advantages of tokens (truth.py, credit_tables.py).
+Two files hold studies of training: surprise.py (the proxy of mean zero) and training.py (all
+others). credit_study.py needs no training. It weighs single batches (credit.py) by every row of
+STATIC, compares the updates with the policy gradient (gradients.py) and the weights with the true
+advantages of tokens (truth.py, credit_tables.py).
 """

@@ -16,7 +16,7 @@ from studies.statistics import (
     signed_rank_p,
     smallest_seen,
 )
-from studies.tables import table_line
+from studies.tables import print_table
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 MARKS = ("o", "X", "s", "^", "D")
@@ -89,10 +89,7 @@ def against_dapo(
 
 def print_gains(of: Counted) -> None:
     """Print how much DAPO gains at each place. A small gain leaves nothing to compare."""
-    print(
-        "| DAPO at | seeds | first 5 steps | last 5 steps | gained | least gained "
-        "| held-out accuracy after | greedy after |\n|---|---|---|---|---|---|---|---|"
-    )
+    lines = []
     for place in [place for place, row in of if row == "dapo"]:
         gained = over_seeds(of, place, "dapo", "gained")
         first, last, accuracy, greedy = (
@@ -100,68 +97,62 @@ def print_gains(of: Counted) -> None:
             for what in ("first", "last", "accuracy", "greedy")
         )
         cells = [first, last, mean_interval(gained), f"{gained.min():.3f}", accuracy, greedy]
-        print(table_line([place, len(gained), *cells]))
-    print()
+        lines.append([place, len(gained), *cells])
+    header = ["DAPO at", "seeds", f"first {ENDS} steps", f"last {ENDS} steps", "gained"]
+    print_table([*header, "least gained", "held-out accuracy after", "greedy after"], lines)
 
 
 def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
     """Print a line for each place and row, with every outcome."""
-    print(
-        f"| place | row | rate | seeds | mean training reward | last {ENDS} steps "
-        "| held-out accuracy | greedy | entropy | tokens | collapsed |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    lines = []
     for place, row in of:
         cells = [place, row, f"{rates[place][row]:g}", len(of[place, row])]
         for what in ("reward", "last", "accuracy", "greedy", "entropy"):
             cells.append(mean_interval(over_seeds(of, place, row, what)))
         cells.append(f"{over_seeds(of, place, row, 'length').mean():.0f}")
         cells.append(over_seeds(of, place, row, "collapsed").sum())
-        print(table_line(cells))
-    print()
+        lines.append(cells)
+    header = ["place", "row", "rate", "seeds", "mean training reward", f"last {ENDS} steps"]
+    print_table([*header, "held-out accuracy", "greedy", "entropy", "tokens", "collapsed"], lines)
 
 
-def print_differences(
-    differences: dict[str, np.ndarray], label: str, ranks: bool = False
-) -> list[dict]:
-    """Print a table with a line for each difference, [seeds]; p is Holm-corrected over the lines.
-
-    The column after p states the power: the true difference that such a study detects with
-    probability 0.8, at the level of Holm's first step. ranks: add a column with the uncorrected p
-    of the signed-rank test. Returns the numbers of each line.
-    """
-    corrected = holm({name: p_value(values) for name, values in differences.items()})
-    level = 0.05 / len(differences)
-    print(
-        f"| {label} | difference, 95 % interval | seeds above 0 | p (Holm, of {len(differences)}) "
-        f"| 80 % power from |{' signed ranks p |' * ranks}\n|---|---|---|---|---|{'---|' * ranks}"
-    )
+def print_ends(of: Counted) -> None:
+    """Print the accuracies before and after training, for each row, as far as it was evaluated."""
     lines = []
-    for name, values in differences.items():
-        seen = smallest_seen(values, level)
-        above = int((values > 1e-9).sum())  # beyond the rounding of means
-        cells = [
-            name,
-            mean_interval(values),
-            f"{above} of {len(values)}",
-            f"{corrected[name]:.2g}",
-            f"{seen:.3f}",
-        ]
-        if ranks:
-            cells.append(f"{signed_rank_p(values):.2g}")
-        print(table_line(cells))
-        lines.append(
-            {
-                "name": name,
-                "difference": float(values.mean()),
-                "half_width": half_width(values),
-                "above_0": above,
-                "seeds": len(values),
-                "p_holm": corrected[name],
-                "smallest_seen": seen,
-            }
-        )
-    return lines
+    for (_, row), by_seed in of.items():
+        runs = by_seed.values()
+        ends = {"held out, temperature 1": [(run.accuracies[0], run.accuracy) for run in runs]}
+        if all(run.greedies for run in runs):
+            ends["held out, greedy"] = [(run.greedies[0], run.greedy) for run in runs]
+        ends[f"training, first and last {ENDS} steps"] = [(run.first, run.last) for run in runs]
+        for name, pairs in ends.items():
+            before, after = zip(*pairs, strict=True)
+            cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", len(after)]
+            lines.append([name, row, *cells])
+    print_table(["accuracy", "row", "before", "after", "least after", "seeds"], lines)
+
+
+def print_differences(tested: dict[str, dict[str, np.ndarray]], ranks: bool = False) -> None:
+    """Print a table for each label of `tested`, with a line for each difference: [seeds].
+
+    p is Holm-corrected over the lines of a table. The column after p states the power: the true
+    difference that such a study detects with probability 0.8, at the level of Holm's first step.
+    ranks: add a column with the uncorrected p of the signed-rank test.
+    """
+    for label, differences in tested.items():
+        corrected = holm({name: p_value(values) for name, values in differences.items()})
+        lines = []
+        for name, values in differences.items():
+            above = (values > 1e-9).sum()  # beyond the rounding of means
+            power = smallest_seen(values, level=0.05 / len(differences))
+            cells = [name, mean_interval(values), f"{above} of {len(values)}"]
+            cells += [f"{corrected[name]:.2g}", f"{power:.3f}"]
+            if ranks:
+                cells.append(f"{signed_rank_p(values):.2g}")
+            lines.append(cells)
+        header = [label, "difference, 95 % interval", "seeds above 0"]
+        header += [f"p (Holm, of {len(differences)})", "80 % power from"]
+        print_table([*header, "signed ranks p"] if ranks else header, lines)
 
 
 def draw_differences(

@@ -8,26 +8,22 @@ Shapes: B responses, G of them to a prompt, N packed response tokens, D paramete
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from unittest.mock import patch
 
 import torch
 
-import ablations
-import train
+import methods
 from delta import Pieces, delta_coefficients, temperatures
 from grading import grades
 from grpo import group_advantages
 from infra.packing import Rollouts, TokenBatch, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
+from infra.rows import Rows
 from rollout import Sampling, rollout
 from studies.gradients import direction
 from studies.ranking import auc, near_ties
-from studies.rows import (
-    ROWS,
-    configured,
-    decisive_tokens,
-    oracle_weights,
-    with_permuted_rewards,
-)
+from studies.rows import ROWS, configured, decisive_tokens
 from studies.rows import permuted as permuted
 
 MICRO_BATCH = 8192  # tokens
@@ -129,77 +125,51 @@ def weighed(
     seed: for rows that draw random numbers. scored: a cache of the tokens with the latest proxy,
     for the next row with the same proxy. Use one cache per batch.
     """
-    row = ROWS[name]
-    if row.oracle:
-        return Weighed(oracle_weights(graded.decisive, row.oracle))
-
-    method, cfg = configured(row, ["--group-size", str(graded.group)])
+    method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
+    scored = {} if scored is None else scored
     tokens = graded.tokens
-    by_scores = cfg.method == "delta" and method.keep and cfg.select == "none"
-    if by_scores:
-        tokens = tokens_with_proxy(cfg.proxy, method.keep, lm, graded, scored)
-    elif method.keep:
-        tokens = packed_tokens(lm, graded.rollouts, graded.advantages, method.keep)
+    if method.keep:
+        kept = (cfg.method, cfg.proxy, cfg.proxy_topk)
+        if kept not in scored:
+            scored.clear()  # the exact proxy of 2,048 responses is 1.7 GB
+            scored[kept] = packed_tokens(lm, graded.rollouts, graded.advantages, method.keep)
+        tokens = scored[kept]
     tokens = replace(tokens, generator=torch.Generator().manual_seed(seed), memory={})
 
-    if not by_scores or not can_judge(tokens, cfg):
-        weights = method.weights(tokens, cfg)
-        return Weighed(weights / weights.mean())
-    if row.permuted:
-        tokens = with_permuted_rewards(tokens, graded.group)
-    return weighed_by_delta(tokens, cfg)
-
-
-def tokens_with_proxy(
-    proxy: str, keep: Callable, lm, graded: GradedBatch, scored: dict | None
-) -> TokenBatch:
-    """The batch's tokens with their proxy as tokens.kept, from `scored` if cached there."""
-    if scored is None:
-        scored = {}
-    if proxy not in scored:
-        scored.clear()  # the exact proxy of 2,048 responses is 1.7 GB
-        scored[proxy] = packed_tokens(lm, graded.rollouts, graded.advantages, keep)
-    return scored[proxy]
-
-
-def can_judge(tokens: TokenBatch, cfg: train.Config) -> bool:
-    """Whether both sides have tokens: with --centroids held_out, in each half."""
-    if cfg.centroids == "all":
-        return ablations.has_both_sides(tokens.advantage)
-    half = ablations.halves(tokens, cfg.group_size)
-    return all(ablations.has_both_sides(tokens.advantage[half == h]) for h in (0, 1))
-
-
-def weighed_by_delta(tokens: TokenBatch, cfg: train.Config) -> Weighed:
-    """DelTA's weights with the pieces that the flags select, and the saturation of its scores."""
-    pieces = ablations.chosen_pieces(tokens, cfg)
     seen = {}
-    watched = replace(pieces, scores=watched_scores(pieces, cfg.gamma == "fresh", seen))
-    weights = delta_coefficients(
-        tokens.kept, tokens.advantage, cfg.K, cfg.lam_min, cfg.lam_max, watched
-    )
+    watched = partial(watched_coefficients, seen, cfg.gamma == "fresh")
+    with patch.object(methods, "delta_coefficients", watched):
+        weights = method.weights(tokens, cfg)
+    return Weighed(weights / weights.mean(), **seen)
 
-    spread = []
-    saturated = []
-    gammas = seen["gamma"]
-    for side, gamma in zip((tokens.advantage > 0, tokens.advantage < 0), gammas, strict=True):
-        delta, alpha = seen["delta"][side].double(), seen["alpha"][side]
-        spread.append(float(delta.std(correction=0) / gamma))
+
+def watched_coefficients(
+    seen: dict,
+    fresh: bool,
+    v: torch.Tensor | Rows,
+    advantage: torch.Tensor,
+    K: int,
+    lam_min: float,
+    lam_max: float,
+    pieces: Pieces,
+) -> torch.Tensor:
+    """`delta_coefficients`, which stores the saturation of the last scores in `seen`.
+
+    fresh: whether the scores use the temperatures of the current margins.
+    """
+
+    def scores(delta, advantage, *gamma):
+        alpha = pieces.scores(delta, advantage, *gamma)
         extreme = (alpha < SATURATED) | (alpha > 1 - SATURATED)
-        saturated.append(float(extreme.double().mean()))
-    return Weighed(weights / weights.mean(), tuple(spread), tuple(saturated))
-
-
-def watched_scores(pieces: Pieces, fresh: bool, seen: dict) -> Callable:
-    """pieces.scores, storing its latest margins, temperatures and scores in `seen`."""
-
-    def scores(delta, advantage, gamma_pos, gamma_neg):
-        alpha = pieces.scores(delta, advantage, gamma_pos, gamma_neg)
-        gamma = temperatures(delta, advantage) if fresh else (gamma_pos, gamma_neg)
-        seen.update(delta=delta, gamma=gamma, alpha=alpha)
+        if fresh:
+            gamma = temperatures(delta, advantage)
+        sides = (advantage > 0, advantage < 0)
+        deviation = [delta[side].double().std(correction=0) for side in sides]
+        seen["spread"] = tuple(float(a / b) for a, b in zip(deviation, gamma, strict=True))
+        seen["saturated"] = tuple(float(extreme[side].double().mean()) for side in sides)
         return alpha
 
-    return scores
+    return delta_coefficients(v, advantage, K, lam_min, lam_max, replace(pieces, scores=scores))
 
 
 # ---- weights of decisive tokens ------------------------------------------------------------------

@@ -12,13 +12,11 @@ up), `whole` (all of them as one batch) and `truth`. Bases in the file are not m
 An estimated 45 minutes on two cores, one base per core, and some 5 GB of memory.
 """
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 import toy
 from infra.errors import UserError
@@ -32,11 +30,13 @@ from studies.credit import (
     singled_out,
     weighed,
 )
-from studies.credit_tables import draw_split, print_tables
+from studies.credit_tables import draw_split, print_correlations, print_tables
 from studies.gradients import PARTS, cosine, parts_of, side_directions, side_means
 from studies.ranking import auc, rank_correlation
 from studies.rows import STATIC
-from studies.tables import appending, read_csv
+from studies.running import fill
+from studies.runs import finished_runs
+from studies.tables import read_csv
 
 
 def by_side(*names: str) -> list[str]:
@@ -65,6 +65,7 @@ class Sizes:
     gradient_prompts: int = 128  # in each half of the policy gradient's estimate
     gradient_group: int = 64
     truth: Path = Path("results/truth.csv")
+    trained: Path = Path("results/methods.csv")
 
 
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
@@ -74,7 +75,6 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
     the differences from DAPO.
     """
     path = Path(args.csv)
-    torch.set_num_threads(1)  # a base built here depends on the number of threads
     before = lines_before(path)
     measured_rows = {line["row"] for line in before}
     missing = [row for row in STATIC if row not in measured_rows]
@@ -85,15 +85,11 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
         )
     finished = {line["base"] for line in before}
     bases = [base for base in sizes.bases if base not in finished]
-    with (
-        ProcessPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-        appending(path, COLUMNS) as write,
-    ):
-        parts = pool.map(partial(lines_of_base, sizes), bases)
-        for part in tqdm(parts, total=len(bases), desc="bases", disable=None):
-            write(part)
+    fill(path, COLUMNS, partial(lines_of_base, sizes), bases, "bases")
     lines = lines_before(path)
     print_tables(lines)
+    if sizes.trained.exists():
+        print_correlations(lines, finished_runs(sizes.trained))
     if len(sizes.bases) > 1:  # an interval needs two bases
         draw_split(lines, path.with_suffix(".png"))
     return lines
@@ -123,14 +119,10 @@ def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dic
 # ---- one base ------------------------------------------------------------------------------------
 
 
-def load(base: int):
-    """(model, tokenizer) of a base model of the study, built if it is missing."""
-    return toy.base_model(k=truth.K, noise=truth.NOISE, seed=base)
-
-
 def lines_of_base(sizes: Sizes, base: int) -> list[dict]:
     """All lines of a base."""
-    lm, tokenizer = load(base)
+    torch.set_num_threads(1)  # a base built here depends on the number of threads
+    lm, tokenizer = truth.load(base)
     halves = []  # two independent estimates of the policy gradient, [D] each
     for half in (0, 1):
         seed = 10 * base + half
@@ -164,9 +156,11 @@ def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
     """Joins several batches of complete groups into one."""
     rollouts = join([part.rollouts for part in parts])
     advantages = torch.cat([part.advantages for part in parts])
+    tokens = packed_tokens(lm, rollouts, advantages)
+    tokens.problems = sum((part.tokens.problems for part in parts), [])
     return GradedBatch(
         rollouts=rollouts,
-        tokens=packed_tokens(lm, rollouts, advantages),
+        tokens=tokens,
         rewards=torch.cat([part.rewards for part in parts]),
         advantages=advantages,
         decisive=torch.cat([part.decisive for part in parts]),
@@ -225,7 +219,7 @@ def truth_lines(base: int, path: Path) -> list[dict]:
         print(f"base {base}: not compared with Q - V: no {path} (bench.py truth writes it)")
         return []
     known = [line for line in truth.read_truth(path) if line["base"] == base]
-    lm, tokenizer = load(base)
+    lm, tokenizer = truth.load(base)
     graded = truth.batch_of(lm, tokenizer, base)
     words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
     if words != [line["token"] for line in known]:

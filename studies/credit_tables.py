@@ -12,11 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from studies.comparisons import draw_differences
+from studies.comparisons import counted, draw_differences, paired
 from studies.gradients import reliability
-from studies.rows import PROXIES, STATIC
+from studies.places import STUDY
+from studies.rows import IN_RANGE, ORACLE, PROXIES, STATIC
+from studies.runs import Runs
 from studies.statistics import half_width, holm, p_value
-from studies.tables import table_line
+from studies.tables import print_table
+from studies.training import FIRST_SEED, RATE
 
 LEVEL = 0.05
 SIZES = {"small": "128", "sum": "added up", "whole": "as one"}  # kind of batch -> title
@@ -40,6 +43,21 @@ for when, form in (("lagged", "K = 1"), ("fresh", "fresh")):
             f"lm_head, {form}",
         )
 
+# Rows that are also trained: the name in STATIC -> the name in results/methods.csv.
+FORMS_OF_DELTA = {
+    "lm_head, K = 1": "delta",
+    "lm_head, fresh": "delta, fresh",
+    "lm_head, K = 0": "delta, K = 0",
+    "lm_head, side": "delta, side",
+    "lm_head, held out": "delta, held out",
+    "topk, K = 1": "topk",
+    "topk, fresh": "topk, fresh",
+    "topk, K = 0": "topk, K = 0",
+    "exact, K = 1": "exact",
+    "exact, fresh": "exact, fresh",
+}
+OTHERS = ("dapo", "forking_tokens", "random", IN_RANGE, ORACLE)  # of the same name
+
 Cells = dict[str, np.ndarray]  # row -> a number for each base model
 
 
@@ -51,42 +69,6 @@ class Column:
     cells: Cells
     null: float | None = None  # the mean under the null hypothesis; None: no test
     digits: int = 3
-
-
-def print_tables(lines: list[dict]) -> None:
-    """Print all tables; lines: of results/credit.csv."""
-    study = Study(lines)
-    count = len(study.bases)
-    print(f"\n{count} base models; cells: mean ± 95 % t-interval over them; *: Holm, 5 %\n")
-    if count < 2:
-        print("fewer than two base models: no intervals")
-        return
-    print_by_side(
-        study,
-        "Decisive tokens, 128 responses: AUC (* against 0.5); share of pairs within 0.004; how "
-        "much more a decisive token weighs (* against 0)",
-        {"small": ""},
-        [("AUC", "auc", 0.5, 3), ("tied", "tied", None, 3), ("lift", "lift", 0, 3)],
-    )
-    print_by_side(
-        study,
-        "Saturation: deviation of the margins over γ in use; share of scores below 0.01 or above "
-        "0.99; at 128 responses, and all batches as one",
-        {"small": ", 128", "whole": ", all"},
-        [("sd/γ", "spread", None, 1), ("saturated", "saturated", None, 2)],
-    )
-    print_directions(study)
-    print_split(study)
-    print_signs(study)
-    print_contrasts(study)
-    print_by_side(
-        study,
-        "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
-        "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
-        {"truth": ""},
-        [("AUC", "size_auc", 0.5, 3), ("rank", "size_rank", 0, 3)]
-        + [("signed", "signed_rank", 0, 3)],
-    )
 
 
 class Study:
@@ -120,20 +102,11 @@ class Study:
             row: values - dapo for row, values in self.cells(column, kind).items() if row != "dapo"
         }
 
-
-def print_table(title: str, columns: Sequence[Column], names: Iterable[str] = STATIC) -> None:
-    """Print a table with a line for each of `names` that has a cell; none if no name has."""
-    texts = [cell_texts(column) for column in columns]
-    if not any(texts):
-        return
-    print(f"{title}\n")
-    print(table_line(["row", *(column.title for column in columns)]))
-    print("|---" * (len(columns) + 1) + "|")
-    for row in names:
-        cells = [text.get(row, "-") for text in texts]
-        if any(cell != "-" for cell in cells):
-            print(table_line([row, *cells]))
-    print()
+    def contrasts(self, kind: str) -> Cells:
+        """The differences of cosines in CONTRASTS, base by base."""
+        cells = self.cells("cosine", kind)
+        known = {label: pair for label, pair in CONTRASTS.items() if set(pair) <= set(cells)}
+        return {label: cells[a] - cells[b] for label, (a, b) in known.items()}
 
 
 def cell_texts(column: Column) -> dict[str, str]:
@@ -155,30 +128,90 @@ def cell_texts(column: Column) -> dict[str, str]:
 # ---- the tables ----------------------------------------------------------------------------------
 
 
-def print_by_side(
-    study: Study,
-    title: str,
-    kinds: dict[str, str],
-    columns: list[tuple[str, str, float | None, int]],
-) -> None:
-    """Print a table with the columns for each size of batch and each side.
+def print_tables(lines: list[dict]) -> None:
+    """Print all tables; lines: of results/credit.csv."""
+    study = Study(lines)
+    count = len(study.bases)
+    print(f"\n{count} base models; cells: mean ± 95 % t-interval over them; *: Holm, 5 %\n")
+    if count < 2:
+        print("fewer than two base models: no intervals")
+        return
+    print_columns(
+        "Decisive tokens, 128 responses: AUC (* against 0.5); share of pairs within 0.004; how "
+        "much more a decisive token weighs (* against 0)",
+        by_side(study, "small", "", ("AUC", "auc", 0.5), ("tied", "tied"), ("lift", "lift", 0)),
+    )
+    saturation = (("sd/γ", "spread", None, 1), ("saturated", "saturated", None, 2))
+    print_columns(
+        "Saturation: deviation of the margins over γ in use; share of scores below 0.01 or above "
+        "0.99; at 128 responses, and all batches as one",
+        by_side(study, "small", ", 128", *saturation)
+        + by_side(study, "whole", ", all", *saturation),
+    )
+    print_directions(study)
 
-    kinds: kind of batch -> end of the columns' titles. columns: title, name in the CSV, null,
-    digits.
+    split = []
+    for kind, size in SIZES.items():
+        for part in ("means", "shape"):
+            split.append(Column(f"{part}, {size}", study.over_dapo(f"cosine_{part}", kind), 0, 4))
+    print_columns(
+        "Split: cosine minus DAPO's of the sides' mean weights alone, and of the shape inside the "
+        "sides alone (* against 0); mean weight of each side at 128",
+        split + by_side(study, "small", "", ("weight", "mean")),
+    )
+    signs = []
+    for kind, size in SIZES.items():
+        signs.append(Column(size, study.cells("cosine_sign", kind)))
+        gain = study.over_dapo("cosine_sign", kind, of="cosine_sign")
+        signs.append(Column("- DAPO", gain, 0, 4))
+    print_columns(
+        "Adam's first step: cosine of sign(update) with the policy gradient's estimate (- DAPO: "
+        "difference, * against 0); mean weight of each side at 128, tokens counting |A| (1 - p)",
+        signs + by_side(study, "small", "", ("weight", "mass")),
+    )
+    contrasts = [Column(size, study.contrasts(kind), 0, 4) for kind, size in SIZES.items()]
+    print_columns(
+        "One thing at a time: difference of cosines with the policy gradient (* against 0)",
+        contrasts,
+        CONTRASTS,
+    )
+    of_truth = (("AUC", "size_auc", 0.5), ("rank", "size_rank", 0), ("signed", "signed_rank", 0))
+    print_columns(
+        "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
+        "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
+        by_side(study, "truth", "", *of_truth),
+    )
+
+
+def print_columns(title: str, columns: Sequence[Column], names: Iterable[str] = STATIC) -> None:
+    """Print a table with a line for each of `names` that has a cell; none if no name has."""
+    texts = [cell_texts(column) for column in columns]
+    lines = [[row, *(text.get(row, "-") for text in texts)] for row in names]
+    lines = [line for line in lines if set(line[1:]) != {"-"}]
+    if lines:
+        print(f"{title}\n")
+        print_table(["row", *(column.title for column in columns)], lines)
+
+
+def by_side(study: Study, kind: str, size: str, *columns: tuple) -> list[Column]:
+    """The columns for both sides.
+
+    kind: of batch. size: the end of the titles. columns: (title, name in the CSV, then as Column).
     """
     found = []
-    for kind, size in kinds.items():
-        for side in ("pos", "neg"):
-            for called, name, null, digits in columns:
-                cells = study.cells(f"{name}_{side}", kind)
-                found.append(Column(f"{called} {side}{size}", cells, null, digits))
-    print_table(title, found)
+    for side in ("pos", "neg"):
+        for title, name, *test in columns:
+            found.append(
+                Column(f"{title} {side}{size}", study.cells(f"{name}_{side}", kind), *test)
+            )
+    return found
 
 
 def print_directions(study: Study) -> None:
     """Print the cosines with the policy gradient: bias and variance."""
-    of_estimate = halves_of_estimate(study)
-    known = np.array([reliability(x) for x in of_estimate])  # [bases]
+    # The cosine between the halves of the policy gradient's estimate, for each base
+    halves = [study.of_base("policy gradient", x, "agreement", "whole") for x in study.bases]
+    known = np.array([reliability(x) for x in halves])  # [bases]
     expected = {}
     for row, values in study.cells("cosine", "sum").items():
         own = np.array([reliability(x) for x in study.cells("agreement", "sum")[row]])
@@ -187,76 +220,48 @@ def print_directions(study: Study) -> None:
 
     print(
         "policy gradient: cosine between the two halves of its estimate, by base: "
-        f"{', '.join(f'{x:.3f}' for x in of_estimate)}; a cosine with the estimate is "
+        f"{', '.join(f'{x:.3f}' for x in halves)}; a cosine with the estimate is "
         f"{', '.join(f'{x:.3f}' for x in np.sqrt(known))} of that with the truth\n"
     )
-    print_table(
+    columns = []
+    for kind, title in SIZES.items():
+        columns.append(Column(title, study.cells("cosine", kind)))
+        columns.append(Column("- DAPO", study.over_dapo("cosine", kind), 0, 4))
+    columns += [Column("expected", expected), Column("- DAPO", gain, 0, 4)]
+    columns.append(Column("halves agree", study.cells("agreement", "sum")))
+    print_columns(
         "Cosine with the policy gradient's estimate (- DAPO: difference, * against 0): one batch "
         "of 128; all batches' updates added up; all as one batch; and of the expected update with "
         "the truth, the two noises divided out",
-        [
-            Column("128", study.cells("cosine")),
-            Column("- DAPO", study.over_dapo("cosine"), 0, 4),
-            Column("added up", study.cells("cosine", "sum")),
-            Column("- DAPO", study.over_dapo("cosine", "sum"), 0, 4),
-            Column("as one", study.cells("cosine", "whole")),
-            Column("- DAPO", study.over_dapo("cosine", "whole"), 0, 4),
-            Column("expected", expected),
-            Column("- DAPO", gain, 0, 4),
-            Column("halves agree", study.cells("agreement", "sum")),
-        ],
-    )
-
-
-def halves_of_estimate(study: Study) -> list[float]:
-    """The cosine between the halves of the policy gradient's estimate, for each base."""
-    row = "policy gradient"
-    return [study.of_base(row, base, "agreement", "whole") for base in study.bases]
-
-
-def print_split(study: Study) -> None:
-    """Print how the two parts of an update change its cosine."""
-    columns = []
-    for kind, size in SIZES.items():
-        for part in ("means", "shape"):
-            cells = study.over_dapo(f"cosine_{part}", kind)
-            columns.append(Column(f"{part}, {size}", cells, null=0, digits=4))
-    means = [Column(f"weight {s}", study.cells(f"mean_{s}")) for s in ("pos", "neg")]
-    print_table(
-        "Split: cosine minus DAPO's of the sides' mean weights alone, and of the shape inside the "
-        "sides alone (* against 0); mean weight of each side at 128",
-        [*columns, *means],
-    )
-
-
-def print_signs(study: Study) -> None:
-    """Print Adam's first step, and the sides' mean weights by gradient mass."""
-    columns = []
-    for kind, size in SIZES.items():
-        columns.append(Column(size, study.cells("cosine_sign", kind)))
-        gain = study.over_dapo("cosine_sign", kind, of="cosine_sign")
-        columns.append(Column("- DAPO", gain, 0, 4))
-    columns += [Column(f"weight {s}", study.cells(f"mass_{s}")) for s in ("pos", "neg")]
-    print_table(
-        "Adam's first step: cosine of sign(update) with the policy gradient's estimate (- DAPO: "
-        "difference, * against 0); mean weight of each side at 128, tokens counting |A| (1 - p)",
         columns,
     )
 
 
-def print_contrasts(study: Study) -> None:
-    """Print how single changes of a row change its cosine with the policy gradient."""
-    columns = []
-    known = {label: rows for label, rows in CONTRASTS.items() if set(rows) <= set(study.rows)}
-    for kind, size in SIZES.items():
-        cells = study.cells("cosine", kind)
-        differences = {label: cells[a] - cells[b] for label, (a, b) in known.items()}
-        columns.append(Column(size, differences, null=0, digits=4))
-    print_table(
-        "One thing at a time: difference of cosines with the policy gradient (* against 0)",
-        columns,
-        known,
-    )
+def print_correlations(lines: list[dict], runs: Runs) -> None:
+    """Print how well two cosines of an update predict a row's mean training reward.
+
+    Prints Pearson correlations over rows. lines: of results/credit.csv. runs: of
+    results/methods.csv, which must hold each row's runs on the counted seeds.
+    """
+    study = Study(lines)
+    of = counted(runs, [job for job in runs if job.rate == RATE and job.seed >= FIRST_SEED])
+    table = []
+    for label, rows in (
+        ("all rows in both studies", FORMS_OF_DELTA | dict(zip(OTHERS, OTHERS, strict=True))),
+        ("forms of DelTA", FORMS_OF_DELTA),
+    ):
+        rows = {row: name for row, name in rows.items() if row in study.rows}
+        if len(rows) < 3:
+            return
+        trained = [paired(of, STUDY, name, "dapo").mean() for name in rows.values()]
+        cells = [label, len(rows)]
+        for column in ("cosine", "cosine_sign"):
+            static = study.cells(column)
+            found = np.corrcoef([static[row].mean() for row in rows], trained)[0, 1]
+            cells.append(f"{found:.2f}")
+        table.append(cells)
+    print("Correlation over rows with the mean training reward, at 128 responses\n")
+    print_table(["rows", "number", "cosine of the update", "cosine of its sign"], table)
 
 
 # ---- the plot ------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
-"""Trains and evaluates one run, or all runs missing from the CSV of a study.
+"""Fills the CSV of a study, and trains and evaluates one run.
 
-Two runs go at a time. Each line is written when its run ends, and runs in the file are not
-repeated, so a stopped study resumes.
+Lines are written when their run ends, and runs in the file are not repeated, so a stopped study
+resumes.
 """
 
 import contextlib
 import io
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
@@ -25,25 +25,41 @@ from methods import Method
 from rollout import Sampling
 from studies.places import SETTINGS
 from studies.rows import ROWS, configured
-from studies.runs import COLUMNS, ENDS, Job, Runs, Trained, line_of
+from studies.runs import COLUMNS, ENDS, Job, Runs, Trained, finished_runs, line_of
 from studies.tables import appending
 
 PROBLEMS = 256  # held out
 
 
+def fill(
+    path: Path, columns: Sequence[str], work: Callable[..., list[dict]], jobs: list, label: str
+) -> None:
+    """Append the lines work(job) of each job to a CSV, two jobs at a time and in order.
+
+    A job's lines are written when it ends. `work` sets the number of threads of its process.
+    """
+    if not jobs:
+        return  # without a pool
+    with appending(path, columns) as write, ProcessPoolExecutor(2) as pool:
+        for lines in tqdm(pool.map(work, jobs), total=len(jobs), desc=label):
+            write(lines)
+
+
 def complete(jobs: list[Job], runs: Runs, path: Path, label: str) -> None:
-    """Run the jobs missing from `runs`, two at a time and in order, and add them to `runs`."""
+    """Run the jobs missing from `runs`, and add all runs of the CSV to `runs`."""
     missing = [job for job in jobs if job not in runs]
     if not missing:
         return
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # a base model built here depends on the number of threads
     for name in {job.setting: None for job in missing}:
         SETTINGS[name].base()  # once, before two runs build it at the same time
-    with appending(path, COLUMNS) as write, ProcessPoolExecutor(2) as pool:
-        results = tqdm(pool.map(trained, missing), total=len(missing), desc=label)
-        for job, run in zip(missing, results, strict=True):
-            write([line_of(job, run)])
-            runs[job] = run
+    fill(path, COLUMNS, lines_of_job, missing, label)
+    runs |= finished_runs(path)
+
+
+def lines_of_job(job: Job) -> list[dict]:
+    """The line of one run."""
+    return [line_of(job, trained(job))]
 
 
 # ---- one run -------------------------------------------------------------------------------------

@@ -25,6 +25,16 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     return lines
 
 
+def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
+    """Print a Markdown table, and an empty line after it. Each line has a cell for each column."""
+    header = list(header)
+    print(table_line(header))
+    print("|---" * len(header) + "|")
+    for cells in lines:
+        print(table_line(cells), flush=True)
+    print()
+
+
 @contextmanager
 def appending(path: Path, columns: Sequence[str]) -> Iterator[Callable[[list[dict]], None]]:
     """Gives a function that appends lines to a CSV and flushes; a new file gets a header first."""

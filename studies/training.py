@@ -1,28 +1,37 @@
-"""The studies where training sharpens: which rows beat DAPO, and whether this holds elsewhere.
+"""The studies of training, but for the proxy of mean zero (studies/surprise.py).
 
 All rows share problems and random numbers, so differences are taken seed by seed. Runs in --csv are
-not repeated. Fewer --seeds give a shorter study. Protocol: docs/results/protocol.md.
+not repeated. Fewer --seeds give a shorter study. Only `methods` picks learning rates by a pilot.
+Protocols: docs/results/protocol.md where training sharpens, docs/results/learn.md of `learn`.
 """
 
 from pathlib import Path
 
+import numpy as np
+
 from studies.comparisons import (
+    OUTCOMES,
     Counted,
     against_dapo,
     completed,
     counted,
     draw_differences,
+    over_places,
     over_seeds,
     paired,
     print_differences,
+    print_ends,
+    print_gains,
+    print_rows,
 )
 from studies.pilot import PILOT_SEEDS, pilot
-from studies.places import SETTINGS, STUDY, places
-from studies.rows import IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY
+from studies.places import LEARN, SETTINGS, STUDY, places
+from studies.rows import BEYOND, IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY
 from studies.running import complete
-from studies.runs import Runs, finished_runs, seed_by_seed
+from studies.runs import ENDS, Runs, finished_runs, seed_by_seed
 from studies.statistics import mean_interval
-from studies.tables import table_line
+from studies.surprise import EVERY_SEED
+from studies.tables import print_table
 
 GRID = (1e-4, 2e-4, 4e-4)
 FIRST_SEED = SETTINGS[STUDY].seeds["methods"]
@@ -51,11 +60,22 @@ CANDIDATES = [name for name in MAIN if name.startswith(("delta, ", "topk"))]
 BEST = "delta, K = 0"
 RATE = 2e-4
 
+DEFAULT_RATE = 1e-4  # of train.py on the toy
+LEARN_RATE = 1.4e-4  # of 28 steps where there is something to learn: below the unstable rates
+LEARN_ROWS = (*MAIN, *SECONDARY, *BEYOND)  # DAPO first
+# Significantly different from DAPO where training sharpens: docs/results/training.md.
+FOUND = (
+    *("delta", "delta, held out", IN_RANGE, ORACLE),
+    *("reinforce", "no_norm", "no_range_map", "select random"),
+)
 
-# ---- the studies ---------------------------------------------------------------------------------
+Tested = dict[str, dict[str, np.ndarray]]  # a table's label -> its lines: [seeds] each
 
 
-def methods(args) -> dict:
+# ---- where training sharpens ---------------------------------------------------------------------
+
+
+def methods(args) -> Tested:
     """DelTA, its interventions, two oracles and the paper's rows on the toy (an hour and a half).
 
     Pilot seeds pick each row's learning rate. Then the main rows run on the counted seeds, and the
@@ -65,41 +85,63 @@ def methods(args) -> dict:
     runs = finished_runs(path)
     seeds = range(FIRST_SEED, FIRST_SEED + (args.seeds or 16))
     rates = pilot(STUDY, MAIN, GRID, PILOT_SEEDS, runs, path, widens=True)
-    jobs = seed_by_seed(STUDY, rates, seeds)
-    complete(jobs, runs, path, "main rows")
-    of = counted(runs, jobs)
+    of = compared(rates, seeds, runs, path)
     print_dapo(of, STUDY)
-    print()
-    print_paper_rows(of, runs, rates)
     main = against_dapo(of, STUDY, rates)
-    lines = {"main": print_differences(main, "minus dapo")}
-    picture = path.with_name(f"{path.stem}_main.png")
-    groups = {f"{len(seeds)} seeds": main}
-    draw_differences(groups, "Toy, 12 operations: the main rows against DAPO", picture)
-    print()
     contrasts = {label: paired(of, STUDY, *pair) for label, pair in CONTRASTS.items()}
-    lines["contrasts"] = print_differences(contrasts, "one thing at a time")
+    tested = {"minus dapo": main, "one thing at a time": contrasts}
+    print_differences(tested)
 
     few = seeds[:SECONDARY_SEEDS]
     others = pilot(STUDY, SECONDARY, GRID, PILOT_SEEDS[:1], runs, path, widens=True)
     others = {"dapo": rates["dapo"]} | others
-    jobs = seed_by_seed(STUDY, others, few)
-    complete(jobs, runs, path, "other rows")
-    of = counted(runs, jobs)
-    print()
-    print_paper_rows(of, runs, others)
+    of = compared(others, few, runs, path)
     secondary = against_dapo(of, STUDY, others)
-    lines["secondary"] = print_differences(secondary, "minus dapo")
+    print_differences({"minus dapo": secondary})
     minutes = sum(run.seconds for run in runs.values()) / 60
-    print(f"\n{len(runs)} runs, {minutes:.0f} minutes of one core")
+    print(f"{len(runs)} runs, {minutes:.0f} minutes of one core")
 
+    groups = {f"{len(seeds)} seeds": main}
+    title = "Toy, 12 operations: the main rows against DAPO"
+    draw_differences(groups, title, path.with_name(f"{path.stem}_main.png"))
     groups[f"{len(few)} seeds"] = secondary
-    title = "Toy, 12 operations: every row against DAPO"
-    draw_differences(groups, title, path.with_suffix(".png"))
-    return lines
+    draw_differences(groups, "Toy, 12 operations: every row against DAPO", path.with_suffix(".png"))
+    return tested | {"other rows": secondary}
 
 
-def confirm(args) -> dict:
+def compared(rates: dict[str, float], seeds: range, runs: Runs, path: Path) -> Counted:
+    """The runs of each row at its rate; prints its flags, the paper's result and its rewards."""
+    jobs = seed_by_seed(STUDY, rates, seeds)
+    complete(jobs, runs, path, f"{len(rates)} rows")
+    of = counted(runs, jobs)
+    lines = []
+    for name, rate in rates.items():
+        row = ROWS[name]
+        rewards = [mean_interval(over_seeds(of, STUDY, name, what)) for what in ("reward", "last")]
+        lines.append([name, row.spelled, row.paper, rate_cell(runs, name, rate), *rewards])
+    header = ["row", "flags", "paper, 8B", "learning rate", "mean training reward"]
+    print_table([*header, f"last {ENDS} steps"], lines)
+    return of
+
+
+def rate_cell(runs: Runs, name: str, rate: float) -> str:
+    """The rate, with the edges of the row's grid if the grid was widened."""
+    tried = {job.rate for job in runs if job.row == name}
+    if tried <= set(GRID):
+        return f"{rate:g}"
+    return f"{rate:g} (of {min(tried):g} to {max(tried):g})"
+
+
+def print_dapo(of: Counted, place: str) -> None:
+    """Print DAPO's mean reward and gain at a place. A small gain leaves nothing to compare."""
+    reward, first, last, gained = (
+        mean_interval(over_seeds(of, place, "dapo", what))
+        for what in ("reward", "first", "last", "gained")
+    )
+    print(f"{place}: DAPO {reward}, first 5 steps {first}, last 5 {last}, gained {gained}\n")
+
+
+def confirm(args) -> Tested:
     """The best of these rows on fresh seeds, another base model and other settings (an hour).
 
     The rows: the best of DelTA's other forms, DelTA, DAPO and the oracle in DelTA's range.
@@ -109,64 +151,100 @@ def confirm(args) -> dict:
         "tested": ((BEST, "dapo"), (BEST, "delta")),
         "beside it": (("delta", "dapo"), (IN_RANGE, "dapo")),
     }
-    measured = {}
+    tested = {}
     for place in CONFIRMED:
         for role, of_role in pairs.items():
             differences = {f"{a} minus {b}": paired(of, place, a, b) for a, b in of_role}
-            label = f"{place}: {role}"
-            measured[label] = print_differences(differences, label)
-            print()
-    return measured
+            tested[f"{place}: {role}"] = differences
+    print_differences(tested)
+    return tested
 
 
-def noise(args) -> list[dict]:
+def noise(args) -> Tested:
     """A few rows under flipped, rare or plentiful rewards, and with idle tokens (half an hour).
 
     The compared rewards are the true ones, before flipping.
     """
-    rows = ("dapo", "delta", BEST, IN_RANGE, ORACLE)
-    of = completed(args, NOISY, rows, RATE, 6)
-    differences = {}
-    groups = {row: {} for row in rows[1:]}
+    rows = ("delta", BEST, IN_RANGE, ORACLE)
+    of = completed(args, NOISY, ("dapo", *rows), RATE, 6)
     for place in NOISY:
         print_dapo(of, place)
-        for row, values in against_dapo(of, place, rows).items():
-            differences[f"{place}: {row}"] = groups[row][place] = values
-    print()
-    lines = print_differences(differences, "minus dapo")
+    groups = {row: over_places(of, row, "dapo") for row in rows}
+    lines = {f"{place}: {row}": groups[row][place] for place in NOISY for row in rows}
+    print_differences({"minus dapo": lines})
+    draw_differences(groups, "Toy: noise and sparsity", Path(args.csv).with_suffix(".png"))
+    return groups
+
+
+def curves(args) -> None:
+    """Curves over the steps: DAPO, DelTA, its best other form and the oracles (7 minutes)."""
+    of = completed(args, places("curves"), ("dapo", "delta", BEST, IN_RANGE, ORACLE), RATE, 8)
+    for place, row in of:
+        print(f"{row}: {mean_interval(over_seeds(of, place, row))}")
+
+
+def seeds(args) -> None:
+    """Three methods on a base of five operations where training sharpens (20 minutes)."""
+    print_ends(completed(args, places("seeds"), ("grpo", "dapo", "delta"), DEFAULT_RATE, 8))
+
+
+# ---- where there is something to learn -----------------------------------------------------------
+
+
+def make_train(args) -> None:
+    """The gain of `make train`, over several seeds (10 minutes)."""
+    print_ends(completed(args, places("make_train"), ["delta"], DEFAULT_RATE, 8))
+
+
+def bases(args) -> None:
+    """What DAPO gains on six bases, over sixteen seeds (twenty minutes).
+
+    Five bases learn: those of `bench.py surprise`, whose pilot tries the next rate, 2e-4. The sixth
+    sharpens, with more to gain than the sharpening base of that study.
+    """
+    print_gains(completed(args, LEARN | places("bases"), ["dapo"], LEARN_RATE, 16))
+
+
+def learn(args) -> Tested:
+    """All rows of the tables where there is something to learn, at one rate (half an hour).
+
+    Tests whether the findings from training that sharpens hold where training must learn.
+    """
+    of = completed(args, places("learn"), LEARN_ROWS, LEARN_RATE, 6)
+    [place] = places("learn")
+    print_gains(of)
+    print_rows(of, {place: dict.fromkeys(LEARN_ROWS, LEARN_RATE)})
+    others = [row for row in LEARN_ROWS if row not in FOUND]
+    tested = {
+        "minus dapo, significant on sharpen": against_dapo(of, place, FOUND),
+        "minus dapo, the other rows": against_dapo(of, place, others),
+    }
     picture = Path(args.csv).with_suffix(".png")
-    draw_differences(groups, "Toy: noise and sparsity", picture)
-    return lines
+    draw_differences(tested, "Toy: every row where there is something to learn", picture)
+    contrasts = {name: paired(of, place, *pair) for name, pair in CONTRASTS.items()}
+    tested |= {"one thing at a time": contrasts}
+    print_differences(tested, ranks=True)
+
+    columns = [against_dapo(of, place, LEARN_ROWS, what) for what in OUTCOMES.values()]
+    lines = []
+    for row in LEARN_ROWS[1:]:
+        lines.append([row, *(mean_interval(column[row]) for column in columns)])
+    print_table(["minus dapo", *OUTCOMES], lines)  # not tested
+    return tested
 
 
-# ---- output --------------------------------------------------------------------------------------
+def longer(args) -> Tested:
+    """DAPO, DelTA, surprise and its control in 110 steps and on programs (quarter of an hour).
 
-
-def print_dapo(of: Counted, place: str) -> None:
-    """Print DAPO's mean reward and gain at a place. A small gain leaves nothing to compare."""
-    reward, first, last, gained = (
-        mean_interval(over_seeds(of, place, "dapo", what))
-        for what in ("reward", "first", "last", "gained")
-    )
-    print(f"{place}: DAPO {reward}, first 5 steps {first}, last 5 {last}, gained {gained}")
-
-
-def print_paper_rows(of: Counted, runs: Runs, rates: dict[str, float]) -> None:
-    """Print a line for each row: flags, the paper's result, rewards."""
-    print(
-        "| row | flags | paper, 8B | learning rate | mean training reward | last 5 steps |\n"
-        "|---|---|---|---|---|---|"
-    )
-    for name, rate in rates.items():
-        row = ROWS[name]
-        rewards = [mean_interval(over_seeds(of, STUDY, name, what)) for what in ("reward", "last")]
-        print(table_line([name, row.spelled, row.paper, rate_cell(runs, name, rate), *rewards]))
-    print()
-
-
-def rate_cell(runs: Runs, name: str, rate: float) -> str:
-    """The rate, with the edges of the row's grid if the grid was widened."""
-    tried = {job.rate for job in runs if job.row == name}
-    if tried <= set(GRID):
-        return f"{rate:g}"
-    return f"{rate:g} (of {min(tried):g} to {max(tried):g})"
+    The second study of docs/results/surprise.md: protocol and results.
+    """
+    of = completed(args, places("longer"), EVERY_SEED, LEARN_RATE, 3)
+    print_gains(of)
+    print_rows(of, dict.fromkeys(places("longer"), dict.fromkeys(EVERY_SEED, LEARN_RATE)))
+    outcomes = {"reward": "reward", "last 5 steps": "last", **OUTCOMES}
+    tested = {}
+    for a, b in (("surprise", "dapo"), ("surprise", "no centroids"), ("no centroids", "dapo")):
+        for name, what in outcomes.items():
+            tested[f"{name}: {a} minus {b}"] = over_places(of, a, b, what)
+    print_differences(tested, ranks=True)
+    return tested

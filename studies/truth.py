@@ -15,20 +15,18 @@ toy.decisive marks it, 1 - p, V before it, Q - V and its standard error, the res
 Bases in the file are not measured again. Half an hour on two cores.
 """
 
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 import toy
 from grading import grade
 from rollout import Job, Sampling, end_tokens, generate
 from studies.credit import GradedBatch, batch
 from studies.ranking import auc
-from studies.tables import appending, read_csv, table_line
+from studies.running import fill
+from studies.tables import print_table, read_csv
 
 K = 12
 NOISE = 0.06
@@ -49,23 +47,17 @@ def truth(args) -> list[dict]:
 
     Fills --csv and prints its agreement with `toy.decisive`.
     """
-    torch.set_num_threads(1)  # a base built here depends on the number of threads
     path = Path(args.csv)
     measured = {line["base"] for line in read_truth(path)}
-    with appending(path, COLUMNS) as write:
-        for seed in BUILD_SEEDS:
-            if seed in measured:
-                continue
-            folder = toy.base_folder(k=K, noise=NOISE, seed=seed)
-            lines = []
-            with ProcessPoolExecutor(2) as pool:
-                parts = pool.map(partial(branched, folder, seed), range(PROMPTS * GROUP))
-                for part in tqdm(parts, total=PROMPTS * GROUP, desc=f"base {seed}", disable=None):
-                    lines += part
-            write(lines)
+    fill(path, COLUMNS, lines_of_base, [x for x in BUILD_SEEDS if x not in measured], "bases")
     lines = read_truth(path)
     print_agreement(lines)
     return lines
+
+
+def load(seed: int):
+    """(model, tokenizer) of the base model built with this seed; built here if it is missing."""
+    return toy.base_model(k=K, noise=NOISE, seed=seed)
 
 
 def batch_of(lm, tokenizer, seed: int) -> GradedBatch:
@@ -73,17 +65,19 @@ def batch_of(lm, tokenizer, seed: int) -> GradedBatch:
     return batch(lm, tokenizer, toy.problems(PROMPTS, seed=4000 + seed, k=K), GROUP, seed, LIMIT)
 
 
-@cache
-def base_and_batch(folder: Path, seed: int):
-    """(model, tokenizer, their batch_of), computed once in each process."""
-    lm, tokenizer = toy.load_base(folder)
-    return lm, tokenizer, batch_of(lm, tokenizer, seed)
+def lines_of_base(seed: int) -> list[dict]:
+    """The lines of all responses to the problems of a base."""
+    torch.set_num_threads(1)  # a base built here depends on the number of threads
+    lm, tokenizer = load(seed)
+    graded = batch_of(lm, tokenizer, seed)
+    lines = []
+    for index in range(len(graded.rollouts)):
+        lines += branched(lm, tokenizer, graded, seed, index)
+    return lines
 
 
-def branched(folder: Path, seed: int, index: int) -> list[dict]:
-    """The lines of one response to the problems of a base."""
-    torch.set_num_threads(1)
-    lm, tokenizer, graded = base_and_batch(folder, seed)
+def branched(lm, tokenizer, graded: GradedBatch, seed: int, index: int) -> list[dict]:
+    """The lines of one response of a base's batch."""
     first = int(graded.tokens.length[:index].sum())
     rows = slice(first, first + int(graded.tokens.length[index]))
 
@@ -176,12 +170,13 @@ def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
 
 def print_agreement(lines: list[dict]) -> None:
     """Print how far `decisive` and |Q - V| agree, for right and wrong responses, by base."""
-    print("| base | responses | tokens | AUC of |Q - V| for labels | labelled share of Σ|Q - V| |")
-    print("|---|---|---|---|---|")
+    table = []
     for base in sorted({line["base"] for line in lines}):
         for reward, name in ((1.0, "right"), (0.0, "wrong")):
             some = [x for x in lines if (x["base"], x["reward"]) == (base, reward)]
             size = torch.tensor([abs(x["advantage"]) for x in some])
             marked = torch.tensor([bool(x["decisive"]) for x in some])
             share = float(size[marked].sum() / size.sum())
-            print(table_line([base, name, len(some), f"{auc(size, marked):.3f}", f"{share:.2f}"]))
+            table.append([base, name, len(some), f"{auc(size, marked):.3f}", f"{share:.2f}"])
+    header = ["base", "responses", "tokens", "AUC of |Q - V| for labels"]
+    print_table([*header, "labelled share of Σ|Q - V|"], table)

@@ -15,16 +15,17 @@ from torch import distributed as dist
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from toy_runs import refusal, small_config
-from transformers import Qwen3Config
+from transformers import AutoModelForCausalLM, Qwen3Config
 
 import train
 from benchmarks import gpu
 from benchmarks.plan import planned, qwen3
 from benchmarks.scripted import sampled
-from infra import ranks, run
+from benchmarks.sizes import sizes_of
+from infra import loading, ranks
 from infra.errors import UserError
 from infra.folder import unlock
-from infra.memory import refuse_too_large, sizes_of
+from infra.model_files import least_bytes, refuse_too_large
 from infra.packing import uploaded
 from infra.policy import room_for
 
@@ -260,9 +261,9 @@ def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys
     model = with_config(tmp_path / "8B", base, qwen3("8B"))
     flags = ["--model", model, "--data", "toy", "--eval-data", "", "--output-dir"]
     ranks.start_ranks()
-    with pretended(), patch.object(run, "load_policy") as loaded:
+    with pretended(), patch.object(loading, "from_files") as read:
         said = refusal(train.main, [*flags, tmp_path / "run"], capsys)
-    assert not loaded.called
+    assert not read.called
     assert not (tmp_path / "run").exists()
     assert "8.19 billion parameters take at least 131 GB on each of 1 GPUs" in said
     assert "has 80" in said
@@ -282,11 +283,13 @@ def test_only_models_that_cannot_fit_are_refused(size, gpus, refused, monkeypatc
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(gpus))
     ranks.start_ranks()
     with pretended():
+        with torch.device("meta"):
+            lm = AutoModelForCausalLM.from_config(qwen3(size))
         if refused:
             with pytest.raises(UserError, match=f"on each of {gpus} GPUs"):
-                refuse_too_large(size, qwen3(size))
+                refuse_too_large(size, lm)
         else:
-            refuse_too_large(size, qwen3(size))
+            refuse_too_large(size, lm)
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
@@ -294,7 +297,8 @@ def test_the_plan_is_never_below_the_bound_of_the_refusal(gpus):
     flags = train.parse_config(["--max-prompt-tokens", "8", "--max-new-tokens", "8"])
     for size in ("0.6B", "8B"):
         p = planned(qwen3(size), flags, gpus, 80)
-        assert sizes_of(qwen3(size)).least(gpus) < max(p.rollout, p.update)
+        least = least_bytes(sizes_of(qwen3(size)).parameters, gpus)
+        assert least < max(p.rollout, p.update)
 
 
 # ---- waits for the GPU ---------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import bench
 import studies.running
 from studies import truth
 from studies.credit_study import lines_before
-from studies.credit_tables import print_tables
+from studies.credit_tables import print_correlations, print_tables
+from studies.runs import finished_runs
 
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "RESULTS.md").read_text()
@@ -87,7 +88,9 @@ def test_a_page_has_the_output_of_the_study_on_its_csv(study, page, tmp_path, mo
 def test_the_pages_of_single_tokens_match_their_csv(capsys):
     for page in ("credit", "truth"):
         if page == "credit":
-            print_tables(lines_before(ROOT / "results/credit.csv"))
+            measured = lines_before(ROOT / "results/credit.csv")
+            print_tables(measured)
+            print_correlations(measured, finished_runs(ROOT / "results/methods.csv"))
         else:
             truth.print_agreement(truth.read_truth(ROOT / "results/truth.csv"))
         lines = {line for line in printed(capsys.readouterr().out) if line.startswith("|")}

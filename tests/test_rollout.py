@@ -10,7 +10,9 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 import rollout as rollout_module
 import toy
-from infra import ranks
+from benchmarks.scripted import Given
+from infra import flight, ranks
+from infra.cache import prefill
 from infra.errors import Interrupted, UserError
 from rollout import (
     InverseCDF,
@@ -18,9 +20,9 @@ from rollout import (
     Sampling,
     end_tokens,
     generate,
+    random_numbers,
     rollout,
     token_distribution,
-    uniforms,
 )
 
 END = toy.TOKEN_ID["<eos>"]
@@ -61,7 +63,7 @@ def test_inverse_cdf_frequencies_match_the_distribution():
     logits = torch.randn(12, generator=torch.Generator().manual_seed(0)) * 1.5
     logits[4] = -torch.inf
     draws = 40_000
-    u = torch.from_numpy(np.stack([uniforms(0, 0, 0, i, 1) for i in range(draws)]))
+    u = torch.from_numpy(np.stack([random_numbers(0, 0, 0, i).random(1) for i in range(draws)]))
 
     choose = InverseCDF(u, 3, 0.8, 1.0)
     drawn = choose(torch.zeros(draws, 3, dtype=torch.long), logits.expand(draws, -1)).argmax(1)
@@ -214,12 +216,13 @@ def test_a_problem_that_comes_twice_gets_new_responses(in_flight, base):
     assert calls == twice
 
 
-def test_uniforms_are_fixed_by_their_names_and_in_range():
+def test_random_numbers_are_fixed_by_their_names_and_in_range():
     names = [(0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
-    numbers = [uniforms(*name, 50) for name in names]
+    numbers = [random_numbers(*name).random(50) for name in names]
     assert len({tuple(some) for some in numbers}) == len(names)
     assert all(((some >= 0) & (some < 1)).all() for some in numbers)
-    assert np.array_equal(uniforms(0, 1, 2, 3, 50)[:20], uniforms(0, 1, 2, 3, 20))
+    whole, source = random_numbers(0, 1, 2, 3).random(50), random_numbers(0, 1, 2, 3)
+    assert np.array_equal(whole, np.concatenate([source.random(20), source.random(30)]))
 
 
 def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base, monkeypatch):
@@ -307,23 +310,21 @@ def random_model():
 
 def numbers_that_end(length, limit, name):
     """[limit] uniform numbers for a response of `length` tokens that ends with LAST."""
-    u = uniforms(0, 0, name, 0, limit) * 0.5
+    u = random_numbers(0, 0, name, 0).random(limit) * 0.5
     if length <= limit:
         u[length - 1] = 1 - 2**-53
     return u
 
 
 def scripted_jobs(monkeypatch, lengths):
-    """(a job per length, a list that grows by one whenever a job's numbers are made)."""
-    made = []
+    """A job per length."""
 
-    def numbers(seed, step, problem, sample, count):
-        made.append(problem)
-        return numbers_that_end(lengths[problem], count, problem)
+    def numbers(seed, step, problem, sample):
+        return Given(numbers_that_end(lengths[problem], 200, problem))
 
-    monkeypatch.setattr(rollout_module, "uniforms", numbers)
+    monkeypatch.setattr(rollout_module, "random_numbers", numbers)
     prompts = [PROMPTS[i % len(PROMPTS)] for i in range(len(lengths))]
-    return [Job(prompt, (0, 0, i, 0)) for i, prompt in enumerate(prompts)], made
+    return [Job(prompt, (0, 0, i, 0)) for i, prompt in enumerate(prompts)]
 
 
 def test_chunked_output_matches_one_plain_generate_call(monkeypatch):
@@ -331,7 +332,7 @@ def test_chunked_output_matches_one_plain_generate_call(monkeypatch):
     model = random_model()
     limit = 150
     lengths = [140, 64, 1, 65, 999]  # a chunk and one more; the last is truncated
-    jobs, _ = scripted_jobs(monkeypatch, lengths)
+    jobs = scripted_jobs(monkeypatch, lengths)
     chunked = generate(model, jobs, [LAST], Sampling(limit, 0.8, in_flight=2))
     assert [len(new.tokens) for new in chunked] == [140, 64, 1, 65, limit]
 
@@ -365,7 +366,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
     model = random_model()
     limit = 45
     lengths = [3, 45, 8, 9, 999, 16, 17, 40, 1, 33, 24, 999]
-    jobs, arrivals = scripted_jobs(monkeypatch, lengths)
+    jobs = scripted_jobs(monkeypatch, lengths)
     whole = generate(model, jobs, [LAST], Sampling(limit))
     assert [len(new.tokens) for new in whole] == [min(length, limit) for length in lengths]
 
@@ -376,9 +377,15 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
         shapes.append(ids.shape)
         return original(ids, **options)
 
+    arrivals = []
+
+    def spy_on_arrivals(lm, sequences):
+        arrivals.extend(sequences)
+        return prefill(lm, sequences)
+
     monkeypatch.setattr(model, "generate", spy)
+    monkeypatch.setattr(flight, "prefill", spy_on_arrivals)
     monkeypatch.setattr(rollout_module, "CHUNK", chunk)
-    arrivals.clear()
     sampling = Sampling(limit, in_flight=in_flight, cache_tokens=cache_tokens)
     chunked = generate(model, jobs, [LAST], sampling)
     assert [new.tokens.tolist() for new in chunked] == [new.tokens.tolist() for new in whole]
@@ -403,7 +410,7 @@ def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
 
     monkeypatch.setattr(model, "generate", spy)
     monkeypatch.setattr(rollout_module, "CHUNK", 8)
-    jobs, _ = scripted_jobs(monkeypatch, [48, *[8] * 8])
+    jobs = scripted_jobs(monkeypatch, [48, *[8] * 8])
     generate(model, jobs, [LAST], Sampling(48, in_flight=3))
     assert counts == [3, 3, 3, 3, 1, 1]
 

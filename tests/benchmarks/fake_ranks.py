@@ -19,9 +19,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
 from infra import head, ranks
-from infra.architecture import decoder_layers, recompute_in_backward
 from infra.head import token_logprobs
-from infra.policy import Policy, TokenRows
+from infra.policy import Policy, TokenRows, decoder_layers, recompute_in_backward
 
 
 class EveryTokenAResponse(Policy):
@@ -48,7 +47,7 @@ def sharded_policy(size: str, layers: int, mesh: DeviceMesh) -> Policy:
     config = first_layers(size, layers)
     lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     layers = decoder_layers(lm)
-    recompute_in_backward(lm, layers)
+    recompute_in_backward(layers)
     policy = EveryTokenAResponse(lm)
     ranks.MixedPrecisionPolicy = precision_of_gpus  # the mesh has CPUs
     ranks.shard(policy, layers, mesh)

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 import rollout
 from benchmarks.plan import qwen3
+from benchmarks.scripted import Given
 from infra import head as head_module
 from infra.head import give_float32_head
 
@@ -138,13 +139,13 @@ def live_bytes(
     model = Model(config)
     jobs = [rollout.Job([i + 2] * prompt, (0, 0, i, 0)) for i in range(2 * rows)]
 
-    def numbers(seed: int, step: int, problem: int, sample: int, count: int) -> np.ndarray:
-        return script(new if problem % 2 else new // 2, count)
+    def numbers(seed: int, step: int, problem: int, sample: int) -> Given:
+        return Given(script(new if problem % 2 else new // 2, new))
 
     fused = patch("torch.nn.functional.scaled_dot_product_attention", fused_attention)
     head = patch.object(head_module, "product", float32_product)
     short = patch.object(rollout, "CHUNK", 2)
-    scripted = patch.object(rollout, "uniforms", numbers)
+    scripted = patch.object(rollout, "random_numbers", numbers)
     with fused, head, short, scripted, patch.object(rollout, "InverseCDF", Draw), model.live:
         sampling = rollout.Sampling(new, in_flight=rows, cache_tokens=cache_tokens)
         rollout.generate(model.lm, jobs, [END], sampling)

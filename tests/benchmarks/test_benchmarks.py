@@ -15,25 +15,20 @@ import numpy as np
 import pytest
 import torch
 from transformers import Qwen3Config
-from transformers.generation.continuous_batching.requests import RequestState
 
 import bench
 import toy
-from benchmarks import (
-    batching,
-    gpu,
-    graders,
-    rollouts,
-    roofline,
-)
+import train
+from benchmarks import gpu, graders, rollouts
 from benchmarks.plan import Plan, qwen3
 from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
-from benchmarks.stages import prepared_step, stages
+from benchmarks.sizes import sizes_of
+from benchmarks.stages import stages
 from benchmarks.timing import alternate, ratios, spread
-from infra.memory import sizes_of
 from infra.policy import Policy
 
 ARGS = SimpleNamespace(repetitions=1)
+GPU_OF_80_GB = {0: SimpleNamespace(total_memory=80e9)}
 
 # ---- bench.py ------------------------------------------------------------------------------------
 
@@ -62,11 +57,11 @@ def test_invalid_arguments_are_refused(argv, capsys):
 
 
 def test_json_holds_the_measurements_and_the_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(rollouts, "rollouts", lambda args: [args.repetitions])
+    monkeypatch.setattr(rollouts, "rollouts", lambda args: [np.array([args.repetitions, 0.5])])
     path = tmp_path / "out.json"
     bench.main(["rollouts", "--json", str(path), "--repetitions", "7"])
     written = json.loads(path.read_text())
-    assert (written["name"], written["measured"]) == ("rollouts", [7])
+    assert (written["name"], written["measured"]) == ("rollouts", [[7, 0.5]])
     assert written["torch"] in torch.__version__
 
 
@@ -109,7 +104,7 @@ def test_graders_measure_without_math_verify(monkeypatch, capsys):
 def test_spread_and_ratios_by_hand():
     assert spread([3.0, 1.0, 2.5]) == "2.500 (1.000 to 3.000)"
     assert spread([10.4], 0) == "10 (10 to 10)"
-    assert ratios([1.0, 6.0], [2.0, 3.0], 10) == [5.0, 20.0]
+    assert ratios([1.0, 6.0], [2.0, 3.0]) == [0.5, 2.0]
 
 
 def test_alternate_calls_in_turn_after_an_untimed_call():
@@ -139,22 +134,27 @@ def test_scripted_lengths_are_kept(function):
 
 
 def test_stages_of_a_step_run_in_order():
-    step = prepared_step(Policy(toy.build_model()), 6, 16, 2, 100)
-    assert list(stages(step)) == ["sampling", "old_logprobs", "coefficients", "update"]
-    assert list(stages(step, trains=False)) == ["sampling", "old_logprobs", "coefficients"]
+    policy = Policy(toy.build_model())
+    functions = stages(policy, 6, 16, 2, 100)
+    assert list(functions) == ["sampling", "old_logprobs", "coefficients", "update"]
+    without = stages(policy, 6, 16, 2, 100, trains=False)
+    assert list(without) == ["sampling", "old_logprobs", "coefficients"]
 
-    assert [len(tokens) for tokens in step.sampling()] == [6] * 16
-    assert len(step.plan) == 2
-    assert (step.tokens.advantage != 0).all()  # every micro-batch has a backward pass
-    assert torch.equal(step.old_logprobs().logprob, step.tokens.logprob)
-    assert torch.equal(step.coefficients(), step.weights)
-    assert float(step.weights.mean()) == pytest.approx(1)
-
-    before = [p.detach().clone() for p in step.run.policy.parameters()]
-    metrics = step.update()
+    assert [len(tokens) for tokens in functions["sampling"]()] == [6] * 16
+    before = [p.detach().clone() for p in policy.parameters()]
+    logprob = functions["old_logprobs"]().logprob
+    with patch.object(train, "update", wraps=train.update) as updated:
+        metrics = functions["update"]()
     assert metrics["skipped_updates"] == 0 and metrics["grad_norm"] > 0
-    moved = zip(before, step.run.policy.parameters(), strict=True)
+    moved = zip(before, policy.parameters(), strict=True)
     assert all(not torch.equal(a, b) for a, b in moved)
+
+    _, _, tokens, weights, plan = updated.call_args.args
+    assert len(plan) == 2
+    assert (tokens.advantage != 0).all()  # every micro-batch has a backward pass
+    assert torch.equal(logprob, tokens.logprob)
+    assert torch.equal(functions["coefficients"](), weights)
+    assert float(weights.mean()) == pytest.approx(1)
 
 
 # ---- the benches ---------------------------------------------------------------------------------
@@ -167,38 +167,14 @@ def columns(header):
     return second.count("|") - 1
 
 
-@pytest.mark.parametrize("cache", [1.0, 0.4])
-def test_continuous_batching_draws_the_same_tokens_as_generate(cache):
-    """Also if the cache is too small for all requests, so that some are paused."""
-    samplers = batching.on_the_toy(8, cache)
-    pause = RequestState.create_equivalent_initial_request
-    with patch.object(RequestState, pause.__name__, autospec=True, side_effect=pause) as paused:
-        continuous = samplers["continuous"]()
-    assert paused.called == (cache < 1)
-    for one, other in zip(samplers["generate"](), continuous, strict=True):
-        assert np.array_equal(one.tokens, other.tokens)
-        np.testing.assert_allclose(other.logprob, one.logprob, atol=1e-4)
-
-
-def test_batching_prints_a_line_for_each_mix(monkeypatch, capsys):
-    monkeypatch.setattr(batching, "MIXES", {"heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
-    monkeypatch.setattr(batching, "RESPONSES", 4)
-    rows = batching.batching(ARGS)
-    assert [row["responses"] for row in rows] == ["toy", "heavy"]
-    assert rows[1]["tokens"] == 44
-    printed = capsys.readouterr().out.splitlines()[2:]
-    assert len(printed) == 2
-    assert all(line.count("|") - 1 == columns(batching.HEADER) for line in printed)
-
-
 def test_rollouts_prints_a_line_for_each_model_and_mix(monkeypatch, capsys):
     monkeypatch.setattr(rollouts, "MODELS", ((64, 6),))
     monkeypatch.setattr(rollouts, "MIXES", {"even": [5] * 8, "heavy": [2, 2, 30, 2, 2, 2, 2, 2]})
     rows = rollouts.rollouts(ARGS)
     assert [(row["mix"], row["tokens"]) for row in rows] == [("even", 30), ("heavy", 40)]
-    printed = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.strip().splitlines()
     assert len(printed) == 4
-    assert all(line.count("|") - 1 == columns(rollouts.HEADER) for line in printed)
+    assert all(line.count("|") - 1 == len(rollouts.HEADER) for line in printed)
 
 
 def test_mixes_of_lengths_match_the_results_page():
@@ -227,35 +203,29 @@ def test_forward_flop_counts_matrix_products(tied):
     multiplying = 3 * layer + 32 + 32 * 100  # final norm, LM head
     tokens = 5 * 20
     attention = 3 * 32 * 5 * 20**2  # layers, q, sequences, tokens squared
-    flop = roofline.forward_flop(sizes_of(config), sequences=5, width=20)
+    flop = gpu.forward_flop(sizes_of(config), sequences=5, width=20)
     assert flop == 2 * multiplying * tokens + 2 * attention
-
-
-def test_roofline_by_hand():
-    """For 8B, sampling is bound by memory bandwidth, and scoring by FLOP."""
-    config, P, q = qwen3("8B"), 8_190_735_360, 32 * 128
-    multiplying = P - 151_936 * 4096
-    peaks = (1e15, 4e12)
-    times = roofline.least_seconds(config, 64, 16, 512, mini_batches=2, peaks=peaks)
-    columns = sum(range(16, 16 + 512))
-    read = 512 * 2 * multiplying + 64 * columns * 147_456
-    assert times["sampling"] == pytest.approx(read / 4e12)
-    scoring = 64 * (2 * multiplying * 528 + 2 * 36 * q * 528**2) / 1e15
-    assert times["old_logprobs"] == pytest.approx(scoring)
-    assert times["update"] == pytest.approx(3 * scoring + 2 * 28 * P / 4e12)
-
-    slow = roofline.least_seconds(config, 64, 16, 512, mini_batches=2, peaks=(1e12, 4e12))
-    computed = 64 * (512 * 2 * multiplying + 4 * 36 * q * columns) / 1e12
-    assert slow["sampling"] == pytest.approx(computed)
 
 
 @pytest.mark.parametrize(
     "name, bandwidth", [("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-80GB", 2.04e12), ("?", 3.35e12)]
 )
-def test_the_roofline_uses_the_peaks_of_this_gpu(name, bandwidth, monkeypatch):
+def test_mfu_and_plan_use_the_peaks_of_this_gpu(name, bandwidth, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
-    assert roofline.peaks_here()[1] == bandwidth
+    assert gpu.peaks_here()[1] == bandwidth
+
+
+def test_the_plan_of_the_measured_run_has_its_bandwidth(monkeypatch):
+    """Twice the bandwidth halves the time of reading memory."""
+    seconds = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", GPU_OF_80_GB.get)
+    for bandwidth in (3e12, 6e12):
+        monkeypatch.setattr(gpu, "peaks_here", lambda bandwidth=bandwidth: (1e15, bandwidth))
+        plan, sampling = gpu.planned_here(qwen3("0.6B"))
+        assert plan.in_flight == gpu.RESPONSES
+        seconds.append(sampling - 0.004 * gpu.LENGTH)  # without launches
+    assert seconds[0] == pytest.approx(2 * seconds[1], rel=0.01)
 
 
 def test_gpu_table_row_by_hand():
@@ -269,16 +239,14 @@ def test_gpu_table_row_by_hand():
             "coefficients": [0.5, 0.5, 0.5],
             "update": [1.0, 1.0, 1.0],
         },
-        "roofline": {"sampling": 0.25, "old_logprobs": 0.1, "update": 0.3},
         "peak": {"sampling": 1.5e9, "old_logprobs": 1e9, "coefficients": 5e9, "update": 8e9},
-        "mfu": [0.3, 0.5, 0.4],
+        "mfu": {"old_logprobs": [0.2, 0.2, 0.2], "update": [0.3, 0.5, 0.4]},
     }
-    speeds = f"{tokens / 3:.0f}; 3 (0.25) | {tokens / 0.5:.0f}; 0.5 (0.1) | {tokens:.0f}; 1 (0.3)"
-    expected = f"| 4B | {speeds} | 40.0% | 10.00% | 1.5, 1.0, 8.0 | 3.0, 2.0, 9.0 |"
-    assert gpu.table_row("4B", costs, planned) == expected
+    speeds = f"{tokens / 3:.0f}; 3 (2.5) | {tokens / 0.5:.0f}; 0.5 (20.0%) | {tokens}; 1 (40.0%)"
+    expected = f"| 4B | {speeds} | 10.00% | 1.5, 1.0, 8.0 | 3.0, 2.0, 9.0 |"
+    assert gpu.table_row("4B", costs, planned, 2.5) == expected
 
     del costs["seconds"]["update"]
-    costs["mfu"] = []
-    row = gpu.table_row("8B", costs, planned)
-    assert "| - | - | 12.50% (no update) | 1.5, 1.0 | 3.0, 2.0 |" in row
+    row = gpu.table_row("8B", costs, planned, 2.5)
+    assert "| - | 12.50% (no update) | 1.5, 1.0 | 3.0, 2.0 |" in row
     assert row.count("|") - 1 == columns(gpu.HEADER)

@@ -1,13 +1,11 @@
-"""benchmarks/flights.py, bench.py dealing and the sampling time of bench.py plan."""
-
-from types import SimpleNamespace
+"""benchmarks/flights.py and the sampling time of bench.py plan."""
 
 import numpy as np
 import pytest
 
 import bench
-from benchmarks import dealing
-from benchmarks.flights import Sampler, groups_of, lengths, simulated
+import train
+from benchmarks.flights import Sampler, groups_of, lengths, sampler_of, simulated
 from benchmarks.plan import planned, qwen3
 from benchmarks.scripted import (
     END_TOKEN,
@@ -42,7 +40,7 @@ def test_simulated_passes_match_the_sampler(in_flight, cache_tokens):
 
     sampler = Sampler(1, 1, in_flight, cache_tokens)
     groups = groups_of(np.array(of_responses).reshape(-1, GROUP), PROMPT_WIDTH)
-    (rank,) = simulated(sampler, [sum(groups, [])], [])
+    rank = simulated(sampler, sum(groups, []))
     assert rank.passes == len(counted)
 
 
@@ -50,7 +48,7 @@ def test_seconds_by_hand():
     """Two responses of 100 and 10 tokens to one prompt of 50, side by side: 64 and 36 passes."""
     sampler = Sampler(multiplying=10**9, cache_bytes=10**5, in_flight=2, cache_tokens=10**6)
     responses = groups_of(np.array([[100, 10]]), 50)[0]
-    (rank,) = simulated(sampler, [responses], [])
+    rank = simulated(sampler, responses)
     assert rank.passes == 100
     prefill = 2 * 10**9 * 50 / (0.4 * 989e12)  # once: both have the same prompt
     read = 64 * (2e9 + 2 * 50 * 1e5) + 36 * (2e9 + 114 * 1e5)
@@ -66,33 +64,12 @@ def test_lengths_have_their_mean_and_are_cut_at_the_longest(mean):
     assert (lengths(1, 50, 8, 4096, 4096) == 4096).all()
 
 
-def test_dealing_prints_a_line_for_each_way(monkeypatch, capsys):
-    """Small groups of short responses. Some prompts have only long responses."""
-
-    def small(seed):
-        drawn = lengths(seed, prompts=16, group=8, mean=300, longest=2000)
-        return Sampler(10**9, 10**5, 8, 10**5), groups_of(drawn, 20)
-
-    monkeypatch.setattr(dealing, "of_paper", small)
-    measured = dealing.dealing(SimpleNamespace(repetitions=1))
-    assert list(measured) == ["groups", "responses", "on demand", "known"]
-    assert all(len(seconds[0]) == 8 for seconds in measured.values())
-    over_mean = {name: max(x[0]) / np.mean(x[0]) for name, x in measured.items()}
-    assert over_mean["responses"] < over_mean["groups"]
-    printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 2 + 4
-    assert len({line.count("|") for line in printed}) == 1
-
-
-def test_dealing_uses_the_papers_settings():
-    sampler, groups = dealing.of_paper(0)
-    p = planned(qwen3("8B"), dealing.paper_flags(), 8, 80)
-    assert [len(group) for group in groups] == [16] * 128
-    assert np.mean([response.length for response in sum(groups, [])]) == pytest.approx(
-        5700, rel=0.01
-    )
-    assert sampler.cache_tokens == p.cache_tokens >= p.in_flight * 22528
-    assert sampler.in_flight == 256
+def test_sampler_of_the_papers_settings():
+    flags = train.parse_config(["--model", "Qwen/Qwen3"])
+    p = planned(qwen3("8B"), flags, 8, 80)
+    sampler = sampler_of(qwen3("8B"), flags, 8, p.cache_tokens)
+    assert sampler.cache_tokens >= p.in_flight * 22528
+    assert sampler.in_flight == 256  # of 128 x 16 responses
     assert sampler.cache_bytes == 147_456
 
 

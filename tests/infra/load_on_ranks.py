@@ -12,8 +12,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
-from infra.agreement import policy_rows, reference_rows
-from infra.loading import load_policy
+from infra.loading import load_policy, policy_logprobs, reference_logprobs
 from infra.ranks import end_ranks, full_tensor, start_ranks
 
 
@@ -31,9 +30,9 @@ def main() -> None:
         apart = (full_tensor(parameter) - expected[name]).abs().max()
         of_weights = max(of_weights, float(apart))
     with torch.no_grad():
-        rows = policy_rows(policy)
-    of_rows = float((rows - reference_rows(folder, lm, torch.float32)).abs().max())
-    said = f"weights {of_weights:g} rows {of_rows < 1e-4} mesh {parameter.device_mesh.ndim}\n"
+        logprobs = policy_logprobs(policy)
+    apart = float((logprobs - reference_logprobs(folder, lm, torch.float32)).abs().max())
+    said = f"weights {of_weights:g} log p {apart < 1e-4} mesh {parameter.device_mesh.ndim}\n"
     sys.stdout.write(said)  # in one write: the other rank uses the same pipe
     end_ranks()
 

@@ -21,16 +21,16 @@ import evaluate
 import rollout as rollout_module
 import toy
 import train
-from infra import agreement, cache, loading, packed_attention
+from infra import cache, loading, packed_attention
 from infra import policy as policy_module
-from infra.architecture import most_tokens, refuse_length
 from infra.checkpoints import RunState
 from infra.errors import UserError
 from infra.loading import load_model, load_policy
+from infra.model_files import most_tokens, refuse_length
 from infra.packed_attention import VARLEN
 from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
-from rollout import Sampling, rollout, token_distribution, uniforms
+from rollout import Sampling, random_numbers, rollout, token_distribution
 from train import clip_and_step
 
 TEMPERATURE = 0.7
@@ -99,7 +99,7 @@ def test_policy_rows_match_the_plain_model(name, folder, policies):
     torch.testing.assert_close(ours.entropy, entropy, rtol=0, atol=1e-4)
 
 
-PADDED = {"gemma2", "bloom"}  # soft cap of the scores, ALiBi
+PADDED = {"gemma2", "bloom", "gpt_neox_japanese"}  # soft cap of the scores, ALiBi, own attention
 BY_MASK = PADDED | {"opt"}  # computes positions from its own mask
 BY_KERNEL = PADDED | {"stablelm"}  # its layers do not pass on the starts of sequences
 
@@ -118,7 +118,7 @@ def test_policies_pack_if_the_result_is_the_same(name, on_kernel, folder, polici
     if on_kernel:
         monkeypatch.setattr(Policy, "pack", pack_as_on_gpus)
     try:
-        agreement.pack_where_equal(policy)
+        loading.pack_where_equal(policy)
         assert policy.packed == (name not in (BY_KERNEL if on_kernel else BY_MASK))
         if policy.packed:
             with torch.no_grad():
@@ -168,7 +168,7 @@ def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypat
             ids = torch.cat([torch.tensor(prompt), response])[None]
             logits = plain(ids).logits[0, len(prompt) - 1 : -1]
         cdf = token_distribution(logits, TEMPERATURE).cumsum(1)  # [n, V]
-        u = torch.from_numpy(uniforms(7, 0, i // 4, i % 4, 30)[: len(response)])
+        u = torch.from_numpy(random_numbers(7, 0, i // 4, i % 4).random(len(response)))
         expected = torch.searchsorted(cdf, (u * cdf[:, -1])[:, None], right=True).squeeze(1)
         assert response.tolist() == expected.tolist()
     assert max(out.response_length) == 30
@@ -366,29 +366,27 @@ def test_an_unknown_head_is_refused(folder, monkeypatch):
 
 def test_dropout_is_refused(folder, monkeypatch):
     start_ranks()
-    monkeypatch.setattr(loading, "without_dropout", lambda config: config)
-    monkeypatch.setattr(
-        loading, "recompute_in_backward", lambda lm, layers: layers.train() and None
-    )
+    monkeypatch.setattr(loading, "recompute_in_backward", lambda layers: layers.train())
     assert "as trained here" in refusal(load_policy, folder("phi3"))
 
 
 @pytest.mark.parametrize("name", ["gemma", "olmo3", "gemma3_text"])
 def test_a_wrong_buffer_is_refused(name, folder, monkeypatch):
     start_ranks()
+    reference_logprobs = loading.reference_logprobs
 
     def then_without_buffers(name, lm, dtype):
-        rows = agreement.reference_rows(name, lm, dtype)
+        expected = reference_logprobs(name, lm, dtype)
         for buffer in lm.buffers():
             buffer.zero_()
-        return rows
+        return expected
 
-    monkeypatch.setattr(loading, "reference_rows", then_without_buffers)
+    monkeypatch.setattr(loading, "reference_logprobs", then_without_buffers)
     assert "as trained here" in refusal(load_policy, folder(name))
 
 
 @pytest.mark.parametrize("load", [load_policy, load_model])
 def test_a_sampler_that_counts_positions_wrongly_is_refused(load, folder, monkeypatch):
     start_ranks()
-    monkeypatch.setattr(cache, "takes", lambda *_: False)
+    monkeypatch.setattr(cache, "signature", lambda _: SimpleNamespace(parameters={}))
     assert "in sampling" in refusal(load, folder("gpt2"))

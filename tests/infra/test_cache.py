@@ -2,22 +2,12 @@
 
 import pytest
 import torch
-from transformers import DynamicCache, Qwen3Config
+from transformers import DynamicCache
 
 import toy
 from infra import cache as cache_module
-from infra.cache import (
-    SPARE,
-    GrowingLayer,
-    cache_bytes,
-    free_cache_tokens,
-    keep,
-    left_padded,
-    let_grow,
-    merged,
-    prefill,
-    working_bytes,
-)
+from infra.cache import SPARE, GrowingLayer, keep, left_padded, merged, prefill
+from infra.flight import cache_bytes
 
 SEQUENCES = [
     torch.tensor([5, 6, 7, 8]),
@@ -152,30 +142,6 @@ def test_memory_holds_only_kept_and_merged_rows(model):
     assert held_bytes(other) == 0
 
 
-def test_layers_grow_by_a_quarter_up_to_their_limit():
-    """One move for many tokens, never beyond the limit of let_grow plus SPARE columns."""
-    cache = DynamicCache()
-    cache.layer_class_to_replicate = GrowingLayer
-    states = torch.zeros(1, 2, 1000, 4)
-    cache.update(states, states, 0)
-    layer = cache.layers[0]
-    one = states[:, :, :1]
-
-    def columns_after(most):
-        let_grow(cache, most)
-        while layer.get_seq_length() < layer.key_room.shape[2]:
-            cache.update(one, one, 0)
-        cache.update(one, one, 0)
-        return layer.get_seq_length(), layer.key_room.shape[2]
-
-    first = 1000 + SPARE + 1
-    assert columns_after(5000) == (first, first + first // 4)
-    second = first + first // 4 + 1
-    assert columns_after(second + 100) == (second, second + 100)
-    third = second + 100 + 1
-    assert columns_after(third) == (third, third + SPARE)
-
-
 def test_prefill_reads_long_sequences_in_several_passes(model, monkeypatch):
     monkeypatch.setattr(cache_module, "PREFILL_TOKENS", 5)
     seen = []
@@ -192,37 +158,8 @@ def test_prefill_reads_long_sequences_in_several_passes(model, monkeypatch):
     assert_holds(model, cache, SEQUENCES)
 
 
-def qwen3_config(hidden, layers):
-    """A Qwen3 config with 8 heads of 128 for keys and values."""
-    return Qwen3Config(
-        hidden_size=hidden, num_hidden_layers=layers, num_key_value_heads=8, head_dim=128
-    )
-
-
-def test_cache_bytes_of_qwen3_8b_and_14b():
-    assert cache_bytes(qwen3_config(4096, 36), 2) == 147_456
-    assert cache_bytes(qwen3_config(5120, 40), 2) == 163_840
-
-
 def test_cache_bytes_match_a_cache(model):
     """Four rows of three columns in float32."""
     cache = prefill(model, SEQUENCES)
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert held == 4 * 3 * cache_bytes(model.config, 4)
-
-
-def test_free_cache_tokens_leave_room(model, monkeypatch):
-    """15 % of the free memory, sampling one token or one prefill pass, and a moving layer."""
-    monkeypatch.setattr(cache_module, "free_bytes", lambda device: 1e9)
-    config = model.config
-    for rows, top_p in ((4, 1.0), (200_000, 1.0), (200_000, 0.7)):
-        tokens = free_cache_tokens(model, rows, 100, top_p)
-        working = working_bytes(config, 4, rows, 100, top_p)
-        taken = tokens * cache_bytes(config, 4) * (1 + 1 / (2 * config.num_hidden_layers)) + working
-        assert 0.849e9 < taken <= 0.85e9
-    assert working_bytes(config, 4, 200_000, 100, 0.7) == 80 * 200_000 * config.vocab_size
-
-    monkeypatch.setattr(cache_module, "free_bytes", lambda device: 1e5)
-    assert free_cache_tokens(model, 4, 100, 1.0) == 0  # then one response at a time
-    monkeypatch.undo()
-    assert cache_module.free_bytes(torch.device("cpu")) > 0

@@ -2,12 +2,22 @@
 
 import numpy as np
 import torch
+from transformers import Qwen3Config
 
-from infra.flight import Flight, Response, width
+import toy
+from infra import flight as flight_module
+from infra.flight import (
+    Flight,
+    Response,
+    cache_bytes,
+    free_cache_tokens,
+    width,
+    working_bytes,
+)
 
 
 def response(prompt_length=2, new=0, limit=100, finished=False):
-    one = Response(0, torch.zeros(prompt_length, dtype=torch.long), limit)
+    one = Response(0, torch.zeros(prompt_length, dtype=torch.long), limit, None)
     one.tokens = torch.zeros(prompt_length + new, dtype=torch.long)
     one.finished = finished
     return one
@@ -81,3 +91,36 @@ def test_paused_responses_wait_for_those_with_fewer_tokens():
     arriving = some.those_who_arrive([])
     assert arriving == [waiting[1], waiting[3], waiting[2]]
     assert list(some.waiting) == [waiting[0]]
+
+
+# ---- memory for their caches ---------------------------------------------------------------------
+
+
+def qwen3_config(hidden, layers):
+    """A Qwen3 config with 8 heads of 128 for keys and values."""
+    return Qwen3Config(
+        hidden_size=hidden, num_hidden_layers=layers, num_key_value_heads=8, head_dim=128
+    )
+
+
+def test_cache_bytes_of_qwen3_8b_and_14b():
+    assert cache_bytes(qwen3_config(4096, 36), 2) == 147_456
+    assert cache_bytes(qwen3_config(5120, 40), 2) == 163_840
+
+
+def test_free_cache_tokens_leave_room(monkeypatch):
+    """15 % of the free memory, sampling one token or one prefill pass, and a moving layer."""
+    model = toy.build_model()
+    monkeypatch.setattr(flight_module, "free_bytes", lambda device: 1e9)
+    config = model.config
+    for rows, top_p in ((4, 1.0), (200_000, 1.0), (200_000, 0.7)):
+        tokens = free_cache_tokens(model, rows, 100, top_p)
+        working = working_bytes(config, 4, rows, 100, top_p)
+        taken = tokens * cache_bytes(config, 4) * (1 + 1 / (2 * config.num_hidden_layers)) + working
+        assert 0.849e9 < taken <= 0.85e9
+    assert working_bytes(config, 4, 200_000, 100, 0.7) == 80 * 200_000 * config.vocab_size
+
+    monkeypatch.setattr(flight_module, "free_bytes", lambda device: 1e5)
+    assert free_cache_tokens(model, 4, 100, 1.0) == 0  # then one response at a time
+    monkeypatch.undo()
+    assert flight_module.free_bytes(torch.device("cpu")) > 0

@@ -119,7 +119,7 @@ def test_two_ranks_hold_the_weights_of_the_files(of_a_node, dimensions, tmp_path
     save_random_model("mixtral", tmp_path)
     script = str(HERE / "load_on_ranks.py")
     done = finished(torchrun(2, script, str(tmp_path), of_a_node))
-    assert done.stdout.splitlines() == [f"weights 0 rows True mesh {dimensions}"] * 2
+    assert done.stdout.splitlines() == [f"weights 0 log p True mesh {dimensions}"] * 2
 
 
 def change_weights(folder, change):

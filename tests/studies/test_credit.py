@@ -2,20 +2,21 @@
 
 import csv
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from toy_runs import InThisProcess
 
 import ablations
 import toy
+from delta import delta_coefficients
 from grading import grade
 from infra.errors import UserError
 from methods import row_proxy
-from studies import credit_study, credit_tables, truth
+from studies import credit_study, credit_tables, running, truth
 from studies.credit import (
     NEARLY,
     batch,
@@ -37,9 +38,22 @@ from studies.credit_study import (
 )
 from studies.credit_tables import Column, Study, cell_texts, draw_split, print_tables
 from studies.gradients import direction
-from studies.rows import BEYOND, IN_RANGE, MEAN_ZERO, ORACLE, ROWS, STATIC, configured, permuted
+from studies.places import STUDY
+from studies.rows import (
+    BEYOND,
+    IN_RANGE,
+    MEAN_ZERO,
+    ORACLE,
+    ROWS,
+    STATIC,
+    Row,
+    configured,
+    permuted,
+)
+from studies.runs import Job, Trained
 from studies.statistics import mean_interval
 from studies.tables import appending
+from studies.training import FIRST_SEED, RATE
 
 FEW = ("dapo", "random", ORACLE, "lm_head, K = 1", "topk, all three")
 
@@ -140,20 +154,41 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
     for _ in range(2):  # the second time from `scored`
         found = weighed(name, base[0], graded, seed=2, scored=scored).weights
         torch.testing.assert_close(found, expected / expected.mean())
-    assert list(scored) == [cfg.proxy]
+    assert list(scored) == [("delta", cfg.proxy, cfg.proxy_topk)]
 
 
-@pytest.mark.parametrize("name", [*BEYOND, "no centroids", "select top", "grpo"])
+def test_the_cache_keeps_proxies_of_different_k_apart(base, graded, monkeypatch):
+    monkeypatch.setitem(ROWS, "top 2", Row("--proxy topk --proxy-topk 2"))
+    scored = {}
+    weighed("topk", base[0], graded, scored=scored)
+    found = weighed("top 2", base[0], graded, scored=scored).weights
+    assert torch.equal(found, weights_of("top 2", base[0], graded))
+    if has_sides(graded):
+        assert not torch.equal(found, weights_of("topk", base[0], graded))
+
+
+@pytest.mark.parametrize("name", [*BEYOND, "no centroids", "grpo"])
 def test_weighed_rows_without_scores_equal_the_method(name, base, graded):
-    """Also if the method keeps hidden states, or selects by DelTA's weights."""
+    """Also if the method keeps hidden states."""
     method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
     expected = method.weights(tokens, cfg)
     scored = {}
     found = weighed(name, base[0], graded, scored=scored)
     torch.testing.assert_close(found.weights, expected / expected.mean())
-    assert scored == {}
+    assert len(scored) == bool(method.keep)
     assert all(math.isnan(x) for x in (*found.spread, *found.saturated))
+
+
+def test_selected_tokens_equal_those_of_the_method(base, graded):
+    method, cfg = configured(ROWS["select top"], ["--group-size", str(graded.group)])
+    tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
+    expected = method.weights(tokens, cfg)
+    found = weighed("select top", base[0], graded)
+    torch.testing.assert_close(found.weights, expected / expected.mean())
+    if has_sides(graded):
+        plain = weighed("lm_head, K = 1", base[0], graded)
+        assert (found.spread, found.saturated) == (plain.spread, plain.saturated)
 
 
 def test_rows_of_the_mean_zero_proxy_are_shared_by_all_studies():
@@ -178,6 +213,16 @@ def test_random_weights_depend_on_the_seed(name, base, graded):
     assert torch.equal(first, weights_of(name, base[0], graded, seed=1))
     if has_sides(graded):
         assert not torch.equal(first, weights_of(name, base[0], graded, seed=2))
+
+
+def test_a_constant_in_the_proxy_changes_no_coefficient(base, graded):
+    """So the cosine of the centroids, which it changes, does not predict the weights."""
+    tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, row_proxy)
+    v = tokens.kept.values.double()
+    for K in (0, 1, 3):
+        expected = delta_coefficients(v, tokens.advantage, K)
+        moved = delta_coefficients(v - 3 * v.mean(dim=0), tokens.advantage, K)
+        torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_permuted_advantages_stay_in_their_group():
@@ -314,7 +359,7 @@ def small_truth(monkeypatch):
 
 
 def test_truth_lines_of_known_responses(small_truth, tmp_path):
-    lm, tokenizer = credit_study.load(0)
+    lm, tokenizer = truth.load(0)
     graded = truth.batch_of(lm, tokenizer, 0)
     words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
     known = []
@@ -349,8 +394,7 @@ TINY = Sizes(bases=(0,), batches=2, prompts=6, group=8, gradient_prompts=2, grad
 
 def test_study_fills_the_csv_and_resumes_from_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(credit_study, "STATIC", {name: STATIC[name] for name in FEW})
-    # Threads replace processes, which would not see the patched rows.
-    monkeypatch.setattr(credit_study, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(1))
+    monkeypatch.setattr(running, "ProcessPoolExecutor", InThisProcess)
     args = SimpleNamespace(csv=str(tmp_path / "credit.csv"))
     sizes = replace(TINY, truth=tmp_path / "none.csv")
     threads = torch.get_num_threads()
@@ -450,6 +494,30 @@ def test_stars_mark_significant_differences():
     assert cell_texts(Column("", study.cells("auc_pos"), null=0.5))["dapo"] == "0.500 ± 0.000"
 
 
+def test_correlations_of_two_cosines_with_training(capsys):
+    """The sign's cosine is linear in the training reward; the update's is so only reversed."""
+    lines = []
+    runs = {}
+    rows = credit_tables.FORMS_OF_DELTA | {row: row for row in credit_tables.OTHERS}
+    for number, (row, name) in enumerate(rows.items()):
+        reward = 0.1 * number % 0.7
+        lines.append(line_of(0, row, "0", cosine=-reward, cosine_sign=2 + reward / 3))
+        lines.append(line_of(0, row, "sum", cosine=number, cosine_sign=-reward))  # not read
+        for seed in (FIRST_SEED, FIRST_SEED + 1):
+            run = Trained((0.5,), (0.5,), 9.0, 1.0, (reward + 0.01 * seed,), (0.3,))
+            runs[Job(STUDY, name, RATE, seed)] = run
+            runs[Job(STUDY, name, 2 * RATE, seed)] = replace(run, rewards=(0.0,))
+            runs[Job(STUDY, name, RATE, 0)] = replace(run, rewards=(0.5 - reward,))  # a pilot
+    credit_tables.print_correlations(lines, runs)
+    said = capsys.readouterr().out
+    assert "| all rows in both studies | 15 | -1.00 | 1.00 |" in said
+    assert "| forms of DelTA | 10 | -1.00 | 1.00 |" in said
+
+    of_two = [line for line in lines if line["row"] in ("dapo", ORACLE)]
+    credit_tables.print_correlations(of_two, runs)
+    assert capsys.readouterr().out == ""
+
+
 def test_tables_are_printed(capsys):
     print_tables(made_up())
     said = capsys.readouterr().out
@@ -469,7 +537,7 @@ def test_contrasts_are_paired_by_base(capsys):
             cosine = 0.1 * base + (0.02 if row.endswith("fresh") else 0.0)
             numbers = {"cosine": cosine + 0.001 * (row == "topk, fresh") * base}
             lines += [line_of(base, row, kind, **numbers) for kind in ("0", "sum", "whole")]
-    credit_tables.print_contrasts(Study(lines))
+    print_tables(lines)
     said = capsys.readouterr().out
     assert said.count("γ fresh, not lagged | +0.02") == 4
     assert "| exact proxy: no refinement | +0.0000 ± 0.0000" in said

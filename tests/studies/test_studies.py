@@ -17,7 +17,7 @@ import train
 from infra.errors import UserError
 from infra.packing import TokenBatch
 from methods import METHODS
-from studies import one_rate, running, training
+from studies import running, training
 from studies.comparisons import against_dapo, counted, draw_differences, print_differences
 from studies.pilot import PILOT_SEEDS, best_rate
 from studies.places import LEARN, SETTINGS, STUDY, Setting, places
@@ -32,6 +32,7 @@ from studies.runs import (
     running_mean,
     seed_by_seed,
 )
+from studies.statistics import smallest_seen
 from studies.training import BEST, CANDIDATES, CONTRASTS, GRID, RATE
 
 TINY = "--prompts 8 --group-size 4 --mini-batch 4 --steps 1"
@@ -381,13 +382,13 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     assert f"{len(lines)} runs, {len(lines)} minutes of one core" in first
     assert path.with_suffix(".png").stat().st_size > 10_000
 
-    assert [line["name"] for line in measured["main"]] == list(MAIN)[1:]
-    assert [line["name"] for line in measured["contrasts"]] == list(CONTRASTS)
-    assert {line["seeds"] for line in measured["secondary"]} == {6}
-    differences = {line["name"]: line["difference"] for line in measured["contrasts"]}
+    assert list(measured["minus dapo"]) == list(MAIN)[1:]
+    assert list(measured["one thing at a time"]) == list(CONTRASTS)
+    assert list(measured["other rows"]) == list(SECONDARY)
+    assert {len(values) for values in measured["other rows"].values()} == {6}
     apart = list(ROWS).index("topk, fresh") - list(ROWS).index("topk")
-    name = "top-K proxy: γ fresh, not lagged"
-    assert differences[name] == pytest.approx(0.01 * apart, abs=1e-4)
+    differences = measured["one thing at a time"]["top-K proxy: γ fresh, not lagged"]
+    assert differences == pytest.approx(np.full(8, 0.01 * apart), abs=1e-4)
 
     monkeypatch.setattr(running, "trained", never)
     training.methods(args)
@@ -423,12 +424,14 @@ def test_contrasts_and_candidates_are_main_rows():
 
 def test_differences_are_corrected_and_show_their_power(capsys):
     values = np.array([0.01, 0.03, 0.02, 0.02])
-    lines = print_differences({"a": values, "b": -values, "c": values - 0.02}, "rows")
-    assert lines[0]["p_holm"] == pytest.approx(lines[1]["p_holm"])  # 3 times p, and not 2 times
-    assert lines[0]["difference"] == pytest.approx(0.02)
-    assert lines[0]["above_0"] == 4 and lines[2]["p_holm"] == pytest.approx(1)
-    assert lines[0]["smallest_seen"] > lines[0]["half_width"]
-    assert "| a | 0.020 ± 0.013 | 4 of 4 | 0.049 |" in capsys.readouterr().out
+    print_differences({"rows": {"a": values, "b": -values, "c": values - 0.02}}, ranks=True)
+    lines = capsys.readouterr().out.splitlines()
+    # Holm: 3 times p for both, and not 2 times. The power is more than the half-width.
+    power = smallest_seen(values, level=0.05 / 3)
+    assert power > 0.013
+    assert lines[2] == f"| a | 0.020 ± 0.013 | 4 of 4 | 0.049 | {power:.3f} | 0.12 |"
+    assert lines[3] == f"| b | -0.020 ± 0.013 | 0 of 4 | 0.049 | {power:.3f} | 0.12 |"
+    assert "| 1 of 4 | 1 |" in lines[4]
 
 
 def test_points_are_drawn_at_their_names(tmp_path, monkeypatch):
@@ -475,7 +478,7 @@ def test_other_studies_run_the_best_row_at_every_place(study, tmp_path, no_runs,
 
 def test_dapo_runs_on_every_base_that_learns_and_one_that_sharpens(tmp_path, no_runs, capsys):
     path = tmp_path / "bases.csv"
-    one_rate.bases(SimpleNamespace(csv=str(path), seeds=2))
+    training.bases(SimpleNamespace(csv=str(path), seeds=2))
     first_seeds = LEARN | {"k12, more errors": 201}
     expected = [
         Job(place, "dapo", 1.4e-4, first + number)
@@ -490,17 +493,16 @@ def test_dapo_runs_on_every_base_that_learns_and_one_that_sharpens(tmp_path, no_
 
 def test_all_rows_of_the_tables_run_where_there_is_something_to_learn(tmp_path, no_runs, capsys):
     path = tmp_path / "learn.csv"
-    measured = one_rate.learn(SimpleNamespace(csv=str(path), seeds=2))
+    measured = training.learn(SimpleNamespace(csv=str(path), seeds=2))
     rows = [*MAIN, *SECONDARY, *BEYOND]
     place = "learn, filler 4"
     expected = [Job(place, row, 1.4e-4, seed) for seed in (301, 302) for row in rows]
     assert list(finished_runs(path)) == expected
 
     found, others, contrasts = measured.values()
-    assert {line["name"] for line in found + others} == {*rows} - {"dapo"}
+    assert {*found, *others} == {*rows} - {"dapo"}
     assert len(found) == 8 and len(contrasts) == len(CONTRASTS)
-    of_delta = next(line for line in found if line["name"] == "delta")
-    assert of_delta["difference"] == pytest.approx(0.01, abs=1e-4)
+    assert found["delta"] == pytest.approx([0.01, 0.01], abs=1e-4)
     said = capsys.readouterr().out
     assert "| learn, filler 4 | otb | 0.00014 | 2 |" in said
     assert "| otb | 0.000 ± 0.000 | 0.000 ± 0.000 | 0.000 ± 0.000 |" in said
@@ -509,7 +511,7 @@ def test_all_rows_of_the_tables_run_where_there_is_something_to_learn(tmp_path, 
 
 def test_four_rows_run_for_longer_and_on_programs(tmp_path, no_runs, capsys):
     path = tmp_path / "longer.csv"
-    measured = one_rate.longer(SimpleNamespace(csv=str(path), seeds=2))
+    measured = training.longer(SimpleNamespace(csv=str(path), seeds=2))
     rows = ("dapo", "surprise", "no centroids", "delta")
     expected = [
         Job(place, row, 1.4e-4, seed)
@@ -533,25 +535,25 @@ def test_rows_found_on_sharpen_match_its_page():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 5 and cells[0] in ROWS and float(cells[3]) <= 0.05:
             found.add(cells[0])
-    assert found == set(one_rate.FOUND)
+    assert found == set(training.FOUND)
 
 
 def test_accuracies_before_and_after_are_printed(tmp_path, no_runs, monkeypatch, capsys):
     for study, lines in (
         (
-            one_rate.make_train,
+            training.make_train,
             [
-                "| held out, temperature 1 | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |",
-                "| held out, greedy | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |",
-                "| training, first and last 5 steps | 0.249 ± 0.025 | 0.675 ± 0.025 | 0.673 | 2 |",
+                "| held out, temperature 1 | delta | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |",
+                "| held out, greedy | delta | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |",
+                "| training, first and last 5 steps | delta | 0.249 ± 0.025 | 0.675 ± 0.025 |",
             ],
         ),
         (
-            one_rate.seeds,
+            training.seeds,
             [
-                "| grpo | 0.550 ± 0.635 |",
-                "| delta | 0.550 ± 0.635 | 0.462 ± 0.025 | 2 |",
-                "before: 0.400 ± 0.000 (one base model, 2 sampling seeds)",
+                "| held out, temperature 1 | grpo | 0.400 ± 0.000 | 0.550 ± 0.635 | 0.500 | 2 |",
+                "| training, first and last 5 steps | dapo | 0.239 ± 0.025 | 0.665 ± 0.025 |",
+                "| held out, greedy | delta | 0.200 ± 0.000 | 0.800 ± 0.635 | 0.750 | 2 |",
             ],
         ),
     ):
@@ -564,7 +566,7 @@ def test_accuracies_before_and_after_are_printed(tmp_path, no_runs, monkeypatch,
 
 def test_curves_show_five_rows(tmp_path, no_runs, capsys):
     path = tmp_path / "curves.csv"
-    one_rate.curves(SimpleNamespace(csv=str(path), seeds=2))
+    training.curves(SimpleNamespace(csv=str(path), seeds=2))
     said = capsys.readouterr().out
     assert said.startswith("dapo: 0.502 ± 0.025") and said.count("±") == 5
     assert {job.rate for job in finished_runs(path)} == {RATE}
@@ -577,4 +579,4 @@ def test_make_train_is_the_default_task_of_train_py():
         assert getattr(cfg, name) == getattr(default, name)
     for name in ("group_size", "mini_batch", "max_new_tokens", "eval_data", "method"):
         assert getattr(cfg, name) == getattr(default, name)
-    assert default.lr == one_rate.DEFAULT_RATE
+    assert default.lr == training.DEFAULT_RATE

@@ -7,7 +7,7 @@ import torch
 import toy
 from studies import truth
 from studies.tables import appending
-from studies.truth import advantages_of, branched, read_truth, rewards_of_branches
+from studies.truth import advantages_of, lines_of_base, read_truth, rewards_of_branches
 
 
 def test_advantages_by_hand():
@@ -57,17 +57,21 @@ def test_only_the_wrong_result_has_a_negative_advantage(base):
     assert after_digit < before_digit - 0.15
 
 
-def test_lines_of_a_response(tmp_path, monkeypatch):
+def test_lines_of_a_base(tmp_path, monkeypatch):
     monkeypatch.setattr(truth, "K", 5)
+    monkeypatch.setattr(truth, "NOISE", 0.2)  # a committed base
     monkeypatch.setattr(truth, "PROMPTS", 2)
     monkeypatch.setattr(truth, "GROUP", 2)
     monkeypatch.setattr(truth, "SAMPLES", 4)
     threads = torch.get_num_threads()
     try:
-        lines = branched(toy.base_folder(), seed=0, index=3)
+        lines = lines_of_base(0)
     finally:
         torch.set_num_threads(threads)
-    assert [line["position"] for line in lines] == list(range(len(lines)))
+    assert [line["response"] for line in lines] == sorted(line["response"] for line in lines)
+    assert {line["response"] for line in lines} == {0, 1, 2, 3}
+    one = [line for line in lines if line["response"] == 3]
+    assert [line["position"] for line in one] == list(range(len(one)))
     assert lines[-1]["token"] == "<eos>"
     for line in lines:
         assert abs(line["advantage"]) <= 1
