@@ -57,8 +57,6 @@ def one_line(name: object, trouble: str) -> Iterator[None]:
     name: the model that a user asked for. Only library calls belong inside, so that bugs of this
     project keep their traceback.
     """
-    from torch import OutOfMemoryError  # an import at the top would delay end_at_once
-
     try:
         yield
     except (UserError, OutOfMemoryError):
