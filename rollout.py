@@ -9,9 +9,8 @@ changes only if a random number falls within rounding error of a CDF step. In bf
 GPUs, batching changes log p by about 0.01, and most responses eventually differ. Each token
 comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
 
-Departures:
-1. The released code samples with a serving engine. This code calls `generate` in chunks of CHUNK
-   tokens; between chunks waiting responses replace finished ones. --engine uses vLLM.
+Departures: the released code samples with a serving engine. This code calls `generate` in chunks of
+CHUNK tokens; between chunks waiting responses replace finished ones. --engine uses vLLM.
 
 Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p is used only here. In
 training the log-probabilities use the same temperature.
@@ -217,12 +216,13 @@ def generate(
         numbers.random(job.begin)  # drawn for the tokens that the prompt continues
         responses.append(Response(i, torch.tensor(job.prompt), sampling.max_new_tokens, numbers))
     rows = min(sampling.in_flight, len(jobs))
-    longest = max(response.limit for response in responses)
+    longest = max(response.limit for response in responses)  # tokens, with the prompt
+    # Each draw takes memory from the cache, and more with top-p, which sorts the vocabulary.
     cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
     flight = Flight(list(responses), rows, cache_tokens, CHUNK)
     with closing(Progress("sampling", len(jobs) * sampling.max_new_tokens)) as progress:
         while not all(response.finished for response in responses):
-            flight.change(lm)  # finished responses leave, waiting ones enter
+            flight.change(lm)  # finished responses leave; waiting ones enter, with lm's cache
             sample_chunk(lm, flight, ends, sampling)
             for response in flight.responses:
                 if response.finished and done:
