@@ -169,7 +169,7 @@ def test_ctrl_c_while_a_run_trains_stops_the_duel(tmp_path, monkeypatch, capsys)
 def test_a_csv_of_something_else_is_refused(tmp_path):
     path = tmp_path / "duels.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="other columns"):
+    with pytest.raises(UserError, match="does not have the columns"):
         duel.duel(CALM, "calm", [0], TINY, path)
 
 
