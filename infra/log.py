@@ -208,7 +208,7 @@ def introduce(run) -> None:
 
 
 def report(run) -> None:
-    """Print the gain in accuracy and the output files."""
+    """Print the gain in accuracy, the output files, and the programs that draw them."""
     if run.rank > 0:
         return
     metrics = read_lines(run.folder / "metrics.jsonl")
@@ -220,5 +220,6 @@ def report(run) -> None:
             gained += f"{words} {found[0]:.3f} before and {found[-1]:.3f} after, "
     print(
         f"done: {metrics[-1]['step']} steps in {seconds:.0f} s, {gained}"
-        f"model/, metrics.jsonl and samples.jsonl in {run.folder}"
+        f"model/, metrics.jsonl and samples.jsonl in {run.folder}\n"
+        f"see it: python -m benchmarks.curves {run.folder}; python -m infra.samples {run.folder}"
     )
