@@ -25,7 +25,7 @@ PEAK_FLOP = 989e12  # dense bfloat16 FLOP per second of an H100
 REACHED = 0.7  # share of BANDWIDTH that sampling reaches
 REACHED_FLOP = 0.4  # share of PEAK_FLOP that a forward pass reaches
 PROMPT = 200  # tokens
-LAUNCH = 0.004  # seconds per token in which no memory is read
+LAUNCH = 0.004  # seconds per token for launches, while no memory is read
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """The first benchmark to run on a new GPU: training steps and the stages of a step (`gpu`).
 
 It first trains a few steps at the size of Qwen3-0.6B with random weights and preset rewards. These
-show whether rows are packed, how far the sampler's log-probabilities are from the scored ones, and
-how often the host waits for the GPU. Then it times the stages of a step for Qwen3-0.6B to 8B, with
-random weights of the real shapes.
+steps show whether rows are packed, how far the sampler's log-probabilities are from the scored
+ones, and how often the host waits for the GPU. Then it times the stages of a step for Qwen3-0.6B
+to 8B, with random weights of the real shapes.
 
-64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens; bfloat16 computation,
-recomputed activations; 8B without update. Tokens per second are response tokens. MFU is the share
-of the GPU's peak FLOP that the log-probabilities (one forward pass) and the update (three) reach.
-The table compares sampling time and peak memory with those that `python bench.py plan` computes.
+The stages have 64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens, bfloat16
+computation and recomputed activations. 8B has no update. Tokens per second are response tokens.
+MFU is the share of the GPU's peak FLOP that the log-probabilities (one forward pass) and the update
+(three) reach. Sampling time and peak memory stand beside the values of `python bench.py plan`.
 """
 
 import gc
@@ -44,9 +44,9 @@ MINI_BATCHES = 2
 MICRO_BATCH = 24576  # tokens
 PROXY_BUDGET_GB = 30
 
-MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, whether it trains
+MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, time the update?
 PHASES = {"sampling": "rollout", "old_logprobs": "old_logprobs", "update": "update"}  # -> of a Plan
-PASSES = {"old_logprobs": 1, "update": 3}  # in forward passes, without recomputation
+PASSES = {"old_logprobs": 1, "update": 3}  # cost in forward passes, without recomputation
 GPUS = {  # part of the name -> dense bfloat16 FLOP/s, memory bytes/s (data sheets)
     "H200": (PEAK_FLOP, 4.8e12),
     "H100": (PEAK_FLOP, BANDWIDTH),
@@ -67,7 +67,7 @@ HEADER = """\
 
 
 def gpu(args) -> list[dict]:
-    """What to run first on a GPU: steps of training, then the stages of Qwen3-0.6B to 8B.
+    """The first benchmark for a new GPU: training steps, then the stages of Qwen3-0.6B to 8B.
 
     Raises UserError if there is no GPU.
     """
@@ -134,14 +134,14 @@ def peaks_here() -> tuple[float, float]:
 def forward_flop(size: Sizes, sequences: int, width: int) -> int:
     """FLOP of a forward pass over `sequences` of `width` tokens each, with causal attention.
 
-    2 P T and 2 L q T width: P parameters that multiply, T tokens, L layers, q = heads x head size.
+    2 P T + 2 L q T width: P parameters in products, T tokens, L layers, q = heads x head size.
     """
     tokens = sequences * width
     return 2 * size.multiplying * tokens + 2 * size.layers * size.attention * tokens * width
 
 
 def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
-    """Train `count` steps and return the lines of the table about the device."""
+    """Train `count` steps. Returns the lines of the table of first steps."""
     with tempfile.TemporaryDirectory() as folder:
         save_random(config, f"{folder}/model")
         flags = f"--model {folder}/model --output-dir {folder}/run --steps {count + 1} {STEP_FLAGS}"

@@ -14,8 +14,8 @@ FSDP's root unit and stay gathered during forward and backward.
     log-probs   gradients; four blocks of logits; and the hidden states kept for DelTA, if they fit
                 in --proxy-budget-gb and 70 % of the free memory
     update      + gradients in float32, 4 P / W; root and two layers gathered; and the largest of
-                - in a layer's backward pass: the inputs of all layers, c L T H, from which it is
-                  recomputed, T (10 H + 9 q + 6 I) c, and the LM head's gradient, c V H
+                - in a layer's backward pass: c L T H, the inputs of all layers, kept for
+                  recomputation; T (10 H + 9 q + 6 I) c; and the LM head's gradient, c V H
                 - in the LM head's: those inputs, four blocks of logits, and twice the LM head's
                   gradient in float32
                 - at the end: the root's gradients, in c bytes and in float32

@@ -243,7 +243,7 @@ def against_truth(
 
     advantage: A [N]. known: the lines of results/truth.csv for these N tokens.
     size_auc: AUC for |Q - V| beyond two standard errors. size_rank: rank correlation with |Q - V|.
-    signed_rank: rank correlation with (Q - V) sign(A), negative where A has the wrong sign.
+    signed_rank: rank correlation with (Q - V) sign(A), < 0 where A has the wrong sign.
     """
     gain = torch.tensor([line["advantage"] for line in known])
     error = torch.tensor([line["standard_error"] for line in known])

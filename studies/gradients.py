@@ -5,7 +5,7 @@ g₊ + g₋, the sum of the two sides' parts. The effect of the weights therefor
 
     means   m₊ d₊ + m₋ d₋ changes the balance between the sides, but not within a side.
             d₊ and d₋ are the parts of plain DAPO (ρ = 1), m₊ and m₋ the sides' mean weights.
-    shape   g₊ / m₊ + g₋ / m₋ rescales each side to mean weight 1 and keeps the weights' ratios.
+    shape   g₊ / m₊ + g₋ / m₋ rescales each side to mean weight 1 and keeps ratios within it.
 
 Shapes: B responses, N packed response tokens, D parameters, M weightings.
 """

@@ -21,7 +21,7 @@ class Setting:
     filler: int = 1  # connectives at the start of each step
     build: int = 0  # seed of the base model
     flip: float = 0.0  # share of the training rewards that are flipped
-    tokens: int = 112  # limit of a response
+    tokens: int = 112  # maximum length of a response
     size: str = SIZE  # and other flags of train.py
     seeds: dict[str, int] = field(default_factory=dict)  # study -> the first counted seed
     regime: str = "sharpen"  # how the base model errs

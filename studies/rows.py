@@ -1,7 +1,7 @@
 """The rows of the studies: each row is one way to weight tokens.
 
-`methods` runs all of MAIN and SECONDARY. A new row is a line in STATIC, a new proxy a line in
-PROXIES. The study of credit uses all of STATIC, and a study of training may name any row.
+`methods` runs all of MAIN and SECONDARY. Add a new row to STATIC, and a new proxy to PROXIES.
+The study of credit uses all of STATIC, and a study of training may name any row.
 MEAN_ZERO holds the rows of the zero-mean proxy, BEYOND the rows of other papers.
 
 The oracles use the marks of `toy.decisive`. The advantage Q - V of studies/truth.py would be a
@@ -27,9 +27,9 @@ class Row:
     """A method and its flags, or oracle weights, which only the toy has."""
 
     flags: str = "--method dapo"  # of train.py
-    paper: str = "-"  # its average for 8B in the paper's tables, in percent
+    paper: str = "-"  # the paper's average for 8B, in percent
     permuted: bool = False  # the weights are computed from rewards permuted within groups
-    oracle: tuple[float, float] | None = None  # weights of other and decisive tokens, not a method
+    oracle: tuple[float, float] | None = None  # weights of (other, decisive) tokens, with no method
 
     @property
     def spelled(self) -> str:
@@ -103,7 +103,7 @@ BEYOND = {
 # --proxy -> its name in tables
 PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact", "surprise": "surprise"}
 FRESH, SIDE, HELD_OUT = "--gamma fresh", "--normalise side", "--centroids held_out"
-FORMS = {  # DelTA with one proxy: as published (K = 1), with interventions, and as a control
+FORMS = {  # DelTA with one proxy: as published (K = 1), the interventions, and controls
     "K = 0": Row("--K 0"),
     "K = 1": Row(""),
     "fresh": Row(FRESH),
@@ -166,7 +166,7 @@ def decisive_tokens(tokens: TokenBatch) -> torch.Tensor:
 
 def with_permuted_rewards(tokens: TokenBatch, group: int) -> TokenBatch:
     """The tokens with advantages permuted inside each group by the tokens' generator."""
-    first = tokens.length.cumsum(0) - tokens.length  # first token of each response
+    first = tokens.length.cumsum(0) - tokens.length  # index of each response's first token
     advantages = permuted(tokens.advantage[first], group, tokens.generator.initial_seed())
     return replace(tokens, advantage=advantages.repeat_interleave(tokens.length))
 

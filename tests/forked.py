@@ -2,8 +2,8 @@
 
 Importing torch and transformers takes about five seconds; a fork is immediate. One server process
 imports the scripts once for all tests and forks itself for every script that a test starts. The
-agent of torchrun is also such a fork, and it forks its ranks. The server computes nothing, so no
-fork loses a thread of torch.
+agent of torchrun is also such a fork, and it forks its ranks. The server computes nothing, so it
+has no threads of torch that a fork would lose.
 """
 
 import os
@@ -25,7 +25,7 @@ SERVER.set_forkserver_preload(["imported"])
 
 
 def ensure_server() -> None:
-    """Start the server unless it is running. In Python 3.11 it does not inherit sys.path."""
+    """Start the server if needed. In Python 3.11 the server does not inherit sys.path."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     with mock.patch.dict(os.environ, PYTHONPATH=path, OMP_NUM_THREADS="1"):
         forkserver.ensure_running()

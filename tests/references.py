@@ -10,7 +10,7 @@ from infra.rows import Rows
 
 
 def two_sides(N=61, H=5, seed=0, dtype=torch.float32):
-    """(v [N, H], advantage [N]). An advantage is one of three positive values, two negative or 0."""
+    """(v [N, H], advantage [N]). Advantages: three positive values, two negative ones, and 0."""
     g = torch.Generator().manual_seed(seed)
     values = torch.tensor([1.7, -0.4, 0.0, 0.3, -2.1, 0.9])
     advantage = values[torch.randint(6, (N,), generator=g)]

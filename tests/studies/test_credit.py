@@ -216,7 +216,7 @@ def test_random_weights_depend_on_the_seed(name, base, graded):
 
 
 def test_a_constant_in_the_proxy_changes_no_coefficient(base, graded):
-    """It does change the cosine of the centroids, which hence does not predict the weights."""
+    """The constant changes the centroids' cosine, which thus does not predict the weights."""
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, row_proxy)
     v = tokens.kept.values.double()
     for K in (0, 1, 3):
@@ -279,7 +279,7 @@ def test_singled_out_by_hand(graded):
     assert found["lift_pos"] == pytest.approx(0.3)
     assert found["lift_neg"] == pytest.approx(-NEARLY / 2, abs=1e-6)
     assert found["mean_neg"] == pytest.approx(float(weights[half:].mean()))
-    assert found["mass_pos"] == pytest.approx(1.0)  # of the others: p = 1 has no gradient
+    assert found["mass_pos"] == pytest.approx(1.0)  # others only: p = 1 has no gradient
     assert found["mass_neg"] == pytest.approx(0.5 + NEARLY / 2)
 
 

@@ -94,7 +94,7 @@ def test_equal_weights_on_each_side_change_only_the_means(base, graded):
 
 
 def test_reliability_undoes_the_noise_of_an_estimate():
-    """It recovers the true cosine with an update from the cosine with a noisy estimate."""
+    """Divided by the root of the reliability, a noisy estimate's cosine is the true cosine."""
     generator = torch.Generator().manual_seed(0)
     truth = torch.randn(20_000, generator=generator)
     update = truth + torch.randn(20_000, generator=generator)

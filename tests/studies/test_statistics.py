@@ -83,7 +83,7 @@ def test_the_smallest_difference_is_found_four_times_in_five(level):
     random = np.random.default_rng(0)
     runs, experiments = 16, 4000
     noise = random.normal(size=(experiments, runs))
-    # The spread in one study varies; over many studies its mean square is right.
+    # The spread varies between studies. `typical` has the true spread.
     typical = np.concatenate([np.ones(runs // 2), -np.ones(runs // 2)])
     typical /= typical.std(ddof=1)
     found = noise + smallest_seen(typical, level)
