@@ -1,6 +1,6 @@
-"""The imports of the server of tests/forked.py: the scripts, and the modules they load late.
+"""Imports for the server of tests/forked.py: the scripts, and modules that they import lazily.
 
-A missing module here costs only time.
+A module missing here costs only time.
 """
 
 import IPython.display  # noqa: F401

@@ -13,7 +13,7 @@ def imported() -> bool:
 
 
 def test_a_new_process_has_everything_imported():
-    """Otherwise all tests that start processes would be several times as slow."""
+    """Without these imports, all tests that start processes would be several times slower."""
     assert forked.call(imported)
 
 

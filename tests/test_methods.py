@@ -31,7 +31,7 @@ def test_dapo_weighs_every_token_the_same():
 
 @pytest.mark.parametrize("name", ["grpo", "sapo"])
 def test_grpo_weights_average_inside_each_response_first(name):
-    """Eq. 12: the weighted token average is the mean over responses of the mean inside each."""
+    """Eq. 12: the weighted mean over tokens equals the mean of the responses' own means."""
     u = torch.arange(10.0)
     expected = torch.stack([part.mean() for part in u.split([2, 5, 3])]).mean()
     torch.testing.assert_close((weights(name, token_batch([2, 5, 3])) * u).mean(), expected)
