@@ -33,7 +33,7 @@ class Service:
 
 @pytest.fixture
 def service(monkeypatch):
-    """One stub for both names. Functions registered for the program's end are called by hand."""
+    """One stub for both packages. The test itself calls the functions registered with atexit."""
     service = Service()
     service.at_exit = []
     monkeypatch.setitem(sys.modules, "trackio", service)
@@ -71,7 +71,7 @@ def test_a_run_sends_its_metrics(service, tmp_path):
 
 def test_without_a_tracker_nothing_is_imported_or_sent(monkeypatch):
     for name in ("trackio", "wandb"):
-        monkeypatch.setitem(sys.modules, name, None)  # an import would fail
+        monkeypatch.setitem(sys.modules, name, None)  # importing it would fail
     assert start_tracking(config("none"), "1f2e") is None
 
 
