@@ -1,8 +1,11 @@
-"""Plots runs of train.py together: python -m benchmarks.curves RUN RUN ... [--output curves.png]
+"""Plots one run of train.py, or several together.
+
+    python -m benchmarks.curves RUN                        # RUN/curves.png
+    python -m benchmarks.curves RUN RUN ... --output FILE
 
 RUN is an --output-dir. Runs that differ only in their seed share one line: their mean, with the
 95 % t-interval over seeds as a band. A line's label names its method and the settings in which it
-differs from the other lines.
+differs from the other lines. A metric that hardly changes has no panel.
 """
 
 import argparse
@@ -19,13 +22,16 @@ from infra.flags import spelled
 from methods import METHODS
 from studies.statistics import half_width
 
+SHARE = "share right"
 PANELS = (
-    ("reward", "share right", "training reward"),
-    ("eval_accuracy", "share right", "held-out accuracy"),
-    ("eval_greedy", "share right", "held-out accuracy, greedy"),
+    ("reward", SHARE, "training reward"),
+    ("eval_accuracy", SHARE, "held-out accuracy"),
+    ("eval_greedy", SHARE, "held-out accuracy, greedy"),
     ("response_length", "tokens", "response length"),
     ("entropy", "nats per token", "entropy"),
 )
+
+HARDLY = 0.05  # a metric whose values span less than this share of their mean is not drawn
 
 # A colour and a line style for each label: the styles stay legible in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -91,12 +97,18 @@ def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.
     return steps, table.mean(axis=0), widths
 
 
+def changes(groups: dict[str, list[list[dict]]], name: str) -> bool:
+    """Whether a metric is recorded and changes by more than HARDLY."""
+    values = [row[name] for runs in groups.values() for run in runs for row in run if name in row]
+    return bool(values) and max(values) - min(values) > HARDLY * abs(np.mean(values))
+
+
 def draw(groups: dict[str, list[list[dict]]], path: Path) -> None:
-    """Draw a panel for each recorded metric, with a line for each group."""
-    recorded = {name for runs in groups.values() for run in runs for row in run for name in row}
-    panels = [panel for panel in PANELS if panel[0] in recorded]
+    """Draw a panel for the reward and each metric that changes, with a line for each group."""
+    panels = [panel for panel in PANELS if panel[0] == "reward" or changes(groups, panel[0])]
     figure = Figure(figsize=(4.2 * len(panels), 4), layout="constrained")
-    for axes, (name, unit, title) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (name, unit, title) in zip(all_axes, panels, strict=True):
         for i, (label, runs) in enumerate(groups.items()):
             steps, mean, width = curve(runs, name)
             colour = COLOURS[i % len(COLOURS)]
@@ -105,6 +117,9 @@ def draw(groups: dict[str, list[list[dict]]], path: Path) -> None:
             axes.plot(steps, mean, style, color=colour, label=f"{label} ({seeds})")
             axes.fill_between(steps, mean - width, mean + width, color=colour, alpha=0.2, lw=0)
         axes.set(title=title, xlabel="step", ylabel=unit)
+        low, high = axes.dataLim.intervaly
+        if low >= 0:  # custom rewards may be negative or exceed 1
+            axes.set_ylim(0, 1 if unit == SHARE and high <= 1 else None)
     lines, labels = axes.get_legend_handles_labels()
     figure.legend(lines, labels, loc="outside lower center", ncols=min(4, len(labels)))
     figure.savefig(path, dpi=120)
@@ -117,8 +132,9 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    parser.add_argument("--output", type=Path, default=Path("curves.png"))
+    parser.add_argument("--output", type=Path, help="default: curves.png in the first run's folder")
     args = parser.parse_args(argv)
+    args.output = args.output or args.runs[0] / "curves.png"
     try:
         kinds = Figure().canvas.get_supported_filetypes()
         if args.output.suffix.removeprefix(".") not in kinds:

@@ -179,6 +179,11 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
             continue
 
         saved = torch.load(path / "state.pt", weights_only=True)
+        if saved.keys() != {"random", *(each.name for each in fields(RunState))}:
+            raise UserError(
+                f"{path} is from another version of this code: finish the run with that version, "
+                "or choose another --output-dir"
+            )
         if saved["step"] > cfg.steps:
             raise UserError(
                 f"{folder} is already at step {saved['step']}: "

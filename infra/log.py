@@ -1,16 +1,11 @@
-"""Reports by the first rank: a line per step, metrics.jsonl, a tracker, samples.jsonl."""
+"""Reports by the first rank: a line per step, metrics.jsonl, samples.jsonl."""
 
-import atexit
-import importlib
 import math
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import timedelta
-from pathlib import Path
-from types import ModuleType
 
 import torch
 
-from infra.errors import UserError, first_line
 from infra.files import append_line, read_lines
 from infra.flags import spelled
 from infra.packing import Rollouts, TokenBatch, packed_rows
@@ -42,8 +37,7 @@ def log(run, metrics: dict) -> None:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
     if run.track:
-        values = {name: value for name, value in metrics.items() if name != "step"}
-        run.track.log(values, step=metrics["step"])
+        run.track(metrics)
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
     if metrics.get("mismatch", 0) > LARGE_MISMATCH:
         gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and scoring disagree")
@@ -121,33 +115,6 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
         "mismatch_max": float(log_ratio.abs().max()),
         "mismatch_kl": float((log_ratio.expm1() - log_ratio).mean()),
     }
-
-
-# ---- live metrics --------------------------------------------------------------------------------
-
-
-def tracker(name: str) -> ModuleType | None:
-    """The package of --track, None for `none`. Raises UserError if it is not installed."""
-    if name == "none":
-        return None
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(
-            f"--track {name} needs a package that is not installed "
-            f"({first_line(error)}): pip install {name}"
-        ) from error
-
-
-def start_tracking(cfg, run_id: str) -> ModuleType | None:
-    """The package of --track, ready for `log`. A resumed run continues its track."""
-    package = tracker(cfg.track)
-    if package:
-        known_by = {"id": run_id} if cfg.track == "wandb" else {}  # trackio goes by the name
-        name = f"{Path(cfg.output_dir).name}-{run_id}"
-        package.init(project="delta", name=name, config=asdict(cfg), resume="allow", **known_by)
-        atexit.register(package.finish)
-    return package
 
 
 # ---- samples.jsonl -------------------------------------------------------------------------------
@@ -241,7 +208,7 @@ def introduce(run) -> None:
 
 
 def report(run) -> None:
-    """Print the gain in accuracy and the output files."""
+    """Print the gain in accuracy, the output files, and the programs that draw them."""
     if run.rank > 0:
         return
     metrics = read_lines(run.folder / "metrics.jsonl")
@@ -253,5 +220,6 @@ def report(run) -> None:
             gained += f"{words} {found[0]:.3f} before and {found[-1]:.3f} after, "
     print(
         f"done: {metrics[-1]['step']} steps in {seconds:.0f} s, {gained}"
-        f"model/, metrics.jsonl and samples.jsonl in {run.folder}"
+        f"model/, metrics.jsonl and samples.jsonl in {run.folder}\n"
+        f"see it: python -m benchmarks.curves {run.folder}; python -m infra.samples {run.folder}"
     )

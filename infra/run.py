@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 import torch
 
@@ -15,12 +14,12 @@ from infra.checkpoints import RunState, begin_writing, restore, save
 from infra.errors import Interrupted, Stop
 from infra.folder import lock, unlock
 from infra.loading import load_policy
-from infra.log import start_tracking, tracker
 from infra.model_files import locate, refuse_length
 from infra.policy import Policy
 from infra.problems import encode_prompts, load_problems, prepare_sandbox
 from infra.ranks import end_ranks, on_first_rank, speaks, start_ranks, this_device
 from infra.rows import sum_over_ranks
+from infra.track import start_tracking, tracking_module
 from toy.by_name import model_folder
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # these stop a run at the next safe point
@@ -48,7 +47,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)  # of each step since the program started
     without_signal: int = 0  # consecutive steps in which every advantage was 0
     engine: object = None  # --engine: replaces `generate`
-    track: ModuleType | None = None  # --track: the package that also gets each line of metrics
+    track: Callable[[dict], None] | None = None  # --track: also receives each line of metrics
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
@@ -127,7 +126,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
 
         refuse_machine()
     rank, world = start_ranks()
-    tracker(cfg.track)  # refuses a package that is not installed
+    tracking_module(cfg.track)  # refuses a package that is not installed
     folder, _, _ = locate(model_folder(cfg))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
@@ -166,7 +165,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
         prompts=prompts,
         held_out=held_out,
         held_out_prompts=held_out_prompts,
-        track=start_tracking(cfg, run_id) if rank == 0 else None,
+        track=start_tracking(cfg, run_id, state.step) if rank == 0 else None,
         engine=engine,
     )
 

@@ -29,7 +29,7 @@ class RunFlags:
     track: str = flag(
         "none",
         "live metrics; install the package first",
-        choices=["none", "trackio", "wandb"],
+        choices=["none", "trackio", "wandb", "tensorboard"],
     )
 
 

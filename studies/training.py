@@ -238,7 +238,7 @@ def longer(args) -> Tested:
 
     The second study of docs/results/surprise.md: protocol and results.
     """
-    of = completed(args, places("longer"), EVERY_SEED, LEARN_RATE, 3)
+    of = completed(args, places("longer"), EVERY_SEED, LEARN_RATE, 6)
     print_gains(of)
     print_rows(of, dict.fromkeys(places("longer"), dict.fromkeys(EVERY_SEED, LEARN_RATE)))
     outcomes = {"reward": "reward", "last 5 steps": "last", **OUTCOMES}

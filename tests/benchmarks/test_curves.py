@@ -56,7 +56,29 @@ def test_runs_of_train_py_are_drawn(tmp_path, capsys):
     curves.main([str(tmp_path / "0"), str(tmp_path / "1"), "--output", str(picture)])
     assert "dapo: 2 run(s), reward 0." in capsys.readouterr().out
     width, height = Image.open(picture).size
-    assert width > 3 * height  # four panels
+    assert width > height
+    curves.main([str(tmp_path / "0")])
+    assert (tmp_path / "0" / "curves.png").exists()
+
+
+def test_only_metrics_that_change_have_a_panel(tmp_path, monkeypatch):
+    drawn = []
+    figure = curves.Figure
+    monkeypatch.setattr(curves, "Figure", lambda **size: drawn.append(figure(**size)) or drawn[-1])
+    run = []
+    for step, (reward, entropy) in enumerate([(0.2, 0.5), (0.9, 0.3)]):
+        length = 40 + 0.5 * step
+        row = {"step": step, "reward": reward, "response_length": length, "entropy": entropy}
+        run.append(row)
+    curves.draw({"delta": [run]}, tmp_path / "curves.png")
+    reward, entropy = drawn[0].axes
+    assert reward.get_title() == "training reward" and reward.get_ylim() == (0, 1)
+    assert entropy.get_title() == "entropy" and entropy.get_ylim()[0] == 0
+
+    for row in run:
+        row["reward"] -= 0.5  # a custom reward
+    curves.draw({"delta": [run]}, tmp_path / "curves.png")
+    assert drawn[1].axes[0].get_ylim()[0] < -0.3
 
 
 def test_folders_without_a_run_and_duplicates_are_refused(tmp_path, capsys):

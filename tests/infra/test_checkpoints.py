@@ -12,6 +12,7 @@ from toy_runs import (
     SMALL,
     contents,
     read_lines,
+    refusal,
     same_weights,
     small_config,
     train_small,
@@ -25,7 +26,7 @@ from infra import checkpoints
 from infra import folder as folders
 from infra.checkpoints import RunState, begin_writing, claim_folder, export, restore, save
 from infra.errors import Stop
-from infra.folder import file_hash, mark, mark_file, read_run, scratch
+from infra.folder import file_hash, mark, mark_file, read_run, scratch, written
 from infra.problems import load_problems
 from toy.by_name import model_folder
 
@@ -199,6 +200,20 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused(two_steps, capsys):
     said = capsys.readouterr()
     assert "checkpoint-000002: it is damaged" in said.out
     assert "every checkpoint" in said.err
+    assert contents(two_steps) == before
+
+
+def test_a_checkpoint_of_another_version_is_refused(two_steps, capsys):
+    """Its state has other fields, so a resumed run could differ without a message."""
+    newest = two_steps / "checkpoint-000002"
+    run_id = read_run(two_steps)["id"]
+    state = torch.load(newest / "state.pt")
+    torch.save(state | {"stepped": True}, newest / "state.pt")
+    listed = written(newest, run_id)
+    mark(newest, run_id, {name: file_hash(newest / name) for name in listed})
+    before = contents(two_steps)
+    said = refusal(train.main, [*SMALL, "--steps", "4", "--output-dir", two_steps], capsys)
+    assert f"{newest} is from another version of this code" in said
     assert contents(two_steps) == before
 
 

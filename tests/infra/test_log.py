@@ -161,17 +161,17 @@ def test_report_has_the_gain_and_the_paths(tmp_path, capsys):
     for metrics in METRICS:
         log(run, metrics)
     report(run)
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("done: 2 steps in 5 s, accuracy 0.250 before and 0.625 after")
-    assert str(tmp_path) in last
+    done, see = capsys.readouterr().out.splitlines()[-2:]
+    assert done.startswith("done: 2 steps in 5 s, accuracy 0.250 before and 0.625 after")
+    assert done.endswith(str(tmp_path)) and see.endswith(f"python -m infra.samples {tmp_path}")
 
 
 def test_report_without_evaluations_has_no_accuracy(tmp_path, capsys):
     run = run_in(tmp_path)
     log(run, METRICS[1])
     report(run)
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("done: 1 steps in 2 s, model/")
+    done, _ = capsys.readouterr().out.splitlines()[-2:]
+    assert done.startswith("done: 1 steps in 2 s, model/")
 
 
 @pytest.mark.parametrize("mean, said", [(1.0, False), (1.004, False), (3.0, True), (0.5, True)])

@@ -1,4 +1,4 @@
-"""infra/log.py: the data that --track sends, with stubs for the packages."""
+"""infra/track.py: the data that --track sends, with stubs for the packages."""
 
 import sys
 from types import SimpleNamespace
@@ -7,10 +7,10 @@ import pytest
 from toy_runs import SMALL, refusal, train_small
 
 import train
-from infra import log
 from infra import run as run_module
+from infra import track
 from infra.files import read_lines
-from infra.log import start_tracking
+from infra.track import start_tracking
 
 
 class Service:
@@ -38,7 +38,7 @@ def service(monkeypatch):
     service.at_exit = []
     monkeypatch.setitem(sys.modules, "trackio", service)
     monkeypatch.setitem(sys.modules, "wandb", service)
-    monkeypatch.setattr(log, "atexit", SimpleNamespace(register=service.at_exit.append))
+    monkeypatch.setattr(track.atexit, "register", service.at_exit.append)
     return service
 
 
@@ -47,15 +47,14 @@ def config(tracker):
 
 
 @pytest.mark.parametrize("tracker", ["trackio", "wandb"])
-def test_the_service_names_a_run_by_its_folder_and_id(tracker, service, tmp_path):
-    package = start_tracking(config(tracker), "1f2e")
+def test_the_service_names_a_run_by_its_folder_and_id(tracker, service):
+    send = start_tracking(config(tracker), "1f2e", step=0)
     (settings,) = service.started
     assert settings["name"] == "mine-1f2e"
     assert settings["resume"] == "allow"
     assert settings["config"]["method"] == "delta"
     assert settings.get("id", "1f2e") == "1f2e"
-    run = SimpleNamespace(rank=0, folder=tmp_path, track=package, cfg=SimpleNamespace(steps=9))
-    log.log(run, {"step": 3, "reward": 0.5})
+    send({"step": 3, "reward": 0.5})
     assert service.lines == [{"step": 3, "reward": 0.5}]
     (finish,) = service.at_exit
     finish()
@@ -69,17 +68,38 @@ def test_a_run_sends_its_metrics(service, tmp_path):
     assert service.lines == written
 
 
+def test_tensorboard_gets_a_curve_per_metric_and_drops_repeated_steps(monkeypatch):
+    scalars, opened = [], []
+
+    class Writer:
+        def __init__(self, folder, purge_step):
+            opened.append((folder, purge_step))
+
+        def add_scalar(self, name, value, step):
+            scalars.append((name, value, step))
+
+        def flush(self):
+            pass
+
+    module = SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    send = start_tracking(config("tensorboard"), "1f2e", step=4)
+    send({"step": 5, "reward": 0.5, "entropy": 0.25})
+    assert opened == [("runs/mine", 5)]
+    assert scalars == [("reward", 0.5, 5), ("entropy", 0.25, 5)]
+
+
 def test_without_a_tracker_nothing_is_imported_or_sent(monkeypatch):
-    for name in ("trackio", "wandb"):
+    for name in track.MODULES.values():
         monkeypatch.setitem(sys.modules, name, None)  # importing it would fail
-    assert start_tracking(config("none"), "1f2e") is None
+    assert start_tracking(config("none"), "1f2e", step=0) is None
 
 
-@pytest.mark.parametrize("tracker", ["trackio", "wandb"])
+@pytest.mark.parametrize("tracker", ["trackio", "wandb", "tensorboard"])
 def test_a_missing_package_is_named_before_the_model_is_loaded(
     tracker, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setitem(sys.modules, tracker, None)  # as if not installed
+    monkeypatch.setitem(sys.modules, track.MODULES[tracker], None)  # as if not installed
     monkeypatch.setattr(run_module, "load_policy", None)
     command = [*SMALL, "--track", tracker, "--output-dir", tmp_path / "run"]
     said = refusal(train.main, command, capsys)
