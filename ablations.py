@@ -81,10 +81,9 @@ VARIANTS = {
 
 
 def fixed_temperatures(memory: dict) -> Callable:
-    """A `temperatures` that computes γ once and reuses it for the whole run (Table 3, w/o
-    adaptive γ).
+    """A `temperatures` that computes γ once for the whole run (Table 3, w/o adaptive γ).
 
-    memory: stores the first (γ₊, γ₋); checkpoints save it, so a resumed run has the same γ.
+    memory: stores the first (γ₊, γ₋). It is saved in checkpoints, so a resumed run has the same γ.
     """
 
     def first_temperatures(delta: torch.Tensor, advantage: torch.Tensor):
@@ -233,7 +232,7 @@ def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
     return normalise(flags.lam_min + (flags.lam_max - flags.lam_min) * uniform)
 
 
-SLOPE = 2.7  # of no_centroids
+SLOPE = 2.7  # for no_centroids
 
 
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
@@ -290,7 +289,7 @@ class AblationFlags(MethodFlags):
     method: str = flag("delta", "token weights (App. E)", sorted(METHODS))
     delta_variant: str = flag(
         "full",
-        "Tables 2, 3",
+        "ablation of Tables 2 and 3, or a control",
         [*VARIANTS, "fixed_gamma", *CONTROLS],
         of="delta",
     )

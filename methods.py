@@ -171,9 +171,9 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 # ---- other papers' advantages --------------------------------------------------------------------
 
-# Each uses a different A' instead of the group advantage A, so its weight is ρ = A'/A. A group
-# with equal rewards has A = 0 and gets no gradient; W-REINFORCE itself gives such a group
-# A' = w (all right) or -1 (all wrong).
+# Each of these methods replaces the group advantage A by another advantage A', so its weight is
+# ρ = A'/A. A group with equal rewards has A = 0 and gets no gradient; the W-REINFORCE paper gives
+# such a group A' = w (all right) or -1 (all wrong).
 # OPO and OTB still divide by the group's standard deviation, as REINFORCE does here.
 
 
@@ -198,8 +198,8 @@ def w_reinforce(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def opo(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A' = R - Σ_j l_j R_j / Σ_j l_j over the group's responses of l_j tokens (OPO, Hao et al.
-    2025, arXiv 2505.23585).
+    """A' = R - Σ_j l_j R_j / Σ_j l_j over the group's responses j, with lengths l_j (OPO, Hao et
+    al. 2025, arXiv 2505.23585).
 
     The baseline has minimum variance if squared gradients are proportional to lengths. OPO also
     makes one update per rollout batch: set --mini-batch equal to --prompts. `flags` is
@@ -213,7 +213,7 @@ def opo(tokens: TokenBatch, flags) -> torch.Tensor:
 
 
 def otb(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A'_t = R - Σ_j W_jt R_j / Σ_j W_jt over the group's responses that have a token t, with
+    """A'_t = R - Σ_j W_jt R_j / Σ_j W_jt over the group's responses j with a token t, where
     W_jt = Σ_{s<=t} ‖e_y - p‖² (OTB, Li et al. 2026, arXiv 2602.07078).
 
     The baseline has minimum variance at each position if a token's gradient is taken with respect

@@ -92,7 +92,7 @@ def test_temperatures_are_each_sides_standard_deviation():
     advantage = torch.tensor([1.0, 2.0, 0.0, -1.0, -3.0, -1.0])
     gamma_pos, gamma_neg = temperatures(delta, advantage)
     assert gamma_pos == pytest.approx(1.0)
-    assert gamma_neg == pytest.approx(18**0.5)  # of -2, -2, 7: mean 1, squares 9, 9, 36
+    assert gamma_neg == pytest.approx(18**0.5)  # of -2, -2, 7: mean 1, squared deviations 9, 9, 36
 
 
 def test_temperatures_have_a_floor():
@@ -223,7 +223,7 @@ def test_delta_coefficients_reject_bad_arguments(change, match):
 
 
 def test_delta_coefficients_are_accurate_in_bfloat16():
-    """Sums over 40,000 bf16 rows are as exact as sums over the same rows in float64."""
+    """Sums over 40,000 bfloat16 rows are as accurate as over the same rows in float64."""
     v, advantage = two_sides(N=40_000, H=8, seed=8, dtype=torch.bfloat16)
     torch.testing.assert_close(
         delta_coefficients(v, advantage),
@@ -252,7 +252,7 @@ class LargestNewTensor(TorchDispatchMode):
         return out
 
 
-def test_delta_coefficients_allocate_nothing_of_the_size_of_v():
+def test_delta_coefficients_allocate_nothing_as_large_as_v():
     v = torch.randn(60_000, 128).bfloat16()
     with LargestNewTensor(own=v.untyped_storage().data_ptr()) as largest:
         delta_coefficients(v, torch.randn(60_000))

@@ -41,7 +41,7 @@ def test_group_advantages_equal_rewards_give_exact_zeros():
         ([1.0, float("nan")], 2, "NaN"),
     ],
 )
-def test_group_advantages_reject(rewards, size, match):
+def test_group_advantages_reject_bad_arguments(rewards, size, match):
     with pytest.raises(ValueError, match=match):
         group_advantages(torch.tensor(rewards), size)
 

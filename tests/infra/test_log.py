@@ -1,4 +1,4 @@
-"""infra/log.py: the output and files of a run, from given numbers."""
+"""infra/log.py: the output and files of a run, for given metrics."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from infra.packing import packed_rows
 
 
 def row(step, **changed):
-    """The metrics of a step that are printed or drawn."""
+    """The metrics of a step that are printed or plotted."""
     metrics = {
         "step": step,
         "reward": 0.5,
@@ -121,7 +121,7 @@ def test_introduce_describes_the_run(tmp_path, capsys):
     problems = [*two, *toy.problems(1, seed=1, k=9), two[0], {"problem": "1", "answer": ""}]
     five.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
     flags = ["--method", "delta", "--K", "2", "--eval-data", str(five)]
-    limit = ["--max-prompt-tokens", "15"]  # a problem of 5 operations has 13, of 9 has 21
+    limit = ["--max-prompt-tokens", "15"]  # 13 tokens with 5 operations, 21 with 9
     cfg = small_config(tmp_path / "run", *flags, *limit, steps=3)
     run = train.prepare(cfg)
     introduce(run)

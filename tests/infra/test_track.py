@@ -96,7 +96,7 @@ def test_without_a_tracker_nothing_is_imported_or_sent(monkeypatch):
 
 
 @pytest.mark.parametrize("tracker", ["trackio", "wandb", "tensorboard"])
-def test_a_missing_package_is_named_before_the_model_is_loaded(
+def test_a_missing_package_is_reported_before_the_model_is_loaded(
     tracker, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setitem(sys.modules, track.MODULES[tracker], None)  # as if not installed
