@@ -118,9 +118,9 @@ def delta_coefficients(
     lam_max: float = 1.2,
     pieces: Pieces = PAPER,
 ) -> torch.Tensor:
-    """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], no gradient; mean 1
-    with the default pieces.
+    """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], without gradient.
 
+    With the default pieces, their mean is 1.
     v: [N, H] token-gradient proxy of all tokens in the batch: a plain tensor with all N rows, or
         `Rows`, sharded over ranks. A plain tensor with one rank's shard gives wrong statistics.
     advantage: [N], A_i for each token of response i; all N on every rank. No padding.

@@ -278,7 +278,7 @@ def test_grade_benchmark_grades_each_response_by_its_problem(tmp_path):
         grade_benchmark(problems, 3, tmp_path)
 
 
-# ---- whole evaluations ---------------------------------------------------------------------------
+# ---- complete evaluations ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -597,7 +597,7 @@ def test_dropped_problems_of_a_benchmark_are_counted(saved, tmp_path, capsys):
     assert result["problems"] == 2
 
 
-def test_a_touched_model_is_the_same_but_another_tokenizer_is_not(saved, tmp_path, capsys):
+def test_new_file_times_keep_a_model_the_same_but_a_changed_file_does_not(saved, tmp_path, capsys):
     model = shutil.copytree(saved / "model", tmp_path / "model")
     evaluate.main(flags(saved, tmp_path / "out", "--model", model))
     for path in model.iterdir():

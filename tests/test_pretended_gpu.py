@@ -32,11 +32,11 @@ from infra.policy import room_for
 NEEDS_TRL = "benchmarks/trl_step.py"  # measures another program
 
 
-# ---- device tests in the sources -----------------------------------------------------------------
+# ---- device checks in the sources ----------------------------------------------------------------
 
 
 def asks(node: ast.AST) -> bool:
-    """Whether an expression tests the device: is_cuda, a device type, or is_available."""
+    """Whether an expression checks the device: is_cuda, a device type, or is_available."""
     if isinstance(node, ast.Attribute):
         return node.attr == "is_cuda" or ast.unparse(node) == "torch.cuda.is_available"
     if not isinstance(node, ast.Compare):
@@ -48,7 +48,7 @@ def asks(node: ast.AST) -> bool:
 
 
 def questions() -> dict[str, str]:
-    """{line of a device test, such as `infra/head.py:125`: the first line then run on a GPU}."""
+    """{line of a device check, such as `infra/head.py:125`: the first line then run on a GPU}."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = str(path.relative_to(ROOT))
@@ -66,7 +66,7 @@ def questions() -> dict[str, str]:
 
 
 def asking_line(statement: ast.stmt) -> int | None:
-    """The line that tests the device in the statement itself, not in an inner statement."""
+    """The line that checks the device in the statement itself, not in an inner statement."""
     parts = [statement.test] if isinstance(statement, ast.If) else [statement]
     if hasattr(statement, "body") and not isinstance(statement, ast.If):
         return None  # its block is searched separately
@@ -91,7 +91,7 @@ def gpu_line(statement: ast.stmt, following: ast.stmt | None, line: int) -> int:
 
 
 def lines_of(function) -> set[str]:
-    """The lines, such as `infra/head.py:125`, that function() runs in files with device tests."""
+    """The lines, such as `infra/head.py:125`, that function() runs in files with device checks."""
     files = {f"{ROOT}/{place.partition(':')[0]}" for place in questions()}
     seen = set()
 

@@ -579,7 +579,7 @@ def test_dynamic_sampling_replaces_groups_of_equal_rewards(equal, tmp_path, monk
 
 
 def test_dynamic_sampling_gives_up_after_ten_rounds(tmp_path, monkeypatch):
-    """One of twenty groups has unequal rewards. The batch adds a group with equal rewards."""
+    """One of twenty groups has unequal rewards. A group of equal rewards completes the batch."""
     graded_in_turn(monkeypatch, [0] * 30 + [1] + [0] * 9)
     run = two_by_two(tmp_path, "--dynamic-sampling")
     _, _, rewards, position = train.sample(run, 1, Stopwatch())

@@ -79,7 +79,7 @@ def test_a_killed_run_continues_to_the_same_metrics(whole, tmp_path):
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     with open(folder / "metrics.jsonl", "a") as file:
-        file.write('{"step": 4, "lo')  # as after a kill in the middle of a write
+        file.write('{"step": 4, "lo')  # as if killed in the middle of a write
 
     continued = forked.finished(start_six_steps(folder))
     assert f"continuing {folder} after step" in continued.stdout
@@ -356,7 +356,7 @@ def test_an_export_killed_at_any_moment_is_repeated(
         killed_after(patch, owner, name, calls)
         export(target, run.policy, run.tokenizer, run.id)
 
-    train.prepare(run.cfg)  # like the same command
+    train.prepare(run.cfg)  # as the same command does
     assert not list(run.folder.glob("writing-*"))
     export(target, run.policy, run.tokenizer, run.id)
     assert sorted(path.name for path in run.folder.glob("model*")) == ["model"]
