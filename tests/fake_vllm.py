@@ -190,7 +190,7 @@ def output(tokens, logprob) -> SimpleNamespace:
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Install the stand-in as `vllm`, with a GPU of 80 GB and the allocator's variables unset."""
+    """Install the stand-in as `vllm`, with an 80 GB GPU and the allocator's variables unset."""
     vllm = ModuleType("vllm")
     vllm.LLM = LLM
     vllm.SamplingParams = SamplingParams

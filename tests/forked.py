@@ -59,7 +59,7 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """None while the script runs; minus the signal's number if a signal killed it."""
+        """None while the script runs; the negative signal number if a signal killed it."""
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:

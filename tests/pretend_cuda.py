@@ -39,7 +39,7 @@ calls = Counter()  # operation -> number of calls
 
 
 def place() -> str:
-    """`infra/head.py:125`: the innermost running line of the sources."""
+    """The innermost source line being executed, such as `infra/head.py:125`."""
     frame = sys._getframe()
     while frame:
         path = frame.f_code.co_filename
@@ -140,7 +140,7 @@ def computed(operation, arguments: tuple, options: dict):
 
 
 def refuse_mixed(operation, arguments: tuple, tensors: list[torch.Tensor]) -> None:
-    """Raise RuntimeError for tensors of both devices, as CUDA does."""
+    """Raise RuntimeError if CPU and GPU tensors are mixed, as CUDA does."""
     elsewhere = [x for x in tensors if not is_on_gpu(x) and x.dim() > 0]
     if str(operation).startswith(("aten.index.", "aten.index_put", "aten._unsafe_index")):
         indices = [x for x in tree_leaves(arguments[1]) if isinstance(x, torch.Tensor)]
@@ -180,7 +180,7 @@ def moved(
     return out
 
 
-# ---- kernels that only a GPU has -----------------------------------------------------------------
+# ---- GPU-only kernels ----------------------------------------------------------------------------
 
 
 def half_precision_product(_, arguments: tuple, options: dict) -> torch.Tensor:
@@ -194,7 +194,7 @@ def half_precision_product(_, arguments: tuple, options: dict) -> torch.Tensor:
 def sequences(given: SimpleNamespace) -> Iterator[tuple]:
     """(rows, s Q, s K, V [heads, tokens, size], weights [heads, tokens, tokens]) of each sequence.
 
-    In float32; s is the scale of the scores.
+    All in float32; s is the scale of the attention scores.
     """
     scale = given.scale or given.query.shape[-1] ** -0.5
     together = given.query.shape[1] // given.key.shape[1]

@@ -78,8 +78,8 @@ class SlowDelta:
         self.v = v.double().tolist()
         self.A = advantage.double().tolist()
         self.variant = variant
-        self.half = half  # [N] 0 or 1: each half is scored by the other's centroids
-        self.fresh = fresh  # γ of the current margins, without lag
+        self.half = half  # [N] 0 or 1: each half is scored with the other half's centroids
+        self.fresh = fresh  # γ from the current margins, without lag
         self.by_side = by_side  # mean 1 on each side
         self.plus = [i for i, a in enumerate(self.A) if a > 0]
         self.minus = [i for i, a in enumerate(self.A) if a < 0]
@@ -104,7 +104,7 @@ class SlowDelta:
         return out
 
     def judges(self, i, side):
-        """The tokens of `side` whose centroid scores token i."""
+        """The tokens of `side` in the centroid that scores token i."""
         if self.half is None:
             return side
         return [j for j in side if self.half[j] != self.half[i]]

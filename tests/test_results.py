@@ -18,7 +18,7 @@ RESULTS = (ROOT / "RESULTS.md").read_text()
 
 
 def table_rows(text: str) -> list[list[str]]:
-    """The cells of a page's tables, line by line."""
+    """The cells of a page's tables, row by row."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -37,11 +37,11 @@ def test_the_table_of_results_has_the_numbers_of_the_long_tables():
 
 
 def intervals(text: str) -> set[str]:
-    """Every `0.013 ± 0.008` of a page, without signs."""
+    """Every interval such as `0.013 ± 0.008` on a page, without signs."""
     return set(re.findall(r"\d\.\d+ ± \d\.\d+", " ".join(text.split())))
 
 
-def test_every_interval_of_the_front_pages_is_in_a_long_page():
+def test_every_interval_of_the_front_pages_is_on_a_results_page():
     long = set()
     for page in (ROOT / "docs/results").glob("*.md"):
         long |= intervals(page.read_text())

@@ -93,7 +93,7 @@ def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
 
 
 class InThisProcess:
-    """Replaces a pool of processes, which would not see a test's monkeypatches."""
+    """Replaces a pool of processes, in which a test's monkeypatches would have no effect."""
 
     def __init__(self, count):
         pass
