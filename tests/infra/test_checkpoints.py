@@ -231,6 +231,16 @@ def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["steps"] == 5
 
 
+def test_a_step_that_is_still_unlogged_is_logged_only_once(tmp_path):
+    """The run resumes twice from a checkpoint that was written before its step was logged."""
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        (tmp_path / name).write_text('{"step": 1}\n{"step": 2}\n')
+    state = RunState(step=2, unlogged={"step": 2})
+    begin_writing(small_config(tmp_path, steps=5), "1f2e", state)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'
+    assert (tmp_path / "samples.jsonl").read_text() == '{"step": 1}\n{"step": 2}\n'
+
+
 def test_begin_writing_without_a_checkpoint_empties_the_files(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\n')
     begin_writing(small_config(tmp_path, steps=5), "1f2e", RunState())

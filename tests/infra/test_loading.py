@@ -18,7 +18,7 @@ import toy
 import train
 from infra import model_files
 from infra.errors import UserError
-from infra.loading import load_model, load_policy
+from infra.loading import BOUNDS, load_model, load_policy, refuse_difference
 from infra.model_files import locate
 from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
@@ -280,3 +280,14 @@ def test_the_message_for_an_unreachable_hub_id_says_how_to_pass_a_folder(monkeyp
 def test_locate_refuses_a_folder_without_a_model(tmp_path):
     with pytest.raises(UserError, match="no model in this folder"):
         locate(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_only_a_mean_difference_within_rounding_passes_the_check(dtype):
+    expected = torch.full((48,), -2.0)
+    shifted = expected.clone()
+    shifted[::2] += 1.8 * BOUNDS[dtype]  # 0.9 of the bound on average
+    refuse_difference("m", "this model", shifted, expected, dtype)
+    for wrong in (1.1 * BOUNDS[dtype], -1.1 * BOUNDS[dtype], torch.nan):
+        with pytest.raises(UserError, match="--model m: log-probabilities of this model"):
+            refuse_difference("m", "this model", expected + wrong, expected, dtype)
