@@ -1,4 +1,4 @@
-"""Progress and time of the stages of a step."""
+"""Shows the progress of a step's stages, and measures their time."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from infra.ranks import speaks
 
 
 class Progress(tqdm):
-    """The progress of one stage, in tokens: a bar on a terminal, a line a minute in a log.
+    """The progress of one stage, in tokens: a bar on a terminal, one line per minute in a log.
 
     The first rank prints it to standard error. A stage that ends before its first bar or line is
     due prints nothing.
@@ -48,7 +48,7 @@ class Stopwatch:
         self.stages = Counter()  # seconds by stage
 
     def lap(self, stage: str) -> None:
-        """Count the time since the last lap to `stage`. A stage may have several laps."""
+        """Add the time since the last lap to `stage`. A stage may have several laps."""
         now = time.perf_counter()
         self.stages[f"seconds_{stage}"] += now - self.last_lap
         self.last_lap = now
