@@ -36,7 +36,7 @@ def read_table(name: str) -> list[dict]:
             raise UserError(f"{name} is not UTF-8 (byte {error.start}): save as UTF-8") from error
         rows = READERS[path.suffix](name, text)
     if not rows:
-        raise UserError(f"{name} has no row")
+        raise UserError(f"{name} has no rows")
     return rows
 
 
@@ -54,7 +54,7 @@ def read_json_array(name: str, text: str) -> list[dict]:
     """One array of dictionaries."""
     array = parsed(name, text) if text else []
     if not isinstance(array, list):
-        raise UserError(f'{name} is no array: write [{{"problem": ..., "answer": ...}}, ...]')
+        raise UserError(f'{name} is not an array: write [{{"problem": ..., "answer": ...}}, ...]')
     return [checked_dictionary(f"{name}, entry {i},", row) for i, row in enumerate(array, start=1)]
 
 
@@ -78,12 +78,12 @@ def parsed(where: str, text: str):
 def checked_dictionary(where: str, row) -> dict:
     """The unchanged row. Raises UserError unless it is a dictionary."""
     if not isinstance(row, dict):
-        raise UserError(f'{where} is no dictionary: write {{"problem": ..., "answer": ...}}')
+        raise UserError(f'{where} is not a dictionary: write {{"problem": ..., "answer": ...}}')
     return row
 
 
 def read_csv(name: str, text: str) -> list[dict]:
-    """A header and rows; every cell is a text."""
+    """A header and rows; every cell is a string."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows = []
     try:
@@ -118,7 +118,7 @@ LOCAL = (*READERS, ".parquet")  # endings of local files
 def cell_text(value) -> str:
     """A cell as text, with all digits of a Decimal or of a number in JSON.
 
-    A column with gaps stores integers as floats; they become integers again.
+    A column with gaps stores integers as floats; these become integers again.
     """
     value = getattr(value, "exact", value)
     if value is None or value != value:  # a gap, which is NaN in a column of numbers
@@ -133,7 +133,7 @@ def cell_text(value) -> str:
 
 
 def checked_text(value, where: str) -> str:
-    """cell_text of a text or a number. Raises UserError for anything else.
+    """cell_text of a string or a number. Raises UserError for anything else.
 
     Also refuses text with a NUL or half of a surrogate pair, which no tokenizer accepts.
     """
@@ -149,9 +149,9 @@ def checked_text(value, where: str) -> str:
 
 
 def joined_members(members: list[str], where: str) -> str:
-    """The members of a list answer as one text, which verify.py splits at its commas.
+    """The members of a list answer as one text, which verify.py splits at commas.
 
-    Raises UserError for a member with a comma outside brackets, which would split it.
+    Raises UserError for a member with a comma outside brackets, where verify.py would split it.
     """
     if len(members) == 1:
         return members[0]
