@@ -1,7 +1,7 @@
 """Rollouts: G responses per prompt, sampled with Hugging Face `generate` (Sec. 5, App. I).
 
-Each position of a response has a uniform draw, fixed by (seed, step, problem, sample). A logits
-processor turns the draw into a token by inverse CDF, and `generate` takes that token greedily. Two
+Each position of a response has a uniform random number, fixed by (seed, step, problem, sample). A
+logits processor turns it into a token by inverse CDF, and `generate` takes that token greedily. Two
 methods can therefore be compared under common random numbers, without a global random state.
 
 In exact arithmetic neither the number of ranks nor the batch would matter. In float32 a token
@@ -47,7 +47,7 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     in_flight: int = 256  # max responses sampled at once
-    cache_tokens: int = 0  # max tokens in their caches; 0: as many as fit in free memory
+    cache_tokens: int = 0  # max tokens in all caches together; 0: what fits in free memory
 
 
 class Job(NamedTuple):

@@ -1,4 +1,4 @@
-"""Ends a program early with one line and an exit code. A bug keeps its traceback."""
+"""Ends a program early with one line and an exit code. Bugs keep their traceback."""
 
 import json
 import os
@@ -42,11 +42,11 @@ class Stop(Exception):
 
 
 class Interrupted(Exception):
-    """A signal stopped sampling; every rank abandons the batch."""
+    """Raised at a safe point after a signal to stop. An unfinished step is abandoned."""
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's error, shortened to fit in a message."""
+    """The first line of a library's error; the error's class if it has no text."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 

@@ -74,7 +74,7 @@ def load_problems(
 
 
 def with_layout(source: Source, rows: list[dict]) -> Source:
-    """The source, with the reader of the known programming set that has its columns, if any."""
+    """The source. If it has the columns of a known programming set, that set's reader is added."""
     columns = {column for row in rows for column in row}
     named = {source.problem_column, source.answer_column} <= columns or "tests" in columns
     layout = layout_of(columns)
@@ -85,7 +85,7 @@ def with_layout(source: Source, rows: list[dict]) -> Source:
 
 
 def check_columns(name: str, source: Source, rows: list[dict]) -> None:
-    """Raise UserError if no row has the source's columns."""
+    """Raise UserError if a column that the source needs is in no row."""
     there = dict.fromkeys(column for row in rows for column in row)  # in the file's order
     answer = "tests" if has_tests(source, there) else source.answer_column
     missing = {source.problem_column, answer} - there.keys()
@@ -102,10 +102,10 @@ def has_tests(source: Source, columns) -> bool:
 
 
 def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
-    """The problem in row `index` of a source's table. Raises UserError for a cell of a wrong type.
+    """The problem in row `index` of a source's table. Raises UserError for a cell of wrong type.
 
     A problem may be a chat: a list of {"role": ..., "content": ...}, passed unchanged to the chat
-    template. An answer may be a list of strings, the members of a list.
+    template. If the answer is a list, its cell may be a list of strings.
     """
     if source.read:
         try:
@@ -178,7 +178,7 @@ def prepare_sandbox(problems: list[dict], mode: str) -> None:
 def encode_prompts(
     problems: list[dict], tokenizer, limit: int, template: str = ""
 ) -> tuple[list[dict], list[list[int]]]:
-    """(problems, prompts): the token ids of each problem's prompt.
+    """(problems, prompts): the problems that are kept, and the token ids of their prompts.
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
     literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
@@ -213,7 +213,7 @@ def encode_prompts(
 
 
 def encode_prompt(each: dict, tokenizer, template: str) -> list[int]:
-    """Token ids: a chat unchanged, else by `template`, else by the chat template, else as text."""
+    """Token ids of a prompt: the chat as is, else `template`, else the chat template, else text."""
     chat = each.get("chat")
     problem = each["problem"]
     if template and not chat:

@@ -28,8 +28,8 @@ class Progress(tqdm):
             leave=False,
             file=sys.stderr,
             disable=not speaks(),
-            delay=1 if on_terminal else 60,  # seconds before the first
-            mininterval=0.1 if on_terminal else 60,  # seconds between two
+            delay=1 if on_terminal else 60,  # seconds before the first output
+            mininterval=0.1 if on_terminal else 60,  # seconds between outputs
             bar_format=None if on_terminal else line,
         )
 
@@ -54,5 +54,5 @@ class Stopwatch:
         self.last_lap = now
 
     def seconds(self) -> dict[str, float]:
-        """The metrics `seconds`, up to the last lap, and `seconds_STAGE`."""
+        """The metrics `seconds`, the total up to the last lap, and `seconds_STAGE`."""
         return {"seconds": self.last_lap - self.started, **self.stages}

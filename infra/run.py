@@ -81,8 +81,8 @@ class Run:
     def save(self) -> bool:
         """Write a checkpoint, and return whether one was written. All ranks call this.
 
-        None is written before the first update, because there are no moments yet, or if the last
-        update was skipped, because the run may be diverging. Earlier checkpoints are kept.
+        No checkpoint is written before the first update (there are no moments yet) or after a
+        skipped update (the run may be diverging). Earlier checkpoints are kept.
         """
         if not self.optimizer.state or self.state.streak > 0:
             return False
@@ -126,7 +126,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
 
         refuse_machine()
     rank, world = start_ranks()
-    tracking_module(cfg.track)  # refuses a package that is not installed
+    tracking_module(cfg.track)  # raises UserError if the package is missing
     folder, _, _ = locate(model_folder(cfg))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)

@@ -23,7 +23,7 @@ INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 
 
 def read_table(name: str) -> list[dict]:
-    """The rows of a local file. Raises UserError if it is missing or does not match its ending."""
+    """The rows of a local file. Raises UserError if it is missing or not what its suffix says."""
     path = Path(name)
     if not path.is_file():
         raise UserError(f"there is no file {name}")
@@ -109,7 +109,7 @@ def read_parquet(path: Path) -> list[dict]:
 
 
 READERS = {".jsonl": read_json_lines, ".json": read_json_array, ".csv": read_csv}
-LOCAL = (*READERS, ".parquet")  # endings of local files
+LOCAL = (*READERS, ".parquet")  # file suffixes
 
 
 # ---- cells ---------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def checked_text(value, where: str) -> str:
     """
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if not (value is None or isinstance(value, str) or is_number):
-        raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
+        raise UserError(f"{where}, holds a {type(value).__name__}: write a string or a number")
     text = cell_text(value)
     if "\0" in text:
         raise UserError(f"{where}, holds a NUL character: repair the file")

@@ -54,7 +54,7 @@ def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None] | None
 
 
 def log_to(module: ModuleType, metrics: dict) -> None:
-    """Log to trackio or wandb, which have the same function."""
+    """Log to trackio or wandb; both have the same `log` function."""
     values = {name: value for name, value in metrics.items() if name != "step"}
     module.log(values, step=metrics["step"])
 

@@ -1,6 +1,6 @@
-"""The flags of train.py, except those of its methods. Each default is the paper's (App. I).
+"""The flags of train.py, except those of its methods. The defaults are the paper's (App. I).
 
-"ours" in a help text marks a value that the paper does not state.
+"ours" in a help text marks a default that the paper does not state.
 """
 
 from dataclasses import dataclass, fields
@@ -40,7 +40,7 @@ class TrainingTaskFlags(TaskFlags):
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
     data: str = flag(
         "deepmath",
-        "training problems: toy, toy-code, a .jsonl, .parquet or .csv file, a known name, a hub id",
+        "training problems: toy, toy-code, a known name, a hub id or a .jsonl, .csv or .parquet file",
     )
     overlong_buffer: int = flag(
         0,
@@ -194,7 +194,7 @@ def check_config(cfg, methods: dict) -> None:
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
     if cfg.centroids == "held_out" and cfg.prompts < 2:
-        raise UserError("--centroids held_out needs two prompts a step: raise --prompts")
+        raise UserError("--centroids held_out needs two prompts per step: raise --prompts")
     if 0 < cfg.importance_cap < 1:
         raise UserError(
             f"--importance-cap {cfg.importance_cap} would lower the weight of every token: "

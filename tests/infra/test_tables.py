@@ -69,7 +69,7 @@ REFUSED = {
     "bad.parquet": (b"no parquet", "{path} is not a parquet file"),
     "cell.jsonl": (
         GOOD + b'{"problem": {"text": "1"}, "answer": "2"}\n',
-        "{path}, row 2, column problem, holds a dict: write a text or a number",
+        "{path}, row 2, column problem, holds a dict: write a string or a number",
     ),
     "members.jsonl": (
         b'{"problem": "1", "answer": [1, 2]}\n',
