@@ -1,18 +1,18 @@
 """The paper's ablations of DelTA. Each replaces one piece of delta.py.
 
-Tables 2 and 3, the other proxies and the random control of App. F, and token selection by λ
-(Sec. 5.2). Three interventions each address one possible flaw in the coefficients: the lag of γ,
-the common normalisation of both sides, and centroids that include the scored token. Also a proxy
-whose mean over the vocabulary is zero, and its control without centroids. All are flags of
+This file covers Tables 2 and 3, the other proxies and the random control of App. F, and token
+selection by λ (Sec. 5.2). Three interventions each remove one possible flaw of the coefficients:
+the lag of γ, the shared normalisation of both sides, and centroids that include the scored token.
+Another proxy has mean zero over the vocabulary; a control omits its centroids. All are flags of
 `--method delta`; `configured` turns the flags into a method.
 
-Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch with both sides.
+Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch that has both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
 the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
 interventions are not in the paper.
 
-Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary.
+Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary size.
 """
 
 from collections.abc import Callable
@@ -81,10 +81,9 @@ VARIANTS = {
 
 
 def fixed_temperatures(memory: dict) -> Callable:
-    """Computes γ once and reuses it for the whole run (Table 3, w/o adaptive γ).
+    """A `temperatures` that computes γ once for the whole run (Table 3, w/o adaptive γ).
 
-    memory: holds the first (γ₊, γ₋). It is saved in checkpoints, so a resumed run has the
-    same γ.
+    memory: stores the first (γ₊, γ₋). It is saved in checkpoints, so a resumed run has the same γ.
     """
 
     def first_temperatures(delta: torch.Tensor, advantage: torch.Tensor):
@@ -115,8 +114,8 @@ def equal_sides(
 ) -> torch.Tensor:
     """λ from the range map `mapped`, divided by its mean over each side's tokens.
 
-    1 for A = 0. It replaces the range map, since a normaliser is not given the advantages. The mean
-    over the batch is then 1, so the common normalisation changes nothing.
+    1 for A = 0. This replaces the range map because a normaliser does not get the advantages. The
+    mean over the batch is then 1, so the shared normalisation changes nothing.
     """
     lam = mapped(alpha, advantage, lam_min, lam_max)
     result = torch.ones_like(lam)
@@ -134,8 +133,8 @@ def halves(tokens: TokenBatch, group_size: int) -> torch.Tensor:
 def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
     """`pieces`, but the margins of each half of the tokens use the centroids of the other half.
 
-    Otherwise a token pulls its own side's centroid towards itself. half: [N], 0 or 1. Here
-    μ₊ and μ₋ are [2, H], for halves 0 and 1; no other piece uses them. Temperatures use all
+    Without this split, a token pulls its own side's centroid towards itself. half: [N], 0 or 1.
+    Here μ₊ and μ₋ are [2, H], for halves 0 and 1; no other piece uses them. Temperatures use all
     margins of a side.
     """
 
@@ -164,14 +163,14 @@ def has_both_sides(advantage: torch.Tensor) -> bool:
 def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     """v = W_y - Σ_j p̃_j W_j over the k most likely tokens j: [n, H] (App. F).
 
-    p̃ is the softmax renormalised among the k; with k = V this is ∇_h log p(y).
+    p̃ is the softmax renormalised over these k tokens; with k = V, v is ∇_h log p(y).
     rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
     W = head().to(rows.hidden.dtype)
     k = min(k, len(W))
     result = torch.empty_like(rows.hidden)
-    numbers_a_row = max(len(W), k * W.shape[1])  # of the logits, and of W[likeliest]
-    size = max(1, LOGIT_BLOCK_KEPT // numbers_a_row)  # rows in a block
+    numbers_a_row = max(len(W), k * W.shape[1])  # the logits, or W[likeliest] if that is larger
+    size = max(1, LOGIT_BLOCK_KEPT // numbers_a_row)  # rows per block
     for start in range(0, len(rows.hidden), size):
         block = slice(start, start + size)
         logits, likeliest = (rows.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
@@ -211,10 +210,10 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     """v = s h = (log p + H) h: [n, H], with no extra forward pass; not in the paper.
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
-    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not the drawn tokens.
-    Here h is fixed by the state and E[s | state] = 0, so E[v | state] = 0.
-    rows: hidden [n, H], logprob [n] and entropy [n], both from the pass at θ_old, at
-    the same temperature.
+    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not sampled tokens.
+    Here the state determines h and E[s | state] = 0, so E[v | state] = 0.
+    rows: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
+    entropy at the same temperature.
 
     Weights based on log p and H have been used before, without a discriminator: selection by both
     (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p (STARE, Luo
@@ -233,17 +232,17 @@ def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
     return normalise(flags.lam_min + (flags.lam_max - flags.lam_min) * uniform)
 
 
-SLOPE = 2.7  # of no_centroids
+SLOPE = 2.7  # for no_centroids
 
 
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     """λ̄ from α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
 
     s = log p + H, and sd is its standard deviation over all N tokens. The range and the
-    normalisation are DelTA's; all weights are 1 if a side is empty. The slope is not derived. A
-    pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. There
-    the standard deviation of Δ⁽¹⁾/γ⁽⁰⁾ is about 3 on one base model of the toy, and 1.5 to 7 on
-    another.
+    normalisation are DelTA's; all weights are 1 if a side is empty. The slope is empirical: a
+    pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. With
+    that proxy, the standard deviation of Δ⁽¹⁾/γ⁽⁰⁾ is about 3 on one base model of the toy, and 1.5
+    to 7 on another.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
@@ -290,7 +289,7 @@ class AblationFlags(MethodFlags):
     method: str = flag("delta", "token weights (App. E)", sorted(METHODS))
     delta_variant: str = flag(
         "full",
-        "Tables 2, 3",
+        "ablation of Tables 2 and 3, or a control",
         [*VARIANTS, "fixed_gamma", *CONTROLS],
         of="delta",
     )
@@ -328,7 +327,7 @@ class AblationFlags(MethodFlags):
 def check_model(flags: AblationFlags, policy) -> None:
     """Raise UserError if the model is too large for the proxy, or its head is not a matrix.
 
-    Checks what `keep` of a method needs from the head: that of OTB and of two proxies.
+    OTB and the proxies topk and exact need logits of the form W h.
     """
     asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head or surprise"
     if flags.method == "otb":
@@ -379,7 +378,7 @@ def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
 def configured(method: Method, flags: AblationFlags) -> Method:
     """`method` with the pieces, proxy and selection set by the flags.
 
-    train.parse_config has refused flags that contradict each other or do not apply to the method.
+    train.parse_config has already refused flags that contradict each other or do not apply.
     """
     if flags.delta_variant in CONTROLS:
         method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)

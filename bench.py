@@ -1,8 +1,8 @@
-"""The measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE].
+"""Runs the measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE].
 
-Speed is a ratio of two programs that alternate in one process: median, smallest and largest over
-repetitions. A study of training or of credit keeps its results in a CSV file and measures only the
-missing lines.
+Speed is the ratio of two programs that alternate in one process: its median, smallest and largest
+value over repetitions. A study of training or of credit keeps its results in a CSV file and
+measures only the missing lines.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from infra.errors import MISTAKES
 
-# bench -> the module with its function. The first line of the function's docstring is its help.
+# Benchmark -> the module with its function. The first line of the function's docstring is its help.
 WHERE = {
     "make_train": "studies.training",
     "seeds": "studies.training",
@@ -39,7 +39,7 @@ WHERE = {
 
 
 def help_of(name: str) -> str:
-    """The first line of a bench's docstring, read without importing its packages."""
+    """The first line of a benchmark's docstring, read without importing its packages."""
     path = Path(__file__).parent / f"{WHERE[name].replace('.', '/')}.py"
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
@@ -66,7 +66,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="seeds of a study of training; default: the number in RESULTS.md",
     )
     parser.add_argument(
-        "--csv", default="", help="file of a study's results; default results/NAME.csv"
+        "--csv", default="", help="CSV file of a study's results; default results/NAME.csv"
     )
     parser.add_argument("--json", default="", help="also write the measurements to this file")
     args, args.flags = parser.parse_known_args(argv)
@@ -78,7 +78,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def write_json(path: str, name: str, measured) -> None:
-    """Write the measurements, with the machine's kind and the package versions."""
+    """Write the measurements, the machine type and the package versions."""
     about = {
         "name": name,
         "machine": platform.machine(),
@@ -93,10 +93,10 @@ def write_json(path: str, name: str, measured) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
-    # Hugging Face libraries read this once, at import. Progress bars would break the output lines.
+    # Hugging Face libraries read this once, at import. Progress bars would break up the output.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-    # Import only the requested bench: some benches need packages that others do not.
+    # Import only the requested benchmark: some need packages that others do not.
     module = importlib.import_module(WHERE[args.name])
     bench = getattr(module, args.name)
     try:

@@ -118,13 +118,13 @@ def delta_coefficients(
     lam_max: float = 1.2,
     pieces: Pieces = PAPER,
 ) -> torch.Tensor:
-    """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], no gradient; mean 1
-    with the default pieces.
+    """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], without gradient.
 
-    v: [N, H] token-gradient proxy of all tokens in the batch: a plain tensor of N rows, or `Rows`,
-        of which this rank holds a shard. A shard as a plain tensor gives wrong statistics.
+    With the default pieces, their mean is 1.
+    v: [N, H] token-gradient proxy of all tokens in the batch: a plain tensor with all N rows, or
+        `Rows`, sharded over ranks. A plain tensor with one rank's shard gives wrong statistics.
     advantage: [N], A_i for each token of response i; all N on every rank. No padding.
-    K: number of refinements of the centroids.
+    K: number of centroid refinements.
     lam_min, lam_max: range of the coefficients before normalisation.
     pieces: the steps, each replaceable.
     Raises ValueError for mismatched shapes, NaN or inf, K < 0, or lam_min > lam_max.

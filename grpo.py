@@ -1,11 +1,11 @@
 """RLVR's update: group advantages, the clipped surrogate, and the linear discriminator inside it.
 
 Secs. 2 and 3.1 and Apps. C and D of the paper: near θ_old an update moves the parameters along
-M₊μ₊ - M₋μ₋, the mass-weighted difference of the two sides' token-gradient centroids. Exactly the
-tokens whose gradient has a positive inner product with it become likelier. This holds for the raw
-gradient: Adam, weight decay and gradient clipping come after it (App. C).
+M₊μ₊ - M₋μ₋, the mass-weighted difference of the two sides' token-gradient centroids. A token
+becomes more likely exactly when its gradient has a positive inner product with this direction. This
+holds for the raw gradient: Adam, weight decay and gradient clipping come after it (App. C).
 
-Departures: (1) tokens with a negative advantage have a dual clip of 10, as in the released code;
+Departures: (1) tokens with a negative advantage get a dual clip of 10, as in the released code;
 (2) the group's standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is
 clamped: the centroid of an empty side is 0.
 
@@ -13,7 +13,7 @@ Shapes: B responses, G per prompt, N packed response tokens (one row per token, 
 H entries of a token gradient, C candidate tokens.
 Symbols: A advantage, r ratio, v token gradient, ρ token weight, μ centroid, M₊ and M₋ masses.
 v may be a tensor [N, H] or a `Rows`, the same matrix with its rows sharded over ranks:
-`weighted_sums(v, w)` is w @ v for either.
+`weighted_sums(v, w)` is w @ v in both cases.
 """
 
 import torch
@@ -56,8 +56,8 @@ def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torc
     """DAPO's soft length penalty, added to the rewards: [B], from 0 down to -1 at the limit.
 
     It is 0 up to length max_length - buffer, then falls linearly to -1 at max_length. A buffer of 0
-    disables it. length: [B], tokens per response. The paper's text has a binary reward; its run
-    script adds this penalty with a buffer of 4096 (--overlong-buffer).
+    disables it. length: [B], tokens per response. The paper's text uses a binary reward; its run
+    script adds this penalty with a buffer of 4096 (here: --overlong-buffer).
     """
     if buffer == 0:
         return torch.zeros_like(length, dtype=torch.float32)
@@ -114,7 +114,7 @@ def importance_weights(
     this off-policy gap; `cap` bounds its variance (Ionides 2008, "Truncated importance sampling";
     for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training"). Not in the paper (--importance-cap). A cap of 0 gives all ones.
-    old_logprob, sampled: [N] log π_old and log π_sampler of the drawn token. Returns [N].
+    old_logprob, sampled: [N] log π_old and log π_sampler of the sampled token. Returns [N].
     Raises UserError if a log-probability of the sampler is missing or not finite.
     """
     if cap == 0:
@@ -124,7 +124,7 @@ def importance_weights(
     if missing:
         raise UserError(
             f"--importance-cap: the sampler gave no finite log-probability for {missing} of "
-            f"{len(sampled)} tokens: return them from the sampler, or drop the flag"
+            f"{len(sampled)} tokens: make the sampler return them all, or drop the flag"
         )
     return log_ratio.clamp(-20, 20).exp().clamp(max=cap)
 
@@ -163,10 +163,10 @@ def discriminator_scores(
     mass_pos: torch.Tensor,
     mass_neg: torch.Tensor,
 ) -> torch.Tensor:
-    """The change in log π of C candidate tokens per unit step of an update (Eq. 4).
+    """The change in log π of C candidate tokens per unit step along the raw gradient (Eq. 4).
 
-    A small step along the raw gradient is a linear classifier of candidate tokens. Used in the
-    notebooks, not in training.
+    For a small step, the update is a linear classifier of candidate tokens. Used in the notebooks,
+    not in training.
     u: [C, H], the gradient of each candidate's log-probability.
     mu_pos, mu_neg, mass_pos, mass_neg: as side_centroids returns them.
     Returns [C]; a token's probability rises if and only if its score is positive.

@@ -12,7 +12,7 @@ deviation, so that one learning rate suits all methods. (4) The weights of GRPO 
 have mean 1 over the rollout batch, not over each mini-batch.
 
 Shapes: B responses, N packed response tokens, n of them in a micro-batch, H hidden size, F numbers
-kept per token, T tokens of the longest response, V vocabulary.
+kept per token, T length of the longest response, V vocabulary size.
 Symbols: A advantage, r ratio, ρ token weight, λ coefficient.
 """
 
@@ -48,7 +48,7 @@ class MethodFlags:
 
 
 def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
-    """The surrogate of DAPO and most others, with the flags' clip (Sec. 2): [N]."""
+    """DAPO's surrogate (Sec. 2), used by most methods, with the clip range in `flags`: [N]."""
     return clipped_surrogate(logprob, old_logprob, advantage, flags.clip_low, flags.clip_high)
 
 
@@ -58,15 +58,15 @@ class Method:
 
     # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens: a TokenBatch
     # (infra/packing.py) with logprob (log π_old), entropy and advantage [N], length [B], current
-    # (log π_θ, here still log π_old) [N], a generator fixed by seed and step, and a dictionary
-    # `memory`, which a method keeps across steps and checkpoints store.
-    # ρ has mean 1 over the N tokens, so methods are comparable at one learning rate (exceptions:
-    # FIPO, DelTA's no_norm).
+    # (log π_θ, here still log π_old) [N], a generator seeded from the run's seed and the step, and
+    # `memory`, a dictionary that persists across steps and is saved in checkpoints.
+    # ρ has mean 1 over the N tokens, so methods are comparable at the same learning rate
+    # (exceptions: FIPO, DelTA's no_norm).
     weights: Callable[[TokenBatch, MethodFlags], torch.Tensor]
 
     # True: ρ is recomputed in every update, from tokens.current = log π_θ. `weights` then gets
-    # one micro-batch of one rank, without tokens.kept. It cannot take a mean over the batch. It
-    # must not use tokens.generator or tokens.memory, or ranks would differ.
+    # one micro-batch of one rank, without tokens.kept, so it cannot take a mean over the batch. It
+    # must not use tokens.generator or tokens.memory, or ranks would diverge.
     follows_policy: bool = False
 
     # (log π_θ, log π_old, A, flags) -> [N], each token's term in the objective to maximise; the
@@ -99,8 +99,7 @@ def ones(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def by_response(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = 1/|o_i|: a mean within each response, then over responses (Eq. 12). SAPO
-    uses it too."""
+    """ρ = 1/|o_i|: a mean within each response, then over responses (Eq. 12; GRPO and SAPO)."""
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
     return weight.repeat_interleave(tokens.length)
@@ -160,8 +159,8 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     responses = torch.arange(len(tokens.length), device=future.device)
     response = responses.repeat_interleave(tokens.length, output_size=len(future))  # [n]
 
-    # F_t = log r_t + decay F_{t+1}, by doubling: before a pass future[t] is the discounted sum over
-    # `reach` tokens of its response from t on, after it over twice as many.
+    # F_t = log r_t + decay F_{t+1}, by doubling: future[t] is the discounted sum over the first
+    # `reach` tokens of the response from t on. Each pass doubles `reach`.
     reach = 1
     while reach < len(future):
         inside = response[reach:] == response[:-reach]
@@ -172,9 +171,9 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 # ---- other papers' advantages --------------------------------------------------------------------
 
-# Each uses a different A' instead of the group advantage A, so its weight is ρ = A'/A. A group
-# with equal rewards has A = 0 and gets no gradient; W-REINFORCE itself gives such a group
-# A' = w (all right) or -1 (all wrong).
+# Each of these methods replaces the group advantage A by another advantage A', so its weight is
+# ρ = A'/A. A group with equal rewards has A = 0 and gets no gradient; the W-REINFORCE paper gives
+# such a group A' = w (all right) or -1 (all wrong).
 # OPO and OTB still divide by the group's standard deviation, as REINFORCE does here.
 
 
@@ -199,11 +198,12 @@ def w_reinforce(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def opo(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A' = R - Σ_j l_j R_j / Σ_j l_j over the group's responses of l_j tokens (OPO, Hao et al.
-    2025, arXiv 2505.23585).
+    """A' = R - Σ_j l_j R_j / Σ_j l_j over the group's responses j, with lengths l_j (OPO, Hao et
+    al. 2025, arXiv 2505.23585).
 
-    The minimum-variance baseline if squared gradients are proportional to lengths. OPO also makes
-    one update per rollout batch: set --mini-batch equal to --prompts. `flags` is train.Config.
+    The baseline has minimum variance if squared gradients are proportional to lengths. OPO also
+    makes one update per rollout batch: set --mini-batch equal to --prompts. `flags` is
+    train.Config.
     """
     A = of_groups(tokens, flags)  # [groups, G]
     length = tokens.length.view_as(A)
@@ -213,11 +213,11 @@ def opo(tokens: TokenBatch, flags) -> torch.Tensor:
 
 
 def otb(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A'_t = R - Σ_j W_jt R_j / Σ_j W_jt over the group's responses that have a token t, with
+    """A'_t = R - Σ_j W_jt R_j / Σ_j W_jt over the group's responses j with a token t, where
     W_jt = Σ_{s<=t} ‖e_y - p‖² (OTB, Li et al. 2026, arXiv 2602.07078).
 
-    The minimum-variance baseline at each position if a token's squared gradient is that of its
-    logits. The longest response of a group has A' = 0 after all the others have ended.
+    The baseline has minimum variance at each position if a token's gradient is taken with respect
+    to its logits. The longest response of a group has A' = 0 after all the others have ended.
     tokens.kept: ‖e_y - p‖² [N, 1]. `flags` is train.Config. Raises ValueError for other widths.
     """
     if tokens.kept.shape[1:] != (1,):
@@ -243,7 +243,7 @@ def of_groups(tokens: TokenBatch, flags) -> torch.Tensor:
     Baselines use A in place of R: A is affine in R within a group, so
     A - baseline(A) = (R - baseline(R)) / std.
     """
-    first = tokens.length.cumsum(0) - tokens.length  # of each response
+    first = tokens.length.cumsum(0) - tokens.length  # index of each response's first token
     return tokens.advantage[first].view(-1, flags.group_size)
 
 
@@ -251,7 +251,7 @@ def logit_energy(rows, head) -> torch.Tensor:
     """‖e_y - p‖², the squared norm of ∇ log p(y) with respect to the logits: [n, 1]."""
     W = head().to(rows.hidden.dtype)
     result = torch.empty_like(rows.logprob)
-    size = max(1, LOGIT_BLOCK_KEPT // len(W))  # rows per block of that many logits
+    size = max(1, LOGIT_BLOCK_KEPT // len(W))  # rows per block
     for start in range(0, len(result), size):
         block = slice(start, start + size)
         p = (rows.hidden[block] @ W.T).softmax(dim=1)  # [size, V]
@@ -269,7 +269,7 @@ def first_column(block: torch.Tensor) -> torch.Tensor:
 
 
 def row_proxy(rows, head) -> torch.Tensor:
-    """v = (1 - p) h of each token (App. F), kept for DelTA."""
+    """v = (1 - p) h of each token (App. F), DelTA's default proxy: [n, H]."""
     return token_gradient_proxy(rows.hidden, rows.logprob)
 
 

@@ -1,6 +1,6 @@
-"""Benches of speed, memory and graders. `python bench.py NAME` runs one, `--help` lists them.
+"""Benchmarks of speed, memory and graders. `python bench.py NAME` runs one, `--help` lists all.
 
-train.py and evaluate.py need nothing from here. stages.py: the stages of a step, each callable
-separately. scripted.py: responses of preset lengths. timing.py: seconds. curves.py: overlaid runs
-of train.py, a separate command.
+train.py and evaluate.py import nothing from here. stages.py: the stages of a step, each callable
+separately. scripted.py: responses of preset lengths. timing.py: timed calls. curves.py: plots of
+runs, a separate command.
 """

@@ -31,7 +31,7 @@ PANELS = (
     ("entropy", "nats per token", "entropy"),
 )
 
-HARDLY = 0.05  # a metric whose values span less than this share of their mean is not drawn
+HARDLY = 0.05  # a metric is not drawn if its values span less than this share of their mean
 
 # A colour and a line style for each label: the styles stay legible in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -84,7 +84,7 @@ def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]
 
 
 def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """(steps, mean, half-width of the interval) of a metric over runs, at the steps they share.
+    """(steps, mean, half-width of the interval) of a metric over runs, at their common steps.
 
     With a single run the half-widths are 0.
     """
@@ -138,7 +138,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         kinds = Figure().canvas.get_supported_filetypes()
         if args.output.suffix.removeprefix(".") not in kinds:
-            raise UserError(f"--output {args.output}: write one of {', '.join(sorted(kinds))}")
+            raise UserError(f"--output {args.output}: use one of {', '.join(sorted(kinds))}")
         groups = group_runs([read_run(folder) for folder in args.runs])
     except UserError as error:
         print(f"curves: {error}", file=sys.stderr)
@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> None:
         _, mean, width = curve(runs, "reward")
         interval = f" ± {width[-1]:.3f}" if len(runs) > 1 else ""
         print(f"{label}: {len(runs)} run(s), reward {mean[-1]:.3f}{interval} at the last step")
-    print(f"drawn in {args.output}")
+    print(f"saved as {args.output}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Simulates how long sampling takes. infra/flight.py decides which responses are in flight.
 
-A new token of every response in flight takes the time to read the weights and the caches from
-memory. An arriving response takes the time to compute its cache. Lengths are log-normal over
-prompts, log-normal over the responses to each prompt, and cut at the longest.
+One new token for every response in flight takes the time to read the weights and the KV caches
+from memory. An arriving response takes the time to compute its KV cache. Lengths are log-normal
+over prompts, log-normal over the responses to each prompt, and capped.
 """
 
 import math
@@ -22,18 +22,18 @@ SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log len
 
 BANDWIDTH = 3.35e12  # bytes per second of an H100's memory
 PEAK_FLOP = 989e12  # dense bfloat16 FLOP per second of an H100
-REACHED = 0.7  # share of the bandwidth
-REACHED_FLOP = 0.4  # share of the FLOP in a forward pass
+REACHED = 0.7  # share of BANDWIDTH that sampling reaches
+REACHED_FLOP = 0.4  # share of PEAK_FLOP that a forward pass reaches
 PROMPT = 200  # tokens
-LAUNCH = 0.004  # seconds per token in which no memory is read
+LAUNCH = 0.004  # seconds per token for launches, while no memory is read
 
 
 @dataclass(frozen=True)
 class Sampler:
     """The model and the limits of a sampler."""
 
-    multiplying: int  # parameters that multiply; two bytes each
-    cache_bytes: int  # keys and values of a token
+    multiplying: int  # parameters in matrix products, two bytes each
+    cache_bytes: int  # keys and values of one token
     in_flight: int  # responses at once
     cache_tokens: int  # in the caches at once
     prompt: int = PROMPT  # tokens
@@ -63,7 +63,7 @@ class Simulated:
         return self.prompt_tokens + self.new
 
     def grow(self) -> int:
-        """Add a chunk, or the rest up to the end. Returns the number of new tokens."""
+        """Add a chunk, or the rest of the response. Returns the number of new tokens."""
         before = self.new
         self.new = min(self.new + CHUNK, self.length)
         self.finished = self.new == self.length
@@ -78,7 +78,7 @@ class Sampled(NamedTuple):
 
 
 def lengths(seed: int, prompts: int, group: int, mean: float, longest: int) -> np.ndarray:
-    """Lengths in tokens, with the given mean after the cut at `longest`: [prompts, group]."""
+    """Lengths in tokens, with the given mean once capped at `longest`: [prompts, group]."""
     rng = np.random.default_rng(seed)
     of_prompts = rng.normal(0, SPREAD_OF_PROMPTS, (prompts, 1))
     relative = np.exp(of_prompts + rng.normal(0, SPREAD_IN_GROUP, (prompts, group)))
@@ -103,7 +103,7 @@ def groups_of(lengths: np.ndarray, prompt_tokens: int) -> list[list[Simulated]]:
 def simulated(sampler: Sampler, responses: list[Simulated]) -> Sampled:
     """The work of a rank that samples these responses, simulated to the end, chunk by chunk.
 
-    Arriving responses first take a pass over all their tokens.
+    An arriving response first takes a forward pass over all its tokens.
     """
     flight = Flight(list(responses), sampler.in_flight, sampler.cache_tokens, CHUNK)
     seconds, passes = 0.0, 0

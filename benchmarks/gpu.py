@@ -1,14 +1,14 @@
-"""The first bench to run on a new GPU: training steps and the stages of a step (`gpu`).
+"""The first benchmark to run on a new GPU: training steps and the stages of a step (`gpu`).
 
 It first trains a few steps at the size of Qwen3-0.6B with random weights and preset rewards. These
-show whether rows are packed, how far the sampler's log-probabilities are from the scored ones, and
-how often the host waits for the GPU. Then it times the stages of a step for Qwen3-0.6B to 8B, with
-random weights of the real shapes.
+steps show whether rows are packed, how far the sampler's log-probabilities are from the scored
+ones, and how often the host waits for the GPU. Then it times the stages of a step for Qwen3-0.6B
+to 8B, with random weights of the real shapes.
 
-64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens; bfloat16 computation,
-recomputed activations; 8B without update. Tokens per second are response tokens. MFU is the share
-of the GPU's peak FLOP that the log-probabilities (one forward pass) and the update (three) reach.
-Sampling time and peak memory stand beside those that `python bench.py plan` computes.
+The stages have 64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens, bfloat16
+computation and recomputed activations. 8B has no update. Tokens per second are response tokens.
+MFU is the share of the GPU's peak FLOP that the log-probabilities (one forward pass) and the update
+(three) reach. Sampling time and peak memory stand beside the values of `python bench.py plan`.
 """
 
 import gc
@@ -44,10 +44,10 @@ MINI_BATCHES = 2
 MICRO_BATCH = 24576  # tokens
 PROXY_BUDGET_GB = 30
 
-MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, whether it trains
+MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, time the update?
 PHASES = {"sampling": "rollout", "old_logprobs": "old_logprobs", "update": "update"}  # -> of a Plan
-PASSES = {"old_logprobs": 1, "update": 3}  # in forward passes, without recomputation
-GPUS = {  # by a part of its name: dense bfloat16 FLOP and bytes of memory per second (data sheets)
+PASSES = {"old_logprobs": 1, "update": 3}  # cost in forward passes, without recomputation
+GPUS = {  # part of the name -> dense bfloat16 FLOP/s, memory bytes/s (data sheets)
     "H200": (PEAK_FLOP, 4.8e12),
     "H100": (PEAK_FLOP, BANDWIDTH),
     "A100": (312e12, 2.04e12),
@@ -67,13 +67,13 @@ HEADER = """\
 
 
 def gpu(args) -> list[dict]:
-    """What to run first on a GPU: steps of training, then the stages of Qwen3-0.6B to 8B.
+    """The first benchmark for a new GPU: training steps, then the stages of Qwen3-0.6B to 8B.
 
     Raises UserError if there is no GPU.
     """
     if not torch.cuda.is_available():
         raise UserError(
-            "torch sees no GPU: run this on a machine with one (python bench.py plan needs none)"
+            "torch sees no GPU: run this on a machine with a GPU (python bench.py plan needs none)"
         )
     name = torch.cuda.get_device_name()
     print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")
@@ -134,14 +134,14 @@ def peaks_here() -> tuple[float, float]:
 def forward_flop(size: Sizes, sequences: int, width: int) -> int:
     """FLOP of a forward pass over `sequences` of `width` tokens each, with causal attention.
 
-    2 P T and 2 L q T width: P parameters that multiply, T tokens, L layers, q = heads x head size.
+    2 P T + 2 L q T width: P parameters in products, T tokens, L layers, q = heads x head size.
     """
     tokens = sequences * width
     return 2 * size.multiplying * tokens + 2 * size.layers * size.attention * tokens * width
 
 
 def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
-    """Train `count` steps and return the lines of the table about the device."""
+    """Train `count` steps. Returns the lines of the table of first steps."""
     with tempfile.TemporaryDirectory() as folder:
         save_random(config, f"{folder}/model")
         flags = f"--model {folder}/model --output-dir {folder}/run --steps {count + 1} {STEP_FLAGS}"
@@ -182,7 +182,7 @@ def every_other_right(responses: list[str], *_) -> list[float]:
 
 @contextmanager
 def waits() -> Iterator[list]:
-    """Collects torch's warnings of places where the host waits for the GPU."""
+    """Collects torch's warnings about places where the host waits for the GPU."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
@@ -193,7 +193,7 @@ def waits() -> Iterator[list]:
 
 
 def save_random(config: PreTrainedConfig, folder: str) -> None:
-    """Save a Hugging Face folder: random bfloat16 weights of `config`, the toy's tokenizer."""
+    """Save a Hugging Face folder with random bfloat16 weights and the toy's tokenizer."""
     torch.manual_seed(0)
     with this_device():
         lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
@@ -202,7 +202,7 @@ def save_random(config: PreTrainedConfig, folder: str) -> None:
 
 
 def peak_on_gpu(function) -> int:
-    """The most bytes that torch held on the GPU during one call; 0 without a GPU."""
+    """The peak bytes that torch allocated on the GPU during one call; 0 without a GPU."""
     if not torch.cuda.is_available():
         return 0
     torch.cuda.reset_peak_memory_stats()

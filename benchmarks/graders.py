@@ -1,8 +1,8 @@
-"""verify.py against math_verify on the labelled answers in tests/answers/data/answers.jsonl.
-
-Times are processor times of this process, so other work on the machine does not count.
+"""Compares verify.py with math_verify on the labelled answers in tests/answers/data/answers.jsonl.
 
 The two graders alternate in one run. Then verify.py grades all pairs of different gold answers.
+Times are processor times of this process, so other work on the machine does not count.
+
 math_verify needs a separate environment: pip install math-verify==0.9.0 numpy tqdm
 """
 
@@ -22,7 +22,7 @@ TESTS = Path(__file__).parent.parent / "tests" / "answers"
 
 
 def verify(args) -> None:
-    """verify.py against math_verify: labelled answers, and pairs of golds."""
+    """verify.py against math_verify on labelled answers, and verify.py on pairs of golds."""
     lines = (TESTS / "data" / "answers.jsonl").read_text().splitlines()
     pairs = [json.loads(line) for line in lines]
     print(
@@ -61,7 +61,7 @@ def theirs(response: str, gold: str) -> bool:
 def installed_graders() -> dict:
     """name -> function(response, gold) -> whether the answer is right."""
     if importlib.util.find_spec("math_verify") is None:
-        print("math_verify is not installed: figures of verify.py only")
+        print("math_verify is not installed: only verify.py is measured")
         return {"verify.py": ours}
     return {"verify.py": ours, "math_verify": theirs}
 
@@ -112,7 +112,7 @@ def print_missed(pairs: list[dict], verdicts: list[bool]) -> None:
 
 
 def print_credited_golds() -> None:
-    """Grade every gold answer against every different gold: no pair may get credit."""
+    """Grade every gold answer against every different one. No pair should get credit."""
     golds = runpy.run_path(str(TESTS / "golds.py"))
     pairs = list(golds["pairs_of_golds"]())
     credited = []

@@ -1,9 +1,9 @@
 """Computes the GPU memory of a run from the model's config: `python bench.py plan`.
 
 In bytes, with P parameters on W shards (the ranks of a node), L layers, T tokens of a micro-batch,
-H hidden size, q = heads x head size, I width of the MLP, V vocabulary, and c bytes of a number in
+hidden size H, q = heads x head size, MLP width I, vocabulary size V, and c bytes per number in
 the computation (2 on GPUs: bfloat16). Parameters outside the layers (embedding, norm, LM head) are
-FSDP's root unit, and stay gathered during forward and backward.
+FSDP's root unit and stay gathered during forward and backward.
 
     always      weights and Adam's two moments in float32, 12 P / W
     rollout     + all weights gathered, c P
@@ -14,15 +14,15 @@ FSDP's root unit, and stay gathered during forward and backward.
     log-probs   gradients; four blocks of logits; and the hidden states kept for DelTA, if they fit
                 in --proxy-budget-gb and 70 % of the free memory
     update      + gradients in float32, 4 P / W; root and two layers gathered; and the largest of
-                - in a layer's backward pass: the inputs of all layers, c L T H, from which it is
-                  recomputed, T (10 H + 9 q + 6 I) c, and the LM head's gradient, c V H
+                - in a layer's backward pass: c L T H, the inputs of all layers, kept for
+                  recomputation; T (10 H + 9 q + 6 I) c; and the LM head's gradient, c V H
                 - in the LM head's: those inputs, four blocks of logits, and twice the LM head's
                   gradient in float32
                 - at the end: the root's gradients, in c bytes and in float32
 
 The factors 10, 9 and 6 were fitted to FSDP2 runs of the five Qwen3 sizes on fake tensors, and
-tests/benchmarks/test_plan.py checks the plan against such runs. All other terms are counted.
-The CUDA context, NCCL and fragmentation are not counted: RESERVE is kept free for them.
+tests/benchmarks/test_plan.py checks the plan against such runs. The other terms are sizes of
+tensors. RESERVE is kept free for the CUDA context, NCCL and fragmentation.
 """
 
 import math
@@ -45,10 +45,10 @@ from toy.by_name import model_folder
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
 BLOCKS = 4  # of logits at once: logits, log p, p and a product of these
-NODE = 8  # GPUs of a node at most; shards stay inside a node
+NODE = 8  # maximum GPUs of a node; shards stay inside a node
 
 # Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
-# key-value heads, heads of 128, and 151,936 words.
+# key-value heads, a head size of 128, and 151,936 tokens in the vocabulary.
 QWEN3 = {
     "0.6B": (1024, 3072, 28, 16, True),
     "1.7B": (2048, 6144, 28, 16, True),
@@ -78,7 +78,7 @@ def qwen3(size: str) -> Qwen3Config:
 class Plan:
     """The memory of each GPU, in bytes unless noted. A phase includes the static memory."""
 
-    parameters: int  # of the model, a number
+    parameters: int  # number of parameters of the model
     static: float  # this GPU's shards of the weights and of Adam's moments, float32
     rollout: float  # peak while responses are sampled
     cache: float  # part of `rollout`: keys and values of the responses in flight, at full length
@@ -104,7 +104,7 @@ def planned(
 ) -> Plan:
     """The plan of the run described by `flags` on `gpus` GPUs of `gpu_gb` GB each.
 
-    c: bytes of a number in the computation.
+    c: bytes per number in the computation.
     """
     size = sizes_of(config)
     P = size.parameters
@@ -123,7 +123,7 @@ def planned(
 
     T = max(flags.micro_batch_tokens, longest)
     root = P - size.layers * size.layer
-    gathered = c * (root + 2 * size.layer)  # one of the two layers is arriving
+    gathered = c * (root + 2 * size.layer)  # the current layer and the next one
     in_a_layer = c * T * (10 * size.hidden + 9 * size.attention + 6 * size.mlp)
     blocks = BLOCKS * 4 * min(LOGIT_BLOCK_GPU, T * size.vocabulary)
 
@@ -162,9 +162,9 @@ def planned(
 def plan(args) -> None:
     """The memory of a run per GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
 
-    Also the time of sampling, if responses have --mean-tokens on average (default: a quarter of
-    --max-new-tokens) and the GPUs' memory reads --gpu-tb-s TB/s (3.35, an H100).
-    Without flags it prints the table of docs/results/memory.md. Raises UserError.
+    Also prints the sampling time for responses of --mean-tokens on average (default: a quarter of
+    --max-new-tokens) and a memory bandwidth of --gpu-tb-s TB/s (default: 3.35, an H100).
+    Without flags, prints the table of docs/results/memory.md. Raises UserError for bad flags.
     """
     if not args.flags:
         print_sizes()
@@ -177,9 +177,9 @@ def plan(args) -> None:
     own, flags = parser.parse_known_args(args.flags)
     gpus, gpu_gb = own.gpus, own.gpu_gb
     if gpus < 1 or gpus > NODE and gpus % NODE:
-        raise UserError(f"--gpus {gpus} is neither up to {NODE} nor a multiple of {NODE}")
+        raise UserError(f"--gpus {gpus} must be 1 to {NODE} or a multiple of {NODE}")
     if own.gpu_tb_s <= 0:
-        raise UserError(f"--gpu-tb-s {own.gpu_tb_s:g} is not above 0")
+        raise UserError(f"--gpu-tb-s {own.gpu_tb_s:g} must be above 0")
     config = train.parse_config(flags)
     mean = own.mean_tokens if own.mean_tokens is not None else max(1, config.max_new_tokens // 4)
     if not 1 <= mean <= config.max_new_tokens:
@@ -202,7 +202,7 @@ def run_bytes(parameters: int, c: int, cfg) -> int:
     """An upper bound of the disk space of the run described by cfg (train.Config), in bytes.
 
     Two checkpoints are kept, and a third is written before the oldest is deleted. There are also
-    two exports with c bytes a number: model/ and best/, or one of them twice.
+    two exports with c bytes per number: model/ and best/, or one of them twice.
     """
     checkpoints = min(3, math.ceil(cfg.steps / cfg.save_every))
     return checkpoints * checkpoint_bytes(parameters) + 2 * c * parameters

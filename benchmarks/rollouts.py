@@ -1,7 +1,7 @@
-"""Chunked sampling against one plain call of Hugging Face `generate` (`rollouts`).
+"""Compares chunked sampling with one plain call of Hugging Face `generate` (`rollouts`).
 
 Models are randomly initialised with a vocabulary of 4,096. Responses have scripted lengths: all
-equal, mildly mixed, or one in ten ten times longer than the others.
+equal, mildly mixed, or with one response in ten that is ten times as long as the others.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Responses of preset lengths from models with random weights.
 
 A random model ends its responses at random, and the time of sampling depends on their lengths. Here
-the uniform numbers set the lengths: a number above 1, which is never drawn, ends the response, and
-nothing else does. The model does the same work as in normal sampling.
+the uniform numbers set the lengths: a number above 1, which is never drawn, ends the response.
+Nothing else does. The model does the same work as in normal sampling.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ import rollout
 from infra.cache import left_padded
 
 END_TOKEN = 1
-END_HERE = 2.0  # replaces a uniform number
+END_HERE = 2.0  # replaces the uniform number of the last token
 UNLIMITED = 2**40  # tokens in the caches
 PROMPT_WIDTH = 16  # tokens
 GROUP = 4  # responses to a prompt
 
 
 def random_model(hidden: int, vocabulary: int = 151936, layers: int = 2) -> Qwen3ForCausalLM:
-    """A randomly initialised Qwen3 with heads of 64; END_TOKEN ends a response."""
+    """A randomly initialised Qwen3 with head size 64. END_TOKEN ends a response."""
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=vocabulary,
@@ -53,7 +53,7 @@ class Scripted(rollout.InverseCDF):
         ends = self.uniforms[:, new, None] > 1  # [R, 1]
         end = torch.full_like(chosen[:1], -torch.inf)
         end[:, END_TOKEN] = 0.0
-        return torch.where(ends, end, chosen)  # a mask as an index would wait for the GPU
+        return torch.where(ends, end, chosen)  # indexing with a mask would wait for the GPU
 
 
 def script(sample: int, length: int, longest: int) -> np.ndarray:
@@ -64,7 +64,7 @@ def script(sample: int, length: int, longest: int) -> np.ndarray:
 
 
 class Given:
-    """Gives these numbers instead of random ones, and zeros after them."""
+    """Returns the given numbers instead of random ones, then zeros."""
 
     def __init__(self, numbers: np.ndarray):
         self.rest = numbers

@@ -8,12 +8,12 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 from infra.packed_attention import head_size
 from infra.policy import decoder_layers
 
-HALF = 2  # bytes of a number in the computation on GPUs: bfloat16
+HALF = 2  # bytes per number in the computation on GPUs: bfloat16
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the parts of a model, in numbers (not bytes)."""
+    """The sizes of the parts of a model: counts, not bytes."""
 
     parameters: int  # P
     multiplying: int  # parameters in matrix products: all but an embedding that is only looked up
@@ -25,7 +25,7 @@ class Sizes:
     vocabulary: int  # V
 
     def always(self, shards: int) -> float:
-        """Bytes of the weights and Adam's two moments on a GPU, float32."""
+        """Bytes of the float32 weights and Adam's two moments on one GPU."""
         return 12 * self.parameters / shards
 
 

@@ -29,7 +29,7 @@ def stages(
 ) -> dict[str, Callable[[], object]]:
     """name -> function of each stage, in the order of a step; callable in any order, repeatedly.
 
-    The step has `responses` responses of `length` tokens, GROUP per prompt, every second one right.
+    The step has `responses` responses of `length` tokens, GROUP per prompt, half of them right.
     trains: include the update.
     """
     start_ranks()

@@ -1,4 +1,4 @@
-"""Times functions for the benches of speed.
+"""Times functions for the speed benchmarks.
 
 Functions are compared within one run, in alternating repetitions. On shared cores, two runs of the
 same function may differ by more than the measured effect.
@@ -25,7 +25,7 @@ def ratios(a: list[float], b: list[float]) -> list[float]:
 def alternate(
     functions: dict[str, Callable[[], object]], repetitions: int
 ) -> dict[str, list[float]]:
-    """Seconds of each function, until the GPU has finished, called in turn `repetitions` times.
+    """Seconds of each call, GPU work included. Calls the functions in turn, `repetitions` times.
 
     Each function is first called once without timing.
     """

@@ -1,4 +1,4 @@
-"""Compares rows on the same seeds: outcomes, differences with corrected p, a plot."""
+"""Compares rows on the same seeds: outcomes, differences with corrected p-values, a plot."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +21,7 @@ from studies.tables import print_table
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 MARKS = ("o", "X", "s", "^", "D")
 REWARD = "mean training reward minus DAPO's, same seeds (95 % interval)"
-OUTCOMES = {  # beside the mean training reward
+OUTCOMES = {  # in addition to the mean training reward
     "held-out accuracy": "accuracy",
     "held-out, greedy": "greedy",
     "entropy": "entropy",
@@ -44,9 +44,9 @@ def counted(runs: Runs, jobs: Iterable[Job]) -> Counted:
 def completed(
     args, first_seeds: dict[str, int], rows: Iterable[str], rate: float, count: int
 ) -> Counted:
-    """The runs of the rows at each place, at one learning rate. Runs missing from --csv are run.
+    """The runs of the rows at each place, at one learning rate. Trains the runs missing from --csv.
 
-    first_seeds: place -> the first of its seeds. count: seeds at each place, unless --seeds is set.
+    first_seeds: place -> the first of its seeds. count: seeds at each place; --seeds overrides it.
     """
     path = Path(args.csv)
     runs = finished_runs(path)
@@ -59,7 +59,7 @@ def completed(
 
 
 def over_seeds(of: Counted, place: str, row: str, what: str = "reward") -> np.ndarray:
-    """One outcome of the runs of a row: [seeds]."""
+    """One outcome of a row's runs: [seeds]."""
     return np.array([getattr(run, what) for run in of[place, row].values()])
 
 
@@ -117,7 +117,7 @@ def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
 
 
 def print_ends(of: Counted) -> None:
-    """Print the accuracies before and after training, for each row, as far as it was evaluated."""
+    """Print each row's accuracies before and after training. Greedy ones may be missing."""
     lines = []
     for (_, row), by_seed in of.items():
         runs = by_seed.values()
@@ -135,8 +135,8 @@ def print_ends(of: Counted) -> None:
 def print_differences(tested: dict[str, dict[str, np.ndarray]], ranks: bool = False) -> None:
     """Print a table for each label of `tested`, with a line for each difference: [seeds].
 
-    p is Holm-corrected over the lines of a table. The column after p states the power: the true
-    difference that such a study detects with probability 0.8, at the level of Holm's first step.
+    p is Holm-corrected over the lines of a table. The next column gives the true difference
+    that a study of this size detects with probability 0.8, at the level of Holm's first step.
     ranks: add a column with the uncorrected p of the signed-rank test.
     """
     for label, differences in tested.items():

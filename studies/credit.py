@@ -28,8 +28,8 @@ from studies.rows import permuted as permuted
 
 MICRO_BATCH = 8192  # tokens
 IN_FLIGHT = 1024  # responses
-SATURATED = 0.01  # a score below it, or above 1 minus it
-NEARLY = 0.004  # a smaller difference of weights counts as a tie: 1 % of DelTA's range
+SATURATED = 0.01  # a score is saturated below this value, or above 1 minus it
+NEARLY = 0.004  # weights this close count as tied: 1 % of DelTA's range
 
 
 # ---- graded batches ------------------------------------------------------------------------------
@@ -56,9 +56,9 @@ def batch(
     limit: int = 96,
     keep: Callable | None = None,
 ) -> GradedBatch:
-    """Sample and grade `group` responses to each problem of the toy, or of the code toy.
+    """Sample and grade `group` responses to each problem of the toy or the code toy.
 
-    limit: longest response, tokens.
+    limit: the longest response, in tokens.
     keep: (rows, head) -> [n, ...], stored as tokens.kept, for example methods.row_proxy.
         Without it, no hidden states are kept.
     """
@@ -92,7 +92,7 @@ def repeated(problems: list[dict], group: int) -> list[dict]:
 def packed_tokens(
     lm, rollouts: Rollouts, advantages: torch.Tensor, keep: Callable | None = None
 ) -> TokenBatch:
-    """The tokens of `rollouts` with their log-probabilities, advantages and the output of keep."""
+    """The tokens of `rollouts` with log-probabilities, advantages and the output of `keep`."""
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
     return old_log_probabilities(Policy(lm), rollouts, plan, keep).completed(advantages)
 
@@ -105,8 +105,8 @@ class Weighed:
     """A row's weights on a batch. Pairs: (positive side, negative side), NaN without margins."""
 
     weights: torch.Tensor  # ρ [N], mean 1
-    spread: tuple[float, float] = (float("nan"),) * 2  # deviation of the margins / the γ in use
-    saturated: tuple[float, float] = (float("nan"),) * 2  # share of scores next to 0 or 1
+    spread: tuple[float, float] = (float("nan"),) * 2  # std of the margins / the γ in use
+    saturated: tuple[float, float] = (float("nan"),) * 2  # share of scores near 0 or 1
 
 
 def weights_of(name: str, lm, graded: GradedBatch, seed: int = 0) -> torch.Tensor:
@@ -120,10 +120,10 @@ def weights_of(name: str, lm, graded: GradedBatch, seed: int = 0) -> torch.Tenso
 def weighed(
     name: str, lm, graded: GradedBatch, seed: int = 0, scored: dict | None = None
 ) -> Weighed:
-    """ρ of a row of ROWS on a batch from `lm`, and how far its scores are saturated.
+    """ρ of a row of ROWS on a batch from `lm`, and how saturated its scores are.
 
     seed: for rows that draw random numbers. scored: a cache of the tokens with the latest proxy,
-    for the next row with the same proxy. Use one cache per batch.
+    which the next row reuses if it has the same proxy. Use one cache per batch.
     """
     method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
     scored = {} if scored is None else scored
@@ -131,7 +131,7 @@ def weighed(
     if method.keep:
         kept = (cfg.method, cfg.proxy, cfg.proxy_topk)
         if kept not in scored:
-            scored.clear()  # the exact proxy of 2,048 responses is 1.7 GB
+            scored.clear()  # the exact proxy of 2,048 responses takes 1.7 GB
             scored[kept] = packed_tokens(lm, graded.rollouts, graded.advantages, method.keep)
         tokens = scored[kept]
     tokens = replace(tokens, generator=torch.Generator().manual_seed(seed), memory={})
@@ -153,7 +153,7 @@ def watched_coefficients(
     lam_max: float,
     pieces: Pieces,
 ) -> torch.Tensor:
-    """`delta_coefficients`, which stores the saturation of the last scores in `seen`.
+    """`delta_coefficients` that also records the saturation of the last scores in `seen`.
 
     fresh: whether the scores use the temperatures of the current margins.
     """
@@ -176,11 +176,12 @@ def watched_coefficients(
 
 
 def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
-    """How far weights [N] separate decisive tokens from others, for each side.
+    """How well weights [N] separate decisive tokens from others, for each side.
 
-    The AUC, the share of nearly tied pairs, how much more a decisive token weighs, and the side's
-    mean weight: over its tokens, and by gradient mass, each token counting |A| (1 - p). A token
-    with p near 1 has almost no gradient, so its weight hardly matters.
+    Returns the AUC, the share of near ties, and the mean weight of decisive tokens minus that of
+    other tokens. Also returns the side's mean weight twice: over all tokens, and by gradient mass,
+    with each token counted |A| (1 - p) times. A token with p near 1 has almost no gradient, so its
+    weight hardly matters.
     """
     advantage = graded.tokens.advantage
     mass = advantage.abs() * -torch.expm1(graded.tokens.logprob)  # |A| (1 - p)

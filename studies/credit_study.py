@@ -1,15 +1,15 @@
 """Which tokens get the credit, and how the credit changes the update (`credit`).
 
-For each base model (chains of 12, rare errors), every row of rows.STATIC weighs batches of 16
-prompts x 8 responses. Measured are: how well the weights separate decisive tokens, how near the
-update Σ ρ A v and its sign are to the policy gradient, and how saturated DelTA's scores are. The
-same responses are then weighed as one batch of 2,048, to show the cost of estimating a method's
-statistics from a small batch. If results/truth.csv holds the true advantage Q - V of the base's
-tokens (`bench.py truth`), weights are compared with Q - V on those responses.
+For each base model (chains of 12, rare errors), every row of rows.STATIC weights batches of 16
+prompts x 8 responses. The study measures how well the weights separate decisive tokens, how close
+the update Σ ρ A v and its sign are to the policy gradient, and how saturated DelTA's scores are. It
+then weights the same responses as one batch of 2,048, which shows the cost of estimating a method's
+statistics from a small batch. If results/truth.csv (`bench.py truth`) holds the true advantages
+Q - V of a base's tokens, the weights on those responses are compared with Q - V.
 
 results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
 up), `whole` (all of them as one batch) and `truth`. Bases in the file are not measured again.
-An estimated 45 minutes on two cores, one base per core, and some 5 GB of memory.
+The study takes an estimated 45 minutes on two cores, one base per core, and about 5 GB of memory.
 """
 
 from dataclasses import dataclass
@@ -69,10 +69,10 @@ class Sizes:
 
 
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
-    """Which tokens the weights single out, and how near an update is to the policy gradient.
+    """Which tokens the weights single out, and how close an update is to the policy gradient.
 
-    An estimated 45 minutes. Fills --csv, prints means over bases with 95 % intervals, and draws
-    the differences from DAPO.
+    Takes an estimated 45 minutes. Fills --csv, prints means over bases with 95 % intervals, and
+    draws the differences from DAPO.
     """
     path = Path(args.csv)
     before = lines_before(path)
@@ -80,7 +80,7 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
     missing = [row for row in STATIC if row not in measured_rows]
     if before and missing:
         raise UserError(
-            f"{path} is from an earlier version, without {'; '.join(missing)}: move it away "
+            f"{path} is from an earlier version and lacks {'; '.join(missing)}: move it away "
             "to measure all bases again"
         )
     finished = {line["base"] for line in before}
@@ -96,7 +96,7 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
 
 
 def lines_before(path: Path) -> list[dict]:
-    """The lines of an earlier run, with cells parsed as numbers; an empty cell is NaN."""
+    """The lines of an earlier run, with cells parsed as numbers."""
     found = read_csv(path, COLUMNS)
     for line in found:
         if line["row"] not in (*STATIC, POLICY_GRADIENT):
@@ -174,9 +174,10 @@ def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
 def measured(
     lm, graded: GradedBatch, seed: int, gradient: torch.Tensor
 ) -> tuple[dict[str, dict], torch.Tensor]:
-    """Measures the rows on a batch: numbers, by COLUMNS, and updates [rows, 3, D] (PARTS).
+    """Measure the rows on a batch. Returns {row: {column: number}} and the updates.
 
-    seed: for rows that draw random numbers. gradient: the policy gradient [D].
+    seed: for rows that draw random numbers. gradient: the policy gradient [D]. Updates have shape
+    [rows, 3, D] (PARTS).
     """
     scored = {}
     numbers = {}
@@ -211,9 +212,9 @@ def cosines(parts: torch.Tensor, gradient: torch.Tensor) -> dict[str, float]:
 
 
 def truth_lines(base: int, path: Path) -> list[dict]:
-    """A line for each row on the responses of a base with a measured Q - V; else no lines.
+    """A line for each row, on the responses of a base whose Q - V was measured; otherwise none.
 
-    path: results/truth.csv. Prints a message if it lacks the base or holds other responses.
+    path: results/truth.csv. Prints a message if it is missing or does not hold these responses.
     """
     if not path.exists():
         print(f"base {base}: not compared with Q - V: no {path} (bench.py truth writes it)")
@@ -223,7 +224,7 @@ def truth_lines(base: int, path: Path) -> list[dict]:
     graded = truth.batch_of(lm, tokenizer, base)
     words = tokenizer.convert_ids_to_tokens(graded.tokens.token.tolist())
     if words != [line["token"] for line in known]:
-        print(f"base {base}: {path} holds other responses than this machine's base model samples")
+        print(f"base {base}: {path} does not hold the responses sampled on this machine")
         return []
 
     scored = {}
@@ -242,7 +243,7 @@ def against_truth(
 
     advantage: A [N]. known: the lines of results/truth.csv for these N tokens.
     size_auc: AUC for |Q - V| beyond two standard errors. size_rank: rank correlation with |Q - V|.
-    signed_rank: with (Q - V) sign(A), which is negative for a token that its side should not learn.
+    signed_rank: rank correlation with (Q - V) sign(A), < 0 where A has the wrong sign.
     """
     gain = torch.tensor([line["advantage"] for line in known])
     error = torch.tensor([line["standard_error"] for line in known])

@@ -1,7 +1,7 @@
 """Prints the tables of results/credit.csv that docs/results/credit.md shows.
 
 A cell is the mean over base models of the mean over their batches, with the 95 % t-interval over
-base models. A star marks a significant difference from the value in the table's first line: a
+base models. A star marks a significant difference from the value in the table's title: a
 t-test over base models at 5 %, with Holm's correction over all rows of the column.
 """
 
@@ -23,7 +23,7 @@ from studies.training import FIRST_SEED, RATE
 
 LEVEL = 0.05
 SIZES = {"small": "128", "sum": "added up", "whole": "as one"}  # kind of batch -> title
-IN_TABLES_ONLY = ("permuted", "permuted, held out", "all three")  # ends of rows' names
+IN_TABLES_ONLY = ("permuted", "permuted, held out", "all three")  # endings of row names
 
 # One change at a time: the change, the row with it, the row without it.
 CHANGES = {
@@ -56,7 +56,7 @@ FORMS_OF_DELTA = {
     "exact, K = 1": "exact",
     "exact, fresh": "exact, fresh",
 }
-OTHERS = ("dapo", "forking_tokens", "random", IN_RANGE, ORACLE)  # of the same name
+OTHERS = ("dapo", "forking_tokens", "random", IN_RANGE, ORACLE)  # same name in both
 
 Cells = dict[str, np.ndarray]  # row -> a number for each base model
 
@@ -83,7 +83,7 @@ class Study:
             self.numbers.setdefault((line["row"], line["base"], kind), []).append(line)
 
     def of_base(self, row: str, base: int, column: str, kind: str) -> float:
-        """The mean over the batches of a base, without those that lack the number."""
+        """The mean of a column over the batches of a base, ignoring NaN."""
         values = [line[column] for line in self.numbers.get((row, base, kind), [])]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else float("nan")
@@ -96,7 +96,7 @@ class Study:
         }
 
     def over_dapo(self, column: str, kind: str = "small", of: str = "cosine") -> Cells:
-        """`column` minus DAPO's `of`, base by base; no cell for DAPO itself."""
+        """`column` minus DAPO's `of`, base by base. DAPO itself has no cell."""
         dapo = self.cells(of, kind)["dapo"]
         return {
             row: values - dapo for row, values in self.cells(column, kind).items() if row != "dapo"
@@ -110,7 +110,7 @@ class Study:
 
 
 def cell_texts(column: Column) -> dict[str, str]:
-    """`mean ± half-width`, starred if it differs significantly from the null; no NaN cells."""
+    """`mean ± half-width`, starred if it differs significantly from the null. Skips NaN."""
     known = {row: x for row, x in column.cells.items() if not np.isnan(x).any()}
     stars = dict.fromkeys(known, "")
     if column.null is not None and known:
@@ -129,7 +129,7 @@ def cell_texts(column: Column) -> dict[str, str]:
 
 
 def print_tables(lines: list[dict]) -> None:
-    """Print all tables; lines: of results/credit.csv."""
+    """Print all tables. lines: from results/credit.csv."""
     study = Study(lines)
     count = len(study.bases)
     print(f"\n{count} base models; cells: mean ± 95 % t-interval over them; *: Holm, 5 %\n")
@@ -184,7 +184,7 @@ def print_tables(lines: list[dict]) -> None:
 
 
 def print_columns(title: str, columns: Sequence[Column], names: Iterable[str] = STATIC) -> None:
-    """Print a table with a line for each of `names` that has a cell; none if no name has."""
+    """Print a table with a line for each of `names` that has a cell, if there is any."""
     texts = [cell_texts(column) for column in columns]
     lines = [[row, *(text.get(row, "-") for text in texts)] for row in names]
     lines = [line for line in lines if set(line[1:]) != {"-"}]
@@ -196,7 +196,8 @@ def print_columns(title: str, columns: Sequence[Column], names: Iterable[str] = 
 def by_side(study: Study, kind: str, size: str, *columns: tuple) -> list[Column]:
     """The columns for both sides.
 
-    kind: of batch. size: the end of the titles. columns: (title, name in the CSV, then as Column).
+    kind: of batch. size: suffix of the titles.
+    columns: (title, name in the CSV, further arguments of Column).
     """
     found = []
     for side in ("pos", "neg"):
@@ -240,7 +241,7 @@ def print_directions(study: Study) -> None:
 def print_correlations(lines: list[dict], runs: Runs) -> None:
     """Print how well two cosines of an update predict a row's mean training reward.
 
-    Prints Pearson correlations over rows. lines: of results/credit.csv. runs: of
+    Prints Pearson correlations over rows. lines: from results/credit.csv. runs: from
     results/methods.csv, which must hold each row's runs on the counted seeds.
     """
     study = Study(lines)
@@ -270,8 +271,8 @@ def print_correlations(lines: list[dict], runs: Runs) -> None:
 def draw_split(lines: list[dict], path: Path) -> None:
     """Draw the gain over DAPO's cosine of each row's update and its two parts: a PNG at `path`.
 
-    lines: of results/credit.csv, for at least two base models. Rows that only the tables show are
-    left out.
+    lines: from results/credit.csv, for at least two base models. Rows shown only in tables are left
+    out.
     """
     study = Study(lines)
     parts = {

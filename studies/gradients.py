@@ -1,11 +1,11 @@
 """The directions in which token weights move the parameters, and their cosines.
 
-An update is linear in its tokens' coefficients. With token gradients v its direction is Σ ρ A v =
-g₊ + g₋, the parts of the two sides. The effect of the weights therefore splits in two:
+An update is linear in its tokens' coefficients. With token gradients v, its direction is Σ ρ A v =
+g₊ + g₋, the sum of the two sides' parts. The effect of the weights therefore splits in two:
 
-    means   m₊ d₊ + m₋ d₋ weighs the sides against each other, but not the tokens inside a side.
+    means   m₊ d₊ + m₋ d₋ changes the balance between the sides, but not within a side.
             d₊ and d₋ are the parts of plain DAPO (ρ = 1), m₊ and m₋ the sides' mean weights.
-    shape   g₊ / m₊ + g₋ / m₋ has both sides at mean 1, and keeps the weights inside each side.
+    shape   g₊ / m₊ + g₋ / m₋ rescales each side to mean weight 1 and keeps ratios within it.
 
 Shapes: B responses, N packed response tokens, D parameters, M weightings.
 """
@@ -27,7 +27,7 @@ def direction(lm, rollouts: Rollouts, coefficient: torch.Tensor) -> torch.Tensor
 def directions(
     lm, rollouts: Rollouts, coefficients: torch.Tensor, index: torch.Tensor
 ) -> torch.Tensor:
-    """`direction` for M weightings, summed over the responses `index`: [M, N] -> [M, D].
+    """`direction` for M weightings, summed over the responses in `index`: [M, N] -> [M, D].
 
     All weightings share one forward pass. The parameters' .grad is not touched.
     """
@@ -78,7 +78,7 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def reliability(agreement: float) -> float:
-    """The squared cosine between an estimate and the true value (Spearman and Brown).
+    """The squared cosine between an estimate and the true value (Spearman-Brown).
 
     agreement: the cosine between the estimate's two independent halves. NaN if agreement <= 0.
     """

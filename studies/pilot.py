@@ -20,10 +20,10 @@ def pilot(
     path: Path,
     widens: bool = False,
 ) -> dict[str, float]:
-    """Row -> the rate with its highest mean training reward. Missing runs are run.
+    """Row -> the rate with its highest mean training reward. Missing runs are trained.
 
-    widens: if a row's best rate is an edge of the grid, the next rate beyond the edge (a factor of
-    2) is tried, until the best rate is inside the grid.
+    widens: if a row's best rate is at an edge of the grid, also try the next rate beyond the edge
+    (a factor of 2), until the best rate is inside the grid.
     """
     grids = dict.fromkeys(rows, rates)
     while True:
@@ -52,7 +52,7 @@ def best_rate(
 
 
 def widened(grid: tuple[float, ...], best: float) -> tuple[float, ...]:
-    """The grid, extended by one rate beyond its edge if the best rate is an edge."""
+    """The grid, extended by one rate beyond its edge if the best rate is at an edge."""
     if best == grid[0]:
         return (best / 2, *grid)
     if best == grid[-1]:

@@ -1,7 +1,7 @@
-"""The places of the studies of training: each a task, its base model and first seeds.
+"""The places of the studies of training: each has a task, its base model and first seeds.
 
-Most are chains of 12 operations with rare errors, where credit matters most: one token makes a
-response of some 90 tokens wrong.
+Most are chains of 12 operations with rare errors. Credit matters most there, because a single token
+makes a response of about 90 tokens wrong.
 """
 
 from dataclasses import dataclass, field
@@ -18,19 +18,19 @@ class Setting:
 
     k: int = 12  # operations
     noise: float = 0.06  # share of wrong results in the base model's demonstrations
-    filler: int = 1  # connectives that open a step
+    filler: int = 1  # connectives at the start of each step
     build: int = 0  # seed of the base model
     flip: float = 0.0  # share of the training rewards that are flipped
-    tokens: int = 112  # longest response
-    size: str = SIZE  # and further flags of train.py
+    tokens: int = 112  # maximum length of a response
+    size: str = SIZE  # and other flags of train.py
     seeds: dict[str, int] = field(default_factory=dict)  # study -> the first counted seed
     regime: str = "sharpen"  # how the base model errs
-    zipf: bool = False  # many connectives
-    code: bool = False  # the task of programs; of the fields above only `tokens` and `size` apply
+    zipf: bool = False  # a large vocabulary of connectives
+    code: bool = False  # the code toy, which ignores the fields of chains
 
     @property
     def flags(self) -> str:
-        """The flags of train.py, which lacks `build` and `flip`. `size` may turn evaluation on."""
+        """The flags for train.py, except `build` and `flip`. `size` may turn evaluation on."""
         if self.code:
             return f"--model toy-code --eval-data= --save-every 1000 {self.size}"
         zipf = "--toy-zipf " if self.zipf else ""
@@ -54,8 +54,8 @@ SETTINGS = {
     "k12, another base": Setting(build=1, seeds={"confirm": 21}),
     "flipped 10 %": Setting(flip=0.1, seeds={"noise": 41}),
     "flipped 20 %": Setting(flip=0.2, seeds={"noise": 41}),
-    "often wrong": Setting(noise=0.4, seeds={"noise": 41}),  # a fifth of demonstrations is right
-    "often right": Setting(noise=0.01, seeds={"noise": 41}),  # nine in ten
+    "often wrong": Setting(noise=0.4, seeds={"noise": 41}),  # one demonstration in five is right
+    "often right": Setting(noise=0.01, seeds={"noise": 41}),  # nine in ten are right
     "k5, filler 0": Setting(k=5, noise=0.2, filler=0, tokens=38, seeds={"noise": 41}),
     "k5, filler 4": Setting(
         k=5, noise=0.2, filler=4, tokens=58, seeds={"confirm": 21, "noise": 41}
@@ -89,7 +89,7 @@ SETTINGS = {
     "k5, 160 steps": Setting(
         k=5, noise=0.2, tokens=64, size="--eval-data toy-held-out", seeds={"seeds": 0}
     ),
-    "make train": Setting(  # evaluated before and after only
+    "make train": Setting(  # evaluated only before and after training
         k=5,
         noise=0.1,
         tokens=64,

@@ -7,7 +7,7 @@ import torch
 
 
 def auc(values: torch.Tensor, positive: torch.Tensor) -> float:
-    """The chance that a positive has a higher value than a negative, ties one half.
+    """The probability that a positive has a higher value than a negative; a tie counts 1/2.
 
     values: [N]; positive: bool [N]. NaN if there is no such pair.
     """
@@ -16,7 +16,7 @@ def auc(values: torch.Tensor, positive: torch.Tensor) -> float:
     if n == 0 or m == 0:
         return float("nan")
 
-    # Mann and Whitney: the positives' ranks, minus their ranks among the positives.
+    # Mann-Whitney: the rank sum of the positives, minus the smallest possible rank sum.
     ranks = mid_ranks(values)
     return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
 
@@ -37,13 +37,13 @@ def near_ties(values: torch.Tensor, positive: torch.Tensor, within: float) -> fl
 
 
 def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Spearman's: the correlation of the ranks of a and b [N]; NaN if a or b is constant."""
+    """Spearman's rank correlation of a and b [N]; NaN if a or b is constant."""
     ranks = torch.stack([mid_ranks(a), mid_ranks(b)])
     return float(torch.corrcoef(ranks)[0, 1])
 
 
 def mid_ranks(values: torch.Tensor) -> torch.Tensor:
-    """1 for the lowest value, and so on: [N] float64; equal values share their mean rank."""
+    """Ranks from 1, lowest value first: [N] float64. Equal values share their mean rank."""
     _, place, count = values.unique(return_inverse=True, return_counts=True)
     count = count.double()
     mid_rank = count.cumsum(0) - (count - 1) / 2  # of each distinct value

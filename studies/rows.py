@@ -1,8 +1,8 @@
-"""The rows of the studies: each row is one way to weigh tokens.
+"""The rows of the studies: each row is one way to weight tokens.
 
-`methods` runs all of MAIN and SECONDARY. A new row is a line in STATIC, a new proxy a line in
-PROXIES. The study of credit weighs by all of STATIC, and a study of training may name any row.
-MEAN_ZERO holds the rows of the proxy with mean zero, BEYOND those of other papers.
+`methods` runs all of MAIN and SECONDARY. Add a new row to STATIC, and a new proxy to PROXIES.
+The study of credit uses all of STATIC, and a study of training may name any row.
+MEAN_ZERO holds the rows of the zero-mean proxy, BEYOND the rows of other papers.
 
 The oracles use the marks of `toy.decisive`. The advantage Q - V of studies/truth.py would be a
 better ground truth, but takes thousands of continuations per response, and a run samples thousands
@@ -27,9 +27,9 @@ class Row:
     """A method and its flags, or oracle weights, which only the toy has."""
 
     flags: str = "--method dapo"  # of train.py
-    paper: str = "-"  # its average for 8B in the paper's tables, in percent
-    permuted: bool = False  # the weights see rewards permuted inside their group
-    oracle: tuple[float, float] | None = None  # no method: weights of other and decisive tokens
+    paper: str = "-"  # the paper's average for 8B, in percent
+    permuted: bool = False  # the weights are computed from rewards permuted within groups
+    oracle: tuple[float, float] | None = None  # weights of (other, decisive) tokens, with no method
 
     @property
     def spelled(self) -> str:
@@ -42,7 +42,7 @@ class Row:
 # ---- rows of `methods` ---------------------------------------------------------------------------
 
 ORACLE = "oracle"
-IN_RANGE = "oracle in range"  # of the coefficients: λ_min and λ_max
+IN_RANGE = "oracle in range"  # between λ_min and λ_max
 
 MAIN = {
     "dapo": Row("--method dapo", "22.95"),
@@ -61,8 +61,8 @@ MAIN = {
     ORACLE: Row(oracle=(0.1, 1.1)),
 }
 
-# The rest of Tables 1 to 3 and of the analysis runs of Sec. 5.2. (The paper's averages in the two
-# kinds of tables are over different benchmarks.)
+# The rest of Tables 1 to 3 and of the analysis runs of Sec. 5.2. (The paper averages its
+# main tables and its analysis runs over different benchmarks.)
 SECONDARY = {
     "grpo": Row("--method grpo"),
     "reinforce": Row("--method reinforce"),
@@ -84,14 +84,14 @@ SECONDARY = {
     "select bottom": Row("--select bottom"),
 }
 
-# The proxy of mean zero, the same with permuted rewards, and the control without centroids.
+# The zero-mean proxy, the same proxy with permuted rewards, and the control without centroids.
 MEAN_ZERO = {
     "surprise": Row("--proxy surprise"),
     "surprise, permuted": Row("--proxy surprise", permuted=True),
     "no centroids": Row("--delta-variant no_centroids"),
 }
 
-# Other papers' advantages, as weights.
+# Advantages of other papers, expressed as weights.
 BEYOND = {
     "w_reinforce": Row("--method w_reinforce"),
     "opo": Row("--method opo"),
@@ -103,7 +103,7 @@ BEYOND = {
 # --proxy -> its name in tables
 PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact", "surprise": "surprise"}
 FRESH, SIDE, HELD_OUT = "--gamma fresh", "--normalise side", "--centroids held_out"
-FORMS = {  # of DelTA with one proxy: as published (K = 1), with the interventions, and controls
+FORMS = {  # DelTA with one proxy: as published (K = 1), the interventions, and controls
     "K = 0": Row("--K 0"),
     "K = 1": Row(""),
     "fresh": Row(FRESH),
@@ -127,11 +127,11 @@ for proxy in PROXIES:
 
 ROWS = MAIN | SECONDARY | MEAN_ZERO | BEYOND | STATIC
 
-# ---- their weights -------------------------------------------------------------------------------
+# ---- weights of the rows -------------------------------------------------------------------------
 
 
 def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:
-    """The method of a row for train.py's loop, and its settings. flags: added to the row's."""
+    """A row's method for train.py's loop, and its settings. flags: appended to the row's flags."""
     cfg = train.parse_config([*row.flags.split(), *flags])
     method = ablations.configured(METHODS[cfg.method], cfg)
 
@@ -149,13 +149,13 @@ def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:
 
 
 def oracle_weights(decisive: torch.Tensor, weights: tuple[float, float]) -> torch.Tensor:
-    """ρ [N] of mean 1 from the marks [N]. weights: of other and of decisive tokens."""
+    """ρ [N] with mean 1 from the marks [N]. weights: of other tokens, of decisive tokens."""
     rho = torch.where(decisive, weights[1], weights[0])
     return rho / rho.mean()
 
 
 def decisive_tokens(tokens: TokenBatch) -> torch.Tensor:
-    """Which tokens decided the reward, as marked by the toy of their problems: bool [N]."""
+    """Which tokens decided the reward, as marked by the problem's toy task: bool [N]."""
     marks = []
     responses = tokens.token.split(tokens.length.tolist())
     for problem, ids in zip(tokens.problems, responses, strict=True):
@@ -166,7 +166,7 @@ def decisive_tokens(tokens: TokenBatch) -> torch.Tensor:
 
 def with_permuted_rewards(tokens: TokenBatch, group: int) -> TokenBatch:
     """The tokens with advantages permuted inside each group by the tokens' generator."""
-    first = tokens.length.cumsum(0) - tokens.length  # of each response
+    first = tokens.length.cumsum(0) - tokens.length  # index of each response's first token
     advantages = permuted(tokens.advantage[first], group, tokens.generator.initial_seed())
     return replace(tokens, advantage=advantages.repeat_interleave(tokens.length))
 

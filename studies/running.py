@@ -1,7 +1,7 @@
 """Fills the CSV of a study, and trains and evaluates one run.
 
-Lines are written when their run ends, and runs in the file are not repeated, so a stopped study
-resumes.
+A run's line is written when the run ends, and runs in the file are not repeated. A stopped study
+can therefore resume.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ PROBLEMS = 256  # held out
 def fill(
     path: Path, columns: Sequence[str], work: Callable[..., list[dict]], jobs: list, label: str
 ) -> None:
-    """Append the lines work(job) of each job to a CSV, two jobs at a time and in order.
+    """Call work(job) for two jobs at a time, and append the returned lines to a CSV in order.
 
     A job's lines are written when it ends. `work` sets the number of threads of its process.
     """
@@ -46,19 +46,19 @@ def fill(
 
 
 def complete(jobs: list[Job], runs: Runs, path: Path, label: str) -> None:
-    """Run the jobs missing from `runs`, and add all runs of the CSV to `runs`."""
+    """Train the jobs missing from `runs`, and add all runs of the CSV to `runs`."""
     missing = [job for job in jobs if job not in runs]
     if not missing:
         return
     torch.set_num_threads(1)  # a base model built here depends on the number of threads
     for name in {job.setting: None for job in missing}:
-        SETTINGS[name].base()  # once, before two runs build it at the same time
+        SETTINGS[name].base()  # now, so that two runs do not build it at the same time
     fill(path, COLUMNS, lines_of_job, missing, label)
     runs |= finished_runs(path)
 
 
 def lines_of_job(job: Job) -> list[dict]:
-    """The line of one run."""
+    """Train and evaluate one run. Returns its line."""
     return [line_of(job, trained(job))]
 
 
@@ -66,9 +66,10 @@ def lines_of_job(job: Job) -> list[dict]:
 
 
 class FlippedRewards:
-    """Grades with a random share flipped; called as train.training_rewards.
+    """Replaces train.training_rewards and flips a random share of the grades.
 
-    The n-th grade of a run is flipped in every row or in none. `deserved` keeps the true grades.
+    Rows with the same seed have the same grades flipped, by their order in the run. `deserved`
+    keeps the true grades.
     """
 
     def __init__(self, share: float, seed: int):
@@ -86,7 +87,7 @@ class FlippedRewards:
 
 
 def train_silently(cfg: train.Config, method: Method, **replaced) -> None:
-    """train.py's loop with a method that its flags cannot select, and without plots.
+    """Run train.py's loop with a method that flags cannot select, without output or plots.
 
     replaced: name of a function in train.py -> its replacement.
     """
@@ -137,7 +138,7 @@ def held_out(job: Job, folder: Path) -> dict[str, float]:
     """The model's accuracies, named as in train.py, with one response per problem."""
     setting = SETTINGS[job.setting]
     lm, tokenizer = toy.load_base(folder)
-    # The seed is odd: no training set has it.
+    # The seed is odd, and no training set has an odd seed.
     if setting.code:
         asked = toy.code_task.problems(PROBLEMS, seed=1)
     else:

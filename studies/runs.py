@@ -1,8 +1,8 @@
 """The runs of a study, their measurements, and the CSV files that store them.
 
 A cell may hold several numbers: `rewards` and `entropies` one per step, `accuracy` and `greedy` one
-per evaluation. `0.65*5` stands for five steps of which only the mean was kept. The first studies
-kept only such means, and their other cells are empty.
+per evaluation. `0.65*5` stands for five steps of which only the mean, 0.65, was kept. The first
+studies kept only such means, and their other cells are empty.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from studies.places import SETTINGS
 from studies.rows import ROWS
 from studies.tables import read_csv
 
-ENDS = 5  # steps, of the first and the last rewards
-DROP = 0.1  # a collapse: the drop in reward from the best to the last steps
+ENDS = 5  # number of steps in the means of the first and the last rewards
+DROP = 0.1  # drop in reward, from the best to the last steps, that counts as a collapse
 
 
 class Job(NamedTuple):
     """One run."""
 
-    setting: str  # of SETTINGS
-    row: str  # of ROWS
+    setting: str  # key of SETTINGS
+    row: str  # key of ROWS
     rate: float  # learning rate
     seed: int
 
@@ -40,10 +40,10 @@ def seed_by_seed(place: str, rates: dict[str, float], seeds: range) -> list[Job]
 class Trained:
     """The measurements of a run."""
 
-    accuracies: tuple[float, ...]  # on held-out problems, temperature 1; the last at the end
+    accuracies: tuple[float, ...]  # on held-out problems, temperature 1; last: after training
     greedies: tuple[float, ...]  # the same, with greedy decoding
-    length: float  # of a response, mean over the last steps, tokens
-    seconds: float  # of one core
+    length: float  # mean response length over the last steps, tokens
+    seconds: float  # of processor time, on one core
     rewards: tuple[float, ...]  # mean of each step
     entropies: tuple[float, ...]  # mean over a step's tokens, nats
 
@@ -111,15 +111,15 @@ def line_of(job: Job, run: Trained) -> dict:
 
 
 def finished_runs(path: Path) -> Runs:
-    """The lines of the CSV by job. Raises UserError for a line with other flags."""
+    """The runs of the CSV by job. Raises UserError for a line whose flags have changed."""
     runs = {}
     for number, line in enumerate(read_csv(path, COLUMNS), start=2):
         job = Job(line["setting"], line["row"], float(line["lr"]), int(line["seed"]))
         known = job.setting in SETTINGS and job.row in ROWS
         if not known or line["flags"] != flags_digest(job):
             raise UserError(
-                f"{path}, line {number}: {job.row} in {job.setting} was run with other flags than "
-                "these names have now: delete such lines, or move the file away"
+                f"{path}, line {number}: {job.row} in {job.setting} was run with flags that have "
+                "changed since: delete such lines, or move the file away"
             )
         runs[job] = Trained(
             accuracies=numbers(line["accuracy"]),
@@ -144,7 +144,7 @@ def numbers(cell: str) -> tuple[float, ...]:
 def flags_digest(job: Job) -> str:
     """Eight hex digits: the hash of the flags of a job's setting and row."""
     row, setting = ROWS[job.row], SETTINGS[job.setting]
-    # Fields after `size` are newer than the files in results/: included only if they are set.
+    # Fields after `size` are newer than the files in results/, so unset ones are left out.
     cells = []
     for number, each in enumerate(fields(setting)):
         value = getattr(setting, each.name)

@@ -1,6 +1,6 @@
 """Confidence intervals, paired t-tests, Holm's correction and power, for the studies.
 
-Student's t is integrated numerically: with t = √n tan θ the density at n degrees of freedom is
+Student's t is integrated numerically: with t = √n tan θ, the density at n degrees of freedom is
 proportional to cos^(n-1) θ, which is smooth between -π/2 and π/2.
 """
 
@@ -24,7 +24,7 @@ def t_tail(t: float, degrees: int) -> float:
 
 @cache
 def t_quantile(share: float, degrees: int) -> float:
-    """The t with P(T <= t) = share, by bisection on θ; share: inside (0, 1)."""
+    """The t with P(T <= t) = share, by bisection on θ. share: in (0, 1)."""
     low, high = -math.pi / 2, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
@@ -36,25 +36,25 @@ def t_quantile(share: float, degrees: int) -> float:
 
 
 def t975(degrees: int) -> float:
-    """Student's t, quantile 0.975."""
+    """The 0.975 quantile of Student's t."""
     return t_quantile(0.975, degrees)
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Half the 95 % t-interval of the mean over independent runs, at least 2 of them."""
+    """Half the width of the 95 % t-interval of the mean over at least 2 independent runs."""
     values = np.asarray(values, dtype=float)  # [runs]
     return t975(len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
 
 
 def mean_interval(values: Sequence[float]) -> str:
-    """`mean ± half-width` of the 95 % t-interval over independent runs, at least 2 of them."""
+    """`mean ± half-width` of the 95 % t-interval over at least 2 independent runs."""
     return f"{np.mean(values):.3f} ± {half_width(values):.3f}"
 
 
 def p_value(differences: Sequence[float]) -> float:
-    """Two-sided p of the paired t-test that the mean of at least 2 differences is 0.
+    """Two-sided p-value of the paired t-test that the mean of at least 2 differences is 0.
 
-    If all differences are equal, p is 1 for differences of 0, else 0.
+    If all differences are equal, p is 1 if they are 0, and 0 otherwise.
     """
     differences = np.asarray(differences, dtype=float)  # [runs]
     mean = abs(differences.mean())
@@ -65,11 +65,11 @@ def p_value(differences: Sequence[float]) -> float:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Two-sided exact p of Wilcoxon's signed-rank test that differences are symmetric about 0.
+    """Exact two-sided p-value of Wilcoxon's signed-rank test of symmetry about 0.
 
-    The sizes of the nonzero differences are ranked; equal sizes share their mean rank. p is twice
-    the share of the 2^n sign patterns whose sum of positive ranks is at least as extreme, on the
-    nearer side. p is 1 if all differences are 0.
+    The absolute nonzero differences are ranked; ties share their mean rank. p is twice the share of
+    the 2^n sign patterns whose sum of positive ranks is at least as extreme in the same direction,
+    and at most 1. p is 1 if all differences are 0.
     """
     differences = np.asarray(differences, dtype=float)
     differences = differences[differences != 0]  # [n]
@@ -78,7 +78,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     alike = (size[:, None] == size).sum(axis=1)
     doubled = 2 * below + alike + 1  # twice the rank: an integer
 
-    ways = np.zeros(doubled.sum() + 1)  # [sums] in how many ways the positive ranks give a sum
+    ways = np.zeros(doubled.sum() + 1)  # [sums] number of sign patterns for each sum
     ways[0] = 1
     for rank in doubled:
         ways[rank:] = ways[rank:] + ways[: len(ways) - rank]
@@ -88,9 +88,9 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:
-    """Holm's correction of m p values: the smallest times m, the next times m - 1, and so on.
+    """Holm's correction of m p-values: the smallest times m, the next times m - 1, and so on.
 
-    The corrected values keep the order and do not exceed 1. Rejecting those up to 0.05 keeps the
+    The corrected p-values keep their order and do not exceed 1. Rejecting all up to 0.05 keeps the
     family-wise error rate at 5 %.
     """
     corrected = {}
@@ -104,8 +104,8 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
 def smallest_seen(differences: Sequence[float], level: float = 0.05, power: float = 0.8) -> float:
     """The true mean difference that a paired t-test detects with the given power.
 
-    (t at 1 - level/2 + t at the power) x standard error, with the number of runs and the spread of
-    `differences`. level: two-sided. 0.05 over the number of tests is Holm's first step.
+    It is (t at 1 - level/2 + t at the power) x standard error, for the number of runs and the
+    spread of `differences`. level: two-sided; Holm's first step has 0.05 / number of tests.
     """
     differences = np.asarray(differences, dtype=float)  # [runs]
     degrees = len(differences) - 1

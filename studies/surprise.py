@@ -1,7 +1,7 @@
-"""Compares DAPO and DelTA with a proxy of mean zero where there is something to learn (`surprise`).
+"""Compares DAPO and DelTA with a zero-mean proxy where there is something to learn (`surprise`).
 
-DAPO, DelTA as published, DelTA with the proxy of mean zero (`--proxy surprise`) and its controls
-run on bases that must learn and on one that only sharpens. Protocol and results:
+DAPO, DelTA as published, DelTA with the zero-mean proxy (`--proxy surprise`) and its controls are
+trained on bases that must learn and on one where training only sharpens. Protocol and results:
 docs/results/surprise.md.
 """
 
@@ -31,14 +31,15 @@ RATES = (1.4e-4, 2e-4, 2.8e-4)
 BEYOND = 4e-4  # for DAPO on the pilot seed, to see whether runs collapse just beyond the grid
 PILOT_SEED = 0
 SEEDS = 16
-EVERY_SEED = ("dapo", "surprise", "no centroids", "delta")  # each has its own pilot
+EVERY_SEED = ("dapo", "surprise", "no centroids", "delta")  # each row has its own pilot
 PERMUTED = "surprise, permuted"
-RATE_OF = {PERMUTED: "surprise", IN_RANGE: "dapo"}  # row -> whose rate it uses; every other seed
+# Run on every other seed: row -> the row whose learning rate it uses
+RATE_OF = {PERMUTED: "surprise", IN_RANGE: "dapo"}
 PERMUTED_AT = ("learn, k12", "learn, filler 4")
-LONG = "learn, long"  # its runs cost twice as much: every other seed
-# Runs outside the protocol, added after a look at the first eight and ten seeds. At one place the
-# pilot's rate was too high. At the other it may have been DAPO's best only by chance; there the
-# pilot gave `surprise` this rate.
+LONG = "learn, long"  # every other seed only, because its runs cost twice as much
+# Runs outside the protocol, added after the first eight and ten seeds were inspected. At
+# `learn, k12` the pilot's rate was too high. At `k12` the pilot may have picked DAPO's higher rate
+# only by chance; it picked AGAIN_RATE for `surprise`.
 AGAIN = {"learn, k12": EVERY_SEED, "k12": ("dapo", "surprise")}  # place -> rows
 AGAIN_RATE = 2e-4
 AGAIN_SEEDS = 6
@@ -50,7 +51,7 @@ DESCRIBED = (("delta", "dapo"), ("no centroids", "dapo"), (IN_RANGE, "dapo"), (P
 
 
 def surprise(args) -> dict[str, dict[str, np.ndarray]]:
-    """The proxy of mean zero, where there is something to learn and where not (two hours).
+    """The zero-mean proxy, where there is something to learn and where there is not (two hours).
 
     One pilot seed picks the learning rates of each place. --seeds limits the counted seeds.
     """
@@ -61,7 +62,7 @@ def surprise(args) -> dict[str, dict[str, np.ndarray]]:
     complete(jobs, runs, path, "counted seeds")
     again = again_jobs()
     complete(again, runs, path, "two places again")
-    edge = [Job(place, "dapo", BEYOND, PILOT_SEED) for place in LEARN]  # picks nothing
+    edge = [Job(place, "dapo", BEYOND, PILOT_SEED) for place in LEARN]  # not used to pick a rate
     complete(edge, runs, path, "one rate beyond the grid")
 
     of = counted(runs, jobs)
@@ -154,7 +155,7 @@ def print_again(of: Counted) -> None:
 
 
 def print_at_the_entropy(of: Counted) -> None:
-    """Print the reward at DAPO's final entropy minus DAPO's, over the seeds that reach it."""
+    """Print each row's reward at DAPO's final entropy minus DAPO's, on the seeds that reach it."""
     lines = []
     for place in PLACES:
         for row in ALL_ROWS[1:]:
@@ -169,7 +170,7 @@ def print_at_the_entropy(of: Counted) -> None:
 
 
 def at_the_entropy(run: Trained, dapo: Trained) -> float:
-    """The run's reward when it reaches DAPO's final entropy, minus DAPO's reward there.
+    """The run's reward when it reaches DAPO's final entropy, minus DAPO's final reward.
 
     NaN if the run's entropy stays higher.
     """

@@ -1,4 +1,4 @@
-"""Lines of a Markdown table, and CSV files whose changes git can show."""
+"""Markdown tables, and CSV files with readable diffs in git."""
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,19 +14,19 @@ def table_line(cells: Iterable) -> str:
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The lines of a CSV; none if it is missing or empty. Raises UserError for other columns."""
+    """The lines of a CSV; none if it is missing or empty. Raises UserError on other columns."""
     if not path.exists() or not path.stat().st_size:
         return []
     with open(path, newline="") as file:
         reader = csv.DictReader(file)
         lines = list(reader)
     if reader.fieldnames != list(columns):
-        raise UserError(f"{path} has other columns than {', '.join(columns)}: move it away")
+        raise UserError(f"{path} does not have the columns {', '.join(columns)}: move it away")
     return lines
 
 
 def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
-    """Print a Markdown table, and an empty line after it. Each line has a cell for each column."""
+    """Print a Markdown table and then an empty line. Each line has a cell for each column."""
     header = list(header)
     print(table_line(header))
     print("|---" * len(header) + "|")
@@ -37,7 +37,7 @@ def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
 
 @contextmanager
 def appending(path: Path, columns: Sequence[str]) -> Iterator[Callable[[list[dict]], None]]:
-    """Gives a function that appends lines to a CSV and flushes; a new file gets a header first."""
+    """Yield a function that appends lines to a CSV and flushes. A new file gets a header first."""
     path.parent.mkdir(exist_ok=True)
     with open(path, "a", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")

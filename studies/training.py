@@ -1,8 +1,8 @@
-"""The studies of training, but for the proxy of mean zero (studies/surprise.py).
+"""All studies of training except that of the zero-mean proxy (studies/surprise.py).
 
 All rows share problems and random numbers, so differences are taken seed by seed. Runs in --csv are
-not repeated. Fewer --seeds give a shorter study. Only `methods` picks learning rates by a pilot.
-Protocols: docs/results/protocol.md where training sharpens, docs/results/learn.md of `learn`.
+not repeated. Fewer --seeds give a shorter study. Only `methods` picks learning rates with a pilot.
+Protocols: docs/results/protocol.md where training sharpens, docs/results/learn.md for `learn`.
 """
 
 from pathlib import Path
@@ -54,14 +54,14 @@ CONTRASTS = {
     "fresh: exact, not row proxy": ("exact, fresh", "delta, fresh"),
 }
 
-# DelTA's other forms that a large model can run; the one with the highest mean in
-# results/methods.csv; and the learning rate of all main rows in that file.
+# CANDIDATES: DelTA's other forms that a large model can run. BEST: the candidate with the highest
+# mean in results/methods.csv. RATE: the learning rate of all main rows in that file.
 CANDIDATES = [name for name in MAIN if name.startswith(("delta, ", "topk"))]
 BEST = "delta, K = 0"
 RATE = 2e-4
 
 DEFAULT_RATE = 1e-4  # of train.py on the toy
-LEARN_RATE = 1.4e-4  # of 28 steps where there is something to learn: below the unstable rates
+LEARN_RATE = 1.4e-4  # for 28 steps where there is something to learn: below the unstable rates
 LEARN_ROWS = (*MAIN, *SECONDARY, *BEYOND)  # DAPO first
 # Significantly different from DAPO where training sharpens: docs/results/training.md.
 FOUND = (
@@ -78,8 +78,8 @@ Tested = dict[str, dict[str, np.ndarray]]  # a table's label -> its lines: [seed
 def methods(args) -> Tested:
     """DelTA, its interventions, two oracles and the paper's rows on the toy (an hour and a half).
 
-    Pilot seeds pick each row's learning rate. Then the main rows run on the counted seeds, and the
-    other rows of the paper's tables on fewer.
+    Pilot seeds pick each row's learning rate. Then the main rows are trained on the counted
+    seeds, and the other rows of the paper's tables on the first few of them.
     """
     path = Path(args.csv)
     runs = finished_runs(path)
@@ -110,7 +110,7 @@ def methods(args) -> Tested:
 
 
 def compared(rates: dict[str, float], seeds: range, runs: Runs, path: Path) -> Counted:
-    """The runs of each row at its rate; prints its flags, the paper's result and its rewards."""
+    """The runs of each row at its rate. Prints the flags, the paper's result and the rewards."""
     jobs = seed_by_seed(STUDY, rates, seeds)
     complete(jobs, runs, path, f"{len(rates)} rows")
     of = counted(runs, jobs)
@@ -142,9 +142,9 @@ def print_dapo(of: Counted, place: str) -> None:
 
 
 def confirm(args) -> Tested:
-    """The best of these rows on fresh seeds, another base model and other settings (an hour).
+    """DelTA's best other form on fresh seeds, another base model and other settings (an hour).
 
-    The rows: the best of DelTA's other forms, DelTA, DAPO and the oracle in DelTA's range.
+    Compares that form with DelTA and DAPO, and also trains the oracle in DelTA's range.
     """
     of = completed(args, CONFIRMED, ("dapo", "delta", BEST, IN_RANGE), RATE, 16)
     pairs = {
@@ -161,7 +161,7 @@ def confirm(args) -> Tested:
 
 
 def noise(args) -> Tested:
-    """A few rows under flipped, rare or plentiful rewards, and with idle tokens (half an hour).
+    """A few rows with flipped, rare or plentiful rewards, or with filler tokens (half an hour).
 
     The compared rewards are the true ones, before flipping.
     """
@@ -177,14 +177,14 @@ def noise(args) -> Tested:
 
 
 def curves(args) -> None:
-    """Curves over the steps: DAPO, DelTA, its best other form and the oracles (7 minutes)."""
+    """Learning curves of DAPO, DelTA, its best other form and the oracles (7 minutes)."""
     of = completed(args, places("curves"), ("dapo", "delta", BEST, IN_RANGE, ORACLE), RATE, 8)
     for place, row in of:
         print(f"{row}: {mean_interval(over_seeds(of, place, row))}")
 
 
 def seeds(args) -> None:
-    """Three methods on a base of five operations where training sharpens (20 minutes)."""
+    """Three methods on chains of five operations, where training sharpens (20 minutes)."""
     print_ends(completed(args, places("seeds"), ("grpo", "dapo", "delta"), DEFAULT_RATE, 8))
 
 
@@ -197,10 +197,10 @@ def make_train(args) -> None:
 
 
 def bases(args) -> None:
-    """What DAPO gains on six bases, over sixteen seeds (twenty minutes).
+    """What DAPO gains on six bases, over sixteen seeds (20 minutes).
 
-    Five bases learn: those of `bench.py surprise`, whose pilot tries the next rate, 2e-4. The sixth
-    sharpens, with more to gain than the sharpening base of that study.
+    Five bases must learn: those of `bench.py surprise`, whose pilot also tries the next rate, 2e-4.
+    On the sixth, training sharpens, with more to gain than on the sharpening base of that study.
     """
     print_gains(completed(args, LEARN | places("bases"), ["dapo"], LEARN_RATE, 16))
 
@@ -208,7 +208,7 @@ def bases(args) -> None:
 def learn(args) -> Tested:
     """All rows of the tables where there is something to learn, at one rate (half an hour).
 
-    Tests whether the findings from training that sharpens hold where training must learn.
+    Tests whether the findings on sharpening also hold where the model must learn.
     """
     of = completed(args, places("learn"), LEARN_ROWS, LEARN_RATE, 6)
     [place] = places("learn")
@@ -234,9 +234,9 @@ def learn(args) -> Tested:
 
 
 def longer(args) -> Tested:
-    """DAPO, DelTA, surprise and its control in 110 steps and on programs (quarter of an hour).
+    """DAPO, DelTA, surprise and its control over 110 steps and on programs (15 minutes).
 
-    The second study of docs/results/surprise.md: protocol and results.
+    Protocol and results: the second study in docs/results/surprise.md.
     """
     of = completed(args, places("longer"), EVERY_SEED, LEARN_RATE, 6)
     print_gains(of)

@@ -2,17 +2,17 @@
 
 The state s_t before token t is the prompt and the tokens so far. Transitions are deterministic, so
 Q(s_t, o_t) = V(s_{t+1}), and the token's advantage is Q - V = V(s_{t+1}) - V(s_t). V(s_t) is the
-chance of a right answer, estimated from SAMPLES continuations that the model samples from s_t.
+probability of a right answer, estimated from SAMPLES continuations that the model samples from s_t.
 Continuation m of every prefix of a response uses the same uniform number at the same position, so
 neighbouring prefixes differ mainly by the effect of their token, not by chance.
 
 If p(o_t) is nearly 1, there is nothing to measure: |Q - V| <= 1 - p, because Q and V differ only
-if another token is drawn. Tokens with 1 - p below SURE get 0 and the V of the next token above
-SURE.
+if another token is drawn. Tokens with 1 - p below SURE get Q - V = 0 and the V of the next token
+above SURE.
 
 results/truth.csv has a line for each token: its base, response and position, the token, whether
 toy.decisive marks it, 1 - p, V before it, Q - V and its standard error, the response's reward.
-Bases in the file are not measured again. Half an hour on two cores.
+Bases in the file are not measured again. The study takes half an hour on two cores.
 """
 
 from pathlib import Path
@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 def truth(args) -> list[dict]:
-    """The true advantage of single tokens, by continuing from each prefix (half an hour).
+    """The true advantage of single tokens, from continuations of each prefix (half an hour).
 
     Fills --csv and prints its agreement with `toy.decisive`.
     """
@@ -61,7 +61,7 @@ def load(seed: int):
 
 
 def batch_of(lm, tokenizer, seed: int) -> GradedBatch:
-    """The measured responses. seed: the base's; it also picks the problems."""
+    """The measured responses. seed: the base's seed, which also picks the problems."""
     return batch(lm, tokenizer, toy.problems(PROMPTS, seed=4000 + seed, k=K), GROUP, seed, LIMIT)
 
 
@@ -112,8 +112,8 @@ def rewards_of_branches(
 ) -> np.ndarray:
     """The rewards of continuations from the prefix before each position: [positions, samples].
 
-    All positions share the uniform numbers of each sample and place. If a continuation redraws the
-    response's tokens up to a later position, both positions get the same reward.
+    All positions share the uniform numbers of each sample and place. If a continuation reproduces
+    the response up to a later position, both positions get the same reward.
     """
     if not positions:
         return np.zeros((0, samples))
@@ -135,7 +135,7 @@ def advantages_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(V before each token, Q - V of each, its standard error), [T] each.
 
-    rewards: [positions, samples]. reward: of the response, which is V at its end.
+    rewards: [positions, samples]. reward: the response's reward, which is V at its end.
     """
     samples = rewards.shape[1]
     ended = np.full((1, samples), reward)
@@ -169,7 +169,7 @@ def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
 
 
 def print_agreement(lines: list[dict]) -> None:
-    """Print how far `decisive` and |Q - V| agree, for right and wrong responses, by base."""
+    """Print how well `decisive` and |Q - V| agree, for right and wrong responses, by base."""
     table = []
     for base in sorted({line["base"] for line in lines}):
         for reward, name in ((1.0, "right"), (0.0, "wrong")):

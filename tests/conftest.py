@@ -1,4 +1,4 @@
-"""Shared fixtures: the toy's committed base model, and rollouts of it."""
+"""Shared fixtures: the toy's committed base model, and rollouts from it."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def base():
 
 @pytest.fixture(scope="session")
 def first_model():
-    """The first model of a run on the toy, in float32. Read-only."""
+    """The model from which a run on the toy starts, in float32. Read-only."""
     return toy.base_model(noise=0.1, regime="learn")[0]
 
 

@@ -67,7 +67,7 @@ class Model(torch.nn.Module):
         self.streamed = []
         before = None
         for name, tensor in weights:
-            assert before is None or before() is None, "two whole tensors at a time"
+            assert before is None or before() is None, "two full tensors at a time"
             assert not isinstance(tensor, DTensor)
             assert not tensor.requires_grad
             assert tensor.shape == own[name].shape
@@ -157,7 +157,7 @@ class LLM:
         return self.settings["max_model_len"]
 
     def step(self) -> list:
-        """Up to three finished requests, the last first."""
+        """Up to three finished requests, latest first."""
         assert not self.asleep
         assert not self.stale
         if self.waiting:
@@ -190,7 +190,7 @@ def output(tokens, logprob) -> SimpleNamespace:
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Install the stand-in as `vllm`, with a GPU of 80 GB and the allocator's variables unset."""
+    """Install the stand-in as `vllm`, with an 80 GB GPU and the allocator's variables unset."""
     vllm = ModuleType("vllm")
     vllm.LLM = LLM
     vllm.SamplingParams = SamplingParams

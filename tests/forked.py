@@ -1,9 +1,9 @@
 """Runs the scripts in separate processes that start with everything imported.
 
-Importing torch and transformers takes about five seconds, a fork takes none. One server process
+Importing torch and transformers takes about five seconds; a fork is immediate. One server process
 imports the scripts once for all tests and forks itself for every script that a test starts. The
-agent of torchrun is such a fork, and forks its ranks. The server computes nothing, so no thread of
-torch is lost in a fork.
+agent of torchrun is also such a fork, and it forks its ranks. The server computes nothing, so it
+has no threads of torch that a fork would lose.
 """
 
 import os
@@ -25,7 +25,7 @@ SERVER.set_forkserver_preload(["imported"])
 
 
 def ensure_server() -> None:
-    """Start the server unless it runs. In Python 3.11 it does not inherit sys.path."""
+    """Start the server if needed. In Python 3.11 the server does not inherit sys.path."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     with mock.patch.dict(os.environ, PYTHONPATH=path, OMP_NUM_THREADS="1"):
         forkserver.ensure_running()
@@ -59,7 +59,7 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """None while the script runs; minus the signal's number if a signal killed it."""
+        """None while the script runs; the negative signal number if a signal killed it."""
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
@@ -86,9 +86,10 @@ def start(*words: str, threads: int = 1, file_limit: int | None = None) -> Forke
 
 
 def torchrun(ranks: int, *words: str, file_limit: int | None = None) -> Forked:
-    """Start `torchrun --nproc_per_node RANKS WORDS` in the background. torchrun's options go first.
+    """Start `torchrun --nproc_per_node RANKS WORDS` in the background.
 
-    The rendezvous binds port 0, so no other process can take the port in between.
+    WORDS may start with options of torchrun. The rendezvous binds port 0, so no other process can
+    take the port first.
     """
     options = ["--nproc_per_node", str(ranks), "--start-method", "fork", "--run-path"]
     if "--rdzv-endpoint" not in words:
@@ -103,7 +104,7 @@ def finished(process: Forked, code: int = 0) -> Forked:
 
 
 def call(function: Callable, *arguments):
-    """Run function(*arguments) in a separate process. Returns or raises its result."""
+    """Run function(*arguments) in a separate process. Returns its result or raises its error."""
     ensure_server()
     with ProcessPoolExecutor(1, mp_context=SERVER) as pool:
         return pool.submit(function, *arguments).result()

@@ -1,6 +1,6 @@
-"""The imports of the server of tests/forked.py: the scripts, and the modules they load late.
+"""The imports of the server in tests/forked.py: the scripts, and the modules they import late.
 
-A missing module here costs only time.
+A module missing here costs only time.
 """
 
 import IPython.display  # noqa: F401

@@ -1,15 +1,15 @@
-"""A pretended GPU: tensors with the device `cuda:0` that hold real numbers on the CPU.
+"""A simulated GPU: tensors with the device `cuda:0` that hold real numbers on the CPU.
 
-Inside `pretended()` the code for GPUs runs, with these rules of CUDA:
+Inside `pretended()` the GPU code runs under these rules of CUDA:
 
     an operation on tensors of both devices raises, except for 0-dimensional tensors and indices
     kernels that exist only on a GPU (attention over packed rows, mm of bfloat16 into float32)
-        accept only the inputs of the true kernels, and are computed by plain formulas
-    every wait of the host for the GPU is counted, by its place in the sources
+        accept only the inputs of the real kernels, and are computed by plain formulas
+    every wait of the host for the GPU is counted by the source line that causes it
 
 Waits are those that torch.cuda.set_sync_debug_mode reports: a number read on the host, a copy
-between devices unless `non_blocking`, and sizes that depend on values (nonzero, a mask as an index,
-repeat_interleave without output_size). Sharding and NCCL are not pretended.
+between devices unless `non_blocking`, and sizes that depend on values (nonzero, indexing with a
+mask, repeat_interleave without output_size). Sharding and NCCL are not simulated.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
 FREE, TOTAL = 60e9, 80e9  # bytes of memory
 
-waits = Counter()  # place in the sources -> number of waits for the GPU
+waits = Counter()  # source line -> number of waits for the GPU
 calls = Counter()  # operation -> number of calls
 
 
 def place() -> str:
-    """`infra/head.py:125`: the innermost running line of the sources."""
+    """The innermost source line being executed, such as `infra/head.py:125`."""
     frame = sys._getframe()
     while frame:
         path = frame.f_code.co_filename
@@ -91,7 +91,7 @@ def mapped(function: Callable, x):
 
 
 def real(x):
-    """x with the CPU tensors that the tensors of the GPU hold."""
+    """x with GPU tensors replaced by the CPU tensors that they hold."""
     return mapped(lambda each: each.held if is_on_gpu(each) else each, x)
 
 
@@ -108,7 +108,7 @@ def is_on_gpu(x) -> bool:
 
 
 def computed(operation, arguments: tuple, options: dict):
-    """One operation of torch's dispatcher, with at least one tensor of the GPU or no tensor."""
+    """Run an operation of torch's dispatcher: on the CPU's tensors or on the simulated GPU."""
     name = str(operation)
     calls[name] += 1
     tensors = [x for x in tree_leaves((arguments, options)) if isinstance(x, torch.Tensor)]
@@ -127,7 +127,7 @@ def computed(operation, arguments: tuple, options: dict):
     if operation is aten._local_scalar_dense.default:
         return operation(real(arguments[0]))
     if operation is aten._fused_sdp_choice.default:
-        return 0  # by plain formulas
+        return 0  # attention by plain formulas
     if name in KERNELS:
         return on_gpu(KERNELS[name](operation, *real((arguments, options))))
 
@@ -140,7 +140,7 @@ def computed(operation, arguments: tuple, options: dict):
 
 
 def refuse_mixed(operation, arguments: tuple, tensors: list[torch.Tensor]) -> None:
-    """Raise RuntimeError for tensors of both devices, as CUDA does."""
+    """Raise RuntimeError if CPU and GPU tensors are mixed, as CUDA does."""
     elsewhere = [x for x in tensors if not is_on_gpu(x) and x.dim() > 0]
     if str(operation).startswith(("aten.index.", "aten.index_put", "aten._unsafe_index")):
         indices = [x for x in tree_leaves(arguments[1]) if isinstance(x, torch.Tensor)]
@@ -161,7 +161,7 @@ def depends_on_values(name: str, arguments: tuple, options: dict) -> bool:
 
 
 def copied(to: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """to.copy_(source), from either device."""
+    """to.copy_(source), on either device or across devices."""
     if is_on_gpu(to) != is_on_gpu(source) and not non_blocking:
         waits[place()] += 1
     real(to).copy_(real(source))
@@ -171,7 +171,7 @@ def copied(to: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -
 def moved(
     x: torch.Tensor, *, dtype=None, device=None, non_blocking: bool = False, **_
 ) -> torch.Tensor:
-    """x.to(...) of a tensor on the GPU: another dtype there, or a copy on the host."""
+    """x.to(...) for a tensor on the GPU: converts its dtype, or copies it to the host."""
     out = real(x).to(dtype or x.dtype, copy=True)
     if device is None or torch.device(device).type in ("cuda", "meta"):
         return Pretended(out)
@@ -180,7 +180,7 @@ def moved(
     return out
 
 
-# ---- kernels that only a GPU has -----------------------------------------------------------------
+# ---- GPU-only kernels ----------------------------------------------------------------------------
 
 
 def half_precision_product(_, arguments: tuple, options: dict) -> torch.Tensor:
@@ -194,7 +194,7 @@ def half_precision_product(_, arguments: tuple, options: dict) -> torch.Tensor:
 def sequences(given: SimpleNamespace) -> Iterator[tuple]:
     """(rows, s Q, s K, V [heads, tokens, size], weights [heads, tokens, tokens]) of each sequence.
 
-    In float32; s is the scale of the scores.
+    All in float32; s is the scale of the attention scores.
     """
     scale = given.scale or given.query.shape[-1] ** -0.5
     together = given.query.shape[1] // given.key.shape[1]
@@ -267,17 +267,17 @@ KERNELS = {
 
 # ---- interception of calls -----------------------------------------------------------------------
 
-MADE = {  # operations that make tensors from no input, or from numbers on the host
+MADE = {  # operations that create tensors, from numbers on the host or from no input
     *(torch.tensor, torch.as_tensor, torch.zeros, torch.ones, torch.empty, torch.full),
     *(torch.arange, torch.rand, torch.randn, torch.randint, torch.eye, torch.linspace),
     *(torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like),
 }
 FROM_HOST = {torch.tensor, torch.as_tensor}
-real_meta = []  # not empty while a tensor of the true device `meta` is made
+real_meta = []  # not empty while a real `meta` tensor is created
 
 
 class Operations(TorchDispatchMode):
-    """Intercepts operations without a tensor of the GPU among the arguments."""
+    """Intercepts operations that have no GPU tensor among their arguments."""
 
     def __torch_dispatch__(self, operation, types, arguments=(), options=None):
         return computed(operation, arguments, options or {})
@@ -339,7 +339,7 @@ def made(function, arguments: tuple, options: dict) -> torch.Tensor:
 
 
 def sent(function, arguments: tuple, options: dict) -> torch.Tensor:
-    """x.to(...) or x.cuda() of a tensor on either device."""
+    """x.to(...) or x.cuda() for a tensor on either device."""
     x, *rest = arguments
     others = [each for each in (*rest, options.get("device")) if each is not None]
     dtype = options.get("dtype")
@@ -363,7 +363,7 @@ def sent(function, arguments: tuple, options: dict) -> torch.Tensor:
 
 
 def tree_index(index):
-    """An index whose lists become tensors on the GPU. Each copy is a wait."""
+    """The index with its lists copied to the GPU. Each copy is a wait."""
     if isinstance(index, tuple):
         return tuple(tree_index(each) for each in index)
     if isinstance(index, list):
@@ -376,7 +376,7 @@ def tree_index(index):
 
 
 def whole(policy, layers, mesh) -> None:
-    """Replaces ranks.shard: one rank has the whole model and computes in bfloat16."""
+    """Replaces ranks.shard: one rank holds the full model and computes in bfloat16."""
     policy.to(torch.bfloat16)
     policy.reshard = lambda: None
 
@@ -405,7 +405,7 @@ FUNCTIONS = {  # of torch.cuda
 
 @contextlib.contextmanager
 def pretended() -> Iterator[None]:
-    """A machine with one GPU. The process group must exist before."""
+    """Simulates a machine with one GPU. The process group must already exist."""
     waits.clear()
     calls.clear()
     with contextlib.ExitStack() as stack:

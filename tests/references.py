@@ -1,4 +1,4 @@
-"""References for the maths in several tests: small batches, and DelTA token by token in floats."""
+"""References for the maths of several tests: small batches, and DelTA one token at a time."""
 
 import math
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from infra.rows import Rows
 
 
 def two_sides(N=61, H=5, seed=0, dtype=torch.float32):
-    """(v [N, H], advantage [N]): three advantages above 0, two below, some rows of 0."""
+    """(v [N, H], advantage [N]). Advantages: three positive values, two negative ones, and 0."""
     g = torch.Generator().manual_seed(seed)
     values = torch.tensor([1.7, -0.4, 0.0, 0.3, -2.1, 0.9])
     advantage = values[torch.randint(6, (N,), generator=g)]
@@ -46,7 +46,7 @@ def token_rows(hidden, token, logprob=None, entropy=None):
 
 
 def slow_varlen_attn(q, k, v, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):
-    """torch's varlen_attn (which needs a GPU), one sequence at a time with explicit scores."""
+    """Replaces torch's varlen_attn, which needs a GPU. Computes scores sequence by sequence."""
     assert cu_q.dtype == cu_k.dtype == torch.int32
     assert window_size[1] == 0  # causal
     assert enable_gqa == (q.shape[1] != k.shape[1])
@@ -72,14 +72,14 @@ def squared_distance(x, y):
 
 
 class SlowDelta:
-    """Sec. 3.2 and Apps. F-H token by token, by explicit squared distances, in Python floats."""
+    """Sec. 3.2 and Apps. F-H token by token, with explicit squared distances, in Python floats."""
 
     def __init__(self, v, advantage, variant="full", half=None, fresh=False, by_side=False):
         self.v = v.double().tolist()
         self.A = advantage.double().tolist()
         self.variant = variant
-        self.half = half  # [N] 0 or 1: each half is scored by the other's centroids
-        self.fresh = fresh  # γ of the current margins, without lag
+        self.half = half  # [N] 0 or 1: each half is scored with the other half's centroids
+        self.fresh = fresh  # γ from the current margins, without lag
         self.by_side = by_side  # mean 1 on each side
         self.plus = [i for i, a in enumerate(self.A) if a > 0]
         self.minus = [i for i, a in enumerate(self.A) if a < 0]
@@ -104,7 +104,7 @@ class SlowDelta:
         return out
 
     def judges(self, i, side):
-        """The tokens of `side` whose centroid scores token i."""
+        """The tokens of `side` in the centroid that scores token i."""
         if self.half is None:
             return side
         return [j for j in side if self.half[j] != self.half[i]]

@@ -66,8 +66,8 @@ def test_variants_are_finite_for_finite_input(v, K, variant):
         assert lam.isfinite().all()
 
 
-def test_fixed_temperatures_keep_the_first_batchs():
-    """The first batch gives the numbers of `full`. A second batch is scored with the first's γ."""
+def test_fixed_temperatures_are_those_of_the_first_batch():
+    """The first batch gets the scores of `full`. The second is scored with the γ of the first."""
     v1, advantage1 = two_sides(seed=1)
     v2, advantage2 = two_sides(seed=2)
     memory = {}
@@ -94,7 +94,7 @@ GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advanta
 
 
 def intervened(*flags):
-    """(tokens, weights) in groups of 4: three prompts, the second of which is one half."""
+    """(tokens, weights) in groups of 4: three prompts; the second prompt alone is one half."""
     tokens = token_batch(GROUPS, seed=2)
     return tokens, delta_weights(tokens, "--group-size", 4, *flags)
 
@@ -126,7 +126,7 @@ def test_interventions_match_reference_in_every_combination(
     torch.testing.assert_close(ours.double(), expected, rtol=2e-4, atol=2e-4)
 
 
-def test_sides_normalised_apart_have_mean_1_each():
+def test_sides_normalised_separately_have_mean_1_each():
     tokens, weights = intervened("--normalise", "side")
     for side in (tokens.advantage > 0, tokens.advantage < 0):
         assert weights[side].mean() == pytest.approx(1, abs=1e-6)
@@ -155,7 +155,7 @@ def test_a_half_without_both_sides_gives_weights_of_one():
 
 
 def test_top_k_hidden_gradient_is_the_gradient_for_all_tokens():
-    """App. F: with k = V it is ∇_h log p(y), by autograd."""
+    """App. F: with k = V the proxy equals ∇_h log p(y) from autograd."""
     g = torch.Generator().manual_seed(0)
     W = torch.randn(9, 4, generator=g)
     h = torch.randn(5, 4, generator=g, requires_grad=True)
@@ -180,7 +180,7 @@ def test_top_k_hidden_gradient_restricts_the_softmax_to_the_likeliest():
         torch.testing.assert_close(ours[i], W[y[i]] - expected)
 
 
-def test_lm_head_gradient_is_autograds():
+def test_lm_head_gradient_matches_autograd():
     g = torch.Generator().manual_seed(1)
     W = torch.randn(6, 3, generator=g, requires_grad=True)
     h, y = torch.randn(4, 3, generator=g), torch.tensor([5, 0, 2, 2])
@@ -237,7 +237,7 @@ def test_no_centroids_weighs_by_the_surprise_of_its_side():
 
 
 def test_no_centroids_gives_equal_weights_if_all_tokens_are_alike():
-    """A side is empty, or all tokens have the same surprise."""
+    """If a side is empty, or all tokens have the same surprise."""
     one_side = token_batch([5, 4], advantage=torch.ones(9))
     assert torch.equal(delta_weights(one_side, "--delta-variant", "no_centroids"), torch.ones(9))
     sure = token_batch([5, 4], logprob=torch.zeros(9), entropy=torch.zeros(9))
@@ -277,7 +277,7 @@ def test_select_keeps_the_tokens_of_highest_or_lowest_coefficient():
 
 
 def test_select_counts_only_tokens_with_an_advantage():
-    """Rows of zero advantage have the lowest λ and must not count in the bottom share."""
+    """Tokens with zero advantage have the lowest λ and must not count in the bottom share."""
     tokens = token_batch([20, 30, 11, 25])  # the fourth response has no advantage
     weights = delta_weights(tokens, "--select", "bottom", "--select-share", 0.3)
     sides = tokens.advantage != 0

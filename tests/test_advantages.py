@@ -1,4 +1,4 @@
-"""Other papers' advantages: ρ A is the advantage of the cited paper, up to its group's scale."""
+"""Other papers' advantages: ρ A is the cited paper's advantage, up to the scale of its group."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from infra.errors import UserError
 from infra.rows import Rows
 from methods import METHODS, logit_energy
 
-LENGTHS = [4, 9, 2, 6, 5, 5, 1, 7]  # of two groups of 4
+LENGTHS = [4, 9, 2, 6, 5, 5, 1, 7]  # tokens per response, in two groups of 4
 REWARDS = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0]
 
 
@@ -45,7 +45,7 @@ def assert_proportional(ours, expected, groups_apart):
         torch.testing.assert_close(a, factor * b, rtol=1e-4, atol=1e-5)
 
 
-def test_w_reinforce_gives_lambda_to_right_and_minus_one_to_wrong_responses():
+def test_w_reinforce_gives_w_to_right_and_minus_one_to_wrong_responses():
     tokens = graded_tokens()
     expected = []
     for length, reward in zip(LENGTHS, REWARDS, strict=True):
@@ -84,7 +84,7 @@ def test_otb_subtracts_the_mean_reward_weighted_by_energy_so_far():
     assert torch.all(ours[alone] == 0)
 
 
-def test_otb_refuses_what_another_method_kept():
+def test_otb_refuses_rows_kept_for_another_method():
     tokens = graded_tokens()
     tokens.kept = token_batch(LENGTHS).kept
     with pytest.raises(ValueError, match="otb needs one number per token"):
@@ -92,7 +92,7 @@ def test_otb_refuses_what_another_method_kept():
 
 
 def test_otb_equals_dapo_while_all_tokens_are_certain():
-    """Such tokens have no gradient, and nothing is divided by 0."""
+    """Certain tokens have no gradient; nothing is divided by 0."""
     tokens = graded_tokens()
     tokens.kept.values.zero_()
     torch.testing.assert_close(weights("otb", tokens), torch.ones(sum(LENGTHS)))
@@ -110,7 +110,7 @@ def test_a_group_of_equal_rewards_does_not_affect_the_scale(name):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_logit_energy_is_the_squared_gradient_in_the_logits(seed, monkeypatch):
+def test_logit_energy_is_the_squared_norm_of_the_logit_gradient(seed, monkeypatch):
     monkeypatch.setattr("methods.LOGIT_BLOCK_KEPT", 20)  # two rows per block
     g = torch.Generator().manual_seed(seed)
     W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
@@ -127,7 +127,7 @@ def test_logit_energy_is_the_squared_gradient_in_the_logits(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("is_matrix", [True, False])
-def test_otb_needs_a_head_that_is_a_matrix(is_matrix):
+def test_otb_needs_a_matrix_head(is_matrix):
     lm = SimpleNamespace(config=SimpleNamespace(vocab_size=9, hidden_size=4))
     policy = SimpleNamespace(lm=lm, lm_head=lambda: SimpleNamespace(is_matrix=is_matrix))
     flags = ablations.AblationFlags(method="otb")

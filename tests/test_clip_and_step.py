@@ -18,7 +18,7 @@ NOT_FINITE = [math.inf, -math.inf, math.nan]
 
 @pytest.fixture
 def update():
-    """Updates a vector of two numbers by plain gradient descent with learning rate 1."""
+    """Plain gradient descent on a vector of two numbers, with learning rate 1."""
     vector = torch.nn.Parameter(torch.tensor([5.0, 7.0]))
     policy = torch.nn.ParameterList([vector])
     optimizer = torch.optim.SGD([vector], lr=1.0)

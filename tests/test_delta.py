@@ -36,7 +36,7 @@ def test_delta_coefficients_defaults_are_the_papers():
 
 
 def test_delta_coefficients_lagged_temperature():
-    """K = 1 scores with γ measured on Δ⁽⁰⁾ (App. H); a γ refreshed on Δ⁽¹⁾ gives others."""
+    """K = 1 scores with the γ of Δ⁽⁰⁾ (App. H); the γ of Δ⁽¹⁾ would give other coefficients."""
     v, advantage = two_sides(seed=2)
     slow = SlowDelta(v, advantage)
     first = slow.margins([1.0] * len(v))
@@ -52,7 +52,7 @@ def test_delta_coefficients_lagged_temperature():
 
 
 def test_delta_coefficients_favour_own_side():
-    """A token near its own centroid gets more than a token near the other one, on both sides."""
+    """On both sides, a token near its own centroid outweighs a token near the other centroid."""
     v = torch.tensor([[1.0, 0], [1, 0.1], [-0.9, 0], [-1, 0], [-1, 0.1], [0.9, 0]])
     advantage = torch.tensor([1.0, 1, 1, -1, -1, -1])
     lam = delta_coefficients(v, advantage)
@@ -60,8 +60,8 @@ def test_delta_coefficients_favour_own_side():
     assert lam[3] > 1 > lam[5]
 
 
-def test_delta_coefficients_use_the_pieces_they_are_given():
-    """Each piece is replaced by another, and the result is no longer the paper's."""
+def test_delta_coefficients_use_the_given_pieces():
+    """Replacing any piece changes the result."""
     v, advantage = two_sides(seed=3)
     full = delta_coefficients(v, advantage)
     replaced = [
@@ -92,7 +92,7 @@ def test_temperatures_are_each_sides_standard_deviation():
     advantage = torch.tensor([1.0, 2.0, 0.0, -1.0, -3.0, -1.0])
     gamma_pos, gamma_neg = temperatures(delta, advantage)
     assert gamma_pos == pytest.approx(1.0)
-    assert gamma_neg == pytest.approx(18**0.5)  # of -2, -2, 7: mean 1, squares 9, 9, 36
+    assert gamma_neg == pytest.approx(18**0.5)  # of -2, -2, 7: mean 1, squared deviations 9, 9, 36
 
 
 def test_temperatures_have_a_floor():
@@ -134,7 +134,7 @@ def test_token_gradient_proxy_is_the_lm_head_row_gradient():
 
 
 def test_token_gradient_proxy_near_certainty():
-    """1 - p keeps its digits for p near 1: float32's exp would give 0."""
+    """1 - p keeps its digits for p near 1; computed as 1 - exp(log p), float32 would give 0."""
     v = token_gradient_proxy(torch.ones(1, 1), torch.tensor([-1e-9]))
     torch.testing.assert_close(v, torch.tensor([[1e-9]]), rtol=1e-5, atol=0)
 
@@ -150,7 +150,7 @@ def test_delta_coefficients_mean_is_one_and_order_does_not_matter():
 
 @pytest.mark.parametrize("unit", [1e-2, 1e2, 1e4])
 def test_delta_coefficients_do_not_depend_on_the_unit_of_v(unit):
-    """Above the floor of the variance, temperatures scale with the margins."""
+    """Temperatures scale with the margins if the variance is above its floor."""
     v, advantage = two_sides(seed=5)
     lam = delta_coefficients(v, advantage)
     torch.testing.assert_close(delta_coefficients(v * unit, advantage), lam, rtol=1e-3, atol=1e-4)
@@ -223,7 +223,7 @@ def test_delta_coefficients_reject_bad_arguments(change, match):
 
 
 def test_delta_coefficients_are_accurate_in_bfloat16():
-    """Sums over 40,000 bf16 rows are as exact as sums over the same rows in float64."""
+    """Sums over 40,000 bfloat16 rows are as accurate as over the same rows in float64."""
     v, advantage = two_sides(N=40_000, H=8, seed=8, dtype=torch.bfloat16)
     torch.testing.assert_close(
         delta_coefficients(v, advantage),
@@ -234,7 +234,7 @@ def test_delta_coefficients_are_accurate_in_bfloat16():
 
 
 class LargestNewTensor(TorchDispatchMode):
-    """Records the size, in elements of 4 bytes, of the largest new storage other than `own`."""
+    """Records the size of the largest new storage other than `own`, in elements of 4 bytes."""
 
     def __init__(self, own):
         super().__init__()
@@ -252,7 +252,7 @@ class LargestNewTensor(TorchDispatchMode):
         return out
 
 
-def test_delta_coefficients_allocate_nothing_of_the_size_of_v():
+def test_delta_coefficients_allocate_nothing_as_large_as_v():
     v = torch.randn(60_000, 128).bfloat16()
     with LargestNewTensor(own=v.untyped_storage().data_ptr()) as largest:
         delta_coefficients(v, torch.randn(60_000))

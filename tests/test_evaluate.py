@@ -1,7 +1,7 @@
-"""evaluate.py: averages and tests on hand-computed cases, and whole evaluations of the toy.
+"""evaluate.py: averages and tests on hand-computed cases, and complete evaluations of the toy.
 
-Right and wrong responses are written here. Whole evaluations test only that the sampled responses,
-whatever they are, are saved, continued and graded correctly.
+The right and wrong responses are written here. Complete evaluations test only that responses are
+saved, continued and graded correctly, whatever is sampled.
 """
 
 import fcntl
@@ -38,8 +38,8 @@ from infra.responses import Benchmark, missing_responses, saved_responses
 from rollout import Sampling, generate
 
 ROOT = Path(__file__).parent.parent
-PROBLEMS = toy.problems(6, seed=9)  # of bench.jsonl
-BENCH = f"bench-{data_hash(PROBLEMS)[:8]}"  # its name in an output folder
+PROBLEMS = toy.problems(6, seed=9)  # the content of bench.jsonl
+BENCH = f"bench-{data_hash(PROBLEMS)[:8]}"  # its subfolder of an output folder
 
 # Table 1: the seven benchmarks, and their average
 TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
@@ -145,7 +145,7 @@ def slow_u(a, b):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_mann_whitney_is_exact_with_ties(seed):
-    """Against an enumeration of all divisions of the pooled values."""
+    """Compared with an enumeration of all splits of the pooled values."""
     rng = np.random.default_rng(seed)
     a = rng.integers(0, 5, 5).tolist()
     b = rng.integers(0, 4, 4).tolist()
@@ -165,7 +165,7 @@ def test_mann_whitney_of_sixty_one_values_by_hand():
     # a: 31 ones; b: 20 zeros, 10 ones. U = 31 x (20 + 10 / 2).
     u, p = mann_whitney([1.0] * 31, [0.0] * 20 + [1.0] * 10)
     assert u == 775
-    # So large a U requires that all 20 zeros are among b's 30 of the 61 values.
+    # A U this large requires all 20 zeros to be among b's 30 of the 61 values.
     assert p == pytest.approx(math.comb(41, 10) / math.comb(61, 30), rel=1e-9)
 
 
@@ -173,13 +173,13 @@ def test_mann_whitney_of_many_equal_values_is_one():
     assert mann_whitney([1.0] * 40, [1.0] * 40) == (800, pytest.approx(1.0))
 
 
-def test_paired_bootstrap_sees_pairs():
+def test_paired_bootstrap_uses_the_pairs():
     rng = np.random.default_rng(0)
     b = rng.random(40)
-    a = b + 0.02 + 0.01 * rng.normal(size=40)  # b spreads thirty times as much as a - b
+    a = b + 0.02 + 0.01 * rng.normal(size=40)  # b varies thirty times as much as a - b
     mean, low, high, p = paired_bootstrap(a, b)
     assert mean == pytest.approx((a - b).mean())
-    # the standard error of a mean of 40, by the deviation of the pairs
+    # standard error of the mean of 40 paired differences
     error = (a - b).std() / 40**0.5
     assert low == pytest.approx(mean - 1.96 * error, abs=0.2 * error)
     assert high == pytest.approx(mean + 1.96 * error, abs=0.2 * error)
@@ -227,7 +227,7 @@ def test_compare_prints_both_tests(tmp_path, capsys):
     assert repetitions == (
         "over repetitions: U = 9 of 9, one-sided p = 0.05 (Mann-Whitney, App. K)"
     )
-    # differences per problem 0, 1, 1/3, 0: mean 1/3; a resample of zeros only has mean 0
+    # differences per problem 0, 1, 1/3, 0: mean 1/3; a resample has mean 0 only if all zeros
     assert problems.startswith("over problems: difference +0.3333, 95 % interval +0.0000 to +")
     assert problems.endswith("(paired bootstrap)")
     p = float(problems.split("p = ")[1].split()[0])
@@ -257,7 +257,7 @@ def write_responses(folder, rank, responses, end=""):
     (folder / f"responses-{rank}.jsonl").write_text(lines + end)
 
 
-def test_saved_responses_are_those_of_all_ranks_and_whole_lines(tmp_path):
+def test_saved_responses_are_the_complete_lines_of_all_ranks(tmp_path):
     write_responses(tmp_path, 0, [(0, 0, "a"), (0, 1, "b")], end='{"problem": 1, "sa')
     write_responses(tmp_path, 1, [(2, 0, "c")])
     saved = saved_responses(tmp_path)
@@ -278,7 +278,7 @@ def test_grade_benchmark_grades_each_response_by_its_problem(tmp_path):
         grade_benchmark(problems, 3, tmp_path)
 
 
-# ---- whole evaluations ---------------------------------------------------------------------------
+# ---- complete evaluations ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +294,7 @@ def saved(base, tmp_path_factory):
 
 
 def flags(saved, output, *more):
-    """Three samples of each problem, into `output`."""
+    """The flags of an evaluation with three samples per problem, written to `output`."""
     named = {
         "--model": saved / "model",
         "--benchmarks": saved / "bench.jsonl",
@@ -344,13 +344,13 @@ def test_evaluation_continues_after_a_kill(saved, tmp_path):
     path.write_text(half)
     evaluate.main(flags(saved, tmp_path))
     continued = path.read_text()
-    assert sorted(continued.splitlines()) == sorted(whole.splitlines())  # each of them once
+    assert sorted(continued.splitlines()) == sorted(whole.splitlines())  # each line once
     assert continued.startswith(half[: half.rindex("\n") + 1])
     assert read(tmp_path / "scores.json") == scores
 
 
 def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
-    """A set has the responses that it has alone. Another set of the same problems has others."""
+    """A set gets the same responses as alone. Another set with equal problems gets others."""
     other = tmp_path / "other.jsonl"
     other.write_text((saved / "bench.jsonl").read_text())
     calls = []
@@ -371,7 +371,7 @@ def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
     assert len(one) == 18
 
 
-def test_missing_responses_to_a_problem_are_spread_over_the_ranks(tmp_path):
+def test_missing_responses_to_a_problem_are_divided_among_the_ranks(tmp_path):
     write_responses(tmp_path / "b", 1, [(0, 1, "x"), (2, 0, "x")])
     encoded = {"a": [[1], [2]], "b": [[3], [4], [5]]}
     of_rank = []
@@ -463,7 +463,7 @@ def test_responses_of_unknown_origin_are_not_graded(more, saved, tmp_path, capsy
         (b'{"problem": 1, "sample": 0, "response": 5}\n', "is damaged (response is of type int"),
     ],
 )
-def test_garbage_among_the_responses_is_named(damage, message, saved, tmp_path, capsys):
+def test_garbage_among_the_responses_is_located(damage, message, saved, tmp_path, capsys):
     evaluate.main(flags(saved, tmp_path))
     path = tmp_path / BENCH / "responses-0.jsonl"
     path.write_bytes(path.read_bytes() + damage)
@@ -471,7 +471,7 @@ def test_garbage_among_the_responses_is_named(damage, message, saved, tmp_path, 
     assert f"{path}, line 19, {message}" in said
 
 
-def test_a_run_file_of_other_types_is_named(saved, tmp_path, capsys):
+def test_a_run_file_with_wrong_types_is_reported(saved, tmp_path, capsys):
     path = tmp_path / BENCH / "run.json"
     path.parent.mkdir()
     path.write_text('{"id": "x", "fingerprint": 1}')
@@ -479,7 +479,7 @@ def test_a_run_file_of_other_types_is_named(saved, tmp_path, capsys):
     assert f"{path} is damaged (fingerprint is of type int" in said
 
 
-def test_two_benchmarks_of_one_stem_have_two_folders(saved, tmp_path):
+def test_two_benchmarks_with_the_same_stem_get_two_folders(saved, tmp_path):
     paths = []
     for i in (1, 2):
         (tmp_path / str(i)).mkdir()
@@ -495,14 +495,14 @@ def test_two_benchmarks_of_one_stem_have_two_folders(saved, tmp_path):
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_results_are_next_to_the_model_that_a_run_may_replace(slash, saved):
+def test_results_are_beside_the_model_because_a_run_may_replace_its_folder(slash, saved):
     config = evaluate.Config(model=f"{saved}/model{slash}")
     assert evaluate.output_folder(config) == saved.resolve() / "model-evaluation"
     config = evaluate.Config(model=f"some/name{slash}")
     assert evaluate.output_folder(config) == Path("evaluation/name")
 
 
-def test_a_second_evaluation_in_a_folder_gets_one_line(saved, tmp_path, capsys):
+def test_a_second_evaluation_in_a_folder_is_refused_in_one_line(saved, tmp_path, capsys):
     with open(tmp_path / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
@@ -523,7 +523,7 @@ def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, c
 
 
 def one_benchmark(**changed):
-    """A scores.json of one benchmark of two problems, two samples each, with a change."""
+    """A scores.json for one benchmark with two problems, two samples each, and one change."""
     result = {"problems": 2, "repetitions": [0.5, 1], "by_problem": [0.5, 1.0]} | changed
     return json.dumps({"samples": 2, "benchmarks": {"a": result}})
 
@@ -547,7 +547,7 @@ def one_benchmark(**changed):
         one_benchmark(problems=0, by_problem=[]),
     ],
 )
-def test_compare_names_damaged_scores(content, tmp_path, capsys):
+def test_compare_reports_damaged_scores(content, tmp_path, capsys):
     (tmp_path / "scores.json").write_text(content)
     said = refusal(evaluate.main, ["compare", tmp_path, tmp_path], capsys)
     assert f"{tmp_path / 'scores.json'}" in said
@@ -566,7 +566,7 @@ def test_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
 # ---- limits, refusals, dropped problems ----------------------------------------------------------
 
 
-def test_a_limit_evaluates_the_first_problems_and_a_whole_run_continues(saved, tmp_path):
+def test_a_limit_evaluates_the_first_problems_and_a_full_evaluation_continues(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path, "--limit", 2))
     first = texts(tmp_path / BENCH)
     assert sorted(first) == [(i, sample) for i in range(2) for sample in range(3)]
@@ -577,7 +577,7 @@ def test_a_limit_evaluates_the_first_problems_and_a_whole_run_continues(saved, t
     assert read(tmp_path / "scores.json")["benchmarks"][BENCH]["problems"] == 6
 
 
-def test_wrong_responses_are_in_a_file_with_their_problems(saved, tmp_path):
+def test_wrong_responses_are_saved_with_their_problems(saved, tmp_path):
     evaluate.main(flags(saved, tmp_path))
     rows = saved_responses(tmp_path / BENCH)
     right = {place: grade(row["response"], PROBLEMS[place[0]]) for place, row in rows.items()}
@@ -587,7 +587,7 @@ def test_wrong_responses_are_in_a_file_with_their_problems(saved, tmp_path):
     assert all(row["asked"] == PROBLEMS[row["problem"]] for row in wrong)
 
 
-def test_problems_that_a_benchmark_loses_are_counted(saved, tmp_path, capsys):
+def test_dropped_problems_of_a_benchmark_are_counted(saved, tmp_path, capsys):
     path = tmp_path / "gaps.jsonl"
     rows = [*PROBLEMS[:2], PROBLEMS[0], {"problem": "", "answer": "1"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -597,7 +597,7 @@ def test_problems_that_a_benchmark_loses_are_counted(saved, tmp_path, capsys):
     assert result["problems"] == 2
 
 
-def test_a_touched_model_is_the_same_but_another_tokenizer_is_not(saved, tmp_path, capsys):
+def test_new_file_times_keep_a_model_the_same_but_a_changed_file_does_not(saved, tmp_path, capsys):
     model = shutil.copytree(saved / "model", tmp_path / "model")
     evaluate.main(flags(saved, tmp_path / "out", "--model", model))
     for path in model.iterdir():
@@ -641,7 +641,7 @@ train.main(sys.argv[1:])
 
 
 def test_a_random_reward_is_the_same_on_two_ranks(tmp_path):
-    """Otherwise ranks would have different rewards and wait for each other in different places."""
+    """With different rewards, the ranks would wait for each other at different places."""
     script = tmp_path / "flipped.py"
     script.write_text(RANDOM_REWARDS)
     command = [*SMALL, "--eval-data", "", "--steps", "3", "--dynamic-sampling"]
@@ -650,14 +650,14 @@ def test_a_random_reward_is_the_same_on_two_ranks(tmp_path):
     assert steps == [1, 2, 3]
 
 
-def test_graded_once_asks_for_a_share_and_returns_all():
+def test_graded_once_grades_a_share_and_returns_all_rewards():
     problems = [{"answer": "1"}, {"answer": "2"}]
     assert graded_once(grades, ["\\boxed{1}", "\\boxed{1}"], problems, [False] * 2) == [1.0, 0.0]
     assert graded_once(lambda a, b, c: [a[0] + b[0] + c[0]], [1], [2], [3]) == [6]
     assert graded_once(grades, [], [], []) == []
 
 
-# ---- a user's mistakes ---------------------------------------------------------------------------
+# ---- user errors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -690,8 +690,8 @@ def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):
     assert error.count("\n") == 1
 
 
-def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
-    """One of two prompts, of 8 and 12 tokens, is longer than the limit."""
+def test_a_benchmark_with_a_prompt_beyond_the_limit_is_refused(saved, tmp_path, capsys):
+    """The prompts have 8 and 12 tokens; the limit is 10."""
     short, long = toy.problems(1, k=3) + toy.problems(1, k=5)
     path = tmp_path / "mixed.jsonl"
     path.write_text(json.dumps(short) + "\n" + json.dumps(long) + "\n")
@@ -703,7 +703,7 @@ def test_a_benchmark_is_evaluated_whole(saved, tmp_path, capsys):
     assert f"mixed-{data_hash([short, long])[:8]}: raise --max-prompt-tokens" in error
 
 
-def test_golds_that_no_response_can_match_are_counted_and_shown(capsys):
+def test_gold_answers_that_no_response_can_match_are_counted_and_shown(capsys):
     problems = [{"answer": r"\sum_{k=1}^{4} k"}, {"answer": "10"}, {"answer": "10"}]
     graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
     grading.report_unearnable(problems + graded_otherwise)

@@ -1,4 +1,4 @@
-"""tests/forked.py: scripts in forks of a process that has imported them."""
+"""tests/forked.py: runs scripts in forks of a process that has already imported them."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ def imported() -> bool:
 
 
 def test_a_new_process_has_everything_imported():
-    """Otherwise all tests that start processes would be several times as slow."""
+    """Otherwise all tests that start processes would take several times as long."""
     assert forked.call(imported)
 
 

@@ -41,7 +41,7 @@ def test_group_advantages_equal_rewards_give_exact_zeros():
         ([1.0, float("nan")], 2, "NaN"),
     ],
 )
-def test_group_advantages_reject(rewards, size, match):
+def test_group_advantages_reject_bad_arguments(rewards, size, match):
     with pytest.raises(ValueError, match=match):
         group_advantages(torch.tensor(rewards), size)
 
@@ -76,7 +76,7 @@ def test_clipped_tokens_are_those_without_gradient(A):
 
 
 def test_importance_weights_are_the_ratio_up_to_the_cap():
-    """Without a binding cap they are unbiased: their mean under the sampler's distribution is 1."""
+    """If the cap never binds, the weights have mean 1 under the sampler's distribution."""
     pi = torch.tensor([0.5, 0.3, 0.2])
     sampler = torch.tensor([0.25, 0.25, 0.5])
     weights = importance_weights(pi.log(), sampler.log(), 1.5)
@@ -147,7 +147,7 @@ OTHERS = [
 
 
 class Float64Model:
-    """The toy's base model in float64: log π of written responses, and their gradients."""
+    """The toy's base model in float64: log π of given responses, and its gradients."""
 
     def __init__(self):
         model, self.tokenizer = toy.base_model()
@@ -155,7 +155,7 @@ class Float64Model:
         self.parameters = list(self.model.parameters())
 
     def logprobs(self, responses) -> torch.Tensor:
-        """[N] of the packed tokens of several responses."""
+        """log π of the packed tokens of several responses: [N]."""
         rows = []
         for problem, response, _ in responses:
             prompt = self.tokenizer(problem).input_ids
@@ -166,7 +166,7 @@ class Float64Model:
         return torch.cat(rows)
 
     def gradients(self, responses) -> torch.Tensor:
-        """v [N, P]: ∇_θ log π of every token, one backward pass each."""
+        """v = ∇_θ log π of every token, with one backward pass per token: [N, P]."""
         rows = []
         for logprob in self.logprobs(responses):
             gradient = torch.autograd.grad(logprob, self.parameters, retain_graph=True)
@@ -215,7 +215,7 @@ def test_discriminator_scores_predict_the_change_of_log_probability(float64_mode
     mu_pos, mu_neg, mass_pos, mass_neg = centroids
     step = mass_pos * mu_pos - mass_neg * mu_neg
     step = step.split([p.numel() for p in float64_model.parameters])
-    size = 5e-7  # smaller steps are lost in the float32 of the norms, larger ones in curvature
+    size = 5e-7  # a smaller step is lost in the float32 norms, a larger one adds curvature
     after = []
     with torch.no_grad():
         for sign in (1, -1):

@@ -31,7 +31,7 @@ def test_dapo_weighs_every_token_the_same():
 
 @pytest.mark.parametrize("name", ["grpo", "sapo"])
 def test_grpo_weights_average_inside_each_response_first(name):
-    """Eq. 12: the weighted token average is the mean over responses of the mean inside each."""
+    """Eq. 12: the weighted mean over tokens equals the mean of the responses' own means."""
     u = torch.arange(10.0)
     expected = torch.stack([part.mean() for part in u.split([2, 5, 3])]).mean()
     torch.testing.assert_close((weights(name, token_batch([2, 5, 3])) * u).mean(), expected)
@@ -46,7 +46,7 @@ def test_forking_tokens_keep_the_top_fifth_by_entropy():
     assert torch.all(rho[kept] == 23 / 5)
 
 
-def test_top_share_keeps_the_share_with_mean_one():
+def test_top_share_selects_the_share_and_has_mean_one():
     rho = top_share(torch.tensor([0.1, 0.9, 0.5, 0.3, 0.7]), 0.5)
     assert rho.tolist() == pytest.approx([0, 5 / 3, 5 / 3, 0, 5 / 3])
 
@@ -89,7 +89,7 @@ def test_only_fipo_follows_the_policy():
 
 @pytest.mark.parametrize("A, tau", [(1.5, 1.0), (-0.5, 1.05)])
 def test_sapo_surrogate_slope_matches_the_formula_and_is_one_at_ratio_one(A, tau):
-    """Its gradient weight is A r sech²(τ (r-1) / 2), τ = 1 or 1.05 by the sign of A."""
+    """The slope in log π is A r sech²(τ (r-1) / 2); τ is 1 where A > 0, else 1.05."""
     log_ratio = torch.linspace(-1, 1, 21, requires_grad=True)
     advantage = torch.full((21,), A)
     surrogate = sapo_surrogate(log_ratio, torch.zeros(21), advantage, FLAGS)
@@ -107,7 +107,7 @@ def test_reinforce_surrogate_has_no_ratio_and_no_clip():
     assert gradient.tolist() == [2.0, -1.0]
 
 
-def test_clipped_surrogate_takes_the_flags_clip():
+def test_clipped_surrogate_uses_the_clip_flags():
     narrow = SimpleNamespace(clip_low=0.1, clip_high=0.05)
     ratios = torch.tensor([0.5, 2.0]).log()
     out = clipped(ratios, torch.zeros(2), torch.tensor([-1.0, 1.0]), narrow)

@@ -1,4 +1,4 @@
-"""The code for GPUs on a pretended GPU: every branch runs, and waits for the GPU are counted."""
+"""The GPU code on a simulated GPU: every branch runs, and waits for the GPU are counted."""
 
 import ast
 import copy
@@ -32,11 +32,11 @@ from infra.policy import room_for
 NEEDS_TRL = "benchmarks/trl_step.py"  # measures another program
 
 
-# ---- the questions -------------------------------------------------------------------------------
+# ---- device checks in the sources ----------------------------------------------------------------
 
 
 def asks(node: ast.AST) -> bool:
-    """Whether an expression tests the device: is_cuda, a type of device, or is_available."""
+    """Whether an expression checks the device: is_cuda, a device type, or is_available."""
     if isinstance(node, ast.Attribute):
         return node.attr == "is_cuda" or ast.unparse(node) == "torch.cuda.is_available"
     if not isinstance(node, ast.Compare):
@@ -48,7 +48,7 @@ def asks(node: ast.AST) -> bool:
 
 
 def questions() -> dict[str, str]:
-    """{place of a test, `infra/head.py:125`: the first line that then runs on a GPU}."""
+    """{line of a device check, such as `infra/head.py:125`: the first line then run on a GPU}."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = str(path.relative_to(ROOT))
@@ -66,7 +66,7 @@ def questions() -> dict[str, str]:
 
 
 def asking_line(statement: ast.stmt) -> int | None:
-    """The line of a statement itself, not of an inner statement, that tests the device."""
+    """The line that checks the device in the statement itself, not in an inner statement."""
     parts = [statement.test] if isinstance(statement, ast.If) else [statement]
     if hasattr(statement, "body") and not isinstance(statement, ast.If):
         return None  # its block is searched separately
@@ -91,7 +91,7 @@ def gpu_line(statement: ast.stmt, following: ast.stmt | None, line: int) -> int:
 
 
 def lines_of(function) -> set[str]:
-    """The lines, such as `infra/head.py:125`, of files with device tests that function() runs."""
+    """The lines, such as `infra/head.py:125`, that function() runs in files with device checks."""
     files = {f"{ROOT}/{place.partition(':')[0]}" for place in questions()}
     seen = set()
 
@@ -112,7 +112,7 @@ def lines_of(function) -> set[str]:
 
 
 def start_with_nccl() -> None:
-    """ranks.start_ranks up to the process group, which is not started."""
+    """Run ranks.start_ranks with the process group replaced by a mock."""
     with (
         patch.object(dist, "is_initialized", lambda: False),
         patch.object(dist, "init_process_group") as started,
@@ -125,7 +125,7 @@ def start_with_nccl() -> None:
 
 
 def shard_for_gpus() -> None:
-    """ranks.shard up to FSDP: half precision, gradients reduced in float32."""
+    """Run ranks.shard with FSDP replaced by a mock: bfloat16, gradients reduced in float32."""
     with patch.object(ranks, "fully_shard") as sharded:
         ranks.shard(torch.nn.Linear(1, 1), [], SimpleNamespace(device_type="cuda"))
     policy = sharded.call_args.kwargs["mp_policy"]
@@ -136,16 +136,16 @@ SMALL = [
     *("--prompts", "2"),
     *("--group-size", "2"),
     *("--mini-batch", "1"),  # two updates
-    *("--micro-batch-tokens", "20"),  # of two micro-batches each
+    *("--micro-batch-tokens", "20"),  # two micro-batches per update
     *("--max-new-tokens", "6"),
 ]
 RUNS = {
-    "vllm": ["--method", "dapo", "--engine", "vllm"],  # before others let segments expand
+    "vllm": ["--method", "dapo", "--engine", "vllm"],  # first: the others let segments expand
     "delta": ["--recompute"],
     "topk": ["--proxy", "topk", "--proxy-topk", "4"],
     "fipo": ["--method", "fipo", "--importance-cap", "2"],
 }
-FOLLOWS_POLICY = "fipo"  # its weights are checked in every micro-batch, which waits
+FOLLOWS_POLICY = "fipo"  # checking its weights waits for the GPU in every micro-batch
 
 
 def every_other_right(responses: list[str], *_) -> list[float]:
@@ -176,7 +176,7 @@ def trained(folder, flags: list[str]) -> tuple[dict, int]:
 
 
 def mesh_of_two_nodes() -> None:
-    """ranks.device_mesh: its groups wait for each other for at most an hour."""
+    """Run ranks.device_mesh for two nodes: the time limit of NCCL is set for both groups."""
     groups = ["between nodes", "inside a node"]
     mesh = SimpleNamespace(device_type="cuda", get_all_groups=lambda: groups)
     with (
@@ -190,7 +190,7 @@ def mesh_of_two_nodes() -> None:
 
 
 def first_hour() -> None:
-    """bench.py gpu to its end, on a model of two small layers."""
+    """Run `bench.py gpu` to its end, on a model with two small layers."""
     config = Qwen3Config(
         vocab_size=40,
         hidden_size=32,
@@ -216,7 +216,7 @@ def first_hour() -> None:
 
 @pytest.fixture(scope="module")
 def pretended_runs(tmp_path_factory):
-    """(lines that ran on the pretended GPU, {run of RUNS: result of `trained`})."""
+    """(lines that ran on the simulated GPU, {run of RUNS: result of `trained`})."""
     ranks.start_ranks()
     folder = tmp_path_factory.mktemp("pretended")
     found = {}
@@ -235,7 +235,7 @@ def pretended_runs(tmp_path_factory):
     return lines_of(everything), found
 
 
-def test_every_branch_for_a_gpu_runs_on_a_pretended_one(pretended_runs):
+def test_every_gpu_branch_runs_on_the_simulated_gpu(pretended_runs):
     lines, _ = pretended_runs
     asked = questions()
     assert len(asked) >= 15
@@ -256,7 +256,7 @@ def with_config(folder, base, config):
     return str(folder)
 
 
-def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys):
+def test_a_model_that_is_too_large_is_refused_before_loading(tmp_path, base, capsys):
     """One line and exit code 2; nothing is written. 8B takes 16 bytes per parameter on one GPU."""
     model = with_config(tmp_path / "8B", base, qwen3("8B"))
     flags = ["--model", model, "--data", "toy", "--eval-data", "", "--output-dir"]
@@ -272,7 +272,7 @@ def test_too_large_a_model_is_refused_before_it_is_loaded(tmp_path, base, capsys
 @pytest.mark.parametrize(
     "size, gpus, refused",
     [
-        ("4B", 1, False),  # 64 GB of 80: above the plan, but not above the bound
+        ("4B", 1, False),  # the bound is 64 GB of 80, although the plan needs more
         ("8B", 1, True),
         ("8B", 2, False),  # 66 GB
         ("14B", 2, True),
@@ -293,7 +293,7 @@ def test_only_models_that_cannot_fit_are_refused(size, gpus, refused, monkeypatc
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
-def test_the_plan_is_never_below_the_bound_of_the_refusal(gpus):
+def test_the_planned_memory_is_never_below_the_lower_bound(gpus):
     flags = train.parse_config(["--max-prompt-tokens", "8", "--max-new-tokens", "8"])
     for size in ("0.6B", "8B"):
         p = planned(qwen3(size), flags, gpus, 80)
@@ -305,8 +305,8 @@ def test_the_plan_is_never_below_the_bound_of_the_refusal(gpus):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_an_update_waits_only_for_its_norm(name, pretended_runs):
-    """A step waits once more, for the sums over its two updates."""
+def test_an_update_waits_only_for_its_gradient_norm(name, pretended_runs):
+    """A step with two updates waits a third time, for its sums over both."""
     _, found = pretended_runs
     metrics, waited = found[name]
     assert metrics["grad_norm"] > 0
@@ -315,8 +315,8 @@ def test_an_update_waits_only_for_its_norm(name, pretended_runs):
         assert waited == 2 + 1
 
 
-def test_sampling_waits_once_a_token(base):
-    """Besides the waits at the ends of a chunk of tokens."""
+def test_sampling_waits_once_per_token(base):
+    """The waits at the end of each chunk of tokens are the same for both lengths."""
     lm = copy.deepcopy(base[0]).bfloat16()
     counted = []
     with pretended():
@@ -332,7 +332,7 @@ def test_sampling_waits_once_a_token(base):
 # ---- the rules -----------------------------------------------------------------------------------
 
 
-def test_the_pretended_gpu_refuses_what_cuda_refuses():
+def test_the_simulated_gpu_refuses_what_cuda_refuses():
     host = torch.arange(4.0)
     with pretended():
         gpu = host.to(CUDA)
@@ -371,7 +371,7 @@ NOT_WAITING = {
 @pytest.mark.parametrize(
     "what, times", [*((x, 1) for x in WAITING), *((x, 0) for x in NOT_WAITING)]
 )
-def test_the_pretended_gpu_counts_waits(what, times):
+def test_the_simulated_gpu_counts_waits(what, times):
     with pretended():
         gpu = torch.arange(4.0).to(CUDA)
         waits.clear()
@@ -379,8 +379,8 @@ def test_the_pretended_gpu_counts_waits(what, times):
         assert waits.total() == times
 
 
-def test_pretended_attention_and_its_gradient_match_torch():
-    """Against torch's attention, one sequence at a time, with two query heads per key head."""
+def test_simulated_attention_and_its_gradient_match_torch():
+    """Compared with torch's attention on one sequence at a time; two query heads per key head."""
     torch.manual_seed(0)
     lengths = [3, 5]
     q, k, v = (torch.randn(8, heads, 4).bfloat16() for heads in (4, 2, 2))

@@ -48,7 +48,7 @@ def test_every_link_points_to_a_file(page):
 
 
 def test_every_page_is_linked_from_readme():
-    """Directly or through other pages."""
+    """The link may be direct or through other pages."""
     seen, ahead = set(), [ROOT / "README.md"]
     while ahead:
         page = ahead.pop()
@@ -70,7 +70,7 @@ def commands() -> list[str]:
 
 
 def test_every_command_is_accepted():
-    """The flags of every command are parsed, and nothing runs."""
+    """The flags of every command are parsed; no command runs."""
     found = commands()
     assert len(found) > 15
     makefile = (ROOT / "Makefile").read_text()
@@ -104,7 +104,7 @@ def test_every_named_benchmark_exists():
 # ---- README --------------------------------------------------------------------------------------
 
 
-def test_the_algorithm_is_a_part_of_delta():
+def test_the_algorithm_is_quoted_from_delta():
     (block, *_) = code_blocks(README, "python")
     assert "pieces.normalise(lam)" in block
     assert textwrap.indent(block, "    ") in (ROOT / "delta.py").read_text()
@@ -118,7 +118,7 @@ def test_the_files_have_about_as_many_lines_as_the_table_says():
         assert abs(lines - int(count)) <= 0.2 * lines, f"{name} has {lines} lines"
 
 
-def test_the_memory_table_is_a_part_of_the_planned_one():
+def test_the_memory_table_is_part_of_the_planned_table():
     rows = [line for line in README.splitlines() if re.match(r"\| (Qwen3|8B|14B) \|", line)]
     assert len(rows) == 5
     assert set(rows) <= set((ROOT / "docs/results/memory.md").read_text().splitlines())
@@ -143,7 +143,7 @@ def test_every_test_in_the_table_exists():
 
 
 def test_every_flag_of_the_tables_is_accepted():
-    """The cells of the flag table, value by value: `--K 2`, `--K 3`, ..."""
+    """Every value in the flag table is parsed by itself: `--K 2`, `--K 3`, ..."""
     accepted = 0
     for cell in re.findall(r"\| ([^|]*`--[^|]*) \|", FLAGS):
         flag = ""
@@ -185,7 +185,7 @@ def test_every_logged_metric_is_explained():
 
 
 def executed(code: str) -> dict:
-    """The names that an example of a page defines when run inside methods.py."""
+    """The names that a page's example defines when run inside methods.py."""
     namespace = dict(vars(methods))
     exec(compile(code, "docs/extending.md", "exec"), namespace)
     return namespace
@@ -231,7 +231,7 @@ def documented_trainer() -> type:
 
 @torch.no_grad()
 def plain_forward(lm, prompt: list[int], completion: list[int]) -> tuple[torch.Tensor, ...]:
-    """(what enters the head, log p) of each token of a completion: [T, H], [T]."""
+    """(input of the LM head [T, H], log p [T]) of the tokens of a completion."""
     out = lm(torch.tensor([prompt + completion]), output_hidden_states=True)
     hidden = out.hidden_states[-1][0, len(prompt) - 1 : -1]
     logits = out.logits[0, len(prompt) - 1 : -1]
@@ -290,7 +290,7 @@ def test_the_trainer_for_trl_weighs_each_token_by_its_coefficient(tools, monkeyp
     batch["prompt_ids"], batch["prompt_mask"] = padded(prompts, left=True)
     batch["completion_ids"], batch["completion_mask"] = padded(completions, left=False)
     mask = batch["completion_mask"].bool()
-    if tools:  # the last token of each response came from a tool
+    if tools:  # the last token of each response comes from a tool
         batch["tool_mask"] = torch.roll(batch["completion_mask"], -1, dims=1)
         batch["tool_mask"][3, -1] = 0  # a row without padding
         mask = mask & batch["tool_mask"].bool()

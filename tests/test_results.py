@@ -18,7 +18,7 @@ RESULTS = (ROOT / "RESULTS.md").read_text()
 
 
 def table_rows(text: str) -> list[list[str]]:
-    """The cells of a page's tables, line by line."""
+    """The cells of a page's tables, row by row."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -37,15 +37,15 @@ def test_the_table_of_results_has_the_numbers_of_the_long_tables():
 
 
 def intervals(text: str) -> set[str]:
-    """Every `0.013 ± 0.008` of a page, without signs."""
+    """Every interval such as `0.013 ± 0.008` on a page, without signs."""
     return set(re.findall(r"\d\.\d+ ± \d\.\d+", " ".join(text.split())))
 
 
-def test_every_interval_of_the_front_pages_is_in_a_long_page():
+def test_every_interval_of_the_front_pages_is_on_a_results_page():
     long = set()
     for page in (ROOT / "docs/results").glob("*.md"):
         long |= intervals(page.read_text())
-    withdrawn = {"0.0103 ± 0.0102", "0.003 ± 0.005"}  # measured elsewhere, and said so
+    withdrawn = {"0.0103 ± 0.0102", "0.003 ± 0.005"}  # measured outside this repository
     assert withdrawn < intervals(RESULTS.split("**Withdrawn")[1])
     assert intervals(RESULTS) <= long | withdrawn
     assert intervals(README) <= intervals(RESULTS)
@@ -74,7 +74,7 @@ def printed(text: str) -> set[str]:
     ],
 )
 def test_a_page_has_the_output_of_the_study_on_its_csv(study, page, tmp_path, monkeypatch, capsys):
-    """No run is missing in the CSV, so that nothing is run."""
+    """The CSV has every run of the study, so nothing is trained."""
     monkeypatch.chdir(ROOT)  # where a study looks for results/methods.csv
     monkeypatch.setattr(studies.running, "ProcessPoolExecutor", None)
     copy = tmp_path / f"{study}.csv"

@@ -29,7 +29,7 @@ END = toy.TOKEN_ID["<eos>"]
 
 
 def prompts_of(tokenizer, *sets):
-    """Token ids of toy problems; a set is (count, seed, k)."""
+    """The token ids of toy problems, from sets given as (count, seed, k)."""
     problems = []
     for count, seed, k in sets:
         problems += toy.problems(count, seed=seed, k=k)
@@ -87,7 +87,7 @@ def test_inverse_cdf_never_draws_an_impossible_token():
 def test_rollout_samples_have_the_models_log_probabilities(base):
     """The mean of -log p over many sampled tokens is the mean entropy, within the sampling error.
 
-    log p comes from one forward pass over whole sequences, without cache and chunks.
+    log p comes from one forward pass over complete sequences, without cache or chunks.
     """
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (64, 8, 5))
@@ -109,7 +109,7 @@ def test_rollout_samples_have_the_models_log_probabilities(base):
 
 @pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (1.4, 1.0), (1.0, 0.9)])
 def test_rollout_returns_the_log_probabilities_of_its_samples(base, temperature, top_p):
-    """Equal to one forward pass over whole sequences, with chunks and changing rows."""
+    """They equal those of one forward pass over complete sequences, despite chunks and new rows."""
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (6, 8, 5), (2, 9, 2))
     sampling = Sampling(80, temperature, top_p, seed=1, in_flight=5)
@@ -167,7 +167,7 @@ def test_rollout_does_not_depend_on_the_rest_of_the_batch(base):
     backwards = sampled(prompts[::-1], range(8)[::-1])
     assert backwards[-3:] == together[:3]
 
-    torch.manual_seed(123)  # nor on torch's global random state
+    torch.manual_seed(123)  # torch's global random state has no effect either
     assert sampled(prompts[:2], [0, 1]) == together[:6]
 
 
@@ -197,8 +197,8 @@ def test_a_prompt_that_continues_a_response_gets_its_remaining_tokens(base):
 
 
 @pytest.mark.parametrize("in_flight", [1, 5, 256])
-def test_a_problem_that_comes_twice_gets_new_responses(in_flight, base):
-    """The first occurrence has the responses it has alone. A second call of the step counts on."""
+def test_a_repeated_problem_gets_new_responses(in_flight, base):
+    """The first occurrence gets the same responses as alone. A second call continues the count."""
     model, tokenizer = base
     (prompt,) = prompts_of(tokenizer, (1, 1, 5))
     options = {"group_size": 3, "sampling": Sampling(48, seed=5, in_flight=in_flight), "step": 2}
@@ -216,7 +216,7 @@ def test_a_problem_that_comes_twice_gets_new_responses(in_flight, base):
     assert calls == twice
 
 
-def test_random_numbers_are_fixed_by_their_names_and_in_range():
+def test_random_numbers_are_determined_by_their_names_and_in_range():
     names = [(0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
     numbers = [random_numbers(*name).random(50) for name in names]
     assert len({tuple(some) for some in numbers}) == len(names)
@@ -267,7 +267,7 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
                 assert ids.index(END) == len(ids) - 1
 
 
-def test_end_tokens_unite_tokenizer_and_model(base, monkeypatch):
+def test_end_tokens_are_those_of_tokenizer_and_model(base, monkeypatch):
     model, tokenizer = base
     for configured, ends in [([5, 6], {END, 5, 6}), (7, {END, 7}), (None, {END})]:
         config = GenerationConfig(eos_token_id=configured)
@@ -295,8 +295,9 @@ def test_stop_abandons_the_batch(base):
 
 # ---- chunks -----------------------------------------------------------------------------------
 #
-# A random model gives each of the 30 tokens about 1/30. So uniform numbers below 0.5 never choose
-# the last token, and a number just below 1 does. This fixes the lengths on every CPU.
+# A random model gives each of the 30 tokens a probability of about 1/30. So a uniform number below
+# 0.5 never selects the last token, and a number just below 1 does. This fixes the lengths on every
+# CPU.
 
 LAST = len(toy.VOCABULARY) - 1
 PROMPTS = [[7], [8, 9, 10, 11, 12, 13], [20, 21, 5], [6, 7, 8, 9], [14, 15]]
@@ -317,7 +318,7 @@ def numbers_that_end(length, limit, name):
 
 
 def scripted_jobs(monkeypatch, lengths):
-    """A job per length."""
+    """One job per length."""
 
     def numbers(seed, step, problem, sample):
         return Given(numbers_that_end(lengths[problem], 200, problem))
@@ -328,10 +329,10 @@ def scripted_jobs(monkeypatch, lengths):
 
 
 def test_chunked_output_matches_one_plain_generate_call(monkeypatch):
-    """Prompts of unequal lengths, one of a single token; responses of one to three chunks."""
+    """Prompts of unequal lengths, one with a single token; responses of one to three chunks."""
     model = random_model()
     limit = 150
-    lengths = [140, 64, 1, 65, 999]  # a chunk and one more; the last is truncated
+    lengths = [140, 64, 1, 65, 999]  # 65: a chunk and one token; 999 is truncated
     jobs = scripted_jobs(monkeypatch, lengths)
     chunked = generate(model, jobs, [LAST], Sampling(limit, 0.8, in_flight=2))
     assert [len(new.tokens) for new in chunked] == [140, 64, 1, 65, limit]
@@ -362,7 +363,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("chunk, in_flight, cache_tokens", SETTINGS)
 def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_tokens):
-    """Responses leave and arrive between chunks, and are paused when the caches grow too large."""
+    """Responses leave and arrive between chunks, and are paused if the caches grow too large."""
     model = random_model()
     limit = 45
     lengths = [3, 45, 8, 9, 999, 16, 17, 40, 1, 33, 24, 999]
@@ -399,7 +400,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
 
 
 def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
-    """A long response takes one of three places. Eight short ones pass through the other two."""
+    """A long response occupies one of three slots. Eight short ones use the other two in turn."""
     model = random_model()
     counts = []
     original = model.generate
@@ -464,7 +465,7 @@ def on_threads(monkeypatch, world, function):
 
 
 def test_shared_by_ranks_deals_in_turn_and_keeps_the_order(monkeypatch):
-    """So every rank has responses to every prompt: those to a hard prompt are all long."""
+    """Every rank gets responses to every prompt, since all responses to a hard prompt are long."""
     jobs = [(prompt, sample) for prompt in "abc" for sample in range(4)]
     shares = [None] * 2
 

@@ -1,7 +1,7 @@
 """train.py: the promises of the loop, end to end on the toy.
 
-No test depends on which tokens are sampled, because this depends on rounding and so on the
-processor. Properties of particular responses are tested on responses written here.
+No test depends on which tokens are sampled, because sampling depends on rounding, which depends on
+the processor. Properties of particular responses are tested on responses written here.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ from toy.presets import CHAINS
 
 
 def graded_in_turn(monkeypatch, grades):
-    """Make train.py grade responses with these numbers, in order."""
+    """Make train.py give responses these rewards, in order."""
     numbers = iter(grades)
 
     def next_grades(responses, *_):
@@ -96,7 +96,7 @@ def test_train_logs_every_step(finished):
         assert 0 <= row["reward"] <= 1
 
 
-def test_train_evaluates_before_at_intervals_and_at_the_end(finished):
+def test_train_evaluates_at_the_start_at_intervals_and_at_the_end(finished):
     assert set(finished.metrics[0]) == {"step", "eval_accuracy", "eval_greedy"}
     evaluated = [row["step"] for row in finished.metrics if "eval_accuracy" in row]
     assert evaluated == [0, 2, 3]
@@ -125,7 +125,7 @@ def test_train_exports_a_changed_model(finished, first_model):
     assert not same_weights(model, first_model)
 
 
-def test_train_ends_with_a_line_on_the_gain(finished):
+def test_train_ends_with_a_line_about_the_gain(finished):
     last = finished.printed[-1]
     before = finished.metrics[0]["eval_accuracy"]
     after = finished.metrics[-1]["eval_accuracy"]
@@ -167,7 +167,7 @@ def test_a_step_shows_the_progress_of_its_stages(stages, tmp_path):
 
 
 def test_a_step_logs_the_seconds_of_its_stages(finished):
-    """The sum over the stages is the seconds of the step."""
+    """The seconds of the stages add up to the seconds of the step."""
     stages = ("sampling", "grading", "scoring", "weighting", "updating")
     for line in (finished.folder / "metrics.jsonl").read_text().splitlines()[1:]:
         row = json.loads(line)
@@ -185,7 +185,7 @@ def test_steps_without_a_learning_signal_are_counted(tmp_path, monkeypatch, caps
     assert "hint: for ten steps no group had unequal rewards" in capsys.readouterr().out
 
 
-def test_train_same_seed_same_metrics_other_seed_others(tmp_path):
+def test_train_repeats_its_metrics_only_with_the_same_seed(tmp_path):
     one = train_small(tmp_path / "one", steps=2)
     again = train_small(tmp_path / "again", steps=2)
     other = train_small(tmp_path / "other", "--seed", "1", steps=2)
@@ -213,7 +213,7 @@ def largest_log_ratios(monkeypatch):
 
 
 def test_the_ratio_is_exactly_one_on_the_first_update(largest_log_ratios, tmp_path):
-    """Exactly, for any micro-batches."""
+    """The ratio is 1 without rounding error, for any division into micro-batches."""
     flags = ["--mini-batch", "8", "--micro-batch-tokens", "300"]
     train_steps(small_config(tmp_path, *flags, steps=1))
     assert len(largest_log_ratios) > 1
@@ -229,9 +229,9 @@ def test_the_ratio_differs_from_one_after_an_update(largest_log_ratios, tmp_path
 
 
 def test_mismatch_is_zero_on_the_cpu(tmp_path):
-    """In float32 sampler and scoring have the same distribution up to the rounding of sums.
+    """In float32, sampler and scoring have the same distribution up to rounding.
 
-    This also holds in the second step, because the sampler follows the updates.
+    The same holds in the second step, because the sampler follows the updates.
     """
     flags = ["--lr", "1e-3", "--temperature", "1.3"]
     train_steps(small_config(tmp_path, *flags, steps=2))
@@ -243,7 +243,7 @@ def test_mismatch_is_zero_on_the_cpu(tmp_path):
 
 @contextlib.contextmanager
 def perturbed_sampler(run):
-    """Replaces run.policy.plain: the sampler's head differs from the policy's."""
+    """Replaces run.policy.plain by a sampler whose head differs from the policy's."""
     with Policy.plain(run.policy) as lm:
         other = copy.deepcopy(lm)
         with torch.no_grad():
@@ -262,14 +262,14 @@ def test_a_perturbed_sampler_shows_in_the_mismatch(tmp_path):
 
 
 def half_as_likely_to_the_sampler(*arguments):
-    """Replaces old_log_probabilities."""
+    """Replaces old_log_probabilities: the sampler's probabilities are half of the policy's."""
     tokens = old_log_probabilities(*arguments)
     tokens.sampled = tokens.logprob - math.log(2)
     return tokens
 
 
 def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypatch):
-    """With a ratio of 2 on every token the gradient is twice as long; with the cap, 1.5 times."""
+    """A ratio of 2 on every token doubles the gradient; a cap of 1.5 limits the factor to 1.5."""
     norms = []
     for folder, flags in (("off", []), ("two", ["3"]), ("capped", ["1.5"])):
         if flags:
@@ -429,7 +429,7 @@ def surprise(tokens, flags):
 
 
 def test_a_new_method_is_a_function_of_a_few_lines(tmp_path, monkeypatch):
-    """The README's example."""
+    """An example of a few lines, as in the README."""
     monkeypatch.setitem(METHODS, "surprise", Method(weights=surprise))
     cfg = dataclasses.replace(small_config(tmp_path, steps=2), method="surprise")
     train.train(cfg)
@@ -439,7 +439,7 @@ def test_a_new_method_is_a_function_of_a_few_lines(tmp_path, monkeypatch):
 
 
 def test_any_model_folder_and_problem_file_train(finished, tmp_path):
-    """Without the toy's preset."""
+    """The flags do not use the toy's preset."""
     lines = []
     for a, b in itertools.product(range(5), range(5)):
         problem = {"problem": f"{a}+{b}=?", "answer": (a + b) % 10}
@@ -479,7 +479,7 @@ def test_overlong_penalty_without_a_buffer_is_zero():
 
 
 WRITTEN_LENGTHS = [10, 64, 30, 50]
-WRITTEN_REWARDS = [1.0, 1.0, 0.0, 0.0]  # two groups of two: equal inside each
+WRITTEN_REWARDS = [1.0, 1.0, 0.0, 0.0]  # two groups of two, equal within each group
 
 
 def written_sample(run, step, watch):
@@ -494,7 +494,7 @@ def written_sample(run, step, watch):
 def test_overlong_shaping_reaches_the_advantages_not_the_reported_reward(
     buffer, tmp_path, monkeypatch
 ):
-    """Rewards are equal inside each group. The penalties, 0, -1, -0.15 and -0.65, differ."""
+    """Rewards are equal within each group. The penalties, 0, -1, -0.15 and -0.65, differ."""
     seen = {}
 
     def weights(tokens, flags):
@@ -552,7 +552,7 @@ def test_sample_continues_the_stream_of_prompts(tmp_path):
 
 @pytest.mark.parametrize("flags", [[], ["--dynamic-sampling"]])
 def test_a_set_smaller_than_a_step_gives_new_responses_each_time(flags, tmp_path):
-    """Eight prompts of two problems."""
+    """Each step has eight prompts from a set of two problems."""
     few = tmp_path / "few.jsonl"
     few.write_text("".join(Path(PROBLEMS).read_text().splitlines(keepends=True)[:2]))
     run = train.prepare(small_config(tmp_path / "run", "--data", str(few), *flags, steps=1))
@@ -566,9 +566,9 @@ def test_a_set_smaller_than_a_step_gives_new_responses_each_time(flags, tmp_path
 
 @pytest.mark.parametrize("equal", [(0.0, 0.0), (0.1 + 0.2, 0.3)])
 def test_dynamic_sampling_replaces_groups_of_equal_rewards(equal, tmp_path, monkeypatch):
-    """Only the second and fourth of four groups have unequal rewards, so they are the batch.
+    """Only the second and fourth of four groups have unequal rewards; they form the batch.
 
-    Rewards that differ by the rounding of a sum are equal.
+    Rewards that differ only by rounding count as equal.
     """
     graded_in_turn(monkeypatch, [*equal, 1, 0, 1, 1, 0, 1])
     run = two_by_two(tmp_path, "--dynamic-sampling")
@@ -579,7 +579,7 @@ def test_dynamic_sampling_replaces_groups_of_equal_rewards(equal, tmp_path, monk
 
 
 def test_dynamic_sampling_gives_up_after_ten_rounds(tmp_path, monkeypatch):
-    """One group of twenty has unequal rewards. It comes first; a group of equal rewards follows."""
+    """One of twenty groups has unequal rewards. A group of equal rewards completes the batch."""
     graded_in_turn(monkeypatch, [0] * 30 + [1] + [0] * 9)
     run = two_by_two(tmp_path, "--dynamic-sampling")
     _, _, rewards, position = train.sample(run, 1, Stopwatch())
@@ -588,7 +588,7 @@ def test_dynamic_sampling_gives_up_after_ten_rounds(tmp_path, monkeypatch):
 
 
 def test_dynamic_sampling_keeps_responses_with_their_problems(tmp_path):
-    """On sampled responses, with groups large enough to have unequal rewards often."""
+    """Uses sampled responses, in groups large enough to often have unequal rewards."""
     flags = ["--dynamic-sampling", "--prompts", "6", "--mini-batch", "6", "--group-size", "4"]
     run = train.prepare(small_config(tmp_path, *flags, steps=1))
     rollouts, problems, rewards, position = train.sample(run, 1, Stopwatch())
@@ -629,7 +629,7 @@ def interrupted(monkeypatch, function, call, number, main):
 
 @pytest.fixture(scope="module")
 def three_steps(tmp_path_factory):
-    """The folder of an uninterrupted run of three steps, evaluated before, at 2 and at 3."""
+    """The folder of an uninterrupted run of three steps, evaluated at steps 0, 2 and 3."""
     folder = tmp_path_factory.mktemp("runs") / "three"
     train_small(folder, "--save-every", "9", steps=3)
     return folder
@@ -641,9 +641,9 @@ def three_steps(tmp_path_factory):
     [
         ("sample_grades", 1, 0),  # the evaluation before the first step
         ("rollout", 3, 2),
-        ("old_log_probabilities", 2, 1),  # step 2 is not updated any more
+        ("old_log_probabilities", 2, 1),  # step 2 makes no update
         ("update", 2, 2),
-        ("sample_grades", 3, 2),  # after the update: not logged, evaluated after the resumption
+        ("sample_grades", 3, 2),  # after the update: evaluated and logged after resuming
         ("sample_grades", 6, 3),  # the last evaluation, greedy
     ],
 )
@@ -685,7 +685,7 @@ def test_an_evaluation_may_be_interrupted_twice_and_its_checkpoint_used_twice(
     expected = read_lines(three_steps / "metrics.jsonl")
     assert read_lines(folder / "metrics.jsonl") == expected
 
-    shutil.rmtree(folder / "checkpoint-000003")  # as after a kill before the checkpoint
+    shutil.rmtree(folder / "checkpoint-000003")  # as if killed before this checkpoint
     main()
     assert read_lines(folder / "metrics.jsonl") == expected
 
@@ -744,7 +744,7 @@ def below_zero(tokens, flags):
 def test_a_method_with_invalid_weights_is_named(
     weights, message, follows_policy, tmp_path, monkeypatch, base
 ):
-    """On the first call, and in the updates if the method follows the policy."""
+    """The check runs on the first call, and in every update if the method follows the policy."""
 
     def later(tokens, flags):
         calls.append(tokens)
@@ -839,7 +839,7 @@ USER_ERRORS = [
     (["--lr", "fast"], "--lr"),
     (["--method", "ppo"], "--method"),
     (["--delta-variant", "x"], "--delta-variant"),
-    # contradicting each other
+    # contradictory
     (["--lam-min", "1.3"], "--lam-min 1.3"),
     (["--prompts", "5"], "multiple"),
     (["--proxy", "topk", "--method", "grpo"], "--proxy does nothing with --method grpo"),
@@ -876,7 +876,7 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
 
 @pytest.mark.parametrize("rank, waited", [(0, []), (1, [errors.GRACE])])
 def test_the_first_rank_prints_user_errors_at_once(rank, waited, monkeypatch, capsys):
-    """Other ranks wait for torchrun to end them, and print only if torchrun does not."""
+    """Other ranks wait for torchrun to stop them, and print only if torchrun does not."""
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", "2")
     slept = []

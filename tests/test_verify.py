@@ -12,8 +12,8 @@ ANSWERS = ROOT / "tests" / "answers" / "data" / "answers.jsonl"
 TABLE = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
 KINDS = sorted({pair["kind"] for pair in TABLE})
 
-# Right answers that earn nothing ("Known losses" in answers/README.md). xyz = 18 is an equation in
-# x, y and z, which does not state the value of a product (docs/answers.md).
+# Right answers that earn no reward ("Known losses" in answers/README.md). xyz = 18 is an equation
+# in x, y and z; it does not state the value of a product (docs/answers.md).
 MISSED = {"y=\\frac{24}{x}", "xyz = 18", "P(2,-3)", "6\\,m"}
 
 
@@ -41,7 +41,7 @@ def test_the_table_is_large_and_balanced():
     assert 0.25 < right / len(TABLE) < 0.75
 
 
-def test_earnable_is_false_for_golds_that_no_answer_matches():
+def test_earnable_is_false_for_gold_answers_that_no_answer_matches():
     for gold in ("5", "\\frac{1}{2}", "x \\equiv 3", "\\int f = 2", "\\text{Yes}"):
         assert earnable(gold), gold
     for gold in ("\\sum_{i=1}^5 i", "\\frac{0}{0}", "", "nan", "\\int f"):
@@ -181,7 +181,7 @@ def test_is_equivalent_accepts_an_irrational_number_for_a_gold_with_six_decimals
 
 
 def test_is_equivalent_drops_labels_from_predictions_but_not_from_golds():
-    """m+n = 33 states the value of m+n. A gold answer a+b = 5 is a condition, x+y = 5 a line."""
+    """m+n = 33 states the value of m+n. A gold answer a+b = 5 is a condition; x+y = 5 is a line."""
     assert is_equivalent("m+n=33", "33")
     assert not is_equivalent("33", "m+n=33")
     for equation in ("x+y=5", "xy=5", "2a=5", "x^2=5", "|x-1|=5"):

@@ -1,7 +1,7 @@
 """Small runs of the toy, and functions that read their files.
 
-A step has 8 prompts x 4 responses. The base model is right with probability 0.4, so a group has
-equal rewards about one time in seven, and all eight groups of a step once in several million.
+A step has 8 prompts x 4 responses. The base model is right with probability 0.4, so about
+one group in seven has equal rewards. All eight groups of a step do once in several million steps.
 """
 
 import json
@@ -51,7 +51,7 @@ def train_steps(cfg: train.Config) -> train.Run:
 
 
 def read_lines(path: Path) -> list[dict]:
-    """The lines of a .jsonl file without the wall-clock times, which differ between equal runs."""
+    """The lines of a .jsonl file without wall-clock times, which differ between identical runs."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [
         {name: value for name, value in row.items() if not name.startswith("seconds")}
@@ -71,7 +71,7 @@ def wait_for_step(step: int, folder: Path, process: Forked, seconds: float = 120
 
 
 def refusal(program: Callable, argv: list, capsys) -> str:
-    """The line with which a program's main refuses a command, with exit code 2."""
+    """The one line that a program's main prints when it refuses a command with exit code 2."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         program([str(word) for word in argv])
@@ -93,7 +93,7 @@ def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
 
 
 class InThisProcess:
-    """Replaces a pool of processes, which would not see a test's monkeypatches."""
+    """Replaces a pool of processes, in which a test's monkeypatches would have no effect."""
 
     def __init__(self, count):
         pass

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/fake_ranks.py SIZE LAYERS RANKS SEQUENCES TOKENS
 
-prints the peak of one GPU of RANKS, for two micro-batches of SEQUENCES x TOKENS each through the
-first LAYERS layers. Tensors and process group are fake, so no GPU is needed.
+prints the peak of one of RANKS GPUs, for two micro-batches of SEQUENCES x TOKENS each through the
+first LAYERS layers. The tensors and the process group are fake, so no GPU is needed.
 """
 
 import sys
@@ -49,13 +49,13 @@ def sharded_policy(size: str, layers: int, mesh: DeviceMesh) -> Policy:
     layers = decoder_layers(lm)
     recompute_in_backward(layers)
     policy = EveryTokenAResponse(lm)
-    ranks.MixedPrecisionPolicy = precision_of_gpus  # the mesh has CPUs
+    ranks.MixedPrecisionPolicy = precision_of_gpus  # the mesh consists of CPUs
     ranks.shard(policy, layers, mesh)
     return policy
 
 
 def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
-    """AdamW as after its first step. The tracker would miscount a real step."""
+    """AdamW in its state after the first step. The tracker would miscount a real step."""
     optimizer = torch.optim.AdamW(policy.parameters(), fused=True)
     for p in policy.parameters():
         optimizer.state[p] = {
@@ -68,7 +68,7 @@ def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
 
 def peak_bytes(size: str, layers: int, sequences: int, tokens: int) -> int:
     """The peak memory of one rank in bytes."""
-    head.LOGIT_BLOCK_CPU = head.LOGIT_BLOCK_GPU  # as for the precision above
+    head.LOGIT_BLOCK_CPU = head.LOGIT_BLOCK_GPU  # as on GPUs
     mesh = ranks.device_mesh()  # with real tensors
     with FakeTensorMode():
         policy = sharded_policy(size, layers, mesh)

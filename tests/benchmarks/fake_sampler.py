@@ -1,8 +1,8 @@
 """Live bytes of rollout.generate on a Qwen3 size in bfloat16, for test_plan.py.
 
-Tensors are fake: every storage is counted to the byte while it lives. Token ids are real, so
-`generate` and the sampler run unchanged. Attention and the head's product count as GPU kernels that
-allocate only their output.
+Tensors are fake, and every storage is counted to the byte while it lives. Token ids are real, so
+`generate` and the sampler run unchanged. Attention and the head's product are treated as GPU
+kernels that allocate only their output.
 """
 
 import weakref
@@ -23,7 +23,7 @@ from infra import head as head_module
 from infra.head import give_float32_head
 
 END = 1
-ENDS_HERE = 2.0  # replaces a uniform number
+ENDS_HERE = 2.0  # replaces the uniform number of the last token
 
 
 class LiveBytes(TorchDispatchMode):
@@ -99,7 +99,7 @@ def fused_attention(query, key, value, attn_mask=None, **_) -> torch.Tensor:
 
 
 class Draw(rollout.InverseCDF):
-    """Draws on fake tensors, to count memory. The real tokens are 0, or END where scripted."""
+    """Draws on fake tensors to count the memory, but returns token 0, or END where scripted."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         super().__call__(input_ids, scores)

@@ -1,4 +1,4 @@
-"""bench.py and the benches of speed, at small sizes and with known outcomes.
+"""bench.py and the speed benchmarks, at small sizes and with known outcomes.
 
 test_plan.py runs every stage of benchmarks/gpu.py.
 """
@@ -79,7 +79,7 @@ def test_bench_gpu_without_a_gpu_prints_one_line(capsys):
 
 def test_graders_are_measured_on_pairs_and_counted(capsys):
     pairs = [{"response": f"\\boxed{{{i}}}", "gold": "7", "truth": i == 7} for i in range(20)]
-    pairs[3]["truth"] = True  # the grader misses this credit
+    pairs[3]["truth"] = True  # a right answer that the grader misses
     named = {"verify.py": graders.ours}
     verdicts, milliseconds = graders.measure(named, pairs, 2)
     assert verdicts["verify.py"] == [i == 7 for i in range(20)]
@@ -161,7 +161,7 @@ def test_stages_of_a_step_run_in_order():
 
 
 def columns(header):
-    """The number of columns of the table under a header, from its second line."""
+    """The number of columns of a table, from the second line of its header."""
     first, second = header.splitlines()
     assert first.count("|") == second.count("|")
     return second.count("|") - 1
@@ -217,7 +217,7 @@ def test_mfu_and_plan_use_the_peaks_of_this_gpu(name, bandwidth, monkeypatch):
 
 
 def test_the_plan_of_the_measured_run_has_its_bandwidth(monkeypatch):
-    """Twice the bandwidth halves the time of reading memory."""
+    """Twice the bandwidth halves the time to read memory."""
     seconds = []
     monkeypatch.setattr(torch.cuda, "get_device_properties", GPU_OF_80_GB.get)
     for bandwidth in (3e12, 6e12):

@@ -99,4 +99,4 @@ def test_an_unknown_image_type_prints_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         curves.main([str(tmp_path), "--output", str(tmp_path / "curves.xyz")])
     assert stopped.value.code == 2
-    assert "curves.xyz: write one of " in capsys.readouterr().err
+    assert "curves.xyz: use one of " in capsys.readouterr().err

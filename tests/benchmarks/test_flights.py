@@ -28,7 +28,7 @@ from rollout import Sampling, generate
     ],
 )
 def test_simulated_passes_match_the_sampler(in_flight, cache_tokens):
-    """The passes are counted in a model that samples responses of the same lengths."""
+    """Counts the forward passes of a model that samples responses of the same lengths."""
     of_responses = [3, 170, 70, 1, 200, 64, 65, 9, 128, 30, 5, 90]
     counted = []
     lm = random_model(64, vocabulary=40)
@@ -45,7 +45,7 @@ def test_simulated_passes_match_the_sampler(in_flight, cache_tokens):
 
 
 def test_seconds_by_hand():
-    """Two responses of 100 and 10 tokens to one prompt of 50, side by side: 64 and 36 passes."""
+    """Two responses of 100 and 10 tokens to one prompt of 50, in parallel: 64 and 36 passes."""
     sampler = Sampler(multiplying=10**9, cache_bytes=10**5, in_flight=2, cache_tokens=10**6)
     responses = groups_of(np.array([[100, 10]]), 50)[0]
     rank = simulated(sampler, responses)

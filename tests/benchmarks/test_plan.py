@@ -1,6 +1,6 @@
 """benchmarks/plan.py against FSDP2 and the sampler on fake tensors, and against real processes.
 
-No process may allocate a number for every token and word.
+No process may allocate the logits of all tokens at once.
 """
 
 import os
@@ -55,12 +55,12 @@ def test_plan_matches_fsdp_on_fake_tensors():
 @pytest.mark.parametrize(
     "size, rows, prompt",
     [
-        ("8B", 4, 20000),  # caches, and the pass that fills one
-        ("0.6B", 128, 20),  # draws
+        ("8B", 4, 20000),  # mostly caches, and the prefill that fills them
+        ("0.6B", 128, 20),  # mostly draws
     ],
 )
 def test_plan_matches_the_sampler_on_fake_tensors(size, rows, prompt):
-    """To the byte, without the weights, while responses leave, arrive and grow."""
+    """Counts every byte but the weights, while responses leave, arrive and grow."""
     config = first_layers(size, 4)
     new = 6
     flags = replace(
@@ -78,7 +78,7 @@ def test_plan_matches_the_sampler_on_fake_tensors(size, rows, prompt):
 
 
 def test_the_table_of_results_is_printed(capsys):
-    """8B needs four GPUs of 80 GB, 14B eight."""
+    """8B needs four GPUs of 80 GB, and 14B needs eight."""
     bench.main(["plan"])
     printed = capsys.readouterr().out.strip().splitlines()
     results = (ROOT / "docs/results/memory.md").read_text().splitlines()
@@ -88,7 +88,7 @@ def test_the_table_of_results_is_printed(capsys):
 
 
 def test_cache_and_hidden_states_of_the_plan_by_hand():
-    """Hidden states beyond the budget, or beyond the GPU's free memory, are in host memory."""
+    """Hidden states beyond the budget, or beyond the GPU's free memory, are kept in host memory."""
     small = planned(qwen3("8B"), PAPER, 8, 80)
     assert small.static == 12 * small.parameters / 8
     per_token = 2 * 36 * 8 * 128 * 2  # keys and values, layers, heads, size, bytes
@@ -221,7 +221,7 @@ start_ranks()
 before = peak_bytes()
 policy, _ = load_policy(sys.argv[1])
 optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, fused=True)
-for tokens in (512, 512, 1024):  # Adam's moments are there from the second on
+for tokens in (512, 512, 1024):  # Adam's moments exist from the second pass on
     ids = torch.arange(tokens + 8).remainder(1000)[None]
     logprob = policy(ids, torch.tensor([8]), torch.tensor([tokens])).logprob
     logprob.sum().backward()
@@ -261,7 +261,7 @@ def test_run_bytes_of_8b_count_three_checkpoints_and_two_models():
 
 
 def test_checkpoint_bytes_match_the_files(tmp_path):
-    """For the toy, whose 102,528 parameters make the rest of a checkpoint a visible share."""
+    """The toy has only 102,528 parameters, so the rest of its checkpoint is a visible share."""
     train_small(tmp_path / "run", steps=2)
     (path,) = (tmp_path / "run").glob("checkpoint-*")
     counted = checkpoint_bytes(102_528)

@@ -36,7 +36,7 @@ WINDOW = {"sliding_window": 8}
 ALTERNATING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
 SHARP = {"query_pre_attn_scalar": 8}
 
-# Dropout is on in every architecture that has it, so tests detect whether it is switched off.
+# Dropout is on in every architecture that has it, so the tests detect code that leaves it on.
 EXACT = {
     "llama": {"attention_dropout": 0.1},
     "qwen2": {"attention_dropout": 0.1},
@@ -65,7 +65,7 @@ EXACT = {
     "gpt2": {},
     "gpt_neox_japanese": {"hidden_dropout": 0.1},
     "bloom": {"n_layer": 2, "n_head": 4, "hidden_dropout": 0.1},
-    # from_pretrained joins, splits or renames tensors of these files.
+    # from_pretrained joins, splits or renames the tensors in the files of these models.
     "gpt_neox": {"hidden_dropout": 0.1},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},

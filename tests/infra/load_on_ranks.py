@@ -2,7 +2,8 @@
 
     torchrun ... load_on_ranks.py FOLDER RANKS_OF_A_NODE
 
-Every rank prints one line: the largest differences of weights and of log-probabilities.
+Every rank prints one line: the largest difference of the weights, whether the log-probabilities
+agree within 1e-4, and the number of dimensions of the device mesh.
 """
 
 import os
@@ -33,7 +34,7 @@ def main() -> None:
         logprobs = policy_logprobs(policy)
     apart = float((logprobs - reference_logprobs(folder, lm, torch.float32)).abs().max())
     said = f"weights {of_weights:g} log p {apart < 1e-4} mesh {parameter.device_mesh.ndim}\n"
-    sys.stdout.write(said)  # in one write: the other rank uses the same pipe
+    sys.stdout.write(said)  # one write, since both ranks use the same pipe
     end_ranks()
 
 

@@ -1,8 +1,8 @@
 """Any causal language model: training and sampling use the model that from_pretrained returns.
 
 Each architecture of EXACT (architectures.py) is compared with its plain forward pass, one sequence
-at a time. Each of REFUSED ends training with a one-line message. Sliding windows have 8 tokens,
-responses 30.
+at a time. Each architecture of REFUSED is refused in training with a one-line message. Sliding
+windows have 8 tokens; responses have 30.
 """
 
 import json
@@ -40,7 +40,7 @@ RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A function: architecture -> the folder of its model, made once."""
+    """A function: architecture -> the folder of its model, created once."""
     made = {}
 
     def of(name):
@@ -71,7 +71,7 @@ def plain_model(folder):
 
 
 def packed(policy):
-    """The policy's rows of RESPONSES after PROMPTS, as one padded batch."""
+    """The policy's rows for RESPONSES to PROMPTS, computed as one padded batch."""
     pairs = list(zip(PROMPTS, RESPONSES, strict=True))
     ids = pad_sequence([torch.cat(pair) for pair in pairs], batch_first=True)
     prompt_length = torch.tensor([len(prompt) for prompt, _ in pairs])
@@ -99,9 +99,9 @@ def test_policy_rows_match_the_plain_model(name, folder, policies):
     torch.testing.assert_close(ours.entropy, entropy, rtol=0, atol=1e-4)
 
 
-PADDED = {"gemma2", "bloom", "gpt_neox_japanese"}  # soft cap of the scores, ALiBi, own attention
-BY_MASK = PADDED | {"opt"}  # computes positions from its own mask
-BY_KERNEL = PADDED | {"stablelm"}  # its layers do not pass on the starts of sequences
+PADDED = {"gemma2", "bloom", "gpt_neox_japanese"}  # capped scores, ALiBi, its own attention code
+BY_MASK = PADDED | {"opt"}  # opt computes positions from its own mask
+BY_KERNEL = PADDED | {"stablelm"}  # layers of stablelm do not pass on where sequences start
 
 
 def pack_as_on_gpus(policy, packed):
@@ -112,7 +112,7 @@ def pack_as_on_gpus(policy, packed):
 @pytest.mark.parametrize("on_kernel", [False, True])
 @pytest.mark.parametrize("name", EXACT)
 def test_policies_pack_if_the_result_is_the_same(name, on_kernel, folder, policies, monkeypatch):
-    """With transformers' mask, and with the code for GPUs (heads, windows, bounds)."""
+    """Both with transformers' mask and with the GPU code (heads, windows, bounds)."""
     monkeypatch.setattr(packed_attention, "varlen_attn", slow_varlen_attn)
     policy = policies(name)
     if on_kernel:
@@ -149,9 +149,10 @@ def test_policy_gradients_match_the_plain_model(name, folder, policies):
 
 @pytest.mark.parametrize("name", EXACT)
 def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypatch):
-    """Inverse CDF of the full sequence's logits, with the same numbers, beyond every window.
+    """Each token is the inverse CDF of the full sequence's logits at the same random number.
 
-    Chunks of 8 tokens and 5 of 8 responses in flight: responses leave and others arrive.
+    Responses are longer than every window. With chunks of 8 tokens and 5 of 8 responses in flight,
+    responses leave and others arrive.
     """
     monkeypatch.setattr(rollout_module, "CHUNK", 8)
     prompts = [prompt.tolist() for prompt in PROMPTS]
@@ -176,7 +177,7 @@ def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypat
 
 @pytest.mark.parametrize("name", EXACT)
 def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
-    """AdamW on the batch's mean log-probability, with recomputation."""
+    """AdamW maximises the batch's mean log-probability, with recomputation."""
     start_ranks()
     policy, _ = load_policy(folder(name), TEMPERATURE, recompute=True)
     before = {key: full_tensor(p).detach().clone() for key, p in policy.lm.named_parameters()}
@@ -196,7 +197,7 @@ def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
     assert logprobs[-1] > logprobs[0] + 0.3
     for key, parameter in policy.lm.named_parameters():
         moved = (full_tensor(parameter) - before[key]).abs().max()
-        # A bias of the keys shifts all scores of a query equally, so the softmax does not change.
+        # A key bias shifts all scores of a query equally, so the softmax does not change.
         assert moved > 1e-3 or key.endswith("k_proj.bias"), key
 
     with policy.plain() as lm, torch.no_grad():
@@ -206,7 +207,7 @@ def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
 
 @pytest.mark.parametrize("name", ["olmo3", "gemma2"])
 def test_training_runs_from_the_command_line_to_a_model_that_loads(name, folder, tmp_path):
-    """Two steps of train.py with recomputation. Half of the responses are graded right."""
+    """Two steps of train.py with recomputation; half of the responses are graded right."""
     lines = [json.dumps({"problem": f"{i}+2=?", "answer": "3"}) + "\n" for i in (1, 4)]
     data = tmp_path / "data.jsonl"
     data.write_text("".join(lines))
@@ -315,7 +316,7 @@ def test_responses_beyond_the_positions_are_refused(name, folder, tmp_path, caps
     assert wanted in capsys.readouterr().err
 
 
-def test_longrope_is_limited_to_the_positions_of_pretraining():
+def test_longrope_is_limited_to_the_positions_used_in_pretraining():
     scheme = {"rope_type": "longrope", "long_factor": [1.0] * 4, "short_factor": [1.0] * 4}
     config = small_config("phi3", rope_parameters=scheme, original_max_position_embeddings=64)
     assert most_tokens(config) == 64
@@ -324,7 +325,7 @@ def test_longrope_is_limited_to_the_positions_of_pretraining():
 
 
 def test_yarn_is_limited_to_the_positions_of_the_config():
-    """Qwen3's recipe in small: factor 4, 32 tokens in pretraining, 40 positions in the config."""
+    """A small copy of Qwen3's setting: factor 4, 32 pretraining tokens, 40 config positions."""
     scheme = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
     config = small_config("qwen3", rope_parameters=scheme, max_position_embeddings=40)
     refuse_length(config, [[0] * 8], 32)
@@ -348,7 +349,7 @@ def test_proxies_that_need_a_matrix_head_are_refused(name, proxy, policies):
         policies(name).head()
 
 
-def test_head_of_a_scaled_model_makes_its_logits(folder, policies):
+def test_head_of_a_scaled_model_reproduces_its_logits(folder, policies):
     plain = plain_model(folder("granite"))
     ids = RESPONSES[0][None]
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""infra/balance.py: the division of responses into micro-batches and among ranks."""
+"""infra/balance.py: dividing responses into micro-batches and among ranks."""
 
 import itertools
 
@@ -40,7 +40,7 @@ def test_cost_by_hand():
 # ---- groups --------------------------------------------------------------------------------------
 
 
-def test_one_rank_pads_neighbours():
+def test_one_rank_pads_responses_of_similar_length():
     assert dealt([5, 40, 7], 45, 1) == [[[1], [2, 0]]]
 
 
@@ -83,7 +83,7 @@ def test_packing_takes_no_more_steps_than_padding(world):
 
 
 def slowest(lengths: list[int], ranks: list[list[list[int]]], layout: Layout) -> float:
-    """The cost of all steps if each step waits for its slowest rank."""
+    """The cost of all steps when each step waits for its slowest rank."""
     total = 0.0
     for step in zip(*ranks, strict=True):
         total += max(layout.cost([lengths[i] for i in group]) for group in step)
@@ -92,9 +92,9 @@ def slowest(lengths: list[int], ranks: list[list[list[int]]], layout: Layout) ->
 
 @pytest.mark.parametrize("equal_at", [float("inf"), 40.0])
 def test_ranks_in_step_waste_little(equal_at):
-    """Packed: within a tenth of equal work.
+    """Packed: at most 10 % more than an equal division of the work.
 
-    Padded: on average at most a hundredth worse than dealing by count.
+    Padded: on average at most 1 % worse than dealing by count.
     """
     world = 4
     ratios = []
@@ -118,8 +118,8 @@ def test_ranks_in_step_waste_little(equal_at):
     assert sum(ratios) / len(ratios) <= 1.01
 
 
-def test_tokens_also_count_by_their_square():
-    """With squares, 10 tokens cost as much as 6, 5, 4 and 1 together."""
+def test_the_cost_includes_the_square_of_the_length():
+    """With squares, 10 tokens cost about as much as 6, 5, 4 and 1 together."""
     lengths = [10, 6, 5, 4, 1]
     square = dealt(lengths, 100, 2, Layout(packed=True, equal_at=1.0))
     assert sorted(square) == [[[0]], [[1, 2, 3, 4]]]
@@ -127,7 +127,7 @@ def test_tokens_also_count_by_their_square():
     assert sorted(tokens) == [[[0, 3]], [[1, 2, 4]]]
 
 
-def test_deal_fills_up_with_empty_micro_batches():
+def test_deal_pads_with_empty_micro_batches():
     length = torch.tensor([10, 50, 20])
     index = torch.tensor([2])
     for layout in (PADDED, PACKED):

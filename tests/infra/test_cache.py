@@ -50,7 +50,7 @@ def test_left_padded_ends_in_the_last_column():
     assert mask.tolist() == [[1, 1, 1, 1], [0, 0, 0, 1], [0, 0, 1, 1]]
 
 
-def test_left_padded_mask_comes_from_lengths_and_two_columns_are_the_least():
+def test_left_padded_mask_comes_from_lengths_and_has_at_least_two_columns():
     ids, mask = left_padded([torch.tensor([0]), torch.tensor([3])], torch.device("cpu"))
     assert ids.tolist() == [[0, 0], [0, 3]]
     assert mask.tolist() == [[0, 1], [0, 1]]
@@ -73,7 +73,7 @@ def test_prefill_computes_distinct_sequences_once_and_without_their_last_token(m
 
 
 def test_keep_and_merged_hold_the_sequences(model):
-    """The picture in the module docstring: some leave, columns of padding go, others arrive."""
+    """As in the picture of the module docstring: rows leave, padding is cut, others arrive."""
     cache = prefill(model, SEQUENCES)
     cache = keep(cache, [2, 1], 1)
     assert cache.layers[0].keys.shape[2] == 1
@@ -90,7 +90,7 @@ def test_keep_and_merged_hold_the_sequences(model):
 
 
 def test_growing_layer_equals_dynamic_layer():
-    """First many columns, then one at a time, beyond the spare columns, and after keep."""
+    """Many columns at first, then one at a time beyond the spare columns, then more after keep."""
     generator = torch.Generator().manual_seed(0)
     growing = DynamicCache()
     growing.layer_class_to_replicate = GrowingLayer
@@ -103,7 +103,7 @@ def test_growing_layer_equals_dynamic_layer():
         assert torch.equal(ours[0], wanted[0])
         assert torch.equal(ours[1], wanted[1])
         rooms.add(growing.layers[0].keys.data_ptr())
-    assert len(rooms) == 2  # it moved once, instead of at every token
+    assert len(rooms) == 2  # reallocated once, not at every token
 
     keep(growing, [2, 0], 5)
     keep(plain, [2, 0], 5)
@@ -126,7 +126,7 @@ def needed_bytes(model, responses, columns):
 
 
 def test_memory_holds_only_kept_and_merged_rows(model):
-    """32 responses are sampled and some leave: the old keys and values must be freed."""
+    """Keys and values must be freed when some of 32 responses leave."""
     cache = prefill(model, SEQUENCES * 8)
     for step in range(2):
         for i, layer in enumerate(cache.layers):

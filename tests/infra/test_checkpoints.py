@@ -72,14 +72,14 @@ def start_six_steps(folder):
 
 
 def test_a_killed_run_continues_to_the_same_metrics(whole, tmp_path):
-    """kill -9 after step 3, past a checkpoint and before the next; then the same command."""
+    """kill -9 after step 3, between two checkpoints; then the same command continues."""
     folder = tmp_path / "cut"
     process = start_six_steps(folder)
     wait_for_step(3, folder, process)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     with open(folder / "metrics.jsonl", "a") as file:
-        file.write('{"step": 4, "lo')  # as after a kill in the middle of a write
+        file.write('{"step": 4, "lo')  # as if killed in the middle of a write
 
     continued = forked.finished(start_six_steps(folder))
     assert f"continuing {folder} after step" in continued.stdout
@@ -112,7 +112,7 @@ def test_a_finished_run_does_not_change(two_steps):
 
 
 def test_fixed_gamma_survives_a_resumption(tmp_path):
-    """The temperatures of the run's first batch are part of a checkpoint."""
+    """A checkpoint contains the temperatures of the run's first batch."""
     flags = ["--delta-variant", "fixed_gamma"]
     for folder, steps in (("cut", 2), ("cut", 4), ("whole", 4)):
         run = train_steps(small_config(tmp_path / folder, *flags, steps=steps))
@@ -122,7 +122,7 @@ def test_fixed_gamma_survives_a_resumption(tmp_path):
     assert cut == read_lines(tmp_path / "whole" / "metrics.jsonl")
 
 
-def test_best_keeps_the_best_evaluation_over_a_resumption(two_steps):
+def test_best_keeps_the_best_evaluation_across_a_resumption(two_steps):
     """A run whose best accuracy is already 1 exports no better model."""
     checkpoint = two_steps / "checkpoint-000002"
     state = torch.load(checkpoint / "state.pt", weights_only=True)
@@ -156,7 +156,7 @@ def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
 
 
 def reopen(folder, *flags):
-    """Call claim_folder like the command of the finished run, with more flags."""
+    """Call claim_folder as the command of the finished run does, with more flags."""
     command = [*SMALL, "--steps", "2", "--output-dir", str(folder), *flags]
     optimizer = torch.optim.AdamW([torch.zeros(1)])
     problems = load_problems(PROBLEMS)
@@ -273,7 +273,7 @@ def test_restore_returns_weights_moments_state_and_random_numbers(run):
 
 
 def test_a_run_stopped_before_its_first_update_starts_again(run):
-    """An optimiser without a step has no moments, so there is no checkpoint to write."""
+    """Before its first step the optimiser has no moments, so there is no checkpoint to write."""
     assert not run.save()
     assert not list(run.folder.glob("checkpoint-*"))
     fresh = train.prepare(run.cfg)
@@ -283,7 +283,7 @@ def test_a_run_stopped_before_its_first_update_starts_again(run):
     assert same_weights(fresh.policy, run.policy)
 
 
-def test_restore_of_a_folder_without_checkpoints_is_a_fresh_state(run):
+def test_restore_from_a_folder_without_checkpoints_gives_a_fresh_state(run):
     assert restore(run.cfg, run.policy, run.optimizer) == RunState()
 
 
@@ -304,7 +304,7 @@ def test_a_failed_save_stops_the_run_and_keeps_earlier_checkpoints(run, monkeypa
     assert not list(run.folder.glob("writing-*"))
 
 
-def test_export_replaces_the_folder_whole(run, first_model):
+def test_export_replaces_the_whole_folder(run, first_model):
     target = run.folder / "model"
     target.mkdir()
     (target / "old.txt").write_text("of an earlier export")
@@ -320,7 +320,7 @@ class Killed(BaseException):
 
 
 def killed_after(monkeypatch, owner, name: str, calls: int):
-    """Raise Killed in call number `calls` of the function, after its work or half of it."""
+    """Raise Killed in call number `calls` of the function, after all or half of its work."""
     function = getattr(owner, name)
     done = []
 
@@ -349,14 +349,14 @@ def killed_after(monkeypatch, owner, name: str, calls: int):
 def test_an_export_killed_at_any_moment_is_repeated(
     run, first_model, monkeypatch, owner, name, calls
 ):
-    """The remains must not be mistaken for a user's model."""
+    """What the killed export leaves must not be mistaken for a user's model."""
     target = run.folder / "model"
     export(target, run.policy, run.tokenizer, run.id)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         killed_after(patch, owner, name, calls)
         export(target, run.policy, run.tokenizer, run.id)
 
-    train.prepare(run.cfg)  # like the same command
+    train.prepare(run.cfg)  # as the same command does
     assert not list(run.folder.glob("writing-*"))
     export(target, run.policy, run.tokenizer, run.id)
     assert sorted(path.name for path in run.folder.glob("model*")) == ["model"]

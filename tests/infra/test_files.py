@@ -8,7 +8,7 @@ from infra.errors import Stop
 from infra.files import append_line, write_aside
 
 
-def test_a_line_too_long_for_the_disk_is_one_message():
+def test_a_line_that_does_not_fit_on_the_disk_is_one_message():
     wanted = "/dev/full could not be written .*No space left on device.*free some disk space"
     with pytest.raises(Stop, match=wanted) as stopped:
         append_line(Path("/dev/full"), {"step": 1})

@@ -50,7 +50,7 @@ def parse(*argv):
         ("part", 0.01, 0.0, "above 0 and at most 1"),
     ],
 )
-def test_check_limits_names_what_is_allowed(name, allowed, refused, message):
+def test_check_limits_names_the_allowed_range(name, allowed, refused, message):
     check_limits(Example(**{name: allowed}))
     with pytest.raises(UserError) as error:
         check_limits(Example(**{name: refused}))
@@ -59,12 +59,12 @@ def test_check_limits_names_what_is_allowed(name, allowed, refused, message):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["number", "above", "share", "part"])
-def test_check_limits_refuse_numbers_that_are_not_finite(name, bad):
+def test_check_limits_refuses_numbers_that_are_not_finite(name, bad):
     with pytest.raises(UserError, match=f"--{name} is {bad}"):
         check_limits(Example(**{name: bad}))
 
 
-def test_check_limits_ignore_texts_and_switches():
+def test_check_limits_ignores_strings_and_switches():
     check_limits(Example(method="", switch=True))
 
 
@@ -144,7 +144,7 @@ def test_help_of_train_has_the_groups_in_reading_order(capsys):
 
 
 @pytest.mark.parametrize("program", [train, evaluate], ids=["train", "evaluate"])
-def test_help_has_each_flag_once_and_on_one_line(program, capsys):
+def test_help_lists_each_flag_once_on_one_line(program, capsys):
     groups = help_groups(program.main, capsys)
     lines = [line for group in groups.values() for line in group]
     shown = []

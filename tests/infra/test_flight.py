@@ -67,7 +67,7 @@ def test_fits_counts_responses_and_tokens_and_always_admits_one():
 
 
 def test_finished_responses_leave_and_the_longest_are_paused():
-    """Three unfinished responses of up to 20 columns do not fit into 80 tokens; two of 18 do."""
+    """Up to 20 columns of three unfinished responses exceed the limit of 80 tokens; two fit."""
     responses = [response(new=18), response(new=18, finished=True), response(new=5)]
     responses.append(response(prompt_length=14, new=4))
     first = response()
@@ -97,7 +97,7 @@ def test_paused_responses_wait_for_those_with_fewer_tokens():
 
 
 def qwen3_config(hidden, layers):
-    """A Qwen3 config with 8 heads of 128 for keys and values."""
+    """A Qwen3 config with 8 key-value heads of size 128."""
     return Qwen3Config(
         hidden_size=hidden, num_hidden_layers=layers, num_key_value_heads=8, head_dim=128
     )
@@ -109,7 +109,7 @@ def test_cache_bytes_of_qwen3_8b_and_14b():
 
 
 def test_free_cache_tokens_leave_room(monkeypatch):
-    """15 % of the free memory, sampling one token or one prefill pass, and a moving layer."""
+    """Room for 15 % of the free memory, one sampled token or prefill pass, and a copied layer."""
     model = toy.build_model()
     monkeypatch.setattr(flight_module, "free_bytes", lambda device: 1e9)
     config = model.config
@@ -121,6 +121,6 @@ def test_free_cache_tokens_leave_room(monkeypatch):
     assert working_bytes(config, 4, 200_000, 100, 0.7) == 80 * 200_000 * config.vocab_size
 
     monkeypatch.setattr(flight_module, "free_bytes", lambda device: 1e5)
-    assert free_cache_tokens(model, 4, 100, 1.0) == 0  # then one response at a time
+    assert free_cache_tokens(model, 4, 100, 1.0) == 0  # so one response at a time
     monkeypatch.undo()
     assert flight_module.free_bytes(torch.device("cpu")) > 0

@@ -94,7 +94,7 @@ def test_a_run_is_not_continued_on_changed_data(original, two_steps, capsys):
     assert contents(two_steps) == before
 
 
-def test_data_hash_knows_texts_answers_and_order():
+def test_data_hash_depends_on_texts_answers_and_order():
     one = {"problem": "1+1?", "answer": "2"}
     two = {"problem": "2+2?", "answer": "4"}
     hashes = [data_hash(each) for each in ([one, two], [two, one], [one], [one | {"answer": "3"}])]
@@ -111,7 +111,7 @@ def test_fingerprint_depends_on_every_byte_of_a_model_but_not_on_times(tmp_path)
     before = fingerprint({}, tmp_path)
     assert list(before) == ["config.json of the model", "model.safetensors of the model"]
 
-    (tmp_path / "model.safetensors").write_bytes(large)  # later
+    (tmp_path / "model.safetensors").write_bytes(large)  # same bytes, new time
     assert fingerprint({}, tmp_path) == before
     large[1_234_567] = 1
     (tmp_path / "model.safetensors").write_bytes(large)
@@ -124,7 +124,7 @@ MODEL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "token
 
 
 def test_a_run_is_not_continued_with_another_model_or_optimiser(tmp_path, capsys, monkeypatch):
-    """The name of the model is the same; a byte of a file, or the optimiser's class, differs."""
+    """The model's name is the same, but a byte of a file or the optimiser's class differs."""
     model = shutil.copytree(toy.base_folder(), tmp_path / "base")
     command = [*SMALL, "--model", model, *TOY_SIZED, "--steps", 1]
     command = [str(word) for word in (*command, "--output-dir", tmp_path / "run")]
@@ -188,7 +188,7 @@ USERS = [
 
 
 def test_a_run_deletes_nothing_that_it_did_not_write(original, two_steps, capsys):
-    """In ten further steps checkpoints are pruned and models are written again."""
+    """Ten more steps delete old checkpoints and write the models again."""
     for name in USERS:
         path = two_steps / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ def test_a_run_deletes_nothing_that_it_did_not_write(original, two_steps, capsys
 
     train.main([str(word) for word in longer(original, two_steps, steps=10)])
     said = capsys.readouterr().out
-    assert f"continuing {two_steps} after step 2" in said  # .DS_Store is not damage
+    assert f"continuing {two_steps} after step 2" in said  # .DS_Store does not count as damage
     assert "damaged" not in said
     found = {content for content in contents(two_steps).values() if content.startswith(b"mine: ")}
     assert found == {f"mine: {name}".encode() for name in USERS}
@@ -251,7 +251,7 @@ def test_a_second_process_on_a_folder_gets_one_line(tmp_path, capsys):
     unlock(tmp_path)
 
 
-def test_a_run_gives_up_its_lock(tmp_path):
+def test_a_run_releases_its_lock(tmp_path):
     train_small(tmp_path, "--eval-data", "", steps=1)
     assert not [folder for folder in folders.LOCKED if folder == tmp_path.resolve()]
 
@@ -272,7 +272,7 @@ def test_a_run_gives_up_its_lock(tmp_path):
         ("run.json", b"garbage", "run.json is damaged"),
     ],
 )
-def test_garbage_in_a_run_is_named(name, garbage, message, original, two_steps, capsys):
+def test_garbage_in_a_run_is_located(name, garbage, message, original, two_steps, capsys):
     with open(two_steps / name, "ab") as file:
         file.write(garbage)
     before = contents(two_steps)
@@ -280,14 +280,14 @@ def test_garbage_in_a_run_is_named(name, garbage, message, original, two_steps, 
     assert contents(two_steps) == before
 
 
-def test_a_run_file_of_other_types_is_named(original, two_steps, capsys):
+def test_a_run_file_with_wrong_types_is_reported(original, two_steps, capsys):
     (two_steps / "run.json").write_text('{"id": "x", "fingerprint": []}')
     said = refusal(train.main, longer(original, two_steps), capsys)
     assert "run.json is damaged (fingerprint is of type list, not dict)" in said
 
 
 @pytest.mark.parametrize("pattern", ["*.distcp", "state.pt", ".metadata", "*-of-*.json"])
-def test_one_flipped_byte_is_damage_and_the_checkpoint_is_replaced(
+def test_a_checkpoint_with_one_flipped_byte_is_damaged_and_replaced(
     pattern, original, two_steps, capsys
 ):
     """The newer of two checkpoints is damaged: the run continues from the older one."""
@@ -311,7 +311,7 @@ def test_one_flipped_byte_is_damage_and_the_checkpoint_is_replaced(
     assert "after step 4" in capsys.readouterr().out
 
 
-def test_a_lone_damaged_checkpoint_is_refused(original, two_steps, capsys):
+def test_a_run_whose_only_checkpoint_is_damaged_is_refused(original, two_steps, capsys):
     (two_steps / "checkpoint-000002" / "state.pt").write_text("garbage")
     said = refusal(train.main, longer(original, two_steps), capsys)
     assert "every checkpoint" in said
@@ -325,7 +325,7 @@ def test_a_checkpoint_whose_mark_lists_no_file_is_damaged(two_steps):
     assert "changed since it was written" in damage(checkpoint, run_id)
 
 
-def test_the_runs_own_file_says_what_it_is(two_steps):
+def test_run_json_has_id_fingerprint_and_newest_checkpoint(two_steps):
     known = json.loads((two_steps / "run.json").read_text())
     assert known.keys() == {"id", "fingerprint", "saved"}
     assert known["saved"] == "checkpoint-000002"

@@ -54,7 +54,7 @@ def test_load_model_gives_the_weights_of_the_folder(base):
 
 
 def test_load_policy_gives_the_log_probabilities_of_the_model(ranks, base, batch):
-    """Weights, and the rotary embeddings, which are in no file."""
+    """This includes the rotary embeddings, which no file contains."""
     policy, tokenizer = load_policy(toy.base_folder(), temperature=0.7, recompute=False)
     lengths = (batch.prompt_length, batch.response_length)
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_load_policy_gives_the_log_probabilities_of_the_model(ranks, base, batch
     assert tokenizer.eos_token == "<eos>"
 
 
-def test_load_policy_recomputation_changes_no_gradient(ranks, batch):
+def test_load_policy_with_recomputation_changes_no_gradient(ranks, batch):
     gradients = []
     for recompute in (False, True):
         policy, _ = load_policy(toy.base_folder(), recompute=recompute)
@@ -75,10 +75,8 @@ def test_load_policy_recomputation_changes_no_gradient(ranks, batch):
         torch.testing.assert_close(recomputed, plain)
 
 
-def test_load_policy_ties_the_head_to_the_embedding_where_the_config_says_so(
-    ranks, base_copy, batch
-):
-    """The folder then has no LM head, but the policy has one."""
+def test_load_policy_ties_the_head_to_the_embedding_if_the_config_says_so(ranks, base_copy, batch):
+    """The tied model's folder has no LM head, but the policy has one."""
     model, _ = load_model(str(base_copy))
     model.config.tie_word_embeddings = True
     model.tie_weights()
@@ -123,13 +121,13 @@ def test_two_ranks_hold_the_weights_of_the_files(of_a_node, dimensions, tmp_path
 
 
 def change_weights(folder, change):
-    """Rewrite model.safetensors with change(its tensors, a dictionary)."""
+    """Rewrite model.safetensors with change(dictionary of its tensors)."""
     path = folder / "model.safetensors"
     save_file(change(load_file(path)), path, metadata={"format": "pt"})
 
 
 def tied_under_other_names(folder):
-    """Tied weights stored only as lm_head; the other names without "model."."""
+    """Store the tied weights only as lm_head."""
     change_config(folder, tie_word_embeddings=True)
     change_weights(folder, lambda tensors: {k: v for k, v in tensors.items() if "embed" not in k})
 
@@ -139,17 +137,17 @@ def without_prefix(folder):
 
 
 def halved(folder):
-    """Half of the tensors in float16, so only float32 represents all of them."""
+    """Store some tensors in float16 and the others in float32, so the model needs float32."""
     change_weights(folder, lambda ts: {k: v.half() if "_proj" in k else v for k, v in ts.items()})
 
 
 def called_bfloat16(folder):
-    """The dtype of the files counts, not that of config.json."""
+    """Change the dtype in config.json only: the dtype of the files counts."""
     change_config(folder, dtype="bfloat16")
 
 
 def with_stale_shards(folder):
-    """from_pretrained prefers model.safetensors over shards."""
+    """Add shards with other weights: from_pretrained prefers model.safetensors."""
     other = AutoModelForCausalLM.from_pretrained(folder)
     other.lm_head.weight.data += 1
     other.save_pretrained(folder / "other", max_shard_size="20KB")
@@ -167,7 +165,7 @@ def test_weights_equal_those_of_from_pretrained_bit_for_bit(change, ranks, base_
         assert same_weights(lm, expected)
 
 
-def test_cudnn_attends_in_no_model(ranks):
+def test_no_model_uses_cudnn_attention(ranks):
     torch.backends.cuda.enable_cudnn_sdp(True)
     load_model(toy.base_folder())
     assert not torch.backends.cuda.cudnn_sdp_enabled()
@@ -176,7 +174,7 @@ def test_cudnn_attends_in_no_model(ranks):
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-# ---- files that are wrong: one line, in training and in evaluation -------------------------------
+# ---- wrong files: one line, in training and in evaluation ----------------------------------------
 
 
 def write(name, content):
@@ -245,14 +243,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("change, said", WRONG, ids=[said for _, said in WRONG])
-def test_wrong_files_are_named_in_one_line(change, said, ranks, base_copy, capfd):
+def test_wrong_files_are_reported_in_one_line(change, said, ranks, base_copy, capfd):
     change(base_copy)
     for load in (load_policy, load_model):
         with pytest.raises(UserError) as error:
             load(base_copy)
         assert said in str(error.value)
         assert "\n" not in str(error.value)
-    assert capfd.readouterr().err == ""  # no progress bar or report of the library
+    assert capfd.readouterr().err == ""  # the library prints no progress bar or report
 
 
 def test_heads_of_several_sizes_are_refused(ranks, base_copy):
@@ -265,7 +263,7 @@ def test_heads_of_several_sizes_are_refused(ranks, base_copy):
 # ---- names without a model ---------------------------------------------------------------------
 
 
-def test_a_hub_id_out_of_reach_says_how_to_pass_a_folder(monkeypatch, capsys):
+def test_the_message_for_an_unreachable_hub_id_says_how_to_pass_a_folder(monkeypatch, capsys):
     def no_network(*_, **__):
         raise OSError("no network")
 

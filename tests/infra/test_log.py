@@ -1,4 +1,4 @@
-"""infra/log.py: the output and files of a run, from given numbers."""
+"""infra/log.py: the output and files of a run, for given metrics."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from infra.packing import packed_rows
 
 
 def row(step, **changed):
-    """The metrics of a step that are printed or drawn."""
+    """The metrics of a step that are printed or plotted."""
     metrics = {
         "step": step,
         "reward": 0.5,
@@ -52,7 +52,7 @@ def run_in(folder, rank=0, steps=220, tokenizer=None):
     )
 
 
-def test_log_appends_a_line_and_prints_the_gist(tmp_path, capsys):
+def test_log_appends_a_line_and_prints_a_summary(tmp_path, capsys):
     run = run_in(tmp_path)
     for metrics in METRICS[:2]:
         log(run, metrics)
@@ -68,8 +68,8 @@ def read_all(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_mismatch_is_the_distance_of_two_distributions():
-    """Four samples in the proportions of the sampler's distribution, so the estimate equals KL."""
+def test_mismatch_is_the_distance_between_two_distributions():
+    """Four samples with exactly the sampler's frequencies, so the estimate equals the KL."""
     scored = torch.tensor([0.4, 0.4, 0.2])
     sampler = torch.tensor([0.25, 0.5, 0.25])
     drawn = torch.tensor([0, 1, 1, 2])
@@ -95,14 +95,14 @@ def test_mismatch_ignores_tokens_without_log_probabilities():
     assert found["mismatch"] == 0.25
 
 
-def test_log_takes_the_time_left_from_the_last_twenty_steps(tmp_path, capsys):
+def test_log_estimates_the_time_left_from_the_last_twenty_steps(tmp_path, capsys):
     run = run_in(tmp_path, steps=130)
     run.seconds += [1000.0] * 5 + [2.0] * 19
     log(run, row(30, response_length=50.0))  # 2 x 4 x 50 / 2 s; 100 steps of 2 s
     assert capsys.readouterr().out.endswith("  tokens/s 200  left 0:03:20\n")
 
 
-def test_a_hint_comes_once_after_ten_steps_without_a_signal(tmp_path, capsys):
+def test_a_hint_is_printed_once_after_ten_steps_without_a_signal(tmp_path, capsys):
     run = run_in(tmp_path)
     silent = row(1, grad_norm=0.0)
     skipped = row(1, grad_norm=0.0, skipped_updates=1)  # a gradient that is not finite
@@ -121,7 +121,7 @@ def test_introduce_describes_the_run(tmp_path, capsys):
     problems = [*two, *toy.problems(1, seed=1, k=9), two[0], {"problem": "1", "answer": ""}]
     five.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
     flags = ["--method", "delta", "--K", "2", "--eval-data", str(five)]
-    limit = ["--max-prompt-tokens", "15"]  # 13 in a problem of 5 operations, 21 in one of 9
+    limit = ["--max-prompt-tokens", "15"]  # 13 tokens with 5 operations, 21 with 9
     cfg = small_config(tmp_path / "run", *flags, *limit, steps=3)
     run = train.prepare(cfg)
     introduce(run)
@@ -137,7 +137,7 @@ def test_introduce_describes_the_run(tmp_path, capsys):
 
 @pytest.mark.parametrize("method, clip", [("grpo", "0.2"), ("dapo", "0.28")])
 def test_introduce_omits_the_methods_own_clip(method, clip, tmp_path, capsys):
-    """Given or not. The defaults of the two methods differ."""
+    """Clip flags equal to the method's default are omitted, whether given or not."""
     cfg = small_config(tmp_path / "run", "--method", method, "--clip-high", clip, steps=1)
     run = train.prepare(cfg)
     introduce(run)
@@ -194,7 +194,7 @@ def test_a_large_mismatch_is_on_the_printed_line(mismatch, said, tmp_path, capsy
 
 @pytest.fixture
 def scored(batch):
-    """The rollouts as scored tokens, with a different advantage for each response."""
+    """The rollouts as scored tokens; each response has a different advantage."""
     length = batch.response_length
     tokens = token_batch(length.tolist())
     tokens.advantage = torch.arange(24.0).repeat_interleave(length)
@@ -231,7 +231,7 @@ def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, batch, s
         assert sample["entropy"] == pytest.approx(scored.entropy[rows].tolist(), abs=1e-3)
 
 
-def test_save_samples_takes_the_first_two_of_a_group_of_equal_rewards(
+def test_save_samples_saves_the_first_two_of_a_group_with_equal_rewards(
     tmp_path, base, batch, scored
 ):
     found = saved(tmp_path, base, batch, scored, [1.0] * 24)
@@ -242,8 +242,8 @@ def test_only_the_first_rank_saves_samples(tmp_path, base, batch, scored):
     assert saved(tmp_path, base, batch, scored, [1.0] * 24, rank=1) == []
 
 
-def test_a_number_that_is_not_finite_is_none_in_the_file(tmp_path, base, batch, scored):
-    """JSON has no NaN, and browsers refuse it."""
+def test_a_number_that_is_not_finite_is_null_in_the_file(tmp_path, base, batch, scored):
+    """JSON has no NaN, and browsers reject it."""
     scored.entropy[0] = math.nan
     found = saved(tmp_path, base, batch, scored, [1.0] * 24)
     assert found[0]["entropy"][0] is None

@@ -37,7 +37,7 @@ def rollouts_of(lengths, prompt_length=4):
 # ---- responses --------------------------------------------------------------------------------
 
 
-def test_pack_puts_prompt_and_response_side_by_side_from_column_0_on(rollouts):
+def test_pack_puts_prompt_and_response_side_by_side_from_column_0(rollouts):
     assert len(rollouts) == 3
     assert rollouts.ids.shape == (3, 6)
     for i, (prompt, response) in enumerate(zip(PROMPTS, RESPONSES, strict=True)):
@@ -66,7 +66,7 @@ def same(a: Rollouts, b: Rollouts) -> bool:
     )
 
 
-def test_pick_takes_responses_in_the_order_asked_for(rollouts):
+def test_pick_takes_responses_in_the_requested_order(rollouts):
     picked = rollouts.pick([2, 0])
     wanted = pack([PROMPTS[2], PROMPTS[0]], [RESPONSES[2], RESPONSES[0]], ["c", "a"], [END], CPU)
     assert same(picked, wanted)
@@ -74,7 +74,7 @@ def test_pick_takes_responses_in_the_order_asked_for(rollouts):
     assert all(x.isnan().all() for x in wanted.logprobs)  # a sampler without log-probabilities
 
 
-def test_join_undoes_pick_whatever_the_widths(rollouts):
+def test_join_undoes_pick_for_any_widths(rollouts):
     narrow = pack([[5, 6]], [[7, END]], ["d"], [END], CPU)
     both = join([narrow, rollouts])
     assert same(both.pick([0]), narrow)
@@ -86,7 +86,7 @@ def test_join_undoes_pick_whatever_the_widths(rollouts):
 # ---- packed tokens ----------------------------------------------------------------------------
 
 
-def test_packed_rows_point_at_the_response():
+def test_packed_rows_index_the_response_tokens():
     length = torch.tensor([2, 3, 1])
     assert packed_rows(torch.tensor([2, 0]), length).tolist() == [5, 0, 1]
     assert packed_rows(torch.tensor([1]), length).tolist() == [2, 3, 4]

@@ -1,4 +1,4 @@
-"""infra/policy.py: packed rows against unpadded full forwards, and old log-probabilities."""
+"""infra/policy.py: packed rows against unpadded forward passes, and old log-probabilities."""
 
 import copy
 
@@ -38,7 +38,7 @@ def plan_of(batch, budget):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_policy_rows_match_single_unpadded_forwards(base, batch, temperature):
+def test_policy_rows_match_single_unpadded_forward_passes(base, batch, temperature):
     model, _ = base
     with torch.no_grad():
         rows = all_rows(Policy(model, temperature), batch)
@@ -74,7 +74,7 @@ def test_hidden_states_are_those_that_enter_the_lm_head(base, batch):
 
 
 def test_padding_never_changes_a_number(base, batch):
-    """Other ids in the padding, or more padding, change no log-probability or gradient."""
+    """Different ids in the padding, or more padding, change no log-probability or gradient."""
     model, _ = base
     policy = Policy(model)
     more = torch.zeros(len(batch), 7, dtype=torch.long)
@@ -98,7 +98,7 @@ def test_padding_never_changes_a_number(base, batch):
 
 
 def test_the_end_token_is_trained(base, batch):
-    """The last row of a finished response belongs to the end token and carries gradient."""
+    """The last row of a finished response is the end token's, and it has a gradient."""
     model, _ = base
     i = int((~batch.truncated).nonzero()[0])
     rows = Policy(model).rows(batch, torch.tensor([i]))
@@ -118,8 +118,8 @@ def test_rows_of_selected_responses_are_in_their_order(base, batch):
     torch.testing.assert_close(some.logprob, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_of_no_responses_are_none_and_can_go_backward(base, batch):
-    """A rank without responses makes the same forward and backward passes as other ranks."""
+def test_rows_of_no_responses_are_empty_and_support_backward(base, batch):
+    """A rank without responses makes the same forward and backward passes as the other ranks."""
     rows = Policy(base[0]).rows(batch, torch.tensor([], dtype=torch.long))
     assert len(rows.logprob) == len(rows.hidden) == len(rows.token) == 0
     (gradient,) = grad(rows.logprob.sum(), base[0].lm_head.weight)
@@ -130,7 +130,7 @@ def test_rows_of_no_responses_are_none_and_can_go_backward(base, batch):
 
 
 def packed_policy(model, on_kernel, monkeypatch) -> Policy:
-    """A policy that packs, with transformers' block mask or with the code for GPUs."""
+    """A policy that packs, with transformers' block mask or with the GPU code."""
     policy = Policy(copy.deepcopy(model))
     policy.pack(True)
     if on_kernel:
@@ -167,7 +167,7 @@ def test_packed_and_padded_micro_batches_agree(base, batch, on_kernel, monkeypat
 
 
 @pytest.mark.parametrize("on_kernel", [False, True])
-def test_a_packed_micro_batch_may_be_empty_or_of_one(base, batch, on_kernel, monkeypatch):
+def test_a_packed_micro_batch_may_have_no_response_or_one(base, batch, on_kernel, monkeypatch):
     policy = packed_policy(base[0], on_kernel, monkeypatch)
     with torch.no_grad():
         assert len(policy.rows(batch, torch.tensor([], dtype=torch.long)).logprob) == 0
@@ -196,7 +196,7 @@ def test_old_log_probabilities_of_packed_micro_batches(base, batch, monkeypatch)
 def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(
     bias, scale, cap, monkeypatch
 ):
-    """Values, entropies and all gradients, over four blocks, at a temperature that is not 1."""
+    """Values, entropies and all gradients match over four blocks, at a temperature other than 1."""
     V, T = 50, 0.7
     monkeypatch.setattr(head_module, "LOGIT_BLOCK_CPU", 20 * V)
     g = torch.Generator().manual_seed(0)
@@ -227,7 +227,7 @@ def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(
 
 
 def test_token_logprobs_entropy_of_a_certain_token_is_zero():
-    """0 log 0 = 0: a probability that underflows leaves no NaN."""
+    """0 log 0 = 0: a probability that underflows gives no NaN."""
     hidden = torch.tensor([[1e4]])
     head = Head(torch.tensor([[1.0], [-1.0]]))
     logprob, entropy = token_logprobs(hidden, head, torch.tensor([0]), with_entropy=True)
@@ -239,7 +239,7 @@ def test_token_logprobs_entropy_of_a_certain_token_is_zero():
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_float32_head_gives_the_logits_that_are_scored(base, batch, bias):
-    """Exact in bfloat16: the same hidden states give Head and sampler the same distribution."""
+    """Exact in bfloat16: for the same hidden states, Head and sampler give the same logits."""
     model = copy.deepcopy(base[0]).bfloat16()
     if bias:
         model.lm_head.bias = torch.nn.Parameter(torch.randn(model.config.vocab_size).bfloat16())
@@ -270,7 +270,7 @@ def test_product_of_bfloat16_is_accumulated_and_kept_in_float32():
 
 
 @pytest.mark.parametrize("budget", [1, 150, 10_000])
-def test_old_log_probabilities_are_in_packed_order_whatever_the_micro_batches(base, batch, budget):
+def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, batch, budget):
     policy = Policy(base[0])
     with torch.no_grad():
         whole = all_rows(policy, batch)
@@ -286,7 +286,7 @@ def test_old_log_probabilities_are_in_packed_order_whatever_the_micro_batches(ba
     assert len(tokens.kept) == len(v)
 
 
-def test_old_log_probabilities_call_keep_once_a_micro_batch(base, batch, plan):
+def test_old_log_probabilities_call_keep_once_per_micro_batch(base, batch, plan):
     seen = []
 
     def keep(rows, head):
@@ -322,7 +322,7 @@ def test_old_log_probabilities_keep_float32_on_the_cpu(base, batch, plan):
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_old_log_probabilities_gather_the_head_once_and_only_if_asked(base, batch, plan, asks):
+def test_old_log_probabilities_gather_the_head_once_and_only_on_request(base, batch, plan, asks):
     model, _ = base
     policy = Policy(model, temperature=0.7)
     gathered = []
@@ -342,7 +342,7 @@ def test_old_log_probabilities_gather_the_head_once_and_only_if_asked(base, batc
 
 
 def test_surprise_is_kept_for_every_token_with_logits_in_blocks(base, batch, monkeypatch):
-    """(log p + H) h from one log-softmax over all words, at a temperature that is not 1."""
+    """Equal to (log p + H) h from one log-softmax, at a temperature other than 1."""
     monkeypatch.setattr(head_module, "LOGIT_BLOCK_CPU", 20 * base[0].config.vocab_size)
     policy = Policy(base[0], temperature=0.7)
     kept = old_log_probabilities(policy, batch, plan_of(batch, 150), surprise_proxy).kept.values

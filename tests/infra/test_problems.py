@@ -1,4 +1,4 @@
-"""infra/problems.py: local files, columns of hub sets, dropped rows, prompts, draws."""
+"""infra/problems.py: local files, columns of hub data sets, dropped rows, prompts, order."""
 
 import csv
 import json
@@ -56,7 +56,7 @@ def test_load_problems_drops_and_counts_empty_and_repeated_problems(tmp_path, ca
         *PROBLEMS,
         {"problem": "", "answer": "3"},
         {"problem": "3+3?", "answer": None},
-        {"problem": "1+1?", "answer": "3"},  # of repeated problems the first counts
+        {"problem": "1+1?", "answer": "3"},  # the first of repeated problems counts
         *PROBLEMS,
     ]
     assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
@@ -72,12 +72,12 @@ def test_the_first_rank_prints_what_load_problems_drops(tmp_path, monkeypatch, c
     assert capsys.readouterr().out == ""
 
 
-def test_load_problems_a_problem_without_an_answer_does_not_hide_one_with(tmp_path):
+def test_load_problems_prefers_the_repetition_that_has_an_answer(tmp_path):
     table = [{"problem": "1+1?", "answer": None}, *PROBLEMS]
     assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
 
 
-def test_load_problems_names_the_error(tmp_path):
+def test_load_problems_reports_what_is_wrong(tmp_path):
     with pytest.raises(UserError, match="no column question .it has problem, answer"):
         load_problems(write(tmp_path / "a.jsonl", PROBLEMS), "question")
     with pytest.raises(UserError, match="holds no problem"):
@@ -121,7 +121,7 @@ def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch
 
 
 def test_sources_match_the_paper():
-    """The training set, the seven benchmarks and the sets of other domains."""
+    """This covers the training set, the seven benchmarks and the benchmarks of other domains."""
     assert {name: source.hub for name, source in SOURCES.items()} == {
         "deepmath": "zwhe99/DeepMath-103K",
         "aime24": "HuggingFaceH4/aime_2024",
@@ -146,7 +146,7 @@ def test_sources_match_the_paper():
 
 
 def play_hub(monkeypatch, table):
-    """Make load_dataset return `table` for every set."""
+    """Make load_dataset return `table` for every data set."""
     table = Dataset.from_list(table)
     monkeypatch.setattr(hub_module, "load_dataset", lambda *names, **options: table)
 
@@ -155,7 +155,7 @@ def play_hub(monkeypatch, table):
     "name, hub, revision",
     [("deepmath", "zwhe99/DeepMath-103K", None), ("a/b", "a/b", None), ("a/b@v1.2", "a/b", "v1.2")],
 )
-def test_a_sets_revision_is_asked_for_and_the_loaded_one_is_printed(
+def test_the_requested_revision_is_loaded_and_the_loaded_one_is_printed(
     name, hub, revision, monkeypatch, capsys
 ):
     source = SOURCES.get(name)
@@ -228,7 +228,7 @@ def test_mmlu_pro_is_600_problems_with_their_options_in_order(monkeypatch):
     assert len(load_problems("mmlu_pro")) == 7
 
 
-def test_cell_text_reads_integers_back():
+def test_cell_text_restores_integers():
     cells = [None, 2, 2.0, 2.5, " x ", "2.0"]
     assert [cell_text(cell) for cell in cells] == ["", "2", "2", "2.5", "x", "2.0"]
 
@@ -240,7 +240,7 @@ def test_toy_sets_do_not_overlap_and_the_held_out_one_is_the_same_for_every_seed
     assert train != load_problems("toy", seed=4)
 
     common = {each["problem"] for each in held_out} & {each["problem"] for each in train}
-    assert len(common) < 5  # by chance only
+    assert len(common) < 5  # only by chance
 
 
 # ---- prompts ----------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_encode_prompts_without_a_template_encodes_the_problem():
     assert prompts == [tokenizer(each["problem"]).input_ids for each in CHAINS]
 
 
-def test_encode_prompts_drops_and_counts_what_exceeds_the_limit(capsys):
+def test_encode_prompts_drops_and_counts_prompts_beyond_the_limit(capsys):
     tokenizer = toy.build_tokenizer()
     problems, prompts = encode_prompts(CHAINS, tokenizer, 5)
     assert problems == CHAINS[:1]
@@ -275,7 +275,7 @@ def test_encode_prompts_fills_in_the_users_template():
         encode_prompts(CHAINS, tokenizer, 20, "7")
 
 
-def test_a_line_break_of_the_template_may_be_typed_as_in_a_shell():
+def test_a_line_break_in_the_template_may_be_typed_as_backslash_n():
     seen = []
 
     def tokenizer(text):
@@ -297,7 +297,7 @@ def test_encode_prompts_adds_the_instruction_to_a_chat():
     assert prompts[0] == tokenizer(f"1+2=?\n{INSTRUCTION}7").input_ids
     assert "\\boxed{" in tokenizer.decode(prompts[0])
 
-    _, prompts = encode_prompts(CHAINS, tokenizer, 200, "{problem}8")  # the user's goes before it
+    _, prompts = encode_prompts(CHAINS, tokenizer, 200, "{problem}8")  # the user's template wins
     assert tokenizer.decode(prompts[0]) == "1+2=?8"
 
 

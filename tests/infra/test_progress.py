@@ -10,7 +10,7 @@ from infra.progress import Progress
 
 
 class Clock:
-    """time.time, moved by hand."""
+    """time.time, advanced by hand."""
 
     def __init__(self):
         self.now = 100.0
@@ -27,7 +27,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_log_gets_a_line_per_minute_and_none_for_a_short_stage(clock, capsys):
+def test_a_log_gets_one_line_per_minute_and_none_for_a_short_stage(clock, capsys):
     stage = Progress("sampling", 1_000_000)
     for _ in range(59):
         clock.now += 1
@@ -43,7 +43,7 @@ def test_a_log_gets_a_line_per_minute_and_none_for_a_short_stage(clock, capsys):
     stage.close()
 
 
-def test_a_terminal_gets_a_bar_in_tokens_that_disappears(monkeypatch):
+def test_a_terminal_shows_a_bar_that_counts_tokens_and_disappears(monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -60,7 +60,7 @@ def test_a_terminal_gets_a_bar_in_tokens_that_disappears(monkeypatch):
 
 
 def test_other_ranks_are_silent(clock, monkeypatch, capsys):
-    """torchrun's environment decides: evaluate.py samples without a process group."""
+    """The rank is read from torchrun's environment: evaluate.py has no process group."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     stage = Progress("update", 100)

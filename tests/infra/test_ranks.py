@@ -1,8 +1,8 @@
 """infra/ranks.py and everything that must not depend on the number of ranks (gloo, one machine).
 
-Several ranks give the numbers of one, and a run survives kills, signals, damage and a full disk.
-Different numbers of ranks sum in different orders, so their last digits differ. With equal numbers
-of ranks the metrics are equal in every digit.
+Several ranks give the same results as one, and a run survives kills, signals, damage and a full
+disk. The number of ranks changes the order of sums, and so the last digits. With the same number of
+ranks, metrics are equal in every digit.
 """
 
 import os
@@ -40,7 +40,7 @@ NO_EVALUATION = [*SMALL, "--eval-data", ""]
 
 
 def training(folder, *flags: str) -> list[str]:
-    """The words of a train.py command with output in `folder`."""
+    """The arguments of a train.py command that writes to `folder`."""
     return ["train.py", *NO_EVALUATION, "--output-dir", str(folder), *flags]
 
 
@@ -49,7 +49,7 @@ def metrics(folder) -> list[dict]:
 
 
 def assert_close(rows: list[dict], expected: list[dict]) -> None:
-    """Metrics agree within 1e-4 (the numbers of ranks may differ); mismatch is only rounding."""
+    """The metrics agree within 1e-4 for any numbers of ranks; mismatch is only rounding."""
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
         assert row.keys() == other.keys()
@@ -59,7 +59,7 @@ def assert_close(rows: list[dict], expected: list[dict]) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
-def test_memory_segments_expand_unless_the_environment_decides(monkeypatch, given):
+def test_memory_segments_are_expandable_unless_the_environment_sets_them(monkeypatch, given):
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
     if given:
@@ -79,7 +79,7 @@ def test_a_rank_without_the_number_of_ranks_is_refused_at_once(rank, monkeypatch
     with pytest.raises(UserError, match=wanted) as refused:
         check_environment()
 
-    monkeypatch.setattr(time, "sleep", None)  # without other ranks there is no wait
+    monkeypatch.setattr(time, "sleep", None)  # a single rank does not wait
     with pytest.raises(SystemExit):
         leave(f"train.py: {refused.value}", 2)
     assert wanted in capsys.readouterr().err
@@ -114,7 +114,7 @@ def by_ranks(tmp_path_factory):
 
 @pytest.mark.parametrize("method", ["dapo", "delta", "surprise"])
 def test_two_ranks_match_one(method, by_ranks):
-    """Metrics and parameters within 1e-4, weights of tokens within 1e-5, sampled tokens equal."""
+    """Metrics and parameters agree within 1e-4, token weights within 1e-5, samples exactly."""
     one, two = by_ranks
     assert_close(metrics(two / method), metrics(one / method))
 
@@ -131,7 +131,7 @@ def test_two_ranks_match_one(method, by_ranks):
 
 
 def test_a_rank_keeps_only_its_own_hidden_states(by_ranks):
-    """Hidden states: none for DAPO; for DelTA one rank keeps all rows, each of two ranks a part."""
+    """DAPO keeps no hidden states. For DelTA one rank keeps all rows, each of two ranks a part."""
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     for step in one["dapo"] + two["dapo"]:
         assert step["rows"] == 0
@@ -151,7 +151,7 @@ def test_delta_coefficients_of_rows_on_two_ranks_match_one(variant, by_ranks):
 
 
 def test_delta_coefficients_of_a_plain_tensor_are_a_ranks_own(by_ranks):
-    """Without Rows the maths sends nothing between ranks."""
+    """Without Rows the computation does not communicate between ranks."""
     for folder, ranks in zip(by_ranks, (1, 2), strict=True):
         ours = torch.load(folder / "results.pt")["own coefficients"]
         assert len(ours) == ranks
@@ -178,7 +178,7 @@ def test_exchanged_objects_arrive_complete_and_in_order(by_ranks):
 
 
 def test_responses_dealt_one_by_one_are_equal_and_the_slowest_rank_is_faster(by_ranks):
-    """Scripted lengths. benchmarks/flights.py counts these forward passes."""
+    """Lengths are scripted. benchmarks/flights.py predicts these forward passes."""
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     expected, _ = one["dealt groups"]
     assert [len(tokens) for tokens in expected] == LENGTHS
@@ -201,7 +201,7 @@ def test_responses_dealt_one_by_one_are_equal_and_the_slowest_rank_is_faster(by_
 
 
 def test_two_nodes_of_two_ranks_match_one_rank(tmp_path):
-    """HSDP, shards inside a node and copies across: two agents of torchrun on loopback."""
+    """HSDP, sharded within a node and replicated across nodes: two torchrun agents on loopback."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     rendezvous = [
         *("--nnodes", "2"),
@@ -239,7 +239,7 @@ def test_ranks_wait_a_week_on_the_cpu_and_an_hour_between_gpus():
 
 @pytest.fixture(scope="module")
 def six_steps(tmp_path_factory):
-    """Two ranks, six steps without interruption, checkpoints of steps 4 and 6. Read-only."""
+    """An uninterrupted run on two ranks: six steps, checkpoints at steps 4 and 6. Read-only."""
     folder = tmp_path_factory.mktemp("ranks") / "six"
     done = finished(torchrun(2, *training(folder, "--steps", "6")))
     assert "done: 6 steps" in done.stdout
@@ -263,7 +263,7 @@ def test_a_killed_worker_is_restarted_and_the_run_resumes(tmp_path, six_steps):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_on_all_ranks_and_the_run_can_be_continued(number, tmp_path, six_steps):
-    """Here one rank continues the run; test_train.py repeats the same command."""
+    """Here a single rank continues the run; test_train.py repeats the same command."""
     folder = tmp_path / "cut"
     agent = torchrun(2, *training(folder, "--steps", "6", "--save-every", "100"))
     wait_for_step(2, folder, agent)
@@ -339,7 +339,7 @@ def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
 
 
 def test_a_full_disk_keeps_earlier_checkpoints(tmp_path, six_steps):
-    """Writes beyond 100 kB fail, as on a full disk (RLIMIT_FSIZE)."""
+    """Writes beyond 100 kB fail as on a full disk (RLIMIT_FSIZE)."""
     folder = shutil.copytree(six_steps, tmp_path / "copy")
     checkpoints = [folder / "checkpoint-000004", folder / "checkpoint-000006"]
     before = [contents(path) for path in checkpoints]

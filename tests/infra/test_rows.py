@@ -1,4 +1,4 @@
-"""infra/rows.py: blocks change no number. tests/infra/test_ranks.py tests ranks."""
+"""infra/rows.py: blocks change no number. tests/infra/test_ranks.py covers several ranks."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def v(request, monkeypatch):
 
 
 def both_forms(v):
-    """A plain tensor, and the same rows as the share of a single rank."""
+    """A plain tensor, and `Rows` of a single rank with the same rows."""
     return [v, Rows(v, torch.arange(len(v)), len(v))]
 
 
@@ -54,7 +54,7 @@ def test_all_finite_sees_a_single_broken_number(v, bad):
     assert not any(all_finite(form, CPU) for form in both_forms(broken))
 
 
-def test_all_finite_takes_numbers_whose_sum_overflows():
+def test_all_finite_accepts_numbers_whose_sum_overflows():
     assert all_finite(torch.full((3, 4), 3e38), CPU)
     assert all_finite(torch.tensor([[3e38, 3e38], [-3e38, -3e38]]), CPU)
 

@@ -106,7 +106,7 @@ def test_a_chat_is_shown_as_its_turns(tmp_path):
     [
         ([1.0] * 10, (0.5, 1.5)),
         ([0.8, 1.0, 1.2], (0.8, 1.2)),
-        ([0.5, *([0.9, 1.1] * 100), 9.0], (0.9, 1.1)),  # two tokens do not stretch the scale
+        ([0.5, *([0.9, 1.1] * 100), 9.0], (0.9, 1.1)),  # two outliers do not stretch the scale
     ],
 )
 def test_shades_span_the_weights(weights, expected):
@@ -141,8 +141,8 @@ def test_the_command_writes_into_the_run_or_a_given_file(tmp_path, capsys):
 def shown(html: str, folder, chosen: str = "", also: str = "") -> str:
     """The DOM of a page after its script has run.
 
-    chosen: such as `step=2&show=right`; also: a script that runs afterwards, with the page's
-    Content-Security-Policy removed.
+    chosen: the selection, such as `step=2&show=right`.
+    also: a script that runs afterwards, with the page's Content-Security-Policy removed.
     """
     if also:
         html = re.sub(r"<meta http-equiv=[^>]*>", "", html)
@@ -164,7 +164,7 @@ RESPONSE = ["So ", "1", "+", "2", "=", "3", "\n", "answer ", "\\boxed{", "3", "}
 
 
 @in_a_browser
-def test_the_page_shows_shade_side_and_truth_of_each_token(tmp_path):
+def test_the_page_shows_shade_side_and_true_role_of_each_token(tmp_path):
     weights = [0.8] * 6 + [1.2] * 6
     right = sample_of(RESPONSE) | {"lambda": weights}
     wrong = sample_of(["4"], reward=0.0, advantage=-0.75) | {"lambda": [1.2]}
@@ -190,7 +190,7 @@ def test_the_page_shows_shade_side_and_truth_of_each_token(tmp_path):
 
 
 @in_a_browser
-def test_the_page_shows_the_responses_that_are_chosen(tmp_path):
+def test_the_page_shows_the_selected_responses(tmp_path):
     rows = []
     for step in (1, 2):
         rows.append(sample_of(["5"], step=step, reward=1.0))
@@ -259,4 +259,4 @@ def test_no_part_of_a_response_is_executed(tmp_path):
     assert "<title>The credit of each token</title>" in dom
     assert "<img" not in dom
     visible = ATTACK.replace("\u202e", "U+202E").replace("<", "&lt;").replace(">", "&gt;")
-    assert dom.count(visible) == 2  # the problem and the response; a menu has only the beginning
+    assert dom.count(visible) == 2  # problem and response; the menu shows only the beginning

@@ -1,4 +1,4 @@
-"""infra/tables.py, infra/hub.py: users' data is read, or refused with a one-line message."""
+"""infra/tables.py, infra/hub.py: user data is read, or refused with a one-line message."""
 
 import csv
 import json
@@ -124,7 +124,7 @@ def test_load_problems_reads_what_editors_write(name, content, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
-def test_integers_of_thirty_digits_keep_them_all(name, tmp_path):
+def test_integers_of_thirty_digits_keep_all_their_digits(name, tmp_path):
     path = tmp_path / name
     row = {"problem": "1", "answer": int(LONG)}
     if path.suffix == ".parquet":
@@ -187,7 +187,7 @@ def test_a_list_of_texts_is_a_list_answer(name, tmp_path):
     assert one["answer"] == "7"
 
 
-def test_commas_in_brackets_of_a_list_answer_make_no_further_members(tmp_path):
+def test_commas_inside_brackets_do_not_split_a_list_answer(tmp_path):
     rows = [
         {"problem": "2", "answer": ["(1,200)", "3"]},
         {"problem": "3", "answer": ["x=1, y=2"]},  # a single text is not a list
@@ -203,7 +203,7 @@ CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3=?"}
 
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
 def test_a_chat_goes_through_the_chat_template(name, tmp_path):
-    """Unchanged: no instruction is added, and --prompt-template is not applied."""
+    """The chat is unchanged: no instruction is added, and --prompt-template is not applied."""
     rows = [{"problem": CHAT, "answer": "5"}]
     if name == "a.json":
         (tmp_path / name).write_text(json.dumps(rows))
@@ -241,8 +241,8 @@ def no_network(monkeypatch):
 
 
 def test_without_a_network_there_are_no_retries(no_network, tmp_path, capsys):
-    """One line for a model and for data, without waits between attempts."""
-    with mock.patch("time.sleep", side_effect=AssertionError("it was to be tried again")):
+    """A model and data each fail with one line, without waiting between attempts."""
+    with mock.patch("time.sleep", side_effect=AssertionError("the download was retried")):
         flags = ["--output-dir", tmp_path / "run", "--model"]
         assert "--model no/such: no model" in refusal(train.main, [*flags, "no/such"], capsys)
         flags = [*SMALL, "--output-dir", tmp_path / "run", "--data"]
@@ -256,7 +256,7 @@ def test_without_a_network_there_are_no_retries(no_network, tmp_path, capsys):
 
 
 def test_a_proxy_that_does_not_answer_is_one_line(no_network, monkeypatch, tmp_path, capsys):
-    """The proxy accepts the connection and is silent. Without a limit a download would not end."""
+    """The proxy accepts connections but sends nothing. Without a limit a download would hang."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for name in ("HTTPS_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -277,7 +277,7 @@ def no_data(monkeypatch):
 
 
 def wrong_model(kind: str, folder):
-    """An unusable copy of the toy's base model; no folder for `none`."""
+    """An unusable copy of the toy's base model. For `none` the folder does not exist."""
     if kind == "none":
         return folder
     shutil.copytree(toy.base_folder(5, 0.2, 1), folder)

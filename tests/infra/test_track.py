@@ -33,7 +33,7 @@ class Service:
 
 @pytest.fixture
 def service(monkeypatch):
-    """One stub for both names. Functions registered for the program's end are called by hand."""
+    """One stub for both packages. The test itself calls the functions registered with atexit."""
     service = Service()
     service.at_exit = []
     monkeypatch.setitem(sys.modules, "trackio", service)
@@ -91,12 +91,12 @@ def test_tensorboard_gets_a_curve_per_metric_and_drops_repeated_steps(monkeypatc
 
 def test_without_a_tracker_nothing_is_imported_or_sent(monkeypatch):
     for name in track.MODULES.values():
-        monkeypatch.setitem(sys.modules, name, None)  # an import would fail
+        monkeypatch.setitem(sys.modules, name, None)  # importing it would fail
     assert start_tracking(config("none"), "1f2e", step=0) is None
 
 
 @pytest.mark.parametrize("tracker", ["trackio", "wandb", "tensorboard"])
-def test_a_missing_package_is_named_before_the_model_is_loaded(
+def test_a_missing_package_is_reported_before_the_model_is_loaded(
     tracker, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setitem(sys.modules, track.MODULES[tracker], None)  # as if not installed

@@ -25,7 +25,7 @@ ROLLOUT = ["wake_up weights", "apply_model load", "reset_prefix_cache", "wake_up
 
 @pytest.fixture
 def fake():
-    """vllm is installed, and the engine sees a GPU."""
+    """Pretend that vllm is installed and that the engine has a GPU."""
     with installed():
         yield
 
@@ -47,7 +47,7 @@ def test_a_run_samples_from_vllm_in_training_and_evaluation(tmp_path, fake):
 
     steps = [row for row in rows if "mismatch" in row]
     assert len(steps) == 2
-    for row in steps:  # the weights of every step arrived, and log p is of the drawn tokens
+    for row in steps:  # the engine had each step's weights, and log p is of the sampled tokens
         assert 0 < row["reward"] < 1
         assert row["grad_norm"] > 0
         assert row["mismatch"] < 1e-5
@@ -75,7 +75,7 @@ def test_the_engine_runs_in_this_process(tmp_path, fake):
 
 
 def test_weights_arrive_by_name_in_the_dtype_of_the_engine(tmp_path, fake, monkeypatch):
-    """An engine that rounds shows in `mismatch`."""
+    """The rounding of the engine is visible in `mismatch`."""
     monkeypatch.setattr(vllm_engine, "computation_dtype", lambda: torch.bfloat16)
     run = prepared(tmp_path, "--importance-cap", "2")
     train.train_step(run, 1)
@@ -165,7 +165,7 @@ def test_the_seed_depends_only_on_the_name_of_the_response():
 
 
 def completion(*logprobs: float) -> SimpleNamespace:
-    """Tokens 3, 4, ...; at each of them vLLM may also list a likelier token."""
+    """Tokens 3, 4, ...; for each of them vLLM may also list a more likely token."""
     at = [{99: Logprob(-0.1), 3 + i: Logprob(value)} for i, value in enumerate(logprobs)]
     return SimpleNamespace(token_ids=(*range(3, 3 + len(at)),), logprobs=at)
 
@@ -212,7 +212,7 @@ def test_expandable_segments_are_refused(name, tmp_path, fake, monkeypatch, caps
 def test_allocator_settings_of_the_environment_are_kept(fake, monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512")
     vllm_engine.refuse_machine()
-    assert "PYTORCH_ALLOC_CONF" not in os.environ  # it would win over the older name
+    assert "PYTORCH_ALLOC_CONF" not in os.environ  # it would take precedence over the older name
 
 
 def test_the_file_is_imported_only_for_the_flag():

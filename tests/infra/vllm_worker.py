@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-# Before torch: a script finds only its own folder on the path.
+# Before torch: only the script's own folder is on the path.
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from fake_vllm import engines, installed

@@ -4,8 +4,8 @@
 
 Trains like train.py with DAPO, with DelTA and with DelTA's zero-mean proxy, in FOLDER/dapo,
 FOLDER/delta and FOLDER/surprise. Saves to FOLDER/results.pt the inputs and outputs of the methods
-in every step, DelTA's coefficients of rows spread over the ranks, objects exchanged by the ranks,
-and responses of known lengths, dealt in two ways.
+in every step, DelTA's coefficients of rows distributed over the ranks, objects exchanged by the
+ranks, and responses of known lengths, dealt in two ways.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-# Before torch: Python searches only the folder of a script.
+# Before torch: only the script's own folder is on the path.
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 import numpy as np
@@ -40,7 +40,7 @@ from methods import METHODS
 
 
 def watched(method, seen: list[dict]):
-    """The method with a record of its inputs and outputs in `seen`."""
+    """The method, changed to record its inputs and outputs in `seen`."""
 
     def weights(tokens, flags):
         answer = method.weights(tokens, flags)
@@ -69,13 +69,13 @@ def train_watched(name: str, folder: Path, flags: list[str]) -> list[dict]:
 
 
 def spread(v: torch.Tensor) -> Rows:
-    """The rows of v that this rank holds: every world-th."""
+    """The rows of v that this rank holds: every world-th row."""
     mine = torch.arange(dist.get_rank(), len(v), dist.get_world_size())
     return Rows(v[mine], mine, len(v))
 
 
 def coefficients_of_spread_rows() -> dict[str, torch.Tensor]:
-    """DelTA's coefficients of rows spread over the ranks, for K = 2 and every variant."""
+    """DelTA's coefficients of rows distributed over the ranks, for K = 2 and every variant."""
     v, advantage = two_sides(seed=4)
     return {
         variant: delta_coefficients(spread(v), advantage, K=2, pieces=VARIANTS[variant])
@@ -102,9 +102,9 @@ def one_broken_row_is_seen_by_all() -> bool:
 
 
 def sent_round() -> list[list]:
-    """What every rank gets of the arrays, texts and errors of each."""
+    """The arrays, numbers and errors of every rank, as this rank receives them."""
     rank = dist.get_rank()
-    odd = np.arange(3 + rank) % 2 == 0  # bytes that are no multiple of 8
+    odd = np.arange(3 + rank) % 2 == 0  # its bytes are not a multiple of 8
     numbers = np.full((2, 1 + rank), 0.5)
     shares = from_all_ranks([odd, odd[:0], numbers, rank, UserError("ä")])
     told = []
@@ -114,7 +114,7 @@ def sent_round() -> list[list]:
     return told
 
 
-LENGTHS = 4 * [5] + 4 * [60] + 4 * [7] + 4 * [90]  # of four responses to each of four prompts
+LENGTHS = 4 * [5] + 4 * [60] + 4 * [7] + 4 * [90]  # four responses to each of four prompts
 IN_FLIGHT = 2
 
 

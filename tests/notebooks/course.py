@@ -1,8 +1,8 @@
 """Runs a notebook of the course in this process: its cells, its mutations and its exercises.
 
-All cells share one namespace, as in a kernel, and each is executed once. What is tried before a
-cell, a mutation of it or an answer to its exercise, happens in the same namespace, whose names are
-then put back: so cells must not change what earlier cells made in place.
+All cells share one namespace, as in a kernel, and each cell is executed once. Before a cell is
+executed, its mutations and the answers to its exercise run in the same namespace. The names are
+then restored, but not the objects: cells must not modify objects of earlier cells in place.
 """
 
 import ast
@@ -30,9 +30,9 @@ SOLUTION = re.compile(
 
 @dataclass
 class Cell:
-    """A code cell, and the solution that follows it where it is an exercise."""
+    """A code cell and, if it is an exercise, the solution that follows it."""
 
-    name: str  # as errors show it
+    name: str  # the file name in tracebacks
     source: str
     solution: str = ""
 
@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass
 class Report:
-    """What is wrong with a notebook, one line each: empty lists are good news."""
+    """The problems of a notebook, one line each. A correct notebook has three empty lists."""
 
     cells: list[str] = field(default_factory=list)
     mutations: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ def code_cells(path: Path) -> list[Cell]:
 
 
 def run(path: Path, folder: Path) -> Report:
-    """Execute a notebook in a folder; in a process of its own."""
+    """Execute and examine a notebook in `folder`. Call it in a separate process."""
     matplotlib.use("Agg")
     os.chdir(folder)
     sys.path.insert(0, str(folder))
@@ -75,9 +75,9 @@ def run(path: Path, folder: Path) -> Report:
 
 
 def smaller(cells: list[Cell], changes: list[tuple[str, str]]) -> list[Cell]:
-    """The cells with each (text, other text) changed, for a notebook that takes long.
+    """The cells with every (old, new) text replaced, to shorten a slow notebook.
 
-    Raises ValueError where a text does not occur exactly once: the test would take long, too.
+    Raises ValueError if an old text does not occur exactly once.
     """
     for old, new in changes:
         count = sum(cell.source.count(old) for cell in cells)
@@ -88,7 +88,7 @@ def smaller(cells: list[Cell], changes: list[tuple[str, str]]) -> list[Cell]:
 
 
 def examine(cells: list[Cell], mutations: list[Mutation]) -> Report:
-    """Execute the cells in order, and before each try its mutations, or its exercise."""
+    """Execute the cells in order. Before each cell, try its mutations and its exercise."""
     report = Report(mutations=misplaced(cells, mutations))
     if report.mutations:
         return report
@@ -109,14 +109,14 @@ def examine(cells: list[Cell], mutations: list[Mutation]) -> Report:
 
 
 def execute(name: str, source: str, namespace: dict) -> None:
-    """One cell, whose pictures are closed after it, as a kernel does."""
+    """Execute one cell, then close its figures, as a kernel does."""
     exec(compile(source, name, "exec"), namespace)
     plt.close("all")
 
 
 @contextmanager
 def names_put_back(namespace: dict):
-    """The names in the namespace, and the state of torch's generator, are as before in the end."""
+    """Restore the names in the namespace and the state of torch's generator on exit."""
     saved = dict(namespace)
     with torch.random.fork_rng(devices=[]):
         yield
@@ -136,7 +136,7 @@ def assertions(source: str) -> list[str]:
 
 
 def misplaced(cells: list[Cell], mutations: list[Mutation]) -> list[str]:
-    """Mutations that do not say where they belong, and assertions that no mutation breaks."""
+    """Mutations whose text or assertion does not occur exactly once, and unbroken assertions."""
     problems = []
     unbroken = [line for cell in cells for line in assertions(cell.source)]
     every = list(unbroken)
@@ -152,7 +152,10 @@ def misplaced(cells: list[Cell], mutations: list[Mutation]) -> list[str]:
 
 
 def attempt(cells: list[Cell], mutation: Mutation, namespace: dict) -> list[str]:
-    """Run from a mutated cell on until something fails: no problem where that is its assertion."""
+    """Run the mutated cell and those after it until one fails. Returns the problem, if any.
+
+    The mutation is right if the first failure is the assertion that it should break.
+    """
     mutated = Cell(cells[0].name, cells[0].source.replace(mutation.old, mutation.new))
     with names_put_back(namespace):
         for cell in [mutated, *cells[1:]]:
@@ -167,7 +170,7 @@ def attempt(cells: list[Cell], mutation: Mutation, namespace: dict) -> list[str]
                 return [f"{mutation.old} -> {mutation.new}: {error!r} in {cell.name}"]
             if any(line.startswith(mutation.breaks) for line in assertions(cell.source)):
                 return [f"{mutation.old} -> {mutation.new}: does not break {mutation.breaks}"]
-    return [f"{mutation.old} -> {mutation.new}: {mutation.breaks} stands before it"]
+    return [f"{mutation.old} -> {mutation.new}: {mutation.breaks} comes before it"]
 
 
 def failed_line(error: BaseException, cell: Cell) -> str:
@@ -178,7 +181,7 @@ def failed_line(error: BaseException, cell: Cell) -> str:
         if trace.tb_frame.f_code.co_filename == cell.name:
             number = trace.tb_lineno
         trace = trace.tb_next
-    if number == 0:  # a syntax error, say
+    if number == 0:  # for example, a syntax error
         return "its beginning"
 
     for node in ast.walk(ast.parse(cell.source)):
@@ -191,7 +194,7 @@ def failed_line(error: BaseException, cell: Cell) -> str:
 
 
 def grade(cell: Cell, namespace: dict) -> list[str]:
-    """An exercise with its stub, with its solution, and with an answer that is 1 too large."""
+    """Try an exercise with its stub, its solution, and an answer that is 1 too large."""
     if not cell.solution:
         return [f"{cell.name}: no folded solution follows"]
     start = GRADED.search(cell.source).start()
@@ -201,18 +204,18 @@ def grade(cell: Cell, namespace: dict) -> list[str]:
         if any(grade is not None for grade in grades(cell.name, cell.source, namespace)):
             problems.append(f"{cell.name}: its stub is graded as an answer")
         if not all(grades(cell.name, solved, namespace)):
-            problems.append(f"{cell.name}: its solution is not right")
+            problems.append(f"{cell.name}: its solution is graded as wrong")
         if any(grades(cell.name, solved, namespace, too_large=1.0)):
-            problems.append(f"{cell.name}: a wrong answer is right")
+            problems.append(f"{cell.name}: a wrong answer is graded as right")
     except Exception as error:
         problems.append(f"{cell.name}: {error!r} in its stub or solution")
     return problems
 
 
 def grades(name: str, source: str, namespace: dict, too_large: float = 0.0) -> list:
-    """What check and leaderboard return in a cell; `too_large` is added to what check is given.
+    """The results of check and leaderboard in a cell, with `too_large` added to check's answer.
 
-    A leaderboard takes any number, so that one is left out where answers are too large.
+    A leaderboard accepts any number, so it is skipped if too_large is not 0.
     """
     helpers = import_module("helpers")  # of the notebook's folder
     found = []

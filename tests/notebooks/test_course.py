@@ -1,4 +1,4 @@
-"""tests/notebooks/course.py, which tries notebooks, tried on cells made for it."""
+"""tests/notebooks/course.py, which examines notebooks, on cells written for this test."""
 
 import sys
 
@@ -21,12 +21,12 @@ BREAK_Y = Mutation(old="2 * x", new="3 * x", breaks="assert y == 4")
 BREAK_X = Mutation(old="y = double()", new="y = double()\nx = 3", breaks="assert x")
 
 
-def test_examine_finds_nothing_where_every_assertion_is_broken():
+def test_examine_finds_no_problem_if_every_assertion_is_broken_by_a_mutation():
     assert course.examine(CELLS, [BREAK_Y, BREAK_X]) == course.Report()
 
 
-def test_examine_runs_each_cell_once_on_the_true_names():
-    """What a mutation changes is put back, also under a function of an earlier cell."""
+def test_examine_runs_each_cell_once_on_the_original_names():
+    """Names changed by a mutation are restored, including those that earlier functions use."""
     cells = [*CELLS, Cell("<cell 2>", "assert (x, y, double()) == (2, 4, 4)")]
     more = Mutation(old="(x, y, double())", new="(x, y, x)", breaks="assert (x")
     assert course.examine(cells, [BREAK_Y, BREAK_X, more]) == course.Report()
@@ -53,16 +53,16 @@ def test_examine_reports_an_assertion_that_no_mutation_breaks():
         (Mutation(old="2 * x", new="2 * nothing", breaks="assert y"), "NameError"),
     ],
 )
-def test_examine_reports_a_mutation_that_is_not_what_it_says(wrong, said):
+def test_examine_reports_a_mutation_that_is_misplaced_or_breaks_something_else(wrong, said):
     report = course.examine(CELLS, [BREAK_Y, BREAK_X, wrong])
     assert any(said in problem for problem in report.mutations), report.mutations
 
 
-def test_examine_reports_a_mutation_behind_its_assertion():
+def test_examine_reports_a_mutation_after_its_assertion():
     cells = [*CELLS, Cell("<cell 2>", "z = 1")]
     late = Mutation(old="z = 1", new="z = 2", breaks="assert x")
     [problem] = course.examine(cells, [BREAK_Y, BREAK_X, late]).mutations
-    assert "stands before it" in problem
+    assert "comes before it" in problem
 
 
 def exercise(stub, solution, grading="check(answer, y, 'twice')"):
@@ -88,7 +88,7 @@ def test_examine_tries_exercises(cell, problems):
     assert report.cells == report.mutations == []
 
 
-def test_smaller_changes_a_text_that_occurs_once():
+def test_smaller_replaces_a_text_that_occurs_exactly_once():
     cells = course.smaller(CELLS, [("x = 2\n", "x = 1\n")])
     assert "x = 1" in cells[0].source and "x = 2" in CELLS[0].source
     for text in ("no such text", "x"):

@@ -1,4 +1,4 @@
-"""notebooks/helpers.py: what the course's notebooks draw, grade and calculate with."""
+"""notebooks/helpers.py: drawing, grading and calculating in the notebooks of the course."""
 
 import base64
 import sys
@@ -20,7 +20,7 @@ from infra.policy import Policy
 
 @pytest.fixture
 def displayed(monkeypatch):
-    """What is given to `display`: a list of (data, metadata)."""
+    """The arguments of all calls of `display`: a list of (data, metadata)."""
     seen = []
 
     def display(data, metadata=None, raw=False):
@@ -58,7 +58,7 @@ def test_panels_draw_every_value_on_shared_axes(displayed):
     assert len(displayed) == 1
 
 
-def test_panels_give_a_slider_where_one_is_wanted(displayed, monkeypatch):
+def test_panels_show_a_slider_on_request(displayed, monkeypatch):
     calls = []
     monkeypatch.setattr(helpers, "slider", lambda *arguments: calls.append(arguments))
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
@@ -73,12 +73,12 @@ def test_panels_give_a_slider_where_one_is_wanted(displayed, monkeypatch):
 
 
 def test_slider_does_nothing_without_ipywidgets(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)  # an import of it fails
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)  # importing it fails
     assert helpers.slider(None, "γ", [1, 2], "lines") is None
 
 
 class Handle:
-    """What `display` returns in a notebook, for a picture that is drawn again."""
+    """A stub for the handle that `display` returns in a notebook, which can update a picture."""
 
     def __init__(self):
         self.updates = []
@@ -88,7 +88,7 @@ class Handle:
         self.updates.append((data, metadata))
 
 
-def test_live_picture_is_drawn_again_in_its_place(monkeypatch):
+def test_live_picture_is_updated_in_place(monkeypatch):
     handle = Handle()
     shown = []
 
@@ -120,12 +120,12 @@ def ax():
 
 
 def backgrounds(ax):
-    """(column, line, share of the fullest colour) of every word of a credit_text."""
+    """(column, line, opacity as a share of the maximum) of every word of a credit_text."""
     filled = [patch for patch in ax.patches if patch.get_fill()]
     return [(p.get_x(), p.get_y() + 0.5, round(p.get_alpha() / 0.5, 6)) for p in filled]
 
 
-def test_credit_text_tells_sign_and_strength_by_colour_and_by_underline(ax):
+def test_credit_text_shows_sign_and_strength_by_colour_and_underline(ax):
     words, values = ["a", "b", "c", "d", "e"], [1.2, 1.1, 1.0, 0.999999, 0.8]
     helpers.credit_text(ax, words, values, "λ", centre=1)
     assert [share for _, _, share in backgrounds(ax)] == pytest.approx([1, 0.5, 0, 0, 1], abs=1e-4)
@@ -136,26 +136,26 @@ def test_credit_text_tells_sign_and_strength_by_colour_and_by_underline(ax):
     assert ax.figure.get_supxlabel() == "blue, solid: above 1; orange, dotted: below"
 
 
-def test_credit_text_gives_every_letter_its_place_and_breaks_lines(ax):
+def test_credit_text_places_every_letter_and_breaks_lines(ax):
     helpers.credit_text(ax, ["ab", "\n", "<eos>"], [0.0, 0.0, 0.0], "t")
     assert [word[:2] for word in backgrounds(ax)] == [(0, 0), (2, 0), (0, 1)]
     letters = [(text.get_text(), *text.get_position()) for text in ax.texts]
     assert letters[:4] == [("a", 0.5, 0), ("b", 1.5, 0), ("↵", 2.5, 0), ("<", 0.5, 1)]
 
 
-def test_credit_text_holds_long_lines(ax):
+def test_credit_text_fits_long_lines(ax):
     helpers.credit_text(ax, ["a" * 30], [0.0], "t")
     assert ax.get_xlim()[1] > 30
 
 
-def test_credit_text_frames_the_marked_words_and_says_so(ax):
+def test_credit_text_frames_marked_words_and_explains_the_frame(ax):
     helpers.credit_text(ax, ["a", "b"], [0.5, 0.5], "t", marks=[False, True])
     [frame] = [patch for patch in ax.patches if not patch.get_fill()]
     assert frame.get_x() == 1
     assert "frame" in ax.figure.get_supxlabel()
 
 
-def test_credit_text_is_fullest_from_its_limit_on(ax):
+def test_credit_text_colour_saturates_at_its_limit(ax):
     helpers.credit_text(ax, ["a", "b", "c"], [0.1, -0.4, 5.0], "t", limit=0.4)
     assert [share for _, _, share in backgrounds(ax)] == [0.25, 1, 1]
 
@@ -167,7 +167,7 @@ def test_credit_text_is_fullest_from_its_limit_on(ax):
     "answer",
     [[1.0, 2.0], torch.tensor([1.0, 2.0]), np.array([1, 2]), (1.00005, 2.0)],
 )
-def test_check_takes_numbers_of_any_kind(answer, capsys):
+def test_check_accepts_lists_arrays_and_tensors(answer, capsys):
     assert helpers.check(answer, torch.tensor([1.0, 2.0]), "look again") is True
     assert capsys.readouterr().out == "right\n"
 
@@ -176,13 +176,13 @@ def test_check_takes_numbers_of_any_kind(answer, capsys):
     "answer",
     [[1.0, 3.0], [1.0, float("nan")], 1.0, [[1.0, 2.0]], "two", [1.0, None], [[1.0], [1.0, 2.0]]],
 )
-def test_check_answers_a_wrong_answer_with_the_hint(answer, capsys):
+def test_check_prints_the_hint_for_a_wrong_answer(answer, capsys):
     assert helpers.check(answer, [1.0, 2.0], "look again") is False
     out = capsys.readouterr().out
     assert out.startswith("not right") and "look again" in out
 
 
-def test_check_names_a_wrong_shape(capsys):
+def test_check_reports_a_wrong_shape(capsys):
     helpers.check(torch.ones(3), torch.ones(2), "one for each side")
     assert "shape (3,) where (2,) is expected" in capsys.readouterr().out
 
@@ -193,12 +193,12 @@ def test_check_of_an_unfilled_stub_is_neither_right_nor_wrong(stub, capsys):
     assert capsys.readouterr().out == "not yet\n"
 
 
-def test_check_of_a_truth_value():
+def test_check_accepts_a_boolean():
     assert helpers.check(True, True, "") is True
     assert helpers.check(False, True, "") is False
 
 
-def test_leaderboard_puts_your_number_in_its_place(capsys):
+def test_leaderboard_returns_the_rank_of_your_number(capsys):
     others = {"DAPO": 0.1, "DelTA": 0.3}
     assert helpers.leaderboard(0.2, others, "cosine") == 2
     assert helpers.leaderboard(torch.tensor(0.4), others, "cosine") == 1
@@ -233,7 +233,7 @@ def test_blackboard_has_the_round_numbers_of_the_course():
     assert torch.allclose(delta, torch.tensor([0.0, 1.0, 0.0, 1.0]), atol=1e-6)
     assert [float(gamma) for gamma in temperatures(delta, board.A)] == pytest.approx([0.5, 0.5])
 
-    lam = delta_coefficients(board.v, board.A, K=0)  # the middle, 1, and that of σ(2)
+    lam = delta_coefficients(board.v, board.A, K=0)  # in proportion 1 to that of σ(2)
     high = 0.8 + 0.4 * torch.tensor(2.0).sigmoid()
     assert torch.allclose(lam / lam[0], torch.stack([torch.ones(()), high] * 2), atol=1e-5)
 
@@ -241,7 +241,7 @@ def test_blackboard_has_the_round_numbers_of_the_course():
 # ---- the toy -------------------------------------------------------------------------------------
 
 
-def test_token_gradients_are_those_of_each_token_by_itself(base, batch):
+def test_token_gradients_match_autograd_on_each_token_alone(base, batch):
     lm, _ = base
     some = batch.pick([0, 5])
     gradients = helpers.token_gradients(lm, some)
@@ -253,7 +253,7 @@ def test_token_gradients_are_those_of_each_token_by_itself(base, batch):
         assert torch.allclose(gradients[i], alone, atol=1e-4 * float(alone.abs().max()))
 
 
-def test_source_shows_a_function_or_leaves_its_beginning_out():
+def test_source_shows_a_function_with_or_without_its_beginning():
     assert helpers.source(side_centroids).data.startswith("def side_centroids(\n")
     short = helpers.source(side_centroids, start="mu_pos, mu_neg = ").data.splitlines()
     assert short[:2] == ["def side_centroids(v, advantage, weight):", "    ..."]

@@ -1,4 +1,4 @@
-"""notebooks/duel.py: a method of one's own, trained against DAPO on shared seeds."""
+"""notebooks/duel.py: your own method, trained against DAPO on the same seeds."""
 
 import json
 import os
@@ -27,7 +27,7 @@ DAPO = METHODS["dapo"]
 
 
 def calm(tokens, flags):
-    """ρ: half the weight where the policy was uncertain."""
+    """ρ: half the weight on tokens where the policy was uncertain."""
     weight = torch.where(tokens.entropy > 1.0, 0.5, 1.0)
     return weight / weight.mean()
 
@@ -37,9 +37,9 @@ CALM = Method(weights=calm)
 
 @pytest.fixture
 def pretended(monkeypatch):
-    """No training: `trained` returns rewards by seed, and a fingerprint is the weights' name.
+    """Nothing is trained: `trained` returns rewards computed from the seed.
 
-    Returns the seeds of the runs so far.
+    A fingerprint is the name of the weights' function. Returns the seeds of the runs so far.
     """
     asked = []
 
@@ -58,8 +58,8 @@ def pretended(monkeypatch):
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_is_one_of_train_py_and_pairs_begin_alike(tmp_path):
-    """DAPO's rewards are those of train.py with the same flags; the first step's are shared."""
+def test_a_run_equals_train_py_and_both_runs_of_a_pair_start_alike(tmp_path):
+    """DAPO's rewards are those of train.py; the other method has the same first reward."""
     heard = []
     rewards = duel.trained(DAPO, TINY, 5, lambda so_far: heard.append(list(so_far)))
     assert heard == [rewards[:1], rewards] and len(rewards) == 2
@@ -72,7 +72,7 @@ def test_a_run_is_one_of_train_py_and_pairs_begin_alike(tmp_path):
     assert rewards == pytest.approx(steps, abs=1e-6)
 
 
-def test_a_run_clips_as_its_method_says():
+def test_a_run_uses_the_clip_range_of_its_method():
     assert duel.configured(TINY, METHODS["grpo"]).clip_high == 0.2
     assert duel.configured(TINY, CALM).clip_high == 0.28
 
@@ -80,8 +80,11 @@ def test_a_run_clips_as_its_method_says():
 # ---- fingerprints --------------------------------------------------------------------------------
 
 
-def test_a_fingerprint_is_of_what_a_method_does():
-    """The same weights, however written, have one; others, or another surrogate, another."""
+def test_a_fingerprint_depends_on_what_a_method_computes():
+    """Equal weights, however written, have the same fingerprint.
+
+    Other weights, or another surrogate, have another fingerprint.
+    """
 
     def same(tokens, flags):
         return calm(tokens, flags) * 1.0
@@ -101,10 +104,8 @@ def test_a_fingerprint_is_of_what_a_method_does():
 
 
 @pytest.mark.parametrize("weights", [lambda t, f: torch.ones(3), lambda t, f: t.advantage])
-def test_weights_that_cannot_be_trained_with_are_refused_before_any_training(
-    weights, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(duel, "trained", None)  # a call of it fails
+def test_invalid_weights_are_refused_before_any_training(weights, monkeypatch, tmp_path):
+    monkeypatch.setattr(duel, "trained", None)  # calling it fails
     with pytest.raises(UserError, match="mine"):
         duel.duel(Method(weights=weights, keep=row_proxy), "mine", [0], TINY, tmp_path / "r.csv")
     assert not (tmp_path / "r.csv").exists()
@@ -113,7 +114,7 @@ def test_weights_that_cannot_be_trained_with_are_refused_before_any_training(
 # ---- duels ---------------------------------------------------------------------------------------
 
 
-def test_a_duel_keeps_its_runs_and_goes_on_after_them(pretended, tmp_path):
+def test_a_duel_keeps_its_runs_and_adds_the_missing_ones(pretended, tmp_path):
     path = tmp_path / "duels.csv"
     first = duel.duel(CALM, "calm", [3, 4], TINY, path)
     assert pretended == [3, 3, 4, 4] and first.trained == 4
@@ -126,12 +127,12 @@ def test_a_duel_keeps_its_runs_and_goes_on_after_them(pretended, tmp_path):
     assert more.yours[:2] == first.yours
     assert len(read_csv(path, COLUMNS)) == 6
 
-    duel.duel(METHODS["grpo"], "grpo", [3], TINY, path)  # DAPO's run is there
-    duel.duel(CALM, "calm", [3], replace(TINY, steps=3), path)  # another setting: both anew
+    duel.duel(METHODS["grpo"], "grpo", [3], TINY, path)  # DAPO's run exists already
+    duel.duel(CALM, "calm", [3], replace(TINY, steps=3), path)  # another setting: both run
     assert pretended[6:] == [3, 3, 3]
 
 
-def test_a_stopped_duel_keeps_what_is_finished(pretended, monkeypatch, tmp_path, capsys):
+def test_a_stopped_duel_keeps_its_finished_pairs(pretended, monkeypatch, tmp_path, capsys):
     path = tmp_path / "duels.csv"
     trained = duel.trained
 
@@ -151,7 +152,7 @@ def test_a_stopped_duel_keeps_what_is_finished(pretended, monkeypatch, tmp_path,
 
 
 def test_ctrl_c_while_a_run_trains_stops_the_duel(tmp_path, monkeypatch, capsys):
-    """The loop of train.py takes the signal and ends after the step; nothing is left behind."""
+    """train.py's loop ends after the step. Nothing is saved; the signal handler is restored."""
     path = tmp_path / "duels.csv"
     trained = duel.trained
 
@@ -166,10 +167,10 @@ def test_ctrl_c_while_a_run_trains_stops_the_duel(tmp_path, monkeypatch, capsys)
     assert read_csv(path, COLUMNS) == []
 
 
-def test_a_csv_of_something_else_is_refused(tmp_path):
+def test_a_csv_with_other_columns_is_refused(tmp_path):
     path = tmp_path / "duels.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="other columns"):
+    with pytest.raises(UserError, match="does not have the columns"):
         duel.duel(CALM, "calm", [0], TINY, path)
 
 
@@ -178,7 +179,7 @@ def test_a_csv_of_something_else_is_refused(tmp_path):
 FOUND = Duel("calm, mostly", TINY, [0, 1], dapo=[[0.2, 0.4], [0.3, 0.5]], yours=[[0.2, 0.6]] * 2)
 
 
-def test_a_line_of_the_class_comes_back(tmp_path):
+def test_a_line_of_the_class_csv_can_be_read_back(tmp_path):
     path = tmp_path / "class.csv"
     assert duel.students(TINY, [0, 1], path) == {}
     path.write_text("\n".join([",".join(duel.CLASS), FOUND.line("Ada, Countess")]) + "\n")
@@ -195,7 +196,7 @@ def test_a_line_of_the_class_comes_back(tmp_path):
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 2, 5])
-def test_the_picture_shows_every_pair_and_an_interval_from_two_on(pairs):
+def test_the_picture_shows_every_pair_and_an_interval_for_two_or_more(pairs):
     figure = duel.plt.figure()
     found = Duel("calm", TINY, list(range(pairs)))
     found.dapo = [[0.2, 0.4 + 0.01 * i] for i in range(pairs)]

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, in a copy, and are committed as the teacher wants them."""
+"""The notebooks run from top to bottom, in a copy, and are committed in the required form."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ PLAN = ROOT / "notebooks" / "README.md"
 
 
 def each(paths):
-    """A test for every one of some notebooks."""
+    """Run a test once for each of these notebooks."""
     return pytest.mark.parametrize("path", paths, ids=[path.stem for path in paths])
 
 
@@ -24,7 +24,7 @@ def read(path):
 
 
 def text_of(notebook):
-    """What the teacher wrote: the sources of all cells."""
+    """The sources of all cells, without outputs."""
     return "\n".join(cell.source for cell in notebook.cells)
 
 
@@ -32,22 +32,20 @@ def test_notebooks_are_numbered_from_0():
     assert [path.name[0] for path in NOTEBOOKS] == list("012345678")
 
 
-# ---- they run ------------------------------------------------------------------------------------
+# ---- execution -----------------------------------------------------------------------------------
 
 
 @each(NOTEBOOKS)
-def test_lesson_runs_its_assertions_can_fail_and_its_exercises_tell_right_from_wrong(
-    path, tmp_path
-):
-    """In a process of its own, as the cells set the state of matplotlib and torch."""
-    own = shutil.ignore_patterns("*.csv")  # somebody's duels, of which a notebook would take note
+def test_lesson_runs_its_assertions_can_fail_and_its_exercises_are_graded_correctly(path, tmp_path):
+    """Runs in a separate process, because the cells set the state of matplotlib and torch."""
+    own = shutil.ignore_patterns("*.csv")  # the user's duels, which a notebook would show
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=own)
     shutil.copytree(ROOT / "results", tmp_path / "results")
     report = forked.call(course.run, path, tmp_path / "notebooks")
     assert report == course.Report()
 
 
-# ---- a lesson has its parts ----------------------------------------------------------------------
+# ---- the parts of a lesson -----------------------------------------------------------------------
 
 PARTS = (
     "Where we are",
@@ -88,10 +86,10 @@ def test_lesson_imports_by_name(path):
 
 @each(NOTEBOOKS)
 def test_lesson_has_at_most_a_dozen_imports_each_with_a_comment(path):
-    """The first cell is not counted: a host needs it, and it is the same everywhere."""
+    """The first cell does not count: it prepares a host such as Colab and never differs."""
     count = 0
     for cell in course.code_cells(path)[1:]:
-        lines = ["", *cell.source.splitlines()]  # as ast numbers them, from 1
+        lines = ["", *cell.source.splitlines()]  # ast numbers lines from 1
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 count += 1
@@ -101,7 +99,7 @@ def test_lesson_has_at_most_a_dozen_imports_each_with_a_comment(path):
 
 
 @each(NOTEBOOKS)
-def test_after_a_picture_stands_what_to_see_and_what_would_refute_it(path):
+def test_each_picture_is_followed_by_what_to_see_and_what_would_refute_it(path):
     cells = read(path).cells
     for cell, following in zip(cells, [*cells[1:], None], strict=True):
         if cell.cell_type == "code" and DRAWS.search(cell.source):
@@ -134,8 +132,8 @@ EXERCISE = re.compile(r"^\*\*[123](?:\.|, open\.)", re.MULTILINE)
 
 
 @each(NOTEBOOKS)
-def test_exercises_have_two_hints_of_which_the_second_is_folded(path):
-    """The first hint is what `check` prints, or folded where a leaderboard is asked."""
+def test_exercises_have_two_hints_and_the_second_is_folded(path):
+    """`check` prints the first hint. In an exercise with a leaderboard, that hint is folded."""
     _, exercise_part = text_of(read(path)).split("## Exercises")
     _, *exercises = EXERCISE.split(exercise_part)
     assert len(exercises) == 3
@@ -148,7 +146,7 @@ def test_exercises_have_two_hints_of_which_the_second_is_folded(path):
 
 @each(NOTEBOOKS)
 def test_exercises_do_not_show_the_expected_numbers(path):
-    """What `check` compares with is computed: its second argument has no number without a name."""
+    """The second argument of `check` is computed: its only numbers are keyword arguments."""
     for cell in course.code_cells(path):
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check":
@@ -159,7 +157,7 @@ def test_exercises_do_not_show_the_expected_numbers(path):
 
 @each(NOTEBOOKS)
 def test_lesson_can_be_opened_on_a_host(path):
-    """A link stands below the title, and the first code cell is the same everywhere."""
+    """A link follows the title, and the first code cell is the same in every notebook."""
     cells = read(path).cells
     link = "[Open in Colab](https://colab.research.google.com/github/OWNER/NAME)"
     assert cells[0].source.splitlines()[2] == link
@@ -167,12 +165,12 @@ def test_lesson_can_be_opened_on_a_host(path):
     assert 'if not Path("helpers.py").exists():' in cells[1].source
 
 
-# ---- they are committed as they should be --------------------------------------------------------
+# ---- outputs -------------------------------------------------------------------------------------
 
 
 @each(NOTEBOOKS)
 def test_notebook_is_committed_with_clean_outputs(path):
-    """All cells were run in order, there is a picture, and no error, warning or progress bar."""
+    """All cells ran in order. There is a picture, but no error, warning or progress bar."""
     assert path.stat().st_size < 800_000
 
     cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
@@ -193,15 +191,15 @@ def test_notebook_is_committed_with_clean_outputs(path):
 
 
 def equations(text):
-    """The numbers of all equations that a text names, as Eq. 4, Eqs. 5-7, or a formula's tag."""
+    """The numbers of all equations that a text cites: Eq. 4, Eqs. 5-7, or a formula's tag."""
     found = set()
     for first, last in re.findall(r"(?:Eqs?\. |tag\{)(\d+)(?:(?:-|, )(\d+))?", text):
         found.update(range(int(first), int(last or first) + 1))
     return found
 
 
-def test_every_equation_is_named_where_the_plan_says():
-    """The plan has a row for every equation, with the number of a notebook that names it."""
+def test_every_equation_is_cited_in_the_notebook_named_in_the_plan():
+    """The plan has a row for every equation, with the number of a notebook that cites it."""
     named = {path.name[0]: equations(text_of(read(path))) for path in NOTEBOOKS}
     plan = dict(re.findall(r"^\| Eq\. (\d+) \| (\d) \|", PLAN.read_text(), re.MULTILINE))
     assert list(plan) == [str(number) for number in range(1, 16)]

@@ -1,4 +1,4 @@
-"""studies/credit.py, credit_study.py and credit_tables.py, for any tokens drawn."""
+"""studies/credit.py, credit_study.py and credit_tables.py, whichever tokens are drawn."""
 
 import csv
 import math
@@ -151,7 +151,7 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
     tokens.generator = torch.Generator().manual_seed(2)
     expected = method.weights(tokens, cfg)
     scored = {}
-    for _ in range(2):  # the second time from `scored`
+    for _ in range(2):  # the second call reads `scored`
         found = weighed(name, base[0], graded, seed=2, scored=scored).weights
         torch.testing.assert_close(found, expected / expected.mean())
     assert list(scored) == [("delta", cfg.proxy, cfg.proxy_topk)]
@@ -169,7 +169,7 @@ def test_the_cache_keeps_proxies_of_different_k_apart(base, graded, monkeypatch)
 
 @pytest.mark.parametrize("name", [*BEYOND, "no centroids", "grpo"])
 def test_weighed_rows_without_scores_equal_the_method(name, base, graded):
-    """Also if the method keeps hidden states."""
+    """This also holds for methods that keep hidden states."""
     method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
     expected = method.weights(tokens, cfg)
@@ -216,7 +216,7 @@ def test_random_weights_depend_on_the_seed(name, base, graded):
 
 
 def test_a_constant_in_the_proxy_changes_no_coefficient(base, graded):
-    """So the cosine of the centroids, which it changes, does not predict the weights."""
+    """The constant changes the centroids' cosine, which thus does not predict the weights."""
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, row_proxy)
     v = tokens.kept.values.double()
     for K in (0, 1, 3):
@@ -246,7 +246,7 @@ def test_spread_is_the_deviation_over_the_temperature_in_use(base, graded):
 
 
 def test_saturated_counts_scores_near_0_or_1(base, graded):
-    """Computed from the weights: before scaling, α is their position in the range."""
+    """α is recomputed from the weights: it is their position in the range before scaling."""
     if not has_sides(graded):
         return
     found = weighed("topk, K = 1", base[0], graded)
@@ -279,7 +279,7 @@ def test_singled_out_by_hand(graded):
     assert found["lift_pos"] == pytest.approx(0.3)
     assert found["lift_neg"] == pytest.approx(-NEARLY / 2, abs=1e-6)
     assert found["mean_neg"] == pytest.approx(float(weights[half:].mean()))
-    assert found["mass_pos"] == pytest.approx(1.0)  # the others: p = 1 has no gradient
+    assert found["mass_pos"] == pytest.approx(1.0)  # others only: p = 1 has no gradient
     assert found["mass_neg"] == pytest.approx(0.5 + NEARLY / 2)
 
 
@@ -344,7 +344,7 @@ def test_against_truth_by_hand():
     known = [{"advantage": a, "standard_error": b} for a, b in zip(gains, errors, strict=True)]
     weights = torch.tensor([1.2, 0.9, 0.8, 1.2, 1.1, 0.8])
     found = against_truth(weights, advantage, known)
-    assert found["size_auc_pos"] == 1  # 0.5 alone is clear
+    assert found["size_auc_pos"] == 1  # only 0.5 is clear
     assert found["size_auc_neg"] == 1  # 0.4 and 0.3
     assert found["size_rank_pos"] == pytest.approx(0.5)  # ranks 3 2 1 against 3 1 2
     assert found["size_rank_neg"] == pytest.approx(1)
@@ -384,7 +384,7 @@ def test_no_truth_lines_without_the_file_or_for_other_responses(small_truth, tmp
     assert "bench.py truth" in said and said.count("\n") == 1
     write_csv(path, truth.COLUMNS, [dict.fromkeys(truth.COLUMNS, 0) | {"token": "7"}])
     assert truth_lines(0, path) == []
-    assert "other responses" in capsys.readouterr().out
+    assert "does not hold the responses" in capsys.readouterr().out
 
 
 # ---- the study -----------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ def test_study_refuses_a_csv_with_other_columns_or_rows(tmp_path):
     path = tmp_path / "credit.csv"
     assert lines_before(path) == []
     write_csv(path, ["row", "filler"], [{"row": "dapo", "filler": 1}])
-    with pytest.raises(UserError, match="other columns"):
+    with pytest.raises(UserError, match="does not have the columns"):
         lines_before(path)
     path.unlink()
     write_csv(path, COLUMNS, [line_of(0, "grpo", 1)])
@@ -436,7 +436,7 @@ def test_study_refuses_a_csv_with_other_columns_or_rows(tmp_path):
 def test_a_csv_without_a_current_row_is_refused(tmp_path):
     path = tmp_path / "credit.csv"
     write_csv(path, COLUMNS, [line_of(0, row, "whole") for row in STATIC if row != "no centroids"])
-    with pytest.raises(UserError, match="earlier version, without no centroids: move it away"):
+    with pytest.raises(UserError, match="earlier version and lacks no centroids: move it away"):
         credit_study.credit(SimpleNamespace(csv=str(path)))
 
 
@@ -495,7 +495,7 @@ def test_stars_mark_significant_differences():
 
 
 def test_correlations_of_two_cosines_with_training(capsys):
-    """The sign's cosine is linear in the training reward; the update's is so only reversed."""
+    """The sign's cosine rises linearly with the training reward, the update's cosine falls."""
     lines = []
     runs = {}
     rows = credit_tables.FORMS_OF_DELTA | {row: row for row in credit_tables.OTHERS}
@@ -524,7 +524,7 @@ def test_tables_are_printed(capsys):
     assert "4 base models" in said and "True advantages" not in said
     assert said.count("| dapo | ") == 3 and said.count(f"| {ORACLE} | ") == 4
     assert said.count("Adam's first step") == 1
-    # 0.5 between halves: 2/3 of the squared cosine, its root 0.816
+    # 0.5 between halves: the squared cosine with the truth is 2/3, its root 0.816
     assert "by base: 0.500, 0.500, 0.500, 0.500;" in said and "0.816" in said
     print_tables(made_up(bases=1))
     assert "fewer than two" in capsys.readouterr().out

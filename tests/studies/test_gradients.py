@@ -25,7 +25,7 @@ def graded(base):
 
 
 def test_direction_is_the_gradient_of_the_weighted_log_probabilities(base, graded):
-    """Against single sequences, unpadded and with a plain log-softmax."""
+    """Compared with single sequences, unpadded and with a plain log-softmax."""
     lm = base[0]
     N = len(graded.tokens.logprob)
     coefficient = torch.linspace(-1, 2, N)
@@ -94,13 +94,13 @@ def test_equal_weights_on_each_side_change_only_the_means(base, graded):
 
 
 def test_reliability_undoes_the_noise_of_an_estimate():
-    """For noisy estimates, it recovers the cosine with another direction."""
+    """Divided by the root of the reliability, a noisy estimate's cosine is the true cosine."""
     generator = torch.Generator().manual_seed(0)
     truth = torch.randn(20_000, generator=generator)
     update = truth + torch.randn(20_000, generator=generator)
     halves = [truth + 2 * torch.randn(20_000, generator=generator) for _ in range(2)]
     known = reliability(cosine(*halves))
-    assert known == pytest.approx(1 / 3, abs=0.03)  # |truth|² 1, and noise 4 / 2
+    assert known == pytest.approx(1 / 3, abs=0.03)  # signal variance 1, noise variance 4 / 2
     measured = cosine(update, halves[0] + halves[1])
     assert measured < 0.45
     assert measured / math.sqrt(known) == pytest.approx(cosine(update, truth), abs=0.03)

@@ -27,7 +27,7 @@ def test_tail_has_a_closed_form_at_1_and_2_degrees(t):
     assert t_tail(abs(t), 2) == pytest.approx(beyond, rel=1e-9)
 
 
-def test_tail_of_many_degrees_is_the_normals():
+def test_tail_at_many_degrees_is_that_of_the_normal_distribution():
     normal = math.erfc(1.5 / math.sqrt(2)) / 2
     assert t_tail(1.5, 10**6) == pytest.approx(normal, rel=1e-4)
 
@@ -83,7 +83,7 @@ def test_the_smallest_difference_is_found_four_times_in_five(level):
     random = np.random.default_rng(0)
     runs, experiments = 16, 4000
     noise = random.normal(size=(experiments, runs))
-    # The spread in one study varies; over many studies its mean square is right.
+    # The spread varies between studies. `typical` has the true spread.
     typical = np.concatenate([np.ones(runs // 2), -np.ones(runs // 2)])
     typical /= typical.std(ddof=1)
     found = noise + smallest_seen(typical, level)
@@ -98,10 +98,10 @@ def test_the_smallest_difference_is_found_four_times_in_five(level):
 def test_signed_ranks_by_hand():
     # all eight positive: one of the 2^8 sign patterns, and its mirror image
     assert signed_rank_p([1, 2, 3, 4, 5, 6, 7, 8.5]) == pytest.approx(2 / 256)
-    # ranks 1 to 3, the smallest negative: of eight patterns, sums 6 and 5 are as extreme
+    # ranks 1 to 3, the smallest negative: two of the eight patterns have a sum of at least 5
     assert signed_rank_p([-0.1, 0.2, 0.7]) == pytest.approx(2 * 2 / 8)
     assert signed_rank_p([0.1, -0.2, -0.7]) == pytest.approx(2 * 2 / 8)
-    # ranks 1.5, 1.5 and 3: three patterns have a sum of at least 4.5
+    # ranks 1.5, 1.5 and 3: three of the eight patterns have a sum of at least 4.5
     assert signed_rank_p([-1, 1, 2]) == pytest.approx(2 * 3 / 8)
     assert signed_rank_p([0, 0, 3, 4]) == pytest.approx(2 / 4)  # zeros are left out
     assert signed_rank_p([0.0, 0.0]) == 1

@@ -56,7 +56,7 @@ def test_rows_differ():
 def test_settings_have_room_for_their_responses(name):
     setting = SETTINGS[name]
     cfg = train.parse_config(setting.flags.split())
-    assert cfg.max_new_tokens == setting.tokens  # also of the held-out problems
+    assert cfg.max_new_tokens == setting.tokens  # for the held-out problems as well
     if setting.code:
         return
     for flag in ("k", "noise", "filler", "regime", "zipf"):
@@ -124,7 +124,7 @@ def test_a_run_trains_with_its_method_and_is_evaluated(capsys, small, monkeypatc
     assert float(weights.max() / weights.min()) == pytest.approx(11)
     assert len(run.rewards) == len(run.entropies) == 1 and 0 < run.reward < 1
     assert len(run.accuracies) == len(run.greedies) == 1
-    assert run.greedy == 1  # the base is right greedily; one small step does not change this
+    assert run.greedy == 1  # as before the run: one small step does not change greedy answers
     assert 0.1 < run.accuracy < 0.8
     assert 30 < run.length < 64
     assert capsys.readouterr().out == ""
@@ -307,13 +307,13 @@ def test_a_csv_without_lines_holds_no_runs(tmp_path):
 def test_an_unrelated_csv_is_refused(tmp_path, no_runs, monkeypatch):
     path = tmp_path / "methods.csv"
     path.write_text("row,lr,seed,reward\ndapo,1e-4,0,0.5\n")
-    with pytest.raises(UserError, match="has other columns than setting, row, .*: move it away"):
+    with pytest.raises(UserError, match="does not have the columns setting, row, .*: move it away"):
         finished_runs(path)
 
     path.unlink()
     running.complete([Job(STUDY, "dapo", 1e-4, 5)], {}, path, "runs")
     monkeypatch.setitem(SETTINGS, STUDY, replace(SETTINGS[STUDY], flip=0.5))
-    with pytest.raises(UserError, match="line 2: dapo in k12 was run with other flags"):
+    with pytest.raises(UserError, match="line 2: dapo in k12 was run with flags that have changed"):
         finished_runs(path)
     path.write_text(",".join(COLUMNS) + "\nk12,nonsense,1e-4,5,1,1,1,1,0,1,1\n")
     with pytest.raises(UserError, match="line 2: nonsense"):
@@ -367,7 +367,7 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     of_dapo = [(float(x["lr"]), int(x["seed"])) for x in lines if x["row"] == "dapo"]
     assert of_dapo[:6] == [(rate, seed) for seed in (0, 1) for rate in GRID]
     assert of_dapo[6:] == [(MIDDLE, seed) for seed in range(5, 13)]  # other rows use 5 to 10 again
-    # Two best rates were at an edge, one of them twice: only their grids were widened.
+    # Only these two grids were widened, because the best rate was at an edge (for `exact` twice).
     assert rates_of(lines, "exact") == {*GRID, LOWEST / 2, LOWEST / 4}
     assert rates_of(lines, "select bottom") == {*GRID, 2 * HIGHEST}
     assert rates_of(lines, "select top") == set(GRID)
@@ -426,7 +426,7 @@ def test_differences_are_corrected_and_show_their_power(capsys):
     values = np.array([0.01, 0.03, 0.02, 0.02])
     print_differences({"rows": {"a": values, "b": -values, "c": values - 0.02}}, ranks=True)
     lines = capsys.readouterr().out.splitlines()
-    # Holm: 3 times p for both, and not 2 times. The power is more than the half-width.
+    # Holm: both get 3 p, as the second may not be lower. `power` is above the half-width.
     power = smallest_seen(values, level=0.05 / 3)
     assert power > 0.013
     assert lines[2] == f"| a | 0.020 ± 0.013 | 4 of 4 | 0.049 | {power:.3f} | 0.12 |"

@@ -1,4 +1,4 @@
-"""The study of the proxy of mean zero: its runs, and its output for made-up runs."""
+"""The study of the zero-mean proxy: its runs, and its output for made-up runs."""
 
 import math
 from types import SimpleNamespace
@@ -101,7 +101,7 @@ def test_reward_at_the_final_entropy_of_dapo():
     dapo = Trained((), (), 0, 0, tuple(0.3 + 0.01 * steps), tuple(1.0 - 0.01 * steps))
     faster = Trained((), (), 0, 0, tuple(0.3 + 0.04 * steps), tuple(1.0 - 0.02 * steps))
     assert dapo.entropy == pytest.approx(0.93)
-    # five steps of mean entropy 0.92 are the third to the seventh: reward 0.3 + 0.04 x 4
+    # the third to the seventh step have mean entropy 0.92 and reward 0.3 + 0.04 x 4
     assert at_the_entropy(faster, dapo) == pytest.approx(0.46 - 0.37)
     assert at_the_entropy(dapo, dapo) == pytest.approx(0)
     assert math.isnan(at_the_entropy(dapo, faster))
@@ -135,7 +135,7 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     surprise(args)
     assert capsys.readouterr().out == said
 
-    # One row has every other seed, so half of the other row's seeds form pairs.
+    # IN_RANGE runs on every other seed, and only these seeds form pairs.
     of = counted(done, counted_jobs(rates, 3))
     assert len(paired(of, "k12", IN_RANGE, "dapo")) == 2
     assert list(over_places(of, PERMUTED, "dapo")) == list(PERMUTED_AT)

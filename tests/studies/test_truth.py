@@ -28,7 +28,7 @@ def test_advantages_sum_to_the_gain_of_the_response():
 
 
 def test_branches_at_the_last_token_and_at_the_first(base):
-    """From the last token on, every branch is the response; before it they can differ."""
+    """Branches at the last token cannot change the answer; branches at the first token can."""
     lm, tokenizer = base
     problem = {"problem": "7*6+1-4+2*3=?", "answer": "3"}
     prompt = tokenizer(problem["problem"]).input_ids
