@@ -5,10 +5,10 @@ train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. Defa
 (App. I). A run resumes from the newest checkpoint in its --output-dir.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
-code; (2) no optimiser step for a mini-batch whose advantages are all 0. Unlike the released code,
-(3) the loss divides by the token count of a mini-batch over all ranks, as in the text, and is not
-averaged over micro-batches. (4) Evaluations during training are limited to --max-new-tokens;
-evaluate.py uses the paper's 30,000.
+code; (2) no optimiser step for a mini-batch whose advantages are all 0; (3) evaluations during
+training are limited to --max-new-tokens, while evaluate.py uses the paper's 30,000. Departure from
+the released code: (4) the loss divides by the token count of a mini-batch over all ranks, as in the
+text, and is not averaged over micro-batches.
 
 Shapes: B responses per step, G per prompt, N packed response tokens, n in a micro-batch.
 """

@@ -40,7 +40,7 @@ class TrainingTaskFlags(TaskFlags):
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
     data: str = flag(
         "deepmath",
-        "training problems: toy, toy-code, a known name, a hub id or a .jsonl, .csv or .parquet file",
+        "training problems: toy, toy-code, a known name, a hub id, a .jsonl, .csv or .parquet file",
     )
     overlong_buffer: int = flag(
         0,
