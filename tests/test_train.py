@@ -126,11 +126,11 @@ def test_train_exports_a_changed_model(finished, first_model):
 
 
 def test_train_ends_with_a_line_about_the_gain(finished):
-    last = finished.printed[-1]
+    done, see = finished.printed[-2:]
     before = finished.metrics[0]["eval_accuracy"]
     after = finished.metrics[-1]["eval_accuracy"]
-    assert f"accuracy {before:.3f} before and {after:.3f} after" in last
-    assert str(finished.folder) in last
+    assert f"accuracy {before:.3f} before and {after:.3f} after" in done
+    assert done.endswith(str(finished.folder)) and str(finished.folder) in see
 
 
 def test_train_prints_its_settings_and_speed(finished):
