@@ -5,7 +5,7 @@ training: float32 weights, gradients and Adam moments, bfloat16 computation on G
 CPU. Both refuse a model if `from_pretrained` warns.
 
 An unknown scale in the head, a buffer that is in no file, dropout, or a cache that a layer cannot
-use would silently train or sample a different model. So about 50 tokens run through the model of
+use would silently change the model in training or sampling. So some 50 tokens run through that of
 `from_pretrained`, through `Policy`, and through `generate` with the sampler's cache. If their
 log-probabilities differ by more than rounding, the model is refused. The check cannot detect a
 difference that starts beyond the longest of LENGTHS (a sliding window, a rotary scheme for long
