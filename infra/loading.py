@@ -5,8 +5,8 @@ training: float32 weights, gradients and Adam moments, bfloat16 computation on G
 CPU. Both refuse a model if `from_pretrained` warns.
 
 An unknown scale in the head, a buffer that is in no file, dropout, or a cache that a layer cannot
-use would silently change the model in training or sampling. So some 50 tokens run through that of
-`from_pretrained`, through `Policy`, and through `generate` with the sampler's cache. If their
+use would silently change the model in training or sampling. So about 50 tokens run through
+`from_pretrained`'s model, `Policy`, and `generate` with the sampler's cache. If their
 log-probabilities differ by more than rounding, the model is refused. The check cannot detect a
 difference that starts beyond the longest of LENGTHS (a sliding window, a rotary scheme for long
 sequences) or stays below the bound, which is wide in bfloat16.
