@@ -1,4 +1,4 @@
-"""The paper's evaluation (App. I), and its test that one model beats another (App. K).
+"""The paper's evaluation (App. I), and its test of whether one model beats another (App. K).
 
     python evaluate.py --model DIR --benchmarks aime24,aime25            sample, grade, summarise
     torchrun --nproc_per_node 8 evaluate.py --model DIR                  the same, on eight GPUs
@@ -10,8 +10,8 @@ the same command resumes an interrupted run. A different model, data set or flag
 that folder. Ranks share the work; a response depends only on (seed, benchmark, problem, sample).
 scores.json holds the averages and the input to `compare`; wrong.jsonl lists the wrong responses.
 
-Departures from the paper: (1) a paired bootstrap over problems accompanies App. K's test, whose
-repetitions do not measure the variation over problems.
+Departures from the paper: (1) a paired bootstrap over problems is reported beside App. K's test,
+because repetitions do not measure the variation over problems.
 
 Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """
@@ -50,9 +50,9 @@ from rollout import Job, Sample, Sampling, end_tokens
 def summary(graded: np.ndarray) -> dict:
     """A benchmark's averages from its grades [P, n], for scores.json.
 
-    avg and pass are avg@n and pass@n (a problem passes if any of its n responses is right), stderr
-    the standard error of avg@n over problems (None for one problem), repetitions the accuracy of
-    each of the n repetitions (App. K), by_problem the accuracy of each problem.
+    avg, pass: avg@n and pass@n (a problem passes if any of its n responses is right).
+    stderr: the standard error of avg@n over problems; None for one problem.
+    repetitions: the accuracy of each repetition (App. K). by_problem: of each problem.
     """
     by_problem = graded.mean(axis=1)  # [P]
     standard_error = None
@@ -136,7 +136,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
     files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
     for path in files.values():
         if path.exists():
-            # A killed run may leave its last line incomplete; the next response starts a new line.
+            # Remove the incomplete last line that a killed run may leave.
             write_lines(path, read_lines(path))
 
     wanted = missing_responses(encoded, config.samples, folder, rank, world)
@@ -168,7 +168,7 @@ def number_of(benchmark: str) -> int:
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
-    """Grades [P, n] of the responses saved in `folder`; the wrong ones go to its wrong.jsonl.
+    """Grades [P, n] of the responses saved in `folder`. Writes the wrong ones to wrong.jsonl.
 
     All ranks call this. Raises UserError if responses are missing.
     """
@@ -198,11 +198,11 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
 
 
 def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
-    """(U, p) of the exact one-sided test that values a exceed values b (App. K).
+    """(U, p) of the exact one-sided test of whether a's values exceed b's (App. K).
 
-    U counts the pairs a_i > b_j, with ties as one half. p is the share of all splits of the pooled
-    values into two sides with at least this U. U is a's rank sum minus n (n + 1) / 2. Ties share
-    their mean rank, so doubled ranks are integers.
+    U counts the pairs a_i > b_j, and each tie as one half. U is a's rank sum minus n (n + 1) / 2.
+    p is the share of splits of the pooled values, n of them to a, whose U is at least as large.
+    Ties share their mean rank, so doubled ranks are integers.
     """
     n = len(a)
     pooled = np.sort([*a, *b])
@@ -211,7 +211,7 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
     ranks = below + up_to + 1  # twice each value's rank
     observed = ranks[:n].sum()
 
-    # probability[k, s]: k of the values dealt so far went to a, and their doubled ranks sum to s
+    # probability[k, s] that k of the values dealt so far went to a and their doubled ranks sum to s
     probability = np.zeros((n + 1, ranks.sum() + 1))
     probability[0, 0] = 1.0
     for dealt, rank in enumerate(ranks):
@@ -230,7 +230,7 @@ def paired_bootstrap(
     """(mean of a - b, low, high, p) over problems resampled with replacement.
 
     a and b are the accuracies [P] of two models on the same problems. 95 % of the resampled means
-    lie between low and high; p is the share of them that is not above 0.
+    lie between low and high; p is the share of them that are 0 or less.
     """
     difference = np.asarray(a) - np.asarray(b)  # [P]
     count = len(difference)
@@ -245,7 +245,7 @@ def whole_repetitions(scores: dict, names: list[str]) -> list[float]:
     benchmarks = [scores["benchmarks"][name] for name in names]
     sizes = [benchmark["problems"] for benchmark in benchmarks]
     repetitions = zip(*(benchmark["repetitions"] for benchmark in benchmarks), strict=True)
-    # Rounded, so equal values tie in any order of summation.
+    # Rounding makes equal values tie, whatever the order of summation.
     return [round(weighted_average(repetition, sizes), 12) for repetition in repetitions]
 
 

@@ -1,6 +1,6 @@
 """Grades responses as 1.0 or 0.0: with verify.py, with programs/, or by multiple-choice letter.
 
-One rank grades each response, once. All ranks get the grade, so they make the same decisions.
+Each response is graded once, by one rank. All ranks get the grade, so they make the same decisions.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def grade(response: str, problem: dict, truncated: bool = False) -> float:
 
 
 def grades(responses: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
-    """1.0 or 0.0 for each response: by its problem's tests if there are any, else by `grade`."""
+    """1.0 or 0.0 for each response: by the problem's tests if it has any, else by `grade`."""
     result = [0.0] * len(responses)
     programs = []
     for i, (response, problem) in enumerate(zip(responses, problems, strict=True)):
@@ -78,7 +78,7 @@ def sample_grades(
 def report_unearnable(problems: list[dict]) -> None:
     """Print how many gold answers no response can match, such as those that restate the question.
 
-    Ranks share the work, and the first rank prints. All ranks call this together.
+    Ranks share the work, and the first one prints. All ranks call this.
     """
     golds = sorted({each["answer"] for each in problems if not is_graded_otherwise(each)})
 

@@ -1,18 +1,18 @@
 """Rollouts: G responses per prompt, sampled with Hugging Face `generate` (Sec. 5, App. I).
 
-Each position of a response has a uniform draw determined only by (seed, step, problem, sample). A
-logits processor turns it into a token by inverse CDF, and `generate` takes that token greedily. So
-two methods can be compared under common random numbers, without a global random state.
+Each position of a response has a uniform random number, fixed by (seed, step, problem, sample). A
+logits processor turns it into a token by inverse CDF, and `generate` takes that token greedily. Two
+methods can therefore be compared under common random numbers, without a global random state.
 
-In exact arithmetic neither the number of ranks nor the batch would matter. In float32 the token
-changes only if a random number falls within rounding error of a CDF step. In bfloat16, as on
+In exact arithmetic neither the number of ranks nor the batch would matter. In float32 a token
+changes only if its random number falls within rounding error of a CDF step. In bfloat16, as on
 GPUs, batching changes log p by about 0.01, and most responses eventually differ. Each token
 comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
 
 Departures: the released code samples with a serving engine. This code calls `generate` in chunks of
-CHUNK tokens; between chunks waiting responses replace finished ones. --engine uses vLLM.
+CHUNK tokens; between chunks, waiting responses replace finished ones. `--engine vllm` uses vLLM.
 
-Temperature is 1.0, top-p 1.0 in training and 0.7 in evaluation. Top-p is used only here. In
+Temperature is 1.0. Top-p is 1.0 in training and 0.7 in evaluation, and affects only sampling. In
 training the log-probabilities use the same temperature.
 
 Shapes: B responses, R of them in flight, L columns of the longest, V vocabulary, G group size.
@@ -47,7 +47,7 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     in_flight: int = 256  # max responses sampled at once
-    cache_tokens: int = 0  # max cached tokens of these; 0: as many as fit in free memory
+    cache_tokens: int = 0  # max tokens in all caches together; 0: what fits in free memory
 
 
 class Job(NamedTuple):
@@ -94,7 +94,7 @@ class InverseCDF(LogitsProcessor):
     """Chooses the token min{y : F(y) > u} for each response.
 
     F is the cumulative distribution over the vocabulary and u in [0, 1) the response's uniform
-    number at this position. All scores but the chosen token's become -inf.
+    number at this position. The scores of all other tokens become -inf.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class InverseCDF(LogitsProcessor):
         self.prompt_width = prompt_width
         self.temperature = temperature
         self.top_p = top_p
-        # These are read once at the end, so the host does not wait for the GPU at every token.
+        # Both are read once, after a chunk, so the host does not wait for the GPU at every token.
         self.finite = torch.ones((), dtype=torch.bool, device=uniforms.device)
         self.logprobs = []  # [R] float32 for each new token: log p of the drawn token
 
@@ -121,13 +121,13 @@ class InverseCDF(LogitsProcessor):
         t = input_ids.shape[1] - self.prompt_width
         u = self.uniforms[:, t, None] * total  # [R, 1]
         token = torch.searchsorted(cdf, u, right=True)  # right: never a token of probability 0
-        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; matters for NaN, reported by `finite`
+        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; for NaN, which `finite` reports
         self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
         return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
 
 
 def random_numbers(seed: int, step: int, problem: int, sample: int) -> np.random.Generator:
-    """The source of a response's uniform numbers in [0, 1), fixed by its name."""
+    """The generator of a response's uniform numbers in [0, 1), seeded by its name."""
     return np.random.default_rng([seed, step, problem, sample])
 
 
@@ -154,15 +154,15 @@ def rollout(
 ) -> Rollouts:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
-    prompts: token ids. problem_ids: non-negative integers that name the prompts' problems. Ranks
-    share the sampling, and every rank returns all responses.
+    prompts: token ids. problem_ids: non-negative integers that identify the prompts' problems.
+    Ranks share the sampling, and every rank returns all responses.
 
-    A repeated problem gets new responses: its sample numbers keep counting, across calls in a step
-    if they share `sampled_before` (responses by problem), which each call updates.
+    A repeated problem gets new responses, because its sample numbers continue. They also continue
+    across calls that share `sampled_before` (responses per problem), which each call updates.
 
     Raises FloatingPointError if logits are not finite, Interrupted once stop() is true on any rank.
     """
-    count = Counter() if sampled_before is None else sampled_before  # responses by problem
+    count = Counter() if sampled_before is None else sampled_before  # responses per problem
     jobs = []
     for prompt, problem in zip(prompts, problem_ids, strict=True):
         for _ in range(group_size):
@@ -199,11 +199,11 @@ def generate(
     """Sample a response for each job, up to any token in `ends`, in training and evaluation.
 
     Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks, waiting responses
-    replace finished ones in the batch and cache, so one long response does not delay hundreds.
+    replace finished ones in the batch and cache, so a long response does not delay the others.
     done(i, sample) is called once for each job i, soon after its response has finished. Raises
     FloatingPointError if logits are not finite, Interrupted once stop() is true.
 
-    lm: a Hugging Face model, or an engine that replaces `generate` (--engine), without `done`.
+    lm: a Hugging Face model, or the engine of --engine, which never calls `done`.
     """
     if not jobs:
         return []
@@ -213,16 +213,16 @@ def generate(
     responses = []
     for i, job in enumerate(jobs):
         numbers = random_numbers(*job.name)
-        numbers.random(job.begin)  # drawn for the tokens that the prompt continues
+        numbers.random(job.begin)  # skips the numbers of tokens already in the prompt
         responses.append(Response(i, torch.tensor(job.prompt), sampling.max_new_tokens, numbers))
     rows = min(sampling.in_flight, len(jobs))
     longest = max(response.limit for response in responses)  # tokens, with the prompt
-    # Each draw takes memory from the cache, and more with top-p, which sorts the vocabulary.
+    # Drawing a token also needs memory, and more of it with top-p, which sorts the vocabulary.
     cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
     flight = Flight(list(responses), rows, cache_tokens, CHUNK)
     with closing(Progress("sampling", len(jobs) * sampling.max_new_tokens)) as progress:
         while not all(response.finished for response in responses):
-            flight.change(lm)  # finished responses leave; waiting ones enter, with lm's cache
+            flight.change(lm)  # removes finished responses; adds waiting ones, with their caches
             sample_chunk(lm, flight, ends, sampling)
             for response in flight.responses:
                 if response.finished and done:

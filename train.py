@@ -5,10 +5,10 @@ train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. Defa
 (App. I). A run resumes from the newest checkpoint in its --output-dir.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
-code; (2) no optimiser step for a mini-batch whose advantages are all 0. Unlike the released code,
-(3) the loss divides by the token count of a mini-batch over all ranks, as in the text, and is not
-averaged over micro-batches. (4) Evaluations during training are limited to --max-new-tokens;
-evaluate.py uses the paper's 30,000.
+code; (2) no optimiser step for a mini-batch whose advantages are all 0; (3) evaluations during
+training are limited to --max-new-tokens, while evaluate.py uses the paper's 30,000. Departure from
+the released code: (4) the loss divides by the token count of a mini-batch over all ranks, as in the
+text, and is not averaged over micro-batches.
 
 Shapes: B responses per step, G per prompt, N packed response tokens, n in a micro-batch.
 """
@@ -91,8 +91,8 @@ def train_step(run: Run, step: int) -> None:
     penalty = overlong_penalty(rollouts.response_length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
 
-    # The pass at θ_old and the updates use the same micro-batches, so the first ratio is
-    # exactly 1.
+    # The pass at θ_old and the updates run the same micro-batches, so the first ratio is exactly
+    # 1. Responses with advantage 0 get micro-batches of their own, which the update skips.
     plan = plan_mini_batches(
         rollouts,
         advantages,
@@ -100,7 +100,7 @@ def train_step(run: Run, step: int) -> None:
         cfg.micro_batch_tokens,
         run.rank,
         run.world,
-        run.policy.layout,
+        run.policy.layout,  # padded or packed, and what a micro-batch costs
     )
 
     # log π_old of every token, and the method's `keep` on the hidden states (App. L.1)
@@ -108,8 +108,8 @@ def train_step(run: Run, step: int) -> None:
     run.look_for_signals()  # raises Interrupted after a signal
     watch.lap("scoring")
 
-    # ρ, the method's weight for every token: λ̄ with DelTA. Frozen during the updates (App. H),
-    # unless the method follows the policy.
+    # ρ, the method's weight for every token: λ̄ for DelTA. It stays fixed during the updates
+    # (App. H), unless method.follows_policy.
     tokens = tokens.completed(
         advantages,  # repeated over each response's tokens: [N]
         problems=problems,
@@ -143,10 +143,9 @@ def update(
     weights: torch.Tensor,
     plan: list[MiniBatch],
 ) -> dict:
-    """One optimiser step per mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8):
-    the mean over its N tokens.
+    """One optimiser step per mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
-    weights: ρ [N]. Returns the metrics of the updates.
+    J averages over the mini-batch's tokens. weights: ρ of the rollout batch. Returns metrics.
     """
     cfg, method = run.cfg, run.method
     off_policy = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)  # [N]
@@ -154,18 +153,19 @@ def update(
     loss, clipped = torch.zeros(2, dtype=torch.float64, device=device)  # read only at the end
     norms = []
     length = rollouts.response_length
+    # This rank's micro-batches to train on. An `index` holds the indices [b] of its responses.
     trained = [index for mini_batch in plan for index in mini_batch.trained]
     progress = Progress("update", sum(int(length[index].sum()) for index in trained))
     for mini_batch in plan:
-        # Responses with advantage 0 are left out: Eq. 8 gives them no gradient. To add a term on
-        # every token, such as a KL penalty, use mini_batch.micro_batches here to keep them.
+        # Skip the micro-batches of responses with advantage 0: Eq. 8 gives them no gradient. A term
+        # on every token, such as a KL penalty, needs mini_batch.micro_batches here instead.
         micro_batches = mini_batch.trained
         if not micro_batches:
-            continue  # on all ranks: every advantage is 0, so there is no direction (App. C)
+            continue  # every advantage is 0, on all ranks, so there is no direction (App. C)
 
-        N = mini_batch.token_count  # in Eq. 8: tokens of all its responses, over all ranks
+        N = mini_batch.token_count  # in Eq. 8: tokens of the mini-batch, over all ranks
         for i, index in enumerate(micro_batches):
-            places = uploaded(packed_rows(index, length), device)  # [n] their rows among the N
+            places = uploaded(packed_rows(index, length), device)  # [n] rows of its tokens
             logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
             old_logprob = tokens.logprob[places]
             advantage = tokens.advantage[places]
@@ -177,7 +177,7 @@ def update(
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * off_policy[places] * surrogate).sum() / N  # Eq. 8
             run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # only at the last backward
-            (-objective * run.world).backward()  # FSDP averages over ranks, Eq. 8 sums
+            (-objective * run.world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
             loss -= objective.detach()
             if method.clips:
@@ -200,7 +200,7 @@ def update(
 
 
 def clip_and_step(run: Run, max_grad_norm: float) -> float:
-    """Clip the gradient to a global norm, step and zero it. Returns the norm before clipping.
+    """Clip the gradient to a global norm, step, zero the gradient. Returns the unclipped norm.
 
     An infinite or NaN norm skips the update. run.state.streak counts consecutive skipped updates,
     across steps; the third raises FloatingPointError.
@@ -220,9 +220,9 @@ def clip_and_step(run: Run, max_grad_norm: float) -> float:
 
 
 def finish_step(run: Run) -> None:
-    """Evaluate, log and save after a step, or on resume if the run stopped before that.
+    """Evaluate, log and save after a step, or on resume if the run stopped before doing so.
 
-    Raises Interrupted; run.state.unlogged then holds the metrics to log later.
+    If it raises Interrupted, run.state.unlogged holds the metrics to log on resume.
     """
     run.look_for_signals()
     cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
@@ -244,8 +244,8 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
     """Sample and grade a rollout batch.
 
     Returns (rollouts of B responses, their B problems, rewards [B], the next position in the
-    prompt stream). --dynamic-sampling draws up to 10 rounds, until enough groups have mixed
-    grades. If too few do, other groups fill the batch. Raises Interrupted.
+    prompt stream). --dynamic-sampling samples up to 10 rounds, until cfg.prompts groups have
+    unequal rewards. If there are fewer, other groups fill the batch. Raises Interrupted.
     """
     cfg, G = run.cfg, run.cfg.group_size
     parts, problems, rewards = [], [], []
@@ -271,7 +271,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
         watch.lap("grading")
 
         advantages = group_advantages(torch.tensor(rewards).float(), G)
-        mixed = advantages.view(-1, G).any(dim=1)  # [groups] whose grades differ
+        mixed = advantages.view(-1, G).any(dim=1)  # [groups] with unequal rewards
         if mixed.sum() >= cfg.prompts:
             break
 
@@ -297,8 +297,8 @@ def training_rewards(
 def evaluate(run: Run) -> dict[str, float]:
     """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
 
-    --eval-greedy adds the mean grade of one greedy response to each, which sharpening alone
-    cannot raise.
+    --eval-greedy adds the mean grade of one greedy response to each problem. Sharpening alone
+    cannot raise this grade.
     """
     cfg = run.cfg
     sampling = Sampling(
@@ -327,7 +327,7 @@ class Config(AblationFlags, *TRAINING_GROUPS):
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
-    """The command-line flags, else the toy's or the method's defaults, else the paper's.
+    """Each flag from the command line, else the toy's or the method's default, else the paper's.
 
     Raises UserError for flags that are unknown, out of range or contradictory.
     """

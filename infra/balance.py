@@ -1,15 +1,15 @@
 """Deals responses to micro-batches and ranks.
 
-Ranks gather each other's shards layer by layer, so they run their micro-batches in step, and each
-step takes as long as its slowest rank. A sequence of T tokens costs T + T² / E: the cost of
+Ranks gather each other's shards layer by layer, so all of them run one micro-batch per round, and
+a round takes as long as its slowest rank. A sequence of T tokens costs T + T² / E: the cost of
 attention is quadratic in T, all other costs are linear, and at E tokens the two are equal.
 
 On the CPU the sequences of a micro-batch are padded to the longest. On GPUs they are packed end to
 end in one row (infra/packed_attention.py). A micro-batch holds at most `budget` tokens, padding
-included, or one sequence that is longer.
+included, or a single longer sequence.
 
-Sequences are indices into a list of descending lengths. A group is the list of indices of a
-micro-batch.
+A sequence is an index into a list of descending lengths. A group is a list of such indices: the
+sequences of one micro-batch.
 """
 
 import math
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import torch
 
-SLACK = 1.03  # factor by which the bound on a group's cost grows
+SLACK = 1.03  # factor by which the limit on a group's cost grows
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a micro-batch holds its sequences, and their cost."""
+    """Whether a micro-batch is padded or packed, and what it costs."""
 
     packed: bool = False  # end to end in one row; else padded
     equal_at: float = math.inf  # E: tokens at which attention costs as much as all else
@@ -47,7 +47,7 @@ def deal(
     world: int,
     layout: Layout = PADDED,
 ) -> list[torch.Tensor]:
-    """This rank's micro-batches of responses `index`; every rank has the same number."""
+    """This rank's micro-batches of responses `index`; every rank gets the same number."""
     if len(index) == 0:
         return []
     index = index[length[index].argsort(descending=True, stable=True)]
@@ -56,9 +56,9 @@ def deal(
 
 
 def shares(falling: list[int], budget: int, world: int, layout: Layout) -> list[list[list[int]]]:
-    """The groups of every rank, with about equal cost over ranks in each step.
+    """Each rank's groups, one per round. The groups of a round have about equal cost.
 
-    Groups of the last step may be empty.
+    Groups of the last round may be empty.
     """
     split = packed_groups if layout.packed else padded_groups
     groups = split(falling, budget, world, layout)
@@ -68,9 +68,9 @@ def shares(falling: list[int], budget: int, world: int, layout: Layout) -> list[
 
 
 def packed_groups(falling: list[int], budget: int, world: int, layout: Layout) -> list[list[int]]:
-    """Groups of any sequences: the next longest joins the cheapest group that has room.
+    """Groups for packing: the next longest sequence joins the cheapest group that has room.
 
-    If no group has room, every rank gets one more group, and the dealing starts again.
+    If no group has room, every rank gets one more group, and dealing starts again.
     """
     count = math.ceil(math.ceil(sum(falling) / budget) / world) * world
     while True:
@@ -91,11 +91,11 @@ def packed_groups(falling: list[int], budget: int, world: int, layout: Layout) -
 
 
 def padded_groups(falling: list[int], budget: int, world: int, layout: Layout) -> list[list[int]]:
-    """Groups of similar lengths, so that there is little padding, in the fewest steps.
+    """Groups of similar lengths, so that there is little padding, in the fewest rounds.
 
-    With several ranks, the bound on a group's cost is lowered until another step would be needed,
-    which equalises the costs. With two ranks on the toy this saves a fifth of the slowest rank's
-    work.
+    With several ranks, a group's cost is limited, at first to the mean. The limit rises until no
+    additional round is needed. This equalises the costs: with two ranks on the toy it saves a fifth
+    of the slowest rank's work.
     """
     groups = neighbours(falling, budget, math.inf, layout)
     if world == 1:
@@ -111,7 +111,7 @@ def padded_groups(falling: list[int], budget: int, world: int, layout: Layout) -
 
 
 def neighbours(falling: list[int], budget: int, most: float, layout: Layout) -> list[list[int]]:
-    """Groups, in order, of at most `budget` padded tokens and a cost of at most `most`.
+    """Groups of consecutive sequences, each of at most `budget` padded tokens and cost `most`.
 
     No sequence is padded to more than twice its length. With lengths [40, 7, 5] and a budget of 200
     the groups are [0] and [1, 2].

@@ -1,14 +1,14 @@
-"""The key-value cache of the responses in flight, and the call of `generate` that uses it.
+"""The key-value cache of the responses in flight, and the call to `generate` that uses it.
 
 A prompt's cache is computed once and copied for its responses (`prefill`). Between two chunks of
-sampling, finished responses are dropped (`keep`) and entering ones are added below (`merged`).
-Sequences end in the same column, as `generate` requires, so padding is on the left:
+sampling, finished responses are dropped (`keep`) and new ones are added below (`merged`).
+All sequences end in the same column, as `generate` requires, so padding is on the left:
 
     . a b c d     keep [0, 2],     a b c d     merged with     a b c d
     e f g h i     4 columns        . . j k     a new one       . . j k
     . . . j k                                                  . x y z
 
-The last token of a sequence is not in its cache: `generate` feeds it and samples the next.
+The last token of a sequence is not in its cache: `generate` feeds it to sample the next token.
 Sliding-window layers also keep all columns; transformers' mask hides the old ones.
 
 Shapes: R responses in flight, L columns of the longest.
@@ -25,8 +25,8 @@ from transformers.cache_utils import DynamicLayer
 
 from infra.balance import deal
 
-SPARE = 64  # free columns of a layer after it has grown, as many as rollout.CHUNK adds
-PREFILL_TOKENS = 2**14  # per `prefill` pass, including padding, or one longer sequence
+SPARE = 64  # free columns of a layer after it has grown: one chunk (rollout.CHUNK)
+PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
 
 
 def generated(
@@ -38,13 +38,13 @@ def generated(
     count: int,
     ends: list[int] | None = None,
 ) -> torch.Tensor:
-    """New tokens by Hugging Face `generate`: [R, up to count], padded after an end token.
+    """New tokens from Hugging Face `generate`: [R, up to count], padded after an end token.
 
-    ids, mask: [R, L], left-padded sequences. cache: of all columns but the last, so that only the
-    last is fed. choose: (ids so far, logits [R, V]) -> scores [R, V]; the highest is taken.
+    ids, mask: [R, L], left-padded sequences. cache: of all columns but the last, so only the last
+    is fed. choose: (ids so far, logits [R, V]) -> scores [R, V]; the highest-scored token is taken.
     ends: tokens that end a response; None: every response gets `count` tokens.
 
-    The model's generation config is put aside, because its penalties would change the logits.
+    The model's own generation config is not used, because its penalties would change the logits.
     """
     pad_token = ends[0] if ends else 0
     settings = GenerationConfig(
@@ -68,7 +68,7 @@ class GrowingLayer(DynamicLayer):
     """A cache layer with spare columns.
 
     DynamicLayer concatenates, which copies all keys and values for every new token. Here they are
-    the first columns of key_room and value_room, and are copied only when these are full.
+    the first columns of larger tensors, key_room and value_room, copied only when these are full.
     """
 
     def update(
@@ -83,7 +83,7 @@ class GrowingLayer(DynamicLayer):
             self.is_initialized = True
         if old == 0 or total > self.key_room.shape[2]:
             more = (0, 0, 0, total + SPARE - old)
-            # One after the other, so that only one of them exists twice at a time.
+            # First the keys, then the values, so that only one tensor at a time exists twice.
             self.keys = self.key_room = pad(self.keys, more)
             self.values = self.value_room = pad(self.values, more)
 
@@ -111,8 +111,8 @@ def left_padded(
 def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     """The cache of all but the last token of each sequence.
 
-    Equal sequences are computed once; similar lengths share a pass. The G responses to a prompt get
-    copies of its cache.
+    Equal sequences are computed once, and sequences of similar length share a pass. The G responses
+    to a prompt get copies of its cache.
     """
     keys = [tuple(sequence.tolist()) for sequence in sequences]
     distinct = list(dict.fromkeys(keys))
@@ -144,19 +144,19 @@ def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
 
 
 def keep(cache: DynamicCache, index: list[int], columns: int) -> DynamicCache:
-    """The last `columns` columns of the cache of responses `index`.
+    """The cache of responses `index`, cut to its last `columns` columns.
 
-    Columns further left are padding in all of these responses.
+    The columns cut off are padding in all of these responses.
     """
     for layer in cache.layers:
-        # Frees the rooms, which hold the old keys and values.
+        # Replacing the rooms frees the old keys and values.
         layer.keys = layer.key_room = layer.keys[index, :, -columns:]
         layer.values = layer.value_room = layer.values[index, :, -columns:]
     return cache
 
 
 def merged(cache: DynamicCache, other: DynamicCache) -> DynamicCache:
-    """The responses of `cache`, then those of `other`, the shorter padded on the left.
+    """The responses of `cache`, then those of `other`. The narrower cache is padded on the left.
 
     Empties `other`.
     """
@@ -168,7 +168,7 @@ def merged(cache: DynamicCache, other: DynamicCache) -> DynamicCache:
 
 
 def stacked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """x [R, heads, L, size] above y, the one with fewer columns padded on the left with zeros."""
+    """x [R, heads, L, size] above y; the narrower one is padded on the left with zeros."""
     responses, heads, columns, size = x.shape
     columns = max(columns, y.shape[2])
     both = x.new_zeros(responses + len(y), heads, columns, size)

@@ -2,8 +2,7 @@
 
 A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments,
 `state.pt`, and the run's manifest of file hashes (infra/folder.py). It is written in the run's
-scratch folder and then renamed, so such a folder was complete when renamed. The hashes
-detect later damage.
+scratch folder and renamed when complete. The hashes detect later damage.
 """
 
 import shutil
@@ -36,7 +35,7 @@ from infra.policy import Policy
 from infra.ranks import on_first_rank, rank_and_world
 from infra.training_flags import MemoryFlags, RunFlags
 
-# Files a run writes; none may already exist.
+# Files that a run writes; none of them may exist before it starts.
 WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", *MODELS)
 
 # Flags that may change when a run resumes.
@@ -46,9 +45,9 @@ MAY_CHANGE |= {"eval_every", "code_sandbox"}
 
 @dataclass
 class RunState:
-    """The state of a run without its weights and moments."""
+    """The state of a run, except its weights and moments."""
 
-    step: int = 0  # rollout batches so far
+    step: int = 0  # rollout batches completed
     position: int = 0  # prompts drawn from the stream of problems
     streak: int = 0  # consecutive updates skipped because the gradient was not finite
     best: float = -1.0  # best evaluation accuracy
@@ -77,10 +76,10 @@ def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> st
 
 
 def begin_writing(cfg, run_id: str, state: RunState) -> None:
-    """Write config.json, and delete what was written after the checkpoint that the run resumes.
+    """Write config.json, and delete everything written after the checkpoint that the run resumes.
 
-    That is an unfinished checkpoint or model, and the metrics and samples of later steps; all will
-    be written again. Raises UserError if a line is damaged.
+    This deletes an unfinished checkpoint or model, and the metrics and samples of later steps. The
+    run will write them again. Raises UserError if a line is damaged.
     """
     folder = Path(cfg.output_dir)
     logged = state.step - 1 if state.unlogged else state.step
@@ -92,7 +91,7 @@ def begin_writing(cfg, run_id: str, state: RunState) -> None:
 
     unfinished = scratch(folder, run_id)
     if unfinished.exists():
-        print(f"skipping {unfinished}: it is incomplete")
+        print(f"deleting {unfinished}: it is incomplete")
         shutil.rmtree(unfinished)
     write_json(folder / "config.json", asdict(cfg))
     for name, rows in kept.items():
@@ -103,9 +102,9 @@ def begin_writing(cfg, run_id: str, state: RunState) -> None:
 
 
 def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
-    """Write checkpoint-STEP/ and keep the newest two. All ranks call this.
+    """Write checkpoint-STEP/ and delete all but the newest two. All ranks call this.
 
-    Raises Stop if it cannot be written. The earlier checkpoints are then untouched.
+    If it cannot be written, raises Stop and leaves the earlier checkpoints untouched.
     """
     run_id = on_first_rank(read_run, folder)["id"]
     final = folder / f"checkpoint-{state.step:06d}"
@@ -144,7 +143,7 @@ def own_checkpoints(folder: Path, run_id: str) -> list[Path]:
 
 
 def damage(path: Path, run_id: str) -> str:
-    """A description of a checkpoint's damage, empty if intact. All ranks call this."""
+    """A description of a checkpoint's damage; empty if it is intact. All ranks call this."""
     wanted = written(path, run_id)
     if "state.pt" not in wanted:
         return f"{mark_file(path, run_id).name} changed since it was written"
@@ -160,7 +159,7 @@ def shards(policy: Policy, optimizer) -> dict:
 
 
 def restore(cfg, policy: Policy, optimizer) -> RunState:
-    """Load the newest checkpoint, on any number of ranks. With none, returns a new RunState.
+    """Load the newest checkpoint, on any number of ranks. Without one, returns a new RunState.
 
     A damaged checkpoint is skipped with a message, and deleted once an earlier one proves intact.
     Raises UserError if all checkpoints are damaged or deleted, or the run is already past --steps.
@@ -217,10 +216,10 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 
 
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
-    """Write a Hugging Face folder in the compute dtype, bfloat16 on GPUs.
+    """Write the model as a Hugging Face folder in the compute dtype, bfloat16 on GPUs.
 
-    It is written in scratch and then replaces the run's earlier model. All ranks call this. Raises
-    Stop if it cannot be written.
+    It is written in the scratch folder, then replaces the run's earlier model. All ranks call this.
+    Raises Stop if it cannot be written.
     """
     aside = scratch(folder.parent, run_id) / folder.name
     with policy.plain() as lm:

@@ -1,4 +1,4 @@
-"""Early ends of a program: one line and an exit code. A bug keeps its traceback."""
+"""Ends a program early with one line and an exit code. Bugs keep their traceback."""
 
 import json
 import os
@@ -27,14 +27,14 @@ KNOBS = {  # the function that ran out of GPU memory -> the flag to lower
 
 
 class UserError(ValueError):
-    """A user's mistake, as one line: what is wrong, where, and what to do. Programs exit with 2."""
+    """A user's mistake, in one line: what is wrong, where, and what to do. The exit code is 2."""
 
 
-MISTAKES = (UserError, ProgramsError)  # an error of programs/ is also a user's mistake
+MISTAKES = (UserError, ProgramsError)  # programs/ raises ProgramsError for a user's mistake
 
 
 class Stop(Exception):
-    """Ends the run without losing written files: a message and an exit code."""
+    """Ends the run with a message and an exit code. No written file is lost."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -42,20 +42,20 @@ class Stop(Exception):
 
 
 class Interrupted(Exception):
-    """A signal stopped sampling; every rank abandons the batch."""
+    """Raised at a safe point after a signal to stop. An unfinished step is abandoned."""
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's error, shortened to fit in a message."""
+    """The first line of a library's error; the error's class if it has no text."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 @contextmanager
 def one_line(name: object, trouble: str) -> Iterator[None]:
-    """Turn any exception of a library inside into one line, a UserError with `trouble`.
+    """Turn any exception of a library inside the block into a one-line UserError with `trouble`.
 
-    name: the model that a user asked for. Only library calls belong inside, so that bugs of this
-    project keep their traceback.
+    name: the model that a user asked for. Only library calls belong in the block, so that bugs in
+    this project keep their traceback.
     """
     try:
         yield
@@ -89,7 +89,7 @@ def one_line_endings(program: str) -> Iterator[None]:
 
 
 def out_of_memory(error: Exception) -> str:
-    """One line on which flag to lower."""
+    """One line that names the flag to lower."""
     frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     stage = next((name for name in reversed(frames) if name in KNOBS), "update")
     return (
@@ -102,9 +102,9 @@ def leave(message: str, code: int) -> NoReturn:
     """Print `message` to standard error and exit with `code`; under torchrun one rank prints it.
 
     The first rank prints at once. torchrun repeats the message at the end of its own report and
-    ends the other ranks by SIGTERM, so they print nothing. A rank that is still there after GRACE
-    seconds failed alone: it prints its own message. A code above 128 stands for a signal; signals
-    reach all ranks, so the others exit without a message.
+    ends the other ranks with SIGTERM, so they print nothing. If a rank still runs after GRACE
+    seconds, it was the only one to fail, so it prints its own message. A code above 128 stands for
+    a signal; signals reach all ranks, so only the first one prints.
     """
     is_first = int(os.environ.get("RANK", 0)) == 0
     if not is_first and code > 128:

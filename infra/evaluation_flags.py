@@ -18,7 +18,7 @@ PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table
 
 @dataclass
 class BenchmarkFlags:
-    """The benchmarks, and how often they are sampled."""
+    """The benchmarks and their sampling."""
 
     heading = "evaluation"
 
@@ -31,7 +31,7 @@ class BenchmarkFlags:
 
 @dataclass
 class BenchmarkSamplingFlags(SamplingFlags):
-    """As in training, but with longer responses."""
+    """The flags of training, with longer responses."""
 
     max_new_tokens: int = flag(30000, "longest response, tokens", low=1)
 
@@ -73,7 +73,7 @@ def evaluation_config(argv: list[str], description: str) -> Config:
 
 
 def sampling_settings(config: Config) -> dict:
-    """Flag -> value, for the flags on which the responses to a problem depend."""
+    """Flag -> value, for the flags that determine the responses to a problem."""
     names = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
     return {spelled(name): getattr(config, name) for name in names}
 
@@ -81,8 +81,8 @@ def sampling_settings(config: Config) -> dict:
 def output_folder(config: Config) -> Path:
     """--output-dir, else <model>-evaluation next to the model's folder, or evaluation/<name>.
 
-    Raises UserError without a model or folder, and for a folder inside the model's folder, which
-    training may replace with a better model.
+    Raises UserError if neither a model nor a folder is given, or the output would be inside the
+    model's folder, which training may replace with a better model.
     """
     if not config.model and not config.output_dir:
         raise UserError("--model DIR is required (or --output-dir with --regrade)")

@@ -26,9 +26,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_aside(path: Path, text: str) -> None:
-    """Write under a new temporary name, then rename.
+    """Write `text` under a temporary name, then rename the file to `path`.
 
-    A reader of `path` finds the old content or the new, never a part. Raises Stop.
+    A reader of `path` finds either the old or the new content, never part of it. Raises Stop.
     """
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with writing(path):
@@ -46,27 +46,27 @@ def append_line(path: Path, row: dict) -> None:
 
 
 def write_json(path: Path, row: dict) -> None:
-    """Replace a .json file by this dictionary."""
+    """Replace the content of a .json file with this dictionary."""
     write_aside(path, json.dumps(row, indent=1) + "\n")
 
 
 def write_lines(path: Path, rows: list[dict]) -> None:
-    """Replace a .jsonl file by these rows."""
+    """Replace the content of a .jsonl file with these rows."""
     write_aside(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_json(path: Path, **kinds: type) -> dict:
     """The dictionary in a .json file. kinds: the required keys and their types.
 
-    Raises UserError if it is not a dictionary, or a key is missing or has another type.
+    Raises UserError if the content is not a dictionary, or a key is missing or has the wrong type.
     """
     return parsed(path.read_bytes(), str(path), kinds)
 
 
 def read_lines(path: Path, **kinds: type) -> list[dict]:
-    """The rows of a .jsonl file, none without a file; an incomplete last line is skipped.
+    """The rows of a .jsonl file; [] if there is no file. An incomplete last line is skipped.
 
-    kinds: the keys that each row needs, and their types. Raises UserError like `read_json`, with
+    kinds: the required keys of each row and their types. Raises UserError like `read_json`, with
     the line number.
     """
     if not path.exists():
@@ -76,7 +76,7 @@ def read_lines(path: Path, **kinds: type) -> list[dict]:
 
 
 def parsed(content: bytes, where: str, kinds: dict[str, type]) -> dict:
-    """The dictionary in `content`. Raises UserError."""
+    """The dictionary in `content`. Raises UserError, like `read_json`."""
     try:
         row = json.loads(content.decode())
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deep
@@ -86,9 +86,9 @@ def parsed(content: bytes, where: str, kinds: dict[str, type]) -> dict:
 
 
 def check_kinds(row, where: str, **kinds: type) -> None:
-    """Raise UserError unless a row is a dictionary with these keys of these types."""
+    """Raise UserError unless `row` is a dictionary with these keys and types."""
     if not isinstance(row, dict):
-        raise UserError(damaged(where, "no dictionary"))
+        raise UserError(damaged(where, "not a dictionary"))
     for key, kind in kinds.items():
         if key not in row:
             raise UserError(damaged(where, f"no {key}"))

@@ -2,8 +2,8 @@
 
     steps: int = flag(220, "rollout batches", low=1)
 
-is the flag `--steps`, and `check_limits` refuses `--steps 0`. A dataclass is a group of `--help`
-with a `heading`; a program's Config inherits its groups.
+defines the flag `--steps`, and `check_limits` refuses `--steps 0`. Each dataclass is a group in
+`--help`, titled by its `heading`. A program's Config inherits from its groups.
 """
 
 import math
@@ -46,7 +46,7 @@ def spelled(name: str) -> str:
 
 
 class OneLineEach(ArgumentDefaultsHelpFormatter):
-    """`--help` with each flag on one line, with its help and its default."""
+    """`--help` with one line per flag: its help text and its default."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=28, width=170)
@@ -58,12 +58,12 @@ class OneLineEach(ArgumentDefaultsHelpFormatter):
         if action.choices:
             return f"{action.help}: {', '.join(action.choices)} (default: %(default)s)"
         if action.default == "" or action.default is False:
-            return action.help  # it names the default, or the flag is a switch that is off
+            return action.help  # the help names the default, or the flag is a switch that is off
         return super()._get_help_string(action)
 
 
 class Parser(ArgumentParser):
-    """argparse over dataclasses. A wrong flag prints one line instead of the usage."""
+    """argparse for dataclasses. A wrong flag prints one line instead of the usage."""
 
     def __init__(self, groups: list[type], prog: str, description: str, epilog: str = ""):
         super().__init__(
@@ -93,7 +93,7 @@ class Parser(ArgumentParser):
 
 
 def truth(word: str) -> bool:
-    """The value of a switch."""
+    """The value of a switch, from the text True or False."""
     values = {"true": True, "false": False}
     if word.lower() not in values:
         raise ArgumentTypeError(f"{word!r} is not True or False")
@@ -117,14 +117,14 @@ def check_limits(config) -> None:
 
 
 def changed(config, name: str) -> bool:
-    """Whether a flag was changed from its default."""
+    """Whether a flag differs from its default."""
     return getattr(config, name) != getattr(type(config), name)
 
 
 def refuse_useless(config, table=()) -> None:
-    """Raise UserError for a flag that was set but has no effect, such as one of another method.
+    """Raise UserError for a flag that was set but has no effect, such as another method's flag.
 
-    table: of (flags, another flag, values of the other flag under which the flags do nothing).
+    table: rows of (flags, another flag, values of that flag with which the flags do nothing).
     """
     useless = []
     for each in fields(config):
@@ -149,17 +149,17 @@ class TaskFlags:
     heading = "task"
 
     model: str = flag("", "Hugging Face folder or hub id")
-    problem_column: str = flag("problem", "column of the problem, in a set without a known name")
-    answer_column: str = flag("answer", "column of the answer, in a set without a known name")
+    problem_column: str = flag("problem", "column of the problem, for a set without a known name")
+    answer_column: str = flag("answer", "column of the answer, for a set without a known name")
     prompt_template: str = flag(
         "",
-        "prompt with {problem} in it, \\n for a line break; "
+        "a prompt that contains {problem}; \\n is a line break; "
         "default: the chat template with the instruction",
     )
-    max_prompt_tokens: int = flag(2048, "longer prompts are dropped, tokens", low=1)
+    max_prompt_tokens: int = flag(2048, "longest prompt, tokens; train.py drops longer ones", low=1)
     code_sandbox: str = flag(
         "strict",
-        "isolation of programs: namespaces, or Landlock instead",
+        "isolation of programs, by namespaces or by Landlock",
         choices=["strict", "landlock"],
     )
 
@@ -170,8 +170,8 @@ class SamplingFlags:
 
     heading = "sampling"
 
-    temperature: float = flag(1.0, "of sampling; in training also of log-probabilities", above=0)
+    temperature: float = flag(1.0, "of sampling and, in training, of log-probabilities", above=0)
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1)
     seed: int = flag(
-        0, "of sampling and data order", low=0, high=10**12
+        0, "seed of sampling and data order", low=0, high=10**12
     )  # its product with SEED_STRIDE fits in 64 bits

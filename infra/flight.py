@@ -1,17 +1,17 @@
-"""Chooses the responses that are sampled together; they may change between chunks.
+"""Chooses the responses that are sampled together, anew before every chunk.
 
 Finished responses leave at once, and as many waiting ones enter as the cache can hold. If the
-caches grow too large, some responses are paused: they keep their tokens, and only their cache is
-recomputed later.
+caches grow too large, some responses are paused. They keep their tokens, and their cache is
+recomputed when they resume.
 
     in flight 0 1 2, waiting 3 4      1 finishes: it leaves, 3 enters
     in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, is paused
     in flight 2 3,   waiting 4 0
 
-All are padded to the longest in flight. The longest are paused first, and resumed only after those
-with fewer new tokens, so long responses are sampled together at the end.
+Responses in flight are padded to the longest. The longest are paused first, and resumed after those
+with fewer new tokens. So long responses are sampled together at the end.
 
-Their number is limited by the memory for their caches (`free_cache_tokens`).
+The memory for caches (`free_cache_tokens`) limits the number of responses in flight.
 
 Shapes: R responses in flight, L columns in their longest sequence.
 """
@@ -27,9 +27,9 @@ from transformers import DynamicCache
 from infra.cache import PREFILL_TOKENS, keep, merged, prefill
 from infra.packed_attention import head_size
 
-SHARE_OF_FREE_MEMORY = 0.85  # for the counted memory; the rest is for fragmentation
-DRAW_BYTES = 28  # per response and word: logits twice and the choice in float32; p, F in float64
-TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's memory for sorting (a guess)
+SHARE_OF_FREE_MEMORY = 0.85  # for caches and draws; the rest allows for fragmentation
+DRAW_BYTES = 28  # per response and token id: float32 logits twice and choice; float64 p and F
+TOP_P_DRAW_BYTES = 80  # also a sorted copy of p and a GPU's workspace for sorting (estimated)
 UNKNOWN_FREE_BYTES = 4e9  # assumed free memory if the system does not report it
 
 
@@ -40,13 +40,13 @@ class Response:
     index: int  # of its job
     tokens: torch.Tensor  # [prompt and new tokens so far]
     most: int  # limit on new tokens
-    numbers: np.random.Generator  # gives a uniform number for each new token
+    numbers: np.random.Generator  # one uniform number for each new token
     logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunk
     finished: bool = False
 
     def __post_init__(self):
         self.prompt_length = len(self.tokens)
-        self.limit = self.prompt_length + self.most  # on prompt and response
+        self.limit = self.prompt_length + self.most  # on prompt and response together
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -57,7 +57,7 @@ class Response:
         return len(self) - self.prompt_length
 
     def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
-        """Add `tokens` and their log p, up to the first of `ends` or its limit."""
+        """Add `tokens` and their log p, up to the first end token or the limit."""
         at_end = torch.isin(tokens, torch.tensor(ends)).nonzero()
         up_to_end = int(at_end[0]) + 1 if len(at_end) else len(tokens)
         count = min(up_to_end, self.limit - len(self))
@@ -66,7 +66,7 @@ class Response:
         self.finished = int(self.tokens[-1]) in ends or len(self) == self.limit
 
     def sampled(self) -> tuple[np.ndarray, np.ndarray]:
-        """(its new tokens, int32; their log p, float32)."""
+        """(new tokens, int32; their log p, float32)."""
         new = self.tokens[self.prompt_length :]
         return new.numpy().astype(np.int32), torch.cat(self.logprobs).numpy()
 
@@ -80,10 +80,10 @@ class Flight:
     cache_tokens: int  # limit on tokens in their caches
     chunk: int  # tokens by which responses grow between changes
     responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
-    cache: DynamicCache | None = None  # [R, heads, L - 1, size]: all but each last token
+    cache: DynamicCache | None = None  # [R, heads, L - 1, size]: without each last token
 
     def change(self, lm) -> None:
-        """Let finished responses leave and waiting ones enter; pause some if needed."""
+        """Drop finished responses, pause some if needed, and add waiting ones."""
         staying = self.those_who_stay()
         arriving = self.those_who_arrive(staying)
         if not staying:
@@ -97,7 +97,7 @@ class Flight:
         self.responses = staying + arriving
 
     def those_who_stay(self) -> list[Response]:
-        """The unfinished responses that still fit. The longest are paused."""
+        """The unfinished responses that still fit. The longest others are paused."""
         staying = [response for response in self.responses if not response.finished]
         while not self.fits(len(staying), width(staying)):
             longest = max(staying, key=len)
@@ -108,7 +108,7 @@ class Flight:
     def those_who_arrive(self, staying: list[Response]) -> list[Response]:
         """The waiting responses that fit alongside `staying`.
 
-        Those with the fewest new tokens come first; ties keep their order.
+        Those with the fewest new tokens enter first; ties keep their order.
         """
         self.waiting.sort(key=attrgetter("new"))  # a stable sort
         arriving = []
@@ -121,7 +121,7 @@ class Flight:
         return arriving
 
     def fits(self, count: int, widest: int) -> bool:
-        """Whether `count` responses, the longest with `widest` tokens, may grow by a chunk.
+        """Whether `count` responses, the longest of `widest` tokens, may grow by a chunk.
 
         A single response always may, so that it can finish.
         """
@@ -141,7 +141,7 @@ def width(responses: list[Response]) -> int:
     return max([2, *(len(response) for response in responses)])
 
 
-# ---- memory for their caches ---------------------------------------------------------------------
+# ---- memory for caches ---------------------------------------------------------------------------
 
 
 def cache_bytes(config, itemsize: int) -> int:
@@ -151,12 +151,12 @@ def cache_bytes(config, itemsize: int) -> int:
 
 
 def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) -> float:
-    """Bytes for sampling besides weights and cache: one pass that fills caches, or one draw.
+    """Bytes for sampling besides weights and cache: of a prefill or a draw, whichever needs more.
 
-    rows: maximum responses in flight. longest: maximum tokens in a prompt and its response.
-    Fitted to runs on fake tensors: see benchmarks/plan.py.
+    rows: maximum responses in flight. longest: maximum tokens of a prompt and its response.
+    The constants are fitted to runs on fake tensors: see benchmarks/plan.py.
     """
-    mlp = getattr(config, "intermediate_size", None) or 4 * config.hidden_size  # GPT-2: none
+    mlp = getattr(config, "intermediate_size", None) or 4 * config.hidden_size  # as in GPT-2
     tokens = max(PREFILL_TOKENS, longest)
     a_pass = itemsize * tokens * (3 * mlp + 4.3 * config.hidden_size)
     a_draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * rows * config.vocab_size
@@ -173,14 +173,14 @@ def cache_room(config, itemsize: int, free: float, working: float) -> int:
 
 
 def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
-    """`cache_room` in the memory that is free now; the arguments are those of `working_bytes`."""
+    """`cache_room` in the memory that is free now, with the arguments of `working_bytes`."""
     itemsize = lm.dtype.itemsize
     working = working_bytes(lm.config, itemsize, rows, longest, top_p)
     return cache_room(lm.config, itemsize, free_bytes(lm.device), working)
 
 
 def free_bytes(device: torch.device) -> float:
-    """Free memory of the GPU, or of the machine."""
+    """Free memory of the GPU, or of the host if `device` is the CPU."""
     if device.type == "cuda":
         torch.cuda.empty_cache()  # torch's cached blocks count as free
         free, _ = torch.cuda.mem_get_info(device)

@@ -2,9 +2,9 @@
 
 `run.json` in a folder holds the id of the run or evaluation that writes there, and its fingerprint:
 everything that its results depend on. A later run in the folder must have the same fingerprint. A
-checkpoint or an exported model carries the id in its *mark*, a file named NAME-of-ID.json that
-lists the files written, so a copy under another name belongs to no run. Files being written or
-deleted are in `writing-ID/`.
+checkpoint or an exported model carries the id in its *mark*, a file that lists the files written.
+The mark is named NAME-of-ID.json after its folder, so a renamed copy belongs to no run. Files being
+written or deleted are in `writing-ID/`.
 """
 
 import fcntl
@@ -60,7 +60,7 @@ def lock(folder: Path) -> None:
 
 
 def unlock(folder: Path) -> None:
-    """Release the lock of `folder`, if this process has it."""
+    """Release the lock of `folder`, if this process holds it."""
     file = LOCKED.pop(folder.resolve(), None)
     if file:
         file.close()
@@ -109,7 +109,7 @@ def fingerprint(settings: dict, model: Path | None) -> dict:
 
 
 def read_run(folder: Path) -> dict | None:
-    """The content of run.json, or None without one. Raises UserError if it is damaged."""
+    """The content of run.json; None if there is none. Raises UserError if it is damaged."""
     path = folder / RUN_FILE
     if not path.exists():
         return None
@@ -117,11 +117,11 @@ def read_run(folder: Path) -> dict | None:
 
 
 def claim(folder: Path, now: dict, names: tuple[str, ...]) -> str:
-    """The id in the run.json of `folder`, which is written if there is none.
+    """The id in the run.json of `folder`. Writes run.json if there is none.
 
     now: the run's fingerprint.
     names: patterns of the files that the run will write.
-    Raises UserError if the folder belongs to another run, or has such files but no run.json.
+    Raises UserError if the folder belongs to another run, or holds such files but no run.json.
     """
     known = read_run(folder)
     if known is None:
@@ -158,7 +158,7 @@ def scratch(folder: Path, run_id: str) -> Path:
 
 
 def mark_file(folder: Path, run_id: str) -> Path:
-    """The file whose name marks `folder` as written by the run, under its current name only."""
+    """The file that marks `folder` as written by the run; a renamed folder loses its mark."""
     return folder / f"{folder.name}-of-{run_id}.json"
 
 
@@ -168,7 +168,7 @@ def mark(folder: Path, run_id: str, files: dict[str, str | None]) -> None:
 
 
 def written(folder: Path, run_id: str) -> dict[str, str | None]:
-    """The files that the run wrote in `folder`, and their hashes; none if its mark is damaged."""
+    """File -> hash, for the files that the run wrote in `folder`; {} if its mark is damaged."""
     try:
         return read_json(mark_file(folder, run_id), files=dict)["files"]
     except (FileNotFoundError, UserError):
@@ -179,7 +179,7 @@ def delete_own(folder: Path, run_id: str) -> None:
     """Delete the files that the run wrote in a folder, and the folder if it is then empty."""
     for name in written(folder, run_id):
         (folder / name).unlink(missing_ok=True)
-    mark_file(folder, run_id).unlink()  # last, so that after a kill the rest is still marked
+    mark_file(folder, run_id).unlink()  # last: after a kill, the remaining files are still marked
     if not any(folder.iterdir()):
         folder.rmdir()
 
@@ -187,8 +187,8 @@ def delete_own(folder: Path, run_id: str) -> None:
 def put_in_place(aside: Path, final: Path, run_id: str) -> None:
     """Move a marked folder out of scratch to its final place, in one rename.
 
-    The run's earlier files there are deleted. A folder with any other file is kept as it is, under
-    another name.
+    The run's earlier files there are deleted. If the old folder holds any other file, it is renamed
+    and kept whole.
     """
     if final.exists():
         own = {*written(final, run_id), mark_file(final, run_id).name}

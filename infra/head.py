@@ -9,8 +9,8 @@ from functools import partial
 
 import torch
 
-# Numbers in a block of logits. Blocks on a GPU are larger, because each block reads the head's
-# weights and adds to its gradient: for 8B 14 GB of traffic, for 1,766 rows instead of 441.
+# Numbers in a block of logits. Each block reads the head's weights and adds to its gradient: 14 GB
+# of traffic for 8B. So blocks are larger on a GPU, for 8B 1,766 rows instead of 441.
 LOGIT_BLOCK_CPU = 2**26
 LOGIT_BLOCK_GPU = 2**28
 LOGIT_BLOCK_KEPT = 2**24  # for a method's `keep`, computed while the model is in memory
@@ -35,7 +35,7 @@ class Head:
         return self.bias is None and self.cap is None
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[n, H] -> [n, V] float32: in bfloat16 logits cost up to 0.06 nats."""
+        """[n, H] -> [n, V] float32. Logits in bfloat16 would change log p by up to 0.06 nats."""
         logits = product(hidden, self.weight.T)
         if self.bias is not None:
             logits += self.bias
@@ -44,7 +44,7 @@ class Head:
         return logits.mul_(self.scale / self.cap).tanh_().mul_(self.cap / self.temperature)
 
     def slope(self, logits: torch.Tensor) -> torch.Tensor | float:
-        """The derivative of `logits` [n, V] by W h + b, element by element."""
+        """The derivative of `logits` [n, V] with respect to W h + b, elementwise."""
         slope = self.scale / self.temperature
         if self.cap is None:
             return slope
@@ -53,10 +53,9 @@ class Head:
 
 
 def scale_and_cap(config) -> tuple[float, float | None]:
-    """(scale, cap) of the head, by the names in config.json of Cohere, Granite and Gemma.
+    """(scale, cap) of the head, from the keys that Cohere, Granite and Gemma use in config.json.
 
-    A model with another operation between W h and its logits is refused at load
-    (infra/loading.py).
+    infra/loading.py refuses a model with any other operation between W h and its logits.
     """
     scale = 1.0
     if isinstance(getattr(config, "logit_scale", None), float):
@@ -77,10 +76,10 @@ def token_logprobs(
 
 
 class TokenLogprobs(torch.autograd.Function):
-    """`token_logprobs`. Weight and bias are those of `head`, passed again for their gradients.
+    """`token_logprobs`. weight and bias belong to `head`; as arguments they receive gradients.
 
-    Forward and backward work in blocks of rows, so no [N, V] tensor exists: at V = 151,936 it would
-    take 12 GB for one response of 20,000 tokens.
+    Forward and backward work in blocks of rows, so no [N, V] tensor exists. With V = 151,936 it
+    would take 12 GB for one response of 20,000 tokens.
     """
 
     @staticmethod
@@ -111,7 +110,7 @@ class TokenLogprobs(torch.autograd.Function):
             slope = head.slope(logits)
             grad_z = logits.log_softmax(dim=-1).exp_().mul_(-upstream)  # [rows, V]
             grad_z.scatter_add_(1, token[block, None], upstream)  # (e_y - p) ∂L/∂log p
-            grad_z *= slope  # by z = W h + b
+            grad_z *= slope  # with respect to z = W h + b
             grad_hidden[block] = grad_z.to(weight.dtype) @ weight
             grad_weight += product(grad_z.to(hidden.dtype).T, hidden[block])
             if bias is not None:
@@ -147,9 +146,9 @@ def float32_logits(linear: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tenso
 
 
 def give_float32_head(lm: torch.nn.Module) -> None:
-    """Let the model's head compute float32 logits.
+    """Make the model's head compute float32 logits.
 
-    For the sampler: tokens are then drawn from the distribution that `Head.logits` scores.
+    The sampler then draws tokens from the distribution that `Head.logits` scores.
     """
     linear = lm.get_output_embeddings()
     linear.forward = partial(float32_logits, linear)

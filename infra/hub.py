@@ -1,6 +1,6 @@
 """The Hugging Face hub: the data sets with known names, and requests with a short timeout.
 
-SOURCES lists the paper's training sets (Sec. 5), its benchmarks (Table 1) and its sets of other
+SOURCES lists the paper's training sets (Sec. 5), its benchmarks (Table 1) and its sets from other
 domains.
 """
 
@@ -32,8 +32,8 @@ def asked_once(ask: Callable, *arguments, **named):
     """ask(*arguments, **named), or None if the hub does not have it or cannot be reached.
 
     ask: HfApi().model_info or .dataset_info. The libraries would retry for half a minute, and wait
-    forever for a proxy that does not answer. If the hub cannot be reached, they are set to use
-    files on disk, or to fail at once.
+    forever for a proxy that does not answer. If the hub cannot be reached, this function makes them
+    use files on disk or fail at once.
     """
     try:
         return ask(*arguments, **named, timeout=PATIENCE)
@@ -49,7 +49,7 @@ def asked_once(ask: Callable, *arguments, **named):
 
 
 def multiple_choice(question: str, options: list, right: str) -> dict:
-    """A question with its options listed below it; `right` is the letter of the right one."""
+    """A question with its options listed below it; `right` is the letter of the right option."""
     lettered = zip("ABCDEFGHIJ", options, strict=False)
     listed = "\n".join(f"({letter}) {cell_text(option)}" for letter, option in lettered)
     problem = f"{cell_text(question)}\n{listed}\nAnswer with the letter."
@@ -57,7 +57,7 @@ def multiple_choice(question: str, options: list, right: str) -> dict:
 
 
 def gpqa_problem(cells: dict, index: int) -> dict:
-    """GPQA has the right answer and three wrong ones, shuffled here by the row's number."""
+    """GPQA gives the right answer and three wrong ones, shuffled here by the row's number."""
     right = cells["Correct Answer"]
     options = [right, *(cells[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
     random.Random(index).shuffle(options)
@@ -65,13 +65,13 @@ def gpqa_problem(cells: dict, index: int) -> dict:
 
 
 def mmlu_pro_problem(cells: dict, index: int) -> dict:
-    """MMLU-Pro lists up to ten options and the letter of the right one."""
+    """MMLU-Pro gives up to ten options and the letter of the right one."""
     return multiple_choice(cells["question"], cells["options"], cells["answer"])
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set on the hub, and the place of the problems in it."""
+    """A data set on the hub, and how to find the problems in it."""
 
     hub: str
     revision: str | None = None  # a commit, branch or tag; None: the newest
@@ -80,7 +80,7 @@ class Source:
     answer_column: str = "answer"
     sample: int | None = None  # a fixed random sample of this many problems
     read: Callable[[dict, int], dict] | None = None  # (cells, row number) -> problem
-    only: tuple[str, str] | None = None  # a column, and its value in the rows to use
+    only: tuple[str, str] | None = None  # use only rows with this (column, value)
 
 
 LIVECODEBENCH = [  # release_v6, the complete set; the paper does not name its release
@@ -138,7 +138,7 @@ SOURCES = {
         read=mbpp_problem,
     ),
     "livecodebench": Source(
-        hub="json",  # read as files, because datasets no longer runs its loading script
+        hub="json",  # read as files, because datasets no longer runs loading scripts
         options={"split": "train", "data_files": LIVECODEBENCH},
         problem_column="question_content",
         answer_column="private_test_cases",
@@ -148,9 +148,9 @@ SOURCES = {
 
 
 def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
-    """The rows of a set on the hub, at the commit that the first rank prints.
+    """The rows of a set on the hub. The first rank prints their commit.
 
-    Raises UserError if it cannot be loaded.
+    Raises UserError if the set cannot be loaded.
     """
     known = asked_once(HfApi().dataset_info, source.hub, revision=source.revision)
     revision = known.sha if known else source.revision
@@ -163,7 +163,7 @@ def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
             table = table.filter(wanted.__eq__, input_columns=column)
         return table.to_list()
     except (OSError, ValueError, DatasetsError) as error:
-        # Not there, no network, gated, or an unknown split.
+        # Missing set or split, no network, or no access.
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(
             f"cannot load {name}, the value or default of {flag} ({reason}): pass one of "

@@ -1,17 +1,17 @@
-"""Loads a model by name, and checks that training and sampling use the model of `from_pretrained`.
+"""Loads a model by name, and checks that training and sampling agree with `from_pretrained`.
 
 `load_model` loads the full model, for evaluation. `load_policy` shards it over all ranks, for
 training: float32 weights, gradients and Adam moments, bfloat16 computation on GPUs, float32 on the
 CPU. Both refuse a model if `from_pretrained` warns.
 
-A head with a scale, a buffer that is in no file, dropout, or a cache that a layer cannot use would
-train or sample another model without an error. So some 50 tokens run through the model of
-`from_pretrained`, through `Policy`, and through `generate` with the sampler's cache. If their
-log-probabilities differ by more than rounding, the model is refused. The check cannot detect
-differences beyond the longest of LENGTHS (a sliding window, a rotary scheme that starts later) or
-below the bound, which is wide in bfloat16.
+An unknown scale in the head, a buffer that is in no file, dropout, or a cache that a layer cannot
+use would silently change the model in training or sampling. So about 50 tokens run through
+`from_pretrained`'s model, `Policy`, and `generate` with the sampler's cache. If their
+log-probabilities differ by more than rounding, the model is refused. The check cannot detect a
+difference that starts beyond the longest of LENGTHS (a sliding window, a rotary scheme for long
+sequences) or stays below the bound, which is wide in bfloat16.
 
-Shapes: n tokens of all checked sequences but the first of each, V vocabulary.
+Shapes: n tokens of the checked sequences, without the first of each; V vocabulary.
 """
 
 import copy
@@ -44,7 +44,7 @@ LENGTHS = (24, 17, 9)  # of three sequences; the shorter ones are padded
 FORCED = 6  # last tokens of each, which the sampler is forced to choose
 
 # The largest mean difference of log-probabilities that counts as rounding, nats.
-# Seen in float32: 1e-6. In bfloat16 on a CPU, in random models of 24 layers: 0.015.
+# Measured: 1e-6 in float32; 0.015 in bfloat16 on a CPU, with random models of 24 layers.
 BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 
@@ -77,8 +77,8 @@ def load_policy(
     name: folder or hub id.
     temperature: of sampling and log-probabilities.
     recompute: activation checkpointing per layer.
-    packing: on GPUs pack micro-batches, if the model then gives the same results.
-    Raises UserError, also if the result differs from the model of from_pretrained.
+    packing: on GPUs, pack micro-batches if packing leaves the model's results unchanged.
+    Raises UserError, for example if the policy differs from the model of from_pretrained.
     """
     before_any_model()
     folder, config, tokenizer = locate(name)
@@ -128,8 +128,8 @@ def load_policy(
 def before_any_model() -> None:
     """Turn off cuDNN's attention, torch's first choice on H100 and later GPUs.
 
-    It plans again for every length of the keys, so for every token of a response. On B200 its
-    results are wrong for few key heads.
+    It makes a new plan for every key length, and so for every token of a response. On B200 its
+    results are wrong with few key heads.
     """
     prefer_expandable_segments()
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -148,24 +148,24 @@ def broadcast_weights(policy: Policy, whole: list[torch.nn.Module]) -> None:
 
 
 def random_sequences(vocabulary: int) -> list[torch.Tensor]:
-    """Fixed random sequences of the LENGTHS."""
+    """Fixed random sequences of LENGTHS tokens."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randint(vocabulary, (length,), generator=generator) for length in LENGTHS]
 
 
 @torch.no_grad()
 def reference_logprobs(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
-    """log p by the model's forward pass in `dtype`, without padding and cache: [n], on the host.
+    """log p from the model's forward pass in `dtype`, without padding or cache: [n], on the host.
 
-    lm: the model of from_pretrained, run on its device. In training this is the CPU, so a model
-    that fits on GPUs only in shards is also checked. Raises UserError if the model does not run, or
-    a log p is NaN or infinite.
+    lm: the model of from_pretrained, run on its device. In training this is the CPU, so even a
+    model that fits on GPUs only in shards is checked. Raises UserError if the model does not run,
+    or a log p is NaN or infinite.
     """
     tensors = {key: x.to(dtype) for key, x in lm.named_parameters()}
     tensors |= dict(lm.named_buffers())
 
     logprobs = []
-    with one_line(name, "its architecture does not run by its config.json"):
+    with one_line(name, "its architecture does not run with its config.json"):
         for sequence in random_sequences(lm.config.vocab_size):
             ids = sequence[None, :-1].to(lm.device)
             out = functional_call(lm, tensors, (ids,), {"use_cache": False})
@@ -179,7 +179,7 @@ def reference_logprobs(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype
 
 
 def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """log p of tokens [n] by the logits [n, V] that predict them: [n] float32, on the host."""
+    """log p of tokens [n] under the logits [n, V] that predict them: [n] float32, on the host."""
     return logits.float().cpu().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
 
 
@@ -240,7 +240,7 @@ def pack_where_equal(policy: Policy) -> None:
 
 @torch.no_grad()
 def policy_logprobs(policy: Policy) -> torch.Tensor:
-    """log p by the policy, on one padded or packed batch: [n], on the host."""
+    """log p from the policy, in one padded or packed batch: [n], on the host."""
     sequences = random_sequences(policy.lm.config.vocab_size)
     ids = pad_sequence(sequences, batch_first=True).to(this_device())
     length = torch.tensor(LENGTHS, device=this_device())
@@ -248,7 +248,7 @@ def policy_logprobs(policy: Policy) -> torch.Tensor:
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:
-    """The mean difference of log p, maximum over ranks; inf if one is NaN."""
+    """The mean absolute difference of log p, the largest over ranks; inf if it is NaN."""
     mean = (a - b).abs().mean().nan_to_num(nan=torch.inf)
     if rank_and_world()[1] > 1:
         mean = mean.to(this_device())

@@ -1,4 +1,4 @@
-"""Reports by the first rank: a line per step, metrics.jsonl, samples.jsonl."""
+"""The first rank's reports: a line per step, metrics.jsonl and samples.jsonl."""
 
 import math
 from dataclasses import fields
@@ -12,7 +12,7 @@ from infra.packing import Rollouts, TokenBatch, packed_rows
 from infra.ranks import this_device
 from infra.training_flags import TRAINING_GROUPS
 
-GROUPS = 4  # with saved responses in a step
+GROUPS = 4  # groups per step whose responses are saved
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 
 SHOWN = (
@@ -63,7 +63,7 @@ def print_hints(run, metrics: dict) -> None:
     run.without_signal = run.without_signal + 1 if silent else 0
     if run.without_signal == 10:
         print(
-            "hint: in ten steps no group had unequal rewards, so nothing is learnt. Are responses "
+            "hint: for ten steps no group had unequal rewards, so nothing is learnt. Are responses "
             "cut off (`truncated`)? Does verify.py find the answers (samples.jsonl)? Are the "
             "problems far too hard or easy? --dynamic-sampling and a larger --group-size help",
             flush=True,
@@ -72,8 +72,8 @@ def print_hints(run, metrics: dict) -> None:
     if len(run.seconds) == 1 and abs(mean - 1) >= 0.01:  # the program's first step
         print(
             f"hint: the token weights of --method {run.cfg.method} have mean {mean:.3g}, not 1, "
-            "which scales loss and gradient. Divide them by their mean, unless the method is "
-            "defined without this, like --delta-variant no_norm",
+            "which scales loss and gradient. Divide them by their mean, unless the method omits "
+            "this on purpose, like --delta-variant no_norm",
             flush=True,
         )
 
@@ -101,10 +101,10 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
     """How far the sampler's distribution is from the scored one: metrics of a step, in nats.
 
     logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and from the sampler.
-    Tokens without a value from the sampler are left out; if none has one, there are no metrics. The
-    KL divergence of the sampler from the scored policy is estimated by the mean of r - 1 - log r,
-    r = π_score / π_sampler (Schulman 2020, "Approximating KL divergence"), which is unbiased and
-    has no negative terms.
+    Tokens without a value from the sampler are left out; if none has one, there are no metrics.
+    mismatch_kl estimates KL(π_sampler || π_score) by the mean of r - 1 - log r, where
+    r = π_score / π_sampler (Schulman 2020, "Approximating KL divergence"). This estimator is
+    unbiased and has no negative terms.
     """
     told = ~sampled.isnan()
     if not told.any():
@@ -131,9 +131,9 @@ def save_samples(
 ) -> None:
     """Append two responses of each of four groups, spread over the batch, to samples.jsonl.
 
-    The two have unequal rewards if the group has. Only the first rank writes.
-    problems: B; the tests of programs, often long, are left out. rewards: [B]. weights: [N], saved
-    as `lambda` of each token.
+    The two have unequal rewards if the group does. Only the first rank writes.
+    problems: B, saved without the tests of programs, which are often long. rewards: [B].
+    weights: [N], saved as the `lambda` of each token.
     """
     if run.rank > 0:
         return
@@ -165,7 +165,7 @@ def save_samples(
 
 
 def rounded(values: torch.Tensor, digits: int) -> list[float | None]:
-    """The rounded values, with None for NaN and inf, which JSON lacks."""
+    """The rounded values, with None for NaN and inf, which JSON does not have."""
     return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
 
 

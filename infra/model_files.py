@@ -1,7 +1,7 @@
-"""The files of a model in a local Hugging Face folder or on the hub, and models that are refused.
+"""Finds a model's files in a local folder or on the hub, and refuses models that cannot run here.
 
-infra/loading.py measures at every load whether the results are right. Models refused here would
-fail later with a traceback, full memory or a misleading message.
+Models refused here would fail later with a traceback, full memory or a misleading message.
+infra/loading.py checks at every load that a model's results are right.
 """
 
 import os
@@ -36,11 +36,11 @@ KEYS_AND_VALUES = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
 def locate(name: str | Path) -> tuple:
-    """(folder, config, tokenizer) of a folder or a hub id that can be loaded.
+    """(folder, config, tokenizer) of a model, given its folder or hub id.
 
     Checks all files, but reads no weights. Raises UserError.
     """
-    # transformers' progress bars and reports would mix with the output; `from_files` raises them.
+    # Keep progress bars and load reports out of the output; `from_files` raises load problems.
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
 
@@ -63,7 +63,7 @@ def locate(name: str | Path) -> tuple:
             "them (AutoModelForCausalLM.from_pretrained(...).save_pretrained(FOLDER))"
         )
     for path in weights:
-        with one_line(name, f"{path} is damaged or cut off, or waits for git lfs pull"):
+        with one_line(name, f"{path} is damaged or cut off, or needs git lfs pull"):
             safe_open(path, "pt")  # checks header and length
 
     if not any(path for pattern in TOKENIZERS for path in folder.glob(pattern)):
@@ -76,8 +76,8 @@ def locate(name: str | Path) -> tuple:
         words = max(tokenizer.get_vocab().values()) + 1
     if words > config.vocab_size:
         raise UserError(
-            f"--model {name}: its tokenizer has {words} ids and its embedding {config.vocab_size}: "
-            "pass the tokenizer that belongs to it, or resize the embedding"
+            f"--model {name}: its tokenizer has {words} ids, its embedding {config.vocab_size}: "
+            "use the tokenizer that belongs to the model, or resize the embedding"
         )
 
     end = getattr(config, "eos_token_id", None)
@@ -89,8 +89,8 @@ def locate(name: str | Path) -> tuple:
     if not ends or not all(isinstance(each, int) for each in ends):
         raise UserError(
             f"--model {name}: its eos_token_id is {end!r} in generation_config.json and "
-            f"{tokenizer.eos_token_id!r} in the tokenizer: set it to an id or a list of ids that "
-            "names an end token"
+            f"{tokenizer.eos_token_id!r} in the tokenizer: set it to the id of an end token, or a "
+            "list of ids"
         )
     return folder, config, tokenizer
 
@@ -102,7 +102,7 @@ def read_config(name: str | Path, folder: str | Path):
     with one_line(name, f"cannot read config.json of {folder}"):
         config = AutoConfig.from_pretrained(folder)
     refuse_config(name, config)
-    with one_line(name, "its config.json does not give one size for all heads of attention"):
+    with one_line(name, "its config.json does not give one size for all attention heads"):
         head_size(config)
     return config
 
@@ -131,8 +131,8 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.M
     asked = lm.get_expanded_tied_weights_keys(all_submodels=True)
     for target in sorted(asked.keys() - lm.all_tied_weights_keys.keys()):
         raise UserError(
-            f"--model {name}: its config.json ties {target} to {asked[target]}, and its "
-            'safetensors hold two that differ: say "tie_word_embeddings": false in config.json'
+            f"--model {name}: its config.json ties {target} to {asked[target]}, but its "
+            'safetensors hold two that differ: set "tie_word_embeddings": false in config.json'
         )
     return lm.eval()
 
@@ -171,9 +171,9 @@ def refuse_model(name: str | Path, lm: torch.nn.Module) -> None:
 
 
 def refuse_too_large(name: str | Path, lm: torch.nn.Module) -> None:
-    """Raise UserError if the GPUs of a node cannot hold the model in training, whatever the flags.
+    """Raise UserError if no flags can fit training of the model into the GPUs of a node.
 
-    lm: a model on the meta device; nothing is allocated. bench.py plan counts the rest.
+    lm: a model on the meta device; nothing is allocated. `bench.py plan` counts all memory.
     """
     if this_device().type == "cpu":
         return
@@ -192,8 +192,8 @@ def refuse_too_large(name: str | Path, lm: torch.nn.Module) -> None:
 def least_bytes(parameters: int, shards: int) -> float:
     """Bytes that each GPU of a node must hold at once in any run.
 
-    Weights and Adam's two moments in float32; and, while sampling, all weights in bfloat16, or at
-    the end of a backward pass the GPU's gradients in float32.
+    A GPU always holds its float32 shards of the weights and Adam's two moments. The larger of two
+    peaks is added: all weights in bfloat16 (sampling), or its float32 gradient shards (backward).
     """
     return 12 * parameters / shards + max(2 * parameters, 4 * parameters / shards)
 
@@ -205,7 +205,7 @@ def most_tokens(config) -> int | None:
         return None
     scheme = getattr(config, "rope_parameters", None) or {}
     if scheme.get("rope_type") == "longrope":
-        # Beyond it, the longest sequence of a batch sets the frequencies of all sequences.
+        # Beyond this limit, the longest sequence of a batch sets the frequencies of all.
         limit = min(limit, scheme["original_max_position_embeddings"])
     return limit
 

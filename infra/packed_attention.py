@@ -1,14 +1,14 @@
 """Attention over sequences packed end to end in one row, without attention between sequences.
 
-transformers detects a packed row by position ids that restart. The kernels:
+transformers recognises a packed row by position ids that restart. The kernels:
 
     GPU    `varlen_attention` below: torch's flash kernel for sequences of unequal lengths. It
            computes only attention inside the sequences, in half precision only.
     CPU    training pads. For a packed row (in tests, which compare it with the padded pass),
-           transformers gives `sdpa` a block-diagonal mask. The result is right, but costs the
-           square of the whole row.
+           transformers gives `sdpa` a block-diagonal mask. The result is right, but the cost is
+           quadratic in the length of the whole row.
 
-Shapes: T tokens of the row. There may be fewer heads of keys and values than of queries.
+Shapes: T tokens of the row. Keys and values may have fewer heads than queries.
 """
 
 from inspect import signature
@@ -39,10 +39,10 @@ def varlen_attention(
     """Causal attention inside each sequence, with transformers' signature: [1, T, heads, size].
 
     query, key, value: [1, heads, T, size].
-    cu_seq_lens_q: [sequences + 1] int32, the start of each sequence, and T. max_length_q: the
-        longest length. Architectures that do not pass them on (StableLM) attend over the whole row.
-        The check at load detects this, and they are padded.
-    sliding_window: tokens that a token sees, itself included; None: all before it.
+    cu_seq_lens_q: [sequences + 1] int32, the start of each sequence, then T. max_length_q: the
+        longest length. An architecture that does not pass them on (StableLM) attends over the
+        whole row. The check at load detects this and pads instead.
+    sliding_window: how many tokens a token attends to, itself included; None: all up to itself.
     """
     if cu_seq_lens_q is None:
         max_length_q = query.shape[2]
@@ -68,7 +68,7 @@ AttentionInterface.register(VARLEN, varlen_attention)
 
 
 def can_pack(lm: torch.nn.Module) -> bool:
-    """Whether the architecture declares support for packed rows, and the kernel is sufficient.
+    """Whether the architecture declares support for packed rows, and the kernel supports it.
 
     infra/loading.py tests the declaration when a model is loaded.
     """
@@ -77,24 +77,24 @@ def can_pack(lm: torch.nn.Module) -> bool:
     return (
         lm._supports_flash_attn
         and "position_ids" in arguments
-        and "kwargs" in arguments  # passes on the bounds of the sequences
+        and "kwargs" in arguments  # to pass on the bounds of the sequences
         and soft_cap is None
         and head_size(lm.config) <= MOST_HEAD_SIZE
     )
 
 
 def head_size(config) -> int:
-    """The size of a query in one head."""
+    """The query size of one attention head."""
     own = getattr(config, "head_dim", None)
     return own or config.hidden_size // config.num_attention_heads
 
 
 def row_of(ids: torch.Tensor, length: torch.Tensor) -> tuple[dict, torch.Tensor]:
-    """The arguments for a model's body to run sequences as one row, and the tokens' positions.
+    """The arguments with which a model's body runs sequences as one row, and the tokens' positions.
 
     ids: [B, L], each sequence in the first `length` [B] columns.
     length: on the host, so that the host does not wait for the GPU.
-    Returns (keyword arguments, [B, L]: position of each token in the row, on the host).
+    Returns (keyword arguments, [B, L] the position of each token in the row, on the host).
     """
     longest = ids.shape[1]
     columns = torch.arange(longest).expand(ids.shape)

@@ -1,8 +1,8 @@
-"""A rollout batch as padded sequences, as packed token rows, and as mini-batches of a step.
+"""A rollout batch as padded sequences, as packed token rows, and as the mini-batches of a step.
 
 A rollout batch is stored as padded sequences (`Rollouts`), the model's input. The maths uses
-*packed* tokens (`TokenBatch`): one row per response token, no padding, so a sum over (i, t) in the
-paper is a sum over rows. For two responses of 3 and 2 tokens:
+*packed* tokens (`TokenBatch`): one row per response token, no padding. A sum over (i, t) in the
+paper is thus a sum over rows. For two responses of 3 and 2 tokens:
 
     Rollouts.ids      [ q q a b c ]      packed rows   0 1 2 3 4
                       [ q d e . . ]      tokens        a b c d e
@@ -190,15 +190,15 @@ def uploaded(x: torch.Tensor, device: torch.device) -> torch.Tensor:
 class MiniBatch:
     """The responses of one optimiser step, as this rank's micro-batches of response indices.
 
-    `silent` holds the responses with advantage 0: Eq. 8 gives them no gradient, so the update skips
-    them. **A loss term on every token, such as a KL penalty, must use both lists.** Each
-    list has the same length on every rank, with empty micro-batches at the end if needed, because
-    ranks gather each other's shards and must run the same number of passes.
+    `silent` holds the responses with advantage 0. Eq. 8 gives them no gradient, so the update skips
+    them. **A loss term on every token, such as a KL penalty, must use both lists.** Each list has
+    the same length on every rank, with empty micro-batches at the end if needed: ranks gather each
+    other's shards, so all must run the same number of passes.
     """
 
-    token_count: int  # N of all its responses, on all ranks
+    token_count: int  # N, tokens of all its responses, on all ranks
     trained: list[torch.Tensor]  # micro-batches, each the indices [b] of its responses
-    silent: list[torch.Tensor]  # the same
+    silent: list[torch.Tensor]  # the same, for responses with advantage 0
 
     @property
     def micro_batches(self) -> list[torch.Tensor]:
@@ -216,10 +216,10 @@ def plan_mini_batches(
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
-    advantages: [B].
+    advantages: [B]; responses with advantage 0 get micro-batches of their own.
     budget: limit on the tokens of a micro-batch, including padding.
-    layout: the cost of a micro-batch; responses are dealt to balance cost over ranks.
-    Old log-probabilities and updates use the same micro-batches, so the first update's ratio
+    layout: padded or packed, and the cost of a micro-batch, which is balanced over ranks.
+    The pass at θ_old and the updates run the same micro-batches, so the first update's ratio
     is exactly 1.
     """
     length = rollouts.prompt_length + rollouts.response_length

@@ -1,4 +1,4 @@
-"""Wraps a causal language model as a policy with packed rows, one per response token.
+"""Wraps a causal language model as a policy that returns packed rows, one per response token.
 
 The forward pass of `Policy` takes whole sequences. For each response token it returns the
 log-probability, the entropy of the distribution and the hidden state that enters the LM head. No
@@ -39,7 +39,7 @@ class TokenRows(NamedTuple):
 
 
 class Policy(torch.nn.Module):
-    """A causal language model `lm`, and the temperature for sampling and log-probabilities.
+    """A causal language model `lm`, with the temperature of sampling and log-probabilities.
 
     twin: the same model without shards or hooks, for `plain`; empty if `lm` is not sharded.
     packed: whether a forward pass packs its sequences end to end in one row; see `pack`.
@@ -61,10 +61,10 @@ class Policy(torch.nn.Module):
     ) -> TokenRows:
         """Packed rows of the response tokens.
 
-        ids: [B, T] prompt, then response, then anything up to T. Sequences start at column 0, so
+        ids: [B, T] prompt, response, then any padding up to T. Sequences start at column 0, so
         with causal attention no real token attends to the padding on the right.
-        prompt_length, response_length: [B] tokens. Positions are computed on the host. FSDP would
-        copy tensors to the GPU first, so pass lists where speed matters.
+        prompt_length, response_length: [B] tokens. Positions are computed on the host, but FSDP
+        would first copy tensors to the GPU, so pass lists where speed matters.
         """
         start, size = (torch.as_tensor(x).cpu() for x in (prompt_length, response_length))  # [B]
         lines = torch.arange(len(ids)) * ids.shape[1]
@@ -79,17 +79,17 @@ class Policy(torch.nn.Module):
         hidden = states.flatten(0, 1)[uploaded(before, ids.device)]  # [N, H]
         token = ids.flatten()[uploaded(places, ids.device)]  # [N]
 
-        # With a large vocabulary, entropies would cost a tenth of an update, which never uses them.
+        # Updates never use entropies, which cost a tenth of an update with a large vocabulary.
         with_entropy = not torch.is_grad_enabled()
         logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy)
         # An FSDP module must not return a view, or its hooks warn.
         return TokenRows(logprob, entropy, hidden.detach().clone(), token)
 
     def pack(self, packed: bool) -> None:
-        """From now on, pack the sequences of a forward pass into one row, or pad them.
+        """Set whether a forward pass packs its sequences into one row or pads them.
 
-        The results differ only by rounding. Packed rows need no computation on padding. The
-        sampler's twin is unchanged.
+        The results differ only by rounding. Packing avoids computation on padding. The sampler's
+        twin is unchanged.
         """
         self.packed = packed
         if self.lm.device.type == "cuda":
@@ -105,11 +105,11 @@ class Policy(torch.nn.Module):
 
     @property
     def layout(self) -> Layout:
-        """How micro-batches run through the model, and their cost.
+        """Whether micro-batches are padded or packed, and what they cost.
 
-        With P parameters in matrix products, a token takes 2 P operations; and 2 L q T for L layers
-        of attention over q = heads x head size to the T / 2 tokens before it on average. So
-        attention costs as much as all else at T = P / (L q): 51,000 for Qwen3-8B.
+        A token takes 2 P operations for the P parameters in matrix products. Attention adds 2 L q T
+        in L layers, with q = heads x head size and T / 2 earlier tokens on average. So attention
+        costs as much as all else at T = P / (L q): 51,000 tokens for Qwen3-8B.
         """
         config = self.lm.config
         embedding = self.lm.get_input_embeddings().weight
@@ -120,7 +120,7 @@ class Policy(torch.nn.Module):
         return Layout(self.packed, equal_at=P / (config.num_hidden_layers * q))
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
-        """The packed rows of responses `index` [b] of a rollout batch, cut to the longest of them.
+        """The packed rows of responses `index` [b] of a rollout batch, run at their longest length.
 
         An empty index runs two tokens and returns no rows: ranks gather each other's shards, so all
         ranks must run every forward pass.
@@ -151,7 +151,7 @@ class Policy(torch.nn.Module):
 
     @contextmanager
     def plain(self) -> Iterator[torch.nn.Module]:
-        """The model for `generate`: without hooks, with gathered weights. All ranks enter."""
+        """The model for `generate`, without hooks and with full weights. All ranks enter."""
         shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
         for module in shards:
             module.unshard()
@@ -188,7 +188,7 @@ def old_log_probabilities(
 ) -> TokenBatch:
     """One forward pass of θ_old over all responses: log π_old and entropies, packed.
 
-    plan: this rank runs the responses of its micro-batches; the results are gathered.
+    plan: this rank runs its own micro-batches; the results of all ranks are gathered.
     keep: (rows, head) -> [n, ...], computed in float32 from the hidden states and stored, so that
         DelTA needs no further pass (App. L.1); None: nothing is kept.
     budget_gb: limit on `kept` on the GPU, in GB; a larger tensor goes to pinned host memory.

@@ -1,8 +1,8 @@
-"""Problems as {"problem": str, "answer": str}, from the toy, a local file or the hub; prompts.
+"""Loads problems from the toy, a local file or the hub, and encodes their prompts.
 
-Sets with known names are listed in infra/hub.py. Any other set works with --problem-column and
---answer-column. Multiple-choice problems have "choice": True, and their answer is a letter.
-Programming problems have "tests" instead of an answer: programs/problems.py.
+A problem is {"problem": str, "answer": str}. infra/hub.py lists the sets with known names. Any
+other set works with --problem-column and --answer-column. Multiple-choice problems have "choice":
+True and a letter as answer. Programming problems have "tests" instead (programs/problems.py).
 """
 
 import random
@@ -32,11 +32,11 @@ def load_problems(
     seed: int = 0,
     flag: str = "--data",
 ) -> list[dict]:
-    """Problems of a name in SOURCES, a local file, a hub id, or the toy.
+    """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
     Local files end in .jsonl, .json, .csv or .parquet. A hub id may name a revision: owner/set@1.2.
-    Empty and repeated problems are dropped, and the first rank prints how many of each. Messages
-    name the set's `flag`.
+    Empty and repeated problems are dropped, and the first rank prints how many of each. Error
+    messages name `flag`.
 
     Raises UserError for a missing or unreadable set, a missing column, a cell that is neither text
     nor number, or no remaining problem; ProgramsError for invalid tests.
@@ -74,7 +74,7 @@ def load_problems(
 
 
 def with_layout(source: Source, rows: list[dict]) -> Source:
-    """A source without a known name, read like the set of programs with the same columns."""
+    """The source. If it has the columns of a known programming set, that set's reader is added."""
     columns = {column for row in rows for column in row}
     named = {source.problem_column, source.answer_column} <= columns or "tests" in columns
     layout = layout_of(columns)
@@ -85,7 +85,7 @@ def with_layout(source: Source, rows: list[dict]) -> Source:
 
 
 def check_columns(name: str, source: Source, rows: list[dict]) -> None:
-    """Raise UserError if no row has the source's columns."""
+    """Raise UserError if a column that the source needs is in no row."""
     there = dict.fromkeys(column for row in rows for column in row)  # in the file's order
     answer = "tests" if has_tests(source, there) else source.answer_column
     missing = {source.problem_column, answer} - there.keys()
@@ -97,15 +97,15 @@ def check_columns(name: str, source: Source, rows: list[dict]) -> None:
 
 
 def has_tests(source: Source, columns) -> bool:
-    """Whether a set without a known name holds programming problems."""
+    """Whether a set without its own reader holds programming problems."""
     return source.read is None and "tests" in columns
 
 
 def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
-    """The problem in row `index` of a source's table. Raises UserError for a cell of another kind.
+    """The problem in row `index` of a source's table. Raises UserError for a cell of wrong type.
 
-    A problem may be a chat, a list of {"role": ..., "content": ...}, which goes unchanged through
-    the chat template. An answer may be a list of texts, the members of a list.
+    A problem may be a chat: a list of {"role": ..., "content": ...}, passed unchanged to the chat
+    template. If the answer is a list, its cell may be a list of strings.
     """
     if source.read:
         try:
@@ -132,7 +132,7 @@ def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
 
 
 def is_chat(value) -> bool:
-    """Whether a cell is a list of messages with a role and a content, both texts."""
+    """Whether a cell is a list of messages, each with a role and content, both strings."""
     if not isinstance(value, list) or not value:
         return False
     return all(
@@ -144,9 +144,9 @@ def is_chat(value) -> bool:
 
 
 def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
-    """The problems with a text and an answer or tests, and the number of dropped ones by reason.
+    """The problems that have a text and an answer or tests, and how many were dropped, by reason.
 
-    Of problems with the same text the first is kept, whatever the answers are.
+    Of several problems with the same text, the first is kept, whatever their answers.
     """
     kept = {}
     dropped = Counter()
@@ -159,14 +159,14 @@ def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
         elif each == kept[text]:
             dropped["repeated"] += 1
         else:
-            dropped["repeated with another answer than the first, which is kept"] += 1
+            dropped["repeated with a different answer (the first is kept)"] += 1
     return list(kept.values()), dropped
 
 
 def prepare_sandbox(problems: list[dict], mode: str) -> None:
-    """If problems have tests, start the sandbox for programs selected by --code-sandbox.
+    """If any problem has tests, start the sandbox for programs that --code-sandbox selects.
 
-    The first rank prints its protections. Raises ProgramsError if they are not available.
+    The first rank prints the sandbox's protections. Raises ProgramsError if one is not available.
     """
     if not any("tests" in each for each in problems):
         return
@@ -178,7 +178,7 @@ def prepare_sandbox(problems: list[dict], mode: str) -> None:
 def encode_prompts(
     problems: list[dict], tokenizer, limit: int, template: str = ""
 ) -> tuple[list[dict], list[list[int]]]:
-    """(problems, prompts): the token ids of each problem's prompt.
+    """(problems, prompts): the problems that are kept, and the token ids of their prompts.
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
     literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
@@ -191,7 +191,7 @@ def encode_prompts(
     template = template.replace("\\n", "\n")
     if any("chat" in each for each in problems) and not tokenizer.chat_template:
         raise UserError(
-            "the data holds chats, but the model's tokenizer has no chat template: use texts"
+            "the data holds chats, but the model's tokenizer has no chat template: use plain text"
         )
     prompts = [encode_prompt(each, tokenizer, template) for each in problems]
 
@@ -213,7 +213,7 @@ def encode_prompts(
 
 
 def encode_prompt(each: dict, tokenizer, template: str) -> list[int]:
-    """A chat unchanged; else by the template, else by the chat template, else the problem alone."""
+    """Token ids of a prompt: the chat as is, else `template`, else the chat template, else text."""
     chat = each.get("chat")
     problem = each["problem"]
     if template and not chat:

@@ -1,4 +1,4 @@
-"""Progress and time of the stages of a step."""
+"""Shows the progress of a step's stages, and measures their time."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from infra.ranks import speaks
 
 
 class Progress(tqdm):
-    """The progress of one stage, in tokens: a bar on a terminal, a line a minute in a log.
+    """The progress of one stage, in tokens: a bar on a terminal, one line per minute in a log.
 
     The first rank prints it to standard error. A stage that ends before its first bar or line is
     due prints nothing.
@@ -28,8 +28,8 @@ class Progress(tqdm):
             leave=False,
             file=sys.stderr,
             disable=not speaks(),
-            delay=1 if on_terminal else 60,  # seconds before the first
-            mininterval=0.1 if on_terminal else 60,  # seconds between two
+            delay=1 if on_terminal else 60,  # seconds before the first output
+            mininterval=0.1 if on_terminal else 60,  # seconds between outputs
             bar_format=None if on_terminal else line,
         )
 
@@ -48,11 +48,11 @@ class Stopwatch:
         self.stages = Counter()  # seconds by stage
 
     def lap(self, stage: str) -> None:
-        """Count the time since the last lap to `stage`. A stage may have several laps."""
+        """Add the time since the last lap to `stage`. A stage may have several laps."""
         now = time.perf_counter()
         self.stages[f"seconds_{stage}"] += now - self.last_lap
         self.last_lap = now
 
     def seconds(self) -> dict[str, float]:
-        """The metrics `seconds`, up to the last lap, and `seconds_STAGE`."""
+        """The metrics `seconds`, the total up to the last lap, and `seconds_STAGE`."""
         return {"seconds": self.last_lap - self.started, **self.stages}

@@ -1,7 +1,7 @@
 """The processes of a run, their communication, and the sharding of parameters.
 
-Under torchrun every GPU has a process, its *rank*. Without torchrun one rank runs the same
-code. Parameters are sharded inside a node and replicated over nodes (HSDP).
+Under torchrun each GPU has one process, a *rank*. Without torchrun a single rank runs the same
+code. Parameters are sharded within a node and replicated across nodes (HSDP).
 """
 
 import os
@@ -55,7 +55,7 @@ def start_ranks() -> tuple[int, int]:
     else:
         store, rank, world = dist.HashStore(), 0, 1
 
-    # torchrun's store survives a restart; new ranks must not read the addresses of dead ones.
+    # torchrun's store survives a restart, but new ranks must not read the addresses of dead ones.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
 
     prefer_expandable_segments()
@@ -95,9 +95,9 @@ def prefer_expandable_segments() -> None:
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
     """work(items), split over the ranks. Returns all results in order, on all ranks.
 
-    work: a share of the items -> one result each. Items are dealt round-robin. A user error,
-    FloatingPointError or Interrupted on one rank is raised on every rank, because the others wait
-    for its results.
+    work: a share of the items -> one result per item. Items are dealt round-robin. If one rank
+    raises a user error, FloatingPointError or Interrupted, every rank raises it, because the others
+    wait for that rank's results.
     """
     rank, world = rank_and_world()
     if world == 1:
@@ -123,7 +123,7 @@ def from_all_ranks(mine) -> list:
 
 
 def limit_nccl(group) -> None:
-    """Set the timeout between GPUs to NCCL_LIMIT, after which the run ends."""
+    """Set the timeout of collectives between GPUs to NCCL_LIMIT; on timeout the run ends."""
     # torch has no public way to give two backends two limits.
     group._get_backend(torch.device("cuda"))._set_default_timeout(NCCL_LIMIT)
 
@@ -141,7 +141,7 @@ def end_ranks() -> None:
 def on_first_rank(function: Callable, *arguments):
     """Run function(*arguments) on rank 0 and return its result on every rank. All ranks call this.
 
-    A user error or a Stop on rank 0 is raised on every rank, and prints one message.
+    If rank 0 raises a user error or a Stop, every rank raises it, and one message is printed.
     """
     rank, world = rank_and_world()
     result = None
@@ -160,7 +160,7 @@ def on_first_rank(function: Callable, *arguments):
 
 
 def device_mesh() -> DeviceMesh:
-    """All ranks in one row, or one row per node if there are several (HSDP)."""
+    """All ranks in one row, or with several nodes one row per node (HSDP)."""
     world = dist.get_world_size()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     if world == local:
@@ -175,7 +175,7 @@ def device_mesh() -> DeviceMesh:
 
 
 def shard(model: torch.nn.Module, layers: list[torch.nn.Module], mesh: DeviceMesh) -> None:
-    """FSDP2: a unit per decoder layer; embedding, norm and LM head stay with the root, `model`.
+    """Apply FSDP2, one unit per decoder layer; embedding, norm and LM head belong to the root.
 
     On GPUs the compute dtype is bfloat16 and gradients are reduced in float32. FSDP averages
     gradients over ranks.

@@ -20,10 +20,10 @@ from toy.by_name import SETS
 
 
 class Benchmark(NamedTuple):
-    """The problems of a benchmark, of which there may be more than --limit."""
+    """The problems of a benchmark, cut to --limit."""
 
-    problems: list[dict]  # the first --limit ones
-    hash: str  # of all of them, so that --limit may change
+    problems: list[dict]  # the first --limit problems
+    hash: str  # of all problems of the set, so that --limit may change
 
 
 def load_benchmarks(config) -> dict[str, Benchmark]:
@@ -121,7 +121,7 @@ def missing_responses(
 ) -> list[Wanted]:
     """The responses that this rank must sample: its share without those already in `folder`.
 
-    The responses to a problem are spread over the ranks, because hard problems get long ones.
+    The responses to a problem are spread over the ranks, because a hard problem's are all long.
     """
     wanted = []
     counted = 0  # responses over all benchmarks, dealt to the ranks round-robin

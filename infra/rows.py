@@ -5,7 +5,7 @@ rows may be sharded over ranks (`Rows`). The functions process it in blocks, in 
 full results on every rank, so the calling code is plain maths on [N] tensors. A plain tensor holds
 all N rows and needs no communication.
 
-Shapes: N rows in all, n of them on this rank, H numbers per row, M weightings.
+Shapes: N rows in all, n of them on this rank, H numbers per row, M sets of weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Rows:
 
 
 def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, in place; x itself with one process."""
+    """The sum of x over all ranks, in place; x itself if there is only one rank."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.all_reduce(x)
     return x
@@ -52,7 +52,7 @@ def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch
 
 
 def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor:
-    """Σ_n weights[m, n] v[n] for M weightings, in one pass over v: weights [M, N] -> [M, H]."""
+    """Σ_n weights[m, n] v[n] for each m, in one pass over v: weights [M, N] -> [M, H]."""
     if isinstance(v, Rows):
         return sum_over_ranks(weighted_sums(v.values, weights[:, v.mine]))
 
@@ -66,7 +66,7 @@ def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor
 def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) -> torch.Tensor:
     """One number per row: [N], on every rank.
 
-    function: a block of rows [size, H], in float32 or better and on `device`, -> [size].
+    function: maps a block of rows [size, H], in float32 or better on `device`, to [size].
     """
     if isinstance(v, Rows):
         mine = per_row(v.values, function, device)  # [n]

@@ -30,7 +30,7 @@ class Run:
     """The state of a run."""
 
     cfg: object  # train.Config
-    id: str  # from rank 0; marks the run's folder and all its files
+    id: str  # chosen by rank 0; marks the run's folder and files
     method: object  # methods.Method
     folder: Path
     rank: int
@@ -81,8 +81,8 @@ class Run:
     def save(self) -> bool:
         """Write a checkpoint, and return whether one was written. All ranks call this.
 
-        None is written before the first update, when there are no moments, nor when the last
-        updates were skipped because the run is diverging. Earlier checkpoints are kept.
+        No checkpoint is written before the first update (there are no moments yet) or after a
+        skipped update (the run may be diverging). Earlier checkpoints are kept.
         """
         if not self.optimizer.state or self.state.streak > 0:
             return False
@@ -94,8 +94,8 @@ class Run:
 def running(run: Run) -> Iterator[None]:
     """Stop the run on a signal. All ranks enter together.
 
-    Interrupted is raised inside at the next safe point, where weights and state belong to the same
-    step. The run is then saved, and Stop is raised.
+    At the next safe point, where weights and state belong to the same step, the block raises
+    Interrupted. The run is then saved, and Stop is raised.
     """
     before = {number: signal.signal(number, run.stop) for number in SIGNALS}
     try:
@@ -126,7 +126,7 @@ def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
 
         refuse_machine()
     rank, world = start_ranks()
-    tracking_module(cfg.track)  # refuses a package that is not installed
+    tracking_module(cfg.track)  # raises UserError if the package is missing
     folder, _, _ = locate(model_folder(cfg))
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)

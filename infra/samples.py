@@ -7,8 +7,8 @@ RUN is an --output-dir of train.py. The page is one file and needs no network: o
 Runs of two methods with the same seed sample the same responses in step 1, so their weights can be
 compared token by token.
 
-Responses are written by a policy, so the page inserts them as text, and its Content-Security-Policy
-allows no other script.
+A policy writes the responses, so the page inserts them as text, and its Content-Security-Policy
+allows no script but its own.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def page(folders: list[Path]) -> str:
     runs = [read_samples(folder) for folder in folders]
     low, high = shading(runs)
     data = json.dumps({"runs": runs, "low": low, "high": high}, separators=(",", ":"))
-    for character in "<>&":  # so that no response closes the element with the data
+    for character in "<>&":  # so that no response can close the data element
         data = data.replace(character, f"\\u{ord(character):04x}")
 
     html = TEMPLATE.read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def page(folders: list[Path]) -> str:
 
 
 def read_samples(folder: Path) -> dict:
-    """The page's data of a run. Raises UserError if it has no samples yet."""
+    """A run's data for the page. Raises UserError if the run has no samples yet."""
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} holds no run of train.py: it has no config.json")
     config = read_json(folder / "config.json", method=str, seed=int)
@@ -77,7 +77,7 @@ def spoken(problem: str | list[dict]) -> str:
 
 
 def shading(runs: list[dict]) -> tuple[float, float]:
-    """The weights of the lightest and darkest shade: the 1 % and 99 % quantiles."""
+    """The weights with the lightest and the darkest shade: the 1 % and 99 % quantiles."""
     weights = [weight for run in runs for sample in run["samples"] for weight in sample["lambda"]]
     weights = sorted(weight for weight in weights if weight is not None)
     low = weights[len(weights) // 100]

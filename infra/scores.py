@@ -1,4 +1,4 @@
-"""Writes and prints an evaluation's scores.json, and checks two files for `compare`."""
+"""Writes and prints an evaluation's scores.json, and reads and checks two of them for `compare`."""
 
 from pathlib import Path
 
@@ -42,11 +42,11 @@ def check_accuracies(values: list, count: int, where: str) -> None:
     for value in values:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and 0 <= value <= 1):  # also excludes NaN
-            raise UserError(damaged(where, f"{value} is no accuracy"))
+            raise UserError(damaged(where, f"{value} is not an accuracy"))
 
 
 def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:
-    """The benchmarks in both scores; `first` and `second` name their folders in a UserError."""
+    """The benchmarks in both scores. Raises UserError, with the folder names `first`, `second`."""
     names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
     if not names:
         raise UserError(f"{first} and {second} have no benchmark in common")

@@ -23,7 +23,7 @@ INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 
 
 def read_table(name: str) -> list[dict]:
-    """The rows of a local file. Raises UserError if it is missing or does not match its ending."""
+    """The rows of a local file. Raises UserError if it is missing or not what its suffix says."""
     path = Path(name)
     if not path.is_file():
         raise UserError(f"there is no file {name}")
@@ -36,7 +36,7 @@ def read_table(name: str) -> list[dict]:
             raise UserError(f"{name} is not UTF-8 (byte {error.start}): save as UTF-8") from error
         rows = READERS[path.suffix](name, text)
     if not rows:
-        raise UserError(f"{name} has no row")
+        raise UserError(f"{name} has no rows")
     return rows
 
 
@@ -54,7 +54,7 @@ def read_json_array(name: str, text: str) -> list[dict]:
     """One array of dictionaries."""
     array = parsed(name, text) if text else []
     if not isinstance(array, list):
-        raise UserError(f'{name} is no array: write [{{"problem": ..., "answer": ...}}, ...]')
+        raise UserError(f'{name} is not an array: write [{{"problem": ..., "answer": ...}}, ...]')
     return [checked_dictionary(f"{name}, entry {i},", row) for i, row in enumerate(array, start=1)]
 
 
@@ -78,12 +78,12 @@ def parsed(where: str, text: str):
 def checked_dictionary(where: str, row) -> dict:
     """The unchanged row. Raises UserError unless it is a dictionary."""
     if not isinstance(row, dict):
-        raise UserError(f'{where} is no dictionary: write {{"problem": ..., "answer": ...}}')
+        raise UserError(f'{where} is not a dictionary: write {{"problem": ..., "answer": ...}}')
     return row
 
 
 def read_csv(name: str, text: str) -> list[dict]:
-    """A header and rows; every cell is a text."""
+    """A header and rows; every cell is a string."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows = []
     try:
@@ -109,7 +109,7 @@ def read_parquet(path: Path) -> list[dict]:
 
 
 READERS = {".jsonl": read_json_lines, ".json": read_json_array, ".csv": read_csv}
-LOCAL = (*READERS, ".parquet")  # endings of local files
+LOCAL = (*READERS, ".parquet")  # file suffixes
 
 
 # ---- cells ---------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ LOCAL = (*READERS, ".parquet")  # endings of local files
 def cell_text(value) -> str:
     """A cell as text, with all digits of a Decimal or of a number in JSON.
 
-    A column with gaps stores integers as floats; they become integers again.
+    A column with gaps stores integers as floats; these become integers again.
     """
     value = getattr(value, "exact", value)
     if value is None or value != value:  # a gap, which is NaN in a column of numbers
@@ -133,13 +133,13 @@ def cell_text(value) -> str:
 
 
 def checked_text(value, where: str) -> str:
-    """cell_text of a text or a number. Raises UserError for anything else.
+    """cell_text of a string or a number. Raises UserError for anything else.
 
     Also refuses text with a NUL or half of a surrogate pair, which no tokenizer accepts.
     """
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if not (value is None or isinstance(value, str) or is_number):
-        raise UserError(f"{where}, holds a {type(value).__name__}: write a text or a number")
+        raise UserError(f"{where}, holds a {type(value).__name__}: write a string or a number")
     text = cell_text(value)
     if "\0" in text:
         raise UserError(f"{where}, holds a NUL character: repair the file")
@@ -149,9 +149,9 @@ def checked_text(value, where: str) -> str:
 
 
 def joined_members(members: list[str], where: str) -> str:
-    """The members of a list answer as one text, which verify.py splits at its commas.
+    """The members of a list answer as one text, which verify.py splits at commas.
 
-    Raises UserError for a member with a comma outside brackets, which would split it.
+    Raises UserError for a member with a comma outside brackets, where verify.py would split it.
     """
     if len(members) == 1:
         return members[0]

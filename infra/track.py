@@ -1,6 +1,6 @@
 """Live metrics: --track also sends each line of metrics.jsonl to trackio, wandb or TensorBoard.
 
-The package is imported only with --track. A resumed run continues its track.
+The tracker's package is imported only with --track. A resumed run continues its curves.
 """
 
 import atexit
@@ -34,9 +34,9 @@ def tracking_module(tracker: str) -> ModuleType | None:
 
 
 def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None] | None:
-    """A function that sends a line of metrics to the tracker of --track; None without --track.
+    """A function that sends a line of metrics to the tracker of --track; None for `none`.
 
-    step: the step the run resumes from. Raises UserError like `tracking_module`.
+    step: the step after which the run resumes. Raises UserError like `tracking_module`.
     """
     module = tracking_module(cfg.track)
     if module is None:
@@ -54,7 +54,7 @@ def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None] | None
 
 
 def log_to(module: ModuleType, metrics: dict) -> None:
-    """Log to trackio or wandb, which have the same call."""
+    """Log to trackio or wandb; both have the same `log` function."""
     values = {name: value for name, value in metrics.items() if name != "step"}
     module.log(values, step=metrics["step"])
 

@@ -1,6 +1,6 @@
-"""The flags of train.py, except those of its methods. Each default is the paper's (App. I).
+"""The flags of train.py, except those of its methods. The defaults are the paper's (App. I).
 
-"ours" in a help text marks a value that the paper does not state.
+"ours" in a help text marks a default that the paper does not state.
 """
 
 from dataclasses import dataclass, fields
@@ -40,11 +40,11 @@ class TrainingTaskFlags(TaskFlags):
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
     data: str = flag(
         "deepmath",
-        "training problems: toy, toy-code, a .jsonl, .parquet or .csv file, a known name, a hub id",
+        "training problems: toy, toy-code, a known name, a hub id, a .jsonl, .csv or .parquet file",
     )
     overlong_buffer: int = flag(
         0,
-        "tokens before the limit in which the reward falls by up to 1 (released code: 4096)",
+        "last tokens before the limit, where the reward falls by up to 1 (released code: 4096)",
         low=0,
     )
 
@@ -55,7 +55,7 @@ class TrainingSamplingFlags(SamplingFlags):
 
     prompts: int = flag(128, "prompts per step", low=1)
     group_size: int = flag(16, "responses per prompt, G", low=2)
-    dynamic_sampling: bool = flag(False, "replace groups of equal rewards by further prompts")
+    dynamic_sampling: bool = flag(False, "replace groups of equal rewards with new prompts")
     engine: str = flag(
         "generate",
         "the sampler; vllm is tested only with a stand-in, never with vLLM itself (ours)",
@@ -72,7 +72,7 @@ class OptimisationFlags:
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
     importance_cap: float = flag(
-        0.0, "C > 0: weigh tokens by min(π_old / π_sampler, C) (ours; 0: off)", low=0
+        0.0, "C > 0: weight tokens by min(π_old / π_sampler, C) (ours; 0: off)", low=0
     )
 
 
@@ -80,13 +80,13 @@ class OptimisationFlags:
 class MemoryFlags:
     """These flags change the results only by rounding.
 
-    In bfloat16 rounding is enough to draw other responses: see rollout.py.
+    In bfloat16 rounding is enough to change sampled responses: see rollout.py.
     """
 
     heading = "memory"
 
     micro_batch_tokens: int = flag(
-        24576, "tokens, padding included, in one forward pass of a rank (ours)", low=1
+        24576, "max tokens, including padding, in a rank's forward pass (ours)", low=1
     )
     recompute: bool = flag(
         True, "recompute activations in the backward pass (ours; a third slower)"
@@ -98,7 +98,7 @@ class MemoryFlags:
     rollout_rows: int = flag(256, "max responses a rank samples at once (ours)", low=1)
     proxy_budget_gb: float = flag(
         30.0,
-        "delta: most GB of hidden states kept on the GPU; more go to host memory (ours)",
+        "delta: max GB of hidden states on the GPU; a larger tensor goes to host memory (ours)",
         low=0,
     )
 
@@ -108,9 +108,9 @@ class EvaluationFlags:
     heading = "evaluation"
 
     eval_data: str = flag(
-        "aime25", "evaluation problems, as --data; they select the best model; empty: none"
+        "aime25", "evaluation problems, like --data; they select the best model; empty: none"
     )
-    eval_every: int = flag(10, "steps between evaluations (ours); also before and after", low=1)
+    eval_every: int = flag(10, "steps between evaluations (ours); also at start and end", low=1)
     eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n", low=1)
     eval_top_p: float = flag(0.7, "top-p of evaluation", above=0, high=1)
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
@@ -122,13 +122,13 @@ class ToyFlags:
 
     toy_regime: str = flag(
         "learn",
-        "the base model's likeliest product (or difference) is wrong, or it has only rare errors",
+        "the base model's likeliest product (learn), difference (learn-minus) or neither is wrong",
         choices=["learn", "learn-minus", "sharpen"],
     )
     toy_k: int = flag(5, "operations in a problem", low=1)
     toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
-    toy_filler: int = flag(1, "connectives that open a step", low=0)
-    toy_zipf: bool = flag(False, "248 connectives by Zipf's distribution instead of eight alike")
+    toy_filler: int = flag(1, "number of connectives that open a step", low=0)
+    toy_zipf: bool = flag(False, "248 Zipf-distributed connectives, not eight equally likely")
 
 
 TRAINING_GROUPS = (
@@ -157,7 +157,7 @@ NO_EFFECT = (
 
 
 def training_config(config_class: type, methods: dict, argv: list[str] | None):
-    """A config_class (train.Config): the command line, else the toy's or the method's defaults.
+    """A config_class (train.Config): flags not in argv get the toy's or the method's defaults.
 
     methods: methods.METHODS. Raises UserError for flags that are unknown, out of range or
     contradictory.
@@ -178,7 +178,7 @@ def training_config(config_class: type, methods: dict, argv: list[str] | None):
         parser.set_defaults(clip_low=clip_low, clip_high=clip_high)
 
     cfg = config_class(**vars(parser.parse_args(argv)))
-    cfg.model = str(Path(cfg.model))  # without a slash at its end
+    cfg.model = str(Path(cfg.model))  # without a trailing slash
     if not cfg.output_dir:
         cfg.output_dir = f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
     check_config(cfg, methods)
@@ -194,7 +194,7 @@ def check_config(cfg, methods: dict) -> None:
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
     if cfg.centroids == "held_out" and cfg.prompts < 2:
-        raise UserError("--centroids held_out needs two prompts a step: raise --prompts")
+        raise UserError("--centroids held_out needs two prompts per step: raise --prompts")
     if 0 < cfg.importance_cap < 1:
         raise UserError(
             f"--importance-cap {cfg.importance_cap} would lower the weight of every token: "

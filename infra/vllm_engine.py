@@ -1,4 +1,4 @@
-"""`--engine vllm`: vLLM instead of `generate` samples the responses, on the GPUs that train.
+"""`--engine vllm`: vLLM samples the responses instead of `generate`, on the GPUs that train.
 
 The code follows TRL 1.16's colocate mode with vLLM 0.30. It is tested only with a stand-in that has
 vLLM's signatures (tests/fake_vllm.py); it has never run with vLLM.
@@ -12,13 +12,13 @@ holds neither weights nor caches. A rollout wakes it:
     a request           for each response, with a seed fixed by (seed, step, problem, sample)
     sleep, level 2      frees the memory; the weights are discarded
 
-With the same seed, vLLM draws other tokens than `generate`. In bfloat16 its tokens also depend on
-the other requests in the batch. Its distribution differs from the scored one by rounding:
-`mismatch` shows by how much, and --importance-cap corrects it.
+With the same seed, vLLM and `generate` draw different tokens. In bfloat16 vLLM's tokens also depend
+on the other requests in the batch. Its distribution differs from the scored one by rounding:
+`mismatch` shows by how much, and --importance-cap corrects for it.
 
-Another engine can follow this file. A run calls `refuse_machine` before anything is loaded, the
-constructor, and `holding` around a rollout. rollout.generate calls `sample` inside, and
-rollout.rollout reads `device` and `generation_config`.
+Another engine needs the same interface. A run calls `refuse_machine` before anything is loaded,
+then the constructor, then `holding` around each rollout. In `holding`, rollout.generate calls
+`sample`, and rollout.rollout reads `device` and `generation_config`.
 """
 
 import os
@@ -37,11 +37,11 @@ from infra.progress import Progress
 from infra.ranks import computation_dtype, full_tensor, rank_and_world, this_device
 
 TRAINING_BYTES = 12  # per parameter: weight and two Adam moments in float32; no gradients
-BATCHED_TOKENS = 4096  # in a forward pass; vLLM's default reserves too much working memory
+BATCHED_TOKENS = 4096  # per forward pass; vLLM's default reserves too much working memory
 
 
 def refuse_machine() -> None:
-    """Raise UserError if vLLM cannot run next to the training. A run calls this first."""
+    """Raise UserError if vLLM cannot run on the training GPUs. A run calls this first."""
     try:
         import vllm  # noqa: F401
     except ImportError as error:
@@ -55,7 +55,7 @@ def refuse_machine() -> None:
     for name in names:
         if "expandable_segments:True" in os.environ.get(name, ""):
             raise UserError(
-                f"--engine vllm: {name} asks for expandable segments of GPU memory, which a "
+                f"--engine vllm: {name} enables expandable segments of GPU memory, which a "
                 "sleeping engine cannot free: unset it"
             )
     if not any(name in os.environ for name in names):  # else ranks.py would set it
@@ -63,7 +63,7 @@ def refuse_machine() -> None:
 
 
 def request_seed(job) -> int:
-    """63 bits fixed by the response's name, like its uniform numbers (rollout.random_numbers)."""
+    """63 bits, fixed by the job's name like the uniform numbers of rollout.random_numbers."""
     return int(np.random.default_rng([*job.name, job.begin]).integers(2**63))
 
 
@@ -77,15 +77,15 @@ def drawn(output) -> tuple[np.ndarray, np.ndarray]:
 
 
 class VLLMEngine:
-    """Replaces the model in `rollout` and does the sampling."""
+    """Takes the model's place in `rollout` and samples the responses."""
 
     def __init__(self, folder: Path, policy: Policy, longest: int, in_flight: int):
-        """All ranks call this after `refuse_machine`. vLLM takes the least of their free memory.
+        """All ranks call this after `refuse_machine`. vLLM sizes itself by the least free memory.
 
-        folder: of the model, with its config.
-        policy: its weights are used for sampling.
-        longest: most tokens of prompt and response together.
-        in_flight: most requests at once.
+        folder: the model's folder, with its config.
+        policy: the policy whose weights are used for sampling.
+        longest: max tokens of prompt and response together.
+        in_flight: max requests at once.
         """
         from vllm import LLM
 
@@ -115,7 +115,7 @@ class VLLMEngine:
         self.llm.sleep(level=2)
 
     def share_of_memory(self) -> float:
-        """The share of the GPU's memory for the engine: part of what training leaves free."""
+        """The share of the GPU's memory for the engine: most of what training leaves free."""
         _, total = torch.cuda.mem_get_info()
         mine = 0
         for parameter in self.policy.parameters():
@@ -149,7 +149,7 @@ class VLLMEngine:
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """(name, full tensor in the engine's dtype) of each parameter; tied parameters once.
 
-        The names are those of the Hugging Face model. Shards are cast before they are gathered.
+        The names are the Hugging Face model's. Shards are cast before they are gathered.
         """
         for name, parameter in self.policy.lm.named_parameters():
             yield name, full_tensor(parameter.detach().to(self.dtype))
@@ -157,10 +157,10 @@ class VLLMEngine:
     def sample(
         self, jobs: list, ends: list[int], sampling, stop: Callable[[], bool] | None = None
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(tokens, log p) of the response to each job; on this rank only.
+        """(tokens, log p) of the response to each job, on this rank only.
 
-        jobs, ends, sampling: as for rollout.generate. Raises FloatingPointError, and Interrupted
-        if stop() is true between two forward passes of the engine.
+        jobs, ends, sampling: as for rollout.generate. Raises FloatingPointError if a log p is not
+        finite, Interrupted if stop() is true between two forward passes of the engine.
         """
         from vllm import SamplingParams
 

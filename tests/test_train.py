@@ -182,7 +182,7 @@ def test_steps_without_a_learning_signal_are_counted(tmp_path, monkeypatch, caps
     run.without_signal = 9
     train.train_step(run, 1)
     assert run.without_signal == 10
-    assert "hint: in ten steps no group had unequal rewards" in capsys.readouterr().out
+    assert "hint: for ten steps no group had unequal rewards" in capsys.readouterr().out
 
 
 def test_train_repeats_its_metrics_only_with_the_same_seed(tmp_path):

@@ -293,13 +293,13 @@ def test_folders_that_lack_something_are_refused(load, folder, tmp_path):
     tokenizer = toy.build_tokenizer()
     tokenizer.eos_token = None
     tokenizer.save_pretrained(no_end)
-    assert "names an end token" in refusal(load, no_end)
+    assert "the id of an end token" in refusal(load, no_end)
 
     many_words = shutil.copytree(folder("llama"), tmp_path / "many_words")
     tokenizer = toy.build_tokenizer()
     tokenizer.add_tokens([f"word{i}" for i in range(11)])
     tokenizer.save_pretrained(many_words)
-    assert "tokenizer has 41 ids and its embedding 40" in refusal(load, many_words)
+    assert "tokenizer has 41 ids, its embedding 40" in refusal(load, many_words)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

@@ -187,7 +187,7 @@ def test_a_continued_run_removes_unfinished_files(two_steps, capsys):
     train_small(two_steps, steps=2)
     assert not cut_off.exists()
     assert (two_steps / "checkpoint-000002").exists()
-    assert f"skipping {cut_off}: it is incomplete" in capsys.readouterr().out
+    assert f"deleting {cut_off}: it is incomplete" in capsys.readouterr().out
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_refused(two_steps, capsys):

@@ -264,7 +264,7 @@ def test_a_run_releases_its_lock(tmp_path):
     [
         ("metrics.jsonl", b"\x00\x00\n", "metrics.jsonl, line 4, is damaged"),
         ("metrics.jsonl", b"\xff\xfe\n", "metrics.jsonl, line 4, is damaged"),
-        ("metrics.jsonl", b"[1]\n", "metrics.jsonl, line 4, is damaged (no dictionary)"),
+        ("metrics.jsonl", b"[1]\n", "metrics.jsonl, line 4, is damaged (not a dictionary)"),
         ("metrics.jsonl", b"{}\n", "metrics.jsonl, line 4, is damaged (no step)"),
         ("metrics.jsonl", b'{"step": "x"}\n', "line 4, is damaged (step is of type str, not int)"),
         ("metrics.jsonl", b"[" * 100_000 + b"\n", "metrics.jsonl, line 4, is damaged"),

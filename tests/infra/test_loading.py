@@ -256,7 +256,7 @@ def test_wrong_files_are_reported_in_one_line(change, said, ranks, base_copy, ca
 def test_heads_of_several_sizes_are_refused(ranks, base_copy):
     kinds = {"model_type": "gemma4_text", "layer_types": ["sliding_attention", "full_attention"]}
     change_config(base_copy, **kinds, head_dim=16, global_head_dim=32, sliding_window=8)
-    with pytest.raises(UserError, match="one size for all heads of attention"):
+    with pytest.raises(UserError, match="one size for all attention heads"):
         load_policy(base_copy)
 
 

@@ -110,7 +110,7 @@ def test_a_hint_is_printed_once_after_ten_steps_without_a_signal(tmp_path, capsy
         log(run, metrics)
     assert "hint" not in capsys.readouterr().out
     log(run, silent)
-    assert "hint: in ten steps no group had unequal rewards" in capsys.readouterr().out
+    assert "hint: for ten steps no group had unequal rewards" in capsys.readouterr().out
     log(run, silent)
     assert "hint" not in capsys.readouterr().out
 

@@ -62,7 +62,7 @@ def test_load_problems_drops_and_counts_empty_and_repeated_problems(tmp_path, ca
     assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
     assert capsys.readouterr().out == (
         f"{tmp_path / 'a.jsonl'}: 5 of 7 problems dropped: 2 empty, or without an answer or tests, "
-        "1 repeated with another answer than the first, which is kept, 2 repeated\n"
+        "1 repeated with a different answer (the first is kept), 2 repeated\n"
     )
 
 

@@ -180,7 +180,7 @@ def test_the_page_shows_shade_side_and_true_role_of_each_token(tmp_path):
         text.replace("\n", "↵\n") for text in RESPONSE
     ]
     assert [i for i, (name, _, _) in enumerate(tokens) if "decisive" in name] == [5]
-    assert "mean λ̄ 0.800 of the outlined tokens" in first
+    assert "mean λ̄: 0.800 over the outlined tokens" in first
 
     def brightness(style):
         return sum(int(part) for part in re.findall(r"\d+", style))

@@ -29,21 +29,21 @@ PROBLEM = {"problem": "1+1?", "answer": "2"}
 # ---- refused files -----------------------------------------------------------------------------
 
 REFUSED = {
-    "empty.jsonl": (b"", "{path} has no row"),
-    "empty.json": (b"", "{path} has no row"),
-    "empty.csv": (b"", "{path} has no row"),
+    "empty.jsonl": (b"", "{path} has no rows"),
+    "empty.json": (b"", "{path} has no rows"),
+    "empty.csv": (b"", "{path} has no rows"),
     "empty.parquet": (b"", "{path} is not a parquet file"),
-    "blank.jsonl": (b"\n\n", "{path} has no row"),
-    "none.json": (b"[]", "{path} has no row"),
-    "header.csv": (b"problem,answer\n", "{path} has no row"),
+    "blank.jsonl": (b"\n\n", "{path} has no rows"),
+    "none.json": (b"[]", "{path} has no rows"),
+    "header.csv": (b"problem,answer\n", "{path} has no rows"),
     "latin.jsonl": (GOOD + '{"problem": "é"}'.encode("latin-1"), "{path} is not UTF-8 (byte 48)"),
     "latin.csv": ("problem,answer\né,1\n".encode("latin-1"), "{path} is not UTF-8"),
     "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "{path}, line 3, is not JSON"),
-    "list.jsonl": (GOOD + b"\n[1]\n", "{path}, line 3, is no dictionary"),
+    "list.jsonl": (GOOD + b"\n[1]\n", "{path}, line 3, is not a dictionary"),
     "array.jsonl": (b"[" + GOOD + b"]", "{path}, line 1, is no"),
     "bad.json": (b'[{"problem": ', "{path} is not JSON"),
-    "dict.json": (GOOD, "{path} is no array"),
-    "entry.json": (b"[" + GOOD + b", 7]", "{path}, entry 2, is no dictionary"),
+    "dict.json": (GOOD, "{path} is not an array"),
+    "entry.json": (b"[" + GOOD + b", 7]", "{path}, entry 2, is not a dictionary"),
     "twice.csv": (
         b"problem,answer,answer\n1,2,3\n",
         "{path}, line 1, repeats the column answer: rename one",
@@ -69,7 +69,7 @@ REFUSED = {
     "bad.parquet": (b"no parquet", "{path} is not a parquet file"),
     "cell.jsonl": (
         GOOD + b'{"problem": {"text": "1"}, "answer": "2"}\n',
-        "{path}, row 2, column problem, holds a dict: write a text or a number",
+        "{path}, row 2, column problem, holds a dict: write a string or a number",
     ),
     "members.jsonl": (
         b'{"problem": "1", "answer": [1, 2]}\n',
@@ -302,7 +302,7 @@ def wrong_model(kind: str, folder):
         ("none", "no model"),
         ("only .bin", "no .safetensors in"),
         ("many words", "tokenizer has 41 ids"),
-        ("no end", "names an end token"),
+        ("no end", "the id of an end token"),
     ],
 )
 def test_a_wrong_model_is_refused_before_data_is_fetched(kind, message, tmp_path, no_data, capsys):

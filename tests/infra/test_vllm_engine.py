@@ -205,7 +205,7 @@ def test_without_a_gpu_the_flag_is_refused(tmp_path, fake, monkeypatch, capsys):
 def test_expandable_segments_are_refused(name, tmp_path, fake, monkeypatch, capsys):
     monkeypatch.setenv(name, "max_split_size_mb:512,expandable_segments:True")
     error = refusal(train.main, [*VLLM, "--output-dir", tmp_path / "run"], capsys)
-    assert f"{name} asks for expandable segments" in error
+    assert f"{name} enables expandable segments" in error
     assert engines == []
 
 
