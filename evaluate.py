@@ -88,7 +88,7 @@ def run(config: Config) -> dict:
     start_ranks()
     model = None
     if not config.regrade:
-        model, _, _ = locate(config.model)  # before any data is fetched
+        model, _, _ = locate(config.model)  # its folder, before any data is fetched
     benchmarks = load_benchmarks(config)  # by name
     problems = [problem for benchmark in benchmarks.values() for problem in benchmark.problems]
     on_first_rank(prepare_sandbox, problems, config.code_sandbox)

@@ -29,7 +29,7 @@ SPARE = 64  # free columns of a layer after it has grown: one chunk (rollout.CHU
 PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
 
 
-def generated(
+def hf_generate(
     lm,
     ids: torch.Tensor,
     mask: torch.Tensor,
