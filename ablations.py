@@ -32,7 +32,7 @@ from delta import (
 )
 from infra.errors import UserError
 from infra.flags import changed, flag
-from infra.head import LOGIT_BLOCK_KEPT
+from infra.head import LOGITS_PER_BLOCK
 from infra.packing import TokenBatch
 from infra.rows import Rows, squared_distances
 from methods import METHODS, Method, MethodFlags, delta_weights, row_proxy, top_share
@@ -170,7 +170,7 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     k = min(k, len(W))
     result = torch.empty_like(rows.hidden)
     numbers_a_row = max(len(W), k * W.shape[1])  # the logits, or W[likeliest] if that is larger
-    size = max(1, LOGIT_BLOCK_KEPT // numbers_a_row)  # rows per block
+    size = max(1, LOGITS_PER_BLOCK // numbers_a_row)  # rows per block
     for start in range(0, len(rows.hidden), size):
         block = slice(start, start + size)
         logits, likeliest = (rows.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
@@ -198,16 +198,16 @@ def lm_head_gradient(rows, head) -> torch.Tensor:
 
 
 def surprise(rows) -> torch.Tensor:
-    """s = log p + H: log p of the sampled token minus its mean in that state: [N].
+    """s = log p + entropy: log p of the sampled token minus its mean in that state: [N].
 
-    rows: logprob [N] and entropy H [N] of the state's distribution, nats. The mean is
-    E[log p(y)] = Σ_y p(y) log p(y) = -H, so E[s | state] = 0.
+    rows: logprob [N] and entropy [N] of the state's distribution, nats. The mean is
+    E[log p(y)] = Σ_y p(y) log p(y) = -entropy, so E[s | state] = 0.
     """
     return rows.logprob + rows.entropy
 
 
 def surprise_proxy(rows, head) -> torch.Tensor:
-    """v = s h = (log p + H) h: [n, H], with no extra forward pass; not in the paper.
+    """v = s h, s = log p + entropy: [n, H], with no extra forward pass; not in the paper.
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
     E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not sampled tokens.
@@ -215,10 +215,10 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     rows: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
     entropy at the same temperature.
 
-    Weights based on log p and H have been used before, without a discriminator: selection by both
-    (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p (STARE, Luo
-    et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et al. 2026,
-    arXiv 2605.11538).
+    Weights based on both have been used before, without a discriminator: selection by log p and
+    entropy (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p
+    (STARE, Luo et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et
+    al. 2026, arXiv 2605.11538).
     """
     return surprise(rows)[:, None].to(rows.hidden.dtype) * rows.hidden
 
@@ -238,7 +238,7 @@ SLOPE = 2.7  # for no_centroids
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     """λ̄ from α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
 
-    s = log p + H, and sd is its standard deviation over all N tokens. The range and the
+    s = log p + entropy, and sd is its standard deviation over all N tokens. The range and the
     normalisation are DelTA's; all weights are 1 if a side is empty. The slope is empirical: a
     pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. With
     that proxy, the standard deviation of Δ⁽¹⁾/γ⁽⁰⁾ is about 3 on one base model of the toy, and 1.5

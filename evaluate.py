@@ -6,12 +6,12 @@
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
 Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
-the same command resumes an interrupted run. A different model, data set or flag is refused in
-that folder. Ranks share the work; a response depends only on (seed, benchmark, problem, sample).
-scores.json holds the averages and the input to `compare`; wrong.jsonl lists the wrong responses.
+the same command resumes an interrupted run. The folder cannot be reused with a different model,
+data set or flag. Ranks share the work, and a response depends only on (seed, benchmark, problem,
+sample). scores.json has the averages and the input to `compare`; wrong.jsonl the wrong responses.
 
-Departures from the paper: (1) a paired bootstrap over problems is reported beside App. K's test,
-because repetitions do not measure the variation over problems.
+Departures from the paper: (1) a paired bootstrap over problems is reported alongside App. K's
+test, because repetitions do not measure the variation across problems.
 
 Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """
@@ -51,7 +51,7 @@ def summary(graded: np.ndarray) -> dict:
     """A benchmark's averages from its grades [P, n], for scores.json.
 
     avg, pass: avg@n and pass@n (a problem passes if any of its n responses is right).
-    stderr: the standard error of avg@n over problems; None for one problem.
+    stderr: the standard error of avg@n over problems; None if there is only one.
     repetitions: the accuracy of each repetition (App. K). by_problem: of each problem.
     """
     by_problem = graded.mean(axis=1)  # [P]
@@ -81,14 +81,14 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
 def run(config: Config) -> dict:
     """Sample (unless --regrade), grade and summarise. Rank 0 writes scores.json and prints it.
 
-    Returns the contents of scores.json. All ranks call this. Raises UserError for wrong flags, a
+    Returns the contents of scores.json. All ranks call this. Raises UserError for invalid flags, a
     missing model or benchmark, and missing responses with --regrade.
     """
     folder = output_folder(config)
     start_ranks()
     model = None
     if not config.regrade:
-        model, _, _ = locate(config.model)  # before any data is fetched
+        model, _, _ = locate(config.model)  # its folder, before any data is fetched
     benchmarks = load_benchmarks(config)  # by name
     problems = [problem for benchmark in benchmarks.values() for problem in benchmark.problems]
     on_first_rank(prepare_sandbox, problems, config.code_sandbox)
@@ -201,7 +201,7 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
     """(U, p) of the exact one-sided test of whether a's values exceed b's (App. K).
 
     U counts the pairs a_i > b_j, and each tie as one half. U is a's rank sum minus n (n + 1) / 2.
-    p is the share of splits of the pooled values, n of them to a, whose U is at least as large.
+    p is the share of all ways to assign n of the pooled values to a that give at least this U.
     Ties share their mean rank, so doubled ranks are integers.
     """
     n = len(a)

@@ -106,7 +106,7 @@ def clipped_tokens(
 
 
 def importance_weights(
-    old_logprob: torch.Tensor, sampled: torch.Tensor, cap: float
+    old_logprob: torch.Tensor, sampler_logprob: torch.Tensor, cap: float
 ) -> torch.Tensor:
     """min(π_old / π_sampler, cap) per token: truncated importance sampling.
 
@@ -114,17 +114,17 @@ def importance_weights(
     this off-policy gap; `cap` bounds its variance (Ionides 2008, "Truncated importance sampling";
     for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training"). Not in the paper (--importance-cap). A cap of 0 gives all ones.
-    old_logprob, sampled: [N] log π_old and log π_sampler of the sampled token. Returns [N].
+    old_logprob, sampler_logprob: [N] log π_old and log π_sampler of the sampled token. Returns [N].
     Raises UserError if a log-probability of the sampler is missing or not finite.
     """
     if cap == 0:
         return torch.ones_like(old_logprob)
-    log_ratio = old_logprob - sampled  # [N]
+    log_ratio = old_logprob - sampler_logprob  # [N]
     missing = int((~log_ratio.isfinite()).sum())
     if missing:
         raise UserError(
             f"--importance-cap: the sampler gave no finite log-probability for {missing} of "
-            f"{len(sampled)} tokens: make the sampler return them all, or drop the flag"
+            f"{len(sampler_logprob)} tokens: make the sampler return them all, or drop the flag"
         )
     return log_ratio.clamp(-20, 20).exp().clamp(max=cap)
 

@@ -27,7 +27,7 @@ from delta import PAPER, Pieces, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate
 from infra.errors import UserError
 from infra.flags import flag
-from infra.head import LOGIT_BLOCK_KEPT
+from infra.head import LOGITS_PER_BLOCK
 from infra.packing import TokenBatch
 from infra.rows import per_row
 
@@ -205,7 +205,7 @@ def opo(tokens: TokenBatch, flags) -> torch.Tensor:
     makes one update per rollout batch: set --mini-batch equal to --prompts. `flags` is
     train.Config.
     """
-    A = of_groups(tokens, flags)  # [groups, G]
+    A = of_groups(tokens, flags)  # [groups, G], in place of R
     length = tokens.length.view_as(A)
     baseline = (length * A).sum(dim=1, keepdim=True) / length.sum(dim=1, keepdim=True)
     wanted = (A - baseline).flatten().repeat_interleave(tokens.length)
@@ -251,7 +251,7 @@ def logit_energy(rows, head) -> torch.Tensor:
     """‖e_y - p‖², the squared norm of ∇ log p(y) with respect to the logits: [n, 1]."""
     W = head().to(rows.hidden.dtype)
     result = torch.empty_like(rows.logprob)
-    size = max(1, LOGIT_BLOCK_KEPT // len(W))  # rows per block
+    size = max(1, LOGITS_PER_BLOCK // len(W))  # rows per block
     for start in range(0, len(result), size):
         block = slice(start, start + size)
         p = (rows.hidden[block] @ W.T).softmax(dim=1)  # [size, V]

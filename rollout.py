@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from infra.cache import generated, left_padded
+from infra.cache import hf_generate, left_padded
 from infra.errors import Interrupted
 from infra.flight import Flight, Response, free_cache_tokens, tokens_done
-from infra.packing import Rollouts, pack, uploaded
+from infra.packing import Rollouts, padded_rollouts, uploaded
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 
@@ -55,7 +55,7 @@ class Job(NamedTuple):
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
-    begin: int = 0  # index of the first random number used, for a prompt that continues a response
+    begin: int = 0  # > 0: the prompt ends with this many tokens of a response (studies/truth.py)
 
 
 class Sample(NamedTuple):
@@ -155,7 +155,7 @@ def rollout(
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
     prompts: token ids. problem_ids: non-negative integers that identify the prompts' problems.
-    Ranks share the sampling, and every rank returns all responses.
+    Ranks share the sampling, and every rank returns all responses, padded to [B, L].
 
     A repeated problem gets new responses, because its sample numbers continue. They also continue
     across calls that share `sampled_before` (responses per problem), which each call updates.
@@ -181,7 +181,7 @@ def rollout(
     samples, texts = zip(*shared_by_ranks(jobs, sample_and_decode), strict=True)
     tokens, logprobs = zip(*samples, strict=True)
     asked = [job.prompt for job in jobs]
-    return pack(asked, tokens, list(texts), ends, lm.device, logprobs)
+    return padded_rollouts(asked, tokens, list(texts), ends, lm.device, logprobs)
 
 
 # ---- the sampler ---------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> Non
     u = [response.numbers.random(count) for response in flight.responses]
     u = uploaded(torch.from_numpy(np.stack(u)), lm.device)  # [R, count]
     choose = InverseCDF(u, ids.shape[1], sampling.temperature, sampling.top_p)
-    new = generated(lm, ids, mask, flight.cache, choose, count, ends).cpu()  # [R, up to count]
+    new = hf_generate(lm, ids, mask, flight.cache, choose, count, ends).cpu()  # [R, up to count]
     if not choose.finite:
         raise FloatingPointError("the model's logits are not finite")
 

@@ -148,7 +148,8 @@ def update(
     J averages over the mini-batch's tokens. weights: ρ of the rollout batch. Returns metrics.
     """
     cfg, method = run.cfg, run.method
-    off_policy = importance_weights(tokens.logprob, tokens.sampled, cfg.importance_cap)  # [N]
+    sampler_logprob = tokens.sampler_logprob  # log π_sampler [N]
+    off_policy = importance_weights(tokens.logprob, sampler_logprob, cfg.importance_cap)  # [N]
     device = tokens.logprob.device
     loss, clipped = torch.zeros(2, dtype=torch.float64, device=device)  # read only at the end
     norms = []
@@ -176,7 +177,7 @@ def update(
             # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE use other surrogates
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * off_policy[places] * surrogate).sum() / N  # Eq. 8
-            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # only at the last backward
+            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # else only inside the node
             (-objective * run.world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
             loss -= objective.detach()

@@ -75,8 +75,8 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
     # An answer may have two readings: 1,234 is a number or the list 1, 234.
     judge = Judge([p, g], seed)
     was_read = False
-    # Names are free: x+C is x+c, and the integer n of a family may be n+1 or -n. So g is renamed,
-    # and p is written in one or more ways with the names of g.
+    # x+C is x+c. π/4 + kπ and π/4 - mπ are one family: both integers become n in p and g, and p
+    # is also tried with -n, n+1, ... ways[0] is p, only renamed.
     g, ways = written_alike(p, g)
     p_readings = [reading for way in ways for reading in readings(way)]
     for p_reading, g_reading in itertools.product(p_readings, readings(g)):

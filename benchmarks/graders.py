@@ -1,7 +1,7 @@
 """Compares verify.py with math_verify on the labelled answers in tests/answers/data/answers.jsonl.
 
 The two graders alternate in one run. Then verify.py grades all pairs of different gold answers.
-Times are processor times of this process, so other work on the machine does not count.
+Times are CPU times of this process, so other work on the machine does not count.
 
 math_verify needs a separate environment: pip install math-verify==0.9.0 numpy tqdm
 """
@@ -22,7 +22,7 @@ TESTS = Path(__file__).parent.parent / "tests" / "answers"
 
 
 def verify(args) -> None:
-    """verify.py against math_verify on labelled answers, and verify.py on pairs of golds."""
+    """verify.py against math_verify on labelled answers, and verify.py on pairs of gold answers."""
     lines = (TESTS / "data" / "answers.jsonl").read_text().splitlines()
     pairs = [json.loads(line) for line in lines]
     print(
@@ -112,11 +112,12 @@ def print_missed(pairs: list[dict], verdicts: list[bool]) -> None:
 
 
 def print_credited_golds() -> None:
-    """Grade every gold answer against every different one. No pair should get credit."""
+    """Grade every gold answer against every other distinct one. No pair should get credit."""
     golds = runpy.run_path(str(TESTS / "golds.py"))
     pairs = list(golds["pairs_of_golds"]())
     credited = []
-    for prediction, gold in tqdm(pairs, desc="pairs of golds", disable=None):
+    for prediction, gold in tqdm(pairs, desc="pairs of gold answers", disable=None):
         if is_equivalent(prediction, gold):
             credited.append(f"{prediction} for {gold}")
-    print(f"credited of {len(pairs):,} pairs of golds: {'; '.join(credited) or 'none'}")
+    listed = "; ".join(credited) or "none"
+    print(f"wrongly credited, out of {len(pairs):,} pairs of gold answers: {listed}")

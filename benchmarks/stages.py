@@ -13,7 +13,7 @@ import train
 from benchmarks.scripted import END_TOKEN, GROUP, sampled, scripted_jobs
 from grpo import group_advantages
 from infra.checkpoints import RunState
-from infra.packing import TokenBatch, pack, plan_mini_batches
+from infra.packing import TokenBatch, padded_rollouts, plan_mini_batches
 from infra.policy import Policy, old_log_probabilities
 from infra.ranks import start_ranks
 from methods import METHODS
@@ -42,7 +42,7 @@ def stages(
             return sampled(lm, [length] * responses)
 
     asked = [job.prompt for job in scripted_jobs(responses)]
-    rollouts = pack(asked, sampling(), [""] * responses, [END_TOKEN], policy.lm.device)
+    rollouts = padded_rollouts(asked, sampling(), [""] * responses, [END_TOKEN], policy.lm.device)
     rewards = torch.arange(responses).remainder(2).float()
     advantages = group_advantages(rewards, GROUP)  # [B]
     plan = plan_mini_batches(rollouts, advantages, responses // mini_batches, micro_batch_tokens)

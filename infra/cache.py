@@ -11,7 +11,7 @@ All sequences end in the same column, as `generate` requires, so padding is on t
 The last token of a sequence is not in its cache: `generate` feeds it to sample the next token.
 Sliding-window layers also keep all columns; transformers' mask hides the old ones.
 
-Shapes: R responses in flight, L columns of the longest.
+Shapes: R responses in flight, L columns in the longest sequence.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ SPARE = 64  # free columns of a layer after it has grown: one chunk (rollout.CHU
 PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
 
 
-def generated(
+def hf_generate(
     lm,
     ids: torch.Tensor,
     mask: torch.Tensor,
@@ -40,8 +40,8 @@ def generated(
 ) -> torch.Tensor:
     """New tokens from Hugging Face `generate`: [R, up to count], padded after an end token.
 
-    ids, mask: [R, L], left-padded sequences. cache: of all columns but the last, so only the last
-    is fed. choose: (ids so far, logits [R, V]) -> scores [R, V]; the highest-scored token is taken.
+    ids, mask: [R, L], left-padded sequences. cache: covers all columns but the last, so only the
+    last is fed. choose: (ids so far, logits [R, V]) -> scores [R, V]; the highest score wins.
     ends: tokens that end a response; None: every response gets `count` tokens.
 
     The model's own generation config is not used, because its penalties would change the logits.
@@ -83,7 +83,7 @@ class GrowingLayer(DynamicLayer):
             self.is_initialized = True
         if old == 0 or total > self.key_room.shape[2]:
             more = (0, 0, 0, total + SPARE - old)
-            # First the keys, then the values, so that only one tensor at a time exists twice.
+            # The keys grow before the values, so only one of them is ever held in two copies.
             self.keys = self.key_room = pad(self.keys, more)
             self.values = self.value_room = pad(self.values, more)
 
@@ -111,7 +111,7 @@ def left_padded(
 def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     """The cache of all but the last token of each sequence.
 
-    Equal sequences are computed once, and sequences of similar length share a pass. The G responses
+    Identical sequences run once, and sequences of similar length share a pass. The G responses
     to a prompt get copies of its cache.
     """
     keys = [tuple(sequence.tolist()) for sequence in sequences]
@@ -133,7 +133,7 @@ def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
     ids, mask = left_padded(sequences, lm.device)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
     if "position_ids" in signature(type(lm.base_model).forward).parameters:
-        # Other models derive positions from the mask.
+        # Models without this argument derive positions from the mask.
         positions = (mask.cumsum(1) - 1).clamp_min(0)
         inputs["position_ids"] = positions[:, :-1]
 
@@ -144,12 +144,12 @@ def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
 
 
 def keep(cache: DynamicCache, index: list[int], columns: int) -> DynamicCache:
-    """The cache of responses `index`, cut to its last `columns` columns.
+    """The cache of the responses at `index`, cut to its last `columns` columns.
 
     The columns cut off are padding in all of these responses.
     """
     for layer in cache.layers:
-        # Replacing the rooms frees the old keys and values.
+        # Assigning new tensors frees the old keys and values.
         layer.keys = layer.key_room = layer.keys[index, :, -columns:]
         layer.values = layer.value_room = layer.values[index, :, -columns:]
     return cache

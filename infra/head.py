@@ -13,7 +13,7 @@ import torch
 # of traffic for 8B. So blocks are larger on a GPU, for 8B 1,766 rows instead of 441.
 LOGIT_BLOCK_CPU = 2**26
 LOGIT_BLOCK_GPU = 2**28
-LOGIT_BLOCK_KEPT = 2**24  # for a method's `keep`, computed while the model is in memory
+LOGITS_PER_BLOCK = 2**24  # in a method's `keep`, computed while the model is in memory
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM
 
-from infra.cache import generated, left_padded, prefill
+from infra.cache import hf_generate, left_padded, prefill
 from infra.errors import UserError, one_line
 from infra.head import give_float32_head
 from infra.model_files import from_files, locate, refuse_model, refuse_too_large
@@ -200,7 +200,7 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
         logprobs.append(logprobs_of(logits, token))
         return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
 
-    generated(lm, ids, mask, prefill(lm, beginnings), forced, FORCED)
+    hf_generate(lm, ids, mask, prefill(lm, beginnings), forced, FORCED)
     of_each = expected.split([length - 1 for length in LENGTHS])
     expected = torch.stack([logprob[-FORCED:] for logprob in of_each])
     where = f"{type(lm).__name__} in sampling, with a cache and padding,"

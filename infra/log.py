@@ -93,7 +93,7 @@ def rollout_metrics(
         "lambda_mean": float(weights.mean()),
         "lambda_std": float(weights.std()),
         "lambda_above_one": float((weights > 1).float().mean()),
-        **mismatch(tokens.logprob, tokens.sampled),
+        **mismatch(tokens.logprob, tokens.sampler_logprob),
     }
 
 

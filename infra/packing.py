@@ -63,7 +63,7 @@ class Rollouts:
         )
 
 
-def pack(
+def padded_rollouts(
     prompts: list[list[int]],
     responses: list[np.ndarray],
     texts: list[str],
@@ -128,7 +128,7 @@ class TokenBatch:
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
     kept: Rows | None = None  # [N, ...] output of the method's `keep` on the hidden states
-    sampled: torch.Tensor | None = None  # [N] the sampler's own log p of the token, nats
+    sampler_logprob: torch.Tensor | None = None  # [N] the sampler's log p of the token, nats
 
     advantage: torch.Tensor | None = None  # [N] the response's A, repeated over its tokens
     current: torch.Tensor | None = None  # [N] log π_θ; equals `logprob` until an update moves θ
@@ -155,7 +155,7 @@ class TokenBatch:
             entropy=self.entropy[rows],
             token=self.token[rows],
             length=self.length[index],
-            sampled=None if self.sampled is None else self.sampled[rows],
+            sampler_logprob=None if self.sampler_logprob is None else self.sampler_logprob[rows],
             advantage=self.advantage[rows],
             current=current,
             problems=problems,

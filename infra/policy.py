@@ -226,7 +226,7 @@ def old_log_probabilities(
         token=rollouts.tokens(),
         length=uploaded(length, device),
         kept=kept,
-        sampled=uploaded(torch.cat(rollouts.logprobs), device),
+        sampler_logprob=uploaded(torch.cat(rollouts.logprobs), device),
     )
 
 

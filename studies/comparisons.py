@@ -112,7 +112,7 @@ def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
         cells.append(f"{over_seeds(of, place, row, 'length').mean():.0f}")
         cells.append(over_seeds(of, place, row, "collapsed").sum())
         lines.append(cells)
-    header = ["place", "row", "rate", "seeds", "mean training reward", f"last {ENDS} steps"]
+    header = ["setting", "row", "rate", "seeds", "mean training reward", f"last {ENDS} steps"]
     print_table([*header, "held-out accuracy", "greedy", "entropy", "tokens", "collapsed"], lines)
 
 

@@ -135,7 +135,7 @@ def print_pilot(runs: Runs) -> None:
         for row in EVERY_SEED:
             tried = [runs.get(Job(place, row, rate, PILOT_SEED)) for rate in rates]
             lines.append([place, row, *(pilot_cell(run) for run in tried)])
-    print_table(["pilot: place", "row", *(f"{rate:g}" for rate in rates)], lines)
+    print_table(["pilot: setting", "row", *(f"{rate:g}" for rate in rates)], lines)
 
 
 def pilot_cell(run: Trained | None) -> str:
@@ -166,7 +166,9 @@ def print_at_the_entropy(of: Counted) -> None:
             reached = found[~np.isnan(found)]
             interval = mean_interval(reached) if len(reached) > 1 else "-"
             lines.append([place, row, interval, f"{len(reached)} of {len(found)}"])
-    print_table(["at DAPO's entropy: place", "row", "difference, 95 % interval", "reached"], lines)
+    print_table(
+        ["at DAPO's entropy: setting", "row", "difference, 95 % interval", "reached"], lines
+    )
 
 
 def at_the_entropy(run: Trained, dapo: Trained) -> float:

@@ -111,7 +111,7 @@ def test_a_group_of_equal_rewards_does_not_affect_the_scale(name):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_logit_energy_is_the_squared_norm_of_the_logit_gradient(seed, monkeypatch):
-    monkeypatch.setattr("methods.LOGIT_BLOCK_KEPT", 20)  # two rows per block
+    monkeypatch.setattr("methods.LOGITS_PER_BLOCK", 20)  # two rows per block
     g = torch.Generator().manual_seed(seed)
     W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
     y = torch.tensor([0, 3, 8, 3, 1])

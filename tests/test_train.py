@@ -39,7 +39,7 @@ from grpo import group_advantages, overlong_penalty
 from infra import errors
 from infra import run as run_module
 from infra.errors import Interrupted, UserError
-from infra.packing import pack
+from infra.packing import padded_rollouts
 from infra.policy import Policy, old_log_probabilities
 from infra.progress import Progress, Stopwatch
 from methods import METHODS, Method
@@ -264,7 +264,7 @@ def test_a_perturbed_sampler_shows_in_the_mismatch(tmp_path):
 def half_as_likely_to_the_sampler(*arguments):
     """Replaces old_log_probabilities: the sampler's probabilities are half of the policy's."""
     tokens = old_log_probabilities(*arguments)
-    tokens.sampled = tokens.logprob - math.log(2)
+    tokens.sampler_logprob = tokens.logprob - math.log(2)
     return tokens
 
 
@@ -486,7 +486,9 @@ def written_sample(run, step, watch):
     """Replaces train.sample: responses of fixed lengths, with WRITTEN_REWARDS."""
     responses = [[7] * (length - 1) + [run.tokenizer.eos_token_id] for length in WRITTEN_LENGTHS]
     device = run.policy.lm.device
-    rollouts = pack([[5, 6]] * 4, responses, [""] * 4, [run.tokenizer.eos_token_id], device)
+    rollouts = padded_rollouts(
+        [[5, 6]] * 4, responses, [""] * 4, [run.tokenizer.eos_token_id], device
+    )
     return rollouts, run.problems[:4], torch.tensor(WRITTEN_REWARDS, device=device), 2
 
 

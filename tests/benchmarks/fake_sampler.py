@@ -1,7 +1,7 @@
-"""Live bytes of rollout.generate on a Qwen3 size in bfloat16, for test_plan.py.
+"""Live bytes of rollout.generate for a Qwen3 model in bfloat16, for test_plan.py.
 
-Tensors are fake, and every storage is counted to the byte while it lives. Token ids are real, so
-`generate` and the sampler run unchanged. Attention and the head's product are treated as GPU
+Tensors are fake, and every storage is counted to the byte while it is alive. Token ids are real, so
+`generate` and the sampler run unchanged. Attention and the LM head's matmul are treated as GPU
 kernels that allocate only their output.
 """
 
@@ -23,11 +23,11 @@ from infra import head as head_module
 from infra.head import give_float32_head
 
 END = 1
-ENDS_HERE = 2.0  # replaces the uniform number of the last token
+ENDS_HERE = 2.0  # replaces the uniform draw for the last token
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of every storage that an operation allocates, while it lives."""
+    """Counts the bytes of every storage from its allocation until it is freed."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +85,7 @@ class Model:
         mask = inputs["attention_mask"]
         if mask is not None and not isinstance(mask, FakeTensor) and mask.all():
             inputs["attention_mask"] = None  # the model would drop it, but cannot read a fake mask
-        # The counter is above the fake mode, so it sees the fake allocations.
+        # The counter sits above the fake mode on the mode stack, so it sees the fake allocations.
         with self.fake, self.live:
             return forward(**tree_map_only(torch.Tensor, self.made_fake, inputs))
 
@@ -99,7 +99,7 @@ def fused_attention(query, key, value, attn_mask=None, **_) -> torch.Tensor:
 
 
 class Draw(rollout.InverseCDF):
-    """Draws on fake tensors to count the memory, but returns token 0, or END where scripted."""
+    """Samples with fake tensors to count the memory, but returns token 0, or END where scripted."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         super().__call__(input_ids, scores)
@@ -123,7 +123,7 @@ def script(length: int, longest: int) -> np.ndarray:
 
 
 def first_layers(size: str, layers: int) -> Qwen3Config:
-    """A Qwen3 size with fewer layers: each layer costs a second on fake tensors."""
+    """The config of a Qwen3 model with fewer layers: each layer costs a second on fake tensors."""
     changed = {"num_hidden_layers": layers, "layer_types": None}
     return Qwen3Config(**(qwen3(size).to_dict() | changed))
 

@@ -330,3 +330,13 @@ def test_run_json_has_id_fingerprint_and_newest_checkpoint(two_steps):
     assert known.keys() == {"id", "fingerprint", "saved"}
     assert known["saved"] == "checkpoint-000002"
     assert (two_steps / "model" / f"model-of-{known['id']}.json").exists()
+
+
+def test_a_run_with_a_setting_that_is_unknown_here_is_refused(original, two_steps, capsys):
+    """Its results may depend on a flag that this version lacks."""
+    path = two_steps / "run.json"
+    known = json.loads(path.read_text())
+    known["fingerprint"]["older_flag"] = 3
+    path.write_text(json.dumps(known))
+    said = refusal(train.main, longer(original, two_steps), capsys)
+    assert "(older_flag 3 there, None here)" in said

@@ -9,8 +9,8 @@ from infra.packing import (
     Rollouts,
     TokenBatch,
     join,
-    pack,
     packed_rows,
+    padded_rollouts,
     plan_mini_batches,
 )
 from infra.rows import Rows
@@ -24,14 +24,14 @@ RESPONSES = [[20, 21, END], [22, 23, 24, 25], [END]]
 @pytest.fixture
 def rollouts():
     logprobs = [np.arange(len(response), dtype=np.float32) for response in RESPONSES]
-    return pack(PROMPTS, RESPONSES, ["a", "b", "c"], [END, 2], CPU, logprobs)
+    return padded_rollouts(PROMPTS, RESPONSES, ["a", "b", "c"], [END, 2], CPU, logprobs)
 
 
 def rollouts_of(lengths, prompt_length=4):
     """Rollouts with responses of these lengths."""
     prompts = [[5] * prompt_length for _ in lengths]
     responses = [[6] * length for length in lengths]
-    return pack(prompts, responses, [""] * len(lengths), [END], CPU)
+    return padded_rollouts(prompts, responses, [""] * len(lengths), [END], CPU)
 
 
 # ---- responses --------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def test_pack_puts_prompt_and_response_side_by_side_from_column_0(rollouts):
 
 def test_pack_recognises_every_end_token():
     responses = [[4, 2], [4, 1], [4, 3]]
-    rollouts = pack([[5]] * 3, responses, [""] * 3, [1, 2], CPU)
+    rollouts = padded_rollouts([[5]] * 3, responses, [""] * 3, [1, 2], CPU)
     assert rollouts.truncated.tolist() == [False, False, True]
 
 
@@ -68,14 +68,16 @@ def same(a: Rollouts, b: Rollouts) -> bool:
 
 def test_pick_takes_responses_in_the_requested_order(rollouts):
     picked = rollouts.pick([2, 0])
-    wanted = pack([PROMPTS[2], PROMPTS[0]], [RESPONSES[2], RESPONSES[0]], ["c", "a"], [END], CPU)
+    wanted = padded_rollouts(
+        [PROMPTS[2], PROMPTS[0]], [RESPONSES[2], RESPONSES[0]], ["c", "a"], [END], CPU
+    )
     assert same(picked, wanted)
     assert [x.tolist() for x in picked.logprobs] == [[0], [0, 1, 2]]
     assert all(x.isnan().all() for x in wanted.logprobs)  # a sampler without log-probabilities
 
 
 def test_join_undoes_pick_for_any_widths(rollouts):
-    narrow = pack([[5, 6]], [[7, END]], ["d"], [END], CPU)
+    narrow = padded_rollouts([[5, 6]], [[7, END]], ["d"], [END], CPU)
     both = join([narrow, rollouts])
     assert same(both.pick([0]), narrow)
     assert same(both.pick([1, 2, 3]), rollouts)
@@ -100,12 +102,12 @@ def test_token_batch_completed_gives_each_token_its_responses_advantage():
         entropy=torch.arange(6.0),
         token=torch.arange(6),
         length=torch.tensor([2, 3, 1]),
-        sampled=torch.arange(6.0) + 30,
+        sampler_logprob=torch.arange(6.0) + 30,
     )
     tokens = scored.completed(torch.tensor([0.5, -1, 0]), problems=[{}, {}, {}], memory={"a": 1})
     assert tokens.advantage.tolist() == [0.5, 0.5, -1, -1, -1, 0]
     assert tokens.current is tokens.logprob is scored.logprob
-    assert tokens.sampled is scored.sampled
+    assert tokens.sampler_logprob is scored.sampler_logprob
     assert tokens.problems == [{}, {}, {}]
     assert tokens.memory == {"a": 1}
 
@@ -117,7 +119,7 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
         entropy=torch.arange(6.0) + 10,
         token=torch.arange(6) + 20,
         length=length,
-        sampled=torch.arange(6.0) + 30,
+        sampler_logprob=torch.arange(6.0) + 30,
         advantage=torch.tensor([1.0, 1, -1, -1, -1, 0]),
         problems=[{"answer": "a"}, {"answer": "b"}, {"answer": "c"}],
         memory={"kept": 1},
@@ -129,7 +131,7 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
     assert part.entropy.tolist() == [15, 10, 11]
     assert part.token.tolist() == [25, 20, 21]
     assert part.length.tolist() == [1, 2]
-    assert part.sampled.tolist() == [35, 30, 31]
+    assert part.sampler_logprob.tolist() == [35, 30, 31]
     assert part.advantage.tolist() == [0, 1, 1]
     assert part.current is current
     assert part.problems == [{"answer": "c"}, {"answer": "a"}]
