@@ -1,7 +1,7 @@
 """Plots one run of train.py, or several together.
 
     python -m benchmarks.curves RUN                        # RUN/curves.png
-    python -m benchmarks.curves RUN RUN ... --output FILE
+    python -m benchmarks.curves RUN RUN ...                # compared.png in the first RUN
 
 RUN is an --output-dir. Runs that differ only in their seed share one line: their mean, with the
 95 % t-interval over seeds as a band. A line's label names its method and the settings in which it
@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+import train
 from infra.checkpoints import MAY_CHANGE
 from infra.errors import UserError
 from infra.files import read_json, read_lines
-from infra.flags import spelled
+from infra.flags import of_other_methods, spelled
 from methods import METHODS
 from studies.statistics import half_width
 
@@ -46,7 +47,8 @@ def read_run(folder: Path) -> tuple[dict, list[dict]]:
     metrics = read_lines(folder / "metrics.jsonl", step=int)
     if not metrics:
         raise UserError(f"{folder} has no metrics yet: wait for its first step")
-    settings = {name: value for name, value in config.items() if name not in MAY_CHANGE}
+    left_out = MAY_CHANGE | set(of_other_methods(train.Config, config["method"]))
+    settings = {name: value for name, value in config.items() if name not in left_out}
     return without_default_clip(settings), metrics
 
 
@@ -132,9 +134,10 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    parser.add_argument("--output", type=Path, help="default: curves.png in the first run's folder")
+    parser.add_argument("--output", type=Path, help="another file for the picture")
     args = parser.parse_args(argv)
-    args.output = args.output or args.runs[0] / "curves.png"
+    name = "curves.png" if len(args.runs) == 1 else "compared.png"
+    args.output = args.output or args.runs[0] / name
     try:
         kinds = Figure().canvas.get_supported_filetypes()
         if args.output.suffix.removeprefix(".") not in kinds:

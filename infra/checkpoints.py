@@ -16,12 +16,14 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from infra.errors import Stop, UserError
 from infra.files import read_lines, write_json, write_lines, writing
+from infra.flags import of_other_methods
 from infra.folder import (
     MODELS,
     RUN_FILE,
     claim,
     data_hash,
     delete_own,
+    file_hash,
     file_hashes,
     fingerprint,
     mark,
@@ -37,6 +39,9 @@ from infra.training_flags import MemoryFlags, RunFlags
 
 # Files that a run writes; none of them may exist before it starts.
 WRITTEN = ("config.json", "metrics.jsonl", "samples.jsonl", *MODELS)
+
+# Files that define the methods.
+METHOD_FILES = ("grpo.py", "delta.py", "methods.py", "ablations.py")
 
 # Flags that may change when a run resumes.
 MAY_CHANGE = {each.name for group in (RunFlags, MemoryFlags) for each in fields(group)}
@@ -67,12 +72,30 @@ def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> st
     All ranks call this. Raises UserError if the folder holds another run, or other files with the
     names that this run writes.
     """
-    settings = {name: value for name, value in asdict(cfg).items() if name not in MAY_CHANGE}
+    left_out = MAY_CHANGE | set(of_other_methods(cfg, cfg.method))
+    settings = {name: value for name, value in asdict(cfg).items() if name not in left_out}
     settings["optimiser"] = type(optimizer).__name__
     for name, problems in data.items():
         settings[f"{name} problems"] = data_hash(problems)
     now = fingerprint(settings, model)
-    return on_first_rank(claim, Path(cfg.output_dir), now, WRITTEN)
+    run_id = on_first_rank(claim, Path(cfg.output_dir), now, WRITTEN)
+    on_first_rank(warn_of_changed_code, Path(cfg.output_dir))
+    return run_id
+
+
+def warn_of_changed_code(folder: Path) -> None:
+    """Print which METHOD_FILES have changed since the run in `folder` began."""
+    known = read_run(folder)
+    now = {name: file_hash(Path(__file__).parent.parent / name) for name in METHOD_FILES}
+    before = known.get("code", now)
+    write_json(folder / RUN_FILE, known | {"code": before})
+    changed = [name for name in now if now[name] != before.get(name)]
+    if changed:
+        print(
+            f"warning: {', '.join(changed)} changed since the run in {folder} began, and its "
+            "finished steps are not repeated: for a result of the new code, choose another "
+            "--output-dir"
+        )
 
 
 def begin_writing(cfg, run_id: str, state: RunState) -> None:

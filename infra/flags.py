@@ -121,15 +121,17 @@ def changed(config, name: str) -> bool:
     return getattr(config, name) != getattr(type(config), name)
 
 
+def of_other_methods(config, method: str) -> list[str]:
+    """The flags of a Config that only methods other than `method` read."""
+    return [each.name for each in fields(config) if each.metadata["of"] not in ("", method)]
+
+
 def refuse_useless(config, table=()) -> None:
     """Raise UserError for a flag that was set but has no effect, such as another method's flag.
 
     table: rows of (flags, another flag, values of that flag with which the flags do nothing).
     """
-    useless = []
-    for each in fields(config):
-        if each.metadata["of"] not in ("", config.method):
-            useless.append((each.name, "method"))
+    useless = [(name, "method") for name in of_other_methods(config, config.method)]
     for names, other, values in table:
         if getattr(config, other) in values:
             useless += [(name, other) for name in names]

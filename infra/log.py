@@ -1,6 +1,8 @@
 """The first rank's reports: a line per step, metrics.jsonl and samples.jsonl."""
 
 import math
+import os
+import sys
 from dataclasses import fields
 from datetime import timedelta
 
@@ -213,6 +215,7 @@ def report(run) -> None:
         return
     metrics = read_lines(run.folder / "metrics.jsonl")
     seconds = sum(row.get("seconds", 0) for row in metrics)
+    python = min(sys.executable, os.path.relpath(sys.executable), key=len)
     gained = ""
     for name, words in (("eval_accuracy", "accuracy"), ("eval_greedy", "greedy")):
         found = [row[name] for row in metrics if name in row]
@@ -221,5 +224,6 @@ def report(run) -> None:
     print(
         f"done: {metrics[-1]['step']} steps in {seconds:.0f} s, {gained}"
         f"model/, metrics.jsonl and samples.jsonl in {run.folder}\n"
-        f"see it: python -m benchmarks.curves {run.folder}; python -m infra.samples {run.folder}"
+        f"see it: {python} -m benchmarks.curves {run.folder}; "
+        f"{python} -m infra.samples {run.folder}"
     )

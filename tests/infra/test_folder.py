@@ -327,7 +327,7 @@ def test_a_checkpoint_whose_mark_lists_no_file_is_damaged(two_steps):
 
 def test_run_json_has_id_fingerprint_and_newest_checkpoint(two_steps):
     known = json.loads((two_steps / "run.json").read_text())
-    assert known.keys() == {"id", "fingerprint", "saved"}
+    assert known.keys() == {"id", "fingerprint", "code", "saved"}
     assert known["saved"] == "checkpoint-000002"
     assert (two_steps / "model" / f"model-of-{known['id']}.json").exists()
 
@@ -340,3 +340,21 @@ def test_a_run_with_a_setting_that_is_unknown_here_is_refused(original, two_step
     path.write_text(json.dumps(known))
     said = refusal(train.main, longer(original, two_steps), capsys)
     assert "(older_flag 3 there, None here)" in said
+
+
+def test_a_flag_of_another_method_does_not_bind_a_run(original, two_steps, capsys):
+    """A fork that adds a method with a flag can still continue its earlier runs."""
+    fingerprint = json.loads((two_steps / "run.json").read_text())["fingerprint"]
+    assert "K" in fingerprint and "right_weight" not in fingerprint
+
+
+def test_changed_code_of_the_methods_is_reported(original, two_steps, capsys):
+    path = two_steps / "run.json"
+    known = json.loads(path.read_text())
+    train.main([str(word) for word in longer(original, two_steps)])
+    assert "changed since" not in capsys.readouterr().out
+    known["code"]["methods.py"] = "other"
+    path.write_text(json.dumps(known))
+    train.main([str(word) for word in longer(original, two_steps)])
+    assert "warning: methods.py changed since the run in" in capsys.readouterr().out
+    assert json.loads(path.read_text())["code"] == known["code"]
