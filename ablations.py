@@ -1,18 +1,18 @@
 """The paper's ablations of DelTA. Each replaces one piece of delta.py.
 
 This file covers Tables 2 and 3, the other proxies and the random control of App. F, and token
-selection by λ (Sec. 5.2). Three interventions each remove one possible flaw of the coefficients:
+selection by λ (Sec. 5.2). Three interventions each remove one possible flaw in the coefficients:
 the lag of γ, the shared normalisation of both sides, and centroids that include the scored token.
-Another proxy has mean zero over the vocabulary; a control omits its centroids. All are flags of
-`--method delta`; `configured` turns the flags into a method.
+Another proxy has mean zero over the vocabulary; a control omits its centroids. Flags of
+`--method delta` select all of these; `configured` turns the flags into a method.
 
-Departures: (1) `fixed_gamma` keeps the temperatures of the run's first batch that has both sides.
+Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
 the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
 interventions are not in the paper.
 
-Shapes: N packed response tokens, n of them in a micro-batch, H hidden size, V vocabulary size.
+Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
 """
 
 from collections.abc import Callable
@@ -81,7 +81,7 @@ VARIANTS = {
 
 
 def fixed_temperatures(memory: dict) -> Callable:
-    """A `temperatures` that computes γ once for the whole run (Table 3, w/o adaptive γ).
+    """A `temperatures` function that computes γ only once per run (Table 3, w/o adaptive γ).
 
     memory: stores the first (γ₊, γ₋). It is saved in checkpoints, so a resumed run has the same γ.
     """
@@ -114,8 +114,8 @@ def equal_sides(
 ) -> torch.Tensor:
     """λ from the range map `mapped`, divided by its mean over each side's tokens.
 
-    1 for A = 0. This replaces the range map because a normaliser does not get the advantages. The
-    mean over the batch is then 1, so the shared normalisation changes nothing.
+    λ is 1 if A = 0. This replaces the range map because a normaliser does not get advantages.
+    The mean over the batch is then 1, so the shared normalisation changes nothing.
     """
     lam = mapped(alpha, advantage, lam_min, lam_max)
     result = torch.ones_like(lam)
@@ -135,7 +135,7 @@ def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
 
     Without this split, a token pulls its own side's centroid towards itself. half: [N], 0 or 1.
     Here μ₊ and μ₋ are [2, H], for halves 0 and 1; no other piece uses them. Temperatures use all
-    margins of a side.
+    margins on a side.
     """
 
     def centroids_of_halves(v, advantage, alpha=None):
@@ -180,7 +180,7 @@ def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
     return result
 
 
-MOST_NUMBERS = 2**16  # the largest V H for --proxy exact
+MOST_NUMBERS = 2**16  # the largest product V H for --proxy exact
 
 
 def lm_head_gradient(rows, head) -> torch.Tensor:
@@ -215,8 +215,8 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     rows: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
     entropy at the same temperature.
 
-    Weights based on both have been used before, without a discriminator: selection by log p and
-    entropy (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p
+    Earlier work uses related weights without a discriminator: selection by log p and entropy
+    (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p
     (STARE, Luo et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et
     al. 2026, arXiv 2605.11538).
     """
@@ -227,7 +227,7 @@ def surprise_proxy(rows, head) -> torch.Tensor:
 
 
 def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
-    """λ uniform in [λ_min, λ_max], scaled to mean 1: the control of App. F."""
+    """λ uniform in [λ_min, λ_max], scaled to mean 1: the control in App. F."""
     uniform = torch.rand(len(tokens.logprob), generator=tokens.generator).to(tokens.logprob)
     return normalise(flags.lam_min + (flags.lam_max - flags.lam_min) * uniform)
 
@@ -239,10 +239,10 @@ def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     """λ̄ from α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
 
     s = log p + entropy, and sd is its standard deviation over all N tokens. The range and the
-    normalisation are DelTA's; all weights are 1 if a side is empty. The slope is empirical: a
-    pilot set it so that scores spread about as much as those of the surprise proxy at K = 1. With
-    that proxy, the standard deviation of Δ⁽¹⁾/γ⁽⁰⁾ is about 3 on one base model of the toy, and 1.5
-    to 7 on another.
+    normalisation are DelTA's; all weights are 1 if a side is empty. The slope comes
+    from a pilot: scores spread about as much as with the surprise proxy at K = 1. That proxy's
+    Δ⁽¹⁾/γ⁽⁰⁾ has a standard deviation of about 3 on one of the toy's base models, and 1.5 to 7 on
+    another.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
@@ -289,11 +289,11 @@ class AblationFlags(MethodFlags):
     method: str = flag("delta", "token weights (App. E)", sorted(METHODS))
     delta_variant: str = flag(
         "full",
-        "ablation of Tables 2 and 3, or a control",
+        "ablation from Tables 2 and 3, or a control",
         [*VARIANTS, "fixed_gamma", *CONTROLS],
         of="delta",
     )
-    proxy: str = flag("lm_head", "proxy of a token's gradient (App. F)", list(PROXIES), of="delta")
+    proxy: str = flag("lm_head", "proxy for a token's gradient (App. F)", list(PROXIES), of="delta")
     proxy_topk: int = flag(20, "number of tokens for --proxy topk", low=1, of="delta")
     gamma: str = flag(
         "lagged",
@@ -309,7 +309,7 @@ class AblationFlags(MethodFlags):
     )
     centroids: str = flag(
         "all",
-        "centroids of all tokens, or of the other half of the prompts",
+        "centroids from all tokens, or from the other half of the prompts",
         ["all", "held_out"],
         of="delta",
     )

@@ -1,8 +1,8 @@
 """Runs the measurements behind README.md and RESULTS.md: python bench.py NAME [--json FILE].
 
-Speed is the ratio of two programs that alternate in one process: its median, smallest and largest
-value over repetitions. A study of training or of credit keeps its results in a CSV file and
-measures only the missing lines.
+Speeds are ratios between two programs that alternate in one process: the median, minimum and
+maximum over repetitions. Training and credit studies keep their results in a CSV file and measure
+only the missing rows.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from infra.errors import MISTAKES
 
-# Benchmark -> the module with its function. The first line of the function's docstring is its help.
+# Benchmark -> its function's module. The first line of the function's docstring is the help text.
 WHERE = {
     "make_train": "studies.training",
     "seeds": "studies.training",
@@ -48,7 +48,7 @@ def help_of(name: str) -> str:
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The parsed command line."""
     benches = "\n".join(f"{name:11}{help_of(name)}" for name in WHERE)
     parser = argparse.ArgumentParser(
         prog="bench.py",
@@ -63,7 +63,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         type=int,
         choices=range(2, 17),
         metavar="2..16",
-        help="seeds of a study of training; default: the number in RESULTS.md",
+        help="number of seeds in a training study; default: as in RESULTS.md",
     )
     parser.add_argument(
         "--csv", default="", help="CSV file of a study's results; default results/NAME.csv"

@@ -1,4 +1,4 @@
-"""DelTA's token coefficients: how much each response token belongs to its own side of the update.
+"""DelTA's token coefficients: how strongly each response token belongs to its own side.
 
 Sec. 3.2 and Apps. F-H of the paper. Each side has an advantage-weighted centroid of a
 token-gradient proxy. A token's margin compares its distances to both centroids. The margin gives a
@@ -92,7 +92,7 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The steps of delta_coefficients. The defaults are the paper's; ablations.py has others.
+    """The steps of delta_coefficients. The defaults are the paper's; ablations.py has alternatives.
 
     A replacement takes the same arguments as the step it replaces. The order of the steps is fixed,
     so γ always lags by one pass. ablations.fresh_scores removes the lag: it computes γ itself.
@@ -121,7 +121,7 @@ def delta_coefficients(
     """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], without gradient.
 
     With the default pieces, their mean is 1.
-    v: [N, H] token-gradient proxy of all tokens in the batch: a plain tensor with all N rows, or
+    v: [N, H] token-gradient proxy for all tokens in the batch: a plain tensor with all N rows, or
         `Rows`, sharded over ranks. A plain tensor with one rank's shard gives wrong statistics.
     advantage: [N], A_i for each token of response i; all N on every rank. No padding.
     K: number of centroid refinements.
@@ -161,7 +161,7 @@ def check(
     if not all_finite(v, advantage.device):  # on all ranks; a large v may be in host memory
         raise ValueError("v contains NaN or inf: check the hidden states and log-probabilities")
     if K < 0 or int(K) != K:
-        raise ValueError(f"K is {K}: the number of refinements must be a whole number, 0 or more")
+        raise ValueError(f"K is {K}: the number of refinements must be an integer, 0 or more")
     if not 0 <= lam_min <= lam_max < torch.inf:
         raise ValueError(
             f"lam_min is {lam_min} and lam_max {lam_max}: need 0 <= lam_min <= lam_max"

@@ -8,7 +8,7 @@
 Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
 the same command resumes an interrupted run. The folder cannot be reused with a different model,
 data set or flag. Ranks share the work, and a response depends only on (seed, benchmark, problem,
-sample). scores.json has the averages and the input to `compare`; wrong.jsonl the wrong responses.
+sample). scores.json holds the averages and the input to `compare`; wrong.jsonl the wrong responses.
 
 Departures from the paper: (1) a paired bootstrap over problems is reported alongside App. K's
 test, because repetitions do not measure the variation across problems.
@@ -51,8 +51,8 @@ def summary(graded: np.ndarray) -> dict:
     """A benchmark's averages from its grades [P, n], for scores.json.
 
     avg, pass: avg@n and pass@n (a problem passes if any of its n responses is right).
-    stderr: the standard error of avg@n over problems; None if there is only one.
-    repetitions: the accuracy of each repetition (App. K). by_problem: of each problem.
+    stderr: the standard error of avg@n over problems; None for a single problem.
+    repetitions: the accuracy in each repetition (App. K). by_problem: on each problem.
     """
     by_problem = graded.mean(axis=1)  # [P]
     standard_error = None
@@ -130,7 +130,7 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
     """Sample this rank's missing responses for all benchmarks, and append each to its file.
 
     encoded: benchmark -> token ids of its prompts. One sampler call covers all benchmarks,
-    so ranks wait for long responses once, at the end, not once per benchmark.
+    so ranks wait for long responses once, at the end, instead of once per benchmark.
     """
     rank, world = rank_and_world()
     files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
@@ -156,14 +156,14 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
         }
         append_line(files[wanted[i].benchmark], row)
 
-    sampling = Sampling(  # the seed is in the name of each job
+    sampling = Sampling(  # each job's name holds the seed
         config.max_new_tokens, config.temperature, config.top_p, in_flight=config.rollout_rows
     )
     rollout.generate(lm, jobs, ends, sampling, done=save)
 
 
 def number_of(benchmark: str) -> int:
-    """The benchmark's part of a response's seed, so that benchmarks share no random numbers."""
+    """The benchmark's part of a response's seed, so that benchmarks share no random draws."""
     return int.from_bytes(sha256(benchmark.encode()).digest()[:8])
 
 
@@ -200,8 +200,8 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
 def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
     """(U, p) of the exact one-sided test of whether a's values exceed b's (App. K).
 
-    U counts the pairs a_i > b_j, and each tie as one half. U is a's rank sum minus n (n + 1) / 2.
-    p is the share of all ways to assign n of the pooled values to a that give at least this U.
+    U is the number of pairs a_i > b_j plus half the ties: a's rank sum minus n (n + 1) / 2.
+    p is the probability of at least this U if n of the pooled values go to a at random.
     Ties share their mean rank, so doubled ranks are integers.
     """
     n = len(a)
@@ -230,7 +230,7 @@ def paired_bootstrap(
     """(mean of a - b, low, high, p) over problems resampled with replacement.
 
     a and b are the accuracies [P] of two models on the same problems. 95 % of the resampled means
-    lie between low and high; p is the share of them that are 0 or less.
+    lie between low and high; p is the share of these means that are 0 or less.
     """
     difference = np.asarray(a) - np.asarray(b)  # [P]
     count = len(difference)
@@ -252,7 +252,7 @@ def whole_repetitions(scores: dict, names: list[str]) -> list[float]:
 def compare(*folders: str) -> None:
     """Print whether the model evaluated in the first folder beats the model in the second.
 
-    Uses only benchmarks that both were evaluated on. Raises UserError if there are none.
+    Uses only benchmarks on which both models were evaluated. Raises UserError if there are none.
     """
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")

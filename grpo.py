@@ -6,7 +6,7 @@ becomes more likely exactly when its gradient has a positive inner product with 
 holds for the raw gradient: Adam, weight decay and gradient clipping come after it (App. C).
 
 Departures: (1) tokens with a negative advantage get a dual clip of 10, as in the released code;
-(2) the group's standard deviation is the unbiased one, with 1e-6 added; (3) no denominator is
+(2) the group's standard deviation is the unbiased estimate plus 1e-6; (3) no denominator is
 clamped: the centroid of an empty side is 0.
 
 Shapes: B responses, G per prompt, N packed response tokens (one row per token, no padding),
@@ -76,7 +76,7 @@ def clipped_surrogate(
     """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2), maximised by an update.
 
     All tensors are [N]. For A < 0 the result is at least dual_clip * A, so one token whose ratio
-    explodes cannot dominate the update. dual_clip=None disables this bound.
+    explodes cannot dominate the update. dual_clip=None disables this limit.
     """
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()  # r; the clamp keeps exp finite
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
@@ -115,7 +115,7 @@ def importance_weights(
     for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training"). Not in the paper (--importance-cap). A cap of 0 gives all ones.
     old_logprob, sampler_logprob: [N] log π_old and log π_sampler of the sampled token. Returns [N].
-    Raises UserError if a log-probability of the sampler is missing or not finite.
+    Raises UserError if one of the sampler's log-probabilities is missing or not finite.
     """
     if cap == 0:
         return torch.ones_like(old_logprob)
@@ -123,8 +123,8 @@ def importance_weights(
     missing = int((~log_ratio.isfinite()).sum())
     if missing:
         raise UserError(
-            f"--importance-cap: the sampler gave no finite log-probability for {missing} of "
-            f"{len(sampler_logprob)} tokens: make the sampler return them all, or drop the flag"
+            f"--importance-cap: the sampler returned no finite log-probability for {missing} of "
+            f"{len(sampler_logprob)} tokens: make it return one for every token, or drop the flag"
         )
     return log_ratio.clamp(-20, 20).exp().clamp(max=cap)
 

@@ -11,8 +11,8 @@ objective and this code keep it. (3) REINFORCE still divides by the group's stan
 deviation, so that one learning rate suits all methods. (4) The weights of GRPO and forking tokens
 have mean 1 over the rollout batch, not over each mini-batch.
 
-Shapes: B responses, N packed response tokens, n of them in a micro-batch, H hidden size, F numbers
-kept per token, T length of the longest response, V vocabulary size.
+Shapes: B responses, N packed response tokens, n in a micro-batch, H hidden size, F values kept
+per token, T length of the longest response, V vocabulary size.
 Symbols: A advantage, r ratio, ρ token weight, λ coefficient.
 """
 
@@ -34,17 +34,17 @@ from infra.rows import per_row
 
 @dataclass
 class MethodFlags:
-    """The command-line flags of the methods; `of` names the method that reads a flag."""
+    """The methods' command-line flags; `of` names the method that uses a flag."""
 
     heading = "method"  # the heading in --help
 
     method: str = flag("delta", "token weights (App. E)")  # ablations.py adds the choices
-    clip_low: float = flag(0.2, "ε_low of the ratio clip", low=0, high=1)
-    clip_high: float = flag(0.28, "ε_high of the ratio clip (grpo, w_reinforce: 0.2)", low=0)
-    K: int = flag(1, "refinements of the centroids", low=0, of="delta")
+    clip_low: float = flag(0.2, "ε_low for the ratio clip", low=0, high=1)
+    clip_high: float = flag(0.28, "ε_high for the ratio clip (grpo, w_reinforce: 0.2)", low=0)
+    K: int = flag(1, "number of centroid refinements", low=0, of="delta")
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, of="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, of="delta")
-    right_weight: float = flag(0.1, "w, weight of right responses", above=0, of="w_reinforce")
+    right_weight: float = flag(0.1, "w, weight for right responses", above=0, of="w_reinforce")
 
 
 def clipped(logprob, old_logprob, advantage, flags: MethodFlags) -> torch.Tensor:
@@ -78,10 +78,10 @@ class Method:
     # Both flags are refused with any surrogate other than `clipped`.
     default_clip: tuple[float, float] = (0.2, 0.28)
 
-    # (rows, head) -> [n, F], computed from the hidden states of the pass at θ_old and given to
+    # (rows, head) -> [n, F], computed from the hidden states at θ_old and passed to
     # `weights` as tokens.kept. rows has hidden [n, H] in float32, logprob [n], entropy [n] and
     # token [n]; head() is the LM head divided by the temperature, W [V, H]: logits = hidden @ W.T.
-    # Each rank keeps the rows of its own responses; the functions of infra/rows.py, such as
+    # Each rank keeps the rows of its own responses; the functions in infra/rows.py, such as
     # per_row, read these rows and return results for all N.
     keep: Callable[..., torch.Tensor] | None = None
 
@@ -94,7 +94,7 @@ class Method:
 
 
 def ones(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = 1: every token counts the same (Eq. 13)."""
+    """ρ = 1: every token counts equally (Eq. 13)."""
     return torch.ones_like(tokens.advantage)
 
 
@@ -119,7 +119,7 @@ def forking_tokens(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def top_share(values: torch.Tensor, share: float) -> torch.Tensor:
-    """N / n on the n = ceil(share N) tokens of highest value, 0 on the others: [N], mean 1."""
+    """N / n for the n = ceil(share N) tokens with the highest values, else 0: [N], mean 1."""
     n = math.ceil(share * len(values))
     weights = torch.zeros_like(values)
     weights[values.topk(n).indices] = len(values) / max(n, 1)  # n is 0 if N is 0
@@ -159,8 +159,8 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     responses = torch.arange(len(tokens.length), device=future.device)
     response = responses.repeat_interleave(tokens.length, output_size=len(future))  # [n]
 
-    # F_t = log r_t + decay F_{t+1}, by doubling: future[t] is the discounted sum over the first
-    # `reach` tokens of the response from t on. Each pass doubles `reach`.
+    # F_t = log r_t + decay F_{t+1}, by doubling: future[t] is the discounted sum over the next
+    # `reach` tokens of the response, starting at t. Each pass doubles `reach`.
     reach = 1
     while reach < len(future):
         inside = response[reach:] == response[:-reach]
@@ -171,7 +171,7 @@ def fipo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 # ---- other papers' advantages --------------------------------------------------------------------
 
-# Each of these methods replaces the group advantage A by another advantage A', so its weight is
+# Each of these methods replaces the group advantage A with another advantage A', so its weight is
 # ρ = A'/A. A group with equal rewards has A = 0 and gets no gradient; the W-REINFORCE paper gives
 # such a group A' = w (all right) or -1 (all wrong).
 # OPO and OTB still divide by the group's standard deviation, as REINFORCE does here.
@@ -222,7 +222,7 @@ def otb(tokens: TokenBatch, flags) -> torch.Tensor:
     """
     if tokens.kept.shape[1:] != (1,):
         raise ValueError(f"otb needs one number per token, got {tuple(tokens.kept.shape)}")
-    # Each rank holds some rows [·, 1] of tokens.kept; per_row joins their numbers to [N].
+    # Each rank holds some rows [·, 1] of tokens.kept; per_row gathers their values into [N].
     energy = per_row(tokens.kept, first_column, tokens.advantage.device)
     lengths = tokens.length.tolist()
     W = pad_sequence(energy.double().split(lengths), batch_first=True).cumsum(dim=1)  # [B, T]
@@ -238,7 +238,7 @@ def otb(tokens: TokenBatch, flags) -> torch.Tensor:
 
 
 def of_groups(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A = (R - mean) / std of each response: [groups, G]; `flags` is train.Config.
+    """A = (R - mean) / std for each response: [groups, G]; `flags` is train.Config.
 
     Baselines use A in place of R: A is affine in R within a group, so
     A - baseline(A) = (R - baseline(R)) / std.
@@ -269,12 +269,12 @@ def first_column(block: torch.Tensor) -> torch.Tensor:
 
 
 def row_proxy(rows, head) -> torch.Tensor:
-    """v = (1 - p) h of each token (App. F), DelTA's default proxy: [n, H]."""
+    """v = (1 - p) h for each token (App. F), DelTA's default proxy: [n, H]."""
     return token_gradient_proxy(rows.hidden, rows.logprob)
 
 
 def delta_weights(tokens: TokenBatch, flags: MethodFlags, pieces: Pieces = PAPER) -> torch.Tensor:
-    """ρ = λ̄, the discriminative coefficients (Sec. 3.2); ablations.py has other pieces."""
+    """ρ = λ̄, the discriminative coefficients (Sec. 3.2); ablations.py passes other pieces."""
     bounds = (flags.lam_min, flags.lam_max)
     return delta_coefficients(tokens.kept, tokens.advantage, flags.K, *bounds, pieces)
 

@@ -1,11 +1,11 @@
 """Rollouts: G responses per prompt, sampled with Hugging Face `generate` (Sec. 5, App. I).
 
-Each position of a response has a uniform random number, fixed by (seed, step, problem, sample). A
-logits processor turns it into a token by inverse CDF, and `generate` takes that token greedily. Two
-methods can therefore be compared under common random numbers, without a global random state.
+Each position in a response has a uniform random draw, fixed by (seed, step, problem, sample). A
+logits processor turns this draw into a token by inverse CDF, and `generate` then takes that token
+greedily. Methods can thus be compared under common random numbers, without global random state.
 
 In exact arithmetic neither the number of ranks nor the batch would matter. In float32 a token
-changes only if its random number falls within rounding error of a CDF step. In bfloat16, as on
+changes only if its draw falls within rounding error of a CDF step. In bfloat16, as on
 GPUs, batching changes log p by about 0.01, and most responses eventually differ. Each token
 comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
 
@@ -15,7 +15,7 @@ CHUNK tokens; between chunks, waiting responses replace finished ones. `--engine
 Temperature is 1.0. Top-p is 1.0 in training and 0.7 in evaluation, and affects only sampling. In
 training the log-probabilities use the same temperature.
 
-Shapes: B responses, R of them in flight, L columns of the longest, V vocabulary, G group size.
+Shapes: B responses, R in flight, L columns in the longest, V vocabulary size, G group size.
 """
 
 from collections import Counter
@@ -47,11 +47,11 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     in_flight: int = 256  # max responses sampled at once
-    cache_tokens: int = 0  # max tokens in all caches together; 0: what fits in free memory
+    cache_tokens: int = 0  # max tokens in all caches together; 0: as many as fit in free memory
 
 
 class Job(NamedTuple):
-    """A response to sample: its prompt and the key that seeds its random numbers."""
+    """A response to sample: its prompt and the key that seeds its random draws."""
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
@@ -94,7 +94,7 @@ class InverseCDF(LogitsProcessor):
     """Chooses the token min{y : F(y) > u} for each response.
 
     F is the cumulative distribution over the vocabulary and u in [0, 1) the response's uniform
-    number at this position. The scores of all other tokens become -inf.
+    draw at this position. The scores of all other tokens become -inf.
     """
 
     def __init__(
@@ -120,19 +120,19 @@ class InverseCDF(LogitsProcessor):
 
         t = input_ids.shape[1] - self.prompt_width
         u = self.uniforms[:, t, None] * total  # [R, 1]
-        token = torch.searchsorted(cdf, u, right=True)  # right: never a token of probability 0
+        token = torch.searchsorted(cdf, u, right=True)  # right: never a token with probability 0
         token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; for NaN, which `finite` reports
         self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
         return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
 
 
 def random_numbers(seed: int, step: int, problem: int, sample: int) -> np.random.Generator:
-    """The generator of a response's uniform numbers in [0, 1), seeded by its name."""
+    """The generator of a response's uniform draws in [0, 1), seeded by the job's name."""
     return np.random.default_rng([seed, step, problem, sample])
 
 
 def end_tokens(lm, tokenizer) -> list[int]:
-    """Ids that end a response: the tokenizer's end token and those of the generation config."""
+    """Ids that end a response: the tokenizer's end token and those in the generation config."""
     configured = lm.generation_config.eos_token_id
     ends = configured if isinstance(configured, list) else [configured]
     return sorted({tokenizer.eos_token_id, *ends} - {None})
@@ -196,14 +196,14 @@ def generate(
     stop: Callable[[], bool] | None = None,
     done: Callable[[int, Sample], None] | None = None,
 ) -> list[Sample]:
-    """Sample a response for each job, up to any token in `ends`, in training and evaluation.
+    """Sample a response for each job, up to any token in `ends`, for training and evaluation.
 
     Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks, waiting responses
     replace finished ones in the batch and cache, so a long response does not delay the others.
-    done(i, sample) is called once for each job i, soon after its response has finished. Raises
+    done(i, sample) is called for each job i, soon after its response has finished. Raises
     FloatingPointError if logits are not finite, Interrupted once stop() is true.
 
-    lm: a Hugging Face model, or the engine of --engine, which never calls `done`.
+    lm: a Hugging Face model, or the engine that --engine selects, which never calls `done`.
     """
     if not jobs:
         return []
@@ -213,11 +213,11 @@ def generate(
     responses = []
     for i, job in enumerate(jobs):
         numbers = random_numbers(*job.name)
-        numbers.random(job.begin)  # skips the numbers of tokens already in the prompt
+        numbers.random(job.begin)  # skips the draws for tokens already in the prompt
         responses.append(Response(i, torch.tensor(job.prompt), sampling.max_new_tokens, numbers))
     rows = min(sampling.in_flight, len(jobs))
     longest = max(response.limit for response in responses)  # tokens, with the prompt
-    # Drawing a token also needs memory, and more of it with top-p, which sorts the vocabulary.
+    # Drawing tokens also needs memory, more with top-p, which sorts the vocabulary.
     cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
     flight = Flight(list(responses), rows, cache_tokens, CHUNK)
     with closing(Progress("sampling", len(jobs) * sampling.max_new_tokens)) as progress:

@@ -7,8 +7,8 @@ train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. Defa
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
 code; (2) no optimiser step for a mini-batch whose advantages are all 0; (3) evaluations during
 training are limited to --max-new-tokens, while evaluate.py uses the paper's 30,000. Departure from
-the released code: (4) the loss divides by the token count of a mini-batch over all ranks, as in the
-text, and is not averaged over micro-batches.
+the released code: (4) the loss is divided by a mini-batch's token count over all ranks, as in the
+text, not averaged over micro-batches.
 
 Shapes: B responses per step, G per prompt, N packed response tokens, n in a micro-batch.
 """
@@ -103,7 +103,7 @@ def train_step(run: Run, step: int) -> None:
         run.policy.layout,  # padded or packed, and what a micro-batch costs
     )
 
-    # log π_old of every token, and the method's `keep` on the hidden states (App. L.1)
+    # log π_old of every token, and the method's `keep` applied to the hidden states (App. L.1)
     tokens = old_log_probabilities(run.policy, rollouts, plan, method.keep, cfg.proxy_budget_gb)
     run.look_for_signals()  # raises Interrupted after a signal
     watch.lap("scoring")
@@ -164,9 +164,9 @@ def update(
         if not micro_batches:
             continue  # every advantage is 0, on all ranks, so there is no direction (App. C)
 
-        N = mini_batch.token_count  # in Eq. 8: tokens of the mini-batch, over all ranks
+        N = mini_batch.token_count  # in Eq. 8: the mini-batch's tokens on all ranks
         for i, index in enumerate(micro_batches):
-            places = uploaded(packed_rows(index, length), device)  # [n] rows of its tokens
+            places = uploaded(packed_rows(index, length), device)  # [n] rows of their tokens
             logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
             old_logprob = tokens.logprob[places]
             advantage = tokens.advantage[places]
@@ -177,7 +177,7 @@ def update(
             # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE use other surrogates
             surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
             objective = (weight * off_policy[places] * surrogate).sum() / N  # Eq. 8
-            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # else only inside the node
+            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # else only within a node
             (-objective * run.world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
             loss -= objective.detach()
@@ -195,7 +195,7 @@ def update(
     return {
         "loss": loss / len(plan),  # mini-batches without a step count as 0
         "grad_norm": sum(finite) / max(1, len(finite)),
-        "clip_fraction": clipped / len(tokens.logprob),  # of all N tokens
+        "clip_fraction": clipped / len(tokens.logprob),  # as a fraction of all N tokens
         "skipped_updates": len(norms) - len(finite),
     }
 
@@ -223,7 +223,7 @@ def clip_and_step(run: Run, max_grad_norm: float) -> float:
 def finish_step(run: Run) -> None:
     """Evaluate, log and save after a step, or on resume if the run stopped before doing so.
 
-    If it raises Interrupted, run.state.unlogged holds the metrics to log on resume.
+    If Interrupted is raised, run.state.unlogged holds the metrics to log on resume.
     """
     run.look_for_signals()
     cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
@@ -245,8 +245,8 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
     """Sample and grade a rollout batch.
 
     Returns (rollouts of B responses, their B problems, rewards [B], the next position in the
-    prompt stream). --dynamic-sampling samples up to 10 rounds, until cfg.prompts groups have
-    unequal rewards. If there are fewer, other groups fill the batch. Raises Interrupted.
+    prompt stream). With --dynamic-sampling there are up to 10 rounds, until cfg.prompts groups
+    have unequal rewards. If there are fewer, other groups fill the batch. Raises Interrupted.
     """
     cfg, G = run.cfg, run.cfg.group_size
     parts, problems, rewards = [], [], []
@@ -288,7 +288,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
 def training_rewards(
     responses: list[str], problems: list[dict], truncated: list[bool]
 ) -> list[float]:
-    """R of each response: its grade. Change the training reward here; evaluation is unaffected.
+    """R for each response: its grade. Change the training reward here; evaluation is unaffected.
 
     Each response is graded on one rank and the result is shared, so rewards may be random.
     """

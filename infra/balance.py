@@ -25,7 +25,7 @@ class Layout:
     """Whether a micro-batch is padded or packed, and what it costs."""
 
     packed: bool = False  # end to end in one row; else padded
-    equal_at: float = math.inf  # E: tokens at which attention costs as much as all else
+    equal_at: float = math.inf  # E: tokens at which attention costs as much as everything else
 
     def cost(self, lengths: list[int]) -> float:
         """The cost of a micro-batch's sequences, in units of one token without attention."""
@@ -47,7 +47,7 @@ def deal(
     world: int,
     layout: Layout = PADDED,
 ) -> list[torch.Tensor]:
-    """This rank's micro-batches of responses `index`; every rank gets the same number."""
+    """This rank's micro-batches of the responses in `index`; all ranks get equally many."""
     if len(index) == 0:
         return []
     index = index[length[index].argsort(descending=True, stable=True)]
@@ -56,9 +56,9 @@ def deal(
 
 
 def shares(falling: list[int], budget: int, world: int, layout: Layout) -> list[list[list[int]]]:
-    """Each rank's groups, one per round. The groups of a round have about equal cost.
+    """Each rank's groups, one per round. The groups in a round cost about the same.
 
-    Groups of the last round may be empty.
+    Groups in the last round may be empty.
     """
     split = packed_groups if layout.packed else padded_groups
     groups = split(falling, budget, world, layout)

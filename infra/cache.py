@@ -1,7 +1,7 @@
 """The key-value cache of the responses in flight, and the call to `generate` that uses it.
 
-A prompt's cache is computed once and copied for its responses (`prefill`). Between two chunks of
-sampling, finished responses are dropped (`keep`) and new ones are added below (`merged`).
+A prompt's cache is computed only once, then copied for its responses (`prefill`). Between two
+chunks of sampling, finished responses are dropped (`keep`) and new ones added below (`merged`).
 All sequences end in the same column, as `generate` requires, so padding is on the left:
 
     . a b c d     keep [0, 2],     a b c d     merged with     a b c d
@@ -25,7 +25,7 @@ from transformers.cache_utils import DynamicLayer
 
 from infra.balance import deal
 
-SPARE = 64  # free columns of a layer after it has grown: one chunk (rollout.CHUNK)
+SPARE = 64  # free columns in a layer after it grows: one chunk (rollout.CHUNK)
 PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
 
 
@@ -83,7 +83,7 @@ class GrowingLayer(DynamicLayer):
             self.is_initialized = True
         if old == 0 or total > self.key_room.shape[2]:
             more = (0, 0, 0, total + SPARE - old)
-            # The keys grow before the values, so only one of them is ever held in two copies.
+            # The keys grow before the values, so only one of these tensors exists twice at a time.
             self.keys = self.key_room = pad(self.keys, more)
             self.values = self.value_room = pad(self.values, more)
 
@@ -109,9 +109,9 @@ def left_padded(
 
 
 def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
-    """The cache of all but the last token of each sequence.
+    """The cache for all but the last token of each sequence.
 
-    Identical sequences run once, and sequences of similar length share a pass. The G responses
+    Identical sequences run only once, and sequences of similar length share a pass. The G responses
     to a prompt get copies of its cache.
     """
     keys = [tuple(sequence.tolist()) for sequence in sequences]
@@ -129,7 +129,7 @@ def prefill(lm, sequences: list[torch.Tensor]) -> DynamicCache:
 
 
 def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
-    """The cache of all but the last token of each sequence, from one forward pass."""
+    """The cache for all but the last token of each sequence, from one forward pass."""
     ids, mask = left_padded(sequences, lm.device)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
     if "position_ids" in signature(type(lm.base_model).forward).parameters:
@@ -146,7 +146,7 @@ def one_pass(lm, sequences: list[torch.Tensor]) -> DynamicCache:
 def keep(cache: DynamicCache, index: list[int], columns: int) -> DynamicCache:
     """The cache of the responses at `index`, cut to its last `columns` columns.
 
-    The columns cut off are padding in all of these responses.
+    The removed columns are padding in all of these responses.
     """
     for layer in cache.layers:
         # Assigning new tensors frees the old keys and values.

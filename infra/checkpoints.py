@@ -1,4 +1,4 @@
-"""The checkpoints and exported models of a run.
+"""A run's checkpoints and exported models.
 
 A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments,
 `state.pt`, and the run's manifest of file hashes (infra/folder.py). It is written in the run's
@@ -60,7 +60,7 @@ class RunState:
     memory: dict = field(default_factory=dict)  # method state across steps
 
 
-# ---- the folder of a run -------------------------------------------------------------------------
+# ---- a run's folder ------------------------------------------------------------------------------
 
 
 def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> str:
@@ -68,8 +68,8 @@ def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> st
 
     cfg: a train.Config.
     model: the folder of the model that the run starts from.
-    data: data set -> its problems.
-    All ranks call this. Raises UserError if the folder holds another run, or other files with the
+    data: name of a data set -> its problems.
+    All ranks call this. Raises UserError if the folder holds another run, or other files under
     names that this run writes.
     """
     left_out = MAY_CHANGE | set(of_other_methods(cfg, cfg.method))
@@ -93,7 +93,7 @@ def warn_of_changed_code(folder: Path) -> None:
     if changed:
         print(
             f"warning: {', '.join(changed)} changed since the run in {folder} began, and its "
-            "finished steps are not repeated: for a result of the new code, choose another "
+            "finished steps are not repeated: for results from the new code, choose another "
             "--output-dir"
         )
 
@@ -176,7 +176,7 @@ def damage(path: Path, run_id: str) -> str:
 
 
 def shards(policy: Policy, optimizer) -> dict:
-    """This rank's shards of the weights and of the moments."""
+    """This rank's shards of the weights and moments."""
     weights, moments = get_state_dict(policy, optimizer)
     return {"weights": weights, "moments": moments}
 
@@ -229,8 +229,8 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
         )
     if "saved" in known:
         raise UserError(
-            f"the checkpoints of the run in {folder} are gone ({known['saved']} was the last): "
-            "put it back to resume, or choose another --output-dir"
+            f"the checkpoints of the run in {folder} are missing (the last was {known['saved']}): "
+            "put that one back to resume, or choose another --output-dir"
         )
     return RunState()
 

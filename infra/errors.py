@@ -52,9 +52,9 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def one_line(name: object, trouble: str) -> Iterator[None]:
-    """Turn any exception of a library inside the block into a one-line UserError with `trouble`.
+    """Turn any exception that a library raises in the block into a UserError with `trouble`.
 
-    name: the model that a user asked for. Only library calls belong in the block, so that bugs in
+    name: the model that the user named. Only library calls belong in the block, so that bugs in
     this project keep their traceback.
     """
     try:
@@ -73,7 +73,7 @@ def one_line(name: object, trouble: str) -> Iterator[None]:
 
 @contextmanager
 def one_line_endings(program: str) -> Iterator[None]:
-    """Turn errors a user can act on into one line: exit code 2 for wrong input, 1 for a failure."""
+    """Turn errors a user can act on into one line: exit code 2 for invalid input, 1 for failure."""
     try:
         yield
     except MISTAKES as error:
@@ -94,7 +94,7 @@ def out_of_memory(error: Exception) -> str:
     stage = next((name for name in reversed(frames) if name in KNOBS), "update")
     return (
         f"out of GPU memory in {stage}: lower {KNOBS[stage]}, or spread the model over "
-        f"more GPUs (python bench.py plan computes the memory). {first_line(error)}"
+        f"more GPUs (python bench.py plan estimates the memory). {first_line(error)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The flags of evaluate.py; the defaults are the paper's (App. I)."""
+"""Flags for evaluate.py; the defaults are the paper's (App. I)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ class BenchmarkFlags:
 
 @dataclass
 class BenchmarkSamplingFlags(SamplingFlags):
-    """The flags of training, with longer responses."""
+    """The sampling flags that train.py has, with longer responses."""
 
     max_new_tokens: int = flag(30000, "longest response, tokens", low=1)
 
@@ -42,7 +42,7 @@ class BenchmarkMemoryFlags:
 
     heading = "memory"
 
-    rollout_rows: int = flag(256, "max responses a rank samples at once (ours)", low=1)
+    rollout_rows: int = flag(256, "max responses that a rank samples at once (ours)", low=1)
 
 
 @dataclass
@@ -51,21 +51,21 @@ class BenchmarkRunFlags:
 
     heading = "run"
 
-    output_dir: str = flag("", "default: <model>-evaluation, or for a hub id evaluation/<name>")
+    output_dir: str = flag("", "default: <model>-evaluation, or evaluation/<name> for a hub id")
 
 
 @dataclass
 class Config(
     BenchmarkRunFlags, TaskFlags, BenchmarkFlags, BenchmarkSamplingFlags, BenchmarkMemoryFlags
 ):
-    """All flags of an evaluation."""
+    """All flags for an evaluation."""
 
 
 GROUPS = list(Config.__bases__)  # each under its heading in --help
 
 
 def evaluation_config(argv: list[str], description: str) -> Config:
-    """The flags of a command line. Raises UserError for flags that are unknown or out of range."""
+    """Parse a command line. Raises UserError for flags that are unknown or out of range."""
     parser = Parser(GROUPS, prog="evaluate.py", description=description)
     config = Config(**vars(parser.parse_args(argv)))
     check_limits(config)

@@ -25,7 +25,7 @@ def flag(
     """A dataclass field that is also a command-line flag; `--help` lists its choices.
 
     low, high: the smallest and the largest allowed value. above: an exclusive lower limit.
-    of: the method that reads the flag; other methods refuse it.
+    of: the method that uses the flag; other methods refuse it.
     """
     if of:
         help = f"{of}: {help}"
@@ -63,7 +63,7 @@ class OneLineEach(ArgumentDefaultsHelpFormatter):
 
 
 class Parser(ArgumentParser):
-    """argparse for dataclasses. A wrong flag prints one line instead of the usage."""
+    """argparse for dataclasses. An invalid flag prints one line instead of the usage."""
 
     def __init__(self, groups: list[type], prog: str, description: str, epilog: str = ""):
         super().__init__(
@@ -122,14 +122,14 @@ def changed(config, name: str) -> bool:
 
 
 def of_other_methods(config, method: str) -> list[str]:
-    """The flags of a Config that only methods other than `method` read."""
+    """The flags in a Config that only methods other than `method` use."""
     return [each.name for each in fields(config) if each.metadata["of"] not in ("", method)]
 
 
 def refuse_useless(config, table=()) -> None:
     """Raise UserError for a flag that was set but has no effect, such as another method's flag.
 
-    table: rows of (flags, another flag, values of that flag with which the flags do nothing).
+    table: rows of (flags, another flag, values of that flag for which the flags do nothing).
     """
     useless = [(name, "method") for name in of_other_methods(config, config.method)]
     for names, other, values in table:
@@ -151,8 +151,8 @@ class TaskFlags:
     heading = "task"
 
     model: str = flag("", "Hugging Face folder or hub id")
-    problem_column: str = flag("problem", "column of the problem, for a set without a known name")
-    answer_column: str = flag("answer", "column of the answer, for a set without a known name")
+    problem_column: str = flag("problem", "problem column, for a set without a known name")
+    answer_column: str = flag("answer", "answer column, for a set without a known name")
     prompt_template: str = flag(
         "",
         "a prompt that contains {problem}; \\n is a line break; "
@@ -161,19 +161,19 @@ class TaskFlags:
     max_prompt_tokens: int = flag(2048, "longest prompt, tokens; train.py drops longer ones", low=1)
     code_sandbox: str = flag(
         "strict",
-        "isolation of programs, by namespaces or by Landlock",
+        "how programs are isolated: with namespaces or with Landlock",
         choices=["strict", "landlock"],
     )
 
 
 @dataclass
 class SamplingFlags:
-    """The sampling of responses."""
+    """How responses are sampled."""
 
     heading = "sampling"
 
-    temperature: float = flag(1.0, "of sampling and, in training, of log-probabilities", above=0)
+    temperature: float = flag(1.0, "for sampling and, in training, for log-probabilities", above=0)
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1)
     seed: int = flag(
-        0, "seed of sampling and data order", low=0, high=10**12
+        0, "seed for sampling and data order", low=0, high=10**12
     )  # its product with SEED_STRIDE fits in 64 bits

@@ -1,4 +1,4 @@
-"""Chooses the responses that are sampled together, anew before every chunk.
+"""Before every chunk, chooses the responses that are sampled together.
 
 Finished responses leave at once, and as many waiting ones enter as the cache can hold. If the
 caches grow too large, some responses are paused. They keep their tokens, and their cache is
@@ -8,8 +8,8 @@ recomputed when they resume.
     in flight 0 2 3, waiting 4        the caches grow too large: 0, the longest, is paused
     in flight 2 3,   waiting 4 0
 
-Responses in flight are padded to the longest. The longest are paused first, and resumed after those
-with fewer new tokens. So long responses are sampled together at the end.
+Responses in flight are padded to the longest. The longest are paused first, and resume after
+responses with fewer new tokens, so long responses are sampled together at the end.
 
 The memory for caches (`free_cache_tokens`) limits the number of responses in flight.
 
@@ -37,16 +37,16 @@ UNKNOWN_FREE_BYTES = 4e9  # assumed free memory if the system does not report it
 class Response:
     """A response being sampled."""
 
-    index: int  # of its job
+    index: int  # index of its job
     tokens: torch.Tensor  # [prompt and new tokens so far]
     most: int  # limit on new tokens
-    numbers: np.random.Generator  # one uniform number for each new token
-    logprobs: list[torch.Tensor] = field(default_factory=list)  # of the new tokens, by chunk
+    numbers: np.random.Generator  # one uniform draw per new token
+    logprobs: list[torch.Tensor] = field(default_factory=list)  # log p of the new tokens, by chunk
     finished: bool = False
 
     def __post_init__(self):
         self.prompt_length = len(self.tokens)
-        self.limit = self.prompt_length + self.most  # on prompt and response together
+        self.limit = self.prompt_length + self.most  # limit on prompt and response together
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -80,7 +80,7 @@ class Flight:
     cache_tokens: int  # limit on tokens in their caches
     chunk: int  # tokens by which responses grow between changes
     responses: list[Response] = field(default_factory=list)  # R, in the order of the cache
-    cache: DynamicCache | None = None  # [R, heads, L - 1, size]: without each last token
+    cache: DynamicCache | None = None  # [R, heads, L - 1, size], without the last tokens
 
     def change(self, lm) -> None:
         """Drop finished responses, pause some if needed, and add waiting ones."""
@@ -97,7 +97,7 @@ class Flight:
         self.responses = staying + arriving
 
     def those_who_stay(self) -> list[Response]:
-        """The unfinished responses that still fit. The longest others are paused."""
+        """The unfinished responses that fit. The longest are paused until the others fit."""
         staying = [response for response in self.responses if not response.finished]
         while not self.fits(len(staying), width(staying)):
             longest = max(staying, key=len)
@@ -121,7 +121,7 @@ class Flight:
         return arriving
 
     def fits(self, count: int, widest: int) -> bool:
-        """Whether `count` responses, the longest of `widest` tokens, may grow by a chunk.
+        """Whether `count` responses, the longest with `widest` tokens, may grow by a chunk.
 
         A single response always may, so that it can finish.
         """
@@ -130,7 +130,7 @@ class Flight:
 
 
 def tokens_done(responses: list[Response]) -> tuple[int, int]:
-    """(tokens sampled so far, the most that may be sampled)."""
+    """(tokens sampled so far, the maximum that may be sampled)."""
     done = sum(response.new for response in responses)
     rest = sum(response.limit - len(response) for response in responses if not response.finished)
     return done, done + rest
@@ -151,9 +151,9 @@ def cache_bytes(config, itemsize: int) -> int:
 
 
 def working_bytes(config, itemsize: int, rows: int, longest: int, top_p: float) -> float:
-    """Bytes for sampling besides weights and cache: of a prefill or a draw, whichever needs more.
+    """Bytes that sampling needs in addition to weights and cache: the larger of prefill and draw.
 
-    rows: maximum responses in flight. longest: maximum tokens of a prompt and its response.
+    rows: maximum responses in flight. longest: maximum tokens in a prompt and its response.
     The constants are fitted to runs on fake tensors: see benchmarks/plan.py.
     """
     mlp = getattr(config, "intermediate_size", None) or 4 * config.hidden_size  # as in GPT-2
@@ -173,7 +173,7 @@ def cache_room(config, itemsize: int, free: float, working: float) -> int:
 
 
 def free_cache_tokens(lm, rows: int, longest: int, top_p: float) -> int:
-    """`cache_room` in the memory that is free now, with the arguments of `working_bytes`."""
+    """`cache_room` for the memory that is free now; arguments as for `working_bytes`."""
     itemsize = lm.dtype.itemsize
     working = working_bytes(lm.config, itemsize, rows, longest, top_p)
     return cache_room(lm.config, itemsize, free_bytes(lm.device), working)

@@ -54,7 +54,7 @@ def lock(folder: Path) -> None:
             f"--output-dir {folder} is being written by another process: "
             "wait until it ends, or choose another"
         ) from error
-    except OSError as error:  # some network file systems have no locks
+    except OSError as error:  # some network file systems do not support locks
         print(f"{folder} cannot be locked ({error.strerror}): do not start a second run in it")
     LOCKED[folder.resolve()] = file
 
@@ -98,7 +98,7 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
 def fingerprint(settings: dict, model: Path | None) -> dict:
     """Everything that a run's or an evaluation's results depend on. All ranks call this.
 
-    settings: flags, hashes of data sets, and other settings.
+    settings: flags, data set hashes, and other settings.
     model: the folder of the model. Its weights, config and tokenizer are hashed.
     """
     if model is None:
@@ -109,7 +109,7 @@ def fingerprint(settings: dict, model: Path | None) -> dict:
 
 
 def read_run(folder: Path) -> dict | None:
-    """The content of run.json; None if there is none. Raises UserError if it is damaged."""
+    """The content of run.json; None if there is no such file. Raises UserError if it is damaged."""
     path = folder / RUN_FILE
     if not path.exists():
         return None
@@ -117,7 +117,7 @@ def read_run(folder: Path) -> dict | None:
 
 
 def claim(folder: Path, now: dict, names: tuple[str, ...]) -> str:
-    """The id in the run.json of `folder`. Writes run.json if there is none.
+    """The id in the run.json of `folder`. Writes run.json if it does not exist.
 
     now: the run's fingerprint.
     names: patterns of the files that the run will write.
@@ -128,7 +128,7 @@ def claim(folder: Path, now: dict, names: tuple[str, ...]) -> str:
         found = sorted(path.name for pattern in names for path in folder.glob(pattern))
         if found:
             raise UserError(
-                f"{folder} holds {', '.join(found)} of another program (no {RUN_FILE}): "
+                f"{folder} holds {', '.join(found)} from another program (no {RUN_FILE}): "
                 "choose another --output-dir"
             )
         known = {"id": uuid.uuid4().hex[:12], "fingerprint": now}
@@ -153,7 +153,7 @@ def claim(folder: Path, now: dict, names: tuple[str, ...]) -> str:
 
 
 def scratch(folder: Path, run_id: str) -> Path:
-    """The folder for unfinished files of the run. All files in it belong to the run."""
+    """The folder for the run's unfinished files. All files in it belong to the run."""
     return folder / f"writing-{run_id}"
 
 

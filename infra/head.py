@@ -9,8 +9,8 @@ from functools import partial
 
 import torch
 
-# Numbers in a block of logits. Each block reads the head's weights and adds to its gradient: 14 GB
-# of traffic for 8B. So blocks are larger on a GPU, for 8B 1,766 rows instead of 441.
+# Logits in a block. Each block reads the head's weights and adds to its gradient: 14 GB of memory
+# traffic for 8B. GPU blocks are therefore larger: 1,766 rows instead of 441 for 8B.
 LOGIT_BLOCK_CPU = 2**26
 LOGIT_BLOCK_GPU = 2**28
 LOGITS_PER_BLOCK = 2**24  # in a method's `keep`, computed while the model is in memory
@@ -68,7 +68,7 @@ def scale_and_cap(config) -> tuple[float, float | None]:
 def token_logprobs(
     hidden: torch.Tensor, head: Head, token: torch.Tensor, with_entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(log p of `token`, entropy), both [N] float32, of the softmax of the head's logits.
+    """(log p of `token`, entropy), both [N] float32, under the softmax of the head's logits.
 
     hidden: [N, H]; token: [N]. Entropies are NaN without `with_entropy`.
     """

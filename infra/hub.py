@@ -29,7 +29,7 @@ PATIENCE = 3.0  # timeout of a request to the hub, seconds
 
 
 def asked_once(ask: Callable, *arguments, **named):
-    """ask(*arguments, **named), or None if the hub does not have it or cannot be reached.
+    """ask(*arguments, **named), or None if the hub lacks the item or cannot be reached.
 
     ask: HfApi().model_info or .dataset_info. The libraries would retry for half a minute, and wait
     forever for a proxy that does not answer. If the hub cannot be reached, this function makes them
@@ -57,7 +57,7 @@ def multiple_choice(question: str, options: list, right: str) -> dict:
 
 
 def gpqa_problem(cells: dict, index: int) -> dict:
-    """GPQA gives the right answer and three wrong ones, shuffled here by the row's number."""
+    """A GPQA row has the right and three wrong answers, shuffled with the row number as seed."""
     right = cells["Correct Answer"]
     options = [right, *(cells[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
     random.Random(index).shuffle(options)
@@ -65,7 +65,7 @@ def gpqa_problem(cells: dict, index: int) -> dict:
 
 
 def mmlu_pro_problem(cells: dict, index: int) -> dict:
-    """MMLU-Pro gives up to ten options and the letter of the right one."""
+    """An MMLU-Pro row has up to ten options and the letter of the right one."""
     return multiple_choice(cells["question"], cells["options"], cells["answer"])
 
 
@@ -75,7 +75,7 @@ class Source:
 
     hub: str
     revision: str | None = None  # a commit, branch or tag; None: the newest
-    options: dict = field(default_factory=lambda: {"split": "train"})  # more for load_dataset
+    options: dict = field(default_factory=lambda: {"split": "train"})  # passed to load_dataset
     problem_column: str = "problem"
     answer_column: str = "answer"
     sample: int | None = None  # a fixed random sample of this many problems
@@ -91,7 +91,7 @@ LIVECODEBENCH = [  # release_v6, the complete set; the paper does not name its r
 SOURCES = {
     "deepmath": Source(
         hub="zwhe99/DeepMath-103K",
-        options={"split": "train", "columns": ["question", "final_answer"]},  # no solutions
+        options={"split": "train", "columns": ["question", "final_answer"]},  # without solutions
         problem_column="question",
         answer_column="final_answer",
     ),
@@ -148,7 +148,7 @@ SOURCES = {
 
 
 def hub_rows(name: str, source: Source, flag: str) -> list[dict]:
-    """The rows of a set on the hub. The first rank prints their commit.
+    """The rows of a set on the hub. The first rank prints the set's commit.
 
     Raises UserError if the set cannot be loaded.
     """

@@ -4,14 +4,14 @@
 training: float32 weights, gradients and Adam moments, bfloat16 computation on GPUs, float32 on the
 CPU. Both refuse a model if `from_pretrained` warns.
 
-An unknown scale in the head, a buffer that is in no file, dropout, or a cache that a layer cannot
-use would silently change the model in training or sampling. So about 50 tokens run through
+An unknown scale in the head, a buffer missing from the files, dropout, or a cache that a layer
+cannot use would silently change the model in training or sampling. So about 50 tokens run through
 `from_pretrained`'s model, `Policy`, and `generate` with the sampler's cache. If their
 log-probabilities differ by more than rounding, the model is refused. The check cannot detect a
 difference that starts beyond the longest of LENGTHS (a sliding window, a rotary scheme for long
-sequences) or stays below the bound, which is wide in bfloat16.
+sequences) or stays below the tolerance, which is wide in bfloat16.
 
-Shapes: n tokens of the checked sequences, without the first of each; V vocabulary.
+Shapes: n tokens in the checked sequences, excluding each first token; V vocabulary size.
 """
 
 import copy
@@ -40,8 +40,8 @@ from infra.ranks import (
     this_device,
 )
 
-LENGTHS = (24, 17, 9)  # of three sequences; the shorter ones are padded
-FORCED = 6  # last tokens of each, which the sampler is forced to choose
+LENGTHS = (24, 17, 9)  # of three sequences; shorter sequences are padded
+FORCED = 6  # last tokens of each sequence, which the sampler is forced to choose
 
 # The largest mean difference of log-probabilities that counts as rounding, nats.
 # Measured: 1e-6 in float32; 0.015 in bfloat16 on a CPU, with random models of 24 layers.
@@ -75,10 +75,10 @@ def load_policy(
     keeps its slices.
 
     name: folder or hub id.
-    temperature: of sampling and log-probabilities.
+    temperature: for sampling and log-probabilities.
     recompute: activation checkpointing per layer.
     packing: on GPUs, pack micro-batches if packing leaves the model's results unchanged.
-    Raises UserError, for example if the policy differs from the model of from_pretrained.
+    Raises UserError, for example if the policy differs from from_pretrained's model.
     """
     before_any_model()
     folder, config, tokenizer = locate(name)
@@ -88,7 +88,7 @@ def load_policy(
     refuse_model(name, lm)
     refuse_too_large(name, lm)
 
-    whole = []  # on the first rank: the model of from_pretrained
+    whole = []  # on the first rank: from_pretrained's model
 
     def read() -> tuple:
         whole.append(from_files(name, folder, torch.float32))  # float32, so no weight is rounded
@@ -110,7 +110,7 @@ def load_policy(
     lm.tie_weights()
     broadcast_weights(policy, whole)
     whole.clear()
-    for key, buffer in lm.named_buffers():  # some buffers are in no file
+    for key, buffer in lm.named_buffers():  # some buffers are missing from the files
         buffer.copy_(buffers[key])
 
     # The first forward pass, which must precede `plain`, also lets FSDP find its root.
@@ -128,7 +128,7 @@ def load_policy(
 def before_any_model() -> None:
     """Turn off cuDNN's attention, torch's first choice on H100 and later GPUs.
 
-    It makes a new plan for every key length, and so for every token of a response. On B200 its
+    cuDNN builds a new plan for every key length, i.e. for every token of a response. On B200 its
     results are wrong with few key heads.
     """
     prefer_expandable_segments()
@@ -157,7 +157,7 @@ def random_sequences(vocabulary: int) -> list[torch.Tensor]:
 def reference_logprobs(name: str | Path, lm: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
     """log p from the model's forward pass in `dtype`, without padding or cache: [n], on the host.
 
-    lm: the model of from_pretrained, run on its device. In training this is the CPU, so even a
+    lm: from_pretrained's model, run on its device. In training this is the CPU, so even a
     model that fits on GPUs only in shards is checked. Raises UserError if the model does not run,
     or a log p is NaN or infinite.
     """
@@ -185,7 +185,7 @@ def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
-    """Compare log p of each sequence's last FORCED tokens, cached and padded as in sampling.
+    """Compare log p of each sequence's last FORCED tokens, with cache and padding as in sampling.
 
     expected: `reference_logprobs` of the same model. All ranks call this.
     """
@@ -219,8 +219,8 @@ def refuse_difference(
     bound = BOUNDS[dtype]
     if not apart <= bound:
         raise UserError(
-            f"--model {name}: log-probabilities of {where} are {apart:.2g} nats from those of "
-            f"from_pretrained (rounding is up to {bound:g}): its architecture has an unknown part, "
+            f"--model {name}: log-probabilities of {where} differ by {apart:.2g} nats from "
+            f"from_pretrained's (rounding: up to {bound:g}): its architecture has an unknown part, "
             "so it cannot be used here"
         )
 

@@ -51,7 +51,7 @@ def log(run, metrics: dict) -> None:
 
 
 def pace(run, metrics: dict) -> list[str]:
-    """Response tokens per second of a step, and the remaining time, excluding evaluations."""
+    """A step's response tokens per second, and the remaining time, excluding evaluations."""
     run.seconds.append(metrics["seconds"])
     tokens = metrics["response_length"] * run.cfg.prompts * run.cfg.group_size
     recent = run.seconds[-20:]
@@ -100,10 +100,10 @@ def rollout_metrics(
 
 
 def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
-    """How far the sampler's distribution is from the scored one: metrics of a step, in nats.
+    """How far the sampler's distribution is from the scoring distribution: metrics in nats.
 
     logprob, sampled: [N] log-probabilities of the drawn tokens, as scored and from the sampler.
-    Tokens without a value from the sampler are left out; if none has one, there are no metrics.
+    Tokens without a value from the sampler are left out; if none remain, there are no metrics.
     mismatch_kl estimates KL(π_sampler || π_score) by the mean of r - 1 - log r, where
     r = π_score / π_sampler (Schulman 2020, "Approximating KL divergence"). This estimator is
     unbiased and has no negative terms.
@@ -131,10 +131,10 @@ def save_samples(
     tokens: TokenBatch,
     weights: torch.Tensor,
 ) -> None:
-    """Append two responses of each of four groups, spread over the batch, to samples.jsonl.
+    """Append two responses from each of four groups, spread over the batch, to samples.jsonl.
 
-    The two have unequal rewards if the group does. Only the first rank writes.
-    problems: B, saved without the tests of programs, which are often long. rewards: [B].
+    The two rewards differ if the group's rewards do. Only the first rank writes.
+    problems: B, saved without their tests, which are often long. rewards: [B].
     weights: [N], saved as the `lambda` of each token.
     """
     if run.rank > 0:
@@ -167,7 +167,7 @@ def save_samples(
 
 
 def rounded(values: torch.Tensor, digits: int) -> list[float | None]:
-    """The rounded values, with None for NaN and inf, which JSON does not have."""
+    """The rounded values, with None for NaN and inf, which JSON cannot represent."""
     return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
 
 
@@ -175,7 +175,7 @@ def rounded(values: torch.Tensor, digits: int) -> list[float | None]:
 
 
 def introduce(run) -> None:
-    """Print the settings of a run before its first step."""
+    """Print a run's settings before its first step."""
     if run.rank > 0:
         return
     cfg = run.cfg
@@ -183,7 +183,7 @@ def introduce(run) -> None:
     defaults = {each.name: each.default for each in fields(cfg)}
     for group in TRAINING_GROUPS:
         for each in fields(group):
-            del defaults[each.name]  # the flags of the method and its ablations remain
+            del defaults[each.name]  # the flags for the method and its ablations remain
     defaults["method"] = cfg.method
     if run.method.clips:
         defaults["clip_low"], defaults["clip_high"] = run.method.default_clip

@@ -1,7 +1,7 @@
 """Finds a model's files in a local folder or on the hub, and refuses models that cannot run here.
 
-Models refused here would fail later with a traceback, full memory or a misleading message.
-infra/loading.py checks at every load that a model's results are right.
+Models refused here would later run out of memory, or fail with a traceback or misleading message.
+infra/loading.py checks at every load that a model's results are correct.
 """
 
 import os
@@ -47,7 +47,7 @@ def locate(name: str | Path) -> tuple:
     folder = Path(name)
     if not folder.is_dir():
         trouble = (
-            "no model folder or hub id of this name, or the hub cannot be reached; without a "
+            "no model folder or hub id with this name, or the hub cannot be reached; without a "
             "network, pass a folder (on another machine: hf download ID --local-dir FOLDER)"
         )
         asked_once(HfApi().model_info, str(folder))
@@ -59,7 +59,7 @@ def locate(name: str | Path) -> tuple:
     weights = list(folder.glob("*.safetensors"))
     if not weights:
         raise UserError(
-            f"--model {name}: no .safetensors in {folder}, and other weights are not read: convert "
+            f"--model {name}: no .safetensors in {folder}, and other formats are not read: convert "
             "them (AutoModelForCausalLM.from_pretrained(...).save_pretrained(FOLDER))"
         )
     for path in weights:
@@ -108,7 +108,7 @@ def read_config(name: str | Path, folder: str | Path):
 
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
-    """The model of from_pretrained, on the CPU. Raises UserError if from_pretrained warns."""
+    """from_pretrained's model, on the CPU. Raises UserError if from_pretrained warns."""
     with one_line(name, f"cannot read the weights in {folder}"):
         lm, report = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -126,13 +126,13 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.M
         if keys:
             raise UserError(
                 f"--model {name}: its safetensors do not fit its config.json: {keys[0]} {trouble} "
-                f"({len(keys)} such)"
+                f"({len(keys)} in all)"
             )
     asked = lm.get_expanded_tied_weights_keys(all_submodels=True)
     for target in sorted(asked.keys() - lm.all_tied_weights_keys.keys()):
         raise UserError(
             f"--model {name}: its config.json ties {target} to {asked[target]}, but its "
-            'safetensors hold two that differ: set "tie_word_embeddings": false in config.json'
+            'safetensors hold two different ones: set "tie_word_embeddings": false in config.json'
         )
     return lm.eval()
 
@@ -171,9 +171,9 @@ def refuse_model(name: str | Path, lm: torch.nn.Module) -> None:
 
 
 def refuse_too_large(name: str | Path, lm: torch.nn.Module) -> None:
-    """Raise UserError if no flags can fit training of the model into the GPUs of a node.
+    """Raise UserError if no flags can make training the model fit on a node's GPUs.
 
-    lm: a model on the meta device; nothing is allocated. `bench.py plan` counts all memory.
+    lm: a model on the meta device; nothing is allocated. `bench.py plan` estimates all memory.
     """
     if this_device().type == "cpu":
         return
@@ -185,12 +185,12 @@ def refuse_too_large(name: str | Path, lm: torch.nn.Module) -> None:
         raise UserError(
             f"--model {name}: {parameters / 1e9:.2f} billion parameters take at least "
             f"{needs / 1e9:.0f} GB on each of {shards} GPUs, but this one has {has / 1e9:.0f}: "
-            "use more GPUs of a node (python bench.py plan computes the memory for any number)"
+            "use more GPUs of a node (python bench.py plan estimates the memory for any number)"
         )
 
 
 def least_bytes(parameters: int, shards: int) -> float:
-    """Bytes that each GPU of a node must hold at once in any run.
+    """Bytes that each GPU in a node must hold at once in any run.
 
     A GPU always holds its float32 shards of the weights and Adam's two moments. The larger of two
     peaks is added: all weights in bfloat16 (sampling), or its float32 gradient shards (backward).
@@ -205,7 +205,7 @@ def most_tokens(config) -> int | None:
         return None
     scheme = getattr(config, "rope_parameters", None) or {}
     if scheme.get("rope_type") == "longrope":
-        # Beyond this limit, the longest sequence of a batch sets the frequencies of all.
+        # Beyond this limit, the longest sequence in a batch sets the frequencies for all.
         limit = min(limit, scheme["original_max_position_embeddings"])
     return limit
 

@@ -3,12 +3,12 @@
 transformers recognises a packed row by position ids that restart. The kernels:
 
     GPU    `varlen_attention` below: torch's flash kernel for sequences of unequal lengths. It
-           computes only attention inside the sequences, in half precision only.
+           computes attention only within sequences, and only in half precision.
     CPU    training pads. For a packed row (in tests, which compare it with the padded pass),
            transformers gives `sdpa` a block-diagonal mask. The result is right, but the cost is
            quadratic in the length of the whole row.
 
-Shapes: T tokens of the row. Keys and values may have fewer heads than queries.
+Shapes: T tokens in the row. Keys and values may have fewer heads than queries.
 """
 
 from inspect import signature
@@ -21,7 +21,7 @@ from transformers import AttentionInterface
 from infra.packing import uploaded
 
 VARLEN = "delta_varlen"  # name of varlen_attention in transformers
-MOST_HEAD_SIZE = 256  # of the flash kernel
+MOST_HEAD_SIZE = 256  # the flash kernel's limit
 
 
 def varlen_attention(
@@ -36,7 +36,7 @@ def varlen_attention(
     max_length_q: int | None = None,
     **_,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention inside each sequence, with transformers' signature: [1, T, heads, size].
+    """Causal attention within each sequence, with transformers' signature: [1, T, heads, size].
 
     query, key, value: [1, heads, T, size].
     cu_seq_lens_q: [sequences + 1] int32, the start of each sequence, then T. max_length_q: the
@@ -77,7 +77,7 @@ def can_pack(lm: torch.nn.Module) -> bool:
     return (
         lm._supports_flash_attn
         and "position_ids" in arguments
-        and "kwargs" in arguments  # to pass on the bounds of the sequences
+        and "kwargs" in arguments  # to pass on the sequence boundaries
         and soft_cap is None
         and head_size(lm.config) <= MOST_HEAD_SIZE
     )

@@ -8,7 +8,7 @@ paper is thus a sum over rows. For two responses of 3 and 2 tokens:
                       [ q d e . . ]      tokens        a b c d e
                                          of response   0 0 0 1 1
 
-Shapes: B responses, T tokens of the longest sequence, N packed response tokens.
+Shapes: B responses, T tokens in the longest sequence, N packed response tokens.
 """
 
 from dataclasses import dataclass, field, replace
@@ -137,7 +137,7 @@ class TokenBatch:
     memory: dict = field(default_factory=dict)  # a method's state across steps, in checkpoints
 
     def completed(self, advantages: torch.Tensor, **fields) -> "TokenBatch":
-        """The scored batch with the advantages [B] of its responses, and other fields by name.
+        """The scored batch with its responses' advantages [B], and other fields by name.
 
         At this point θ is θ_old, so log π_θ is log π_old.
         """
@@ -196,9 +196,9 @@ class MiniBatch:
     other's shards, so all must run the same number of passes.
     """
 
-    token_count: int  # N, tokens of all its responses, on all ranks
+    token_count: int  # N, tokens in all its responses, on all ranks
     trained: list[torch.Tensor]  # micro-batches, each the indices [b] of its responses
-    silent: list[torch.Tensor]  # the same, for responses with advantage 0
+    silent: list[torch.Tensor]  # micro-batches of responses with advantage 0
 
     @property
     def micro_batches(self) -> list[torch.Tensor]:
@@ -217,7 +217,7 @@ def plan_mini_batches(
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
     advantages: [B]; responses with advantage 0 get micro-batches of their own.
-    budget: limit on the tokens of a micro-batch, including padding.
+    budget: limit on the tokens in a micro-batch, including padding.
     layout: padded or packed, and the cost of a micro-batch, which is balanced over ranks.
     The pass at θ_old and the updates run the same micro-batches, so the first update's ratio
     is exactly 1.

@@ -4,7 +4,7 @@ The forward pass of `Policy` takes whole sequences. For each response token it r
 log-probability, the entropy of the distribution and the hidden state that enters the LM head. No
 other file uses masks, padded positions or parts of the wrapped model.
 
-Shapes: B responses, T tokens of the longest sequence, N packed response tokens, n of them on this
+Shapes: B responses, T tokens in the longest sequence, N packed response tokens, n on this
 rank, H hidden size, V vocabulary.
 """
 
@@ -39,7 +39,7 @@ class TokenRows(NamedTuple):
 
 
 class Policy(torch.nn.Module):
-    """A causal language model `lm`, with the temperature of sampling and log-probabilities.
+    """A causal language model `lm`, with the temperature for sampling and log-probabilities.
 
     twin: the same model without shards or hooks, for `plain`; empty if `lm` is not sharded.
     packed: whether a forward pass packs its sequences end to end in one row; see `pack`.
@@ -98,7 +98,7 @@ class Policy(torch.nn.Module):
     def reduce_over_nodes(self, now: bool) -> None:
         """Set whether the next backward pass also sums gradients over nodes.
 
-        Once per update is enough, and the inter-node network is the slowest.
+        Once per update is enough, and the network between nodes is the slowest link.
         """
         if isinstance(self, FSDPModule):
             self.set_requires_all_reduce(now)
@@ -109,7 +109,7 @@ class Policy(torch.nn.Module):
 
         A token takes 2 P operations for the P parameters in matrix products. Attention adds 2 L q T
         in L layers, with q = heads x head size and T / 2 earlier tokens on average. So attention
-        costs as much as all else at T = P / (L q): 51,000 tokens for Qwen3-8B.
+        costs as much as everything else at T = P / (L q): 51,000 tokens for Qwen3-8B.
         """
         config = self.lm.config
         embedding = self.lm.get_input_embeddings().weight
@@ -120,7 +120,7 @@ class Policy(torch.nn.Module):
         return Layout(self.packed, equal_at=P / (config.num_hidden_layers * q))
 
     def rows(self, rollouts: Rollouts, index: torch.Tensor) -> TokenRows:
-        """The packed rows of responses `index` [b] of a rollout batch, run at their longest length.
+        """The packed rows of the responses `index` [b] in `rollouts`, cut to the longest of them.
 
         An empty index runs two tokens and returns no rows: ranks gather each other's shards, so all
         ranks must run every forward pass.
@@ -151,7 +151,7 @@ class Policy(torch.nn.Module):
 
     @contextmanager
     def plain(self) -> Iterator[torch.nn.Module]:
-        """The model for `generate`, without hooks and with full weights. All ranks enter."""
+        """The model for `generate`, without hooks, with full weights. All ranks enter together."""
         shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
         for module in shards:
             module.unshard()
@@ -186,9 +186,9 @@ def old_log_probabilities(
     keep: Callable | None = None,
     budget_gb: float = 30.0,
 ) -> TokenBatch:
-    """One forward pass of θ_old over all responses: log π_old and entropies, packed.
+    """One forward pass at θ_old over all responses: log π_old and entropies, packed.
 
-    plan: this rank runs its own micro-batches; the results of all ranks are gathered.
+    plan: this rank runs its own micro-batches; all ranks' results are gathered.
     keep: (rows, head) -> [n, ...], computed in float32 from the hidden states and stored, so that
         DelTA needs no further pass (App. L.1); None: nothing is kept.
     budget_gb: limit on `kept` on the GPU, in GB; a larger tensor goes to pinned host memory.
@@ -231,7 +231,7 @@ def old_log_probabilities(
 
 
 def room_for(count: int, values: torch.Tensor, budget_gb: float) -> torch.Tensor:
-    """An empty tensor [count, ...] for rows like those of `values` [n, ...]; bfloat16 on GPUs.
+    """An empty tensor [count, ...] for rows shaped like `values` [n, ...]; bfloat16 on GPUs.
 
     It is in host memory if it exceeds budget_gb, or SHARE_FOR_KEPT of the GPU's free memory.
     """

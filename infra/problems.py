@@ -2,7 +2,7 @@
 
 A problem is {"problem": str, "answer": str}. infra/hub.py lists the sets with known names. Any
 other set works with --problem-column and --answer-column. Multiple-choice problems have "choice":
-True and a letter as answer. Programming problems have "tests" instead (programs/problems.py).
+True and a letter as the answer. Programming problems have "tests" instead (programs/problems.py).
 """
 
 import random
@@ -74,7 +74,7 @@ def load_problems(
 
 
 def with_layout(source: Source, rows: list[dict]) -> Source:
-    """The source. If it has the columns of a known programming set, that set's reader is added."""
+    """The source, with a known programming set's reader if it has the columns of that set."""
     columns = {column for row in rows for column in row}
     named = {source.problem_column, source.answer_column} <= columns or "tests" in columns
     layout = layout_of(columns)
@@ -85,7 +85,7 @@ def with_layout(source: Source, rows: list[dict]) -> Source:
 
 
 def check_columns(name: str, source: Source, rows: list[dict]) -> None:
-    """Raise UserError if a column that the source needs is in no row."""
+    """Raise UserError if a column that the source needs is missing from every row."""
     there = dict.fromkeys(column for row in rows for column in row)  # in the file's order
     answer = "tests" if has_tests(source, there) else source.answer_column
     missing = {source.problem_column, answer} - there.keys()
@@ -102,7 +102,7 @@ def has_tests(source: Source, columns) -> bool:
 
 
 def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
-    """The problem in row `index` of a source's table. Raises UserError for a cell of wrong type.
+    """The problem in row `index` of a source's table. Raises UserError for an invalid cell.
 
     A problem may be a chat: a list of {"role": ..., "content": ...}, passed unchanged to the chat
     template. If the answer is a list, its cell may be a list of strings.
@@ -146,7 +146,7 @@ def is_chat(value) -> bool:
 def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
     """The problems that have a text and an answer or tests, and how many were dropped, by reason.
 
-    Of several problems with the same text, the first is kept, whatever their answers.
+    Of several problems with the same text, the first is kept, regardless of their answers.
     """
     kept = {}
     dropped = Counter()
@@ -164,9 +164,9 @@ def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
 
 
 def prepare_sandbox(problems: list[dict], mode: str) -> None:
-    """If any problem has tests, start the sandbox for programs that --code-sandbox selects.
+    """If any problem has tests, start the program sandbox that --code-sandbox selects.
 
-    The first rank prints the sandbox's protections. Raises ProgramsError if one is not available.
+    The first rank prints the sandbox's protections. Raises ProgramsError if any is missing.
     """
     if not any("tests" in each for each in problems):
         return
@@ -228,7 +228,7 @@ def encode_prompt(each: dict, tokenizer, template: str) -> list[int]:
 
 
 def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
-    """`count` indices of problems, starting at `position` in an endless stream of epochs.
+    """`count` problem indices, starting at `position` in an endless stream of epochs.
 
     Each epoch has all `size` problems, in an order fixed by (seed, epoch).
     """

@@ -1,4 +1,4 @@
-"""Shows the progress of a step's stages, and measures their time."""
+"""Shows the progress of a step's stages, and measures how long each takes."""
 
 import sys
 import time
@@ -40,7 +40,7 @@ class Progress(tqdm):
 
 
 class Stopwatch:
-    """Wall-clock seconds of a step, and of each of its stages, on this rank."""
+    """Wall-clock seconds for a step and each of its stages, on this rank."""
 
     def __init__(self):
         self.started = time.perf_counter()

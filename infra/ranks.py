@@ -1,4 +1,4 @@
-"""The processes of a run, their communication, and the sharding of parameters.
+"""A run's processes, their communication, and parameter sharding.
 
 Under torchrun each GPU has one process, a *rank*. Without torchrun a single rank runs the same
 code. Parameters are sharded within a node and replicated across nodes (HSDP).
@@ -16,8 +16,8 @@ from torch.distributed.tensor import DTensor
 
 from infra.errors import MISTAKES, Interrupted, Stop, UserError
 
-NCCL_LIMIT = timedelta(hours=1)  # timeout of a collective between GPUs
-GLOO_LIMIT = timedelta(days=7)  # timeout of a collective between CPUs
+NCCL_LIMIT = timedelta(hours=1)  # timeout for a collective between GPUs
+GLOO_LIMIT = timedelta(days=7)  # timeout for a collective between CPUs
 
 
 def this_device() -> torch.device:
@@ -28,7 +28,7 @@ def this_device() -> torch.device:
 
 
 def computation_dtype() -> torch.dtype:
-    """The dtype of a model's computation."""
+    """The dtype in which models compute."""
     return torch.bfloat16 if this_device().type == "cuda" else torch.float32
 
 
@@ -116,7 +116,7 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
 
 def from_all_ranks(mine) -> list:
-    """`mine` of each rank, in rank order. All ranks call this."""
+    """Each rank's `mine`, in rank order. All ranks call this."""
     shares = [None] * dist.get_world_size()
     dist.all_gather_object(shares, mine)
     return shares
@@ -124,7 +124,7 @@ def from_all_ranks(mine) -> list:
 
 def limit_nccl(group) -> None:
     """Set the timeout of collectives between GPUs to NCCL_LIMIT; on timeout the run ends."""
-    # torch has no public way to give two backends two limits.
+    # torch has no public way to set a separate timeout for each backend.
     group._get_backend(torch.device("cuda"))._set_default_timeout(NCCL_LIMIT)
 
 
@@ -160,7 +160,7 @@ def on_first_rank(function: Callable, *arguments):
 
 
 def device_mesh() -> DeviceMesh:
-    """All ranks in one row, or with several nodes one row per node (HSDP)."""
+    """All ranks in one row, or one row per node if there are several nodes (HSDP)."""
     world = dist.get_world_size()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     if world == local:

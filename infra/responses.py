@@ -23,11 +23,11 @@ class Benchmark(NamedTuple):
     """The problems of a benchmark, cut to --limit."""
 
     problems: list[dict]  # the first --limit problems
-    hash: str  # of all problems of the set, so that --limit may change
+    hash: str  # of all problems in the set, so that --limit may change
 
 
 def load_benchmarks(config) -> dict[str, Benchmark]:
-    """Output folder name -> benchmark, for the --benchmarks of an evaluate.Config.
+    """Output folder name -> benchmark, for --benchmarks in an evaluate.Config.
 
     A known set's name is its folder name. Other names may repeat (two files may be called
     test.jsonl), so a hash of the problems is added. Raises UserError if none is named.
@@ -59,7 +59,7 @@ def claim_benchmarks(
     """
     if (folder / "scores.json").exists() and not list(folder.glob(f"*/{RUN_FILE}")):
         raise UserError(
-            f"{folder} holds a scores.json of another program (no {RUN_FILE} with its responses): "
+            f"{folder} holds a scores.json from another program (no {RUN_FILE} with responses): "
             "choose another --output-dir"
         )
     for name, benchmark in benchmarks.items():
@@ -68,7 +68,7 @@ def claim_benchmarks(
             known = read_run(folder / name)
             if known is None:
                 raise UserError(
-                    f"{folder / name} holds no responses of an evaluation (no {RUN_FILE}): "
+                    f"{folder / name} holds no responses from an evaluation (no {RUN_FILE}): "
                     "run without --regrade"
                 )
             now = known["fingerprint"]
@@ -112,16 +112,16 @@ class Wanted:
 
     benchmark: str
     problem: int  # index in the benchmark
-    sample: int  # which of the problem's n
+    sample: int  # which of the problem's n samples
     prompt: list[int]  # token ids
 
 
 def missing_responses(
     encoded: dict[str, list[list[int]]], samples: int, folder: Path, rank: int, world: int
 ) -> list[Wanted]:
-    """The responses that this rank must sample: its share without those already in `folder`.
+    """The responses that this rank must sample: its share, minus the responses already in `folder`.
 
-    The responses to a problem are spread over the ranks, because a hard problem's are all long.
+    A problem's responses are spread over the ranks, because a hard problem has only long responses.
     """
     wanted = []
     counted = 0  # responses over all benchmarks, dealt to the ranks round-robin

@@ -5,7 +5,7 @@ rows may be sharded over ranks (`Rows`). The functions process it in blocks, in 
 full results on every rank, so the calling code is plain maths on [N] tensors. A plain tensor holds
 all N rows and needs no communication.
 
-Shapes: N rows in all, n of them on this rank, H numbers per row, M sets of weights.
+Shapes: N rows in all, n on this rank, H numbers per row, M sets of weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -95,6 +95,6 @@ def all_finite(v: torch.Tensor | Rows, device: torch.device) -> bool:
     if isinstance(v, Rows):
         broken = torch.tensor(float(not all_finite(v.values, device)), device=device)
         return sum_over_ranks(broken).item() == 0
-    # A sum keeps NaN and inf, and is eight times as fast as isfinite on a CPU. Large finite numbers
-    # may overflow in it, so an infinite sum is checked element by element.
+    # A sum propagates NaN and inf, and is eight times as fast as isfinite on a CPU. Large finite
+    # numbers may overflow in it, so an infinite sum is checked element by element.
     return all(bool(x.sum().isfinite() or x.isfinite().all()) for _, x in blocks(v, device))

@@ -44,7 +44,7 @@ class Run:
     held_out: list[dict]
     held_out_prompts: list[list[int]]
     told_to_stop: signal.Signals | None = None
-    seconds: list[float] = field(default_factory=list)  # of each step since the program started
+    seconds: list[float] = field(default_factory=list)  # per step, since the program started
     without_signal: int = 0  # consecutive steps in which every advantage was 0
     engine: object = None  # --engine: replaces `generate`
     track: Callable[[dict], None] | None = None  # --track: also receives each line of metrics
@@ -118,7 +118,7 @@ def running(run: Run) -> Iterator[None]:
 def open_run(cfg, method, check_model: Callable[[Policy], None]) -> Run:
     """Load data and model, open the output folder, resume from a checkpoint. Raises UserError.
 
-    Cheap checks come first, so a wrong flag is reported before anything large is loaded.
+    Cheap checks come first, so an invalid flag is reported before anything large is loaded.
     check_model raises UserError if the method cannot train the model.
     """
     if cfg.engine == "vllm":

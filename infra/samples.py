@@ -1,4 +1,4 @@
-"""The page of a run's sampled responses, with the credit of each token.
+"""A web page of a run's sampled responses, with each token's credit.
 
     python -m infra.samples RUN           # RUN/samples.html
     python -m infra.samples RUN OTHER     # RUN/compared.html: two runs side by side
@@ -70,7 +70,7 @@ def read_samples(folder: Path) -> dict:
 
 
 def spoken(problem: str | list[dict]) -> str:
-    """A problem as one text; a chat as a list of its turns."""
+    """A problem as one text; a chat as one line per turn."""
     if isinstance(problem, str):
         return problem
     return "\n".join(f"{turn['role']}: {turn['content']}" for turn in problem)

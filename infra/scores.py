@@ -1,4 +1,4 @@
-"""Writes and prints an evaluation's scores.json, and reads and checks two of them for `compare`."""
+"""Writes and prints an evaluation's scores.json; reads and checks the inputs of `compare`."""
 
 from pathlib import Path
 
@@ -36,9 +36,9 @@ def read_scores(folder: str) -> dict:
 
 
 def check_accuracies(values: list, count: int, where: str) -> None:
-    """Raise UserError unless a list of scores.json has `count` numbers from 0 to 1."""
+    """Raise UserError unless `values` contains `count` numbers, each between 0 and 1."""
     if len(values) != count or count < 1:
-        raise UserError(damaged(where, f"{len(values)} values for {count}"))
+        raise UserError(damaged(where, f"expected {count} values, found {len(values)}"))
     for value in values:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and 0 <= value <= 1):  # also excludes NaN
@@ -46,7 +46,7 @@ def check_accuracies(values: list, count: int, where: str) -> None:
 
 
 def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:
-    """The benchmarks in both scores. Raises UserError, with the folder names `first`, `second`."""
+    """The benchmarks in both evaluations. Raises UserError if none, or if their sizes differ."""
     names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
     if not names:
         raise UserError(f"{first} and {second} have no benchmark in common")

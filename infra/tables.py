@@ -23,7 +23,7 @@ INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 
 
 def read_table(name: str) -> list[dict]:
-    """The rows of a local file. Raises UserError if it is missing or not what its suffix says."""
+    """The rows of a local file. Raises UserError if it is missing or does not match its suffix."""
     path = Path(name)
     if not path.is_file():
         raise UserError(f"there is no file {name}")
@@ -116,7 +116,7 @@ LOCAL = (*READERS, ".parquet")  # file suffixes
 
 
 def cell_text(value) -> str:
-    """A cell as text, with all digits of a Decimal or of a number in JSON.
+    """A cell as text, with all digits of a Decimal or a JSON number.
 
     A column with gaps stores integers as floats; these become integers again.
     """

@@ -34,7 +34,7 @@ def tracking_module(tracker: str) -> ModuleType | None:
 
 
 def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None] | None:
-    """A function that sends a line of metrics to the tracker of --track; None for `none`.
+    """A function that sends a line of metrics to the --track tracker; None for `none`.
 
     step: the step after which the run resumes. Raises UserError like `tracking_module`.
     """
@@ -54,7 +54,7 @@ def start_tracking(cfg, run_id: str, step: int) -> Callable[[dict], None] | None
 
 
 def log_to(module: ModuleType, metrics: dict) -> None:
-    """Log to trackio or wandb; both have the same `log` function."""
+    """Log to trackio or wandb; their `log` functions take the same arguments."""
     values = {name: value for name, value in metrics.items() if name != "step"}
     module.log(values, step=metrics["step"])
 

@@ -1,4 +1,4 @@
-"""The flags of train.py, except those of its methods. The defaults are the paper's (App. I).
+"""Flags for train.py, except its methods' flags. The defaults are the paper's (App. I).
 
 "ours" in a help text marks a default that the paper does not state.
 """
@@ -55,7 +55,7 @@ class TrainingSamplingFlags(SamplingFlags):
 
     prompts: int = flag(128, "prompts per step", low=1)
     group_size: int = flag(16, "responses per prompt, G", low=2)
-    dynamic_sampling: bool = flag(False, "replace groups of equal rewards with new prompts")
+    dynamic_sampling: bool = flag(False, "replace groups that have equal rewards with new prompts")
     engine: str = flag(
         "generate",
         "the sampler; vllm is tested only with a stand-in, never with vLLM itself (ours)",
@@ -78,7 +78,7 @@ class OptimisationFlags:
 
 @dataclass
 class MemoryFlags:
-    """These flags change the results only by rounding.
+    """These flags change the results only through rounding.
 
     In bfloat16 rounding is enough to change sampled responses: see rollout.py.
     """
@@ -95,7 +95,7 @@ class MemoryFlags:
         True,
         "on GPUs pack the responses of a micro-batch end to end instead of padding (ours)",
     )
-    rollout_rows: int = flag(256, "max responses a rank samples at once (ours)", low=1)
+    rollout_rows: int = flag(256, "max responses that a rank samples at once (ours)", low=1)
     proxy_budget_gb: float = flag(
         30.0,
         "delta: max GB of hidden states on the GPU; a larger tensor goes to host memory (ours)",
@@ -112,7 +112,7 @@ class EvaluationFlags:
     )
     eval_every: int = flag(10, "steps between evaluations (ours); also at start and end", low=1)
     eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n", low=1)
-    eval_top_p: float = flag(0.7, "top-p of evaluation", above=0, high=1)
+    eval_top_p: float = flag(0.7, "top-p in evaluation", above=0, high=1)
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
 

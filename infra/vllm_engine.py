@@ -1,9 +1,9 @@
-"""`--engine vllm`: vLLM samples the responses instead of `generate`, on the GPUs that train.
+"""`--engine vllm`: vLLM samples the responses instead of `generate`, on the training GPUs.
 
 The code follows TRL 1.16's colocate mode with vLLM 0.30. It is tested only with a stand-in that has
 vLLM's signatures (tests/fake_vllm.py); it has never run with vLLM.
 
-Every rank has one engine next to its shards of the policy. During training the engine sleeps and
+Every rank has one engine alongside its shards of the policy. During training the engine sleeps and
 holds neither weights nor caches. A rollout wakes it:
 
     wake_up weights     memory for the weights
@@ -63,12 +63,12 @@ def refuse_machine() -> None:
 
 
 def request_seed(job) -> int:
-    """63 bits, fixed by the job's name like the uniform numbers of rollout.random_numbers."""
+    """A 63-bit seed, fixed by the job's name like the draws of rollout.random_numbers."""
     return int(np.random.default_rng([*job.name, job.begin]).integers(2**63))
 
 
 def drawn(output) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens [n] int32, their log p [n] float32) of a vllm.CompletionOutput."""
+    """(tokens [n] int32, their log p [n] float32) from a vllm.CompletionOutput."""
     tokens = list(output.token_ids)
     logprob = [at[token].logprob for token, at in zip(tokens, output.logprobs, strict=True)]
     if not np.isfinite(logprob).all():
@@ -84,7 +84,7 @@ class VLLMEngine:
 
         folder: the model's folder, with its config.
         policy: the policy whose weights are used for sampling.
-        longest: max tokens of prompt and response together.
+        longest: max tokens in prompt and response together.
         in_flight: max requests at once.
         """
         from vllm import LLM
@@ -93,7 +93,7 @@ class VLLMEngine:
         self.device = policy.lm.device
         self.generation_config = policy.lm.generation_config
         self.dtype = computation_dtype()
-        self.requests = 0  # so far; vLLM numbers requests from 0
+        self.requests = 0  # requests so far; vLLM numbers them from 0
 
         rank, world = rank_and_world()
         for name, value in (("RANK", rank), ("LOCAL_RANK", 0), ("WORLD_SIZE", world)):
@@ -128,7 +128,7 @@ class VLLMEngine:
         torch.cuda.empty_cache()
         self.llm.wake_up(tags=["weights"])
         self.llm.apply_model(self.load)
-        self.llm.reset_prefix_cache()  # of the old weights
+        self.llm.reset_prefix_cache()  # computed with the old weights
         self.llm.wake_up(tags=["kv_cache"])
         try:
             yield self

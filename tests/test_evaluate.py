@@ -618,7 +618,7 @@ def test_another_file_is_not_overwritten(name, saved, tmp_path, capsys):
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
     said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
-    assert f"{path.name} of another program" in said
+    assert f"{path.name} from another program" in said
     assert path.read_text() == "mine"
 
 

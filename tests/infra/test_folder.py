@@ -65,7 +65,7 @@ def test_a_model_is_not_trained_into_its_own_folder(place, original, tmp_path, c
     flags = [*SMALL, "--model", f"{tmp_path}/{place}", *TOY_SIZED, "--output-dir", tmp_path]
     said = refusal(train.main, flags, capsys)
     assert f"{tmp_path} holds " in said
-    assert "of another program (no run.json): choose another --output-dir" in said
+    assert "from another program (no run.json): choose another --output-dir" in said
     assert contents(tmp_path) == before | {tmp_path / "lock": b""}
 
 
@@ -165,7 +165,7 @@ def test_a_run_does_not_begin_in_a_folder_with_other_files(name, tmp_path, capsy
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
     said = refusal(train.main, [*SMALL, "--output-dir", tmp_path], capsys)
-    assert f"{name.partition('/')[0]} of another program (no run.json)" in said
+    assert f"{name.partition('/')[0]} from another program (no run.json)" in said
     assert contents(tmp_path) == {path: b"mine", tmp_path / "lock": b""}
 
 
@@ -218,7 +218,7 @@ def test_a_run_whose_checkpoints_were_deleted_does_not_restart(steps, original, 
     shutil.rmtree(two_steps / "checkpoint-000002")
     before = contents(two_steps)
     said = refusal(train.main, longer(original, two_steps, steps), capsys)
-    assert f"{two_steps} are gone (checkpoint-000002 was the last)" in said
+    assert f"{two_steps} are missing (the last was checkpoint-000002)" in said
     assert contents(two_steps) == before
 
 

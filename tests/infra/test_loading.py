@@ -233,7 +233,7 @@ WRONG = [
     (config(rope_parameters={"rope_type": "nope"}), "nope"),
     (config(intermediate_size=96), "mlp.down_proj.weight has another shape"),
     (config(tie_word_embeddings=True), "config.json ties lm_head.weight"),
-    (lacking, "model.layers.0.self_attn.q_proj.weight is missing (2 such)"),
+    (lacking, "model.layers.0.self_attn.q_proj.weight is missing (2 in all)"),
     (with_too_much, "score.weight has no place in the model"),
     (damaged, "model.norm.weight holds NaN"),
     (write("tokenizer.json", b"{}"), "cannot read the tokenizer"),

@@ -291,7 +291,7 @@ def test_a_refusal_on_one_rank_ends_all_ranks(tmp_path, six_steps):
     (folder / "run.json").unlink()
     before = contents(folder)
     done = finished(torchrun(2, *training(folder, "--steps", "7")), code=1)
-    said = "of another program (no run.json)"
+    said = "from another program (no run.json)"
     lines = [line for line in done.stderr.splitlines() if said in line]
     assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
     assert done.stderr.splitlines()[-2] == lines[1]

@@ -256,7 +256,7 @@ def test_two_runs_are_shown_side_by_side(other, said, tmp_path):
 def test_no_part_of_a_response_is_executed(tmp_path):
     html = page([run_of(tmp_path / "run", [sample_of([ATTACK], problem=ATTACK)])])
     dom = shown(html, tmp_path)
-    assert "<title>The credit of each token</title>" in dom
+    assert "<title>Each token's credit</title>" in dom
     assert "<img" not in dom
     visible = ATTACK.replace("\u202e", "U+202E").replace("<", "&lt;").replace(">", "&gt;")
     assert dom.count(visible) == 2  # problem and response; the menu shows only the beginning
