@@ -289,7 +289,7 @@ class AblationFlags(MethodFlags):
     method: str = flag("delta", "token weights (App. E)", sorted(METHODS))
     delta_variant: str = flag(
         "full",
-        "ablation from Tables 2 and 3, or a control",
+        "ablation (Tables 2 and 3) or control",
         [*VARIANTS, "fixed_gamma", *CONTROLS],
         of="delta",
     )
