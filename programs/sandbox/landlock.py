@@ -1,7 +1,7 @@
 """Landlock: on kernels without user namespaces, a program can open only Python's files.
 
 From Linux 5.13 on, any process may restrict itself with Landlock. The restriction cannot be lifted,
-and threads inherit it. It also protects the memory of other processes. A program can still see
+and threads inherit it. It also protects other processes' memory. A program can still see
 names, sizes and dates of files, and the list of processes, because stat(2) is not restricted. The
 system-call filter (seccomp.py) covers sockets and signals.
 The numbers come from linux/landlock.h.

@@ -1,4 +1,4 @@
-"""The supervisor of one program: forks its process, sends its input, measures and kills it.
+"""A program's supervisor: forks its process, sends its input, measures and kills it.
 
 The program cannot reach its supervisor: the program is in other namespaces or may not send signals,
 and has none of the supervisor's connections.
