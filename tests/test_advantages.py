@@ -1,4 +1,4 @@
-"""Other papers' advantages: ρ A is the cited paper's advantage, up to the scale of its group."""
+"""Other papers' advantages: ρ A is the cited paper's advantage, up to a scale per group."""
 
 from types import SimpleNamespace
 

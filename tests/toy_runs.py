@@ -1,7 +1,7 @@
 """Small runs of the toy, and functions that read their files.
 
-A step has 8 prompts x 4 responses. The base model is right with probability 0.4, so about
-one group in seven has equal rewards. All eight groups of a step do once in several million steps.
+A step has 8 prompts x 4 responses. The base model answers correctly with probability 0.4, so about
+one group in seven has equal rewards. All eight groups in a step do once in several million steps.
 """
 
 import json

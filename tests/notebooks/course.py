@@ -217,7 +217,7 @@ def grades(name: str, source: str, namespace: dict, too_large: float = 0.0) -> l
 
     A leaderboard accepts any number, so it is skipped if too_large is not 0.
     """
-    helpers = import_module("helpers")  # of the notebook's folder
+    helpers = import_module("helpers")  # from the notebook's folder
     found = []
 
     def check(answer, *rest, **named):
