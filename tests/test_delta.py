@@ -139,7 +139,7 @@ def test_token_gradient_proxy_is_accurate_near_certainty():
     torch.testing.assert_close(v, torch.tensor([[1e-9]]), rtol=1e-5, atol=0)
 
 
-def test_delta_coefficients_mean_is_one_and_order_does_not_matter():
+def test_delta_coefficients_have_mean_one_and_follow_row_order():
     v, advantage = two_sides(N=1000, seed=3)
     lam = delta_coefficients(v, advantage)
     assert abs(lam.double().mean() - 1) < 1e-6

@@ -118,7 +118,7 @@ def test_the_files_have_about_as_many_lines_as_the_table_says():
         assert abs(lines - int(count)) <= 0.2 * lines, f"{name} has {lines} lines"
 
 
-def test_the_memory_table_is_part_of_the_planned_table():
+def test_the_memory_table_is_part_of_the_estimated_table():
     rows = [line for line in README.splitlines() if re.match(r"\| (Qwen3|8B|14B) \|", line)]
     assert len(rows) == 5
     assert set(rows) <= set((ROOT / "docs/results/memory.md").read_text().splitlines())

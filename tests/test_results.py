@@ -1,4 +1,4 @@
-"""The numbers of RESULTS.md and docs/results/ equal those of the CSV files in results/."""
+"""The numbers in RESULTS.md and docs/results/ match the CSV files in results/."""
 
 import re
 import shutil
@@ -41,7 +41,7 @@ def intervals(text: str) -> set[str]:
     return set(re.findall(r"\d\.\d+ ± \d\.\d+", " ".join(text.split())))
 
 
-def test_every_interval_of_the_front_pages_is_on_a_results_page():
+def test_every_interval_on_the_front_pages_is_on_a_results_page():
     long = set()
     for page in (ROOT / "docs/results").glob("*.md"):
         long |= intervals(page.read_text())

@@ -109,7 +109,7 @@ def test_rollout_samples_have_the_models_log_probabilities(base):
 
 @pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (1.4, 1.0), (1.0, 0.9)])
 def test_rollout_returns_the_log_probabilities_of_its_samples(base, temperature, top_p):
-    """They equal those of one forward pass over complete sequences, despite chunks and new rows."""
+    """They match one forward pass over complete sequences, despite chunks and new rows."""
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (6, 8, 5), (2, 9, 2))
     sampling = Sampling(80, temperature, top_p, seed=1, in_flight=5)

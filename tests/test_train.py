@@ -229,7 +229,7 @@ def test_the_ratio_differs_from_one_after_an_update(largest_log_ratios, tmp_path
 
 
 def test_mismatch_is_zero_on_the_cpu(tmp_path):
-    """In float32, sampler and scoring have the same distribution up to rounding.
+    """In float32, the sampler's and the policy's distributions agree up to rounding.
 
     They still agree in the second step, because the sampler follows the updates.
     """

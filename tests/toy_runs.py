@@ -71,7 +71,7 @@ def wait_for_step(step: int, folder: Path, process: Forked, seconds: float = 120
 
 
 def refusal(program: Callable, argv: list, capsys) -> str:
-    """The one line that a program's main prints when it refuses a command with exit code 2."""
+    """The one-line message that `main` prints when it refuses a command with exit code 2."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         program([str(word) for word in argv])
@@ -82,12 +82,12 @@ def refusal(program: Callable, argv: list, capsys) -> str:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """{path: bytes} of every file below `folder`."""
+    """{path: bytes} for every file below `folder`."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
-    """Whether all parameters of two models, sharded or not, are equal bit for bit."""
+    """Whether all parameters of two models, sharded or not, are bitwise equal."""
     pairs = zip(a.parameters(), b.parameters(), strict=True)
     return all(torch.equal(full_tensor(x).cpu(), full_tensor(y).cpu()) for x, y in pairs)
 

@@ -102,7 +102,7 @@ def test_data_hash_depends_on_texts_answers_and_order():
     assert data_hash([dict(reversed(one.items())), two]) == hashes[0]
 
 
-def test_fingerprint_depends_on_every_byte_of_a_model_but_not_on_times(tmp_path):
+def test_fingerprint_depends_on_every_byte_in_a_model_but_not_on_times(tmp_path):
     (tmp_path / "evaluation").mkdir()
     (tmp_path / ".DS_Store").write_text("a file browser's")
     (tmp_path / "config.json").write_text("{}")

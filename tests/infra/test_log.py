@@ -231,7 +231,7 @@ def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, batch, s
         assert sample["entropy"] == pytest.approx(scored.entropy[rows].tolist(), abs=1e-3)
 
 
-def test_save_samples_saves_the_first_two_of_a_group_with_equal_rewards(
+def test_save_samples_saves_the_first_two_of_equally_rewarded_responses(
     tmp_path, base, batch, scored
 ):
     found = saved(tmp_path, base, batch, scored, [1.0] * 24)

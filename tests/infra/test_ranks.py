@@ -88,7 +88,7 @@ def test_a_rank_without_the_number_of_ranks_is_refused_at_once(rank, monkeypatch
     check_environment()
 
 
-# ---- the same numbers --------------------------------------------------------------------------
+# ---- results on one and two ranks --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

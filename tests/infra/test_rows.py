@@ -32,7 +32,7 @@ def test_weighted_sums_are_matrix_products(v):
         torch.testing.assert_close(total, (weights @ v.double()).float(), rtol=1e-5, atol=1e-5)
 
 
-def test_products_are_one_number_per_row(v):
+def test_products_have_one_number_per_row(v):
     direction = torch.randn(7, generator=torch.Generator().manual_seed(2))
     for form in both_forms(v):
         expected = v.float() @ direction

@@ -253,7 +253,7 @@ def test_two_runs_are_shown_side_by_side(other, said, tmp_path):
 
 
 @in_a_browser
-def test_no_part_of_a_response_is_executed(tmp_path):
+def test_nothing_in_a_response_is_executed(tmp_path):
     html = page([run_of(tmp_path / "run", [sample_of([ATTACK], problem=ATTACK)])])
     dom = shown(html, tmp_path)
     assert "<title>The credit of each token</title>" in dom

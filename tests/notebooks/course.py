@@ -152,7 +152,7 @@ def misplaced(cells: list[Cell], mutations: list[Mutation]) -> list[str]:
 
 
 def attempt(cells: list[Cell], mutation: Mutation, namespace: dict) -> list[str]:
-    """Run the mutated cell and those after it until one fails. Returns the problem, if any.
+    """Run the mutated cell and later cells until one fails. Returns the problem, if any.
 
     The mutation is right if the first failure is the assertion that it should break.
     """

@@ -58,8 +58,8 @@ def pretended(monkeypatch):
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_equals_train_py_and_both_runs_of_a_pair_start_alike(tmp_path):
-    """DAPO's rewards are those of train.py; the other method has the same first reward."""
+def test_a_run_matches_train_py_and_paired_runs_start_alike(tmp_path):
+    """DAPO's rewards equal train.py's; the other method has the same first reward."""
     heard = []
     rewards = duel.trained(DAPO, TINY, 5, lambda so_far: heard.append(list(so_far)))
     assert heard == [rewards[:1], rewards] and len(rewards) == 2
@@ -179,7 +179,7 @@ def test_a_csv_with_other_columns_is_refused(tmp_path):
 FOUND = Duel("calm, mostly", TINY, [0, 1], dapo=[[0.2, 0.4], [0.3, 0.5]], yours=[[0.2, 0.6]] * 2)
 
 
-def test_a_line_of_the_class_csv_can_be_read_back(tmp_path):
+def test_a_line_in_the_class_csv_can_be_read_back(tmp_path):
     path = tmp_path / "class.csv"
     assert duel.students(TINY, [0, 1], path) == {}
     path.write_text("\n".join([",".join(duel.CLASS), FOUND.line("Ada, Countess")]) + "\n")

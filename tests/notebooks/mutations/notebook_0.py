@@ -48,7 +48,7 @@ MUTATIONS = [
         new="by_hand = (board.rewards[:, None] * board.v).sum(0)",
         breaks="assert torch.allclose(by_hand, step",
     ),
-    Mutation(  # both sides wrong in the same way
+    Mutation(  # both steps wrong in the same way
         old="board = blackboard()",
         new="board = blackboard()\nboard.A.copy_(torch.tensor([1.0, 1.0, 1.0, -1.0]))",
         breaks="assert torch.allclose(step, torch.tensor",
