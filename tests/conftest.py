@@ -21,7 +21,7 @@ def base():
 
 @pytest.fixture(scope="session")
 def first_model():
-    """The model from which a run on the toy starts, in float32. Read-only."""
+    """The model that a toy run starts from, in float32. Read-only."""
     return toy.base_model(noise=0.1, regime="learn")[0]
 
 

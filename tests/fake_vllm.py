@@ -56,7 +56,7 @@ class Model(torch.nn.Module):
         give_float32_head(self.lm.eval().to(this_device()))
         self.asleep = asleep
         self.left_out = None  # a parameter that load_weights reports as not loaded
-        self.streamed = []  # (name, dtype) of the weights loaded last
+        self.streamed = []  # (name, dtype) of the weights from the latest load
 
     def named_parameters(self, *arguments, **named):
         return self.lm.named_parameters(*arguments, **named)
@@ -97,7 +97,7 @@ class LLM:
         self.settings = {name: x for name, x in locals().items() if name not in ("self", "model")}
         self.asleep = set()
         self.model = Model(model, dtype, self.asleep)
-        self.stale = False  # whether the prefix cache belongs to earlier weights
+        self.stale = False  # whether the prefix cache was computed with earlier weights
         self.waiting = []  # (id, prompt, parameters)
         self.finished = []
         self.counter = 0

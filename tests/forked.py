@@ -2,8 +2,8 @@
 
 Importing torch and transformers takes about five seconds; a fork is immediate. One server process
 imports the scripts once for all tests and forks itself for every script that a test starts. The
-agent of torchrun is also such a fork, and it forks its ranks. The server computes nothing, so it
-has no threads of torch that a fork would lose.
+torchrun agent is also such a fork, and it forks its ranks. The server computes nothing, so it
+has no torch threads for a fork to lose.
 """
 
 import os
@@ -88,7 +88,7 @@ def start(*words: str, threads: int = 1, file_limit: int | None = None) -> Forke
 def torchrun(ranks: int, *words: str, file_limit: int | None = None) -> Forked:
     """Start `torchrun --nproc_per_node RANKS WORDS` in the background.
 
-    WORDS may start with options of torchrun. The rendezvous binds port 0, so no other process can
+    WORDS may start with torchrun options. The rendezvous binds port 0, so no other process can
     take the port first.
     """
     options = ["--nproc_per_node", str(ranks), "--start-method", "fork", "--run-path"]

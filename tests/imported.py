@@ -1,6 +1,6 @@
-"""The imports of the server in tests/forked.py: the scripts, and the modules they import late.
+"""Imports for the server in tests/forked.py: the scripts, and the modules they import late.
 
-A module missing here costs only time.
+A module missing from this list only costs time.
 """
 
 import IPython.display  # noqa: F401

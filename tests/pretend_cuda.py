@@ -1,13 +1,13 @@
 """A simulated GPU: tensors with the device `cuda:0` that hold real numbers on the CPU.
 
-Inside `pretended()` the GPU code runs under these rules of CUDA:
+Inside `pretended()`, the GPU code runs under these CUDA rules:
 
-    an operation on tensors of both devices raises, except for 0-dimensional tensors and indices
+    an operation on tensors from both devices raises, except for 0-dimensional tensors and indices
     kernels that exist only on a GPU (attention over packed rows, mm of bfloat16 into float32)
-        accept only the inputs of the real kernels, and are computed by plain formulas
-    every wait of the host for the GPU is counted by the source line that causes it
+        accept only what the real kernels accept, and are computed by plain formulas
+    every time the host waits for the GPU, the wait is counted for the source line that causes it
 
-Waits are those that torch.cuda.set_sync_debug_mode reports: a number read on the host, a copy
+The waits are what torch.cuda.set_sync_debug_mode reports: a number read on the host, a copy
 between devices unless `non_blocking`, and sizes that depend on values (nonzero, indexing with a
 mask, repeat_interleave without output_size). Sharding and NCCL are not simulated.
 """
@@ -214,14 +214,14 @@ def sequences(given: SimpleNamespace) -> Iterator[tuple]:
 
 
 def named_arguments(operation, arguments: tuple, options: dict) -> SimpleNamespace:
-    """The arguments of an operation by the names in its schema."""
+    """An operation's arguments, keyed by the names in its schema."""
     names = [each.name for each in operation._schema.arguments]
     by_place = dict(zip(names[: len(arguments)], arguments, strict=True))
     return SimpleNamespace(**(dict.fromkeys(names) | by_place | options))
 
 
 def check_packed(given: SimpleNamespace) -> None:
-    """The flash kernel's requirements on packed rows."""
+    """The flash kernel's requirements for packed rows."""
     q, k, v = given.query, given.key, given.value
     start = given.cu_seq_q
     assert q.dtype == k.dtype == v.dtype == torch.bfloat16
@@ -265,7 +265,7 @@ KERNELS = {
     "torch_attn._varlen_attn_backward.default": packed_attention_backward,
 }
 
-# ---- interception of calls -----------------------------------------------------------------------
+# ---- call interception ---------------------------------------------------------------------------
 
 MADE = {  # operations that create tensors, from numbers on the host or from no input
     *(torch.tensor, torch.as_tensor, torch.zeros, torch.ones, torch.empty, torch.full),

@@ -1,4 +1,4 @@
-"""References for the maths of several tests: small batches, and DelTA one token at a time."""
+"""Reference maths for several tests: small batches, and DelTA one token at a time."""
 
 import math
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ def two_sides(N=61, H=5, seed=0, dtype=torch.float32):
 
 
 def token_batch(lengths, seed=0, **changes) -> TokenBatch:
-    """A TokenBatch of random numbers, v [N, 4]; the advantages repeat 1, -1, 0.5, 0."""
+    """A random TokenBatch, v [N, 4]; the responses' advantages repeat 1, -1, 0.5, 0."""
     g = torch.Generator().manual_seed(seed)
     length = torch.tensor(lengths)
     N = int(length.sum())
@@ -104,7 +104,7 @@ class SlowDelta:
         return out
 
     def judges(self, i, side):
-        """The tokens of `side` in the centroid that scores token i."""
+        """The tokens of `side` that form the centroid scoring token i."""
         if self.half is None:
             return side
         return [j for j in side if self.half[j] != self.half[i]]

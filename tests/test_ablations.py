@@ -23,7 +23,7 @@ from methods import METHODS
 
 
 def delta_weights(tokens, *flags):
-    """The weights of --method delta with these flags."""
+    """The token weights from --method delta with these flags."""
     cfg = train.parse_config([str(flag) for flag in flags])
     return configured(METHODS["delta"], cfg).weights(tokens, cfg)
 
@@ -66,8 +66,8 @@ def test_variants_are_finite_for_finite_input(v, K, variant):
         assert lam.isfinite().all()
 
 
-def test_fixed_temperatures_are_those_of_the_first_batch():
-    """The first batch gets the scores of `full`. The second is scored with the γ of the first."""
+def test_fixed_temperatures_come_from_the_first_batch():
+    """The first batch gets the scores of `full`. The second is scored with the first batch's γ."""
     v1, advantage1 = two_sides(seed=1)
     v2, advantage2 = two_sides(seed=2)
     memory = {}
@@ -94,7 +94,7 @@ GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advanta
 
 
 def intervened(*flags):
-    """(tokens, weights) in groups of 4: three prompts; the second prompt alone is one half."""
+    """(tokens, weights) in groups of 4: three prompts; the second prompt alone forms one half."""
     tokens = token_batch(GROUPS, seed=2)
     return tokens, delta_weights(tokens, "--group-size", 4, *flags)
 
@@ -108,7 +108,7 @@ def test_interventions_match_reference_in_every_combination(
     K, gamma, normalised, centroids, variant
 ):
     if K == 0 and gamma == "fresh":
-        gamma = "lagged"  # `fresh` would be the same, and is refused
+        gamma = "lagged"  # `fresh` would give the same γ, and is refused
     tokens, ours = intervened(
         *("--K", K, "--gamma", gamma, "--normalise", normalised),
         *("--centroids", centroids, "--delta-variant", variant),
@@ -126,7 +126,7 @@ def test_interventions_match_reference_in_every_combination(
     torch.testing.assert_close(ours.double(), expected, rtol=2e-4, atol=2e-4)
 
 
-def test_sides_normalised_separately_have_mean_1_each():
+def test_separately_normalised_sides_each_have_mean_1():
     tokens, weights = intervened("--normalise", "side")
     for side in (tokens.advantage > 0, tokens.advantage < 0):
         assert weights[side].mean() == pytest.approx(1, abs=1e-6)
@@ -154,7 +154,7 @@ def test_a_half_without_both_sides_gives_weights_of_one():
     assert not torch.equal(delta_weights(tokens, "--group-size", 2), torch.ones(26))
 
 
-def test_top_k_hidden_gradient_is_the_gradient_for_all_tokens():
+def test_top_k_hidden_gradient_is_exact_over_the_whole_vocabulary():
     """App. F: with k = V the proxy equals ∇_h log p(y) from autograd."""
     g = torch.Generator().manual_seed(0)
     W = torch.randn(9, 4, generator=g)
@@ -167,7 +167,7 @@ def test_top_k_hidden_gradient_is_the_gradient_for_all_tokens():
         torch.testing.assert_close(top_k_hidden_gradient(rows, lambda: W, k), gradient)
 
 
-def test_top_k_hidden_gradient_restricts_the_softmax_to_the_likeliest():
+def test_top_k_hidden_gradient_restricts_the_softmax_to_likely_tokens():
     g = torch.Generator().manual_seed(0)
     W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
     y = torch.tensor([0, 3, 8, 3, 1])
@@ -191,7 +191,7 @@ def test_lm_head_gradient_matches_autograd():
 
 
 def all_words(seed=0, V=9, H=4):
-    """(rows, p): one state h with every word y of the vocabulary as its sampled token."""
+    """(rows, p): one state h, with each word y in the vocabulary as its sampled token."""
     g = torch.Generator().manual_seed(seed)
     W = torch.randn(V, H, generator=g, dtype=torch.float64)
     h = torch.randn(H, generator=g, dtype=torch.float64)
@@ -223,7 +223,7 @@ def test_surprise_proxy_keeps_the_states_dtype():
     assert surprise_proxy(rows, None).dtype == torch.bfloat16
 
 
-def test_no_centroids_weighs_by_the_surprise_of_its_side():
+def test_no_centroids_weighs_tokens_by_signed_surprise():
     tokens = token_batch(GROUPS)
     ours = delta_weights(tokens, "--delta-variant", "no_centroids", "--lam-max", 1.4)
     s = (tokens.logprob + tokens.entropy).double()
@@ -237,7 +237,7 @@ def test_no_centroids_weighs_by_the_surprise_of_its_side():
 
 
 def test_no_centroids_gives_equal_weights_if_all_tokens_are_alike():
-    """If a side is empty, or all tokens have the same surprise."""
+    """This also holds if a side is empty."""
     one_side = token_batch([5, 4], advantage=torch.ones(9))
     assert torch.equal(delta_weights(one_side, "--delta-variant", "no_centroids"), torch.ones(9))
     sure = token_batch([5, 4], logprob=torch.zeros(9), entropy=torch.zeros(9))
@@ -261,7 +261,7 @@ def test_random_coefficients_are_uniform_in_their_range_and_seeded():
     assert abs(lam.median() - 1) < 0.02
 
 
-def test_select_keeps_the_tokens_of_highest_or_lowest_coefficient():
+def test_select_keeps_the_tokens_with_highest_or_lowest_coefficient():
     tokens = token_batch([20, 30, 11])
     share = ("--select-share", 0.3)
     lam = delta_weights(tokens)

@@ -1,4 +1,4 @@
-"""Other papers' advantages: ρ A is the cited paper's advantage, up to the scale of its group."""
+"""Other papers' advantages: ρ A is the cited paper's advantage, up to a scale per group."""
 
 from types import SimpleNamespace
 
@@ -45,7 +45,7 @@ def assert_proportional(ours, expected, groups_apart):
         torch.testing.assert_close(a, factor * b, rtol=1e-4, atol=1e-5)
 
 
-def test_w_reinforce_gives_w_to_right_and_minus_one_to_wrong_responses():
+def test_w_reinforce_gives_w_to_correct_and_minus_one_to_wrong_responses():
     tokens = graded_tokens()
     expected = []
     for length, reward in zip(LENGTHS, REWARDS, strict=True):

@@ -37,7 +37,7 @@ def test_clip_and_step_returns_the_norm_and_clips_to_the_limit(update):
     torch.testing.assert_close(moved, torch.tensor([0.3, 0.4]))
 
 
-def test_clip_and_step_keeps_a_short_gradient_and_then_clears_it(update):
+def test_clip_and_step_leaves_a_short_gradient_unclipped_then_clears_it(update):
     assert update.step([0.03, 0.04]) == pytest.approx(0.05)
     torch.testing.assert_close(update.vector.detach(), torch.tensor([4.97, 6.96]))
     assert update.vector.grad is None
@@ -52,7 +52,7 @@ def test_clip_and_step_skips_a_gradient_that_is_not_finite(update, bad):
     assert update.state.streak == 1
 
 
-def test_clip_and_step_counts_skips_in_a_row(update):
+def test_clip_and_step_counts_consecutive_skips(update):
     update.step([math.nan, 0.0])
     update.step([math.inf, 0.0])
     assert update.state.streak == 2
@@ -61,7 +61,7 @@ def test_clip_and_step_counts_skips_in_a_row(update):
 
 
 @pytest.mark.parametrize("bad", NOT_FINITE)
-def test_clip_and_step_raises_at_the_third_skip_in_a_row(update, bad):
+def test_clip_and_step_raises_at_the_third_consecutive_skip(update, bad):
     update.state.streak = 2  # two skips before
     with pytest.raises(FloatingPointError, match="not finite in 3 updates in a row"):
         update.step([bad, 0.0])
@@ -145,5 +145,5 @@ def test_a_run_stopped_while_diverging_keeps_its_good_checkpoints(
     assert "after step 4, without a checkpoint" in said
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-000002"]
 
-    train.main([])  # the method is finite from here on
+    train.main([])  # the objective is finite from here on
     assert [row["step"] for row in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]

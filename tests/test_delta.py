@@ -27,7 +27,7 @@ def test_delta_coefficients_match_reference(K):
     torch.testing.assert_close(in_float64, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_delta_coefficients_defaults_are_the_papers():
+def test_delta_coefficients_defaults_match_the_paper():
     v, advantage = two_sides(seed=9)
     expected = SlowDelta(v, advantage).coefficients(1, 0.8, 1.2)
     torch.testing.assert_close(
@@ -133,13 +133,13 @@ def test_token_gradient_proxy_is_the_lm_head_row_gradient():
     torch.testing.assert_close(token_gradient_proxy(h, logprob.detach()), expected)
 
 
-def test_token_gradient_proxy_near_certainty():
+def test_token_gradient_proxy_is_accurate_near_certainty():
     """1 - p keeps its digits for p near 1; computed as 1 - exp(log p), float32 would give 0."""
     v = token_gradient_proxy(torch.ones(1, 1), torch.tensor([-1e-9]))
     torch.testing.assert_close(v, torch.tensor([[1e-9]]), rtol=1e-5, atol=0)
 
 
-def test_delta_coefficients_mean_is_one_and_order_does_not_matter():
+def test_delta_coefficients_have_mean_one_and_follow_row_order():
     v, advantage = two_sides(N=1000, seed=3)
     lam = delta_coefficients(v, advantage)
     assert abs(lam.double().mean() - 1) < 1e-6
@@ -149,7 +149,7 @@ def test_delta_coefficients_mean_is_one_and_order_does_not_matter():
 
 
 @pytest.mark.parametrize("unit", [1e-2, 1e2, 1e4])
-def test_delta_coefficients_do_not_depend_on_the_unit_of_v(unit):
+def test_delta_coefficients_do_not_depend_on_the_scale_of_v(unit):
     """Temperatures scale with the margins if the variance is above its floor."""
     v, advantage = two_sides(seed=5)
     lam = delta_coefficients(v, advantage)

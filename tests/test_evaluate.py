@@ -1,6 +1,6 @@
-"""evaluate.py: averages and tests on hand-computed cases, and complete evaluations of the toy.
+"""evaluate.py: averages and tests on hand-computed cases, and complete evaluations on the toy.
 
-The right and wrong responses are written here. Complete evaluations test only that responses are
+Correct and wrong responses are written by hand. Complete evaluations test only that responses are
 saved, continued and graded correctly, whatever is sampled.
 """
 
@@ -38,7 +38,7 @@ from infra.responses import Benchmark, missing_responses, saved_responses
 from rollout import Sampling, generate
 
 ROOT = Path(__file__).parent.parent
-PROBLEMS = toy.problems(6, seed=9)  # the content of bench.jsonl
+PROBLEMS = toy.problems(6, seed=9)  # the contents of bench.jsonl
 BENCH = f"bench-{data_hash(PROBLEMS)[:8]}"  # its subfolder of an output folder
 
 # Table 1: the seven benchmarks, and their average
@@ -94,7 +94,7 @@ def test_summary_of_one_problem_has_no_standard_error():
     assert s["stderr"] is None
 
 
-def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
+def test_sample_grades_puts_each_problem_in_its_own_row(monkeypatch):
     asked = {}
 
     def rollout(lm, tokenizer, prompts, problem_ids, group_size, sampling, **options):
@@ -121,7 +121,7 @@ def test_sample_grades_puts_a_problem_in_each_row(monkeypatch):
     }
 
 
-# ---- the two tests -------------------------------------------------------------------------------
+# ---- the two significance tests ------------------------------------------------------------------
 
 
 def test_mann_whitney_hand_computed():
@@ -132,7 +132,7 @@ def test_mann_whitney_hand_computed():
 
 
 def slow_u(a, b):
-    """U from all pairs."""
+    """U, computed from all pairs."""
     u = 0.0
     for x in a:
         for y in b:
@@ -161,15 +161,15 @@ def test_mann_whitney_is_exact_with_ties(seed):
     assert mann_whitney(a, b) == (observed, pytest.approx(np.mean(as_large)))
 
 
-def test_mann_whitney_of_sixty_one_values_by_hand():
+def test_mann_whitney_of_61_values_matches_a_hand_calculation():
     # a: 31 ones; b: 20 zeros, 10 ones. U = 31 x (20 + 10 / 2).
     u, p = mann_whitney([1.0] * 31, [0.0] * 20 + [1.0] * 10)
     assert u == 775
-    # A U this large requires all 20 zeros to be among b's 30 of the 61 values.
+    # A U this large requires b, with 30 of the 61 values, to contain all 20 zeros.
     assert p == pytest.approx(math.comb(41, 10) / math.comb(61, 30), rel=1e-9)
 
 
-def test_mann_whitney_of_many_equal_values_is_one():
+def test_mann_whitney_p_of_many_equal_values_is_one():
     assert mann_whitney([1.0] * 40, [1.0] * 40) == (800, pytest.approx(1.0))
 
 
@@ -195,7 +195,7 @@ def test_paired_bootstrap_of_no_difference():
 
 
 def write_scores(folder, grades_by_benchmark):
-    """Write a scores.json like `run`, from the grades [P, n] of each benchmark."""
+    """Write a scores.json as `run` does, from each benchmark's grades [P, n]."""
     folder.mkdir()
     benchmarks = {name: summary(np.array(g)) for name, g in grades_by_benchmark.items()}
     samples = len(next(iter(benchmarks.values()))["repetitions"])
@@ -204,7 +204,7 @@ def write_scores(folder, grades_by_benchmark):
     return str(folder)
 
 
-def test_whole_repetitions_weighs_by_problems():
+def test_whole_repetitions_weights_benchmarks_by_problem_count():
     long = summary(np.array([[1.0, 0], [1, 0], [0, 1]]))
     short = summary(np.array([[1.0, 0]]))
     scores = {"benchmarks": {"long": long, "short": short, "other": short}}
@@ -213,7 +213,7 @@ def test_whole_repetitions_weighs_by_problems():
 
 
 def test_compare_prints_both_tests(tmp_path, capsys):
-    # repetitions of A: 4/4, 3/4, 3/4, of B: 2/4, 2/4, 2/4; "only" is not in both
+    # A's repetitions: 4/4, 3/4, 3/4; B's: 2/4, 2/4, 2/4; "only" is not in both
     a = write_scores(tmp_path / "A", {"x": [[1.0, 1, 1], [1, 1, 1], [1, 0, 0]], "y": [[1.0, 1, 1]]})
     b = write_scores(
         tmp_path / "B",
@@ -223,11 +223,11 @@ def test_compare_prints_both_tests(tmp_path, capsys):
     averages, repetitions, problems = capsys.readouterr().out.splitlines()
 
     assert averages == f"{a} 0.8333, {b} 0.5000 on x, y"
-    # 1 / C(6, 3): every repetition of A is above every repetition of B
+    # 1 / C(6, 3): every repetition of A beats every repetition of B
     assert repetitions == (
         "over repetitions: U = 9 of 9, one-sided p = 0.05 (Mann-Whitney, App. K)"
     )
-    # differences per problem 0, 1, 1/3, 0: mean 1/3; a resample has mean 0 only if all zeros
+    # per-problem differences 0, 1, 1/3, 0: mean 1/3; only a resample of zeros has mean 0
     assert problems.startswith("over problems: difference +0.3333, 95 % interval +0.0000 to +")
     assert problems.endswith("(paired bootstrap)")
     p = float(problems.split("p = ")[1].split()[0])
@@ -248,7 +248,7 @@ def test_compare_refuses_different_problems(tmp_path, capsys):
 
 
 def write_responses(folder, rank, responses, end=""):
-    """Write responses-<rank>.jsonl from (problem, sample, response), then the text `end`."""
+    """Write responses-<rank>.jsonl from (problem, sample, response), followed by `end`."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = ""
     for problem, sample, response in responses:
@@ -257,7 +257,7 @@ def write_responses(folder, rank, responses, end=""):
     (folder / f"responses-{rank}.jsonl").write_text(lines + end)
 
 
-def test_saved_responses_are_the_complete_lines_of_all_ranks(tmp_path):
+def test_saved_responses_are_the_complete_lines_from_all_ranks(tmp_path):
     write_responses(tmp_path, 0, [(0, 0, "a"), (0, 1, "b")], end='{"problem": 1, "sa')
     write_responses(tmp_path, 1, [(2, 0, "c")])
     saved = saved_responses(tmp_path)
@@ -265,7 +265,7 @@ def test_saved_responses_are_the_complete_lines_of_all_ranks(tmp_path):
     assert texts == {(0, 0): "a", (0, 1): "b", (2, 0): "c"}
 
 
-def test_grade_benchmark_grades_each_response_by_its_problem(tmp_path):
+def test_grade_benchmark_grades_each_response_against_its_problem(tmp_path):
     problems = [{"problem": "?", "answer": "3"}, {"problem": "?", "answer": "4"}]
     three = r"\boxed{3}"
     four = r"\boxed{4}"
@@ -350,7 +350,7 @@ def test_evaluation_continues_after_a_kill(saved, tmp_path):
 
 
 def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
-    """A set gets the same responses as alone. Another set with equal problems gets others."""
+    """A set gets the same responses as on its own. A copy of the set gets different ones."""
     other = tmp_path / "other.jsonl"
     other.write_text((saved / "bench.jsonl").read_text())
     calls = []
@@ -422,7 +422,7 @@ def other_model(saved, tmp_path):
         ("model", "model.safetensors of the model"),
     ],
 )
-def test_responses_of_another_evaluation_are_not_graded(
+def test_responses_from_another_evaluation_are_not_graded(
     change, message, saved, other_model, tmp_path, capsys
 ):
     evaluate.main(flags(saved, tmp_path / "out"))
@@ -463,7 +463,7 @@ def test_responses_of_unknown_origin_are_not_graded(more, saved, tmp_path, capsy
         (b'{"problem": 1, "sample": 0, "response": 5}\n', "is damaged (response is of type int"),
     ],
 )
-def test_garbage_among_the_responses_is_located(damage, message, saved, tmp_path, capsys):
+def test_garbage_among_the_responses_is_reported_by_line(damage, message, saved, tmp_path, capsys):
     evaluate.main(flags(saved, tmp_path))
     path = tmp_path / BENCH / "responses-0.jsonl"
     path.write_bytes(path.read_bytes() + damage)
@@ -495,14 +495,14 @@ def test_two_benchmarks_with_the_same_stem_get_two_folders(saved, tmp_path):
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_results_are_beside_the_model_because_a_run_may_replace_its_folder(slash, saved):
+def test_results_are_next_to_the_model_because_a_run_may_replace_its_folder(slash, saved):
     config = evaluate.Config(model=f"{saved}/model{slash}")
     assert evaluate.output_folder(config) == saved.resolve() / "model-evaluation"
     config = evaluate.Config(model=f"some/name{slash}")
     assert evaluate.output_folder(config) == Path("evaluation/name")
 
 
-def test_a_second_evaluation_in_a_folder_is_refused_in_one_line(saved, tmp_path, capsys):
+def test_a_second_evaluation_in_a_folder_gets_a_one_line_error(saved, tmp_path, capsys):
     with open(tmp_path / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         said = refusal(evaluate.main, flags(saved, tmp_path), capsys)
@@ -510,7 +510,7 @@ def test_a_second_evaluation_in_a_folder_is_refused_in_one_line(saved, tmp_path,
     evaluate.main(flags(saved, tmp_path))
 
 
-def test_ctrl_c_during_an_evaluation_is_one_line(saved, tmp_path, monkeypatch, capsys):
+def test_ctrl_c_during_an_evaluation_prints_one_line(saved, tmp_path, monkeypatch, capsys):
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
@@ -587,7 +587,7 @@ def test_wrong_responses_are_saved_with_their_problems(saved, tmp_path):
     assert all(row["asked"] == PROBLEMS[row["problem"]] for row in wrong)
 
 
-def test_dropped_problems_of_a_benchmark_are_counted(saved, tmp_path, capsys):
+def test_a_benchmarks_dropped_problems_are_counted(saved, tmp_path, capsys):
     path = tmp_path / "gaps.jsonl"
     rows = [*PROBLEMS[:2], PROBLEMS[0], {"problem": "", "answer": "1"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -597,7 +597,7 @@ def test_dropped_problems_of_a_benchmark_are_counted(saved, tmp_path, capsys):
     assert result["problems"] == 2
 
 
-def test_new_file_times_keep_a_model_the_same_but_a_changed_file_does_not(saved, tmp_path, capsys):
+def test_a_model_is_identified_by_file_contents_not_by_file_times(saved, tmp_path, capsys):
     model = shutil.copytree(saved / "model", tmp_path / "model")
     evaluate.main(flags(saved, tmp_path / "out", "--model", model))
     for path in model.iterdir():
@@ -641,7 +641,7 @@ train.main(sys.argv[1:])
 
 
 def test_a_random_reward_is_the_same_on_two_ranks(tmp_path):
-    """With different rewards, the ranks would wait for each other at different places."""
+    """With different rewards, the ranks would wait for each other at different points."""
     script = tmp_path / "flipped.py"
     script.write_text(RANDOM_REWARDS)
     command = [*SMALL, "--eval-data", "", "--steps", "3", "--dynamic-sampling"]
@@ -690,7 +690,7 @@ def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):
     assert error.count("\n") == 1
 
 
-def test_a_benchmark_with_a_prompt_beyond_the_limit_is_refused(saved, tmp_path, capsys):
+def test_a_benchmark_with_a_prompt_over_the_limit_is_refused(saved, tmp_path, capsys):
     """The prompts have 8 and 12 tokens; the limit is 10."""
     short, long = toy.problems(1, k=3) + toy.problems(1, k=5)
     path = tmp_path / "mixed.jsonl"

@@ -34,7 +34,7 @@ def script(tmp_path):
     return write
 
 
-def test_a_script_finds_its_arguments_threads_folder_and_outputs(script):
+def test_a_script_gets_its_arguments_threads_folder_and_outputs(script):
     source = """
 import os, sys, torch
 assert __name__ == "__main__"
@@ -54,7 +54,7 @@ def test_finished_refuses_an_unexpected_exit_code(script):
         forked.finished(forked.start(script("")), code=1)
 
 
-def test_a_killed_script_has_the_signal_as_returncode(script):
+def test_a_killed_script_reports_the_signal_as_its_returncode(script):
     process = forked.start(script("import time; time.sleep(600)"))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL

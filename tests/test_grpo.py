@@ -65,7 +65,7 @@ def test_clipped_surrogate_without_dual_clip_is_unbounded():
 
 
 @pytest.mark.parametrize("A", [1.0, -1.0])
-def test_clipped_tokens_are_those_without_gradient(A):
+def test_clipped_tokens_have_no_gradient_and_others_do(A):
     logprob = torch.linspace(-1, 1, 41, requires_grad=True)
     advantage = torch.full((41,), A)
     surrogate = clipped_surrogate(logprob, torch.zeros(41), advantage)

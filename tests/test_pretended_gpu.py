@@ -48,7 +48,7 @@ def asks(node: ast.AST) -> bool:
 
 
 def questions() -> dict[str, str]:
-    """{line of a device check, such as `infra/head.py:125`: the first line then run on a GPU}."""
+    """{line of a device check, such as `infra/head.py:125`: the first line a GPU then runs}."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = str(path.relative_to(ROOT))
@@ -140,7 +140,7 @@ SMALL = [
     *("--max-new-tokens", "6"),
 ]
 RUNS = {
-    "vllm": ["--method", "dapo", "--engine", "vllm"],  # first: the others let segments expand
+    "vllm": ["--method", "dapo", "--engine", "vllm"],  # first: later runs let segments expand
     "delta": ["--recompute"],
     "topk": ["--proxy", "topk", "--proxy-topk", "4"],
     "fipo": ["--method", "fipo", "--importance-cap", "2"],
@@ -247,7 +247,7 @@ def test_every_gpu_branch_runs_on_the_simulated_gpu(pretended_runs):
 
 
 def with_config(folder, base, config):
-    """The toy's base model with the config.json of another model."""
+    """The toy's base model with another model's config.json."""
     lm, tokenizer = base
     lm.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -272,7 +272,7 @@ def test_a_model_that_is_too_large_is_refused_before_loading(tmp_path, base, cap
 @pytest.mark.parametrize(
     "size, gpus, refused",
     [
-        ("4B", 1, False),  # the bound is 64 GB of 80, although the plan needs more
+        ("4B", 1, False),  # the lower bound is 64 of 80 GB; the estimate is higher
         ("8B", 1, True),
         ("8B", 2, False),  # 66 GB
         ("14B", 2, True),
@@ -293,7 +293,7 @@ def test_only_models_that_cannot_fit_are_refused(size, gpus, refused, monkeypatc
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
-def test_the_planned_memory_is_never_below_the_lower_bound(gpus):
+def test_the_estimated_memory_is_never_below_the_lower_bound(gpus):
     flags = train.parse_config(["--max-prompt-tokens", "8", "--max-new-tokens", "8"])
     for size in ("0.6B", "8B"):
         p = planned(qwen3(size), flags, gpus, 80)
@@ -306,7 +306,7 @@ def test_the_planned_memory_is_never_below_the_lower_bound(gpus):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_an_update_waits_only_for_its_gradient_norm(name, pretended_runs):
-    """A step with two updates waits a third time, for its sums over both."""
+    """A step with two updates waits a third time, for the sums over both updates."""
     _, found = pretended_runs
     metrics, waited = found[name]
     assert metrics["grad_norm"] > 0
@@ -316,7 +316,7 @@ def test_an_update_waits_only_for_its_gradient_norm(name, pretended_runs):
 
 
 def test_sampling_waits_once_per_token(base):
-    """The waits at the end of each chunk of tokens are the same for both lengths."""
+    """Both lengths have the same number of waits at the ends of token chunks."""
     lm = copy.deepcopy(base[0]).bfloat16()
     counted = []
     with pretended():
@@ -354,13 +354,13 @@ WAITING = {
     "a copy from the host": lambda gpu: torch.ones(4).to(gpu.device),
     "a tensor of numbers": lambda gpu: torch.tensor([1.0], device=gpu.device),
     "a mask": lambda gpu: gpu[gpu > 1],
-    "an index of the host": lambda gpu: gpu[torch.tensor([1])],
+    "an index on the host": lambda gpu: gpu[torch.tensor([1])],
     "a list as an index": lambda gpu: gpu[[1, 2]],
     "sizes": lambda gpu: torch.ones_like(gpu).repeat_interleave(gpu.long()),
 }
 NOT_WAITING = {
     "arithmetic": lambda gpu: (gpu * 2).sum() / 3,
-    "tensors made there": lambda gpu: torch.zeros(3, device=gpu.device) + gpu.new_zeros(3),
+    "tensors created there": lambda gpu: torch.zeros(3, device=gpu.device) + gpu.new_zeros(3),
     "an index": lambda gpu: gpu[torch.arange(2, device=gpu.device)],
     "a slice": lambda gpu: gpu[1:3],
     "uploaded": lambda gpu: uploaded(torch.ones(4), gpu.device) + gpu,

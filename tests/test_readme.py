@@ -33,7 +33,7 @@ METRICS = (ROOT / "docs/running.md").read_text().split("## Metrics")[1]
 
 
 def code_blocks(text: str, language: str = "") -> list[str]:
-    """The fenced blocks of a page with this tag, or without a tag."""
+    """A page's fenced blocks with this tag, or with none."""
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -61,7 +61,7 @@ def test_every_page_is_linked_from_readme():
 
 
 def commands() -> list[str]:
-    """Every command line in the blocks of the pages, without prompts and comments."""
+    """Every command line in the pages' code blocks, without prompts and comments."""
     lines = []
     for page in PAGES:
         for block in code_blocks(page.read_text()):
@@ -118,7 +118,7 @@ def test_the_files_have_about_as_many_lines_as_the_table_says():
         assert abs(lines - int(count)) <= 0.2 * lines, f"{name} has {lines} lines"
 
 
-def test_the_memory_table_is_part_of_the_planned_table():
+def test_the_memory_table_is_part_of_the_estimated_table():
     rows = [line for line in README.splitlines() if re.match(r"\| (Qwen3|8B|14B) \|", line)]
     assert len(rows) == 5
     assert set(rows) <= set((ROOT / "docs/results/memory.md").read_text().splitlines())
@@ -142,7 +142,7 @@ def test_every_test_in_the_table_exists():
         assert f"def {name}(" in written, name
 
 
-def test_every_flag_of_the_tables_is_accepted():
+def test_every_flag_in_the_tables_is_accepted():
     """Every value in the flag table is parsed by itself: `--K 2`, `--K 3`, ..."""
     accepted = 0
     for cell in re.findall(r"\| ([^|]*`--[^|]*) \|", FLAGS):
@@ -240,7 +240,7 @@ def plain_forward(lm, prompt: list[int], completion: list[int]) -> tuple[torch.T
 
 
 class OneRank:
-    """The part of accelerate's Accelerator that the class of docs/trl.md uses."""
+    """The part of accelerate's Accelerator that the class in docs/trl.md uses."""
 
     process_index = 0
 
@@ -269,7 +269,7 @@ class StandIn:
 
 
 def padded(rows: list[list[int]], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids, mask) of lists of tokens, padded with 0."""
+    """(ids, mask) for lists of tokens, padded with 0."""
     side = "left" if left else "right"
     ids = [torch.tensor(row) for row in rows]
     ones = [torch.ones(len(row), dtype=torch.long) for row in rows]
@@ -279,7 +279,7 @@ def padded(rows: list[list[int]], left: bool) -> tuple[torch.Tensor, torch.Tenso
 
 @pytest.mark.parametrize("tools", [False, True])
 def test_the_trainer_for_trl_weighs_each_token_by_its_coefficient(tools, monkeypatch):
-    """The class of docs/trl.md on a padded batch, against plain forward passes without padding."""
+    """The class in docs/trl.md on a padded batch, against plain forward passes without padding."""
     monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(GRPOTrainer=StandIn))
     torch.manual_seed(0)
     lm = toy.build_model().eval()

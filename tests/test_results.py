@@ -1,4 +1,4 @@
-"""The numbers of RESULTS.md and docs/results/ equal those of the CSV files in results/."""
+"""The numbers in RESULTS.md and docs/results/ match the CSV files in results/."""
 
 import re
 import shutil
@@ -23,13 +23,13 @@ def table_rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_the_table_of_results_has_the_numbers_of_the_long_tables():
+def test_the_results_table_matches_the_long_tables():
     """Row by row: flags, difference from DAPO, seeds, p."""
     page = (ROOT / "docs/results/training.md").read_text()
     pages = table_rows(page.split("## Three methods")[0])
     flags = {row[0]: row[1] for row in pages if len(row) == 6}
     differences = {row[0]: row[1:4] for row in pages if len(row) == 5}
-    rows = table_rows(RESULTS)[2:]  # without the header
+    rows = table_rows(RESULTS)[2:]  # excluding the header
     assert len(rows) == 15
     for name, its_flags, _, *numbers in rows:
         assert its_flags == flags[name]
@@ -41,7 +41,7 @@ def intervals(text: str) -> set[str]:
     return set(re.findall(r"\d\.\d+ ± \d\.\d+", " ".join(text.split())))
 
 
-def test_every_interval_of_the_front_pages_is_on_a_results_page():
+def test_every_interval_on_the_front_pages_is_on_a_results_page():
     long = set()
     for page in (ROOT / "docs/results").glob("*.md"):
         long |= intervals(page.read_text())
@@ -73,9 +73,9 @@ def printed(text: str) -> set[str]:
         ("make_train", "toy/bases/README.md"),
     ],
 )
-def test_a_page_has_the_output_of_the_study_on_its_csv(study, page, tmp_path, monkeypatch, capsys):
+def test_a_page_matches_the_studys_output_for_its_csv(study, page, tmp_path, monkeypatch, capsys):
     """The CSV has every run of the study, so nothing is trained."""
-    monkeypatch.chdir(ROOT)  # where a study looks for results/methods.csv
+    monkeypatch.chdir(ROOT)  # studies look for results/methods.csv here
     monkeypatch.setattr(studies.running, "ProcessPoolExecutor", None)
     copy = tmp_path / f"{study}.csv"
     shutil.copy(ROOT / "results" / copy.name, copy)
@@ -85,7 +85,7 @@ def test_a_page_has_the_output_of_the_study_on_its_csv(study, page, tmp_path, mo
     assert lines <= printed((ROOT / page).read_text())
 
 
-def test_the_pages_of_single_tokens_match_their_csv(capsys):
+def test_the_single_token_pages_match_their_csv(capsys):
     for page in ("credit", "truth"):
         if page == "credit":
             measured = lines_before(ROOT / "results/credit.csv")
@@ -98,7 +98,7 @@ def test_the_pages_of_single_tokens_match_their_csv(capsys):
         assert lines <= printed((ROOT / f"docs/results/{page}.md").read_text())
 
 
-def test_the_gains_of_dapo_on_the_bases_match_their_csv():
+def test_dapos_gains_on_the_bases_match_their_csv():
     page = (ROOT / "docs/results/surprise.md").read_text()
     lines = page.partition("## All numbers")[2].splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("| DAPO at |"))

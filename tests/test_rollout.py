@@ -109,7 +109,7 @@ def test_rollout_samples_have_the_models_log_probabilities(base):
 
 @pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (1.4, 1.0), (1.0, 0.9)])
 def test_rollout_returns_the_log_probabilities_of_its_samples(base, temperature, top_p):
-    """They equal those of one forward pass over complete sequences, despite chunks and new rows."""
+    """They match one forward pass over complete sequences, despite chunks and new rows."""
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (6, 8, 5), (2, 9, 2))
     sampling = Sampling(80, temperature, top_p, seed=1, in_flight=5)
@@ -198,7 +198,7 @@ def test_a_prompt_that_continues_a_response_gets_its_remaining_tokens(base):
 
 @pytest.mark.parametrize("in_flight", [1, 5, 256])
 def test_a_repeated_problem_gets_new_responses(in_flight, base):
-    """The first occurrence gets the same responses as alone. A second call continues the count."""
+    """The first occurrence gets the same responses as on its own. A second call keeps counting."""
     model, tokenizer = base
     (prompt,) = prompts_of(tokenizer, (1, 1, 5))
     options = {"group_size": 3, "sampling": Sampling(48, seed=5, in_flight=in_flight), "step": 2}
@@ -245,7 +245,7 @@ def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base,
     assert model.generation_config is config
 
 
-# ---- ends of responses ------------------------------------------------------------------------
+# ---- how responses end ------------------------------------------------------------------------
 
 
 def test_rollout_ends_with_the_end_token_or_is_truncated(base):
@@ -267,7 +267,7 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
                 assert ids.index(END) == len(ids) - 1
 
 
-def test_end_tokens_are_those_of_tokenizer_and_model(base, monkeypatch):
+def test_end_tokens_come_from_tokenizer_and_model(base, monkeypatch):
     model, tokenizer = base
     for configured, ends in [([5, 6], {END, 5, 6}), (7, {END, 7}), (None, {END})]:
         config = GenerationConfig(eos_token_id=configured)
@@ -276,7 +276,7 @@ def test_end_tokens_are_those_of_tokenizer_and_model(base, monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_rollout_reports_logits_that_are_not_finite(base, temperature):
+def test_rollout_reports_non_finite_logits(base, temperature):
     _, tokenizer = base
     broken = toy.build_model()
     torch.nn.init.constant_(broken.lm_head.weight, float("nan"))
@@ -295,8 +295,8 @@ def test_stop_abandons_the_batch(base):
 
 # ---- chunks -----------------------------------------------------------------------------------
 #
-# A random model gives each of the 30 tokens a probability of about 1/30. So a uniform number below
-# 0.5 never selects the last token, and a number just below 1 does. This fixes the lengths on every
+# A random model gives each of the 30 tokens a probability of about 1/30. So a uniform draw below
+# 0.5 never selects the last token, and a draw just below 1 does. This fixes the lengths on every
 # CPU.
 
 LAST = len(toy.VOCABULARY) - 1
@@ -310,7 +310,7 @@ def random_model():
 
 
 def numbers_that_end(length, limit, name):
-    """[limit] uniform numbers for a response of `length` tokens that ends with LAST."""
+    """[limit] uniform draws for a response of `length` tokens that ends with LAST."""
     u = random_numbers(0, 0, name, 0).random(limit) * 0.5
     if length <= limit:
         u[length - 1] = 1 - 2**-53
@@ -464,7 +464,7 @@ def on_threads(monkeypatch, world, function):
     return answers
 
 
-def test_shared_by_ranks_deals_in_turn_and_keeps_the_order(monkeypatch):
+def test_shared_by_ranks_deals_round_robin_and_keeps_the_order(monkeypatch):
     """Every rank gets responses to every prompt, since all responses to a hard prompt are long."""
     jobs = [(prompt, sample) for prompt in "abc" for sample in range(4)]
     shares = [None] * 2

@@ -1,7 +1,7 @@
 """train.py: the promises of the loop, end to end on the toy.
 
 No test depends on which tokens are sampled, because sampling depends on rounding, which depends on
-the processor. Properties of particular responses are tested on responses written here.
+the processor. Properties of particular responses are tested on hand-written responses.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ def graded_in_turn(monkeypatch, grades):
     monkeypatch.setattr(train, "grades", next_grades)
 
 
-# ---- files of a run ----------------------------------------------------------------------------
+# ---- a run's files -----------------------------------------------------------------------------
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Finished:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run of three steps on the toy's two sets. Read-only."""
+    """A three-step run on the toy's two data sets. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -166,8 +166,8 @@ def test_a_step_shows_the_progress_of_its_stages(stages, tmp_path):
     assert run.without_signal == 0
 
 
-def test_a_step_logs_the_seconds_of_its_stages(finished):
-    """The seconds of the stages add up to the seconds of the step."""
+def test_a_step_logs_the_seconds_that_its_stages_take(finished):
+    """The stages' seconds add up to the step's."""
     stages = ("sampling", "grading", "scoring", "weighting", "updating")
     for line in (finished.folder / "metrics.jsonl").read_text().splitlines()[1:]:
         row = json.loads(line)
@@ -229,9 +229,9 @@ def test_the_ratio_differs_from_one_after_an_update(largest_log_ratios, tmp_path
 
 
 def test_mismatch_is_zero_on_the_cpu(tmp_path):
-    """In float32, sampler and scoring have the same distribution up to rounding.
+    """In float32, the sampler's and the policy's distributions agree up to rounding.
 
-    The same holds in the second step, because the sampler follows the updates.
+    They still agree in the second step, because the sampler follows the updates.
     """
     flags = ["--lr", "1e-3", "--temperature", "1.3"]
     train_steps(small_config(tmp_path, *flags, steps=2))
@@ -324,7 +324,7 @@ def test_the_loss_is_minus_the_objective_averaged_over_mini_batches(tmp_path, mo
 
 
 def test_a_step_without_any_advantage_changes_nothing(tmp_path, monkeypatch, first_model):
-    """All responses are graded right, so there is no optimiser step and no weight decay."""
+    """All responses are graded as correct, so there is no optimiser step and no weight decay."""
     graded_in_turn(monkeypatch, itertools.repeat(1.0))
     run = train_steps(small_config(tmp_path, steps=1))
     (row,) = read_lines(tmp_path / "metrics.jsonl")
@@ -438,8 +438,8 @@ def test_a_new_method_is_a_function_of_a_few_lines(tmp_path, monkeypatch):
         assert row["grad_norm"] > 0
 
 
-def test_any_model_folder_and_problem_file_train(finished, tmp_path):
-    """The flags do not use the toy's preset."""
+def test_any_model_folder_and_problem_file_can_be_used(finished, tmp_path):
+    """None of the flags relies on the toy's preset."""
     lines = []
     for a, b in itertools.product(range(5), range(5)):
         problem = {"problem": f"{a}+{b}=?", "answer": (a + b) % 10}
@@ -463,7 +463,7 @@ def test_any_model_folder_and_problem_file_train(finished, tmp_path):
 
 
 @pytest.mark.parametrize("max_length, buffer", [(64, 40), (64, 64), (64, 1), (20480, 4096)])
-def test_overlong_penalty_is_the_formula(max_length, buffer):
+def test_overlong_penalty_follows_the_formula(max_length, buffer):
     lengths = [1, max_length // 2, max_length - buffer, max_length - buffer // 3, max_length]
     expected = [min(0, -(L - (max_length - buffer)) / buffer) for L in lengths]
     penalty = overlong_penalty(torch.tensor(lengths), max_length, buffer)
@@ -493,7 +493,7 @@ def written_sample(run, step, watch):
 
 
 @pytest.mark.parametrize("buffer", [0, 40])
-def test_overlong_shaping_reaches_the_advantages_not_the_reported_reward(
+def test_overlong_shaping_affects_advantages_but_not_the_reported_reward(
     buffer, tmp_path, monkeypatch
 ):
     """Rewards are equal within each group. The penalties, 0, -1, -0.15 and -0.65, differ."""
@@ -604,7 +604,7 @@ def test_dynamic_sampling_keeps_responses_with_their_problems(tmp_path):
 # ---- signals -----------------------------------------------------------------------------------
 
 
-def test_sample_is_abandoned_when_the_run_is_told_to_stop(tmp_path):
+def test_sampling_is_abandoned_when_the_run_is_told_to_stop(tmp_path):
     run = two_by_two(tmp_path)
     run.stop(signal.SIGTERM, None)
     with pytest.raises(Interrupted):
@@ -706,7 +706,7 @@ def test_a_second_ctrl_c_stops_at_once():
     assert os.WTERMSIG(status) == signal.SIGINT
 
 
-def test_ctrl_c_before_the_first_step_is_one_line(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_before_the_first_step_prints_one_line(tmp_path, monkeypatch, capsys):
     def pressed(*_):
         raise KeyboardInterrupt
 
@@ -743,7 +743,7 @@ def below_zero(tokens, flags):
         (below_zero, "gave a negative weight"),
     ],
 )
-def test_a_method_with_invalid_weights_is_named(
+def test_a_method_with_invalid_weights_is_named_in_the_error(
     weights, message, follows_policy, tmp_path, monkeypatch, base
 ):
     """The check runs on the first call, and in every update if the method follows the policy."""
@@ -792,7 +792,7 @@ def test_out_of_memory_names_the_flag_to_set(culprit, stage, knob, tmp_path, mon
 # ---- the command line --------------------------------------------------------------------------
 
 
-def test_parse_config_defaults_are_the_papers():
+def test_parse_config_defaults_match_the_paper():
     cfg = train.parse_config(["--model", "x/y"])
     expected = {
         "data": "deepmath",
@@ -851,7 +851,7 @@ USER_ERRORS = [
         ["--delta-variant", "random", "--proxy", "topk"],
         "--proxy does nothing with --delta-variant random",
     ),
-    # missing, not readable, not writable
+    # missing, unreadable or unwritable
     (["--model", "/no/such/folder", "--data", "toy", "--eval-data", ""], "/no/such/folder"),
     (["--data", ""], "--data is empty"),
     (["--data", "/no/such.jsonl"], "/no/such.jsonl"),

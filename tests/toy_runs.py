@@ -1,7 +1,7 @@
 """Small runs of the toy, and functions that read their files.
 
-A step has 8 prompts x 4 responses. The base model is right with probability 0.4, so about
-one group in seven has equal rewards. All eight groups of a step do once in several million steps.
+A step has 8 prompts x 4 responses. The base model answers correctly with probability 0.4, so about
+one group in seven has equal rewards. All eight groups in a step do once in several million steps.
 """
 
 import json
@@ -71,7 +71,7 @@ def wait_for_step(step: int, folder: Path, process: Forked, seconds: float = 120
 
 
 def refusal(program: Callable, argv: list, capsys) -> str:
-    """The one line that a program's main prints when it refuses a command with exit code 2."""
+    """The one-line message that `main` prints when it refuses a command with exit code 2."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         program([str(word) for word in argv])
@@ -82,12 +82,12 @@ def refusal(program: Callable, argv: list, capsys) -> str:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """{path: bytes} of every file below `folder`."""
+    """{path: bytes} for every file below `folder`."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
-    """Whether all parameters of two models, sharded or not, are equal bit for bit."""
+    """Whether all parameters of two models, sharded or not, are bitwise equal."""
     pairs = zip(a.parameters(), b.parameters(), strict=True)
     return all(torch.equal(full_tensor(x).cpu(), full_tensor(y).cpu()) for x, y in pairs)
 

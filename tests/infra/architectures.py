@@ -1,4 +1,4 @@
-"""Tiny models of many architectures with random weights, in folders for `--model`."""
+"""Tiny random models of many architectures, saved in folders for `--model`."""
 
 import functools
 
@@ -85,7 +85,7 @@ REFUSED = {
         "layer_types": ["linear_attention", "full_attention"],
     },
 }
-WHY = {  # a part of the message that refuses the model
+WHY = {  # part of the message that refuses the model
     "bert": "BertLMHeadModel as trained here",
     "mamba": "LinearAttentionLayer",
     "qwen3_next": "LinearAttentionLayer",
@@ -95,17 +95,17 @@ CONFIGS = EXACT | REFUSED
 
 
 def small_config(name: str, **changes):
-    """The configuration of a tiny model of architecture `name`, with `changes`."""
+    """The configuration of a tiny `name` model, with `changes` applied."""
     small = GPT2_NAMES if name == "gpt2" else SMALL
     return CONFIG_MAPPING[name](**(small | CONFIGS[name] | changes))
 
 
 def save_random_model(name: str, folder) -> None:
-    """Save a model of architecture `name` with random weights, and the toy's tokenizer."""
+    """Save a `name` model with random weights, along with the toy's tokenizer."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         lm = AutoModelForCausalLM.from_config(small_config(name))
-        for parameter in lm.parameters():  # including biases, which are 0 initially
+        for parameter in lm.parameters():  # including biases, which start at 0
             parameter.data += 0.15 * torch.randn_like(parameter)
     lm.save_pretrained(folder)
     toy.build_tokenizer().save_pretrained(folder)
@@ -113,6 +113,6 @@ def save_random_model(name: str, folder) -> None:
 
 @functools.cache
 def random_ids(length: int, seed: int = 0) -> torch.Tensor:
-    """[length] ids without special tokens."""
+    """Random ids [length], without special tokens."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, VOCABULARY, (length,), generator=generator)

@@ -1,9 +1,9 @@
 """A rank that loads a model and compares its weights and rows with from_pretrained.
 
-    torchrun ... load_on_ranks.py FOLDER RANKS_OF_A_NODE
+    torchrun ... load_on_ranks.py FOLDER RANKS_PER_NODE
 
-Every rank prints one line: the largest difference of the weights, whether the log-probabilities
-agree within 1e-4, and the number of dimensions of the device mesh.
+Every rank prints one line: the largest weight difference, whether the log-probabilities
+agree within 1e-4, and the number of device mesh dimensions.
 """
 
 import os
@@ -34,7 +34,7 @@ def main() -> None:
         logprobs = policy_logprobs(policy)
     apart = float((logprobs - reference_logprobs(folder, lm, torch.float32)).abs().max())
     said = f"weights {of_weights:g} log p {apart < 1e-4} mesh {parameter.device_mesh.ndim}\n"
-    sys.stdout.write(said)  # one write, since both ranks use the same pipe
+    sys.stdout.write(said)  # a single write, because the ranks share a pipe
     end_ranks()
 
 

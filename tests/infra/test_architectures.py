@@ -40,7 +40,7 @@ RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A function: architecture -> the folder of its model, created once."""
+    """A function: architecture -> its model's folder, created on first use."""
     made = {}
 
     def of(name):
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def policies(folder):
-    """A function: architecture -> its policy as in training, with recomputation. Read-only."""
+    """A function: architecture -> its training policy, with recomputation. Read-only."""
     start_ranks()
     loaded = {}
 
@@ -101,7 +101,7 @@ def test_policy_rows_match_the_plain_model(name, folder, policies):
 
 PADDED = {"gemma2", "bloom", "gpt_neox_japanese"}  # capped scores, ALiBi, its own attention code
 BY_MASK = PADDED | {"opt"}  # opt computes positions from its own mask
-BY_KERNEL = PADDED | {"stablelm"}  # layers of stablelm do not pass on where sequences start
+BY_KERNEL = PADDED | {"stablelm"}  # stablelm's layers do not pass on sequence starts
 
 
 def pack_as_on_gpus(policy, packed):
@@ -111,7 +111,7 @@ def pack_as_on_gpus(policy, packed):
 
 @pytest.mark.parametrize("on_kernel", [False, True])
 @pytest.mark.parametrize("name", EXACT)
-def test_policies_pack_if_the_result_is_the_same(name, on_kernel, folder, policies, monkeypatch):
+def test_policies_pack_if_results_do_not_change(name, on_kernel, folder, policies, monkeypatch):
     """Both with transformers' mask and with the GPU code (heads, windows, bounds)."""
     monkeypatch.setattr(packed_attention, "varlen_attn", slow_varlen_attn)
     policy = policies(name)
@@ -149,10 +149,10 @@ def test_policy_gradients_match_the_plain_model(name, folder, policies):
 
 @pytest.mark.parametrize("name", EXACT)
 def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypatch):
-    """Each token is the inverse CDF of the full sequence's logits at the same random number.
+    """Each token is the inverse CDF of the full sequence's logits at the token's random number.
 
     Responses are longer than every window. With chunks of 8 tokens and 5 of 8 responses in flight,
-    responses leave and others arrive.
+    some responses leave while others arrive.
     """
     monkeypatch.setattr(rollout_module, "CHUNK", 8)
     prompts = [prompt.tolist() for prompt in PROMPTS]
@@ -197,7 +197,7 @@ def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
     assert logprobs[-1] > logprobs[0] + 0.3
     for key, parameter in policy.lm.named_parameters():
         moved = (full_tensor(parameter) - before[key]).abs().max()
-        # A key bias shifts all scores of a query equally, so the softmax does not change.
+        # A key bias shifts all of a query's scores equally, so the softmax does not change.
         assert moved > 1e-3 or key.endswith("k_proj.bias"), key
 
     with policy.plain() as lm, torch.no_grad():
@@ -206,8 +206,8 @@ def test_ten_updates_change_every_weight_and_the_sampler_follows(name, folder):
 
 
 @pytest.mark.parametrize("name", ["olmo3", "gemma2"])
-def test_training_runs_from_the_command_line_to_a_model_that_loads(name, folder, tmp_path):
-    """Two steps of train.py with recomputation; half of the responses are graded right."""
+def test_command_line_training_exports_a_loadable_model(name, folder, tmp_path):
+    """Two steps of train.py with recomputation; half of the responses are graded as correct."""
     lines = [json.dumps({"problem": f"{i}+2=?", "answer": "3"}) + "\n" for i in (1, 4)]
     data = tmp_path / "data.jsonl"
     data.write_text("".join(lines))
@@ -229,11 +229,11 @@ def test_training_runs_from_the_command_line_to_a_model_that_loads(name, folder,
     load_model(str(tmp_path / "run" / "model"))
 
 
-# ---- refusals in one line ------------------------------------------------------------------------
+# ---- one-line refusals ---------------------------------------------------------------------------
 
 
 def refusal(call, *arguments):
-    """The message of the UserError of call(*arguments). Asserts that it is one line."""
+    """The message of the UserError that call(*arguments) raises. Asserts that it is one line."""
     with pytest.raises(UserError) as error:
         call(*arguments)
     assert "\n" not in str(error.value)
@@ -277,7 +277,7 @@ def test_wrappers_and_quantised_models_are_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize("load", [load_policy, load_model])
-def test_folders_that_lack_something_are_refused(load, folder, tmp_path):
+def test_incomplete_folders_are_refused(load, folder, tmp_path):
     start_ranks()
     only_bin = shutil.copytree(folder("llama"), tmp_path / "bin")
     (only_bin / "model.safetensors").rename(only_bin / "pytorch_model.bin")
@@ -303,7 +303,7 @@ def test_folders_that_lack_something_are_refused(load, folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_responses_beyond_the_positions_are_refused(name, folder, tmp_path, capsys):
+def test_responses_longer_than_the_context_are_refused(name, folder, tmp_path, capsys):
     (tmp_path / "data.jsonl").write_text(json.dumps({"problem": "1+2=?", "answer": "3"}) + "\n")
     flags = ["--model", str(folder(name)), "--max-new-tokens", "124"]
     data = str(tmp_path / "data.jsonl")
@@ -316,7 +316,7 @@ def test_responses_beyond_the_positions_are_refused(name, folder, tmp_path, caps
     assert wanted in capsys.readouterr().err
 
 
-def test_longrope_is_limited_to_the_positions_used_in_pretraining():
+def test_longrope_is_limited_to_its_pretraining_length():
     scheme = {"rope_type": "longrope", "long_factor": [1.0] * 4, "short_factor": [1.0] * 4}
     config = small_config("phi3", rope_parameters=scheme, original_max_position_embeddings=64)
     assert most_tokens(config) == 64
@@ -324,8 +324,8 @@ def test_longrope_is_limited_to_the_positions_used_in_pretraining():
     assert most_tokens(small_config("bloom", max_position_embeddings=None)) is None
 
 
-def test_yarn_is_limited_to_the_positions_of_the_config():
-    """A small copy of Qwen3's setting: factor 4, 32 pretraining tokens, 40 config positions."""
+def test_yarn_is_limited_to_the_positions_in_its_config():
+    """A scaled-down version of Qwen3's: factor 4, 32 pretraining tokens, 40 config positions."""
     scheme = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
     config = small_config("qwen3", rope_parameters=scheme, max_position_embeddings=40)
     refuse_length(config, [[0] * 8], 32)
@@ -336,7 +336,7 @@ def test_yarn_is_limited_to_the_positions_of_the_config():
     refuse_length(config, [[0] * 8], 120)
 
 
-# ---- the check at load, on silently wrong models -------------------------------------------------
+# ---- load-time check for silently wrong models ---------------------------------------------------
 
 
 @pytest.mark.parametrize("proxy", ["topk", "exact"])

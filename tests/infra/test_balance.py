@@ -11,7 +11,7 @@ PACKED = Layout(packed=True)
 
 
 def dealt(lengths: list[int], budget: int, world: int, layout=PADDED) -> list[list[list[int]]]:
-    """The micro-batches of every rank, as lists of responses."""
+    """Each rank's micro-batches, as lists of responses."""
     length = torch.tensor(lengths)
     index = torch.arange(len(lengths))
     ranks = []
@@ -29,7 +29,7 @@ def random_lengths(count: int, seed: int) -> list[int]:
 # ---- cost of a micro-batch -----------------------------------------------------------------------
 
 
-def test_cost_by_hand():
+def test_cost_matches_a_hand_calculation():
     assert PADDED.cost([]) == PACKED.cost([]) == 0
     assert PADDED.cost([10, 4]) == 20
     assert PACKED.cost([10, 4]) == 14
@@ -40,7 +40,7 @@ def test_cost_by_hand():
 # ---- groups --------------------------------------------------------------------------------------
 
 
-def test_one_rank_pads_responses_of_similar_length():
+def test_one_rank_pads_responses_of_similar_length_together():
     assert dealt([5, 40, 7], 45, 1) == [[[1], [2, 0]]]
 
 
@@ -83,7 +83,7 @@ def test_packing_takes_no_more_steps_than_padding(world):
 
 
 def slowest(lengths: list[int], ranks: list[list[list[int]]], layout: Layout) -> float:
-    """The cost of all steps when each step waits for its slowest rank."""
+    """The total cost when every step waits for its slowest rank."""
     total = 0.0
     for step in zip(*ranks, strict=True):
         total += max(layout.cost([lengths[i] for i in group]) for group in step)
@@ -91,7 +91,7 @@ def slowest(lengths: list[int], ranks: list[list[list[int]]], layout: Layout) ->
 
 
 @pytest.mark.parametrize("equal_at", [float("inf"), 40.0])
-def test_ranks_in_step_waste_little(equal_at):
+def test_ranks_in_lockstep_waste_little(equal_at):
     """Packed: at most 10 % more than an equal division of the work.
 
     Padded: on average at most 1 % worse than dealing by count.
@@ -119,7 +119,7 @@ def test_ranks_in_step_waste_little(equal_at):
 
 
 def test_the_cost_includes_the_square_of_the_length():
-    """With squares, 10 tokens cost about as much as 6, 5, 4 and 1 together."""
+    """With squares included, 10 tokens cost about as much as 6, 5, 4 and 1 together."""
     lengths = [10, 6, 5, 4, 1]
     square = dealt(lengths, 100, 2, Layout(packed=True, equal_at=1.0))
     assert sorted(square) == [[[0]], [[1, 2, 3, 4]]]

@@ -1,4 +1,4 @@
-"""infra/cache.py: after keep, merge and growth, a cache equals a new cache of its sequences."""
+"""infra/cache.py: after keep, merge and growth, a cache equals one built from scratch."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def model():
 
 
 def expected_cache(model, sequence):
-    """(keys, values) of each layer for all but the last token, from one unpadded sequence."""
+    """Each layer's (keys, values) for all tokens but the last, from one unpadded sequence."""
     cache = DynamicCache()
     if len(sequence) > 1:
         model(sequence[None, :-1], past_key_values=cache, use_cache=True)
@@ -38,13 +38,13 @@ def assert_holds(model, cache, sequences):
         assert len(layer.keys) == len(layer.values) == len(sequences)
     for i, sequence in enumerate(sequences):
         columns = len(sequence) - 1
-        wanted = expected_cache(model, sequence)  # empty if the cache has no column
+        wanted = expected_cache(model, sequence)  # empty if the cache has no columns
         for layer, (keys, values) in zip(cache.layers, wanted, strict=columns > 0):
             torch.testing.assert_close(layer.keys[i, :, -columns:], keys, rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(layer.values[i, :, -columns:], values, rtol=1e-4, atol=1e-5)
 
 
-def test_left_padded_ends_in_the_last_column():
+def test_left_padded_sequences_end_in_the_last_column():
     ids, mask = left_padded(SEQUENCES[:3], torch.device("cpu"))
     assert ids.tolist() == [[5, 6, 7, 8], [0, 0, 0, 9], [0, 0, 10, 11]]
     assert mask.tolist() == [[1, 1, 1, 1], [0, 0, 0, 1], [0, 0, 1, 1]]
@@ -56,7 +56,7 @@ def test_left_padded_mask_comes_from_lengths_and_has_at_least_two_columns():
     assert mask.tolist() == [[0, 1], [0, 1]]
 
 
-def test_prefill_computes_distinct_sequences_once_and_without_their_last_token(model, monkeypatch):
+def test_prefill_computes_each_distinct_sequence_once_without_its_last_token(model, monkeypatch):
     seen = []
     forward = model.base_model.forward
 
@@ -67,13 +67,13 @@ def test_prefill_computes_distinct_sequences_once_and_without_their_last_token(m
     monkeypatch.setattr(model.base_model, "forward", spy)
     cache = prefill(model, SEQUENCES)
     monkeypatch.undo()
-    assert sum(rows for rows, _ in seen) == 3  # short and long ones may be in separate passes
+    assert sum(rows for rows, _ in seen) == 3  # short and long ones may take separate passes
     assert max(columns for _, columns in seen) == 3
     assert_holds(model, cache, SEQUENCES)
 
 
-def test_keep_and_merged_hold_the_sequences(model):
-    """As in the picture of the module docstring: rows leave, padding is cut, others arrive."""
+def test_keep_and_merged_preserve_the_sequences(model):
+    """As in the module docstring's picture: rows leave, padding is trimmed, new rows arrive."""
     cache = prefill(model, SEQUENCES)
     cache = keep(cache, [2, 1], 1)
     assert cache.layers[0].keys.shape[2] == 1
@@ -103,7 +103,7 @@ def test_growing_layer_equals_dynamic_layer():
         assert torch.equal(ours[0], wanted[0])
         assert torch.equal(ours[1], wanted[1])
         rooms.add(growing.layers[0].keys.data_ptr())
-    assert len(rooms) == 2  # reallocated once, not at every token
+    assert len(rooms) == 2  # reallocated once, not for every token
 
     keep(growing, [2, 0], 5)
     keep(plain, [2, 0], 5)
@@ -125,7 +125,7 @@ def needed_bytes(model, responses, columns):
     return responses * columns * cache_bytes(model.config, 4)
 
 
-def test_memory_holds_only_kept_and_merged_rows(model):
+def test_only_kept_and_merged_rows_stay_in_memory(model):
     """Keys and values must be freed when some of 32 responses leave."""
     cache = prefill(model, SEQUENCES * 8)
     for step in range(2):
@@ -154,11 +154,11 @@ def test_prefill_reads_long_sequences_in_several_passes(model, monkeypatch):
     monkeypatch.setattr(model.base_model, "forward", spy)
     cache = prefill(model, SEQUENCES)
     monkeypatch.undo()
-    assert seen == [(1, 3), (2, 1)]  # the sequence of four tokens, then those of two and one
+    assert seen == [(1, 3), (2, 1)]  # the four-token sequence, then the two shorter ones
     assert_holds(model, cache, SEQUENCES)
 
 
-def test_cache_bytes_match_a_cache(model):
+def test_cache_bytes_match_an_actual_cache(model):
     """Four rows of three columns in float32."""
     cache = prefill(model, SEQUENCES)
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)

@@ -79,7 +79,7 @@ def test_a_killed_run_continues_to_the_same_metrics(whole, tmp_path):
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     with open(folder / "metrics.jsonl", "a") as file:
-        file.write('{"step": 4, "lo')  # as if killed in the middle of a write
+        file.write('{"step": 4, "lo')  # as if killed in mid-write
 
     continued = forked.finished(start_six_steps(folder))
     assert f"continuing {folder} after step" in continued.stdout
@@ -100,18 +100,18 @@ def test_ctrl_c_leaves_a_checkpoint_and_no_traceback(whole, tmp_path):
     assert same_run(folder, whole)
 
 
-def test_more_steps_continue_a_finished_run(two_steps, whole):
+def test_a_finished_run_continues_with_more_steps(two_steps, whole):
     train_small(two_steps, steps=6)
     assert same_run(two_steps, whole)
 
 
-def test_a_finished_run_does_not_change(two_steps):
+def test_rerunning_a_finished_run_changes_nothing(two_steps):
     before = (two_steps / "metrics.jsonl").read_bytes()
     train_small(two_steps, steps=2)
     assert (two_steps / "metrics.jsonl").read_bytes() == before
 
 
-def test_fixed_gamma_survives_a_resumption(tmp_path):
+def test_fixed_gamma_survives_resuming(tmp_path):
     """A checkpoint contains the temperatures of the run's first batch."""
     flags = ["--delta-variant", "fixed_gamma"]
     for folder, steps in (("cut", 2), ("cut", 4), ("whole", 4)):
@@ -122,7 +122,7 @@ def test_fixed_gamma_survives_a_resumption(tmp_path):
     assert cut == read_lines(tmp_path / "whole" / "metrics.jsonl")
 
 
-def test_best_keeps_the_best_evaluation_across_a_resumption(two_steps):
+def test_best_evaluation_is_remembered_after_resuming(two_steps):
     """A run whose best accuracy is already 1 exports no better model."""
     checkpoint = two_steps / "checkpoint-000002"
     state = torch.load(checkpoint / "state.pt", weights_only=True)
@@ -156,7 +156,7 @@ def test_a_run_is_never_overwritten(flags, message, two_steps, capsys):
 
 
 def reopen(folder, *flags):
-    """Call claim_folder as the command of the finished run does, with more flags."""
+    """Call claim_folder as the finished run's command does, with extra flags."""
     command = [*SMALL, "--steps", "2", "--output-dir", str(folder), *flags]
     optimizer = torch.optim.AdamW([torch.zeros(1)])
     problems = load_problems(PROBLEMS)
@@ -172,12 +172,12 @@ def reopen(folder, *flags):
         ["--rollout-rows", "5"],
         ["--recompute"],
         ["--steps", "9"],
-        ["--micro-batch-tokens", "300"],  # advised by the out-of-memory message
+        ["--micro-batch-tokens", "300"],  # suggested by the out-of-memory message
         ["--packing", "False"],
         ["--proxy-budget-gb", "1"],
     ],
 )
-def test_claim_folder_allows_flags_that_change_no_number(flags, two_steps):
+def test_claim_folder_allows_flags_that_change_no_result(flags, two_steps):
     reopen(two_steps, *flags)
 
 
@@ -203,8 +203,8 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused(two_steps, capsys):
     assert contents(two_steps) == before
 
 
-def test_a_checkpoint_of_another_version_is_refused(two_steps, capsys):
-    """Its state has other fields, so a resumed run could differ without a message."""
+def test_a_checkpoint_from_another_version_is_refused(two_steps, capsys):
+    """Its state has different fields, so a resumed run could silently differ."""
     newest = two_steps / "checkpoint-000002"
     run_id = read_run(two_steps)["id"]
     state = torch.load(newest / "state.pt")
@@ -231,7 +231,7 @@ def test_begin_writing_drops_the_lines_after_the_checkpoint(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["steps"] == 5
 
 
-def test_a_step_that_is_still_unlogged_is_logged_only_once(tmp_path):
+def test_an_unlogged_step_is_logged_only_once(tmp_path):
     """The run resumes twice from a checkpoint that was written before its step was logged."""
     for name in ("metrics.jsonl", "samples.jsonl"):
         (tmp_path / name).write_text('{"step": 1}\n{"step": 2}\n')
@@ -282,7 +282,7 @@ def test_restore_returns_weights_moments_state_and_random_numbers(run):
             assert saved.abs().sum() > 0
 
 
-def test_a_run_stopped_before_its_first_update_starts_again(run):
+def test_a_run_stopped_before_its_first_update_starts_over(run):
     """Before its first step the optimiser has no moments, so there is no checkpoint to write."""
     assert not run.save()
     assert not list(run.folder.glob("checkpoint-*"))
@@ -326,11 +326,11 @@ def test_export_replaces_the_whole_folder(run, first_model):
 
 
 class Killed(BaseException):
-    """Stands for a SIGKILL."""
+    """Simulates a SIGKILL."""
 
 
 def killed_after(monkeypatch, owner, name: str, calls: int):
-    """Raise Killed in call number `calls` of the function, after all or half of its work."""
+    """Raise Killed in the function's call number `calls`, after all or half of its work."""
     function = getattr(owner, name)
     done = []
 
@@ -356,7 +356,7 @@ def killed_after(monkeypatch, owner, name: str, calls: int):
         (folders.shutil, "rmtree", 1),
     ],
 )
-def test_an_export_killed_at_any_moment_is_repeated(
+def test_an_export_killed_at_any_point_is_repeated(
     run, first_model, monkeypatch, owner, name, calls
 ):
     """What the killed export leaves must not be mistaken for a user's model."""
@@ -366,14 +366,14 @@ def test_an_export_killed_at_any_moment_is_repeated(
         killed_after(patch, owner, name, calls)
         export(target, run.policy, run.tokenizer, run.id)
 
-    train.prepare(run.cfg)  # as the same command does
+    train.prepare(run.cfg)  # as rerunning the command would
     assert not list(run.folder.glob("writing-*"))
     export(target, run.policy, run.tokenizer, run.id)
     assert sorted(path.name for path in run.folder.glob("model*")) == ["model"]
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
 
 
-def test_a_model_too_large_for_the_disk_is_one_line(run, monkeypatch):
+def test_a_model_too_large_for_the_disk_gets_a_one_line_error(run, monkeypatch):
     def no_room(*_, **__):
         raise OSError(28, "No space left on device")
 

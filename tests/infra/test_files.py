@@ -1,4 +1,4 @@
-"""infra/files.py: a failed write gives a one-line message and never leaves half a file."""
+"""infra/files.py: a failed write gives a one-line message and never leaves a partial file."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from infra.errors import Stop
 from infra.files import append_line, write_aside
 
 
-def test_a_line_that_does_not_fit_on_the_disk_is_one_message():
+def test_a_line_that_does_not_fit_on_disk_gets_a_one_line_error():
     wanted = "/dev/full could not be written .*No space left on device.*free some disk space"
     with pytest.raises(Stop, match=wanted) as stopped:
         append_line(Path("/dev/full"), {"step": 1})
     assert stopped.value.code == 1
 
 
-def test_a_file_that_cannot_be_replaced_is_one_message_and_leaves_nothing(tmp_path):
+def test_a_failed_replacement_gets_a_one_line_error_and_leaves_nothing(tmp_path):
     (tmp_path / "config.json").mkdir()
     with pytest.raises(Stop, match="config.json could not be written"):
         write_aside(tmp_path / "config.json", "{}")

@@ -1,4 +1,4 @@
-"""infra/flags.py: limits, one line per flag in --help, and flags of other methods."""
+"""infra/flags.py: limits, one line per flag in --help, and other methods' flags."""
 
 import math
 import re
@@ -71,7 +71,7 @@ def test_check_limits_ignores_strings_and_switches():
 # ---- the command line --------------------------------------------------------------------------
 
 
-def test_parser_reads_every_flag_as_it_is_spelled():
+def test_parser_reads_every_flag_exactly_as_spelled():
     parsed = parse("--two-or-more", "5", "--share", "0.25", "--switch", "--method", "delta")
     assert parsed == Example(two_or_more=5, share=0.25, switch=True, method="delta")
     assert parse() == Example()
@@ -88,7 +88,7 @@ def test_parser_reads_every_flag_as_it_is_spelled():
         (["--share"], "--share"),
     ],
 )
-def test_parser_refuses_a_wrong_flag_in_one_line(argv, message):
+def test_parser_refuses_an_invalid_flag_with_a_one_line_error(argv, message):
     with pytest.raises(UserError) as error:
         parse(*argv)
     assert message in str(error.value)
@@ -105,7 +105,7 @@ def test_refuse_useless_refuses_flags_without_effect():
     assert str(error.value) == "--share does nothing with --method dapo: drop one of them"
 
 
-def test_refuse_useless_refuses_a_flag_of_another_method():
+def test_refuse_useless_refuses_another_methods_flag():
     refuse_useless(Example(lam=0.7, method="delta"))
     refuse_useless(Example(method="dapo"))
     with pytest.raises(UserError) as error:
@@ -158,7 +158,7 @@ def test_help_lists_each_flag_once_on_one_line(program, capsys):
 
 
 @pytest.mark.parametrize("program", [train, evaluate], ids=["train", "evaluate"])
-def test_help_says_the_default_of_each_number(program, capsys):
+def test_help_gives_the_default_for_each_number(program, capsys):
     groups = help_groups(program.main, capsys)
     text = "\n".join(line for group in groups.values() for line in group)
     for each in fields(program.Config):
@@ -168,7 +168,7 @@ def test_help_says_the_default_of_each_number(program, capsys):
 
 
 @pytest.mark.parametrize("seed, allowed", [(0, True), (10**12, True), (10**13, False)])
-def test_a_seed_too_large_for_the_streams_is_refused(seed, allowed):
+def test_a_seed_too_large_for_the_random_streams_is_refused(seed, allowed):
     if allowed:
         assert train.parse_config(["--seed", str(seed)]).seed == seed
         return

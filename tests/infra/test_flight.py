@@ -67,7 +67,7 @@ def test_fits_counts_responses_and_tokens_and_always_admits_one():
 
 
 def test_finished_responses_leave_and_the_longest_are_paused():
-    """Up to 20 columns of three unfinished responses exceed the limit of 80 tokens; two fit."""
+    """Three unfinished responses of up to 20 columns exceed the 80-token limit; two fit."""
     responses = [response(new=18), response(new=18, finished=True), response(new=5)]
     responses.append(response(prompt_length=14, new=4))
     first = response()
@@ -85,7 +85,7 @@ def test_arrivals_come_in_order_until_one_does_not_fit():
     assert list(some.waiting) == waiting[2:]  # the short one does not overtake the long one
 
 
-def test_paused_responses_wait_for_those_with_fewer_tokens():
+def test_paused_responses_wait_for_shorter_ones():
     waiting = [response(new=30), response(4), response(new=7), response(2)]
     some = flight(waiting, cache_tokens=75)
     arriving = some.those_who_arrive([])
@@ -103,12 +103,12 @@ def qwen3_config(hidden, layers):
     )
 
 
-def test_cache_bytes_of_qwen3_8b_and_14b():
+def test_cache_bytes_for_qwen3_8b_and_14b():
     assert cache_bytes(qwen3_config(4096, 36), 2) == 147_456
     assert cache_bytes(qwen3_config(5120, 40), 2) == 163_840
 
 
-def test_free_cache_tokens_leave_room(monkeypatch):
+def test_free_cache_tokens_leave_headroom(monkeypatch):
     """Room for 15 % of the free memory, one sampled token or prefill pass, and a copied layer."""
     model = toy.build_model()
     monkeypatch.setattr(flight_module, "free_bytes", lambda device: 1e9)

@@ -102,7 +102,7 @@ def test_data_hash_depends_on_texts_answers_and_order():
     assert data_hash([dict(reversed(one.items())), two]) == hashes[0]
 
 
-def test_fingerprint_depends_on_every_byte_of_a_model_but_not_on_times(tmp_path):
+def test_fingerprint_depends_on_every_byte_in_a_model_but_not_on_times(tmp_path):
     (tmp_path / "evaluation").mkdir()
     (tmp_path / ".DS_Store").write_text("a file browser's")
     (tmp_path / "config.json").write_text("{}")
@@ -124,7 +124,7 @@ MODEL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "token
 
 
 def test_a_run_is_not_continued_with_another_model_or_optimiser(tmp_path, capsys, monkeypatch):
-    """The model's name is the same, but a byte of a file or the optimiser's class differs."""
+    """The model's name is unchanged, but a byte in a file or the optimiser's class differs."""
     model = shutil.copytree(toy.base_folder(), tmp_path / "base")
     command = [*SMALL, "--model", model, *TOY_SIZED, "--steps", 1]
     command = [str(word) for word in (*command, "--output-dir", tmp_path / "run")]
@@ -234,8 +234,8 @@ time.sleep(600)
 """
 
 
-def test_a_second_process_on_a_folder_gets_one_line(tmp_path, capsys):
-    """Only as long as the first process lives."""
+def test_a_second_process_in_a_folder_gets_a_one_line_error(tmp_path, capsys):
+    """The error lasts only while the first process is alive."""
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -272,7 +272,7 @@ def test_a_run_releases_its_lock(tmp_path):
         ("run.json", b"garbage", "run.json is damaged"),
     ],
 )
-def test_garbage_in_a_run_is_located(name, garbage, message, original, two_steps, capsys):
+def test_garbage_in_a_runs_files_is_reported(name, garbage, message, original, two_steps, capsys):
     with open(two_steps / name, "ab") as file:
         file.write(garbage)
     before = contents(two_steps)
@@ -317,7 +317,7 @@ def test_a_run_whose_only_checkpoint_is_damaged_is_refused(original, two_steps, 
     assert "every checkpoint" in said
 
 
-def test_a_checkpoint_whose_mark_lists_no_file_is_damaged(two_steps):
+def test_a_checkpoint_whose_mark_lists_no_files_counts_as_damaged(two_steps):
     run_id = read_run(two_steps)["id"]
     checkpoint = two_steps / "checkpoint-000002"
     assert damage(checkpoint, run_id) == ""
@@ -332,7 +332,7 @@ def test_run_json_has_id_fingerprint_and_newest_checkpoint(two_steps):
     assert (two_steps / "model" / f"model-of-{known['id']}.json").exists()
 
 
-def test_a_run_with_a_setting_that_is_unknown_here_is_refused(original, two_steps, capsys):
+def test_a_run_with_an_unknown_setting_is_refused(original, two_steps, capsys):
     """Its results may depend on a flag that this version lacks."""
     path = two_steps / "run.json"
     known = json.loads(path.read_text())
@@ -342,13 +342,13 @@ def test_a_run_with_a_setting_that_is_unknown_here_is_refused(original, two_step
     assert "(older_flag 3 there, None here)" in said
 
 
-def test_a_flag_of_another_method_does_not_bind_a_run(original, two_steps, capsys):
+def test_another_methods_flag_does_not_affect_a_run(original, two_steps, capsys):
     """A fork that adds a method with a flag can still continue its earlier runs."""
     fingerprint = json.loads((two_steps / "run.json").read_text())["fingerprint"]
     assert "K" in fingerprint and "right_weight" not in fingerprint
 
 
-def test_changed_code_of_the_methods_is_reported(original, two_steps, capsys):
+def test_changed_method_code_is_reported(original, two_steps, capsys):
     path = two_steps / "run.json"
     known = json.loads(path.read_text())
     train.main([str(word) for word in longer(original, two_steps)])

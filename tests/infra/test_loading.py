@@ -1,4 +1,4 @@
-"""infra/loading.py: loading a model by name, and names without a model."""
+"""infra/loading.py: loading a model by name, and refusing names without a model."""
 
 import copy
 import json
@@ -46,15 +46,15 @@ def change_config(folder, **changes):
 # ---- loading -----------------------------------------------------------------------------------
 
 
-def test_load_model_gives_the_weights_of_the_folder(base):
+def test_load_model_returns_the_weights_in_the_folder(base):
     model, tokenizer = load_model(str(toy.base_folder()))
     assert same_weights(model, base[0])
     assert tokenizer.eos_token == "<eos>"
     assert not model.training
 
 
-def test_load_policy_gives_the_log_probabilities_of_the_model(ranks, base, batch):
-    """This includes the rotary embeddings, which no file contains."""
+def test_load_policy_reproduces_the_models_log_probabilities(ranks, base, batch):
+    """This includes the rotary embeddings, which are not stored in any file."""
     policy, tokenizer = load_policy(toy.base_folder(), temperature=0.7, recompute=False)
     lengths = (batch.prompt_length, batch.response_length)
     with torch.no_grad():
@@ -112,7 +112,7 @@ def test_plain_follows_the_updates(ranks, base, batch):
 
 
 @pytest.mark.parametrize("of_a_node, dimensions", [("2", 1), ("1", 2)])
-def test_two_ranks_hold_the_weights_of_the_files(of_a_node, dimensions, tmp_path):
+def test_weights_on_two_ranks_match_the_files(of_a_node, dimensions, tmp_path):
     """A mixture of experts, whose tensors from_pretrained joins, on one and two nodes (HSDP)."""
     save_random_model("mixtral", tmp_path)
     script = str(HERE / "load_on_ranks.py")
@@ -142,7 +142,7 @@ def halved(folder):
 
 
 def called_bfloat16(folder):
-    """Change the dtype in config.json only: the dtype of the files counts."""
+    """Change the dtype in config.json only: the dtype in the weight files takes precedence."""
     change_config(folder, dtype="bfloat16")
 
 
@@ -158,7 +158,7 @@ def with_stale_shards(folder):
 @pytest.mark.parametrize(
     "change", [tied_under_other_names, without_prefix, halved, called_bfloat16, with_stale_shards]
 )
-def test_weights_equal_those_of_from_pretrained_bit_for_bit(change, ranks, base_copy):
+def test_weights_match_from_pretrained_bit_for_bit(change, ranks, base_copy):
     change(base_copy)
     expected = AutoModelForCausalLM.from_pretrained(base_copy, dtype=torch.float32)
     for lm in (load_policy(base_copy, temperature=1e-4)[0].lm, load_model(base_copy)[0]):
@@ -174,7 +174,7 @@ def test_no_model_uses_cudnn_attention(ranks):
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-# ---- wrong files: one line, in training and in evaluation ----------------------------------------
+# ---- wrong files: a one-line error in training and evaluation ------------------------------------
 
 
 def write(name, content):
@@ -243,7 +243,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("change, said", WRONG, ids=[said for _, said in WRONG])
-def test_wrong_files_are_reported_in_one_line(change, said, ranks, base_copy, capfd):
+def test_wrong_files_get_a_one_line_error(change, said, ranks, base_copy, capfd):
     change(base_copy)
     for load in (load_policy, load_model):
         with pytest.raises(UserError) as error:
@@ -253,7 +253,7 @@ def test_wrong_files_are_reported_in_one_line(change, said, ranks, base_copy, ca
     assert capfd.readouterr().err == ""  # the library prints no progress bar or report
 
 
-def test_heads_of_several_sizes_are_refused(ranks, base_copy):
+def test_attention_heads_of_different_sizes_are_refused(ranks, base_copy):
     kinds = {"model_type": "gemma4_text", "layer_types": ["sliding_attention", "full_attention"]}
     change_config(base_copy, **kinds, head_dim=16, global_head_dim=32, sliding_window=8)
     with pytest.raises(UserError, match="one size for all attention heads"):
@@ -286,7 +286,7 @@ def test_locate_refuses_a_folder_without_a_model(tmp_path):
 def test_only_a_mean_difference_within_rounding_passes_the_check(dtype):
     expected = torch.full((48,), -2.0)
     shifted = expected.clone()
-    shifted[::2] += 1.8 * BOUNDS[dtype]  # 0.9 of the bound on average
+    shifted[::2] += 1.8 * BOUNDS[dtype]  # 0.9 times the bound on average
     refuse_difference("m", "this model", shifted, expected, dtype)
     for wrong in (1.1 * BOUNDS[dtype], -1.1 * BOUNDS[dtype], torch.nan):
         with pytest.raises(UserError, match="--model m: log-probabilities of this model"):

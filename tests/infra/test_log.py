@@ -1,4 +1,4 @@
-"""infra/log.py: the output and files of a run, for given metrics."""
+"""infra/log.py: a run's output and files, for given metrics."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from infra.packing import packed_rows
 
 
 def row(step, **changed):
-    """The metrics of a step that are printed or plotted."""
+    """A step's metrics that are printed or plotted."""
     metrics = {
         "step": step,
         "reward": 0.5,
@@ -83,7 +83,7 @@ def test_mismatch_is_the_distance_between_two_distributions():
     assert set(same.values()) == {0.0}
 
 
-def test_mismatch_needs_log_probabilities_of_the_sampler():
+def test_mismatch_needs_the_samplers_log_probabilities():
     assert mismatch(torch.zeros(3), torch.full((3,), torch.nan)) == {}
 
 
@@ -105,7 +105,7 @@ def test_log_estimates_the_time_left_from_the_last_twenty_steps(tmp_path, capsys
 def test_a_hint_is_printed_once_after_ten_steps_without_a_signal(tmp_path, capsys):
     run = run_in(tmp_path)
     silent = row(1, grad_norm=0.0)
-    skipped = row(1, grad_norm=0.0, skipped_updates=1)  # a gradient that is not finite
+    skipped = row(1, grad_norm=0.0, skipped_updates=1)  # a non-finite gradient
     for metrics in [silent] * 9 + [row(1)] + [silent] * 9 + [skipped] + [silent] * 9:
         log(run, metrics)
     assert "hint" not in capsys.readouterr().out
@@ -184,7 +184,7 @@ def test_weights_whose_mean_is_not_one_are_reported_once(mean, said, tmp_path, c
 
 
 @pytest.mark.parametrize("mismatch, said", [(0.01, False), (0.2, True)])
-def test_a_large_mismatch_is_on_the_printed_line(mismatch, said, tmp_path, capsys):
+def test_a_large_mismatch_appears_on_the_printed_line(mismatch, said, tmp_path, capsys):
     log(run_in(tmp_path), row(1, mismatch=mismatch))
     assert ("mismatch 0.2 nats" in capsys.readouterr().out) == said
 
@@ -231,7 +231,7 @@ def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, batch, s
         assert sample["entropy"] == pytest.approx(scored.entropy[rows].tolist(), abs=1e-3)
 
 
-def test_save_samples_saves_the_first_two_of_a_group_with_equal_rewards(
+def test_save_samples_saves_the_first_two_of_equally_rewarded_responses(
     tmp_path, base, batch, scored
 ):
     found = saved(tmp_path, base, batch, scored, [1.0] * 24)
@@ -242,7 +242,7 @@ def test_only_the_first_rank_saves_samples(tmp_path, base, batch, scored):
     assert saved(tmp_path, base, batch, scored, [1.0] * 24, rank=1) == []
 
 
-def test_a_number_that_is_not_finite_is_null_in_the_file(tmp_path, base, batch, scored):
+def test_non_finite_numbers_are_written_as_null(tmp_path, base, batch, scored):
     """JSON has no NaN, and browsers reject it."""
     scored.entropy[0] = math.nan
     found = saved(tmp_path, base, batch, scored, [1.0] * 24)

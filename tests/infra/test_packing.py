@@ -1,4 +1,4 @@
-"""infra/packing.py: padded responses, packed tokens, and the mini-batches of every rank."""
+"""infra/packing.py: padded responses, packed tokens, and each rank's mini-batches."""
 
 import numpy as np
 import pytest
@@ -148,7 +148,7 @@ ADVANTAGES = torch.tensor([1.0, -1, 0, 0, 2, 0, 0.5, -0.5, 0, 0, 0, 0])
 
 @pytest.mark.parametrize("layout", [PADDED, Layout(packed=True, equal_at=30.0)])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_plan_mini_batches_covers_each_mini_batch_once_over_the_ranks(world, layout):
+def test_plan_mini_batches_covers_each_mini_batch_once_across_ranks(world, layout):
     rollouts = rollouts_of(LENGTHS)
     plans = [
         plan_mini_batches(rollouts, ADVANTAGES, 4, 100, rank, world, layout)

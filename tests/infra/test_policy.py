@@ -64,7 +64,7 @@ def test_policy_rows_match_single_unpadded_forward_passes(base, batch, temperatu
     assert start == len(rows.logprob)
 
 
-def test_hidden_states_are_those_that_enter_the_lm_head(base, batch):
+def test_hidden_states_are_the_inputs_to_the_lm_head(base, batch):
     model, _ = base
     with torch.no_grad():
         rows = all_rows(Policy(model), batch)
@@ -73,7 +73,7 @@ def test_hidden_states_are_those_that_enter_the_lm_head(base, batch):
     torch.testing.assert_close(logprob, rows.logprob, rtol=1e-4, atol=1e-5)
 
 
-def test_padding_never_changes_a_number(base, batch):
+def test_padding_never_affects_results(base, batch):
     """Different ids in the padding, or more padding, change no log-probability or gradient."""
     model, _ = base
     policy = Policy(model)
@@ -98,7 +98,7 @@ def test_padding_never_changes_a_number(base, batch):
 
 
 def test_the_end_token_is_trained(base, batch):
-    """The last row of a finished response is the end token's, and it has a gradient."""
+    """A finished response's last row belongs to the end token, and that row has a gradient."""
     model, _ = base
     i = int((~batch.truncated).nonzero()[0])
     rows = Policy(model).rows(batch, torch.tensor([i]))
@@ -108,7 +108,7 @@ def test_the_end_token_is_trained(base, batch):
     assert gradient[toy.TOKEN_ID["<eos>"]].abs().sum() > 0
 
 
-def test_rows_of_selected_responses_are_in_their_order(base, batch):
+def test_rows_follow_the_order_of_the_selected_responses(base, batch):
     policy = Policy(base[0])
     index = torch.tensor([5, 2])
     with torch.no_grad():
@@ -126,7 +126,7 @@ def test_rows_of_no_responses_are_empty_and_support_backward(base, batch):
     assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
-# ---- packed in one row -----------------------------------------------------------------------
+# ---- packed into one row ---------------------------------------------------------------------
 
 
 def packed_policy(model, on_kernel, monkeypatch) -> Policy:
@@ -141,7 +141,7 @@ def packed_policy(model, on_kernel, monkeypatch) -> Policy:
 
 @pytest.mark.parametrize("on_kernel", [False, True])
 def test_packed_and_padded_micro_batches_agree(base, batch, on_kernel, monkeypatch):
-    """Rows and gradients of responses of all lengths packed in one row."""
+    """Compares rows and gradients when responses of all lengths are packed into one row."""
     model, _ = base
     index = torch.tensor([5, 2, 11, 0, 7])
     padded = Policy(model)
@@ -167,7 +167,7 @@ def test_packed_and_padded_micro_batches_agree(base, batch, on_kernel, monkeypat
 
 
 @pytest.mark.parametrize("on_kernel", [False, True])
-def test_a_packed_micro_batch_may_have_no_response_or_one(base, batch, on_kernel, monkeypatch):
+def test_a_packed_micro_batch_may_hold_zero_or_one_responses(base, batch, on_kernel, monkeypatch):
     policy = packed_policy(base[0], on_kernel, monkeypatch)
     with torch.no_grad():
         assert len(policy.rows(batch, torch.tensor([], dtype=torch.long)).logprob) == 0
@@ -176,7 +176,7 @@ def test_a_packed_micro_batch_may_have_no_response_or_one(base, batch, on_kernel
     torch.testing.assert_close(alone, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_old_log_probabilities_of_packed_micro_batches(base, batch, monkeypatch):
+def test_old_log_probabilities_match_for_packed_micro_batches(base, batch, monkeypatch):
     packed = packed_policy(base[0], True, monkeypatch)
     advantages = torch.tensor([1.0, 0, -1, 0.5] * 6)
     plan = plan_mini_batches(batch, advantages, 8, 150, layout=packed.layout)
@@ -238,7 +238,7 @@ def test_token_logprobs_entropy_of_a_certain_token_is_zero():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_float32_head_gives_the_logits_that_are_scored(base, batch, bias):
+def test_float32_head_gives_the_logits_used_in_scoring(base, batch, bias):
     """Exact in bfloat16: for the same hidden states, Head and sampler give the same logits."""
     model = copy.deepcopy(base[0]).bfloat16()
     if bias:
@@ -258,7 +258,7 @@ def test_float32_head_gives_the_logits_that_are_scored(base, batch, bias):
     assert model.state_dict().keys() == plain.state_dict().keys()
 
 
-def test_product_of_bfloat16_is_accumulated_and_kept_in_float32():
+def test_bfloat16_product_is_accumulated_and_kept_in_float32():
     g = torch.Generator().manual_seed(0)
     a = torch.randn(5, 64, generator=g).bfloat16()
     b = torch.randn(64, 7, generator=g).bfloat16()
@@ -301,14 +301,14 @@ def test_old_log_probabilities_call_keep_once_per_micro_batch(base, batch, plan)
         assert torch.equal(tokens, expected)
 
 
-def test_old_log_probabilities_without_keep_keep_nothing(base, batch, plan):
+def test_old_log_probabilities_without_keep_store_nothing(base, batch, plan):
     tokens = old_log_probabilities(Policy(base[0]), batch, plan)
     assert tokens.kept is None
     assert len(tokens.logprob) == batch.response_length.sum()
 
 
 def test_old_log_probabilities_keep_float32_on_the_cpu(base, batch, plan):
-    """`keep` gets float32 from a model in bfloat16, and its result is stored as float32."""
+    """`keep` receives float32 from a bfloat16 model, and its result is stored as float32."""
     handed = []
 
     def keep(rows, head):
@@ -342,7 +342,7 @@ def test_old_log_probabilities_gather_the_head_once_and_only_on_request(base, ba
 
 
 def test_surprise_is_kept_for_every_token_with_logits_in_blocks(base, batch, monkeypatch):
-    """Equal to (log p + H) h from one log-softmax, at a temperature other than 1."""
+    """It equals (log p + H) h from one log-softmax, at a temperature other than 1."""
     monkeypatch.setattr(head_module, "LOGIT_BLOCK_CPU", 20 * base[0].config.vocab_size)
     policy = Policy(base[0], temperature=0.7)
     kept = old_log_probabilities(policy, batch, plan_of(batch, 150), surprise_proxy).kept.values

@@ -1,4 +1,4 @@
-"""infra/problems.py: local files, columns of hub data sets, dropped rows, prompts, order."""
+"""infra/problems.py: local files, hub data set columns, dropped rows, prompts, order."""
 
 import csv
 import json
@@ -56,7 +56,7 @@ def test_load_problems_drops_and_counts_empty_and_repeated_problems(tmp_path, ca
         *PROBLEMS,
         {"problem": "", "answer": "3"},
         {"problem": "3+3?", "answer": None},
-        {"problem": "1+1?", "answer": "3"},  # the first of repeated problems counts
+        {"problem": "1+1?", "answer": "3"},  # the first of repeated problems is kept
         *PROBLEMS,
     ]
     assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
@@ -72,7 +72,7 @@ def test_the_first_rank_prints_what_load_problems_drops(tmp_path, monkeypatch, c
     assert capsys.readouterr().out == ""
 
 
-def test_load_problems_prefers_the_repetition_that_has_an_answer(tmp_path):
+def test_load_problems_prefers_a_duplicate_with_an_answer(tmp_path):
     table = [{"problem": "1+1?", "answer": None}, *PROBLEMS]
     assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
 
@@ -94,8 +94,8 @@ FREE_ANSWERS = sorted(name for name, source in SOURCES.items() if source.read is
 
 
 @pytest.mark.parametrize("name", FREE_ANSWERS)
-def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch):
-    """A local file with the source's columns and an unneeded column replaces the hub."""
+def test_known_sources_request_their_columns_from_the_hub(name, tmp_path, monkeypatch):
+    """A local file with the source's columns, plus an unneeded one, replaces the hub."""
     source = SOURCES[name]
     table = []
     for each in PROBLEMS:
@@ -121,7 +121,7 @@ def test_known_sources_ask_the_hub_for_their_columns(name, tmp_path, monkeypatch
 
 
 def test_sources_match_the_paper():
-    """This covers the training set, the seven benchmarks and the benchmarks of other domains."""
+    """This covers the training set, the seven benchmarks and the benchmarks in other domains."""
     assert {name: source.hub for name, source in SOURCES.items()} == {
         "deepmath": "zwhe99/DeepMath-103K",
         "aime24": "HuggingFaceH4/aime_2024",
@@ -155,7 +155,7 @@ def play_hub(monkeypatch, table):
     "name, hub, revision",
     [("deepmath", "zwhe99/DeepMath-103K", None), ("a/b", "a/b", None), ("a/b@v1.2", "a/b", "v1.2")],
 )
-def test_the_requested_revision_is_loaded_and_the_loaded_one_is_printed(
+def test_the_requested_revision_is_loaded_and_its_commit_is_printed(
     name, hub, revision, monkeypatch, capsys
 ):
     source = SOURCES.get(name)
@@ -213,7 +213,7 @@ def test_gpqa_shuffles_its_answers_and_tracks_the_right_one(monkeypatch):
     assert problems == load_problems("gpqa_diamond")
 
 
-def test_mmlu_pro_is_600_problems_with_their_options_in_order(monkeypatch):
+def test_mmlu_pro_has_600_problems_with_their_options_in_order(monkeypatch):
     options = list("uvwxyzabcd")
     table = [{"question": f"q{i}", "options": options, "answer": "J"} for i in range(700)]
     play_hub(monkeypatch, table)
@@ -233,7 +233,7 @@ def test_cell_text_restores_integers():
     assert [cell_text(cell) for cell in cells] == ["", "2", "2", "2.5", "x", "2.0"]
 
 
-def test_toy_sets_do_not_overlap_and_the_held_out_one_is_the_same_for_every_seed():
+def test_toy_sets_do_not_overlap_and_the_held_out_set_ignores_the_seed():
     train = load_problems("toy", seed=3)
     held_out = load_problems("toy-held-out", seed=3)
     assert held_out == load_problems("toy-held-out", seed=4)
@@ -255,7 +255,7 @@ def test_encode_prompts_without_a_template_encodes_the_problem():
     assert prompts == [tokenizer(each["problem"]).input_ids for each in CHAINS]
 
 
-def test_encode_prompts_drops_and_counts_prompts_beyond_the_limit(capsys):
+def test_encode_prompts_drops_and_counts_prompts_over_the_limit(capsys):
     tokenizer = toy.build_tokenizer()
     problems, prompts = encode_prompts(CHAINS, tokenizer, 5)
     assert problems == CHAINS[:1]
@@ -297,7 +297,7 @@ def test_encode_prompts_adds_the_instruction_to_a_chat():
     assert prompts[0] == tokenizer(f"1+2=?\n{INSTRUCTION}7").input_ids
     assert "\\boxed{" in tokenizer.decode(prompts[0])
 
-    _, prompts = encode_prompts(CHAINS, tokenizer, 200, "{problem}8")  # the user's template wins
+    _, prompts = encode_prompts(CHAINS, tokenizer, 200, "{problem}8")  # overrides the chat's
     assert tokenizer.decode(prompts[0]) == "1+2=?8"
 
 

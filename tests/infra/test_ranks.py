@@ -1,8 +1,8 @@
 """infra/ranks.py and everything that must not depend on the number of ranks (gloo, one machine).
 
 Several ranks give the same results as one, and a run survives kills, signals, damage and a full
-disk. The number of ranks changes the order of sums, and so the last digits. With the same number of
-ranks, metrics are equal in every digit.
+disk. The number of ranks changes the summation order, and so the last digits. With the same number
+of ranks, metrics are identical to the last digit.
 """
 
 import os
@@ -49,7 +49,7 @@ def metrics(folder) -> list[dict]:
 
 
 def assert_close(rows: list[dict], expected: list[dict]) -> None:
-    """The metrics agree within 1e-4 for any numbers of ranks; mismatch is only rounding."""
+    """The metrics agree within 1e-4 for any numbers of ranks; mismatch is pure rounding error."""
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
         assert row.keys() == other.keys()
@@ -88,14 +88,14 @@ def test_a_rank_without_the_number_of_ranks_is_refused_at_once(rank, monkeypatch
     check_environment()
 
 
-# ---- the same numbers --------------------------------------------------------------------------
+# ---- results on one and two ranks --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def by_ranks(tmp_path_factory):
     """The output folders of tests/infra/worker.py on one and on two ranks.
 
-    Six prompts in mini-batches of three and small micro-batches divide unevenly on purpose.
+    Six prompts in mini-batches of three and small micro-batches deliberately divide unevenly.
     """
     flags = [
         *NO_EVALUATION,
@@ -131,7 +131,7 @@ def test_two_ranks_match_one(method, by_ranks):
 
 
 def test_a_rank_keeps_only_its_own_hidden_states(by_ranks):
-    """DAPO keeps no hidden states. For DelTA one rank keeps all rows, each of two ranks a part."""
+    """DAPO keeps no hidden states. DelTA keeps all rows on one rank, and splits them across two."""
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     for step in one["dapo"] + two["dapo"]:
         assert step["rows"] == 0
@@ -142,7 +142,7 @@ def test_a_rank_keeps_only_its_own_hidden_states(by_ranks):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_delta_coefficients_of_rows_on_two_ranks_match_one(variant, by_ranks):
+def test_delta_coefficients_match_for_rows_on_one_and_two_ranks(variant, by_ranks):
     v, advantage = two_sides(seed=4)
     expected = delta_coefficients(v, advantage, K=2, pieces=VARIANTS[variant])
     for folder in by_ranks:
@@ -150,8 +150,8 @@ def test_delta_coefficients_of_rows_on_two_ranks_match_one(variant, by_ranks):
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
 
 
-def test_delta_coefficients_of_a_plain_tensor_are_a_ranks_own(by_ranks):
-    """Without Rows the computation does not communicate between ranks."""
+def test_delta_coefficients_of_a_plain_tensor_stay_on_their_rank(by_ranks):
+    """Without Rows, the ranks do not communicate."""
     for folder, ranks in zip(by_ranks, (1, 2), strict=True):
         ours = torch.load(folder / "results.pt")["own coefficients"]
         assert len(ours) == ranks
@@ -177,7 +177,7 @@ def test_exchanged_objects_arrive_complete_and_in_order(by_ranks):
             assert (said, error) == (rank, "UserError('ä')")
 
 
-def test_responses_dealt_one_by_one_are_equal_and_the_slowest_rank_is_faster(by_ranks):
+def test_dealing_responses_one_by_one_speeds_up_the_slowest_rank(by_ranks):
     """Lengths are scripted. benchmarks/flights.py predicts these forward passes."""
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     expected, _ = one["dealt groups"]
@@ -193,7 +193,7 @@ def test_responses_dealt_one_by_one_are_equal_and_the_slowest_rank_is_faster(by_
         if way == "responses":
             dealt = [[each] for each in sum(dealt, [])]
         for rank, counted in enumerate(passes[way]):
-            mine = sum(dealt[rank :: len(passes[way])], [])  # dealt in turn
+            mine = sum(dealt[rank :: len(passes[way])], [])  # dealt round-robin
             assert counted == simulated(sampler, mine).passes
 
     assert max(passes["responses"]) < 0.75 * max(passes["groups"])
@@ -217,7 +217,7 @@ def test_two_nodes_of_two_ranks_match_one_rank(tmp_path):
     assert_close(metrics(tmp_path / "four"), alone)
 
 
-def test_ranks_wait_a_week_on_the_cpu_and_an_hour_between_gpus():
+def test_ranks_wait_a_week_on_cpus_and_an_hour_on_gpus():
     start_ranks()
     gloo = dist.group.WORLD._get_backend(torch.device("cpu"))
     assert gloo.options._timeout == timedelta(days=7)
@@ -296,7 +296,7 @@ def test_a_refusal_on_one_rank_ends_all_ranks(tmp_path, six_steps):
     assert [line.partition(":")[0].strip() for line in lines] == ["train.py", "traceback"]
     assert done.stderr.splitlines()[-2] == lines[1]
     assert done.stderr.count("exitcode  :") == 1
-    assert 'train.py", line' not in done.stderr  # no traceback of a rank
+    assert 'train.py", line' not in done.stderr  # no traceback from a rank
     assert contents(folder) == before
 
 
@@ -319,9 +319,7 @@ def test_a_rank_that_fails_alone_prints_its_message(tmp_path):
     assert done.stderr.count("only rank 1 knows") == 2  # from rank 1 and in torchrun's report
 
 
-def test_damaged_checkpoints_are_skipped_and_another_number_of_ranks_continues(
-    tmp_path, six_steps, capsys
-):
+def test_a_different_number_of_ranks_skips_damaged_checkpoints(tmp_path, six_steps, capsys):
     folder = shutil.copytree(six_steps, tmp_path / "copy")
     cut_off = folder / f"writing-{read_run(folder)['id']}"
     cut_off.mkdir()

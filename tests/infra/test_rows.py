@@ -1,4 +1,4 @@
-"""infra/rows.py: blocks change no number. tests/infra/test_ranks.py covers several ranks."""
+"""infra/rows.py: blocks change no result. tests/infra/test_ranks.py covers several ranks."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def v(request, monkeypatch):
 
 
 def both_forms(v):
-    """A plain tensor, and `Rows` of a single rank with the same rows."""
+    """A plain tensor, and a single rank's `Rows` with the same contents."""
     return [v, Rows(v, torch.arange(len(v)), len(v))]
 
 
@@ -32,14 +32,14 @@ def test_weighted_sums_are_matrix_products(v):
         torch.testing.assert_close(total, (weights @ v.double()).float(), rtol=1e-5, atol=1e-5)
 
 
-def test_products_are_one_number_per_row(v):
+def test_products_have_one_number_per_row(v):
     direction = torch.randn(7, generator=torch.Generator().manual_seed(2))
     for form in both_forms(v):
         expected = v.float() @ direction
         torch.testing.assert_close(products(form, direction), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_squared_distances_are_to_the_point(v):
+def test_squared_distances_are_measured_to_the_point(v):
     point = torch.randn(7, generator=torch.Generator().manual_seed(3))
     expected = torch.stack([((x.float() - point) ** 2).sum() for x in v])
     for form in both_forms(v):
@@ -47,7 +47,7 @@ def test_squared_distances_are_to_the_point(v):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_all_finite_sees_a_single_broken_number(v, bad):
+def test_all_finite_detects_a_single_non_finite_number(v, bad):
     assert all(all_finite(form, CPU) for form in both_forms(v))
     broken = v.clone()
     broken[49, 6] = bad
@@ -59,7 +59,7 @@ def test_all_finite_accepts_numbers_whose_sum_overflows():
     assert all_finite(torch.tensor([[3e38, 3e38], [-3e38, -3e38]]), CPU)
 
 
-def test_rows_of_a_rank_are_filled_in():
+def test_a_rank_fills_in_its_own_rows():
     """A rank that holds rows 1 and 3 of 4 fills these two; other ranks fill the rest."""
     share = Rows(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([1, 3]), 4)
     assert len(share) == 4

@@ -26,7 +26,7 @@ in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is insta
 ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=alert(1)>\u202e"
 
 
-# ---- content of a page ---------------------------------------------------------------------------
+# ---- page contents -------------------------------------------------------------------------------
 
 
 def sample_of(tokens, problem="1+2=?", step=1, group=0, reward=1.0, advantage=0.75, **others):
@@ -38,7 +38,7 @@ def sample_of(tokens, problem="1+2=?", step=1, group=0, reward=1.0, advantage=0.
 
 
 def run_of(folder, rows, method="delta", seed=0):
-    """A folder with the files of a run that the page reads."""
+    """A folder with the run files that the page reads."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"method": method, "seed": seed}))
     (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -46,13 +46,13 @@ def run_of(folder, rows, method="delta", seed=0):
 
 
 def data_of(html: str) -> dict:
-    """The data inside a page."""
+    """The data embedded in a page."""
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html)
     return json.loads(text)
 
 
 class Tags(HTMLParser):
-    """The opening tags of a page with their attributes, as a browser parses them."""
+    """A page's opening tags with their attributes, as a browser parses them."""
 
     def __init__(self, html):
         super().__init__()
@@ -63,7 +63,7 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attributes)))
 
 
-def test_the_page_shows_the_samples_of_a_run(tmp_path):
+def test_the_page_shows_a_runs_samples(tmp_path):
     """SMALL evaluates in step 2."""
     flags = ["--steps", "2", "--output-dir", str(tmp_path / "run")]
     run = train_steps(train.parse_config([*SMALL, *flags]))
@@ -95,7 +95,7 @@ def test_a_page_needs_no_network(tmp_path):
     assert "unsafe" not in policy
 
 
-def test_a_chat_is_shown_as_its_turns(tmp_path):
+def test_a_chat_is_shown_turn_by_turn(tmp_path):
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+2?"}]
     html = page([run_of(tmp_path / "run", [sample_of(["3"], problem=chat)])])
     assert data_of(html)["runs"][0]["samples"][0]["problem"] == "system: Be brief.\nuser: 1+2?"
@@ -109,12 +109,12 @@ def test_a_chat_is_shown_as_its_turns(tmp_path):
         ([0.5, *([0.9, 1.1] * 100), 9.0], (0.9, 1.1)),  # two outliers do not stretch the scale
     ],
 )
-def test_shades_span_the_weights(weights, expected):
+def test_shades_span_the_range_of_weights(weights, expected):
     rows = [sample_of(["1"] * len(weights)) | {"lambda": weights}]
     assert samples.shading([{"samples": rows}]) == pytest.approx(expected)
 
 
-def test_a_folder_without_samples_is_refused_in_one_line(tmp_path, capsys):
+def test_a_folder_without_samples_gets_a_one_line_error(tmp_path, capsys):
     error = refusal(samples.main, [tmp_path], capsys)
     assert error == f"infra.samples: {tmp_path} holds no run of train.py: it has no config.json\n"
     empty = run_of(tmp_path / "empty", [])
@@ -164,7 +164,7 @@ RESPONSE = ["So ", "1", "+", "2", "=", "3", "\n", "answer ", "\\boxed{", "3", "}
 
 
 @in_a_browser
-def test_the_page_shows_shade_side_and_true_role_of_each_token(tmp_path):
+def test_the_page_shows_each_tokens_shade_side_and_true_role(tmp_path):
     weights = [0.8] * 6 + [1.2] * 6
     right = sample_of(RESPONSE) | {"lambda": weights}
     wrong = sample_of(["4"], reward=0.0, advantage=-0.75) | {"lambda": [1.2]}
@@ -203,7 +203,7 @@ def test_the_page_shows_the_selected_responses(tmp_path):
         dom = shown(html, tmp_path, chosen).partition("<main")[2]
         return re.findall(r'<span class="token[^>]*>([^<]*)</span>', dom)
 
-    assert texts("") == ["8"]  # a group of the last step with unequal rewards
+    assert texts("") == ["8"]  # a group from the last step with unequal rewards
     assert texts("show=all") == ["7"]
     assert texts("step=1&show=all") == ["5", "6"]
     assert texts("step=1&show=right") == ["5"]
@@ -212,7 +212,7 @@ def test_the_page_shows_the_selected_responses(tmp_path):
 
 
 @in_a_browser
-def test_a_token_under_the_pointer_shows_its_numbers(tmp_path):
+def test_hovering_over_a_token_shows_its_values(tmp_path):
     sample = sample_of(RESPONSE, advantage=2.0) | {"lambda": [1.25] * 12}
     point = """document.querySelector("main .decisive").dispatchEvent(
         new MouseEvent("EVENT", {bubbles: true}));"""
@@ -253,7 +253,7 @@ def test_two_runs_are_shown_side_by_side(other, said, tmp_path):
 
 
 @in_a_browser
-def test_no_part_of_a_response_is_executed(tmp_path):
+def test_nothing_in_a_response_is_executed(tmp_path):
     html = page([run_of(tmp_path / "run", [sample_of([ATTACK], problem=ATTACK)])])
     dom = shown(html, tmp_path)
     assert "<title>Each token's credit</title>" in dom

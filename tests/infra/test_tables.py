@@ -89,7 +89,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path, capsys):
+def test_an_unreadable_file_gets_a_one_line_error(name, tmp_path, capsys):
     content, message = REFUSED[name]
     path = tmp_path / name
     path.write_bytes(content)
@@ -118,13 +118,13 @@ LONG = "123456789012345678901234567890"
         ("a.csv", b'answer,problem\r\n2,"1+1?"\r\n\r\n'),
     ],
 )
-def test_load_problems_reads_what_editors_write(name, content, tmp_path):
+def test_load_problems_reads_files_as_editors_write_them(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     assert load_problems(str(tmp_path / name)) == [PROBLEM]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
-def test_integers_of_thirty_digits_keep_all_their_digits(name, tmp_path):
+def test_thirty_digit_integers_keep_every_digit(name, tmp_path):
     path = tmp_path / name
     row = {"problem": "1", "answer": int(LONG)}
     if path.suffix == ".parquet":
@@ -149,21 +149,21 @@ def test_integers_of_thirty_digits_keep_all_their_digits(name, tmp_path):
         ("NaN", ""),
     ],
 )
-def test_decimal_numbers_of_json_keep_all_their_digits(number, text, tmp_path):
+def test_json_decimals_keep_every_digit(number, text, tmp_path):
     line = f'{{"problem": "1", "answer": {number}}}\n{{"problem": "2", "answer": 3}}\n'
     (tmp_path / "a.jsonl").write_text(line)
     answers = [each["answer"] for each in load_problems(str(tmp_path / "a.jsonl"))]
     assert answers == ([text, "3"] if text else ["3"])
 
 
-def test_decimal_numbers_in_the_tests_of_a_program_are_floats(tmp_path):
+def test_decimals_in_program_tests_are_floats(tmp_path):
     tests = [{"function": "half", "args": [1.5, [2, 0.25]], "expected": 0.75}]
     (tmp_path / "a.json").write_text(json.dumps([{"problem": "1", "tests": tests}]))
     (problem,) = load_problems(str(tmp_path / "a.json"))
     assert json.dumps(problem["tests"]) == json.dumps(tests)
 
 
-def test_cell_text_of_floats_invents_no_digits():
+def test_cell_text_adds_no_digits_to_floats():
     assert [cell_text(value) for value in (2.0, 1e30, float("nan"))] == ["2", "1e+30", ""]
 
 
@@ -175,7 +175,7 @@ def test_a_csv_cell_may_have_several_lines(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
-def test_a_list_of_texts_is_a_list_answer(name, tmp_path):
+def test_a_list_of_strings_is_a_list_answer(name, tmp_path):
     rows = [{"problem": "1", "answer": ["1", "\\frac{1}{2}"]}, {"problem": "2", "answer": ["7"]}]
     if name == "a.json":
         (tmp_path / name).write_text(json.dumps(rows))
@@ -190,7 +190,7 @@ def test_a_list_of_texts_is_a_list_answer(name, tmp_path):
 def test_commas_inside_brackets_do_not_split_a_list_answer(tmp_path):
     rows = [
         {"problem": "2", "answer": ["(1,200)", "3"]},
-        {"problem": "3", "answer": ["x=1, y=2"]},  # a single text is not a list
+        {"problem": "3", "answer": ["x=1, y=2"]},  # a single string is not a list
     ]
     (tmp_path / "a.json").write_text(json.dumps(rows))
     pair, one = load_problems(str(tmp_path / "a.json"))
@@ -241,7 +241,7 @@ def no_network(monkeypatch):
 
 
 def test_without_a_network_there_are_no_retries(no_network, tmp_path, capsys):
-    """A model and data each fail with one line, without waiting between attempts."""
+    """Loading a model and loading data each fail with one line, without waiting to retry."""
     with mock.patch("time.sleep", side_effect=AssertionError("the download was retried")):
         flags = ["--output-dir", tmp_path / "run", "--model"]
         assert "--model no/such: no model" in refusal(train.main, [*flags, "no/such"], capsys)
@@ -255,8 +255,8 @@ def test_without_a_network_there_are_no_retries(no_network, tmp_path, capsys):
     assert "cannot load aime25, the value or default of --eval-data (" in said
 
 
-def test_a_proxy_that_does_not_answer_is_one_line(no_network, monkeypatch, tmp_path, capsys):
-    """The proxy accepts connections but sends nothing. Without a limit a download would hang."""
+def test_an_unresponsive_proxy_gets_a_one_line_error(no_network, monkeypatch, tmp_path, capsys):
+    """The proxy accepts connections but sends nothing. Without a timeout, a download would hang."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for name in ("HTTPS_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -313,6 +313,6 @@ def test_a_wrong_model_is_refused_before_data_is_fetched(kind, message, tmp_path
         assert message in said
 
 
-def test_a_slash_after_the_model_changes_nothing():
+def test_a_trailing_slash_on_the_model_changes_nothing():
     plain = train.parse_config(["--model", "some/model"])
     assert train.parse_config(["--model", "some/model/"]) == plain

@@ -14,7 +14,7 @@ from infra.track import start_tracking
 
 
 class Service:
-    """A stub with the functions of trackio and wandb that a run calls."""
+    """A stub with the trackio and wandb functions that a run calls."""
 
     def __init__(self):
         self.started = []
@@ -47,7 +47,7 @@ def config(tracker):
 
 
 @pytest.mark.parametrize("tracker", ["trackio", "wandb"])
-def test_the_service_names_a_run_by_its_folder_and_id(tracker, service):
+def test_a_tracked_run_is_named_after_its_folder_and_id(tracker, service):
     send = start_tracking(config(tracker), "1f2e", step=0)
     (settings,) = service.started
     assert settings["name"] == "mine-1f2e"

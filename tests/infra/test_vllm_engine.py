@@ -47,7 +47,7 @@ def test_a_run_samples_from_vllm_in_training_and_evaluation(tmp_path, fake):
 
     steps = [row for row in rows if "mismatch" in row]
     assert len(steps) == 2
-    for row in steps:  # the engine had each step's weights, and log p is of the sampled tokens
+    for row in steps:  # the engine used current weights and returned its tokens' log p
         assert 0 < row["reward"] < 1
         assert row["grad_norm"] > 0
         assert row["mismatch"] < 1e-5
@@ -74,8 +74,8 @@ def test_the_engine_runs_in_this_process(tmp_path, fake):
     assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:False"
 
 
-def test_weights_arrive_by_name_in_the_dtype_of_the_engine(tmp_path, fake, monkeypatch):
-    """The rounding of the engine is visible in `mismatch`."""
+def test_weights_arrive_by_name_in_the_engines_dtype(tmp_path, fake, monkeypatch):
+    """The engine's rounding error shows up in `mismatch`."""
     monkeypatch.setattr(vllm_engine, "computation_dtype", lambda: torch.bfloat16)
     run = prepared(tmp_path, "--importance-cap", "2")
     train.train_step(run, 1)
@@ -95,7 +95,7 @@ def test_a_missing_weight_ends_the_run(tmp_path, fake):
         train.train_step(run, 1)
 
 
-def test_a_signal_ends_sampling_and_the_engine_sleeps(tmp_path, fake):
+def test_a_signal_ends_sampling_and_puts_the_engine_to_sleep(tmp_path, fake):
     run = prepared(tmp_path)
     unlock(tmp_path)
     run.told_to_stop = 15
@@ -106,7 +106,7 @@ def test_a_signal_ends_sampling_and_the_engine_sleeps(tmp_path, fake):
     assert not engine.llm_engine.has_unfinished_requests()
 
 
-# ---- the same requests ---------------------------------------------------------------------------
+# ---- reproducible requests -----------------------------------------------------------------------
 
 
 def test_a_resumed_run_sends_the_same_requests(tmp_path, fake):
@@ -152,7 +152,7 @@ def test_two_ranks_send_the_same_requests_as_one(by_ranks):
             assert row[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
 
 
-def test_the_seed_depends_only_on_the_name_of_the_response():
+def test_the_seed_is_unique_to_a_request_and_ignores_the_prompt():
     names = [(0, 1, 2, 3), (1, 1, 2, 3), (0, 2, 2, 3), (0, 1, 3, 3), (0, 1, 2, 4)]
     jobs = [Job([5], name) for name in names] + [Job([5], names[0], begin=1)]
     seeds = [request_seed(job) for job in jobs]
@@ -161,11 +161,11 @@ def test_the_seed_depends_only_on_the_name_of_the_response():
     assert request_seed(Job([7, 8], names[0])) == seeds[0]
 
 
-# ---- output of an engine -------------------------------------------------------------------------
+# ---- engine output -------------------------------------------------------------------------------
 
 
 def completion(*logprobs: float) -> SimpleNamespace:
-    """Tokens 3, 4, ...; for each of them vLLM may also list a more likely token."""
+    """Tokens 3, 4, ...; each position also lists a more likely token, as vLLM may do."""
     at = [{99: Logprob(-0.1), 3 + i: Logprob(value)} for i, value in enumerate(logprobs)]
     return SimpleNamespace(token_ids=(*range(3, 3 + len(at)),), logprobs=at)
 
@@ -188,7 +188,7 @@ def test_log_probabilities_that_are_not_finite_stop_the_run(bad):
 
 
 def test_without_vllm_the_flag_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "vllm", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "vllm", None)  # as if not installed
     error = refusal(train.main, [*VLLM, "--output-dir", tmp_path / "run"], capsys)
     assert "--engine vllm: vllm cannot be imported" in error
     assert "pip install vllm" in error
@@ -209,13 +209,13 @@ def test_expandable_segments_are_refused(name, tmp_path, fake, monkeypatch, caps
     assert engines == []
 
 
-def test_allocator_settings_of_the_environment_are_kept(fake, monkeypatch):
+def test_allocator_settings_in_the_environment_are_kept(fake, monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512")
     vllm_engine.refuse_machine()
     assert "PYTORCH_ALLOC_CONF" not in os.environ  # it would take precedence over the older name
 
 
-def test_the_file_is_imported_only_for_the_flag():
+def test_the_module_is_imported_only_with_the_flag():
     imported = "'infra.vllm_engine' in __import__('sys').modules"
-    assert call(eval, imported) is False  # where train and evaluate are imported
+    assert call(eval, imported) is False  # train and evaluate do not import it
     assert call(eval, imported.replace("vllm_engine", "run")) is True

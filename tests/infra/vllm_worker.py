@@ -1,8 +1,8 @@
-"""One rank of tests/infra/test_vllm_engine.py: a run whose samples come from the stand-in for vllm.
+"""One rank of tests/infra/test_vllm_engine.py: a run that samples from the stand-in for vllm.
 
     torchrun tests/infra/vllm_worker.py FOLDER FLAGS...
 
-Trains like train.py in FOLDER, and saves the calls to the rank's engine in asked-RANK.json.
+Trains like train.py in FOLDER, and records the rank's engine calls in asked-RANK.json.
 """
 
 import json

@@ -4,7 +4,7 @@
 
 Trains like train.py with DAPO, with DelTA and with DelTA's zero-mean proxy, in FOLDER/dapo,
 FOLDER/delta and FOLDER/surprise. Saves to FOLDER/results.pt the inputs and outputs of the methods
-in every step, DelTA's coefficients of rows distributed over the ranks, objects exchanged by the
+in every step, DelTA's coefficients for rows distributed across ranks, objects exchanged by the
 ranks, and responses of known lengths, dealt in two ways.
 """
 
@@ -75,7 +75,7 @@ def spread(v: torch.Tensor) -> Rows:
 
 
 def coefficients_of_spread_rows() -> dict[str, torch.Tensor]:
-    """DelTA's coefficients of rows distributed over the ranks, for K = 2 and every variant."""
+    """DelTA's coefficients for rows distributed across ranks, for K = 2 and every variant."""
     v, advantage = two_sides(seed=4)
     return {
         variant: delta_coefficients(spread(v), advantage, K=2, pieces=VARIANTS[variant])
@@ -84,7 +84,7 @@ def coefficients_of_spread_rows() -> dict[str, torch.Tensor]:
 
 
 def coefficients_of_own_rows() -> list[torch.Tensor]:
-    """Each rank's DelTA coefficients of a plain tensor, different on every rank."""
+    """Each rank's DelTA coefficients for a plain tensor that differs on every rank."""
     v, advantage = two_sides(seed=10 + dist.get_rank())
     ours = delta_coefficients(v, advantage, K=2)
     told = [None] * dist.get_world_size()
@@ -102,9 +102,9 @@ def one_broken_row_is_seen_by_all() -> bool:
 
 
 def sent_round() -> list[list]:
-    """The arrays, numbers and errors of every rank, as this rank receives them."""
+    """Every rank's arrays, numbers and errors, as this rank receives them."""
     rank = dist.get_rank()
-    odd = np.arange(3 + rank) % 2 == 0  # its bytes are not a multiple of 8
+    odd = np.arange(3 + rank) % 2 == 0  # its size in bytes is not a multiple of 8
     numbers = np.full((2, 1 + rank), 0.5)
     shares = from_all_ranks([odd, odd[:0], numbers, rank, UserError("ä")])
     told = []
@@ -119,10 +119,10 @@ IN_FLIGHT = 2
 
 
 def dealt(groups: bool) -> tuple[list[list[int]], list[int]]:
-    """(responses of LENGTHS, dealt by groups or one by one; forward passes of each rank)."""
+    """(responses with LENGTHS, dealt by groups or one by one; each rank's forward passes)."""
     lm = random_model(64, vocabulary=40)
     counted = []
-    lm.register_forward_hook(lambda *_: counted.append(1))  # not run by the prefill
+    lm.register_forward_hook(lambda *_: counted.append(1))  # the prefill bypasses it
     sampling = rollout.Sampling(max(LENGTHS), in_flight=IN_FLIGHT, cache_tokens=UNLIMITED)
     jobs = scripted_jobs(len(LENGTHS))
 

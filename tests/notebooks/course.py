@@ -152,7 +152,7 @@ def misplaced(cells: list[Cell], mutations: list[Mutation]) -> list[str]:
 
 
 def attempt(cells: list[Cell], mutation: Mutation, namespace: dict) -> list[str]:
-    """Run the mutated cell and those after it until one fails. Returns the problem, if any.
+    """Run the mutated cell and later cells until one fails. Returns the problem, if any.
 
     The mutation is right if the first failure is the assertion that it should break.
     """
@@ -217,7 +217,7 @@ def grades(name: str, source: str, namespace: dict, too_large: float = 0.0) -> l
 
     A leaderboard accepts any number, so it is skipped if too_large is not 0.
     """
-    helpers = import_module("helpers")  # of the notebook's folder
+    helpers = import_module("helpers")  # from the notebook's folder
     found = []
 
     def check(answer, *rest, **named):

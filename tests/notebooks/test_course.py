@@ -25,8 +25,8 @@ def test_examine_finds_no_problem_if_every_assertion_is_broken_by_a_mutation():
     assert course.examine(CELLS, [BREAK_Y, BREAK_X]) == course.Report()
 
 
-def test_examine_runs_each_cell_once_on_the_original_names():
-    """Names changed by a mutation are restored, including those that earlier functions use."""
+def test_examine_runs_each_cell_once_with_the_original_names():
+    """Names changed by a mutation are restored, including names that earlier functions use."""
     cells = [*CELLS, Cell("<cell 2>", "assert (x, y, double()) == (2, 4, 4)")]
     more = Mutation(old="(x, y, double())", new="(x, y, x)", breaks="assert (x")
     assert course.examine(cells, [BREAK_Y, BREAK_X, more]) == course.Report()

@@ -1,4 +1,4 @@
-"""notebooks/helpers.py: drawing, grading and calculating in the notebooks of the course."""
+"""notebooks/helpers.py: drawing, grading and calculating in the course's notebooks."""
 
 import base64
 import sys
@@ -120,7 +120,7 @@ def ax():
 
 
 def backgrounds(ax):
-    """(column, line, opacity as a share of the maximum) of every word of a credit_text."""
+    """(column, line, opacity as a share of the maximum) for each word in a credit_text."""
     filled = [patch for patch in ax.patches if patch.get_fill()]
     return [(p.get_x(), p.get_y() + 0.5, round(p.get_alpha() / 0.5, 6)) for p in filled]
 
@@ -198,7 +198,7 @@ def test_check_accepts_a_boolean():
     assert helpers.check(False, True, "") is False
 
 
-def test_leaderboard_returns_the_rank_of_your_number(capsys):
+def test_leaderboard_returns_the_rank_of_your_answer(capsys):
     others = {"DAPO": 0.1, "DelTA": 0.3}
     assert helpers.leaderboard(0.2, others, "cosine") == 2
     assert helpers.leaderboard(torch.tensor(0.4), others, "cosine") == 1
@@ -220,7 +220,7 @@ def test_blackboard_has_the_token_gradients_of_its_softmax():
         assert torch.allclose(gradient, v, atol=1e-6)
 
 
-def test_blackboard_has_the_round_numbers_of_the_course():
+def test_blackboard_gives_the_courses_round_numbers():
     board = helpers.blackboard()
     assert board.A.tolist() == [1.0, 1.0, -1.0, -1.0]
     assert torch.allclose((board.A[:, None] * board.v).sum(0), torch.tensor([0.0, 1.0, -1.0]))
@@ -233,7 +233,7 @@ def test_blackboard_has_the_round_numbers_of_the_course():
     assert torch.allclose(delta, torch.tensor([0.0, 1.0, 0.0, 1.0]), atol=1e-6)
     assert [float(gamma) for gamma in temperatures(delta, board.A)] == pytest.approx([0.5, 0.5])
 
-    lam = delta_coefficients(board.v, board.A, K=0)  # in proportion 1 to that of σ(2)
+    lam = delta_coefficients(board.v, board.A, K=0)  # in the ratio 1 : 0.8 + 0.4 σ(2)
     high = 0.8 + 0.4 * torch.tensor(2.0).sigmoid()
     assert torch.allclose(lam / lam[0], torch.stack([torch.ones(()), high] * 2), atol=1e-5)
 

@@ -39,7 +39,7 @@ CALM = Method(weights=calm)
 def pretended(monkeypatch):
     """Nothing is trained: `trained` returns rewards computed from the seed.
 
-    A fingerprint is the name of the weights' function. Returns the seeds of the runs so far.
+    A fingerprint is the weights function's name. Returns the seeds of the runs so far.
     """
     asked = []
 
@@ -58,8 +58,8 @@ def pretended(monkeypatch):
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_equals_train_py_and_both_runs_of_a_pair_start_alike(tmp_path):
-    """DAPO's rewards are those of train.py; the other method has the same first reward."""
+def test_a_run_matches_train_py_and_paired_runs_start_alike(tmp_path):
+    """DAPO's rewards equal train.py's; the other method has the same first reward."""
     heard = []
     rewards = duel.trained(DAPO, TINY, 5, lambda so_far: heard.append(list(so_far)))
     assert heard == [rewards[:1], rewards] and len(rewards) == 2
@@ -81,9 +81,9 @@ def test_a_run_uses_the_clip_range_of_its_method():
 
 
 def test_a_fingerprint_depends_on_what_a_method_computes():
-    """Equal weights, however written, have the same fingerprint.
+    """Identical weights have the same fingerprint, however they are written.
 
-    Other weights, or another surrogate, have another fingerprint.
+    Different weights, or a different surrogate, give a different fingerprint.
     """
 
     def same(tokens, flags):
@@ -127,8 +127,8 @@ def test_a_duel_keeps_its_runs_and_adds_the_missing_ones(pretended, tmp_path):
     assert more.yours[:2] == first.yours
     assert len(read_csv(path, COLUMNS)) == 6
 
-    duel.duel(METHODS["grpo"], "grpo", [3], TINY, path)  # DAPO's run exists already
-    duel.duel(CALM, "calm", [3], replace(TINY, steps=3), path)  # another setting: both run
+    duel.duel(METHODS["grpo"], "grpo", [3], TINY, path)  # DAPO's run already exists
+    duel.duel(CALM, "calm", [3], replace(TINY, steps=3), path)  # a different setting: both run
     assert pretended[6:] == [3, 3, 3]
 
 
@@ -179,7 +179,7 @@ def test_a_csv_with_other_columns_is_refused(tmp_path):
 FOUND = Duel("calm, mostly", TINY, [0, 1], dapo=[[0.2, 0.4], [0.3, 0.5]], yours=[[0.2, 0.6]] * 2)
 
 
-def test_a_line_of_the_class_csv_can_be_read_back(tmp_path):
+def test_a_line_in_the_class_csv_can_be_read_back(tmp_path):
     path = tmp_path / "class.csv"
     assert duel.students(TINY, [0, 1], path) == {}
     path.write_text("\n".join([",".join(duel.CLASS), FOUND.line("Ada, Countess")]) + "\n")

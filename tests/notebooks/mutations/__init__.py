@@ -1,9 +1,9 @@
-"""What is broken on purpose in the notebooks, to see that their assertions can fail.
+"""Deliberate errors in the notebooks, which prove that the notebooks' assertions can fail.
 
-notebook_N.py has the list MUTATIONS of notebook N. test_notebooks.py puts each in the place of the
-right text and runs the notebook from there up to the assertion that must fail; and every assertion
-of the notebook must be broken by one of them. Where a notebook trains, SMALLER says what stands in
-the place of its settings in tests.
+notebook_N.py lists the MUTATIONS of notebook N. test_notebooks.py applies each mutation and runs
+the notebook from there to the assertion that must fail. Every assertion in the notebook must be
+broken by at least one mutation. If a notebook trains, SMALLER lists the settings that shorten its
+training in tests.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutation:
-    """One wrong text in one code cell, and the assertion that it breaks.
+    """A deliberate error in one code cell, and the assertion that it breaks.
 
-    The assertion stands in the same cell or in a later one, and it is the first that fails. For
-    instance, with the two sides of an update swapped:
+    The assertion is in the same cell or a later one, and is the first to fail. For example, with
+    the two sides of an update swapped:
 
         Mutation(
             old="mass_pos * mu_pos - mass_neg * mu_neg",
@@ -23,6 +23,6 @@ class Mutation:
         )
     """
 
-    old: str  # occurs once in the whole notebook's code
+    old: str  # occurs exactly once in the notebook's code
     new: str
-    breaks: str  # the beginning of the assertion's first line; no other assertion begins so
+    breaks: str  # the start of the assertion's first line, unique in the notebook

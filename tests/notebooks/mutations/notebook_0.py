@@ -1,4 +1,4 @@
-"""A first look: what breaks its assertions."""
+"""Mutations of notebook 0: a first look."""
 
 from mutations import Mutation
 
@@ -18,7 +18,7 @@ MUTATIONS = [
         new="normalise(0.8 + 0.4 * (A > 0).float() * decisive)",
         breaks="assert min(ordering(knowing))",
     ),
-    Mutation(  # another range
+    Mutation(  # a different range
         old="lam = delta_coefficients(tokens.kept, A)",
         new="lam = delta_coefficients(tokens.kept, A, lam_min=0.5)",
         breaks="assert ratio",
@@ -28,12 +28,12 @@ MUTATIONS = [
         new="lam = 1.1 * delta_coefficients(tokens.kept, A)",
         breaks="assert abs(float(lam.mean()) - 1)",
     ),
-    Mutation(  # nothing is drawn
+    Mutation(  # greedy, labelled as sampled
         old="temperature=temperature)",
         new="temperature=0.0)",
         breaks="assert max(right[regime, 1.0]",
     ),
-    Mutation(  # drawn, and called greedy
+    Mutation(  # sampled, labelled as greedy
         old="temperature=temperature)",
         new="temperature=1.0)",
         breaks='assert right["sharpen", 0.0]',
@@ -43,17 +43,17 @@ MUTATIONS = [
         new="lm",
         breaks='assert right["learn", 0.0]',
     ),
-    Mutation(  # the praised words alone
+    Mutation(  # only the rewarded words
         old="by_hand = (board.A[:, None] * board.v).sum(0)",
         new="by_hand = (board.rewards[:, None] * board.v).sum(0)",
         breaks="assert torch.allclose(by_hand, step",
     ),
-    Mutation(  # both with another step
+    Mutation(  # both steps wrong in the same way
         old="board = blackboard()",
         new="board = blackboard()\nboard.A.copy_(torch.tensor([1.0, 1.0, 1.0, -1.0]))",
         breaks="assert torch.allclose(step, torch.tensor",
     ),
-    Mutation(  # a baseline without its own response is not a little short
+    Mutation(  # a leave-one-out baseline does not shorten the step
         old="baselined = R - R.mean(dim=1, keepdim=True)",
         new="baselined = (R - R.mean(dim=1, keepdim=True)) * G / (G - 1)",
         breaks="assert torch.allclose(mean_step",
@@ -73,12 +73,12 @@ MUTATIONS = [
         new="group_advantages(torch.arange(8.0), G)",
         breaks="assert not group_advantages",
     ),
-    Mutation(  # the ratio upside down
+    Mutation(  # ratio inverted
         old="r = p_new[board.token] / board.p[board.token]",
         new="r = board.p[board.token] / p_new[board.token]",
         breaks="assert torch.isclose((r * board.rewards)",
     ),
-    Mutation(  # a swapped side
+    Mutation(  # sides swapped
         old="side_centroids(board.v, board.A)",
         new="side_centroids(board.v, -board.A)",
         breaks="assert mu_pos.tolist()",
@@ -88,7 +88,7 @@ MUTATIONS = [
         new="margins(board.v, board.A, mu_neg, mu_pos)",
         breaks="assert delta.tolist()",
     ),
-    Mutation(  # of all tokens, not of a side's
+    Mutation(  # over all tokens instead of one side's
         old="gamma = temperatures(delta, board.A)",
         new="gamma = [delta.std()] * 2",
         breaks="assert [float(x) for x in gamma]",

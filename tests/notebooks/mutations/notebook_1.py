@@ -1,19 +1,19 @@
-"""The update is a linear discriminator: what breaks its assertions."""
+"""Mutations of notebook 1: the update is a linear discriminator."""
 
 from mutations import Mutation
 
 MUTATIONS = [
-    Mutation(  # another policy's p
+    Mutation(  # p from another policy
         old="v_of_word = torch.eye(3).double() - board.p",
         new="v_of_word = torch.eye(3).double() - board.p.flip(0)",
         breaks="assert (actual - first)",
     ),
-    Mutation(  # not less the square of the mean
+    Mutation(  # square of the mean not subtracted
         old="variance = board.p.double() @ along**2 - (board.p.double() @ along) ** 2",
         new="variance = along @ along",
         breaks="assert (actual - second)",
     ),
-    Mutation(  # slopes that miss a tenth
+    Mutation(  # slopes 10 % too small
         old="return jvp(all_logprobs, (theta,), (as_parameters(d),))[1]",
         new="return 0.9 * jvp(all_logprobs, (theta,), (as_parameters(d),))[1]",
         breaks="assert 1.8 < order",
@@ -28,22 +28,22 @@ MUTATIONS = [
         new="low, high = 0.2, 0.0",
         breaks='assert abs(from_right - float(advantage)) < 1e-6, "no kink to the right"',
     ),
-    Mutation(  # |A| in the place of A
+    Mutation(  # |A| instead of A
         old="summed += one_A * one_v",
         new="summed += one_A.abs() * one_v",
         breaks='assert error < 1e-3, "the surrogate',
     ),
-    Mutation(  # |A| forgotten in the mean
+    Mutation(  # |A| missing from the mean
         old="mean_neg = (weight[:, None] * v[A < 0]).sum(0) / weight.sum()",
         new="mean_neg = v[A < 0].mean(0)",
         breaks="assert error_pos < 1e-4",
     ),
-    Mutation(  # a swapped side
+    Mutation(  # sides swapped
         old="float(mass_pos) * mean_pos - float(mass_neg) * mean_neg",
         new="float(mass_neg) * mean_neg - float(mass_pos) * mean_pos",
         breaks='assert error < 1e-3, "and the update',
     ),
-    Mutation(  # the positive side alone
+    Mutation(  # positive side only
         old="(mass_pos * slope(mu_pos) - mass_neg * slope(mu_neg)) / size",
         new="mass_pos * slope(mu_pos) / size",
         breaks="assert off < 1e-3",
@@ -68,7 +68,7 @@ MUTATIONS = [
         new="adam_slopes = score",
         breaks="assert by_own > 0.97",
     ),
-    Mutation(  # no Adam at all
+    Mutation(  # Adam's normalisation disabled
         old="adam = update / (update.abs() + 1e-8)",
         new="adam = update / (update.abs() + 1e8)",
         breaks="assert 0.5 < by_eq_4",
@@ -78,7 +78,7 @@ MUTATIONS = [
         new="for eta in (0.003, 0.03):",
         breaks="assert shares[-1][0] < plain",
     ),
-    Mutation(  # the longest residual
+    Mutation(  # longest residual instead of shortest
         old="shorter = 2 * missing - gram.diagonal()",
         new="shorter = gram.diagonal() - 2 * missing",
         breaks="assert cosine(one_by_one)",

@@ -6,12 +6,12 @@ MUTATIONS = [
     # a centroid is a least-squares fit
     Mutation(
         old="weight = A.clamp(min=0).double()",
-        new="weight = (A > 0).double()",  # the advantages left out
+        new="weight = (A > 0).double()",  # advantages omitted
         breaks="assert difference < 1e-4",
     ),
     Mutation(
         old="mass_pos * step.square().sum()",
-        new="step.square().sum()",  # the mass left out
+        new="step.square().sum()",  # mass omitted
         breaks="assert worst < 1e-4",
     ),
     # the blackboard
@@ -22,7 +22,7 @@ MUTATIONS = [
     ),
     Mutation(
         old="side_centroids(board.v, board.A)",
-        new="side_centroids(board.v, -board.A)",  # the sides swapped
+        new="side_centroids(board.v, -board.A)",  # sides swapped
         breaks="assert torch.allclose(board_pos, ",
     ),
     Mutation(
@@ -41,20 +41,20 @@ MUTATIONS = [
         new="logits[0, -1][y]",  # without its normaliser
         breaks="assert left < 1e-3",
     ),
-    # the angle against the batch
+    # angle versus batch size
     Mutation(
         old="neg = (-advantages).clamp(min=0) @ S  # M₋μ₋",
-        new="neg = advantages.clamp(max=0) @ S",  # the sign lost
+        new="neg = advantages.clamp(max=0) @ S",  # sign lost
         breaks="assert one_full[-1] < one_full[0] - 0.2",
     ),
     Mutation(
         old="by_size(S, advantages, sizes_many)",
-        new="by_size(S.abs(), advantages, sizes_many)",  # nothing has the mean 0
+        new="by_size(S.abs(), advantages, sizes_many)",  # no mean is 0
         breaks="assert many[name][0] < 0",
     ),
     Mutation(
         old="summed(token_gradient_proxy(rows.hidden, rows.logprob), length)",
-        new="summed(top_k_hidden_gradient(rows, head, k=30), length)",  # knows the drawn word
+        new="summed(top_k_hidden_gradient(rows, head, k=30), length)",  # depends on the word
         breaks='assert min(many["row"]',
     ),
     Mutation(
@@ -65,12 +65,12 @@ MUTATIONS = [
     # the control
     Mutation(
         old="by_size(S, permuted(advantages, GROUP, seed), [16])",
-        new="by_size(S.abs(), permuted(advantages, GROUP, seed), [16])",  # a common part
+        new="by_size(S.abs(), permuted(advantages, GROUP, seed), [16])",  # a common part added
         breaks='assert abs(shuffled["full gradient"]) < 0.12',
     ),
     Mutation(
         old="by_size(S, permuted(advantages, GROUP, seed), [16])",
-        new="by_size(S - S.mean(dim=0), permuted(advantages, GROUP, seed), [16])",  # without one
+        new="by_size(S - S.mean(dim=0), permuted(advantages, GROUP, seed), [16])",  # no common part
         breaks='assert shuffled["row"] > 0.9',
     ),
     # who owns a centroid
@@ -81,7 +81,7 @@ MUTATIONS = [
     ),
     Mutation(
         old="shares(parts[:4])",
-        new="shares(parts[:4].flip(0))",  # results taken for the frame
+        new="shares(parts[:4].flip(0))",  # order of the parts reversed
         breaks="assert abs(found[3]) < 0.02",
     ),
     Mutation(

@@ -11,18 +11,18 @@ MUTATIONS = [
     ),
     Mutation(
         old="lambda: W_board, k=3",
-        new="lambda: W_board, k=1",  # a cut softmax
+        new="lambda: W_board, k=1",  # truncated softmax
         breaks="assert torch.allclose(board_hidden, by_hand",
     ),
     Mutation(
         old="board_row = token_gradient_proxy(h, logprob)",
-        new="board_row = logprob.exp()[:, None] * h",  # p for 1 - p
+        new="board_row = logprob.exp()[:, None] * h",  # p instead of 1 - p
         breaks="assert torch.allclose(board_row, ",
     ),
     # autograd
     Mutation(
         old="token_gradient_proxy(one.hidden, one.logprob)[0], by_head[y]",
-        new="one.hidden[0], by_head[y]",  # 1 - p left out
+        new="one.hidden[0], by_head[y]",  # 1 - p omitted
         breaks="assert row_off < 1e-3",
     ),
     Mutation(
@@ -40,10 +40,10 @@ MUTATIONS = [
         new="grad_outputs=W[y], retain_graph",  # without the mean Σ p W
         breaks="assert body_off < 1e-3",
     ),
-    # two words of one context
+    # two words in one context
     Mutation(
         old="(p.square().sum() - p[pair.token].sum())",
-        new="(-p[pair.token].sum())",  # Σ p² left out
+        new="(-p[pair.token].sum())",  # Σ p² omitted
         breaks="assert np.abs(np.array(algebra) - 1).max() < 0.01",
     ),
     Mutation(
@@ -53,7 +53,7 @@ MUTATIONS = [
     ),
     Mutation(
         old="by_row = token_gradient_proxy(pair.hidden, pair.logprob)",
-        new="by_row = lm_head_gradient(pair, policy.head)",  # knows the word
+        new="by_row = lm_head_gradient(pair, policy.head)",  # depends on the word
         breaks="assert row_cosines.min() > 0.999",
     ),
     Mutation(
@@ -61,7 +61,7 @@ MUTATIONS = [
         new="vectors = (by_row, by_top, by_head, by_row)",
         breaks="assert full_cosines.mean() < -0.05",
     ),
-    # against the full gradient
+    # compared with the full gradient
     Mutation(
         old='"row": token_gradient_proxy(rows.hidden, rows.logprob),',
         new='"row": lm_head_gradient(rows, policy.head),',
@@ -69,7 +69,7 @@ MUTATIONS = [
     ),
     Mutation(
         old="one_hot(rows.token, len(W)).float()\n    return (place",
-        new="one_hot(0 * rows.token, len(W)).float()\n    return (place",  # the word forgotten
+        new="one_hot(0 * rows.token, len(W)).float()\n    return (place",  # word ignored
         breaks='assert (gram["row at its word"] > ',
     ),
     Mutation(
@@ -79,7 +79,7 @@ MUTATIONS = [
     ),
     Mutation(
         old="F.square().sum()) for F in full]",
-        new="F.norm()) for F in full]",  # no share
+        new="F.norm()) for F in full]",  # not a share
         breaks="assert min(in_head) > 0.1",
     ),
     # top-K

@@ -6,7 +6,7 @@ MUTATIONS = [
     # the blackboard
     Mutation(
         old="delta = margins(board.v, board.A, mu_pos, mu_neg)",
-        new="delta = margins(board.v, board.A, mu_neg, mu_pos)",  # the sides swapped
+        new="delta = margins(board.v, board.A, mu_neg, mu_pos)",  # sides swapped
         breaks="assert torch.allclose(delta, torch.tensor([0.0, 1.0",
     ),
     Mutation(
@@ -48,7 +48,7 @@ MUTATIONS = [
     # the lag
     Mutation(
         old="lagged = spread  # for the next margins",
-        new="lagged = spread if k == 0 else lagged  # γ⁽⁰⁾ for ever",
+        new="lagged = spread if k == 0 else lagged  # γ⁽⁰⁾ forever",
         breaks="assert torch.allclose(ours / ours.mean(), theirs",
     ),
     Mutation(

@@ -19,7 +19,7 @@ MUTATIONS = [
         new="step = (lam_bar * board.A.abs()) @ board.v",
         breaks="assert torch.allclose(step, lam_bar[1]",
     ),
-    # Eq. 9 on both signs of A
+    # Eq. 9 for both signs of A
     Mutation(
         old="A = torch.full_like(r, advantage)",
         new="A = torch.full_like(r, abs(advantage))",

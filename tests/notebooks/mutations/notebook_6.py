@@ -30,7 +30,7 @@ MUTATIONS = [
         new="credit = (V1[x] - V0).detach() * v2 + (R[x, y] - V1[x]).detach() * v1",
         breaks="assert off < 1e-9",
     ),
-    # truth by branching
+    # true credit by branching
     Mutation(
         old="mixed = p @ by_digit",
         new="mixed = np.where(p < 0.5, p, 0) @ by_digit",
@@ -41,7 +41,7 @@ MUTATIONS = [
         new="truth.advantages_of(rewards, places, len(response), reward=1.0)",
         breaks="assert abs(credit.sum() + value[0])",
     ),
-    # the file of Q - V
+    # the Q - V file
     Mutation(
         old="sums = np.add.reduceat(gain, first)",
         new="sums = np.add.reduceat(size, first)",
@@ -63,7 +63,7 @@ MUTATIONS = [
         new="float((b <= 1).double().mean())",
         breaks="assert abs(0.5 + (h - f) / 2 - by_pairs)",
     ),
-    # means of a context
+    # means within a context
     Mutation(
         old="context_share(1 - p, p, rows.hidden, A != 0)",
         new="context_share(logp + entropy, p, rows.hidden, A != 0)",

@@ -2,7 +2,7 @@
 
 from mutations import Mutation
 
-# A few seconds of training in the place of minutes: (text of a cell, what stands there in tests).
+# Seconds of training instead of minutes: (cell text, its replacement in tests).
 SMALLER = [
     (
         "Setting(steps=20, rate=3e-4, prompts=8, group=8)",

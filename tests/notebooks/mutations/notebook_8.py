@@ -3,7 +3,7 @@
 from mutations import Mutation
 
 MUTATIONS = [
-    # the blackboard: one uniform number or two
+    # the blackboard: one uniform draw or two
     Mutation(
         old="apart = (X[:, None] - Y).ravel()",
         new="apart = X - Y",
@@ -27,7 +27,7 @@ MUTATIONS = [
     ),
     Mutation(
         old="surprise.counted_jobs(pilots, surprise.SEEDS)",
-        new="list(trained)",  # the pilot's, too
+        new="list(trained)",  # the pilot's too
         breaks="assert surprise.PILOT_SEED not in",
     ),
     Mutation(
@@ -53,7 +53,7 @@ MUTATIONS = [
     ),
     Mutation(
         old="(t_quantile(1 - level / 2, n - 1) + t_quantile(power, n - 1))",
-        new="t_quantile(1 - level / 2, n - 1)",  # found one time in two
+        new="t_quantile(1 - level / 2, n - 1)",  # found half the time
         breaks="assert abs(hit - 0.8) < 0.04",
     ),
     Mutation(
@@ -74,7 +74,7 @@ MUTATIONS = [
     ),
     Mutation(
         old="nulls = apart[:, 1:] - apart[:, :1]",
-        new="nulls = apart[:, 1:2] - apart[:, :1]",  # one row
+        new="nulls = apart[:, 1:2] - apart[:, :1]",  # one row only
         breaks="assert strict < 0.06",
     ),
     # contrasts
@@ -96,7 +96,7 @@ MUTATIONS = [
     ),
     Mutation(
         old='confirmation = runs.finished_runs(Path("../results/confirm.csv"))',
-        new="confirmation = done",  # confirmed by what it was chosen by
+        new="confirmation = done",  # confirmed on the runs that selected it
         breaks="assert not fresh & {*seeds, *pilot.PILOT_SEEDS}",
     ),
     # to sharpen or to learn
@@ -108,7 +108,7 @@ MUTATIONS = [
     # noise and sparsity
     Mutation(
         old="given = np.abs(R - turned)",
-        new="given = R * (1 - np.array(turned))",  # rewards lost, not turned over
+        new="given = R * (1 - np.array(turned))",  # rewards lost, not flipped
         breaks="assert np.allclose(expected, (1 - 2 * flip)",
     ),
     Mutation(
