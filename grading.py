@@ -63,11 +63,11 @@ def sample_grades(
     sampling: Sampling,
     stop: Callable[[], bool] | None = None,
 ) -> np.ndarray:
-    """Grades [P, n] in {0, 1} of freshly sampled responses, for train.py's evaluation.
+    """Grades [P, n] in {0, 1} for freshly sampled responses, for train.py's evaluation.
 
-    prompts: token ids of the P problems. All ranks call this. Every call uses the random
-    numbers of step 0, so two evaluations differ only in the model. Raises Interrupted once stop()
-    is true on any rank.
+    prompts: token ids of the P problems. All ranks call this. Every call uses the same random
+    numbers (those for step 0), so two evaluations differ only in the model. Raises Interrupted once
+    stop() is true on any rank.
     """
     rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
     asked = [problem for problem in problems for _ in range(samples)]

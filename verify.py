@@ -17,7 +17,7 @@ Comparison rules (answers/README.md lists the known losses):
    rounded only with six digits after the point: 15300.75 is exact.
 3. An unreadable answer equals only identical text. An answer that is undefined (0/0) or restates a
    question (\sum, \int, \lim, \max) equals nothing.
-4. No text is executed; length, tokens, depth, members, digits and operations are bounded.
+4. No text is executed; length, tokens, depth, members, digits and operations are limited.
 """
 
 import itertools
@@ -92,7 +92,7 @@ def is_equivalent(prediction: str, gold: str, seed: str = "") -> bool:
 
 
 def without_question(answer: str) -> str:
-    r"""v for an answer of the form \int ... = v; any other answer unchanged."""
+    r"""Returns v for an answer of the form \int ... = v, and any other answer unchanged."""
     if not QUESTION.search(answer):
         return answer
     pieces = split(answer, "=")  # [piece, "=", piece, ...], or [] if brackets do not match

@@ -15,7 +15,7 @@ from mpmath.ctx_mp import MPContext
 from answers.errors import OutOfFuel, TooLarge, Undefined
 
 BITS = 512
-MAX_BITS = 1 << 16  # of a rational number, numerator and denominator together
+MAX_BITS = 1 << 16  # in a rational number's numerator and denominator together
 MAX_FACTORIAL = 3000
 MAX_MAGNITUDE = 1000  # an approximate number lies between 2^-1000 and 2^1000
 
@@ -58,9 +58,9 @@ def as_fraction(value) -> Fraction | None:
 
 
 class Arithmetic:
-    """The operations. Each raises Undefined if it has no result, and TooLarge above the bounds.
+    """The operations. Each raises Undefined if it has no result, and TooLarge above the limits.
 
-    fuel: the budget of all operations together; once it is spent, they raise OutOfFuel.
+    fuel: a budget shared by all operations; once it is spent, they raise OutOfFuel.
     """
 
     def __init__(self, fuel: int):

@@ -27,7 +27,7 @@ UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
 
 
 class Judge:
-    """Compares two answers within one budget of work.
+    """Compares two answers within one work budget.
 
     answers: both texts; their names and numbers determine the random points.
     Every method takes the prediction first, and raises Unreadable for text outside the grammar.

@@ -78,7 +78,7 @@ def is_label(text: str) -> bool:
 def in_order(names: list[str], values: list[str]) -> list[str]:
     """The values sorted by name, if the names are consecutive letters, such as x and y.
 
-    The values of other names, such as (n,k), keep their order: the question's order is unknown.
+    Values for other names, such as (n,k), keep their order: the question's order is unknown.
     """
     letters = sorted(names)
     if any(len(letter) > 1 for letter in letters):

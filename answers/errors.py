@@ -2,7 +2,7 @@
 
 
 class Unreadable(Exception):
-    """The text is not in the grammar, or exceeds a bound."""
+    """The text is not in the grammar, or exceeds a limit."""
 
 
 class Undefined(ArithmeticError):
@@ -10,7 +10,7 @@ class Undefined(ArithmeticError):
 
 
 class OutOfFuel(Unreadable):
-    """The budget of a comparison is spent."""
+    """The comparison's budget is spent."""
 
 
 class TooLarge(ArithmeticError):

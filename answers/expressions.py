@@ -20,9 +20,9 @@ from answers.names import (
 )
 
 LETTERS = re.compile(r"(?<![\\a-zA-Z_{])[a-zA-Z]{3,}")  # may be a word instead of a product
-MAX_DEPTH = 40  # of nested brackets, arguments and operands
+MAX_DEPTH = 40  # levels of nested brackets, arguments and operands
 MAX_TOKENS = 1000
-MAX_EXPONENT = 1000  # of numbers such as 3e8
+MAX_EXPONENT = 1000  # in numbers such as 3e8
 
 # Precedences of operators.
 SUM = 1

@@ -1,8 +1,8 @@
 r"""Finds the final answer of a response: in its last boxes, after "answer is", or at its end.
 
 The text found there must be the whole answer. An unclosed box, a retracted box, a number inside an
-expression, and an unfinished thought do not count. Every search is bounded, so a response of one
-megabyte takes hardly longer than its last boxes alone.
+expression, and an unfinished thought do not count. Every search is bounded, so a one-megabyte
+response takes hardly longer than its last boxes alone.
 """
 
 import re
@@ -15,7 +15,7 @@ from answers.equations import SINGLE
 from answers.errors import Unreadable
 from answers.latex import MAX_CHARS, closing_brace, normalise
 
-MAX_BOXES = 32  # boxes that are searched, starting from the last one
+MAX_BOXES = 32  # boxes searched, from the last one backwards
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 BEFORE = 80  # characters before a box or a statement
 LINE = 300  # characters read from a statement, and after a box

@@ -7,7 +7,7 @@ a group again changes nothing. answers/structure.py parses the result.
 The results of the groups, in order: every sign has one character or command; all spacing is one
 space; upright text is \text; a quotient is \frac; commas separate members; units are \text directly
 after their value; sets, matrices and intervals are in brackets; numbers are digits.
-The bounds on repetitions in the patterns keep matching fast on hostile text.
+The patterns limit repetition, so that matching stays fast on hostile text.
 """
 
 import re
@@ -17,7 +17,7 @@ from answers import units
 from answers.characters import SIGN, one_sign, plain
 from answers.expressions import CALLS, LOGS
 
-MAX_CHARS = 4000  # of an answer
+MAX_CHARS = 4000  # in an answer
 ROUNDS = 4  # a rule is applied at most this often while it still matches, as in nested groups
 
 TEXT = r"\\text\{[^{}]*\}"
@@ -36,7 +36,7 @@ def rewritings(*pairs: tuple) -> list[tuple]:
 
 
 def rewritten(text: str, rules: list[tuple], only_with: re.Pattern = ANYTHING) -> str:
-    """The text after all rules.
+    """The text after all rules have been applied.
 
     only_with: a pattern that matches every text that a rule can change. Other text is unchanged.
     """
@@ -341,7 +341,7 @@ GROUPS = (signs, spaces, fonts, fractions, separators, unit_marks, collections, 
 
 
 def normalise(answer: str) -> str:
-    """The answer after all groups of rewritings, in one spelling.
+    """The answer in one spelling, after all groups of rewritings.
 
     No group depends on a later one. An answer that grows beyond MAX_CHARS becomes empty.
     """

@@ -1,4 +1,4 @@
-r"""Names that an answer chooses freely: the integer of a family, an added constant, cyclic groups.
+r"""Names that an answer may choose freely: a family's integer, an added constant, cyclic groups.
 
 \frac{\pi}{4}+n\pi, n ∈ \mathbb{Z} equals \frac{\pi}{4}-k\pi, k ∈ \mathbb{Z}; x^2+C equals x^2+c;
 and C_2 equals \mathbb{Z}_2 if the other answer contains \mathbb{Z}.
@@ -79,7 +79,7 @@ CYCLIC = re.compile(r"(?<![a-zA-Z\\])[CZ](?=\s?_)")
 
 
 def with_constant_of(p: str, g: str) -> str:
-    """p with its added constant renamed to that of g."""
+    """p with its added constant renamed to match g."""
     if "+" not in p or "+" not in g:
         return p
     p_names = NAME.findall(p)
@@ -108,7 +108,7 @@ def with_groups_of(p: str, g: str) -> str:
 
 
 def written_alike(p: str, g: str) -> tuple[str, list[str]]:
-    """(g, the ways to write p with the names of g)."""
+    """(g, the ways to write p with g's names)."""
     p, g = with_groups_of(p, g), with_groups_of(g, p)
     p = with_constant_of(p, g)
     families = same_families(p, g) if "∈" in p + g or "integer" in p + g else None

@@ -12,7 +12,7 @@ from answers import units
 from answers.errors import Unreadable
 from answers.expressions import MAX_DEPTH
 
-MAX_MEMBERS = 64  # of a list or a bracket
+MAX_MEMBERS = 64  # in a list or a bracket
 
 
 class Structure(NamedTuple):

@@ -95,7 +95,7 @@ def without_dots(text: str) -> str:
 
 
 def is_dropped(text: str) -> bool:
-    """Whether the text after a value may be omitted: it consists of units and counted nouns."""
+    """Whether the text after a value may be omitted: it has only units and counted nouns."""
     if PERCENT.search(text):
         return False
     words = re.findall(r"[^\W\d_]+(?:-[a-z]+)?|[^\s/,()]", POWER.sub("", without_dots(text)))
@@ -176,7 +176,7 @@ def noun(word: str) -> str | None:
 
 
 def unit(text: str) -> tuple[dict[str, int], dict[str, int]]:
-    """(units, other words) of a text, with their powers: m per s^2 is {"m": 1, "s": -2}."""
+    """(units, other words) in a text, with their powers: m per s^2 is {"m": 1, "s": -2}."""
     known = {}
     others = {}
     sign = 1
@@ -221,7 +221,7 @@ def is_angle(text: str) -> bool:
 def agree(a: str, b: str) -> bool:
     """Whether the texts after two equal numbers agree: 5 cm and 5, but not 5 cm and 5 m.
 
-    Words other than units agree if one text contains those of the other: marbles, red marbles.
+    Words other than units agree if one text has all words in the other: marbles, red marbles.
     """
     a_known, a_others = unit(a)
     b_known, b_others = unit(b)

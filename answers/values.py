@@ -15,20 +15,20 @@ from answers.errors import OutOfFuel, TooLarge, Undefined, Unreadable
 from answers.expressions import Expression, read
 from answers.names import variables_in
 
-FUEL = 15_000  # of one comparison, in units of about a microsecond
-POINTS = 16  # points of a comparison; MIN_POINTS are enough if more are hard to find
+FUEL = 15_000  # per comparison, in units of about a microsecond
+POINTS = 16  # points per comparison; MIN_POINTS are enough if more are hard to find
 MIN_POINTS = 6
-ATTEMPTS = 120  # points tried to find these
+ATTEMPTS = 120  # points to try at most
 WHOLE = ("n", "k", "m")  # always integers; other letters may be any real number
 SMALL = range(1, 10)
 NEAR = Fraction(1, 2**60)  # relative difference below which two ratios are equal
 
 
 class Points:
-    """Random values of names. Points 0, 1, 2 ... are the same for both answers.
+    """Random values for names. Points 0, 1, 2 ... are the same for both answers.
 
     The points alternate between four kinds:
-    1. numbers between 0 and 1, for roots and inverse functions; every second one has random signs;
+    1. numbers between 0 and 1, for roots and inverse functions; every other one has a random sign;
     2. small positive integers, for factorials;
     3. fractions of both signs and four sizes, some larger than all numbers in the answers;
     4. multiples of the numbers in the answers, some minus 1, where floors and ceilings may jump.
@@ -72,7 +72,7 @@ class Points:
         return Fraction(step * round(signed_size * part) - before)
 
     def card(self, name: str, cards: Sequence, place: int):
-        """A card of a name's deck. The deck is shuffled once; each round starts one card later."""
+        """A card from a name's deck. The deck is shuffled once; rounds start one card later."""
         key = (name, cards)
         if key not in self.decks:
             self.decks[key] = self.draw.sample(cards, len(cards))
@@ -80,7 +80,7 @@ class Points:
         return self.decks[key][(rounds + place) % len(cards)]
 
     def function(self, name: str, arguments: tuple, point: int) -> Fraction:
-        """The value of an unknown function at given values of its arguments."""
+        """The value of an unknown function for the given arguments."""
         key = (name, arguments, point)
         if key not in self.values:
             self.values[key] = Fraction(self.draw.randint(-10_000, 10_000), 101)
@@ -91,8 +91,8 @@ class Evaluator:
     """Compares expressions by value, with one budget for all computations.
 
     answers: both texts; their names and numbers determine the points.
-    seed: mixed into the seed of the points, to make them unpredictable.
-    Every method raises Unreadable for text outside the grammar or beyond a bound.
+    seed: mixed into the points' seed, to make the points unpredictable.
+    Every method raises Unreadable for text outside the grammar or beyond a limit.
     """
 
     def __init__(self, answers: list[str], seed: str = ""):
@@ -103,7 +103,7 @@ class Evaluator:
         self.computed = {}  # (id of an Expression, point) -> its value or its error's type
 
     def expression(self, text: str, radians: bool = False) -> Expression:
-        """The expression of a text, from a cache."""
+        """The parsed text, from a cache."""
         key = (text, radians)
         if key not in self.expressions:
             expression = read(text, self.variables, radians)

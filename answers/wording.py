@@ -6,7 +6,7 @@ hundred characters.
 
 import re
 
-GAP = 120  # at most this many characters are between two boxes that are parts of one answer
+GAP = 120  # at most this many characters separate two boxes that are parts of one answer
 
 # After these words a box replaces the previous box. Otherwise nearby boxes are parts of one answer:
 # "5 if n is even and 6 if it is odd", "the sum is 12, the product is 35".

@@ -1,4 +1,4 @@
-"""Converts rows of known programming data sets to prompts and tests.
+"""Converts rows from known programming data sets to prompts and tests.
 
 A problem is {"problem": text, "tests": [...]}; programs/verify_code.py defines a test.
 A row whose tests are missing or unreadable gets an empty list. The row is then dropped and
@@ -26,7 +26,7 @@ KEYS = {  # the key that gives a test's kind -> (required keys, optional keys), 
 }
 NAMES = {str: "string", list: "list"}
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error)
-UNPACKED_BYTES = 2**29  # at most, for the private tests of one row
+UNPACKED_BYTES = 2**29  # limit for one row's private tests
 
 # Pickle opcodes that contain a string, and opcodes that do not change it.
 TEXT_OPCODES = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
@@ -37,20 +37,20 @@ IDLE_OPCODES = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "ST
 
 
 def eurus_problem(cells: dict, index: int) -> dict:
-    """Eurus-2-RL-Data: a chat, with inputs and outputs of standard streams or of a function."""
+    """Eurus-2-RL-Data: a chat, with inputs and outputs for standard streams or for a function."""
     chat = [{"role": each["role"], "content": each["content"]} for each in cells["prompt"]]
     text = "\n".join(message["content"] for message in chat)
     return {"problem": text, "chat": chat, "tests": paired_tests(cells["reward_model"])}
 
 
 def apps_problem(cells: dict, index: int) -> dict:
-    """APPS: a contest problem, with inputs and outputs in the format of Eurus."""
+    """APPS: a contest problem, with inputs and outputs in Eurus's format."""
     tests = paired_tests({"ground_truth": cells["input_output"]})
     return {"problem": contest_text(cells["question"], cells.get("starter_code")), "tests": tests}
 
 
 def paired_tests(reward_model: dict) -> list[dict]:
-    """The tests of {"inputs": [...], "outputs": [...], "fn_name": the function's name, if any}.
+    """The tests in {"inputs": [...], "outputs": [...], "fn_name": the function's name, if any}.
 
     The arguments of a function are a list, or text with one JSON value per line. The output is the
     value, or a list with only this value. The data sets do not say which, so both are accepted.
@@ -80,7 +80,7 @@ def call_test(name: str, given, wanted) -> dict:
 
 
 def lines_of(value) -> str:
-    """The text of a value: a list of lines is joined."""
+    """A value as text: a list of lines is joined."""
     if isinstance(value, list):
         return "\n".join(str(line) for line in value)
     return str(value)
@@ -154,13 +154,13 @@ def pickled_text(content: bytes) -> str:
         if opcode.name in TEXT_OPCODES:
             texts.append(argument)
         elif opcode.name not in IDLE_OPCODES:
-            raise ValueError(f"{opcode.name} in a pickle of tests")
+            raise ValueError(f"{opcode.name} in pickled tests")
     if len(texts) != 1:
-        raise ValueError(f"{len(texts)} texts in a pickle of tests")
+        raise ValueError(f"{len(texts)} strings in pickled tests")
     return texts[0]
 
 
-LAYOUTS = [  # (columns of a known data set, the problem and its tests first; reader)
+LAYOUTS = [  # (a known data set's columns, problem and tests first; reader)
     (("prompt", "reward_model", "ability"), eurus_problem),
     (("prompt", "test", "entry_point"), humaneval_problem),
     (("prompt", "test", "test_list", "test_imports"), mbpp_problem),
@@ -170,7 +170,7 @@ LAYOUTS = [  # (columns of a known data set, the problem and its tests first; re
 
 
 def layout_of(columns) -> tuple[tuple[str, ...], Callable] | None:
-    """The layout of the known data set with these columns; None if there is none."""
+    """The layout of the known data set with these columns; None if none has them."""
     for needed, read in LAYOUTS:
         if set(needed) <= set(columns):
             return needed, read
@@ -197,7 +197,7 @@ def checked_tests(tests, where: str) -> list[dict]:
 
 
 def check_test(test, where: str) -> None:
-    """Raise ProgramsError for a test with missing or unknown keys, or a value of a wrong type."""
+    """Raise ProgramsError for a test with missing or unknown keys, or a value of the wrong type."""
     if not isinstance(test, dict):
         raise ProgramsError(f"{where} is not a dictionary")
     kind = next((key for key in KEYS if key in test), None)
@@ -210,9 +210,9 @@ def check_test(test, where: str) -> None:
             raise ProgramsError(f"{where} lacks {key}")
     for key, value in test.items():
         if key not in types:
-            raise ProgramsError(f"{where} has the key {key}, unknown in a test with {kind}")
+            raise ProgramsError(f"{where} has the key {key}, not allowed with {kind}")
         if not isinstance(value, types[key]):
-            raise ProgramsError(f"{where} needs a {NAMES[types[key]]} as {key}")
+            raise ProgramsError(f"{where} needs a {NAMES[types[key]]} for {key}")
     if test.get("rules", "") not in RULES:
         raise ProgramsError(f"{where} has unknown rules: use {', '.join(filter(None, RULES))}")
     if flaw(test):

@@ -1,6 +1,6 @@
-"""The rules of official graders that differ from ours, with their sources.
+"""Rules in which official graders differ from ours, with their sources.
 
-The key "rules" of a test selects an entry of RULES. A test without the key follows our rules.
+A test's "rules" key selects an entry in RULES. A test without the key follows our rules.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .sandbox.compare import TOLERANCE
 
 @dataclass(frozen=True)
 class Rules:
-    """The memory limit of a program, and the tolerance of comparisons."""
+    """A program's memory limit, and the tolerance for comparisons."""
 
     memory_mb: int = 0  # of address space; the larger of this and Limits.memory_mb applies
     tolerance: float = TOLERANCE  # 0 for exact equality

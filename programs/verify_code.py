@@ -1,6 +1,6 @@
-"""The reward of a programming problem (Sec. 6): extract the program of a response and test it.
+"""The reward of a programming problem (Sec. 6): extract the program from a response and test it.
 
-The program is the last fenced Python block of a response. It earns 1.0 if it passes all tests, else
+The program is the last fenced Python block in a response. It earns 1.0 if it passes all tests, else
 0.0. The run stops at the first failed test. A test is one of
 
     {"input": "3 4\\n", "output": "7\\n"}                      standard input and output
@@ -18,10 +18,10 @@ Comparison rules:
    program's own classes equals nothing.
 4. A program that ends with an error fails, whatever it printed before.
 
-A script is faulty if it fails before its first call of the program, never calls it, or lacks a
-package. No program passes a faulty script, and a warning is printed. Later errors of a script count
-against the program, whose values may have caused them. The key "rules" of a test selects the rules
-of an official grader (rules.py).
+A script is faulty if it fails before its first call to the program, never calls it, or lacks a
+package. No program passes a faulty script, and a warning is printed. Later errors in a script count
+against the program, whose values may have caused them. A test's "rules" key selects an official
+grader's rules (rules.py).
 
 Departures from the paper: (1) the paper does not say how programs are run. The limits are ours:
 1 GB, and 6 s of CPU time per test as in LiveCodeBench (30 s per script).
@@ -40,17 +40,17 @@ from .sandbox.client import Limits, Outcome, SandboxBroken
 from .sandbox.judge import FAILED, FAULT, PASSED
 from .sandbox.messages import excerpt
 
-SCRIPT = 5  # CPU time of a judge, and of a program under a script, as a multiple of a call's
+SCRIPT = 5  # CPU time for a judge, or for a program that a script calls, in units of a call's
 SCRIPT_ROOM = 2_000_000  # characters that a script may expect in an answer
 JUDGE_MB = 4096  # of address space
-MOST_BYTES = 4  # of a character in UTF-8
+MOST_BYTES = 4  # per character in UTF-8
 ANSWERED = "answered"  # Outcome.stopped of a program whose judge has ended
 
 
 def rewards(
     responses: list[str], tests: list[list[dict]], limits: Limits | None = None
 ) -> list[float]:
-    """The reward of each response by its tests. Runs as many programs at once as there are cores.
+    """The reward for each response, given its tests. Runs one program per core at a time.
 
     Identical programs with the same tests are run once.
     """
@@ -80,12 +80,12 @@ def reward_of_program(
     return float(result.passed == result.total)
 
 
-# ---- extract: the program of a response ----------------------------------------------------------
+# ---- extract the program from a response ---------------------------------------------------------
 
-# (margin)(marks)(tag) of a line. (?![`~]) keeps matching linear: a run of marks is matched whole.
+# A line's (margin)(marks)(tag). (?![`~]) keeps matching linear: a run of marks is matched whole.
 FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})(?![`~])([^\n`]*)$", re.MULTILINE)
 TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
-MAX_CHARS = 200_000  # of a program
+MAX_CHARS = 200_000  # in a program
 
 
 def extract_program(response: str) -> str | None:
@@ -153,7 +153,7 @@ def run_tests(
 ) -> Result:
     """Run a program against its tests, up to the first failed test.
 
-    Raises SandboxBroken if programs cannot be run, and ValueError for a test of unknown kind.
+    Raises SandboxBroken if programs cannot be run, and ValueError for an unknown kind of test.
     """
     limits = limits or Limits()
     sandbox = sandbox or client.shared()
@@ -174,7 +174,7 @@ def group_of(test: dict) -> tuple[str, Rules]:
     """(kind, rules) of a test. The kind is its key `output`, `function` or `script`."""
     name = test.get("rules", "")
     if name not in RULES:
-        raise ValueError(f"a test has the unknown rules {name!r}: use {', '.join(RULES)}")
+        raise ValueError(f"a test has unknown rules {name!r}: use {', '.join(RULES)}")
     for kind in RUNNERS:
         if kind in test:
             return kind, RULES[name]
@@ -316,7 +316,7 @@ def run_jobs(sandbox: client.Sandbox, *jobs: tuple[dict, Limits]) -> list[Outcom
                 raise Failed(f"broke the sandbox twice: {reason}")
         except (EOFError, OSError, SandboxBroken):
             pass
-    raise SandboxBroken(f"the sandbox for programs broke: {reason}")
+    raise SandboxBroken(f"the program sandbox broke: {reason}")
 
 
 def check_end(outcome: Outcome, limits: Limits) -> None:

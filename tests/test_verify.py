@@ -48,7 +48,7 @@ def test_earnable_is_false_for_gold_answers_that_no_answer_matches():
         assert not earnable(gold), gold
 
 
-def test_reward_of_a_truncated_response_needs_a_statement():
+def test_reward_needs_a_statement_in_a_truncated_response():
     assert reward("so we get 5", "5") == 1.0
     assert reward("so we get 5", "5", truncated=True) == 0.0
     assert reward("\\boxed{5}, since", "5", truncated=True) == 1.0

@@ -21,7 +21,7 @@ from .. import ProgramsError
 from .messages import receive, send
 
 SERVER = Path(__file__).resolve().parent / "server.py"
-GRACE = 30.0  # seconds that a supervisor has to answer after the wall-clock limit
+GRACE = 30.0  # seconds for a supervisor to answer after the wall-clock limit
 
 
 class SandboxBroken(ProgramsError):
@@ -30,10 +30,10 @@ class SandboxBroken(ProgramsError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a program. The wall clock only ends programs that sleep."""
+    """A program's limits. The wall clock only stops programs that sleep."""
 
-    cpu_seconds: float = 6.0  # of a run, or of a function call; summed over threads
-    wall_seconds: float = 60.0  # of a run, plus `load` times the CPU time used
+    cpu_seconds: float = 6.0  # per run or function call, summed over threads
+    wall_seconds: float = 60.0  # per run, plus `load` times the CPU time used
     load: float = 10.0
     memory_mb: int = 1024  # of address space
     output_bytes: int = 1_000_000  # raised if a test expects more
@@ -53,7 +53,7 @@ class Outcome:
 
 
 class Job:
-    """A job that a supervisor has begun."""
+    """A job that a supervisor has started."""
 
     def __init__(self, channel: socket.socket, wall_seconds: float):
         self.channel = channel
@@ -70,7 +70,7 @@ class Job:
             except (ConnectionError, TimeoutError) as error:
                 raise EOFError from error
         if "broken" in answer:
-            raise SandboxBroken(f"the sandbox for programs broke ({answer['broken']})")
+            raise SandboxBroken(f"the program sandbox broke ({answer['broken']})")
         return Outcome(**answer)
 
 
@@ -99,7 +99,7 @@ class Server:
         try:
             found = receive(self.door)
         except EOFError as error:
-            raise SandboxBroken("the sandbox for programs cannot be started") from error
+            raise SandboxBroken("the program sandbox cannot be started") from error
         if "broken" in found:
             raise SandboxBroken(
                 f"programs cannot be run safely here ({found['broken']}): "
@@ -109,7 +109,7 @@ class Server:
         self.missing = found["missing"]  # why stronger walls are not available
 
     def run(self, *jobs: tuple[dict, Limits]) -> list[Outcome]:
-        """The outcomes of one job, or of two that a socket connects. Raises like Job.outcome."""
+        """The outcomes of one job, or of two jobs joined by a socket. Raises like Job.outcome."""
         if len(jobs) == 1:
             started = [self.start(*jobs[0])]
         else:
@@ -176,7 +176,7 @@ class Sandbox:
 
     @contextmanager
     def server(self):
-        """A server that is not in use."""
+        """An idle server, reserved for the caller."""
         server = self.idle.get()
         try:
             if server.process.poll() is not None:  # it was killed
@@ -195,7 +195,7 @@ class Sandbox:
 
 
 def cores_of_rank() -> int:
-    """The number of cores for this process: its share if torchrun started several ranks here."""
+    """The number of cores for this process: its share if torchrun started several ranks."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return max(1, len(os.sched_getaffinity(0)) // ranks)
 
@@ -215,7 +215,7 @@ def shared() -> Sandbox:
 # What a program can do behind each kind of wall: the values of --code-sandbox, strongest first.
 LEFT = {
     "strict": "use its time and memory",
-    "landlock": "use its time and memory, and see the names of files and the list of processes",
+    "landlock": "use its time and memory, and see file names and the process list",
 }
 
 
@@ -229,7 +229,7 @@ def start_sandbox(mode: str) -> str:
     if mode == "strict" and server.walls != mode:
         raise ProgramsError(
             f"--code-sandbox strict is not available here ({server.missing}): allow user "
-            "namespaces, or let programs see the names of files with --code-sandbox landlock"
+            "namespaces, or let programs see file names with --code-sandbox landlock"
         )
     return (
         f"programs   run {sandbox.workers} at a time in the sandbox ({server.walls}): a program "

@@ -12,18 +12,18 @@ from . import values
 
 # Possessive quantifiers prevent backtracking, so text is read only once.
 NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]{1,4})?")
-# 50 digits of a difference are enough. Every number that matches NUMBER is within these exponents.
+# 50 digits are enough for a difference. Every number that matches NUMBER is within these exponents.
 ARITHMETIC = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
-TOLERANCE = 1e-6  # of a decimal; relative if the decimal exceeds 1
+TOLERANCE = 1e-6  # for a decimal; relative if the decimal exceeds 1
 
 
 # ---- outputs -------------------------------------------------------------------------------------
 
 
 def same_output(output: str, expected: str, tolerance: float) -> bool:
-    """Whether two outputs agree line by line and token by token. Outer blank lines are ignored."""
+    """Whether two outputs agree by line and token. Leading and trailing blank lines are ignored."""
     lines = output.strip().split("\n")
     golds = expected.strip().split("\n")
     if len(lines) != len(golds):
@@ -93,7 +93,7 @@ def same_entries(pairs: list, golds: list, tolerance: float) -> bool:
 
 
 def spelled_key(key) -> str | None:
-    """A key as JSON spells it; None for a key that JSON cannot spell."""
+    """A key as JSON writes it; None for a key that JSON cannot represent."""
     if isinstance(key, dict) and "int" in key:
         key = values.unpacked(key)
     if isinstance(key, int) and not isinstance(key, bool):

@@ -1,6 +1,6 @@
-"""The judge of a program, in a separate process. Only the judge's process has the expected values.
+"""A program's judge, in a separate process. Only the judge's process has the expected values.
 
-A judge compares the printed output, or calls the program in its other process and compares each
+A judge compares the printed output, or calls the program in the other process and compares each
 answer before the next call. A judge has the walls of a program and separate limits, so a hostile
 answer can harm only that judge. A job's "kind" is one of JUDGES.
 """
@@ -44,7 +44,7 @@ class Caller:
         except ConnectionError:
             answer = ""
         if not answer:
-            raise Ended("the program ended in a call")
+            raise Ended("the program ended during a call")
         return answer
 
 
@@ -112,11 +112,11 @@ def shown(content) -> str:
 
 
 def judge_script(job: dict, calls: socket.socket) -> int:
-    """Run the assertion script job["text"]. Functions that it does not define are the program's.
+    """Run the assertion script job["text"]. Functions it lacks come from the program.
 
     Returns the exit code: 0 if all assertions held, FAULT if the script is faulty, else 1.
 
-    A script is faulty if it raises before its first call of the program, ends without a call, or
+    A script is faulty if it raises before its first call to the program, ends without a call, or
     lacks a package. Every later error counts against the program, which may have caused it.
     """
     script = job["text"]
@@ -135,7 +135,7 @@ def judge_script(job: dict, calls: socket.socket) -> int:
     if caller.called:
         return code
     if code == 0:
-        print("it calls no function of the program", file=sys.stderr, flush=True)
+        print("it calls none of the program's functions", file=sys.stderr, flush=True)
     return FAULT
 
 

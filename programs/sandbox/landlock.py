@@ -1,10 +1,10 @@
 """Landlock: on kernels without user namespaces, a program can open only Python's files.
 
 From Linux 5.13 on, any process may restrict itself with Landlock. The restriction cannot be lifted,
-and threads inherit it. It also protects the memory of other processes. A program can still see
+and threads inherit it. It also protects other processes' memory. A program can still see
 names, sizes and dates of files, and the list of processes, because stat(2) is not restricted. The
 system-call filter (seccomp.py) covers sockets and signals.
-The numbers are those of linux/landlock.h.
+The numbers come from linux/landlock.h.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ ASK_VERSION = 1
 BENEATH = 1  # the kind of rule: for a folder with its contents, or for a file
 
 READ_FILE, READ_FOLDER = 1 << 2, 1 << 3
-RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version -> number of file rights in this version
+RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version -> number of file rights in it
 
 
 class Rule(ctypes.Structure):

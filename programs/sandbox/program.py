@@ -41,7 +41,7 @@ import string, re, datetime, collections, heapq, bisect, copy, math, random, sta
 import itertools, functools, operator, io, sys, json
 """
 RECURSION = 50_000
-DIGITS = 50_000  # of an integer that is read or written
+DIGITS = 50_000  # in an integer that is read or written
 
 READY = compile(IMPORTS, "imports.py", "exec")
 OURS = __package__  # its modules are removed from sys.modules
@@ -128,9 +128,9 @@ def leave(code: int) -> None:
 
 
 def answer(calls: socket.socket, module: types.ModuleType) -> None:
-    """Answer each line [name, arguments, keywords] with a call of the program, in lines of JSON.
+    """Answer each JSON line [name, arguments, keywords] by calling the program.
 
-    The answer is {"value": the returned value} or {"error": the last line of the traceback}.
+    An answer is {"value": the returned value} or {"error": the last line of the traceback}.
     """
     with calls.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:

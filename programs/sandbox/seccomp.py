@@ -1,4 +1,4 @@
-"""A filter of system calls (seccomp): refuses calls that a program never needs.
+"""A system-call filter (seccomp): refuses calls that a program never needs.
 
 Any user may install a filter. A filter cannot be removed, and children and threads inherit it.
 Refused calls fail with EPERM, so `os.fork()` or `socket.socket()` raises PermissionError.
@@ -59,7 +59,7 @@ def build(strict: bool) -> bytes:
     namespaces. Raises OSError on a machine that is not in MACHINES.
     """
     if platform.machine() not in MACHINES:
-        raise OSError(f"not written for {platform.machine()}")
+        raise OSError(f"not available for {platform.machine()}")
     column, architecture = MACHINES[platform.machine()]
 
     def number(name: str) -> int | None:
@@ -132,4 +132,4 @@ def install(libc: ctypes.CDLL, strict: bool) -> None:
     instructions = build(strict)
     program = Program(len(instructions) // 8, instructions)
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "seccomp refuses the filter")
+        raise OSError(ctypes.get_errno(), "seccomp rejected the filter")

@@ -60,7 +60,7 @@ def enter(best: str) -> dict:
     """
     reason = failure(filter_this)
     if reason:
-        raise OSError(f"filter of system calls: {reason}")
+        raise OSError(f"system-call filter: {reason}")
 
     reason = "switched off"
     if best == "strict":

@@ -1,4 +1,4 @@
-"""The supervisor of one program: forks its process, sends its input, measures and kills it.
+"""A program's supervisor: forks its process, sends its input, measures and kills it.
 
 The program cannot reach its supervisor: the program is in other namespaces or may not send signals,
 and has none of the supervisor's connections.
@@ -16,7 +16,7 @@ from .messages import receive, send
 
 ERRORS_KEPT = 4000  # last bytes of a program's standard error
 TICK = 0.05  # longest time between two checks of a program's clocks, seconds
-PATIENCE = 30.0  # seconds in which a waiting judge must accept an answer
+PATIENCE = 30.0  # seconds within which a waiting judge must accept an answer
 
 
 def supervise(namespaces: bool, channel: socket.socket, calls: socket.socket | None = None):
@@ -80,7 +80,7 @@ def enclose(namespaces: bool, job: dict, watch: "Watch", supervisor: int, report
         kept.add(watch.theirs.fileno())
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor not in kept:
-            with suppress(OSError):  # the descriptor of listdir is closed already
+            with suppress(OSError):  # listdir's own descriptor is already closed
                 os.close(descriptor)
 
     processes = walls.PROCESSES + walls.processes_of_user()

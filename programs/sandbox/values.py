@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 
-COLLISIONS = 100  # the most keys of a set or dictionary that may share a hash or be equal
-DIGITS = 2**63  # integers from here on are sent in hexadecimal, which takes linear time
+COLLISIONS = 100  # how many keys of a set or dictionary may share a hash or be equal
+DIGITS = 2**63  # integers this large are sent in hexadecimal, which takes linear time
 # Comparing longer numbers could take minutes.
 FEW_DIGITS = re.compile(r"-?[0-9]{1,60}([./][0-9]{1,60})?")
 
@@ -115,10 +115,10 @@ def read_dict(inner):
 
 
 def scattered(keys: list) -> list:
-    """The keys unchanged. Raises ValueError if many share a hash: their set would take hours."""
+    """The keys unchanged. Raises ValueError if many share a hash: a set would take hours."""
     counts = Counter(map(hash, keys))
     if counts and max(counts.values()) > COLLISIONS:
-        raise ValueError("too many keys with one hash")
+        raise ValueError("too many keys share one hash")
     return keys
 
 

@@ -1,4 +1,4 @@
-"""The walls around a program: a user without rights, namespaces with a separate root, limits.
+"""The walls around a program: an unprivileged user, namespaces with a separate root, limits.
 
 server.py enters the namespaces once. Each program then gets separate process, mount and System V
 IPC namespaces inside them. All calls go to the C library. No privilege is needed if the kernel
@@ -39,7 +39,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}  # in /dev, to /proc/self/fd...
 HOME = "/program"  # a program's folder in its root; not /tmp, which may contain Python
 
-PROCESSES = 64  # processes and threads that a program may add to those of its user
+PROCESSES = 64  # processes and threads that a program may start; its user may already have some
 OPEN_FILES = 64
 STACK_MB = 100  # the kernel reserves slightly more than this much address space for the stack
 MB = 2**20
@@ -69,7 +69,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def leave_root() -> None:
-    """If the server runs as root, continue as a user without rights, files or processes.
+    """If the server runs as root, continue as an unprivileged user without files or processes.
 
     Raises OSError if that user could not read Python.
     """
@@ -126,7 +126,7 @@ def map_user(user: int, group: int) -> None:
 
 
 def build_root() -> None:
-    """Make a root with Python, the system's libraries and a few devices, all read-only.
+    """Build a root with Python, the system's libraries and a few devices, all read-only.
 
     No other part of the disk is visible: no home, no data sets, no source code.
     """
@@ -200,7 +200,7 @@ def make_read_only(target: str, recursive: bool = True) -> None:
     if done == 0:
         return
     if ctypes.get_errno() != errno.ENOSYS:
-        raise OSError(ctypes.get_errno(), f"mount_setattr of {target}")
+        raise OSError(ctypes.get_errno(), f"mount_setattr on {target}")
 
     present = os.statvfs(target).f_flag
     kept = present & (NO_DEVICES | NO_PROGRAMS)

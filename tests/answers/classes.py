@@ -1,6 +1,6 @@
-r"""Classes of responses that graders often accept or reject wrongly: (response, gold, right).
+r"""Classes of responses that graders often wrongly accept or reject: (response, gold, right).
 
-The golds look like those of the public sets MATH, OlympiadBench and AIME (data/outside.jsonl). Each
+The golds resemble the public sets MATH, OlympiadBench and AIME (data/outside.jsonl). Each
 class is a generator function that uses many golds; `right` says whether the response is right.
 """
 
@@ -31,7 +31,7 @@ def pairs(right: bool, *many: tuple[str, str]) -> Iterator[Case]:
         yield boxed(gold), answer, right
 
 
-# ---- false credit: where the answer stands -------------------------------------------------------
+# ---- false credit: the position of the answer ----------------------------------------------------
 
 
 def tail_of_an_expression() -> Iterator[Case]:

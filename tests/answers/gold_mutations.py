@@ -1,4 +1,4 @@
-r"""Rewritings of gold answers that change the meaning; rewritings.py has those that keep it."""
+r"""Rewritings that change a gold answer's meaning; those in rewritings.py preserve it."""
 
 import re
 from fractions import Fraction
@@ -54,7 +54,7 @@ def other_boxes(gold: str) -> list[str]:
 
 
 def other_values(gold: str) -> list[str]:
-    """Values other than the gold's. 0 is skipped, because its negative and its double are 0."""
+    """Values that differ from the gold. 0 is skipped: its negative and its double are also 0."""
     if gold == "0":
         return []
     return [
@@ -175,7 +175,7 @@ def toggled_relation(found: re.Match) -> str:
 
 
 def other_matrices(gold: str) -> list[str]:
-    """The matrix with its rows reversed, its transpose, one row too many, and its determinant."""
+    """The matrix with reversed rows, transposed, with an extra row, and its determinant."""
     if "vmatrix" in gold:
         return []
     begin, body, end = re.fullmatch(r"(\\begin\{.*?\})(.*)(\\end.*)", gold).groups()

@@ -1,8 +1,8 @@
 """The gold answers of data/answers.jsonl, labelled by hand in data/golds.jsonl.
 
 form: the kind of gold, such as "number", "list" or "interval".
-value: the same for golds that are the same answer.
-open: the same for golds whose equality is a matter of opinion: 30 and 30°, or the list 13, 169 and
+value: shared by all golds that are the same answer.
+open: shared by golds whose equality is a matter of opinion: 30 and 30°, or the list 13, 169 and
 the number 13,169.
 """
 

@@ -5,7 +5,7 @@ from functools import cache
 
 @cache
 def hostile() -> dict[str, str]:
-    """{name: response} of responses designed to hang, crash or overflow a grader."""
+    """Responses designed to hang, crash or overflow a grader, by name."""
     return {
         **long_computations(),
         **deep_nestings(),
@@ -162,7 +162,7 @@ FRAGMENTS = (
 
 
 def repeated_fragments() -> dict[str, str]:
-    """Answers of maximal length. Each one repeats one fragment."""
+    """Answers of maximum length, each of which repeats one fragment."""
     answers = {}
     for fragment in FRAGMENTS:
         answers[f"{fragment!r} over and over"] = box(fragment * (3900 // len(fragment)))
@@ -170,7 +170,7 @@ def repeated_fragments() -> dict[str, str]:
 
 
 def megabytes() -> dict[str, str]:
-    """Responses of a megabyte: a repeated fragment, with and without a box."""
+    """One-megabyte responses: a repeated fragment, with and without a box."""
     longer = (
         *(
             "{",

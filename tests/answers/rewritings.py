@@ -1,7 +1,7 @@
-r"""Rewritings of gold answers that keep the meaning; gold_mutations.py has those that change it.
+r"""Rewritings that preserve a gold answer's meaning; those in gold_mutations.py change it.
 
 Every function takes a gold answer and returns a list of rewritten answers, or an empty list if the
-function does not apply. test_verify_metamorphic.py lists the forms of golds for each function.
+function does not apply. test_verify_metamorphic.py lists the gold forms for each function.
 """
 
 import re
@@ -88,7 +88,7 @@ def fraction_sizes(gold: str) -> list[str]:
 
 
 def bracket_sizes(gold: str) -> list[str]:
-    r"""\left( for (. Golds with brackets that have no size, such as \sqrt[3], are skipped."""
+    r"""\left( for (. Golds with brackets that cannot be resized, as in \sqrt[3], are skipped."""
     if re.search(r"\\left|\\sqrt\[|\\text|begin", gold):
         return []
     sizes = [(r"\left", r"\right"), (r"\bigl", r"\bigr"), (r"\Big", r"\Big")]
@@ -265,7 +265,7 @@ def joined_by_words(gold: str) -> list[str]:
 
 
 def larger_fractions(gold: str) -> list[str]:
-    r"""(\frac{6}{2},\frac{4}{2}) for (3,2), and the same for the ends of an interval."""
+    r"""(\frac{6}{2},\frac{4}{2}) for (3,2), and likewise for an interval's endpoints."""
     if re.search(r"(?<![\w{\\.])-?\d+(?![\w}])", gold) is None or re.search(r"\\frac\d", gold):
         return []
     return [re.sub(r"(?<![\w{.^_])(\d+)(?=[,)\]])", doubled_fraction, gold)]

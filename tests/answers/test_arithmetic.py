@@ -1,4 +1,4 @@
-"""answers/arithmetic.py: exact for rational numbers, many digits otherwise, bounded."""
+"""answers/arithmetic.py: exact for rational numbers, many digits otherwise, limited work."""
 
 import cmath
 import math
@@ -26,7 +26,7 @@ def arithmetic():
     return Arithmetic(fuel=100_000)
 
 
-def test_natural_number_refuses_other_numbers_and_numbers_above_the_bound():
+def test_natural_number_refuses_other_numbers_and_numbers_above_the_limit():
     assert natural_number(Fraction(7), most=7) == 7
     for x in (Fraction(-1), Fraction(1, 2), I, math.inf):
         with pytest.raises(Undefined):
@@ -72,7 +72,7 @@ def test_operations_on_complex_numbers_agree_with_python(arithmetic):
 
 @pytest.mark.parametrize("name", ["arcsin", "arccos", "arctan"])
 @pytest.mark.parametrize("x", [Fraction(-1), Fraction(-1, 3), Fraction(0), Fraction(1)])
-def test_inverse_functions_agree_with_python_and_have_its_domain(arithmetic, name, x):
+def test_inverse_functions_and_their_domains_agree_with_python(arithmetic, name, x):
     expected = getattr(math, name.replace("arc", "a"))(x)
     assert complex(getattr(arithmetic, name)(x)) == pytest.approx(expected, abs=1e-14)
     if name != "arctan":
@@ -129,7 +129,7 @@ def test_all_operations_share_one_budget(arithmetic):
         arithmetic.pay(100_000)
 
 
-def test_too_large_values_are_refused(arithmetic):
+def test_values_that_are_too_large_are_refused(arithmetic):
     with pytest.raises(TooLarge):
         arithmetic.power(TWO, Fraction(2 * MAX_BITS))
     with pytest.raises(TooLarge):

@@ -1,4 +1,4 @@
-"""verify.py on classes of responses. Rules that only fit examples would grade them wrongly."""
+"""verify.py on classes of responses. Rules fitted to a few examples would misgrade them."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ from verify import earnable, is_equivalent, reward
 DATA = Path(__file__).parent / "data"
 RESPONSES = DATA / "responses.jsonl"
 EXAMINATION = DATA / "examination.jsonl"
-# Right answers of examination.jsonl that earn nothing: see "Known losses" in answers/README.md.
+# Right answers in examination.jsonl that earn nothing: see "Known losses" in answers/README.md.
 GIVEN_UP = (r"\boxed{\frac{5}{3}}", r"\boxed{1011}_2", r"\boxed{10\text{:}30\text{ p.m.}}")
 
 
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("made", [*classes.WRONG, *classes.MISSED])
-def test_reward_of_a_class_of_responses(made, right):
+def test_reward_for_every_class_of_responses(made, right):
     """Every class in tests/answers/classes.py, each with many golds."""
     wrong = []
     for response, gold, is_right in made():
@@ -32,7 +32,7 @@ def test_every_class_is_large():
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_reward_of_responses_written_to_fool_the_rules(right):
+def test_reward_for_responses_written_to_fool_the_rules(right):
     pairs = [json.loads(line) for line in RESPONSES.read_text().splitlines()]
     wrong = []
     for pair in pairs:
@@ -43,8 +43,8 @@ def test_reward_of_responses_written_to_fool_the_rules(right):
     assert not wrong
 
 
-def test_reward_of_examination_jsonl():
-    """Golds as in MATH, AIME and OlympiadBench; answers unlike those in the classes."""
+def test_reward_for_the_examination_file():
+    """Golds like those in MATH, AIME and OlympiadBench; answers unlike those in the classes."""
     pairs = [json.loads(line) for line in EXAMINATION.read_text().splitlines()]
     wrong = []
     for pair in pairs:
@@ -55,7 +55,7 @@ def test_reward_of_examination_jsonl():
     assert wrong == [(False, response) for response in GIVEN_UP]
 
 
-def test_outside_golds_are_earnable_and_differ():
+def test_outside_golds_are_earnable_and_distinct():
     golds = [entry["gold"] for entry in classes.OUTSIDE]
     same = {("45", "45^\\circ"), ("45^\\circ", "45")}
     for gold in golds:

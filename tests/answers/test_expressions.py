@@ -28,7 +28,7 @@ def value_of(text: str) -> Fraction | complex | None:
 
 
 def random_sum(draw: random.Random, depth: int) -> str:
-    """An expression of integers, + - * / and brackets."""
+    """A random expression made of integers, + - * / and brackets."""
     if depth == 0:
         return str(draw.randint(1, 9))
     parts = [random_sum(draw, depth - 1) for _ in range(3)]
@@ -38,7 +38,7 @@ def random_sum(draw: random.Random, depth: int) -> str:
     return f"{parts[0]}{first}{parts[1]}{second}{parts[2]}"
 
 
-def test_read_gives_steps_in_postfix_order():
+def test_read_returns_steps_in_postfix_order():
     number = [Step("number", 0, Fraction(2)), Step("number", 0, Fraction(1))]
     variable = Step("variable", 0, "x")
     times, plus = Step("multiply", 2), Step("add", 2)
@@ -182,7 +182,7 @@ def test_read_finds_the_names(text, names):
         (["\\mu(m+M)", "\\mu v_0"], {"\\mu", "v_0", "m", "M"}),
     ],
 )
-def test_variables_in_are_the_names_without_brackets(answers, variables):
+def test_variables_in_returns_the_names_without_brackets(answers, variables):
     assert variables_in(answers) == variables
 
 
@@ -198,7 +198,7 @@ def test_substituted_replaces_whole_names_only():
     assert substituted("2x+\\sin x+x_1", "x", "(0)") == "2 (0) + \\sin (0) + x_1"
 
 
-# ---- bounds --------------------------------------------------------------------------------------
+# ---- limits --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_read_refuses_text_outside_the_grammar(text):
         read(text)
 
 
-def test_read_is_bounded_in_depth_and_length():
+def test_read_limits_depth_and_length():
     depth = MAX_DEPTH - 1
     assert value_of("(" * depth + "1" + ")" * depth) == 1
     with pytest.raises(Unreadable):

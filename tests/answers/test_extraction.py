@@ -64,7 +64,7 @@ def test_extract_answer(response, answer):
         ("\\boxed{5} and", "5"),
     ],
 )
-def test_extract_answer_of_a_truncated_response_needs_a_statement(response, answer):
+def test_extract_answer_needs_a_statement_in_a_truncated_response(response, answer):
     assert extract_answer(response, truncated=True) == answer
 
 

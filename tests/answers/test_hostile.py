@@ -15,7 +15,7 @@ HOSTILE = {**hostile(), **repeated_fragments(), **megabytes()}
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_input_is_graded_within_the_budget_in_any_thread(name, monkeypatch):
-    """Every input gets a verdict with bounded work, even in a thread, where alarms do not work."""
+    """Every input gets a verdict within the budget, even in a thread, where alarms cannot fire."""
     response = HOSTILE[name]
     answer = extract_answer(response) or ""
     rewards = []

@@ -1,4 +1,4 @@
-"""answers/latex.py: each group of rewritings alone; applying a group again changes nothing."""
+"""answers/latex.py: each group of rewritings separately; reapplying a group changes nothing."""
 
 import json
 import random

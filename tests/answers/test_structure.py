@@ -10,7 +10,7 @@ from answers.structure import MAX_MEMBERS, readings, split, structure
 # ---- structure -----------------------------------------------------------------------------------
 
 
-def test_split_outside_all_brackets():
+def test_split_ignores_separators_in_brackets():
     assert split("1,(2,3);4", ",;") == ["1", ",", "(2,3)", ";", "4"]
     assert split("(0,1] ∪ [2,3)", "∪") == ["(0,1]", "∪", "[2,3)"]
     assert split("", ",") == [""]
@@ -22,7 +22,7 @@ def test_split_of_unmatched_brackets_is_empty(text):
     assert split(text, ",") == []
 
 
-def test_split_is_bounded_in_depth_and_members():
+def test_split_limits_depth_and_members():
     assert split("(" * MAX_DEPTH + ")" * MAX_DEPTH, ",") != []
     assert split("(" * (MAX_DEPTH + 1) + ")" * (MAX_DEPTH + 1), ",") == []
     assert len(split("," * MAX_MEMBERS, ",")) == 2 * MAX_MEMBERS + 1
@@ -74,7 +74,7 @@ def test_structure(text, kind, members):
         ("x>y", ["y", "<", "x"]),
     ],
 )
-def test_structure_of_inequalities_rises(text, members):
+def test_inequalities_are_parsed_in_rising_order(text, members):
     assert structure(text) == ("<", members)
 
 
@@ -174,7 +174,7 @@ def test_is_name(text):
 
 
 @pytest.mark.parametrize("text", QUANTITIES)
-def test_is_label_of_quantities(text):
+def test_is_label_accepts_quantities(text):
     assert is_label(text)
     assert not is_name(text)
 

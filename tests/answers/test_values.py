@@ -27,7 +27,7 @@ def test_points_have_both_signs_and_go_beyond_the_largest_number(name):
         assert max(values) > 50
 
 
-def test_points_of_integer_names_have_both_parities_and_no_fractions():
+def test_points_for_integer_names_are_even_and_odd_integers():
     for seed in range(SEEDS):
         points = Points(["x"], str(seed))
         for name in ("n", "k", "m"):
@@ -226,6 +226,6 @@ def test_an_evaluator_has_one_budget_for_all_comparisons():
 
 
 @pytest.mark.parametrize("text", ["99999^99999", "10^{10^{10}}", "e^{1000}", "3000!+" * 200 + "1"])
-def test_values_and_texts_beyond_the_bounds_are_unreadable(text):
+def test_values_and_texts_beyond_the_limits_are_unreadable(text):
     with pytest.raises(Unreadable):
         equal(text, f"({text})")

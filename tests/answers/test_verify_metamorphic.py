@@ -1,4 +1,4 @@
-"""verify.py over all gold answers of data/answers.jsonl: rewritings that keep the meaning earn 1,
+"""verify.py on all gold answers in data/answers.jsonl: rewritings that preserve the meaning earn 1,
 rewritings that change it earn 0.
 """
 
@@ -16,7 +16,7 @@ import verify
 ANSWERS = Path(__file__).parent / "data" / "answers.jsonl"
 SEEDS = 60
 
-# Forms of golds with a value, and forms that a right answer may have.
+# All forms of gold that have a value, and groups of forms.
 ALL = sorted({entry["form"] for entry in GOLDS} - {"undefined"})
 NUMBERS = ("number", "value")
 LISTED = ("list", "tuple", "interval", "set", "named values")
@@ -50,7 +50,7 @@ def test_golds_match_the_labelled_table():
     assert len({entry["gold"] for entry in GOLDS}) == len(GOLDS)
 
 
-# ---- rewritings that keep the meaning ------------------------------------------------------------
+# ---- rewritings that preserve the meaning --------------------------------------------------------
 
 SAME = [
     ("delimiters", [form for form in ALL if form != "quantity"]),
@@ -148,7 +148,7 @@ def test_reward_is_0_for_undefined_expressions():
         assert verify.reward(boxed(gold), gold) == 0.0, gold
 
 
-# ---- every gold against every gold ---------------------------------------------------------------
+# ---- every pair of golds -------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_is_equivalent_accepts_golds_with_the_same_value():
 
 
 def test_is_equivalent_rejects_golds_with_different_values(remembered):
-    """All pairs that could agree by accident, and every thirtieth of the other pairs.
+    """All pairs that could agree by accident, and one in thirty of the other pairs.
 
     `bench.py verify` compares all pairs.
     """
@@ -186,7 +186,7 @@ def test_is_equivalent_rejects_golds_with_different_values(remembered):
 
 
 def is_likely(a: str, b: str) -> bool:
-    """Whether random points decide: both have variables, or one has and the other is a digit."""
+    """Whether random points decide: both have variables, or one does and the other is a digit."""
     digits = [gold.isdigit() and len(gold) == 1 for gold in (a, b)]
     variables = [rewritings.has_variable(gold) for gold in (a, b)]
     return all(variables) or (any(variables) and any(digits))
@@ -196,8 +196,8 @@ def is_likely(a: str, b: str) -> bool:
 
 
 @pytest.mark.parametrize("form", ["value", "others"])
-def test_every_gold_equals_itself_at_any_points(form, remembered):
-    """Every gold with variables, with 60 seeds. Every tenth seed compares a value with 0 + it."""
+def test_every_gold_equals_itself_at_random_points(form, remembered):
+    """Every gold with variables, with 60 seeds. Every tenth seed compares a value v with 0+(v)."""
     missed = []
     for entry in GOLDS:
         gold = entry["gold"]

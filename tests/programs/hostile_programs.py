@@ -1,9 +1,9 @@
-"""Programs that try to cheat or to do harm; test_sandbox.py runs them.
+"""Programs that try to cheat or do harm; test_sandbox.py runs them.
 
-The expected value of every test is a secret of the form gold-<32 hex digits>, which a program can
-search for. MARK is in the name of everything that a program tries to leave behind. In a program's
-text, PORT, MAILBOX and FILE are replaced with places on the machine that every user may access, and
-SERVER with the id of the process that forks the programs. FILE contains the gold.
+The expected value in every test is a secret of the form gold-<32 hex digits>, which a program can
+search for. MARK appears in the name of everything that a program tries to leave behind. In a
+program's text, PORT, MAILBOX and FILE are replaced with a port, a socket and a file that every user
+may access, and SERVER with the id of the process that forks programs. FILE contains the secret.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ MARK = "left-by-a-hostile-program"
 
 @dataclass(frozen=True)
 class Hostile:
-    """A program, the kind of its test, and the required outcome."""
+    """A program, its kind of test, and the required outcome."""
 
     text: str
     ends: str  # a pattern that matches the reason given by run_tests
     kind: str = "run"  # run, calls or script
     sleeps: bool = False  # the wall-clock limit must end it
-    walls: bool = False  # depends on namespaces: tested with and without them
+    walls: bool = False  # namespaces matter: tested with and without them
 
 
 LOOK = """
@@ -38,7 +38,7 @@ WRONG = "printed, 'gold|printed, gold|returned, 'gold|printed, "
 
 
 def hostile() -> dict[str, Hostile]:
-    """{name: Hostile} of all programs."""
+    """All hostile programs, by name."""
     return {
         **endless(),
         **greedy(),
@@ -73,17 +73,17 @@ def endless() -> dict[str, Hostile]:
         "loop at exit": Hostile(
             "import atexit\n@atexit.register\ndef f():\n    while True: pass", cpu
         ),
-        "loop that catches all": Hostile(
+        "loop that catches every exception": Hostile(
             "while True:\n    try:\n        while True: pass\n    except BaseException: pass", cpu
         ),
-        "loop deaf to signals": Hostile(
+        "loop that ignores signals": Hostile(
             "import signal\n"
             "for s in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:\n"
             "    signal.signal(s, signal.SIG_IGN)\n"
             "signal.pthread_sigmask(signal.SIG_BLOCK, signal.Signals)\nwhile True: pass",
             cpu,
         ),
-        "loop with limits lifted": Hostile(
+        "loop that raises its limits": Hostile(
             "import resource\n"
             "for limits in ((-1, -1), (10**6, 10**6)):\n"
             "    try: resource.setrlimit(resource.RLIMIT_CPU, limits)\n"
@@ -110,7 +110,7 @@ def endless() -> dict[str, Hostile]:
 
 
 def greedy() -> dict[str, Hostile]:
-    """Memory of several kinds, and deep recursion."""
+    """Programs that allocate memory in several ways or recurse deeply."""
     return {
         "list of 10 GB": Hostile("x = [0] * (10 * 2**30 // 8)", "MemoryError"),
         "bytes that double": Hostile("x = b'x'\nwhile True: x += x", "MemoryError|CPU time"),
@@ -120,7 +120,7 @@ def greedy() -> dict[str, Hostile]:
         "shared memory map": Hostile(
             "import mmap\nx = mmap.mmap(-1, 10 * 2**30)", "OSError|MemoryError|ValueError"
         ),
-        "memory limit lifted": Hostile(
+        "memory limit raised": Hostile(
             "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
             "ValueError|PermissionError|OSError",
         ),
@@ -129,7 +129,7 @@ def greedy() -> dict[str, Hostile]:
             "import sys\nsys.setrecursionlimit(2**31 - 1)\ndef f(): f()\nf()", ANY
         ),
         "recursion in C": Hostile("f = print\nfor _ in range(10**6): f = f.__call__\nf()", ANY),
-        "threads without end": Hostile(
+        "endless threads": Hostile(
             "import threading, time\nthreading.stack_size(2**15)\n"
             "while True: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
             "can't start new thread|MemoryError",
@@ -153,7 +153,7 @@ def greedy() -> dict[str, Hostile]:
             "OSError|PermissionError",
             walls=True,
         ),
-        "a file without end": Hostile(
+        "an endless file": Hostile(
             "with open('f', 'wb') as f:\n    while True: f.write(bytes(2**20))",
             "OSError|PermissionError",
             walls=True,
@@ -163,7 +163,7 @@ def greedy() -> dict[str, Hostile]:
 
 
 def multiplying() -> dict[str, Hostile]:
-    """Forbidden processes, and processes that outlive the program."""
+    """Programs that start forbidden processes, or processes that outlive them."""
     spawn = "import os, time\n"
     return {
         "fork bomb": Hostile(
@@ -216,7 +216,7 @@ def multiplying() -> dict[str, Hostile]:
 
 
 def talkative() -> dict[str, Hostile]:
-    """Endless output, to permitted and to forbidden receivers."""
+    """Endless output to permitted and forbidden destinations."""
     return {
         "gigabytes of output": Hostile("while True: print('x' * 10**6)", "too much output"),
         "gigabytes at once": Hostile(
@@ -244,7 +244,7 @@ def talkative() -> dict[str, Hostile]:
             "    except OSError: pass",
             WRONG,
         ),
-        "the words of success": Hostile("print('PASSED')\nprint('OK')\nprint('1.0')", WRONG),
+        "success messages": Hostile("print('PASSED')\nprint('OK')\nprint('1.0')", WRONG),
     }
 
 
@@ -261,7 +261,7 @@ def leaving_early() -> dict[str, Hostile]:
         "exit 0 in a script's call": Hostile("import os\ndef f(x): os._exit(0)", ANY, "script"),
         "sys.exit in a script's call": Hostile("def f(x): raise SystemExit(0)", ANY, "script"),
         "sys.exit": Hostile("import sys\nsys.exit()", WRONG),
-        "sys.exit with a text": Hostile("raise SystemExit('PASSED')", "ended with code 1"),
+        "sys.exit with a message": Hostile("raise SystemExit('PASSED')", "ended with code 1"),
         "exit handlers": Hostile(
             "import atexit, os\natexit.register(os._exit, 0)\nraise ValueError", WRONG
         ),
@@ -285,7 +285,7 @@ def leaving_early() -> dict[str, Hostile]:
             "signal 14|CPU time",
             "calls",
         ),
-        "signals by a file's events": Hostile(
+        "signals from file events": Hostile(
             "import fcntl, os, signal, socket\na, b = socket.socketpair()\n"
             "fcntl.fcntl(a, fcntl.F_SETOWN, os.getppid())\n"
             "fcntl.fcntl(a, 10, signal.SIGKILL)\n"
@@ -297,7 +297,7 @@ def leaving_early() -> dict[str, Hostile]:
         "all descriptors closed in a call": Hostile(
             "import os\ndef f(x): os.closerange(0, 1000)", ANY, "calls"
         ),
-        "output moved": Hostile("import os\nos.dup2(2, 1)\nprint('x')", WRONG),
+        "redirected output": Hostile("import os\nos.dup2(2, 1)\nprint('x')", WRONG),
     }
 
 
@@ -308,20 +308,20 @@ def lying_answers() -> dict[str, Hostile]:
     calls = "import os\ndef f(x):\n    for d in range(3, 64):\n        try: {}\n"
     calls += "        except OSError: pass\n    {}"
     return {
-        "equal to all": Hostile(f"class A:\n{equal}def f(x): return A()", returned, "calls"),
-        "string equal to all": Hostile(
+        "equal to everything": Hostile(f"class A:\n{equal}def f(x): return A()", returned, "calls"),
+        "string equal to everything": Hostile(
             f"class A(str):\n{equal}def f(x): return A('x')", returned, "calls"
         ),
-        "number equal to all": Hostile(
+        "number equal to everything": Hostile(
             f"class A(float):\n{equal}def f(x): return A(1)", returned, "calls"
         ),
-        "list equal to all": Hostile(
+        "list equal to everything": Hostile(
             f"class A(list):\n{equal}def f(x): return A()", returned, "calls"
         ),
-        "equal to all, for a script": Hostile(
+        "equal to everything, for a script": Hostile(
             f"class A:\n{equal}def f(x): return A()", "AssertionError", "script"
         ),
-        "string equal to all, for a script": Hostile(
+        "string equal to everything, for a script": Hostile(
             f"class A(str):\n{equal}def f(x): return A('x')", "AssertionError", "script"
         ),
         "an early reply": Hostile(
@@ -344,7 +344,7 @@ def lying_answers() -> dict[str, Hostile]:
         "not JSON, for a script": Hostile(
             calls.format("os.write(d, b'value\\n')", "pass"), ANY, "script"
         ),
-        "a reply of another form": Hostile(
+        "a reply in another format": Hostile(
             calls.format('os.write(d, b\'{"value": {"set": [[1]]}}\\n\')', "pass"),
             "cannot be read",
             "calls",
@@ -354,18 +354,18 @@ def lying_answers() -> dict[str, Hostile]:
             "cannot be read",
             "calls",
         ),
-        "a reply without end": Hostile(
+        "an endless reply": Hostile(
             calls.format("\n            while True: os.write(d, b'x' * 10**5)", "pass"),
             "too much output",
             "calls",
         ),
-        "a number of many digits": Hostile("def f(x): return 10 ** 10**5", "a int", "calls"),
+        "a number with many digits": Hostile("def f(x): return 10 ** 10**5", "a int", "calls"),
         "a list that contains itself": Hostile(
             "def f(x):\n    x = []\n    x.append(x)\n    return x", ANY, "calls"
         ),
         "a generator": Hostile("def f(x): yield x", returned, "calls"),
-        "the question": Hostile("def f(x): return x", returned, "calls"),
-        "an error like the gold": Hostile("def f(x): raise KeyError(x)", "KeyError", "calls"),
+        "the question returned": Hostile("def f(x): return x", returned, "calls"),
+        "the question raised": Hostile("def f(x): raise KeyError(x)", "KeyError", "calls"),
     }
 
 
@@ -391,7 +391,7 @@ def changing_python() -> dict[str, Hostile]:
         "patched socket": Hostile(
             "import socket\nsocket.socket.makefile = None\ndef f(x): return x", ANY, "calls"
         ),
-        "a check of its own": Hostile(
+        "its own check function": Hostile(
             "def check(candidate): pass\ndef assertion(*a): pass\ndef f(x): return x",
             "AssertionError",
             "script",
@@ -417,7 +417,7 @@ def changing_python() -> dict[str, Hostile]:
             "print('%s' % 1.5)",
             WRONG,
         ),
-        "an output of its own": Hostile(
+        "its own output stream": Hostile(
             "import sys\nclass Out:\n    write = flush = lambda *a: None\nsys.stdout = Out()\n"
             "print('x')",
             WRONG,
@@ -489,7 +489,7 @@ def looking_around() -> dict[str, Hostile]:
             "print(vars(sys.modules['__main__']).keys() - vars(importlib).keys())",
             WRONG,
         ),
-        "files of tests": Hostile(
+        "test files": Hostile(
             LOOK
             + "import os\nfor top in ('/tmp', '/home', '/root', '/work', '/var/tmp', '/srv'):\n"
             "    for folder, _, files in os.walk(top):\n        for name in files:\n"
@@ -498,14 +498,14 @@ def looking_around() -> dict[str, Hostile]:
             "                except OSError: pass\ntell()",
             WRONG + "|CPU time",
         ),
-        "the file of the tests": Hostile(
+        "the file with the tests": Hostile(
             LOOK + "for name in ('FILE', '/etc/passwd'):\n"
             "    try: look(open(name, 'rb').read()); print('read', name)\n"
             "    except OSError: pass\ntell()",
             "^nothing printed",
             walls=True,
         ),
-        "the environment of the server": Hostile(
+        "the server's environment": Hostile(
             "print(open('/proc/SERVER/environ', 'rb').read())", "Error", walls=True
         ),
         "ptrace": Hostile(
@@ -513,7 +513,7 @@ def looking_around() -> dict[str, Hostile]:
             ANY,
             walls=True,
         ),
-        "memory of the parent": Hostile(
+        "the parent's memory": Hostile(
             LOOK + "import os\nlook(open(f'/proc/{os.getppid()}/mem', 'rb').read(1))\ntell()",
             ANY,
             walls=True,
@@ -550,7 +550,7 @@ def reaching_out() -> dict[str, Hostile]:
             "Error",
             walls=True,
         ),
-        "a socket by raw call": Hostile(LIBC + "print(libc.socket(2, 1, 0))", WRONG, walls=True),
+        "a socket from libc": Hostile(LIBC + "print(libc.socket(2, 1, 0))", WRONG, walls=True),
         "files everywhere": Hostile(write.format(places=places, mark=MARK), WRONG, walls=True),
         "files through links": Hostile(
             f"import os\nfor i, top in enumerate({places}):\n"
@@ -579,7 +579,7 @@ def reaching_out() -> dict[str, Hostile]:
             ANY,
             walls=True,
         ),
-        "root again": Hostile(
+        "regaining root": Hostile(
             "import os\nfor act in (os.setuid, os.setgid):\n    try: act(0); print('root')\n"
             "    except OSError: pass\nprint(1)",
             "1 printed",

@@ -1,4 +1,4 @@
-"""Programming problems: rows of known data sets, the user's data sets, and complete runs."""
+"""Programming problems: known data sets, the user's own data sets, and complete runs."""
 
 import base64
 import json
@@ -138,7 +138,7 @@ RULES_OF = {
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """load_dataset reads a local parquet file. Returns the list of its calls."""
+    """Make load_dataset read a local parquet file. Returns a list of the calls to it."""
     asked = []
     load_dataset = hub_module.load_dataset
 
@@ -171,7 +171,7 @@ def test_known_sets_become_prompts_and_tests(name, hub, capsys):
             "Think.\nProblem 3.",
         ]
         assert problems[0]["chat"][1] == {"role": "user", "content": "Problem 1."}
-        assert "1 of 4 problems dropped" in capsys.readouterr().out  # besides the maths problem
+        assert "1 of 4 problems dropped" in capsys.readouterr().out  # not the maths problem
 
 
 def test_prompts_describe_the_required_program(hub):
@@ -196,7 +196,7 @@ def test_prompts_describe_the_required_program(hub):
     assert rendered[0] == f"{mbpp}\n{CODE_INSTRUCTION}"
 
 
-def test_sources_of_code_are_those_of_the_paper():
+def test_code_data_sets_match_the_paper():
     hubs = {name: SOURCES[name].hub for name in ROWS}
     assert hubs == {
         "eurus2_rl_code": "PRIME-RL/Eurus-2-RL-Data",
@@ -221,46 +221,46 @@ WHOLE = packed([{"input": "5 6", "output": "11", "testtype": "stdin"}])
 PICKLED = zlib.decompress(base64.b64decode(WHOLE))
 DAMAGED = {
     "a call": in_base_64(zlib.compress(pickle.dumps(Evil()))),
-    "an older call": in_base_64(zlib.compress(pickle.dumps(Evil(), 0))),
-    "cut off": in_base_64(zlib.compress(PICKLED[:-9])),
-    "cut off within an opcode": in_base_64(zlib.compress(PICKLED[:9])),
+    "a call in an old protocol": in_base_64(zlib.compress(pickle.dumps(Evil(), 0))),
+    "truncated": in_base_64(zlib.compress(PICKLED[:-9])),
+    "truncated within an opcode": in_base_64(zlib.compress(PICKLED[:9])),
     "no opcodes": in_base_64(zlib.compress(b"\xff" * 99)),
     "nothing": in_base_64(zlib.compress(b"")),
     "two strings": in_base_64(zlib.compress(PICKLED[:-1] + PICKLED[2:])),
     "a number": in_base_64(zlib.compress(pickle.dumps(7))),
-    "a memo of 2 ** 31 places": in_base_64(zlib.compress(b"\x80\x02r\xff\xff\xff\x7f.")),
+    "a memo with 2 ** 31 entries": in_base_64(zlib.compress(b"\x80\x02r\xff\xff\xff\x7f.")),
     "text of 2 ** 63 bytes": in_base_64(zlib.compress(b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7f.")),
     "text that is not UTF-8": in_base_64(zlib.compress(b"\x80\x04\x8c\x02\xff\xff.")),
-    "compressed data cut off": in_base_64(base64.b64decode(WHOLE)[:-9]),
+    "truncated compressed data": in_base_64(base64.b64decode(WHOLE)[:-9]),
     "not compressed": in_base_64(PICKLED),
-    "not in base 64": "\u0663",
-    "a base 64 block cut off": WHOLE[:-3],
+    "not base64": "\u0663",
+    "a truncated base64 block": WHOLE[:-3],
     "a string instead of tests": packed("tests"),
     "a number instead of a test": packed([7]),
     "tests without an output": packed([{"input": "5 6", "testtype": "stdin"}]),
     "numbers instead of strings": packed([{"input": 5, "output": 11, "testtype": "stdin"}]),
     "a number instead of text": "7",
-    "a deep list": "[" * 10**5,
+    "a deeply nested list": "[" * 10**5,
     "None": None,
 }
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_unreadable_private_tests_are_dropped(name):
-    """Their rows are dropped, and one line counts them."""
+    """load_problems drops rows without tests and prints how many it dropped."""
     row = ROWS["livecodebench"][0] | {"private_test_cases": DAMAGED[name]}
     assert SOURCES["livecodebench"].read(row, 0)["tests"] == []
 
 
-def test_private_tests_of_any_pickle_protocol_are_read():
+def test_private_tests_can_use_any_pickle_protocol():
     tests = [{"input": "5 6\n", "output": "é", "testtype": "stdin"}]
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         content = zlib.compress(pickle.dumps(json.dumps(tests, ensure_ascii=False), protocol))
         assert unpacked(in_base_64(content)) == tests
 
 
-def test_a_bomb_is_not_unpacked(monkeypatch):
-    """Content that would fill the memory is unpacked only up to the bound."""
+def test_a_decompression_bomb_is_not_unpacked(monkeypatch):
+    """Unpacking stops at the size limit, before the content can exhaust memory."""
     read = []
     monkeypatch.setattr(code_problems, "UNPACKED_BYTES", 10**6)
     monkeypatch.setattr(code_problems, "pickled_text", read.append)
@@ -286,7 +286,7 @@ APPS = [
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_local_files_with_the_columns_of_a_known_set_are_read_as_it(name, suffix, hub, tmp_path):
+def test_local_copies_of_known_data_sets_are_recognised(name, suffix, hub, tmp_path):
     path = tmp_path / f"rows{suffix}"
     if suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(ROWS[name]), path)
@@ -295,7 +295,7 @@ def test_local_files_with_the_columns_of_a_known_set_are_read_as_it(name, suffix
     assert load_problems(str(path)) == load_problems(name)
 
 
-def test_local_files_in_the_layout_of_apps(tmp_path):
+def test_local_files_in_the_apps_layout(tmp_path):
     streams, function = load_problems(write(tmp_path / "apps.jsonl", APPS))
     assert "standard input" in streams["problem"] and "def add(a, b):" in function["problem"]
     for each, program in ((streams, ADD_STREAMS), (function, ADD)):
@@ -303,7 +303,7 @@ def test_local_files_in_the_layout_of_apps(tmp_path):
         assert run_tests(program.replace("a + b", "a - b"), each["tests"]).passed == 0
 
 
-def test_a_row_unlike_the_others_is_named_in_one_line(tmp_path):
+def test_a_row_that_differs_from_the_others_gets_a_one_line_error(tmp_path):
     rows = [ROWS["mbpp_plus"][0], ROWS["mbpp_plus"][0] | {"test_list": []}]
     with pytest.raises(UserError, match="row 2, differs from the other rows .IndexError"):
         load_problems(write(tmp_path / "a.jsonl", rows))
@@ -312,7 +312,7 @@ def test_a_row_unlike_the_others_is_named_in_one_line(tmp_path):
         load_problems(write(tmp_path / "b.jsonl", lacking))
 
 
-def test_named_columns_have_priority_over_a_layout(tmp_path):
+def test_named_columns_take_precedence_over_a_layout(tmp_path):
     rows = [{"question": "1 + 1", "answer": "2", "input_output": STREAMS}]
     path = write(tmp_path / "a.jsonl", rows)
     assert load_problems(path, "question") == [{"problem": "1 + 1", "answer": "2"}]
@@ -356,8 +356,8 @@ BAD = {
     "no kind": ([GOOD[0], {"question": "?"}], "test 2, has none of the keys output, function"),
     "no input": ([{"output": "2"}], "lacks input"),
     "an unknown key": ([{"input": "1", "output": "2", "score": 3}], "has the key score"),
-    "a number for a string": ([{"input": 1, "output": "2"}], "needs a string as input"),
-    "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "needs a list as args"),
+    "a number for a string": ([{"input": 1, "output": "2"}], "needs a string for input"),
+    "no arguments": ([{"function": "f", "args": 3, "expected": 3}], "needs a list for args"),
     "surrogate output": ([{"input": "1", "output": "\ud800"}], "lone surrogate in its output"),
     "surrogate input": ([{"input": "\ud800", "output": ""}], "surrogate in its input"),
     "NaN": ([{"function": "f", "args": [], "expected": [{"a": NAN}]}], "expects NaN"),
@@ -368,15 +368,15 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_invalid_tests_are_named_in_one_line(name, tmp_path):
+def test_invalid_tests_get_a_one_line_error(name, tmp_path):
     tests, said = BAD[name]
     path = write(tmp_path / "a.jsonl", [{"problem": "p", "tests": tests}])
     with pytest.raises(ProgramsError, match=f"row 1, column tests.*{said}"):
         load_problems(path)
 
 
-def test_rows_of_known_sets_that_no_program_can_pass_get_no_tests():
-    """The rows are dropped and counted, like unreadable ones."""
+def test_tests_that_no_program_can_pass_are_dropped_from_known_data_sets():
+    """The whole row loses its tests, as if they were unreadable."""
     halves = json.dumps({"inputs": ["1"], "outputs": ["\ud800"]})
     nan = json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [[NAN]]})
     for truth in (halves, nan):
@@ -395,7 +395,7 @@ def test_every_kind_of_test_has_a_runner():
 
 
 def as_rank_one_of_three(monkeypatch, shares):
-    """Let this process be rank 1 of 3. shares: each rank's results, with None for this rank."""
+    """Make this process act as rank 1 of 3. shares: each rank's results; None for this rank."""
 
     def gather(mine):
         return [mine if share is None else share for share in shares]
@@ -416,7 +416,7 @@ def test_each_rank_grades_its_share_and_gets_all_grades(monkeypatch):
     assert asked == [1]
 
 
-def test_a_sandbox_that_breaks_on_one_rank_stops_all(monkeypatch):
+def test_a_sandbox_failure_on_one_rank_stops_all_ranks(monkeypatch):
     as_rank_one_of_three(monkeypatch, [[0, 30], None, UserError("broke")])
     with pytest.raises(UserError, match="broke"):
         ranks.shared_by_ranks([0, 1, 2, 3], list)
@@ -441,7 +441,7 @@ ANY_WALLS = ("--code-sandbox", "landlock")  # available on every machine that ca
 
 @pytest.fixture
 def programs_for_the_toy(tmp_path):
-    """Problems in the toy's vocabulary; no response of its base model passes their tests."""
+    """Problems in the toy vocabulary. The toy base model never solves them."""
     rows = []
     for each in toy.problems(8, seed=1):
         rows.append({"problem": each["problem"], "tests": [{"input": "", "output": "7"}]})
@@ -449,7 +449,7 @@ def programs_for_the_toy(tmp_path):
 
 
 def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys, monkeypatch):
-    """Responses are replaced before grading: every other one is right."""
+    """Before grading, the responses are replaced: half of them with a right program."""
     grades = grading.grades
 
     def half_right(responses, problems, truncated):
@@ -473,7 +473,7 @@ def test_train_and_evaluate_with_programs(programs_for_the_toy, tmp_path, capsys
     assert "| 8 | 50.00% | 100.00% |" in capsys.readouterr().out
 
 
-def test_a_machine_with_missing_protections_is_refused(
+def test_training_does_not_start_without_the_required_protection(
     programs_for_the_toy, tmp_path, capsys, monkeypatch
 ):
     server = verify_code.client.shared().servers[0]

@@ -23,8 +23,8 @@ PRINTED = {  # name: (Python expression for the printed text, expected output)
     "two points": ("'1' * (N // 2) + '.' + '1' * (N // 2) + '.'", "7.5"),
     "a small number": ("'0.' + '0' * N + '1'", "7.5"),
     "many signs": ("'-' * N + '1'", "7.5"),
-    "an exponent beyond decimal's own": ("'9' * 990_001 + 'e9999'", "7.5"),
-    "an exponent below decimal's own": ("'0.' + '0' * 990_001 + '1e-9999'", "7.5"),
+    "an exponent above decimal's maximum": ("'9' * 990_001 + 'e9999'", "7.5"),
+    "an exponent below decimal's minimum": ("'0.' + '0' * 990_001 + '1e-9999'", "7.5"),
     "zero with a small exponent": ("'0.' + '0' * N + 'e-9999'", "7.5"),
     "a long exponent": ("'1e' + '9' * N", "7.5"),
     "many exponents": ("'1e1' * (N // 3)", "7.5"),
@@ -38,7 +38,7 @@ PRINTED = {  # name: (Python expression for the printed text, expected output)
     "an underscore": ("'7_0.0'", "70.5"),
     "other digits": ("'\\u0667.\\u0665'", "7.5"),
     "a NUL": ("'7.5\\0'", "7.5"),
-    "half of a character": ("'\\udcff7.5'", "7.5"),
+    "a lone surrogate": ("'\\udcff7.5'", "7.5"),
     "hexadecimal": ("'0x7.8p0'", "7.5"),
     "nothing": ("''", "7.5"),
 }
@@ -52,7 +52,7 @@ def test_no_output_overloads_the_judge(name):
     assert result.passed == 0 and result.stopped.endswith("expected"), result.stopped
 
 
-def test_numbers_of_many_digits_are_compared_to_the_last_digit():
+def test_numbers_with_many_digits_are_compared_to_the_last_digit():
     ones = "1" * 5000
     for printed, expected, same in (
         (f"0{ones}", ones, 1),
@@ -83,14 +83,14 @@ class Colliding(dict):
     def items(self): return ((k * P, 0) for k in COUNT)
 """
 RETURNED = {  # name: (returned expression, expected value)
-    "an integer of many digits": ("1 << 10**6", 7),
+    "an integer with many digits": ("1 << 10**6", 7),
     "many digits for a decimal": ("1 << 10**6", 7.5),
     "many digits for a string": ("1 << 10**6", "7"),
     "many digits as a key": ("{10 ** 5000: 7}", {"7": 7}),
-    "keys of one hash": ("Colliding()", {str(k): 0 for k in range(MANY)}),
-    "members of one hash": ("Members(k * P for k in COUNT)", [7]),
-    "pairs of one hash": ("Members((k * P, 0) for k in COUNT)", [7]),
-    "fractions of one hash": ("Members(Fraction(k * P, 1) for k in COUNT)", 7),
+    "keys with the same hash": ("Colliding()", {str(k): 0 for k in range(MANY)}),
+    "members with the same hash": ("Members(k * P for k in COUNT)", [7]),
+    "pairs with the same hash": ("Members((k * P, 0) for k in COUNT)", [7]),
+    "fractions with the same hash": ("Members(Fraction(k * P, 1) for k in COUNT)", 7),
     "keys that are equal in JSON": ("{1: 7, '1': 7}", {"1": 7, "2": 7}),
     "NaN": ("float('nan')", 7.5),
     "NaN in a list": ("[float('nan')]", [7.5]),
@@ -99,8 +99,8 @@ RETURNED = {  # name: (returned expression, expected value)
     "a complex NaN": ("complex('inf+nanj')", 7.5),
     "a huge range": ("range(2 ** 200)", [0]),
     "many lists": ("[[]] * 200000", [[]]),
-    "a deep list": ("__import__('functools').reduce(lambda a, _: [a], range(400), 7)", [[7]]),
-    "half of a character": ("'\\ud800'", "7"),
+    "a nested list": ("__import__('functools').reduce(lambda a, _: [a], range(400), 7)", [[7]]),
+    "a lone surrogate": ("'\\ud800'", "7"),
     "a number as a string": ("'7'", 7),
     "true": ("True", 2),
     "nothing": ("None", 0),
@@ -165,7 +165,7 @@ def test_no_reply_overloads_the_judge(number):
         assert result.passed == 0 and "CPU time" not in result.stopped, result.stopped
 
 
-PRETENDING = {  # classes whose value differs between Python's functions and json
+PRETENDING = {  # classes whose value differs between Python's built-ins and json
     "int": "__repr__ = __str__ = lambda self: '7'\n    __int__ = __index__ = lambda self: 7",
     "float": "__repr__ = __str__ = lambda self: '7.0'\n    __float__ = lambda self: 7.0",
     "str": "__repr__ = __str__ = lambda self: '7'\n    encode = lambda *a: b'7'",
@@ -187,7 +187,7 @@ def test_no_value_equals_two_expected_values(base):
     assert passed <= 1
 
 
-VERDICTS = {  # programs that print a judge's lines, such as "passed"
+VERDICTS = {  # programs that imitate a judge's output, such as "passed"
     "printed": "print('passed\\npassed', flush=True); return 3",
     "raised": "raise ValueError('x\\npassed\\npassed\\n')",
     "returned": "return 'x\\npassed\\npassed\\n'",
@@ -199,7 +199,7 @@ VERDICTS = {  # programs that print a judge's lines, such as "passed"
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_no_output_of_a_program_is_a_verdict(name):
+def test_program_output_is_never_a_verdict(name):
     program = f"import os\ndef f():\n    {VERDICTS[name]}"
     for expected in (7, [7], "7", {"7": 7}):
         tests = 2 * [{"function": "f", "args": [], "expected": expected}]
@@ -207,7 +207,7 @@ def test_no_output_of_a_program_is_a_verdict(name):
     assert run_tests(program, [{"script": "assert f() == 7"}], LIMITS).passed == 0
 
 
-GREEDY = {  # a script's operation on a returned value that is small as JSON
+GREEDY = {  # a script's operation -> a returned value that is small as JSON
     "sorted(f(3))": "range(10**18)",
     "' ' * f(3) * 100": "10**9",
     "7 ** f(3)": "10**9",
@@ -217,7 +217,7 @@ GREEDY = {  # a script's operation on a returned value that is small as JSON
 
 @pytest.mark.parametrize("asked", GREEDY)
 def test_a_value_that_breaks_its_script_counts_against_the_program(asked):
-    """The script has 5 times the CPU time of a call, not 5 times that of its program."""
+    """The script's CPU limit is 5 times the limit of a call, not 5 times the program's limit."""
     limits = Limits(cpu_seconds=0.1, wall_seconds=60, memory_mb=512)
     program = f"def f(x): return {GREEDY[asked]}"
     result = run_tests(program, [{"script": f"assert {asked} == 7"}], limits)
@@ -225,11 +225,11 @@ def test_a_value_that_breaks_its_script_counts_against_the_program(asked):
     assert "s of CPU time" in result.stopped or "MemoryError" in result.stopped
 
 
-def test_keys_with_one_hash_do_not_delay_a_script():
+def test_keys_with_the_same_hash_do_not_delay_a_script():
     script = {"script": "found = f(3)\nassert len(found) == 7"}
     for value in ("Members(k * P for k in COUNT)", "Colliding()"):
         result = run_tests(f"{COLLIDING}\ndef f(x): return {value}", [script], LIMITS)
-        assert "too many keys with one hash" in result.stopped, result.stopped
+        assert "too many keys share one hash" in result.stopped, result.stopped
 
 
 def test_rewards_never_raise_because_of_a_program():
@@ -278,7 +278,7 @@ def test_the_first_line_after_a_call_is_its_answer(name):
     assert expected in result.stopped, result.stopped
 
 
-def test_no_call_is_made_after_a_failed_one(monkeypatch):
+def test_no_call_is_made_after_a_failed_call(monkeypatch):
     """The program prints the calls that it receives."""
     printed = []
     outcome = client.Job.outcome
@@ -295,7 +295,7 @@ def test_no_call_is_made_after_a_failed_one(monkeypatch):
     assert "call 0\ncall 1\ncall 2\n" in printed
 
 
-def test_the_wall_clock_of_a_program_is_paused_while_its_script_computes():
+def test_a_programs_wall_clock_is_paused_while_its_script_computes():
     limits = Limits(cpu_seconds=1, wall_seconds=1, load=0)
     script = (
         "import time\nassert add(1, 1) == 2\n"
@@ -320,7 +320,7 @@ def test_a_program_that_sleeps_in_a_call_is_killed():
         assert "not finished after 1 s" in run_tests(program, [test], limits).stopped
 
 
-# ---- rules of official graders -------------------------------------------------------------------
+# ---- official graders' rules ---------------------------------------------------------------------
 
 LCB = "livecodebench"
 
@@ -333,7 +333,7 @@ def call(expected, rules: str = LCB) -> list[dict]:
     return [{"function": "f", "args": [], "expected": expected, "rules": rules}]
 
 
-ALLOWED = {  # programs and a test that they pass here, in LiveCodeBench, in PRIME and in APPS
+ALLOWED = {  # a program, and a test that it passes here, in LiveCodeBench, in PRIME and in APPS
     "imports": ("print(mean([1, 3]), datetime.date(2024, 1, 1).year)", stream("2 2024")),
     "bare streams": ("print(stdin.readline())", stream("7", given="7")),
     "recursion": ("def f(n): return n and 1 + f(n - 1)\nprint(f(40000))", stream("40000")),
@@ -342,12 +342,12 @@ ALLOWED = {  # programs and a test that they pass here, in LiveCodeBench, in PRI
     "one": ("def f(): return True", call(1)),
     "true": ("def f(): return 1", call(True)),
     "ones in a list": ("def f(): return [True, False]", call([1, 0])),
-    "names of its own": ("def mean(x): return 7\nprint(mean(3))", stream("7")),
+    "a redefined name": ("def mean(x): return 7\nprint(mean(3))", stream("7")),
 }
-DIFFERING = {  # programs, a test, and whether they pass by LiveCodeBench's rules or by ours
+DIFFERING = {  # a program, a test, and whether it passes under LiveCodeBench's rules
     "memory": ("x = bytes(2 * 10**9)\nprint(7)", stream("7"), True),
-    "decimals are equal": ("print(0.3333333)", stream("0.3333333333"), False),
-    "floats are equal": ("def f(): return 0.1 + 0.2", call(0.3), False),
+    "nearly equal decimals": ("print(0.3333333)", stream("0.3333333333"), False),
+    "nearly equal floats": ("def f(): return 0.1 + 0.2", call(0.3), False),
 }
 
 
@@ -370,7 +370,7 @@ def test_differences_from_livecodebench(name):
 
 
 @pytest.mark.parametrize("name", ["add", "gcd", "print", "Counter"])
-def test_preset_imports_do_not_count_as_functions_of_the_program(name):
+def test_preset_imports_do_not_count_as_the_programs_functions(name):
     """A program that defines no function passes no test."""
     test = {"function": name, "args": [3, 0], "expected": 3}
     assert f"no function {name}" in run_tests("x = 1", [test]).stopped
@@ -384,7 +384,7 @@ def test_evalplus_allows_4_gb():
     assert run_tests(program, [script | {"rules": "evalplus"}]).passed == 1
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python itself bounds calls through C")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python itself limits calls through C")
 def test_the_stack_is_large():
     program = (
         "import functools, sys\nsys.setrecursionlimit(10**6)\n"
@@ -394,7 +394,7 @@ def test_the_stack_is_large():
 
 
 def test_unknown_rules_are_refused():
-    with pytest.raises(ValueError, match="the unknown rules 'x'"):
+    with pytest.raises(ValueError, match="has unknown rules 'x'"):
         run_tests("print(7)", stream("7", "x"))
 
 

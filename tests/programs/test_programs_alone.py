@@ -1,4 +1,4 @@
-"""programs/ works as its README says when it is copied into another project under another name."""
+"""programs/ works as its README says when copied into another project under another name."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ FOLDER = Path(ROOT) / "programs"
 
 
 def imported_names(path: Path) -> set[str]:
-    """The top-level modules of all absolute imports in a file."""
+    """The top-level modules that a file imports, without relative imports."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -29,7 +29,7 @@ def test_only_the_standard_library_and_the_folder_itself_are_imported():
         assert imported_names(path) <= sys.stdlib_module_names | own, path
 
 
-def test_a_copy_under_another_name_runs_the_example_of_its_readme(tmp_path):
+def test_a_copy_under_another_name_runs_its_readme_example(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(FOLDER, tmp_path / "judge", ignore=ignored)
     example = re.search(r"```python\n(.*?)^```$", (FOLDER / "README.md").read_text(), re.S | re.M)[

@@ -23,8 +23,8 @@ from programs.verify_code import SCRIPT, Result, rewards, run_tests
 HOSTILE = hostile()
 WALLED = [name for name, each in HOSTILE.items() if each.walls]
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=30, memory_mb=512)
-BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # reached by CPU time
-ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # reached by wall clock
+BUSY = Limits(cpu_seconds=0.2, wall_seconds=30, memory_mb=512)  # for programs that compute
+ASLEEP = Limits(cpu_seconds=0.5, wall_seconds=1, load=2, memory_mb=512)  # for programs that sleep
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def landlock():
 
 @pytest.fixture
 def outcomes(monkeypatch):
-    """The answers of the supervisors, in order."""
+    """The supervisors' answers, in order."""
     seen = []
     outcome = client.Job.outcome
 
@@ -61,10 +61,10 @@ def outcomes(monkeypatch):
 
 @pytest.fixture(scope="module")
 def around():
-    """Places on this machine for the programs to attack, and the connections that they made.
+    """Targets on this machine for the programs to attack, and the connections that they made.
 
-    ({"PORT": of a server here, "MAILBOX": a socket for messages, "FILE": a file with the gold},
-    connections). Every user may read and write these places.
+    ({"PORT": the port of a local server, "MAILBOX": a datagram socket, "FILE": a file with the
+    secret}, connections). Every user may read and write these targets.
     """
     guests = []
 
@@ -100,7 +100,7 @@ def asked(kind: str, gold: str) -> list[dict]:
 
 
 def sandbox_processes(run: int | None = None) -> set[int]:
-    """The servers of a run, by default the present run, and their descendants."""
+    """A run's servers and their descendants; by default those started by this process."""
     found = set()
     mark = f'"run": {run or os.getpid()}}}'.encode()
     for entry in Path("/proc").iterdir():
@@ -143,10 +143,10 @@ def check_hostile(name: str, sandbox: Sandbox, outcomes: list, around) -> None:
     for outcome in outcomes:
         assert outcome.cpu_seconds < cpu_seconds + 1
         longest = limits.wall_seconds + limits.load * cpu_seconds
-        # The sandbox allows one more second. The other five are for a busy machine.
+        # The sandbox allows one extra second. The other five allow for a busy machine.
         assert outcome.seconds < longest + 1 + 5
 
-    # A supervisor ends shortly after its answer.
+    # A supervisor exits shortly after it answers.
     deadline = time.monotonic() + 20
     while sandbox_processes() - before and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -172,11 +172,11 @@ def test_hostile_program_with_landlock(name, landlock, outcomes, around):
 # ---- the filter without namespaces ---------------------------------------------------------------
 
 REFUSED = {  # operations, most on a permitted descriptor, that reach outside the program
-    "flags of a file": "fcntl.ioctl(FILE, 0x40086602, b'\\x40' + bytes(7))",
-    "flags of a file, read": "fcntl.ioctl(FILE, 0x80086601, bytes(8))",
+    "file flags": "fcntl.ioctl(FILE, 0x40086602, b'\\x40' + bytes(7))",
+    "file flags, read": "fcntl.ioctl(FILE, 0x80086601, bytes(8))",
     "a terminal's input": "fcntl.ioctl(FILE, 0x5412, b'x')",
     "a lease": "fcntl.fcntl(FILE, 1024, 0)",
-    "notices of a folder's changes": "fcntl.fcntl(FILE, 1026, 1)",
+    "folder change notifications": "fcntl.fcntl(FILE, 1026, 1)",
     "a lock": "fcntl.lockf(FILE, fcntl.LOCK_SH)",
     "an owner": "fcntl.fcntl(FILE, 8, os.getppid())",
     "a datagram": "socket.socketpair(1, 2)",
@@ -185,8 +185,8 @@ REFUSED = {  # operations, most on a permitted descriptor, that reach outside th
     "another process's queue": "call(NUMBERS['msgrcv'], 0, None, 0, 0, 0)",
     "another process's queue, removed": "call(NUMBERS['msgctl'], 0, 0, None)",
     "another process's memory, removed": "call(NUMBERS['shmctl'], 0, 0, None)",
-    "who opens a file": "call(NUMBERS['inotify_init1'], 0)",
-    "a call that is newer than the filter": "call(469, -100, b'x', None, 0, 0)",
+    "file access notifications": "call(NUMBERS['inotify_init1'], 0)",
+    "a call newer than the filter": "call(469, -100, b'x', None, 0, 0)",
 }
 
 
@@ -250,11 +250,11 @@ def test_harmless_program(name, walls, request):
 def test_a_program_may_write_in_its_folder_and_the_next_one_finds_it_empty(whole):
     program = "import os\nopen('a', 'w').write('7')\nprint(os.listdir('.'), open('a').read())"
     if whole.servers[0].walls != "strict":
-        pytest.skip("without namespaces programs write no files")
+        pytest.skip("without namespaces, programs cannot write files")
     assert run_tests(program, 2 * [{"input": "", "output": "['a'] 7"}], None, whole).passed == 2
 
 
-def test_the_environment_is_empty_and_python_isolated(whole):
+def test_the_environment_is_empty_and_python_is_isolated(whole):
     program = "import os, sys\nprint(dict(os.environ), sys.argv, sys.flags.no_user_site)"
     test = {"input": "", "output": "{} ['program.py'] 1"}
     assert run_tests(program, [test], None, whole).passed == 1
@@ -271,7 +271,7 @@ def test_relative_library_folders_are_not_passed_on(monkeypatch):
 
 
 def test_a_program_finds_no_trace_of_the_previous_one(whole):
-    """No trace of its text, its input or its modules: the shared server never reads them."""
+    """The shared server never reads a program's text, input or modules."""
     trace = "trace-" + secrets.token_hex(16)
     first = f"import sys, values_of_mine\nsys.path = ['{trace}']"
     run_tests(first, [{"input": trace, "output": ""}], None, whole)
@@ -319,7 +319,7 @@ def test_the_output_limit_grows_with_the_expected_output(whole):
 
 
 def test_results_do_not_depend_on_the_number_of_workers(monkeypatch):
-    """This includes `random` and the order of sets of strings: both are equal in all servers."""
+    """This includes `random` and the order of string sets: both are identical in all servers."""
     program = "import random\nprint({'a', 'b', 'c', 'd', 'e'}, random.random())"
     seen = set()
     for workers in (1, 2):
@@ -353,7 +353,7 @@ def test_a_batch_under_load_returns_its_rewards_in_order(monkeypatch, whole):
         sandbox.close()
 
 
-def test_the_servers_end_with_their_sandbox():
+def test_closing_a_sandbox_ends_its_servers():
     before = sandbox_processes()
     sandbox = Sandbox(2)
     assert len(sandbox_processes() - before) == 2
@@ -364,7 +364,7 @@ def test_the_servers_end_with_their_sandbox():
 SERVER_AND_PROGRAM = 3  # processes: server, supervisor, program
 
 
-def test_nothing_survives_a_run_that_is_killed():
+def test_no_process_survives_a_killed_run():
     script = (
         "from programs.sandbox.client import Limits, Sandbox\n"
         "sandbox = Sandbox(1)\n"
@@ -380,7 +380,7 @@ def test_nothing_survives_a_run_that_is_killed():
             assert run.stdout.readline() == "started\n"
             assert within_30_seconds(lambda: len(sandbox_processes(run.pid)) == SERVER_AND_PROGRAM)
         finally:
-            run.kill()  # otherwise leaving the block would wait for the run
+            run.kill()  # otherwise the end of the block would wait for the run
     assert within_30_seconds(lambda: not sandbox_processes(run.pid))
 
 
@@ -403,7 +403,7 @@ def test_a_killed_server_is_replaced(whole):
     assert run_tests("print(1)", [{"input": "", "output": "1"}], None, whole).passed == 1
 
 
-def test_a_sandbox_that_breaks_stops_the_run(whole, monkeypatch):
+def test_a_broken_sandbox_stops_the_run(whole, monkeypatch):
     """No reward is given, neither 1.0 nor 0.0."""
 
     def gone(job):
@@ -432,13 +432,13 @@ def test_a_program_whose_supervisor_is_killed_twice_fails(whole, monkeypatch):
     assert result == Result(0, 1, said)
 
 
-def test_an_error_of_the_supervisor_stops_the_run(whole):
+def test_an_error_in_the_supervisor_stops_the_run(whole):
     with whole.server() as server, pytest.raises(SandboxBroken, match="broke .*AttributeError"):
         server.start({"kind": "run", "input": 7}, Limits()).outcome()
 
 
 LACKING = {  # Python code that imitates a machine without a feature -> the message
-    "import platform\nplatform.machine = lambda: 'x'": "system calls: not written for x",
+    "import platform\nplatform.machine = lambda: 'x'": "system-call filter: not available for x",
     "from sandbox import walls\nwalls.leave_root = int\n"
     "walls.enter_namespaces = walls.close_other_files = refuse": (
         "namespaces: there are none; there are none"
@@ -460,10 +460,10 @@ def test_without_walls_no_program_runs(change, tmp_path, monkeypatch):
         Sandbox(1)
 
 
-# ---- protections of this machine -----------------------------------------------------------------
+# ---- this machine's protections ------------------------------------------------------------------
 
 
-def test_landlock_must_be_accepted_by_a_flag(landlock, monkeypatch):
+def test_landlock_requires_an_explicit_flag(landlock, monkeypatch):
     program = "import os\nprint(os.stat(os.__file__).st_size > 0, os.path.exists('/proc/1'))"
     test = {"input": "", "output": "True True"}
     assert run_tests(program, [test], None, landlock) == Result(1, 1, "")
@@ -473,14 +473,14 @@ def test_landlock_must_be_accepted_by_a_flag(landlock, monkeypatch):
     with pytest.raises(ProgramsError, match=said):
         client.start_sandbox("strict")
     printed = client.start_sandbox("landlock")
-    assert "run 1 at a time" in printed and "landlock" in printed and "names of files" in printed
+    assert "run 1 at a time" in printed and "landlock" in printed and "file names" in printed
 
 
 def test_namespaces_hide_files_and_processes(whole, monkeypatch):
     monkeypatch.setattr(client, "SHARED", [whole])
     printed = client.start_sandbox("landlock")  # still uses the strongest walls
     if whole.servers[0].walls != "strict":
-        pytest.skip("without namespaces their names are visible")
+        pytest.skip("without namespaces, file and process names are visible")
     assert printed.endswith("(strict): a program can only use its time and memory")
     names = [str(ROOT / "grading.py"), f"/proc/{os.getpid()}"]
     program = f"import os\nprint(*map(os.path.exists, {names}))"

@@ -1,4 +1,4 @@
-"""verify_code.py: extraction of programs, verdicts of tests, comparison of values."""
+"""verify_code.py: extracting programs, running tests, comparing values."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -90,7 +90,7 @@ def test_standard_input_and_output():
     assert run_tests(program, tests) == Result(1, 2, "test 2 of 2: 11 printed, 12 expected")
 
 
-def test_calls_of_a_function_or_a_method_of_solution():
+def test_calls_to_a_function_or_a_method_of_solution():
     assert run_tests(ADD, CALLS) == Result(3, 3, "")
     method = "class Solution:\n    def add(self, a: int, b: List[int]): return a + b"
     assert run_tests(method, CALLS) == Result(3, 3, "")
@@ -166,8 +166,8 @@ FAULTY = {  # a script -> the warning about it
     "assert 1 == 2 and add(3, 4) == 7": "AssertionError",
     "assert add(3, lambda x: x) == 7": "add takes only plain values",
     "import sys\nsys.exit(1)": "cannot judge any program",
-    "def check(add): assert add(3, 4) == 8": "it calls no function of the program",
-    "assert callable(add)": "it calls no function of the program",
+    "def check(add): assert add(3, 4) == 8": "it calls none of the program's functions",
+    "assert callable(add)": "it calls none of the program's functions",
     "return add(3, 4)": "outside function",
 }
 
@@ -195,7 +195,7 @@ UNKIND = {  # a program's return value or action -> a script that it breaks
 
 @pytest.mark.parametrize("body", UNKIND)
 @pytest.mark.filterwarnings("error")
-def test_no_program_makes_a_script_count_as_faulty(body):
+def test_a_program_cannot_make_a_script_count_as_faulty(body):
     result = run_tests(f"def f(x): {body}", [{"script": UNKIND[body]}])
     assert result.passed == 0 and "cannot judge" not in result.stopped
 
@@ -207,21 +207,21 @@ def test_a_missing_function_counts_against_the_program():
     assert "ModuleNotFoundError" in run_tests(late, [{"script": "assert add(3, 4)"}]).stopped
 
 
-def test_scripts_call_by_keyword_and_annotate():
+def test_scripts_may_use_keyword_arguments_and_annotations():
     script = "x: list[int] = [3, 4]\nassert add(a=x[0], b=4) == add(3, b=x[1]) == 7"
     assert run_tests(ADD, [{"script": script}]) == Result(1, 1, "")
     wrong = run_tests(ADD, [{"script": "assert add(a=3, c=4) == 7"}]).stopped
     assert "unexpected keyword arg" in wrong
 
 
-def test_arguments_of_a_script_are_copies():
-    """Changes that a program makes to them do not affect the script."""
+def test_a_program_receives_copies_of_a_scripts_arguments():
+    """A program that changes its arguments does not affect the script."""
     script = "x = [2, 1]\nassert f(x) == sorted(x) == [1, 2]"
     assert run_tests("def f(x):\n    x.clear()\n    return x", [{"script": script}]).passed == 0
     assert run_tests("def f(x):\n    x.sort()\n    return x", [{"script": script}]).passed == 1
 
 
-ITERATED = {  # a body of f -> a value that f(3) equals, and a value that it does not equal
+ITERATED = {  # the body of f -> a value that f(3) equals, and a value that it does not equal
     "return range(x)": ("range(3)", "[0, 1, 2]"),
     "return map(int, '012')": ("[0, 1, 2]", None),
     "yield from range(x)": ("[0, 1, 2]", None),
@@ -282,7 +282,7 @@ def test_reward_is_1_only_if_all_tests_pass():
     assert reward(ADD, CALLS) == 0.0  # not in a block
 
 
-def test_rewards_run_the_same_program_once(monkeypatch):
+def test_rewards_run_identical_programs_once(monkeypatch):
     asked = []
     run = verify_code.run_tests
 
@@ -299,7 +299,7 @@ def test_rewards_run_the_same_program_once(monkeypatch):
     assert rewards([], []) == []
 
 
-def test_grades_follow_the_kind_of_each_problem():
+def test_each_problem_is_graded_by_its_kind():
     responses = ["\\boxed{1/2}", f"```\n{ADD}\n```", "\\boxed{B}", "\\boxed{2}"]
     problems = [
         {"answer": "0.5"},
@@ -310,7 +310,7 @@ def test_grades_follow_the_kind_of_each_problem():
     assert grading.grades(responses, problems, [False] * 4) == [1.0, 1.0, 1.0, 0.0]
 
 
-def test_limits_reach_the_program():
+def test_limits_apply_to_the_program():
     limits = Limits(cpu_seconds=0.3)
     assert "0.3 s of CPU time" in run_tests("while True: pass", [CALLS[0]], limits).stopped
 
@@ -419,7 +419,7 @@ def test_other_value(value, gold):
     assert not same_value(value, gold)
 
 
-# ---- encoding of values --------------------------------------------------------------------------
+# ---- encoding values -----------------------------------------------------------------------------
 
 VALUES = [
     *(None, True, 7, -(2**63), 2**63, 10**5000, 1.5, float("-inf"), "ä\n", "\ud800"),
