@@ -4,8 +4,8 @@
     python -m benchmarks.curves RUN RUN ...                # compared.png in the first RUN
 
 RUN is an --output-dir. Runs that differ only in their seed share one line: their mean, with the
-95 % t-interval over seeds as a band. A line's label names its method and the settings in which it
-differs from the other lines. A metric that hardly changes has no panel.
+95 % t-interval over seeds as a band. A line's label shows its method and the settings in which it
+differs from the other lines. A metric that hardly changes gets no panel.
 """
 
 import argparse
@@ -40,7 +40,7 @@ STYLES = ("-", "--", "-.", ":")
 
 
 def read_run(folder: Path) -> tuple[dict, list[dict]]:
-    """(the settings that define the run, its metrics). Raises UserError if there is no run."""
+    """The settings that define the run, and its metrics. Raises UserError if there is no run."""
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} holds no run of train.py: it has no config.json")
     config = read_json(folder / "config.json", method=str, seed=int)
@@ -53,7 +53,7 @@ def read_run(folder: Path) -> tuple[dict, list[dict]]:
 
 
 def without_default_clip(settings: dict) -> dict:
-    """The settings without the clip range, if the range is the method's default."""
+    """The settings; without the clip range if it is the method's default."""
     clips = (settings.get("clip_low"), settings.get("clip_high"))
     method = METHODS.get(settings["method"])
     if method is None or clips != method.default_clip:
@@ -62,7 +62,7 @@ def without_default_clip(settings: dict) -> dict:
 
 
 def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]]]:
-    """The metrics of the runs by label; runs with the same label differ only in their seeds.
+    """The runs' metrics by label; runs with the same label differ only in their seeds.
 
     Raises UserError if two runs have the same label and seed.
     """
@@ -86,7 +86,7 @@ def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]
 
 
 def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """(steps, mean, half-width of the interval) of a metric over runs, at their common steps.
+    """A metric's steps, mean and interval half-width over runs, at the steps they all have.
 
     With a single run the half-widths are 0.
     """
@@ -106,7 +106,7 @@ def changes(groups: dict[str, list[list[dict]]], name: str) -> bool:
 
 
 def draw(groups: dict[str, list[list[dict]]], path: Path) -> None:
-    """Draw a panel for the reward and each metric that changes, with a line for each group."""
+    """Draw one panel for the reward and one per metric that changes, with one line per group."""
     panels = [panel for panel in PANELS if panel[0] == "reward" or changes(groups, panel[0])]
     figure = Figure(figsize=(4.2 * len(panels), 4), layout="constrained")
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]

@@ -1,8 +1,8 @@
 """Simulates how long sampling takes. infra/flight.py decides which responses are in flight.
 
-One new token for every response in flight takes the time to read the weights and the KV caches
-from memory. An arriving response takes the time to compute its KV cache. Lengths are log-normal
-over prompts, log-normal over the responses to each prompt, and capped.
+Sampling one token for every response in flight takes the time needed to read the weights and the
+KV caches from memory. Adding a response takes the time needed to compute its KV cache. Lengths are
+log-normal over prompts, log-normal over the responses to each prompt, and capped.
 """
 
 import math
@@ -20,8 +20,8 @@ from rollout import CHUNK
 
 SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log length
 
-BANDWIDTH = 3.35e12  # bytes per second of an H100's memory
-PEAK_FLOP = 989e12  # dense bfloat16 FLOP per second of an H100
+BANDWIDTH = 3.35e12  # H100 memory, bytes per second
+PEAK_FLOP = 989e12  # H100, dense bfloat16 FLOP per second
 REACHED = 0.7  # share of BANDWIDTH that sampling reaches
 REACHED_FLOP = 0.4  # share of PEAK_FLOP that a forward pass reaches
 PROMPT = 200  # tokens
@@ -30,17 +30,17 @@ LAUNCH = 0.004  # seconds per token for launches, while no memory is read
 
 @dataclass(frozen=True)
 class Sampler:
-    """The model and the limits of a sampler."""
+    """A sampler's model and limits."""
 
     multiplying: int  # parameters in matrix products, two bytes each
-    cache_bytes: int  # keys and values of one token
+    cache_bytes: int  # keys and values for one token
     in_flight: int  # responses at once
     cache_tokens: int  # in the caches at once
     prompt: int = PROMPT  # tokens
     bandwidth: float = BANDWIDTH
 
     def seconds(self, passes: int, count: int, columns: int) -> float:
-        """Seconds for `passes` new tokens of each of `count` responses, padded to `columns`."""
+        """Seconds for `passes` new tokens in each of `count` responses, padded to `columns`."""
         read = 2 * self.multiplying + count * columns * self.cache_bytes
         return passes * (LAUNCH + read / (REACHED * self.bandwidth))
 
@@ -71,14 +71,14 @@ class Simulated:
 
 
 class Sampled(NamedTuple):
-    """The work of a rank."""
+    """One rank's work."""
 
     seconds: float
-    passes: int  # of the model, one token each
+    passes: int  # forward passes, one token each
 
 
 def lengths(seed: int, prompts: int, group: int, mean: float, longest: int) -> np.ndarray:
-    """Lengths in tokens, with the given mean once capped at `longest`: [prompts, group]."""
+    """Lengths in tokens, with the given mean after capping at `longest`: [prompts, group]."""
     rng = np.random.default_rng(seed)
     of_prompts = rng.normal(0, SPREAD_OF_PROMPTS, (prompts, 1))
     relative = np.exp(of_prompts + rng.normal(0, SPREAD_IN_GROUP, (prompts, group)))
@@ -93,7 +93,7 @@ def lengths(seed: int, prompts: int, group: int, mean: float, longest: int) -> n
 
 
 def groups_of(lengths: np.ndarray, prompt_tokens: int) -> list[list[Simulated]]:
-    """New responses of these lengths, by their prompts."""
+    """New responses with these lengths, grouped by prompt."""
     groups = []
     for prompt, group in enumerate(lengths.tolist()):
         groups.append([Simulated(length, prompt, prompt_tokens) for length in group])
@@ -103,7 +103,7 @@ def groups_of(lengths: np.ndarray, prompt_tokens: int) -> list[list[Simulated]]:
 def simulated(sampler: Sampler, responses: list[Simulated]) -> Sampled:
     """The work of a rank that samples these responses, simulated to the end, chunk by chunk.
 
-    An arriving response first takes a forward pass over all its tokens.
+    Each added response first needs a forward pass over all its tokens.
     """
     flight = Flight(list(responses), sampler.in_flight, sampler.cache_tokens, CHUNK)
     seconds, passes = 0.0, 0
@@ -127,9 +127,9 @@ def simulated(sampler: Sampler, responses: list[Simulated]) -> Sampled:
 def sampler_of(
     config: PreTrainedConfig, flags, gpus: int, cache_tokens: int, bandwidth: float = BANDWIDTH
 ) -> Sampler:
-    """The sampler of each GPU in the run described by flags (train.Config).
+    """Each GPU's sampler in the run described by flags (train.Config).
 
-    cache_tokens: the GPU's room for caches. bandwidth: of its memory, bytes per second.
+    cache_tokens: cache capacity of the GPU. bandwidth: of its memory, bytes per second.
     """
     responses = flags.prompts * flags.group_size / gpus
     return Sampler(
@@ -143,7 +143,7 @@ def sampler_of(
 
 
 def of_a_step(sampler: Sampler, flags, gpus: int, mean: float, seed: int = 0) -> list[Sampled]:
-    """The work of each GPU if the responses of a step have `mean` tokens on average."""
+    """Each GPU's work if a step's responses have `mean` tokens on average."""
     drawn = lengths(seed, flags.prompts, flags.group_size, mean, flags.max_new_tokens)
     responses = sum(groups_of(drawn, sampler.prompt), [])
     return [simulated(sampler, responses[gpu::gpus]) for gpu in range(gpus)]  # dealt in turn

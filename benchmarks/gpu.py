@@ -1,14 +1,14 @@
 """The first benchmark to run on a new GPU: training steps and the stages of a step (`gpu`).
 
-It first trains a few steps at the size of Qwen3-0.6B with random weights and preset rewards. These
-steps show whether rows are packed, how far the sampler's log-probabilities are from the scored
-ones, and how often the host waits for the GPU. Then it times the stages of a step for Qwen3-0.6B
-to 8B, with random weights of the real shapes.
+It first trains for a few steps at the size of Qwen3-0.6B with random weights and preset rewards.
+These steps show whether rows are packed, how far the sampler's log-probabilities are from the
+scored values, and how often the host waits for the GPU. Then it times the stages of a step for
+Qwen3-0.6B to 8B, with random weights in the real shapes.
 
-The stages have 64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens, bfloat16
+The stages use 64 responses of 512 tokens, two updates, micro-batches of 24,576 tokens, bfloat16
 computation and recomputed activations. 8B has no update. Tokens per second are response tokens.
 MFU is the share of the GPU's peak FLOP that the log-probabilities (one forward pass) and the update
-(three) reach. Sampling time and peak memory stand beside the values of `python bench.py plan`.
+(three) reach. Sampling time and peak memory are shown next to the `python bench.py plan` estimates.
 """
 
 import gc
@@ -38,7 +38,7 @@ from infra.loading import load_policy
 from infra.ranks import start_ranks, this_device
 from studies.tables import print_table, table_line
 
-LENGTH = 512  # of a response, tokens
+LENGTH = 512  # tokens per response
 RESPONSES = 64
 MINI_BATCHES = 2
 MICRO_BATCH = 24576  # tokens
@@ -47,7 +47,7 @@ PROXY_BUDGET_GB = 30
 MODELS = (("0.6B", True), ("1.7B", True), ("4B", True), ("8B", False))  # size, time the update?
 PHASES = {"sampling": "rollout", "old_logprobs": "old_logprobs", "update": "update"}  # -> of a Plan
 PASSES = {"old_logprobs": 1, "update": 3}  # cost in forward passes, without recomputation
-GPUS = {  # part of the name -> dense bfloat16 FLOP/s, memory bytes/s (data sheets)
+GPUS = {  # part of the GPU's name -> dense bfloat16 FLOP/s, memory bytes/s (data sheets)
     "H200": (PEAK_FLOP, 4.8e12),
     "H100": (PEAK_FLOP, BANDWIDTH),
     "A100": (312e12, 2.04e12),
@@ -67,7 +67,7 @@ HEADER = """\
 
 
 def gpu(args) -> list[dict]:
-    """The first benchmark for a new GPU: training steps, then the stages of Qwen3-0.6B to 8B.
+    """The first benchmark for a new GPU: training steps, then stages for Qwen3-0.6B to 8B.
 
     Raises UserError if there is no GPU.
     """
@@ -103,10 +103,10 @@ def stage_costs(
     micro_batch_tokens: int,
     repetitions: int,
 ) -> dict:
-    """Seconds of every stage, its peak bytes on the GPU, and the MFU of the stages in PASSES.
+    """Each stage's seconds and peak bytes on the GPU, and the MFU for the stages in PASSES.
 
-    config: of a model with random weights. trains: whether to measure the update.
-    length: of a response, tokens. The peaks are 0 without a GPU.
+    config: describes a model with random weights. trains: whether to measure the update.
+    length: tokens per response. The peaks are 0 without a GPU.
     """
     start_ranks()
     with tempfile.TemporaryDirectory() as folder:
@@ -126,13 +126,13 @@ def stage_costs(
 
 
 def peaks_here() -> tuple[float, float]:
-    """(FLOP per second, bytes per second) of this GPU; an H100's if the GPU is not in GPUS."""
+    """This GPU's FLOP and bytes per second; an H100's if the GPU is not in GPUS."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return next((peaks for gpu, peaks in GPUS.items() if gpu in name), GPUS["H100"])
 
 
 def forward_flop(size: Sizes, sequences: int, width: int) -> int:
-    """FLOP of a forward pass over `sequences` of `width` tokens each, with causal attention.
+    """FLOP in a forward pass over `sequences` of `width` tokens each, with causal attention.
 
     2 P T + 2 L q T width: P parameters in products, T tokens, L layers, q = heads x head size.
     """
@@ -141,7 +141,7 @@ def forward_flop(size: Sizes, sequences: int, width: int) -> int:
 
 
 def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
-    """Train `count` steps. Returns the lines of the table of first steps."""
+    """Train `count` steps. Returns the lines for the table of first steps."""
     with tempfile.TemporaryDirectory() as folder:
         save_random(config, f"{folder}/model")
         flags = f"--model {folder}/model --output-dir {folder}/run --steps {count + 1} {STEP_FLAGS}"
@@ -182,7 +182,7 @@ def every_other_right(responses: list[str], *_) -> list[float]:
 
 @contextmanager
 def waits() -> Iterator[list]:
-    """Collects torch's warnings about places where the host waits for the GPU."""
+    """Collects torch's warnings about operations that make the host wait for the GPU."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
@@ -202,7 +202,7 @@ def save_random(config: PreTrainedConfig, folder: str) -> None:
 
 
 def peak_on_gpu(function) -> int:
-    """The peak bytes that torch allocated on the GPU during one call; 0 without a GPU."""
+    """Peak bytes that torch allocated on the GPU during one call; 0 without a GPU."""
     if not torch.cuda.is_available():
         return 0
     torch.cuda.reset_peak_memory_stats()
@@ -211,7 +211,7 @@ def peak_on_gpu(function) -> int:
 
 
 def planned_here(config: PreTrainedConfig) -> tuple[Plan, float]:
-    """The plan (benchmarks/plan.py) of the run measured here, and its seconds of sampling."""
+    """The plan (benchmarks/plan.py) for the run measured here, and its sampling seconds."""
     flags = train.Config(
         micro_batch_tokens=MICRO_BATCH,
         max_prompt_tokens=PROMPT_WIDTH,
@@ -230,7 +230,7 @@ def planned_here(config: PreTrainedConfig) -> tuple[Plan, float]:
 
 
 def table_row(size: str, costs: dict, planned: Plan, sampling: float) -> str:
-    """A line of the table from the output of `stage_costs` and `planned_here`."""
+    """A table line from the output of `stage_costs` and `planned_here`."""
     median = {name: statistics.median(values) for name, values in costs["seconds"].items()}
     speeds, peaks, plans = [], [], []
     for stage, phase in PHASES.items():

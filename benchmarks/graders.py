@@ -1,7 +1,7 @@
 """Compares verify.py with math_verify on the labelled answers in tests/answers/data/answers.jsonl.
 
 The two graders alternate in one run. Then verify.py grades all pairs of different gold answers.
-Times are CPU times of this process, so other work on the machine does not count.
+Times are CPU times for this process, so other work on the machine does not count.
 
 math_verify needs a separate environment: pip install math-verify==0.9.0 numpy tqdm
 """
@@ -70,7 +70,7 @@ def installed_graders() -> dict:
 
 
 def measure(graders: dict, pairs: list[dict], repetitions: int) -> tuple[dict, dict]:
-    """name -> its verdict on each pair, and name -> milliseconds per pair in each repetition."""
+    """name -> verdict on each pair, and name -> milliseconds per pair in each repetition."""
     verdicts = {}
     milliseconds = {name: [] for name in graders}
     for _ in tqdm(range(repetitions), desc="repetitions", disable=None):

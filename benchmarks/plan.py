@@ -1,6 +1,6 @@
-"""Computes the GPU memory of a run from the model's config: `python bench.py plan`.
+"""Estimates a run's GPU memory from the model's config: `python bench.py plan`.
 
-In bytes, with P parameters on W shards (the ranks of a node), L layers, T tokens of a micro-batch,
+In bytes, with P parameters on W shards (one node's ranks), L layers, T tokens in a micro-batch,
 hidden size H, q = heads x head size, MLP width I, vocabulary size V, and c bytes per number in
 the computation (2 on GPUs: bfloat16). Parameters outside the layers (embedding, norm, LM head) are
 FSDP's root unit and stay gathered during forward and backward.
@@ -20,9 +20,9 @@ FSDP's root unit and stay gathered during forward and backward.
                   gradient in float32
                 - at the end: the root's gradients, in c bytes and in float32
 
-The factors 10, 9 and 6 were fitted to FSDP2 runs of the five Qwen3 sizes on fake tensors, and
-tests/benchmarks/test_plan.py checks the plan against such runs. The other terms are sizes of
-tensors. RESERVE is kept free for the CUDA context, NCCL and fragmentation.
+The factors 10, 9 and 6 were fitted to FSDP2 runs with the five Qwen3 sizes on fake tensors, and
+tests/benchmarks/test_plan.py checks the plan against such runs. The other terms are tensor
+sizes. RESERVE is kept free for the CUDA context, NCCL and fragmentation.
 """
 
 import math
@@ -45,7 +45,7 @@ from toy.by_name import model_folder
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
 BLOCKS = 4  # of logits at once: logits, log p, p and a product of these
-NODE = 8  # maximum GPUs of a node; shards stay inside a node
+NODE = 8  # maximum GPUs per node; shards stay inside a node
 
 # Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
 # key-value heads, a head size of 128, and 151,936 tokens in the vocabulary.
@@ -76,33 +76,33 @@ def qwen3(size: str) -> Qwen3Config:
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory of each GPU, in bytes unless noted. A phase includes the static memory."""
+    """The memory on each GPU, in bytes unless noted. Each phase includes the static memory."""
 
-    parameters: int  # number of parameters of the model
+    parameters: int  # in the model
     static: float  # this GPU's shards of the weights and of Adam's moments, float32
     rollout: float  # peak while responses are sampled
-    cache: float  # part of `rollout`: keys and values of the responses in flight, at full length
+    cache: float  # part of `rollout`: keys and values for the responses in flight, at full length
     cache_tokens: int  # capacity of the caches in tokens
     in_flight: int  # number of full-length responses sampled at a time
     old_logprobs: float  # peak while the old log-probabilities are computed
     hidden: float  # this GPU's share of the batch's hidden states, at full length
     hidden_on_host: bool  # whether `hidden` is in host memory, and so not in `old_logprobs`
-    update: float  # peak of an update
+    update: float  # peak during an update
 
     @property
     def peak(self) -> float:
-        """The peak of the largest phase plus RESERVE."""
+        """The largest phase's peak plus RESERVE."""
         return max(self.rollout, self.old_logprobs, self.update) + RESERVE
 
     def fits(self, gpu_gb: float) -> bool:
-        """Whether a GPU of `gpu_gb` GB holds the peak and has room to sample one response."""
+        """Whether a GPU with `gpu_gb` GB can hold the peak and sample one response."""
         return self.peak <= gpu_gb * GB and self.in_flight > 0
 
 
 def planned(
     config: PreTrainedConfig, flags: train.Config, gpus: int, gpu_gb: float, c: int = HALF
 ) -> Plan:
-    """The plan of the run described by `flags` on `gpus` GPUs of `gpu_gb` GB each.
+    """The plan for the run described by `flags` on `gpus` GPUs with `gpu_gb` GB each.
 
     c: bytes per number in the computation.
     """
@@ -160,11 +160,11 @@ def planned(
 
 
 def plan(args) -> None:
-    """The memory of a run per GPU: plan <flags of train.py> --gpus 8 --gpu-gb 80; or a table.
+    """A run's memory per GPU: plan <flags for train.py> --gpus 8 --gpu-gb 80; or a table.
 
     Also prints the sampling time for responses of --mean-tokens on average (default: a quarter of
     --max-new-tokens) and a memory bandwidth of --gpu-tb-s TB/s (default: 3.35, an H100).
-    Without flags, prints the table of docs/results/memory.md. Raises UserError for bad flags.
+    Without flags, prints the table of docs/results/memory.md. Raises UserError for invalid flags.
     """
     if not args.flags:
         print_sizes()
@@ -194,12 +194,12 @@ def plan(args) -> None:
 
 
 def checkpoint_bytes(parameters: int) -> int:
-    """Weights and Adam's two moments in float32: 98 GB for 8.19 billion parameters."""
+    """Bytes of float32 weights and Adam's two moments: 98 GB for 8.19 billion parameters."""
     return 12 * parameters
 
 
 def run_bytes(parameters: int, c: int, cfg) -> int:
-    """An upper bound of the disk space of the run described by cfg (train.Config), in bytes.
+    """An upper bound in bytes on the disk space for the run described by cfg (train.Config).
 
     Two checkpoints are kept, and a third is written before the oldest is deleted. There are also
     two exports with c bytes per number: model/ and best/, or one of them twice.
@@ -237,7 +237,7 @@ def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
 
 
 def print_sizes() -> None:
-    """Print the five Qwen3 sizes with the paper's settings on 1, 4 and 8 GPUs of 80 GB."""
+    """Print the five Qwen3 sizes with the paper's settings on 1, 4 and 8 GPUs with 80 GB."""
     flags = train.parse_config(["--model", "Qwen/Qwen3"])
     lines = []
     for size in QWEN3:

@@ -1,4 +1,4 @@
-"""Compares chunked sampling with one plain call of Hugging Face `generate` (`rollouts`).
+"""Compares chunked sampling with one plain call to Hugging Face `generate` (`rollouts`).
 
 Models are randomly initialised with a vocabulary of 4,096. Responses have scripted lengths: all
 equal, mildly mixed, or with one response in ten that is ten times as long as the others.
@@ -15,7 +15,7 @@ VOCABULARY = 4096
 WIDE = 256
 MODELS = ((64, 256), (WIDE, 128))  # hidden size, responses
 
-MIXES = {  # lengths of 256 responses, tokens
+MIXES = {  # lengths of the 256 responses in tokens
     "even": [128] * 256,
     "mild": [64 + i % 129 for i in range(256)],
     "heavy": [640 if i % 10 == 0 else 64 for i in range(256)],
@@ -32,7 +32,7 @@ def rollouts(args) -> list[dict]:
 
 
 def measured(repetitions: int, rows: list[dict]) -> Iterator[list[str]]:
-    """The lines of the table, one by one. Adds the seconds behind each line to `rows`."""
+    """The table's lines, one by one. Adds the seconds behind each line to `rows`."""
     for hidden, count in MODELS:
         lm = random_model(hidden, VOCABULARY)
         for mix, all_lengths in MIXES.items():

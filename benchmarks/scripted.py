@@ -1,8 +1,8 @@
-"""Responses of preset lengths from models with random weights.
+"""Responses with preset lengths from models with random weights.
 
-A random model ends its responses at random, and the time of sampling depends on their lengths. Here
-the uniform numbers set the lengths: a number above 1, which is never drawn, ends the response.
-Nothing else does. The model does the same work as in normal sampling.
+A random model ends its responses at random, and sampling time depends on their lengths. Here the
+uniform draws set the lengths: only a number above 1, which is never drawn, ends a response. The
+model does the same work as in normal sampling.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ import rollout
 from infra.cache import left_padded
 
 END_TOKEN = 1
-END_HERE = 2.0  # replaces the uniform number of the last token
+END_HERE = 2.0  # replaces the uniform draw for the last token
 UNLIMITED = 2**40  # tokens in the caches
 PROMPT_WIDTH = 16  # tokens
-GROUP = 4  # responses to a prompt
+GROUP = 4  # responses per prompt
 
 
 def random_model(hidden: int, vocabulary: int = 151936, layers: int = 2) -> Qwen3ForCausalLM:
@@ -43,7 +43,7 @@ def random_model(hidden: int, vocabulary: int = 151936, layers: int = 2) -> Qwen
 
 
 class Scripted(rollout.InverseCDF):
-    """Samples as usual, but a response ends only where its uniform number is above 1."""
+    """Samples as usual, but a response ends only where its uniform draw is above 1."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         scores[:, END_TOKEN] = -torch.inf  # in place: a copy would add to the measured time
@@ -57,7 +57,7 @@ class Scripted(rollout.InverseCDF):
 
 
 def script(sample: int, length: int, longest: int) -> np.ndarray:
-    """The uniform numbers of a response with `length` tokens: [longest]."""
+    """The uniform draws for a response with `length` tokens: [longest]."""
     numbers = np.random.default_rng(sample).random(longest)
     numbers[length - 1] = END_HERE
     return numbers
@@ -98,7 +98,7 @@ def scripted_lengths(lengths: list[int]) -> Iterator[None]:
 
 
 def sampled(lm, lengths: list[int]) -> list[np.ndarray]:
-    """Responses of these lengths by rollout.generate, all in flight at once."""
+    """Responses with these lengths from rollout.generate, all in flight at once."""
     with scripted_lengths(lengths):
         sampling = rollout.Sampling(max(lengths), in_flight=len(lengths), cache_tokens=UNLIMITED)
         samples = rollout.generate(lm, scripted_jobs(len(lengths)), [END_TOKEN], sampling)
@@ -107,7 +107,7 @@ def sampled(lm, lengths: list[int]) -> list[np.ndarray]:
 
 @torch.no_grad()
 def plain_generate(lm, lengths: list[int]) -> list[list[int]]:
-    """The same responses by one call of Hugging Face `generate`.
+    """The same responses from one call to Hugging Face `generate`.
 
     All responses stay in the batch until the longest ends.
     """

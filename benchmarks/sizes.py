@@ -1,4 +1,4 @@
-"""The sizes of the parts of a model, from its config."""
+"""The sizes of a model's parts, from its config."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ HALF = 2  # bytes per number in the computation on GPUs: bfloat16
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the parts of a model: counts, not bytes."""
+    """The sizes of a model's parts: counts, not bytes."""
 
     parameters: int  # P
     multiplying: int  # parameters in matrix products: all but an embedding that is only looked up

@@ -27,7 +27,7 @@ def stages(
     micro_batch_tokens: int,
     trains: bool = True,
 ) -> dict[str, Callable[[], object]]:
-    """name -> function of each stage, in the order of a step; callable in any order, repeatedly.
+    """name -> function for each stage of a step, in order; callable in any order, repeatedly.
 
     The step has `responses` responses of `length` tokens, GROUP per prompt, half of them right.
     trains: include the update.

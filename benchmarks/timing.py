@@ -25,7 +25,7 @@ def ratios(a: list[float], b: list[float]) -> list[float]:
 def alternate(
     functions: dict[str, Callable[[], object]], repetitions: int
 ) -> dict[str, list[float]]:
-    """Seconds of each call, GPU work included. Calls the functions in turn, `repetitions` times.
+    """Seconds per call, including GPU work. Calls the functions in turn, `repetitions` times.
 
     Each function is first called once without timing.
     """

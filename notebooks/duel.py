@@ -1,8 +1,8 @@
 """Train with your own token weights on the toy and compare with DAPO on the same seeds.
 
-A pair is two runs of train.py's loop on one seed, DAPO's and yours: the same base model, problems
-and random numbers, so that the first step's responses are the same. A finished run is a line of a
-CSV. A run that is in the CSV is not trained again, so a duel can be stopped at any time and
+A pair is two runs of train.py's loop on one seed, DAPO's and yours. They share the base model,
+problems and random numbers, so the first step's responses are identical. Each finished run is a
+line in a CSV. A run in the CSV is not trained again, so a duel can be stopped at any time and
 continued later.
 
 Shapes: S seeds, N packed response tokens.
@@ -37,7 +37,7 @@ COLUMNS = ("weights", "print", "setting", "seed", "seconds", "rewards")
 
 @dataclass(frozen=True)
 class Setting:
-    """The length and the task of a run: the regime `learn`, chains of five operations."""
+    """A run's length and task: the regime `learn`, chains of five operations."""
 
     steps: int = 20
     rate: float = 3e-4
@@ -65,7 +65,7 @@ class Setting:
         )
 
     def model(self):
-        """(the base model, its tokenizer)."""
+        """The base model and its tokenizer."""
         base = self.base
         return toy.base_model(base.k, base.noise, base.filler, regime=base.regime)
 
@@ -74,7 +74,7 @@ class Setting:
 
 
 def configured(setting: Setting, method: Method, *further: str) -> train.Config:
-    """The configuration of a run with the method. The clip range is that of its record."""
+    """The configuration for a run with the method, including the clip range in its record."""
     cfg = train.parse_config([*setting.flags.split(), *further])
     cfg.clip_low, cfg.clip_high = method.default_clip
     return cfg
@@ -101,10 +101,10 @@ def trained(
 
 
 def fingerprint(method: Method, setting: Setting, name: str = "yours") -> str:
-    """Eight hex digits of a hash of what a method does: its ρ on a fixed batch, and its surrogate.
+    """Eight hex digits: a hash of what a method does: its ρ on a fixed batch, and its surrogate.
 
-    Functions with equal weights have the same fingerprint. A changed function has another one,
-    even if the change is in a function that it calls. ρ is computed at θ_old and at a nearby
+    Functions with equal weights have the same fingerprint. Changing a function, or a function that
+    it calls, changes the fingerprint if the weights change. ρ is computed at θ_old and at a nearby
     policy, since a method may depend on the policy. Raises UserError if ρ is not one weight of at
     least 0 for each token.
     """
@@ -136,13 +136,13 @@ def fingerprint(method: Method, setting: Setting, name: str = "yours") -> str:
 class Duel:
     """The finished pairs, in the order of their seeds."""
 
-    name: str  # of your weights
+    name: str  # name of your weights
     setting: Setting
     seeds: list[int] = field(default_factory=list)
     dapo: list[list[float]] = field(default_factory=list)  # [S, steps] mean reward of each step
     yours: list[list[float]] = field(default_factory=list)
     trained: int = 0  # runs trained in this call, not read from the CSV
-    seconds: float = 0.0  # CPU time of all runs of these pairs
+    seconds: float = 0.0  # CPU time for all runs in these pairs
 
     @property
     def differences(self) -> np.ndarray:
@@ -151,7 +151,7 @@ class Duel:
         return means[0] - means[1] if means else np.array([])
 
     def line(self, student: str) -> str:
-        """A student's line for the CSV of the class, whose columns are CLASS."""
+        """A student's line for the class CSV, whose columns are CLASS."""
         d = self.differences
         seeds = " ".join(map(str, self.seeds))
         numbers = (f"{d.mean():.4f}", f"{half_width(d):.4f}")
@@ -169,7 +169,7 @@ def students(
 ) -> dict[str, float]:
     """Student and weights -> mean difference from DAPO, from the CSV; {} without the file.
 
-    Raises UserError if a line has another setting or other seeds.
+    Raises UserError if a line's setting or seeds differ from the others.
     """
     found = {}
     wanted = (setting.name, " ".join(map(str, seeds)))
@@ -177,7 +177,7 @@ def students(
         if (line["setting"], line["seeds"]) != wanted:
             raise UserError(
                 f"{path}, line {number}: {line['setting']}, seeds {line['seeds']}; the others are "
-                f"of {wanted[0]}, seeds {wanted[1]}. Take that line out, or let it be run again"
+                f"of {wanted[0]}, seeds {wanted[1]}. Remove that line, or repeat its duel"
             )
         found[f"{line['student']}: {line['weights']}"] = float(line["difference"])
     return found
@@ -223,7 +223,7 @@ def duel(
 
 
 def run_line(method: Method, label: str, key: tuple, found: Duel, picture, setting) -> dict:
-    """Train one run while drawing it, and return its line for the CSV."""
+    """Train one run, drawing as it goes, and return its line for the CSV."""
     seed = key[2]
 
     def heard(rewards: list[float]) -> None:
@@ -238,7 +238,7 @@ def run_line(method: Method, label: str, key: tuple, found: Duel, picture, setti
 
 
 def add_pair(found: Duel, seed: int, lines: list[dict]) -> None:
-    """Add the two lines of a seed, DAPO's and yours."""
+    """Add a seed's two lines, DAPO's and yours."""
     dapo, yours = ([float(x) for x in line["rewards"].split()] for line in lines)
     found.seeds.append(seed)
     found.dapo.append(dapo)
@@ -246,7 +246,7 @@ def add_pair(found: Duel, seed: int, lines: list[dict]) -> None:
     found.seconds += sum(float(line["seconds"]) for line in lines)
 
 
-# ---- its picture ---------------------------------------------------------------------------------
+# ---- the picture ---------------------------------------------------------------------------------
 
 
 def draw(fig: plt.Figure, found: Duel, running: Sequence[float] = (), label: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Helpers for several notebooks: pictures, coloured words, exercises, blackboard, token gradients.
+"""Helpers for the notebooks: pictures, coloured words, exercises, blackboard, token gradients.
 
 Importing this file adds the repository to the path, so a notebook imports from here first.
 
@@ -48,7 +48,7 @@ plt.rcParams.update(
         "grid.alpha": 0.3,
     }
 )
-torch.set_num_threads(1)  # more threads would not make so small a model faster
+torch.set_num_threads(1)  # more threads would not speed up so small a model
 transformers.utils.logging.disable_progress_bar()  # no progress bar in the output
 
 
@@ -62,7 +62,7 @@ def show(fig: plt.Figure, alt: str) -> None:
 
 
 def as_png(fig: plt.Figure, alt: str) -> tuple[dict, dict]:
-    """(data, metadata) of a figure with its alternative text, as `display` takes them; closes it.
+    """A figure's data and metadata, with alternative text, as `display` takes them; closes it.
 
     Colours are rounded to 32 steps per channel, which makes the notebook's file smaller.
     """
@@ -83,7 +83,7 @@ class LivePicture:
         self.handle = None
 
     def draw(self, function: Callable, *arguments) -> None:
-        """function(figure, *arguments) draws it, on an empty figure."""
+        """Redraw with function(figure, *arguments), on an empty figure."""
         fig = plt.figure(figsize=(11, 4))
         function(fig, *arguments)
         data, metadata = as_png(fig, self.alt)
@@ -97,7 +97,7 @@ def panels(draw: Callable, name: str, values: Sequence, alt: str, live: bool | N
     """A row of small pictures, one for each value of a parameter, instead of a slider.
 
     draw: draw(ax, value) draws one panel and names its axes; the title is set here.
-    name: of the parameter, for the titles `name = value`.
+    name: the parameter's name, for the titles `name = value`.
     live: whether to add a slider below the row. None: add it if ipywidgets is installed and the
         notebook is open in Jupyter rather than run from a command line.
     """
@@ -143,15 +143,15 @@ def credit_text(
     centre: float = 0.0,
     limit: float | None = None,
 ) -> None:
-    """Draw words on a background by their value: blue above the centre, orange below.
+    """Draw words on a background coloured by value: blue above the centre, orange below.
 
-    The underline shows the same without colours: solid above the centre, dotted below, and thicker
-    farther away. It is a picture because some pages strip the styles from HTML.
+    The underline shows the values without colours: solid above the centre, dotted below, and
+    thicker farther away. The output is a picture because some pages strip styles from HTML.
 
-    values: one for each word.
-    marks: a bool for each word; a frame is drawn around marked words, the tokens that decided.
+    values: one per word.
+    marks: a bool per word; a frame is drawn around marked words, the tokens that decided.
         None: no word is marked.
-    centre: the value without colour: 0 for scores, 1 for weights.
+    centre: the value shown without colour: 0 for scores, 1 for weights.
     limit: the distance from the centre at which colour and underline are strongest; None: the
         largest distance. Set it to compare texts, or if a few values are far away.
     """
@@ -185,7 +185,7 @@ def draw_word(ax: plt.Axes, x: int, y: int, text: str, strength: float, mark: bo
         ax.plot([x + 0.1, x + width - 0.1], [y + 0.4] * 2, line, color=colour, lw=thick)
     if mark:
         ax.add_patch(Rectangle((x, y - 0.55), width, 1.05, fill=False, ec=TRUTH, lw=3))
-    for k, letter in enumerate(text):  # one box, one letter, whatever the font's width
+    for k, letter in enumerate(text):  # one box per letter, whatever the font's width
         ax.text(x + k + 0.5, y, letter, va="center", ha="center", family="monospace", size=14)
 
 
@@ -196,8 +196,8 @@ def check(answer, expected, hint: str, tolerance: float = 1e-4) -> bool | None:
     """Print and return whether an answer is right: True, False, or None without an answer.
 
     answer: None or ... if the stub was not filled in; else a number, a bool, or a list, array or
-        tensor of them.
-    tolerance: of the difference, relative to the expected number if that exceeds 1.
+        tensor of numbers or bools.
+    tolerance: maximum difference, relative to the expected number if that exceeds 1.
     """
     if answer is None or answer is ...:
         print("not yet")
@@ -219,7 +219,7 @@ def check(answer, expected, hint: str, tolerance: float = 1e-4) -> bool | None:
 
 
 def as_array(numbers) -> np.ndarray:
-    """Numbers of any kind as float64."""
+    """Numbers of any type as float64."""
     if isinstance(numbers, torch.Tensor):
         numbers = numbers.detach().cpu().double().numpy()
     return np.asarray(numbers, dtype=float)
@@ -228,7 +228,7 @@ def as_array(numbers) -> np.ndarray:
 def leaderboard(
     yours, others: dict[str, float], unit: str, lowest_first: bool = False
 ) -> int | None:
-    """Print a table with your number in its rank, and return the rank; None without a number.
+    """Print a table with your number at its rank, and return the rank; None without a number.
 
     unit: what the numbers are, such as `cosine to the true gradient`.
     lowest_first: whether a smaller number is better.
@@ -262,7 +262,7 @@ class Blackboard:
     """Four one-word responses of a policy over three words: small enough to compute by hand."""
 
     words: list[str]  # a, b, c
-    p: torch.Tensor  # [3] π of each word, in the one context there is
+    p: torch.Tensor  # [3] π of each word, in the only context
     token: torch.Tensor  # [4] the word that each response consists of
     v: torch.Tensor  # [4, 3] its token gradient with respect to the three logits: e_x - p
     rewards: torch.Tensor  # [4]
@@ -274,8 +274,8 @@ def blackboard() -> Blackboard:
 
     The policy is a softmax over three logits with p = (1/2, 1/4, 1/4); the responses a, b, a, c of
     one prompt have the rewards 1, 1, 0, 0. To keep the numbers simple, advantages use the
-    population's standard deviation, 1/2, and no ε: they are ±1. (`grpo.group_advantages` uses the
-    unbiased one; with it all are ±0.866, and nothing else changes.)
+    population standard deviation, 1/2, and no ε: they are ±1. (`grpo.group_advantages` uses the
+    unbiased standard deviation; then all are ±0.866, and nothing else changes.)
     """
     words = ["a", "b", "c"]
     p = torch.tensor([0.5, 0.25, 0.25])
@@ -290,7 +290,7 @@ def blackboard() -> Blackboard:
 
 
 def source(function, start: str = "") -> Code:
-    """The code of a function of this repository.
+    """The source code of a function in this repository.
 
     start: text in the first line to show; earlier lines are left out.
     """
@@ -307,7 +307,7 @@ def token_gradients(lm, rollouts: Rollouts) -> torch.Tensor:
     parameters = list(lm.parameters())
 
     gradients = []
-    for i in range(len(rollouts)):  # one response at a time, so that the graph is small
+    for i in range(len(rollouts)):  # one response at a time, to keep the graph small
         start = int(rollouts.prompt_length[i])
         token = rollouts.response_ids(i)  # [T]
         ids = rollouts.ids[i, : start + len(token)]

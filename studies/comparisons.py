@@ -34,7 +34,7 @@ Counted = dict[tuple[str, str], dict[int, Trained]]  # (place, row) -> seed -> r
 
 
 def counted(runs: Runs, jobs: Iterable[Job]) -> Counted:
-    """The runs of these jobs. No two jobs may differ only in their learning rate."""
+    """The runs for these jobs. No two jobs may differ only in their learning rate."""
     found = {}
     for job in jobs:
         found.setdefault((job.setting, job.row), {})[job.seed] = runs[job]
@@ -44,9 +44,9 @@ def counted(runs: Runs, jobs: Iterable[Job]) -> Counted:
 def completed(
     args, first_seeds: dict[str, int], rows: Iterable[str], rate: float, count: int
 ) -> Counted:
-    """The runs of the rows at each place, at one learning rate. Trains the runs missing from --csv.
+    """The rows' runs at each place, at one learning rate. Trains the runs missing from --csv.
 
-    first_seeds: place -> the first of its seeds. count: seeds at each place; --seeds overrides it.
+    first_seeds: place -> its first seed. count: seeds at each place; --seeds overrides it.
     """
     path = Path(args.csv)
     runs = finished_runs(path)
@@ -59,12 +59,12 @@ def completed(
 
 
 def over_seeds(of: Counted, place: str, row: str, what: str = "reward") -> np.ndarray:
-    """One outcome of a row's runs: [seeds]."""
+    """One outcome for each of a row's runs: [seeds]."""
     return np.array([getattr(run, what) for run in of[place, row].values()])
 
 
 def paired(of: Counted, place: str, a: str, b: str, what: str = "reward") -> np.ndarray:
-    """An outcome of row `a` minus that of row `b`, on their common seeds: [seeds]."""
+    """An outcome for row `a` minus the one for row `b`, on their common seeds: [seeds]."""
     one, other = of[place, a], of[place, b]
     seeds = sorted(one.keys() & other.keys())
     return np.array([getattr(one[seed], what) - getattr(other[seed], what) for seed in seeds])
@@ -103,7 +103,7 @@ def print_gains(of: Counted) -> None:
 
 
 def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
-    """Print a line for each place and row, with every outcome."""
+    """Print one line per place and row, with every outcome."""
     lines = []
     for place, row in of:
         cells = [place, row, f"{rates[place][row]:g}", len(of[place, row])]
@@ -117,7 +117,7 @@ def print_rows(of: Counted, rates: dict[str, dict[str, float]]) -> None:
 
 
 def print_ends(of: Counted) -> None:
-    """Print each row's accuracies before and after training. Greedy ones may be missing."""
+    """Print each row's accuracies before and after training. Greedy accuracies may be missing."""
     lines = []
     for (_, row), by_seed in of.items():
         runs = by_seed.values()
@@ -133,17 +133,17 @@ def print_ends(of: Counted) -> None:
 
 
 def print_differences(tested: dict[str, dict[str, np.ndarray]], ranks: bool = False) -> None:
-    """Print a table for each label of `tested`, with a line for each difference: [seeds].
+    """Print a table for each label in `tested`, with one line per difference: [seeds].
 
     p is Holm-corrected over the lines of a table. The next column gives the true difference
-    that a study of this size detects with probability 0.8, at the level of Holm's first step.
+    that a study of this size detects with probability 0.8, at the level in Holm's first step.
     ranks: add a column with the uncorrected p of the signed-rank test.
     """
     for label, differences in tested.items():
         corrected = holm({name: p_value(values) for name, values in differences.items()})
         lines = []
         for name, values in differences.items():
-            above = (values > 1e-9).sum()  # beyond the rounding of means
+            above = (values > 1e-9).sum()  # more than rounding error in the means
             power = smallest_seen(values, level=0.05 / len(differences))
             cells = [name, mean_interval(values), f"{above} of {len(values)}"]
             cells += [f"{corrected[name]:.2g}", f"{power:.3f}"]
@@ -158,7 +158,7 @@ def print_differences(tested: dict[str, dict[str, np.ndarray]], ranks: bool = Fa
 def draw_differences(
     groups: dict[str, dict[str, np.ndarray]], title: str, path: Path, what: str = REWARD
 ) -> None:
-    """Draw means with 95 % intervals: a line for each name, a colour and a marker for each group.
+    """Draw means with 95 % intervals: one line per name, one colour and marker per group.
 
     groups: label -> name -> [n] differences, over seeds or base models. what: the axis label.
     """

@@ -1,9 +1,9 @@
-"""Graded batches of the toy, each row's weights on them, and the policy gradient.
+"""Graded batches from the toy, each row's weights on them, and the policy gradient.
 
 The toy marks the tokens that decided each reward, so the weights can be checked against the marks.
 studies/credit_study.py measures many batches. The notebooks show single batches.
 
-Shapes: B responses, G of them to a prompt, N packed response tokens, D parameters.
+Shapes: B responses, G per prompt, N packed response tokens, D parameters.
 """
 
 from collections.abc import Callable
@@ -85,19 +85,19 @@ def graded_rollouts(
 
 
 def repeated(problems: list[dict], group: int) -> list[dict]:
-    """The problem of each of the B responses."""
+    """The problem behind each of the B responses."""
     return [problem for problem in problems for _ in range(group)]
 
 
 def packed_tokens(
     lm, rollouts: Rollouts, advantages: torch.Tensor, keep: Callable | None = None
 ) -> TokenBatch:
-    """The tokens of `rollouts` with log-probabilities, advantages and the output of `keep`."""
+    """The tokens in `rollouts` with log-probabilities, advantages and the output of `keep`."""
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
     return old_log_probabilities(Policy(lm), rollouts, plan, keep).completed(advantages)
 
 
-# ---- weights of a row ----------------------------------------------------------------------------
+# ---- a row's weights -----------------------------------------------------------------------------
 
 
 @dataclass
@@ -105,12 +105,12 @@ class Weighed:
     """A row's weights on a batch. Pairs: (positive side, negative side), NaN without margins."""
 
     weights: torch.Tensor  # ρ [N], mean 1
-    spread: tuple[float, float] = (float("nan"),) * 2  # std of the margins / the γ in use
+    spread: tuple[float, float] = (float("nan"),) * 2  # std of the margins / current γ
     saturated: tuple[float, float] = (float("nan"),) * 2  # share of scores near 0 or 1
 
 
 def weights_of(name: str, lm, graded: GradedBatch, seed: int = 0) -> torch.Tensor:
-    """ρ [N] of a row of ROWS on a batch from `lm`, scaled to mean 1.
+    """ρ [N] for a row in ROWS on a batch from `lm`, scaled to mean 1.
 
     Computes the proxy that the row's method needs. seed: for rows that draw random numbers.
     """
@@ -120,7 +120,7 @@ def weights_of(name: str, lm, graded: GradedBatch, seed: int = 0) -> torch.Tenso
 def weighed(
     name: str, lm, graded: GradedBatch, seed: int = 0, scored: dict | None = None
 ) -> Weighed:
-    """ρ of a row of ROWS on a batch from `lm`, and how saturated its scores are.
+    """ρ for a row in ROWS on a batch from `lm`, and how saturated its scores are.
 
     seed: for rows that draw random numbers. scored: a cache of the tokens with the latest proxy,
     which the next row reuses if it has the same proxy. Use one cache per batch.
@@ -131,7 +131,7 @@ def weighed(
     if method.keep:
         kept = (cfg.method, cfg.proxy, cfg.proxy_topk)
         if kept not in scored:
-            scored.clear()  # the exact proxy of 2,048 responses takes 1.7 GB
+            scored.clear()  # the exact proxy takes 1.7 GB for 2,048 responses
             scored[kept] = packed_tokens(lm, graded.rollouts, graded.advantages, method.keep)
         tokens = scored[kept]
     tokens = replace(tokens, generator=torch.Generator().manual_seed(seed), memory={})
@@ -153,9 +153,9 @@ def watched_coefficients(
     lam_max: float,
     pieces: Pieces,
 ) -> torch.Tensor:
-    """`delta_coefficients` that also records the saturation of the last scores in `seen`.
+    """`delta_coefficients`, which also records the saturation of the last scores in `seen`.
 
-    fresh: whether the scores use the temperatures of the current margins.
+    fresh: whether the scores use temperatures from the current margins.
     """
 
     def scores(delta, advantage, *gamma):
@@ -172,16 +172,16 @@ def watched_coefficients(
     return delta_coefficients(v, advantage, K, lam_min, lam_max, replace(pieces, scores=scores))
 
 
-# ---- weights of decisive tokens ------------------------------------------------------------------
+# ---- the weights of decisive tokens --------------------------------------------------------------
 
 
 def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
     """How well weights [N] separate decisive tokens from others, for each side.
 
-    Returns the AUC, the share of near ties, and the mean weight of decisive tokens minus that of
-    other tokens. Also returns the side's mean weight twice: over all tokens, and by gradient mass,
-    with each token counted |A| (1 - p) times. A token with p near 1 has almost no gradient, so its
-    weight hardly matters.
+    Returns the AUC, the share of near ties, and how much higher the mean weight of decisive tokens
+    is than the mean weight of other tokens. Also returns two means of the side's weights: a plain
+    mean over its tokens, and a mean weighted by |A| (1 - p), the gradient mass. A token with p near
+    1 has almost no gradient, so its weight hardly matters.
     """
     advantage = graded.tokens.advantage
     mass = advantage.abs() * -torch.expm1(graded.tokens.logprob)  # |A| (1 - p)
@@ -202,7 +202,7 @@ def singled_out(weights: torch.Tensor, graded: GradedBatch) -> dict[str, float]:
 def gradient_estimate(
     lm, tokenizer, problems: list[dict], group: int, seed: int, limit: int = 96
 ) -> torch.Tensor:
-    """One estimate of ∇ E[R] from `group` responses to each problem: [D]."""
+    """An estimate of ∇ E[R] from `group` responses to each problem: [D]."""
     rollouts, rewards = graded_rollouts(lm, tokenizer, problems, group, seed, limit)
     by_group = rewards.view(-1, group)
     centred = (by_group - by_group.mean(dim=1, keepdim=True)).flatten()  # [B]

@@ -1,14 +1,14 @@
 """Which tokens get the credit, and how the credit changes the update (`credit`).
 
-For each base model (chains of 12, rare errors), every row of rows.STATIC weights batches of 16
+For each base model (chains of 12, rare errors), every row in rows.STATIC weights batches of 16
 prompts x 8 responses. The study measures how well the weights separate decisive tokens, how close
 the update Σ ρ A v and its sign are to the policy gradient, and how saturated DelTA's scores are. It
 then weights the same responses as one batch of 2,048, which shows the cost of estimating a method's
-statistics from a small batch. If results/truth.csv (`bench.py truth`) holds the true advantages
-Q - V of a base's tokens, the weights on those responses are compared with Q - V.
+statistics from a small batch. If results/truth.csv (`bench.py truth`) contains the true advantages
+Q - V for a base's tokens, the weights on those responses are compared with Q - V.
 
-results/credit.csv has a line for each base, row and batch: 0 to 15, `sum` (their updates added
-up), `whole` (all of them as one batch) and `truth`. Bases in the file are not measured again.
+results/credit.csv has one line per base, row and batch: 0 to 15, `sum` (their updates added
+up), `whole` (all 16 as one batch) and `truth`. Bases in the file are not measured again.
 The study takes an estimated 45 minutes on two cores, one base per core, and about 5 GB of memory.
 """
 
@@ -40,7 +40,7 @@ from studies.tables import read_csv
 
 
 def by_side(*names: str) -> list[str]:
-    """The names of the columns for both sides."""
+    """The column names for both sides."""
     return [f"{name}_{side}" for side in ("pos", "neg") for name in names]
 
 
@@ -51,7 +51,7 @@ COLUMNS = [
     *by_side("size_auc", "size_rank", "signed_rank"),
     *("cosine_sign", *by_side("mass")),
 ]
-POLICY_GRADIENT = "policy gradient"  # a separate row: how well the halves of the estimate agree
+POLICY_GRADIENT = "policy gradient"  # a separate row: agreement between the estimate's halves
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Sizes:
     batches: int = 16  # per base; even, because two halves are compared
     prompts: int = 16  # per batch
     group: int = 8  # responses to each prompt
-    gradient_prompts: int = 128  # in each half of the policy gradient's estimate
+    gradient_prompts: int = 128  # in each half of the policy gradient estimate
     gradient_group: int = 64
     truth: Path = Path("results/truth.csv")
     trained: Path = Path("results/methods.csv")
 
 
 def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
-    """Which tokens the weights single out, and how close an update is to the policy gradient.
+    """Which tokens the weights favour, and how close an update is to the policy gradient.
 
     Takes an estimated 45 minutes. Fills --csv, prints means over bases with 95 % intervals, and
     draws the differences from DAPO.
@@ -96,11 +96,11 @@ def credit(args, sizes: Sizes = Sizes()) -> list[dict]:
 
 
 def lines_before(path: Path) -> list[dict]:
-    """The lines of an earlier run, with cells parsed as numbers."""
+    """The lines from an earlier run, with cells parsed as numbers."""
     found = read_csv(path, COLUMNS)
     for line in found:
         if line["row"] not in (*STATIC, POLICY_GRADIENT):
-            raise UserError(f"{path} has a row {line['row']!r} unknown to this study: remove it")
+            raise UserError(f"{path} has a row {line['row']!r} not in this study: remove it")
         line["base"] = int(line["base"])
         for name in COLUMNS[3:]:
             line[name] = float(line[name])
@@ -108,7 +108,7 @@ def lines_before(path: Path) -> list[dict]:
 
 
 def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dict:
-    """A line of the CSV: floats to five digits, NaN for missing numbers."""
+    """A CSV line: floats to five digits, NaN for missing numbers."""
     line = dict.fromkeys(COLUMNS, float("nan"))
     line |= {"base": base, "row": row, "batch": str(batch_name)}
     for name, value in numbers.items():
@@ -120,7 +120,7 @@ def line_of(base: int, row: str, batch_name: int | str, **numbers: float) -> dic
 
 
 def lines_of_base(sizes: Sizes, base: int) -> list[dict]:
-    """All lines of a base."""
+    """All lines for one base."""
     torch.set_num_threads(1)  # a base built here depends on the number of threads
     lm, tokenizer = truth.load(base)
     halves = []  # two independent estimates of the policy gradient, [D] each
@@ -133,7 +133,7 @@ def lines_of_base(sizes: Sizes, base: int) -> list[dict]:
     lines = [line_of(base, POLICY_GRADIENT, "whole", agreement=cosine(*halves))]
 
     batches = []
-    sums = [0.0, 0.0]  # of the updates of every other batch, [rows, 3, D] (PARTS)
+    sums = [0.0, 0.0]  # updates from every other batch, [rows, 3, D] (PARTS)
     for number in range(sizes.batches):
         seed = 100 * base + number
         problems = toy.problems(sizes.prompts, seed=8000 + seed, k=truth.K)
@@ -153,7 +153,7 @@ def lines_of_base(sizes: Sizes, base: int) -> list[dict]:
 
 
 def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
-    """Joins several batches of complete groups into one."""
+    """Joins several batches of complete groups into one batch."""
     rollouts = join([part.rollouts for part in parts])
     advantages = torch.cat([part.advantages for part in parts])
     tokens = packed_tokens(lm, rollouts, advantages)
@@ -199,7 +199,7 @@ def measured(
 
 
 def cosines(parts: torch.Tensor, gradient: torch.Tensor) -> dict[str, float]:
-    """The cosines of an update and its split [3, D] with the policy gradient [D].
+    """The cosines between an update with its split [3, D] and the policy gradient [D].
 
     cosine_sign: the cosine of sign(update), the direction of Adam's first step.
     """
@@ -212,9 +212,9 @@ def cosines(parts: torch.Tensor, gradient: torch.Tensor) -> dict[str, float]:
 
 
 def truth_lines(base: int, path: Path) -> list[dict]:
-    """A line for each row, on the responses of a base whose Q - V was measured; otherwise none.
+    """One line per row for a base whose Q - V was measured; otherwise an empty list.
 
-    path: results/truth.csv. Prints a message if it is missing or does not hold these responses.
+    path: results/truth.csv. Prints a message if it is missing or lacks these responses.
     """
     if not path.exists():
         print(f"base {base}: not compared with Q - V: no {path} (bench.py truth writes it)")
@@ -239,9 +239,9 @@ def truth_lines(base: int, path: Path) -> list[dict]:
 def against_truth(
     weights: torch.Tensor, advantage: torch.Tensor, known: list[dict]
 ) -> dict[str, float]:
-    """How well weights [N] rank the tokens of each side by their true advantage Q - V.
+    """How well weights [N] rank each side's tokens by their true advantage Q - V.
 
-    advantage: A [N]. known: the lines of results/truth.csv for these N tokens.
+    advantage: A [N]. known: the lines in results/truth.csv for these N tokens.
     size_auc: AUC for |Q - V| beyond two standard errors. size_rank: rank correlation with |Q - V|.
     signed_rank: rank correlation with (Q - V) sign(A), < 0 where A has the wrong sign.
     """

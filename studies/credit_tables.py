@@ -1,8 +1,8 @@
-"""Prints the tables of results/credit.csv that docs/results/credit.md shows.
+"""Prints the tables in docs/results/credit.md from results/credit.csv.
 
 A cell is the mean over base models of the mean over their batches, with the 95 % t-interval over
-base models. A star marks a significant difference from the value in the table's title: a
-t-test over base models at 5 %, with Holm's correction over all rows of the column.
+base models. A star marks a significant difference from the value in the table's title, by a
+t-test over base models at 5 %, with Holm's correction over all rows in the column.
 """
 
 import math
@@ -56,7 +56,7 @@ FORMS_OF_DELTA = {
     "exact, K = 1": "exact",
     "exact, fresh": "exact, fresh",
 }
-OTHERS = ("dapo", "forking_tokens", "random", IN_RANGE, ORACLE)  # same name in both
+OTHERS = ("dapo", "forking_tokens", "random", IN_RANGE, ORACLE)  # the same name in both files
 
 Cells = dict[str, np.ndarray]  # row -> a number for each base model
 
@@ -72,7 +72,7 @@ class Column:
 
 
 class Study:
-    """The lines of the CSV, by base model."""
+    """The CSV's lines by base model."""
 
     def __init__(self, lines: list[dict]):
         self.bases = sorted({line["base"] for line in lines})
@@ -83,7 +83,7 @@ class Study:
             self.numbers.setdefault((line["row"], line["base"], kind), []).append(line)
 
     def of_base(self, row: str, base: int, column: str, kind: str) -> float:
-        """The mean of a column over the batches of a base, ignoring NaN."""
+        """A column's mean over the batches from one base, ignoring NaN."""
         values = [line[column] for line in self.numbers.get((row, base, kind), [])]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else float("nan")
@@ -96,14 +96,14 @@ class Study:
         }
 
     def over_dapo(self, column: str, kind: str = "small", of: str = "cosine") -> Cells:
-        """`column` minus DAPO's `of`, base by base. DAPO itself has no cell."""
+        """`column` minus DAPO's `of` for each base. DAPO itself has no cell."""
         dapo = self.cells(of, kind)["dapo"]
         return {
             row: values - dapo for row, values in self.cells(column, kind).items() if row != "dapo"
         }
 
     def contrasts(self, kind: str) -> Cells:
-        """The differences of cosines in CONTRASTS, base by base."""
+        """The differences between cosines in CONTRASTS for each base."""
         cells = self.cells("cosine", kind)
         known = {label: pair for label, pair in CONTRASTS.items() if set(pair) <= set(cells)}
         return {label: cells[a] - cells[b] for label, (a, b) in known.items()}
@@ -129,7 +129,7 @@ def cell_texts(column: Column) -> dict[str, str]:
 
 
 def print_tables(lines: list[dict]) -> None:
-    """Print all tables. lines: from results/credit.csv."""
+    """Print all tables. lines: the lines in results/credit.csv."""
     study = Study(lines)
     count = len(study.bases)
     print(f"\n{count} base models; cells: mean ± 95 % t-interval over them; *: Holm, 5 %\n")
@@ -184,7 +184,7 @@ def print_tables(lines: list[dict]) -> None:
 
 
 def print_columns(title: str, columns: Sequence[Column], names: Iterable[str] = STATIC) -> None:
-    """Print a table with a line for each of `names` that has a cell, if there is any."""
+    """Print a table with one line per name in `names` that has a cell, if any do."""
     texts = [cell_texts(column) for column in columns]
     lines = [[row, *(text.get(row, "-") for text in texts)] for row in names]
     lines = [line for line in lines if set(line[1:]) != {"-"}]
@@ -196,7 +196,7 @@ def print_columns(title: str, columns: Sequence[Column], names: Iterable[str] = 
 def by_side(study: Study, kind: str, size: str, *columns: tuple) -> list[Column]:
     """The columns for both sides.
 
-    kind: of batch. size: suffix of the titles.
+    kind: of batch. size: the suffix for titles.
     columns: (title, name in the CSV, further arguments of Column).
     """
     found = []
@@ -210,7 +210,7 @@ def by_side(study: Study, kind: str, size: str, *columns: tuple) -> list[Column]
 
 def print_directions(study: Study) -> None:
     """Print the cosines with the policy gradient: bias and variance."""
-    # The cosine between the halves of the policy gradient's estimate, for each base
+    # The cosine between the halves of the policy gradient estimate, for each base
     halves = [study.of_base("policy gradient", x, "agreement", "whole") for x in study.bases]
     known = np.array([reliability(x) for x in halves])  # [bases]
     expected = {}
@@ -239,10 +239,10 @@ def print_directions(study: Study) -> None:
 
 
 def print_correlations(lines: list[dict], runs: Runs) -> None:
-    """Print how well two cosines of an update predict a row's mean training reward.
+    """Print how well two of an update's cosines predict a row's mean training reward.
 
     Prints Pearson correlations over rows. lines: from results/credit.csv. runs: from
-    results/methods.csv, which must hold each row's runs on the counted seeds.
+    results/methods.csv, which must contain each row's runs on the counted seeds.
     """
     study = Study(lines)
     of = counted(runs, [job for job in runs if job.rate == RATE and job.seed >= FIRST_SEED])
@@ -269,7 +269,7 @@ def print_correlations(lines: list[dict], runs: Runs) -> None:
 
 
 def draw_split(lines: list[dict], path: Path) -> None:
-    """Draw the gain over DAPO's cosine of each row's update and its two parts: a PNG at `path`.
+    """Save a PNG of how much each row's update, and its two parts, gain over DAPO's cosine.
 
     lines: from results/credit.csv, for at least two base models. Rows shown only in tables are left
     out.

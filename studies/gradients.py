@@ -1,7 +1,7 @@
 """The directions in which token weights move the parameters, and their cosines.
 
 An update is linear in its tokens' coefficients. With token gradients v, its direction is Σ ρ A v =
-g₊ + g₋, the sum of the two sides' parts. The effect of the weights therefore splits in two:
+g₊ + g₋, the sum of the two sides' parts. The effect of the weights therefore has two parts:
 
     means   m₊ d₊ + m₋ d₋ changes the balance between the sides, but not within a side.
             d₊ and d₋ are the parts of plain DAPO (ρ = 1), m₊ and m₋ the sides' mean weights.
@@ -20,7 +20,7 @@ AT_ONCE = 32  # responses: few enough for their activations to stay in the proce
 
 
 def direction(lm, rollouts: Rollouts, coefficient: torch.Tensor) -> torch.Tensor:
-    """The gradient of Σ coefficient log π over all parameters, flat: coefficient [N] -> [D]."""
+    """The flat gradient of Σ coefficient log π in all parameters: coefficient [N] -> [D]."""
     return directions(lm, rollouts, coefficient[None], torch.arange(len(rollouts)))[0]
 
 
@@ -48,7 +48,7 @@ def directions(
 def side_directions(
     lm, rollouts: Rollouts, advantages: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """g₊ and g₋ of M weightings: advantages [B] and weights [M, N] -> [M, 2, D]."""
+    """g₊ and g₋ for M weightings: advantages [B] and weights [M, N] -> [M, 2, D]."""
     coefficients = weights * advantages.repeat_interleave(rollouts.response_length)
     sides = []
     for side in (advantages > 0, advantages < 0):

@@ -20,7 +20,7 @@ def pilot(
     path: Path,
     widens: bool = False,
 ) -> dict[str, float]:
-    """Row -> the rate with its highest mean training reward. Missing runs are trained.
+    """Row -> the rate at which its mean training reward is highest. Trains missing runs.
 
     widens: if a row's best rate is at an edge of the grid, also try the next rate beyond the edge
     (a factor of 2), until the best rate is inside the grid.
@@ -43,7 +43,7 @@ def pilot(
 def best_rate(
     runs: Runs, place: str, row: str, rates: Iterable[float], seeds: Sequence[int]
 ) -> float:
-    """The learning rate with the highest mean training reward of a row on these seeds."""
+    """The learning rate at which a row's mean training reward on these seeds is highest."""
 
     def reward(rate: float) -> float:
         return float(np.mean([runs[Job(place, row, rate, seed)].reward for seed in seeds]))

@@ -1,4 +1,4 @@
-"""The places of the studies of training: each has a task, its base model and first seeds.
+"""The places for the training studies: each has a task, a base model and first seeds.
 
 Most are chains of 12 operations with rare errors. Credit matters most there, because a single token
 makes a response of about 90 tokens wrong.
@@ -14,7 +14,7 @@ SIZE = "--prompts 16 --group-size 8 --mini-batch 4 --steps 28"
 
 @dataclass(frozen=True)
 class Setting:
-    """A place of studies: a task, its base model, the length of a run, and the counted seeds."""
+    """A place for studies: a task, a base model, the length of a run, and the counted seeds."""
 
     k: int = 12  # operations
     noise: float = 0.06  # share of wrong results in the base model's demonstrations
@@ -22,11 +22,11 @@ class Setting:
     build: int = 0  # seed of the base model
     flip: float = 0.0  # share of the training rewards that are flipped
     tokens: int = 112  # maximum length of a response
-    size: str = SIZE  # and other flags of train.py
+    size: str = SIZE  # run size, and other flags for train.py
     seeds: dict[str, int] = field(default_factory=dict)  # study -> the first counted seed
     regime: str = "sharpen"  # how the base model errs
     zipf: bool = False  # a large vocabulary of connectives
-    code: bool = False  # the code toy, which ignores the fields of chains
+    code: bool = False  # the code toy, which ignores the fields for chains
 
     @property
     def flags(self) -> str:
@@ -60,7 +60,7 @@ SETTINGS = {
     "k5, filler 4": Setting(
         k=5, noise=0.2, filler=4, tokens=58, seeds={"confirm": 21, "noise": 41}
     ),
-    "k16": Setting(k=16, noise=0.05, tokens=148, seeds={"confirm": 21}),  # right about as often
+    "k16": Setting(k=16, noise=0.05, tokens=148, seeds={"confirm": 21}),  # about as often right
     "learn, k12": Setting(noise=0.02, regime="learn", seeds={"surprise": 201}),
     "learn minus": Setting(
         k=5, noise=0.1, tokens=44, regime="learn-minus", seeds={"surprise": 201}
@@ -101,7 +101,7 @@ SETTINGS = {
 
 
 def places(study: str) -> dict[str, int]:
-    """Setting -> first counted seed, for all settings of a study."""
+    """Setting -> first counted seed, for all settings in a study."""
     return {name: each.seeds[study] for name, each in SETTINGS.items() if study in each.seeds}
 
 

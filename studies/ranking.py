@@ -9,7 +9,7 @@ import torch
 def auc(values: torch.Tensor, positive: torch.Tensor) -> float:
     """The probability that a positive has a higher value than a negative; a tie counts 1/2.
 
-    values: [N]; positive: bool [N]. NaN if there is no such pair.
+    values: [N]; positive: bool [N]. NaN if there is no pair.
     """
     n = int(positive.sum())
     m = len(positive) - n
@@ -22,7 +22,7 @@ def auc(values: torch.Tensor, positive: torch.Tensor) -> float:
 
 
 def near_ties(values: torch.Tensor, positive: torch.Tensor, within: float) -> float:
-    """The share of pairs of a positive and a negative whose values differ by at most `within`.
+    """The share of positive-negative pairs whose values differ by at most `within`.
 
     A high share makes an AUC near 0 or 1 less meaningful. NaN if there is no pair.
     """
@@ -37,7 +37,7 @@ def near_ties(values: torch.Tensor, positive: torch.Tensor, within: float) -> fl
 
 
 def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Spearman's rank correlation of a and b [N]; NaN if a or b is constant."""
+    """Spearman's rank correlation between a and b [N]; NaN if a or b is constant."""
     ranks = torch.stack([mid_ranks(a), mid_ranks(b)])
     return float(torch.corrcoef(ranks)[0, 1])
 
@@ -46,5 +46,5 @@ def mid_ranks(values: torch.Tensor) -> torch.Tensor:
     """Ranks from 1, lowest value first: [N] float64. Equal values share their mean rank."""
     _, place, count = values.unique(return_inverse=True, return_counts=True)
     count = count.double()
-    mid_rank = count.cumsum(0) - (count - 1) / 2  # of each distinct value
+    mid_rank = count.cumsum(0) - (count - 1) / 2  # for each distinct value
     return mid_rank[place]

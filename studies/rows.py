@@ -1,10 +1,10 @@
-"""The rows of the studies: each row is one way to weight tokens.
+"""The rows in the studies: each row is one way to weight tokens.
 
 `methods` runs all of MAIN and SECONDARY. Add a new row to STATIC, and a new proxy to PROXIES.
-The study of credit uses all of STATIC, and a study of training may name any row.
-MEAN_ZERO holds the rows of the zero-mean proxy, BEYOND the rows of other papers.
+The credit study uses all of STATIC, and a training study may name any row.
+MEAN_ZERO contains the rows for the zero-mean proxy, BEYOND the rows from other papers.
 
-The oracles use the marks of `toy.decisive`. The advantage Q - V of studies/truth.py would be a
+The oracles use the marks from `toy.decisive`. The advantage Q - V from studies/truth.py would be a
 better ground truth, but takes thousands of continuations per response, and a run samples thousands
 of responses.
 
@@ -26,20 +26,20 @@ from methods import METHODS, Method
 class Row:
     """A method and its flags, or oracle weights, which only the toy has."""
 
-    flags: str = "--method dapo"  # of train.py
+    flags: str = "--method dapo"  # for train.py
     paper: str = "-"  # the paper's average for 8B, in percent
     permuted: bool = False  # the weights are computed from rewards permuted within groups
-    oracle: tuple[float, float] | None = None  # weights of (other, decisive) tokens, with no method
+    oracle: tuple[float, float] | None = None  # weights for (other, decisive) tokens
 
     @property
     def spelled(self) -> str:
-        """The flags as a table shows them."""
+        """The flags as shown in tables."""
         if self.oracle:
             return "toy only"
         return f"`{self.flags}`{', permuted' if self.permuted else ''}"
 
 
-# ---- rows of `methods` ---------------------------------------------------------------------------
+# ---- rows in `methods` ---------------------------------------------------------------------------
 
 ORACLE = "oracle"
 IN_RANGE = "oracle in range"  # between λ_min and λ_max
@@ -91,14 +91,14 @@ MEAN_ZERO = {
     "no centroids": Row("--delta-variant no_centroids"),
 }
 
-# Advantages of other papers, expressed as weights.
+# Advantages from other papers, expressed as weights.
 BEYOND = {
     "w_reinforce": Row("--method w_reinforce"),
     "opo": Row("--method opo"),
     "otb": Row("--method otb"),
 }
 
-# ---- rows of the study of credit -----------------------------------------------------------------
+# ---- rows in the credit study --------------------------------------------------------------------
 
 # --proxy -> its name in tables
 PROXIES = {"lm_head": "row", "topk": "top-K", "exact": "exact", "surprise": "surprise"}
@@ -131,7 +131,7 @@ ROWS = MAIN | SECONDARY | MEAN_ZERO | BEYOND | STATIC
 
 
 def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:
-    """A row's method for train.py's loop, and its settings. flags: appended to the row's flags."""
+    """A row's method and settings for train.py's loop. flags: appended to the row's flags."""
     cfg = train.parse_config([*row.flags.split(), *flags])
     method = ablations.configured(METHODS[cfg.method], cfg)
 
@@ -149,13 +149,13 @@ def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:
 
 
 def oracle_weights(decisive: torch.Tensor, weights: tuple[float, float]) -> torch.Tensor:
-    """ρ [N] with mean 1 from the marks [N]. weights: of other tokens, of decisive tokens."""
+    """ρ [N] with mean 1 from the marks [N]. weights: for other tokens and decisive tokens."""
     rho = torch.where(decisive, weights[1], weights[0])
     return rho / rho.mean()
 
 
 def decisive_tokens(tokens: TokenBatch) -> torch.Tensor:
-    """Which tokens decided the reward, as marked by the problem's toy task: bool [N]."""
+    """Which tokens decided the reward, according to the problem's toy task: bool [N]."""
     marks = []
     responses = tokens.token.split(tokens.length.tolist())
     for problem, ids in zip(tokens.problems, responses, strict=True):
@@ -165,7 +165,7 @@ def decisive_tokens(tokens: TokenBatch) -> torch.Tensor:
 
 
 def with_permuted_rewards(tokens: TokenBatch, group: int) -> TokenBatch:
-    """The tokens with advantages permuted inside each group by the tokens' generator."""
+    """The tokens, with advantages permuted inside each group by the tokens' generator."""
     first = tokens.length.cumsum(0) - tokens.length  # index of each response's first token
     advantages = permuted(tokens.advantage[first], group, tokens.generator.initial_seed())
     return replace(tokens, advantage=advantages.repeat_interleave(tokens.length))

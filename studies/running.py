@@ -1,7 +1,7 @@
-"""Fills the CSV of a study, and trains and evaluates one run.
+"""Fills a study's CSV, and trains and evaluates one run.
 
-A run's line is written when the run ends, and runs in the file are not repeated. A stopped study
-can therefore resume.
+A run's line is written when the run ends, and runs in the file are not repeated. An interrupted
+study can therefore resume.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def fill(
 ) -> None:
     """Call work(job) for two jobs at a time, and append the returned lines to a CSV in order.
 
-    A job's lines are written when it ends. `work` sets the number of threads of its process.
+    A job's lines are written when it ends. `work` sets its process's number of threads.
     """
     if not jobs:
         return  # without a pool
@@ -46,7 +46,7 @@ def fill(
 
 
 def complete(jobs: list[Job], runs: Runs, path: Path, label: str) -> None:
-    """Train the jobs missing from `runs`, and add all runs of the CSV to `runs`."""
+    """Train the jobs missing from `runs`, and add all runs in the CSV to `runs`."""
     missing = [job for job in jobs if job not in runs]
     if not missing:
         return
@@ -68,7 +68,7 @@ def lines_of_job(job: Job) -> list[dict]:
 class FlippedRewards:
     """Replaces train.training_rewards and flips a random share of the grades.
 
-    Rows with the same seed have the same grades flipped, by their order in the run. `deserved`
+    With the same seed, every row has the same grades flipped, by their order in the run. `deserved`
     keeps the true grades.
     """
 
@@ -111,7 +111,7 @@ def trained(job: Job) -> Trained:
     with tempfile.TemporaryDirectory() as folder:
         further = f"{setting.flags} --lr {job.rate} --seed {job.seed} --output-dir".split()
         method, cfg = configured(ROWS[job.row], [*further, folder])
-        cfg.model = str(setting.base())  # the settings above are the presets of --model toy
+        cfg.model = str(setting.base())  # the settings above are the presets for --model toy
         train_silently(cfg, method, training_rewards=rewards)
         lines = read_lines(Path(folder) / "metrics.jsonl", step=int)
         evaluated = [line for line in lines if "eval_accuracy" in line]

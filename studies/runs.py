@@ -1,8 +1,8 @@
-"""The runs of a study, their measurements, and the CSV files that store them.
+"""A study's runs, their measurements, and the CSV files that store them.
 
-A cell may hold several numbers: `rewards` and `entropies` one per step, `accuracy` and `greedy` one
-per evaluation. `0.65*5` stands for five steps of which only the mean, 0.65, was kept. The first
-studies kept only such means, and their other cells are empty.
+A cell may contain several numbers: one per step in `rewards` and `entropies`, one per evaluation in
+`accuracy` and `greedy`. `0.65*5` stands for five steps of which only the mean, 0.65, was kept. The
+first studies kept only such means, and their other cells are empty.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from studies.rows import ROWS
 from studies.tables import read_csv
 
 ENDS = 5  # number of steps in the means of the first and the last rewards
-DROP = 0.1  # drop in reward, from the best to the last steps, that counts as a collapse
+DROP = 0.1  # a drop in reward from the best to the last steps that counts as a collapse
 
 
 class Job(NamedTuple):
@@ -32,19 +32,19 @@ class Job(NamedTuple):
 
 
 def seed_by_seed(place: str, rates: dict[str, float], seeds: range) -> list[Job]:
-    """Each row at its rate, seed by seed, so that a stopped study has complete seeds."""
+    """Each row at its rate, seed by seed, so that an interrupted study has complete seeds."""
     return [Job(place, row, rate, seed) for seed in seeds for row, rate in rates.items()]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The measurements of a run."""
+    """A run's measurements."""
 
     accuracies: tuple[float, ...]  # on held-out problems, temperature 1; last: after training
     greedies: tuple[float, ...]  # the same, with greedy decoding
     length: float  # mean response length over the last steps, tokens
-    seconds: float  # of processor time, on one core
-    rewards: tuple[float, ...]  # mean of each step
+    seconds: float  # CPU time, on one core
+    rewards: tuple[float, ...]  # each step's mean
     entropies: tuple[float, ...]  # mean over a step's tokens, nats
 
     @property
@@ -79,7 +79,7 @@ class Trained:
 
     @property
     def collapsed(self) -> bool:
-        """Whether the last steps' reward is DROP below that of the best consecutive steps."""
+        """Whether the last steps' reward is DROP below the reward in the best consecutive steps."""
         return float(running_mean(self.rewards).max()) - self.last >= DROP
 
 
@@ -91,14 +91,14 @@ def running_mean(values: Sequence[float]) -> np.ndarray:
     return np.convolve(values, np.ones(ENDS) / ENDS, mode="valid")
 
 
-# ---- their CSV -----------------------------------------------------------------------------------
+# ---- the CSV of runs -----------------------------------------------------------------------------
 
 ABOUT = ("setting", "row", "lr", "seed")
 COLUMNS = (*ABOUT, "accuracy", "greedy", "length", "seconds", "flags", "rewards", "entropies")
 
 
 def line_of(job: Job, run: Trained) -> dict:
-    """A run's line of the CSV; `finished_runs` reads it back."""
+    """A run's line in the CSV; `finished_runs` reads it back."""
     cells = {
         "accuracy": run.accuracies,
         "greedy": run.greedies,
@@ -111,7 +111,7 @@ def line_of(job: Job, run: Trained) -> dict:
 
 
 def finished_runs(path: Path) -> Runs:
-    """The runs of the CSV by job. Raises UserError for a line whose flags have changed."""
+    """The runs in the CSV by job. Raises UserError for a line whose flags have changed."""
     runs = {}
     for number, line in enumerate(read_csv(path, COLUMNS), start=2):
         job = Job(line["setting"], line["row"], float(line["lr"]), int(line["seed"]))
@@ -133,7 +133,7 @@ def finished_runs(path: Path) -> Runs:
 
 
 def numbers(cell: str) -> tuple[float, ...]:
-    """The numbers of a cell; `0.65*5` gives five numbers."""
+    """The numbers in a cell; `0.65*5` gives five numbers."""
     found = []
     for part in cell.split():
         value, _, count = part.partition("*")
@@ -142,7 +142,7 @@ def numbers(cell: str) -> tuple[float, ...]:
 
 
 def flags_digest(job: Job) -> str:
-    """Eight hex digits: the hash of the flags of a job's setting and row."""
+    """Eight hex digits: a hash of the flags from a job's setting and row."""
     row, setting = ROWS[job.row], SETTINGS[job.setting]
     # Fields after `size` are newer than the files in results/, so unset ones are left out.
     cells = []

@@ -41,18 +41,18 @@ def t975(degrees: int) -> float:
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Half the width of the 95 % t-interval of the mean over at least 2 independent runs."""
+    """Half the width of the 95 % t-interval for the mean over at least 2 independent runs."""
     values = np.asarray(values, dtype=float)  # [runs]
     return t975(len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
 
 
 def mean_interval(values: Sequence[float]) -> str:
-    """`mean ± half-width` of the 95 % t-interval over at least 2 independent runs."""
+    """`mean ± half-width` for the 95 % t-interval over at least 2 independent runs."""
     return f"{np.mean(values):.3f} ± {half_width(values):.3f}"
 
 
 def p_value(differences: Sequence[float]) -> float:
-    """Two-sided p-value of the paired t-test that the mean of at least 2 differences is 0.
+    """Two-sided p-value of a paired t-test of zero mean, for at least 2 differences.
 
     If all differences are equal, p is 1 if they are 0, and 0 otherwise.
     """
@@ -65,11 +65,11 @@ def p_value(differences: Sequence[float]) -> float:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Exact two-sided p-value of Wilcoxon's signed-rank test of symmetry about 0.
+    """Exact two-sided p-value of Wilcoxon's signed-rank test for symmetry about 0.
 
     The absolute nonzero differences are ranked; ties share their mean rank. p is twice the share of
     the 2^n sign patterns whose sum of positive ranks is at least as extreme in the same direction,
-    and at most 1. p is 1 if all differences are 0.
+    but at most 1. p is 1 if all differences are 0.
     """
     differences = np.asarray(differences, dtype=float)
     differences = differences[differences != 0]  # [n]
@@ -88,7 +88,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:
-    """Holm's correction of m p-values: the smallest times m, the next times m - 1, and so on.
+    """Holm's correction for m p-values: the smallest times m, the next times m - 1, and so on.
 
     The corrected p-values keep their order and do not exceed 1. Rejecting all up to 0.05 keeps the
     family-wise error rate at 5 %.

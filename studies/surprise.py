@@ -37,7 +37,7 @@ PERMUTED = "surprise, permuted"
 RATE_OF = {PERMUTED: "surprise", IN_RANGE: "dapo"}
 PERMUTED_AT = ("learn, k12", "learn, filler 4")
 LONG = "learn, long"  # every other seed only, because its runs cost twice as much
-# Runs outside the protocol, added after the first eight and ten seeds were inspected. At
+# Runs outside the protocol, added after eight and ten seeds had been inspected. At
 # `learn, k12` the pilot's rate was too high. At `k12` the pilot may have picked DAPO's higher rate
 # only by chance; it picked AGAIN_RATE for `surprise`.
 AGAIN = {"learn, k12": EVERY_SEED, "k12": ("dapo", "surprise")}  # place -> rows
@@ -53,7 +53,7 @@ DESCRIBED = (("delta", "dapo"), ("no centroids", "dapo"), (IN_RANGE, "dapo"), (P
 def surprise(args) -> dict[str, dict[str, np.ndarray]]:
     """The zero-mean proxy, where there is something to learn and where there is not (two hours).
 
-    One pilot seed picks the learning rates of each place. --seeds limits the counted seeds.
+    One pilot seed picks the learning rates at each place. --seeds limits the counted seeds.
     """
     path = Path(args.csv)
     runs = finished_runs(path)
@@ -95,7 +95,7 @@ def rates_at(place: str, runs: Runs, path: Path | None = None) -> dict[str, floa
 
 
 def counted_jobs(rates: dict[str, dict[str, float]], count: int) -> list[Job]:
-    """The jobs, seed by seed, so that a stopped study has complete seeds of all places and rows."""
+    """The jobs, seed by seed, so that an interrupted study has complete seeds for all rows."""
     jobs = []
     for number in range(count):
         for place, first in PLACES.items():
@@ -105,7 +105,7 @@ def counted_jobs(rates: dict[str, dict[str, float]], count: int) -> list[Job]:
 
 
 def rows_at(place: str, number: int) -> list[str]:
-    """The rows that run at a place on its `number`-th seed, counted from 0."""
+    """The rows that run at a place on its seed with index `number`, from 0."""
     rows = list(EVERY_SEED)
     if number % 2:
         return [] if place == LONG else rows
@@ -116,7 +116,7 @@ def rows_at(place: str, number: int) -> list[str]:
 
 
 def again_jobs() -> list[Job]:
-    """The jobs of the rows in AGAIN, on the first counted seeds."""
+    """The jobs for the rows in AGAIN, on the first counted seeds."""
     jobs = []
     for place, rows in AGAIN.items():
         seeds = range(PLACES[place], PLACES[place] + AGAIN_SEEDS)
@@ -128,7 +128,7 @@ def again_jobs() -> list[Job]:
 
 
 def print_pilot(runs: Runs) -> None:
-    """Print the mean training reward of each rate on the pilot seed."""
+    """Print the mean training reward at each rate on the pilot seed."""
     rates = (*RATES, BEYOND)
     lines = []
     for place in PLACES:
@@ -145,7 +145,7 @@ def pilot_cell(run: Trained | None) -> str:
 
 
 def print_again(of: Counted) -> None:
-    """Print the runs of AGAIN."""
+    """Print the runs in AGAIN."""
     print_rows(of, dict.fromkeys(AGAIN, dict.fromkeys(EVERY_SEED, AGAIN_RATE)))
     differences = {}
     for a, b in (PRIMARY, *SECONDARY, *DESCRIBED[:2]):

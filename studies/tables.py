@@ -14,7 +14,7 @@ def table_line(cells: Iterable) -> str:
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The lines of a CSV; none if it is missing or empty. Raises UserError on other columns."""
+    """The lines of a CSV; [] if it is missing or empty. Raises UserError for wrong columns."""
     if not path.exists() or not path.stat().st_size:
         return []
     with open(path, newline="") as file:
@@ -26,7 +26,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
-    """Print a Markdown table and then an empty line. Each line has a cell for each column."""
+    """Print a Markdown table and an empty line. Each line has one cell per column."""
     header = list(header)
     print(table_line(header))
     print("|---" * len(header) + "|")

@@ -1,4 +1,4 @@
-"""All studies of training except that of the zero-mean proxy (studies/surprise.py).
+"""All training studies except the one on the zero-mean proxy (studies/surprise.py).
 
 All rows share problems and random numbers, so differences are taken seed by seed. Runs in --csv are
 not repeated. Fewer --seeds give a shorter study. Only `methods` picks learning rates with a pilot.
@@ -54,14 +54,14 @@ CONTRASTS = {
     "fresh: exact, not row proxy": ("exact, fresh", "delta, fresh"),
 }
 
-# CANDIDATES: DelTA's other forms that a large model can run. BEST: the candidate with the highest
-# mean in results/methods.csv. RATE: the learning rate of all main rows in that file.
+# CANDIDATES: the DelTA variants that a large model can run. BEST: the candidate with the highest
+# mean in results/methods.csv. RATE: the learning rate for all main rows in that file.
 CANDIDATES = [name for name in MAIN if name.startswith(("delta, ", "topk"))]
 BEST = "delta, K = 0"
 RATE = 2e-4
 
-DEFAULT_RATE = 1e-4  # of train.py on the toy
-LEARN_RATE = 1.4e-4  # for 28 steps where there is something to learn: below the unstable rates
+DEFAULT_RATE = 1e-4  # the default in train.py on the toy
+LEARN_RATE = 1.4e-4  # for 28 steps in learning settings: below the unstable rates
 LEARN_ROWS = (*MAIN, *SECONDARY, *BEYOND)  # DAPO first
 # Significantly different from DAPO where training sharpens: docs/results/training.md.
 FOUND = (
@@ -79,7 +79,7 @@ def methods(args) -> Tested:
     """DelTA, its interventions, two oracles and the paper's rows on the toy (an hour and a half).
 
     Pilot seeds pick each row's learning rate. Then the main rows are trained on the counted
-    seeds, and the other rows of the paper's tables on the first few of them.
+    seeds, and the other rows from the paper's tables on the first few of these seeds.
     """
     path = Path(args.csv)
     runs = finished_runs(path)
@@ -110,7 +110,7 @@ def methods(args) -> Tested:
 
 
 def compared(rates: dict[str, float], seeds: range, runs: Runs, path: Path) -> Counted:
-    """The runs of each row at its rate. Prints the flags, the paper's result and the rewards."""
+    """Each row's runs at its rate. Prints the flags, the paper's result and the rewards."""
     jobs = seed_by_seed(STUDY, rates, seeds)
     complete(jobs, runs, path, f"{len(rates)} rows")
     of = counted(runs, jobs)
@@ -125,7 +125,7 @@ def compared(rates: dict[str, float], seeds: range, runs: Runs, path: Path) -> C
 
 
 def rate_cell(runs: Runs, name: str, rate: float) -> str:
-    """The rate, with the edges of the row's grid if the grid was widened."""
+    """The rate; with the edges of the row's grid if the grid was widened."""
     tried = {job.rate for job in runs if job.row == name}
     if tried <= set(GRID):
         return f"{rate:g}"
@@ -142,9 +142,9 @@ def print_dapo(of: Counted, place: str) -> None:
 
 
 def confirm(args) -> Tested:
-    """DelTA's best other form on fresh seeds, another base model and other settings (an hour).
+    """DelTA's best variant on fresh seeds, another base model and other settings (an hour).
 
-    Compares that form with DelTA and DAPO, and also trains the oracle in DelTA's range.
+    Compares that variant with DelTA and DAPO, and also trains the oracle in DelTA's range.
     """
     of = completed(args, CONFIRMED, ("dapo", "delta", BEST, IN_RANGE), RATE, 16)
     pairs = {
@@ -177,7 +177,7 @@ def noise(args) -> Tested:
 
 
 def curves(args) -> None:
-    """Learning curves of DAPO, DelTA, its best other form and the oracles (7 minutes)."""
+    """Learning curves for DAPO, DelTA, its best variant and the oracles (7 minutes)."""
     of = completed(args, places("curves"), ("dapo", "delta", BEST, IN_RANGE, ORACLE), RATE, 8)
     for place, row in of:
         print(f"{row}: {mean_interval(over_seeds(of, place, row))}")
@@ -192,23 +192,23 @@ def seeds(args) -> None:
 
 
 def make_train(args) -> None:
-    """The gain of `make train`, over several seeds (10 minutes)."""
+    """The gain from `make train` over several seeds (10 minutes)."""
     print_ends(completed(args, places("make_train"), ["delta"], DEFAULT_RATE, 8))
 
 
 def bases(args) -> None:
     """What DAPO gains on six bases, over sixteen seeds (20 minutes).
 
-    Five bases must learn: those of `bench.py surprise`, whose pilot also tries the next rate, 2e-4.
-    On the sixth, training sharpens, with more to gain than on the sharpening base of that study.
+    Five bases must learn. They come from `bench.py surprise`, whose pilot also tries 2e-4, the next
+    rate. On the sixth, training sharpens; it can gain more than that study's sharpening base.
     """
     print_gains(completed(args, LEARN | places("bases"), ["dapo"], LEARN_RATE, 16))
 
 
 def learn(args) -> Tested:
-    """All rows of the tables where there is something to learn, at one rate (half an hour).
+    """All table rows where there is something to learn, at one rate (half an hour).
 
-    Tests whether the findings on sharpening also hold where the model must learn.
+    Tests whether the sharpening results also hold where the model must learn.
     """
     of = completed(args, places("learn"), LEARN_ROWS, LEARN_RATE, 6)
     [place] = places("learn")
@@ -234,7 +234,7 @@ def learn(args) -> Tested:
 
 
 def longer(args) -> Tested:
-    """DAPO, DelTA, surprise and its control over 110 steps and on programs (15 minutes).
+    """DAPO, DelTA, surprise and its control over 110 steps, and on programs (15 minutes).
 
     Protocol and results: the second study in docs/results/surprise.md.
     """

@@ -1,17 +1,17 @@
-"""The true advantage of single tokens on the toy, by branching (`truth`).
+"""The true advantages of individual tokens on the toy, by branching (`truth`).
 
 The state s_t before token t is the prompt and the tokens so far. Transitions are deterministic, so
 Q(s_t, o_t) = V(s_{t+1}), and the token's advantage is Q - V = V(s_{t+1}) - V(s_t). V(s_t) is the
 probability of a right answer, estimated from SAMPLES continuations that the model samples from s_t.
-Continuation m of every prefix of a response uses the same uniform number at the same position, so
-neighbouring prefixes differ mainly by the effect of their token, not by chance.
+Continuation m from every prefix of a response uses the same uniform draw at the same position, so
+neighbouring prefixes differ mainly in the effect of their token, not by chance.
 
 If p(o_t) is nearly 1, there is nothing to measure: |Q - V| <= 1 - p, because Q and V differ only
 if another token is drawn. Tokens with 1 - p below SURE get Q - V = 0 and the V of the next token
 above SURE.
 
-results/truth.csv has a line for each token: its base, response and position, the token, whether
-toy.decisive marks it, 1 - p, V before it, Q - V and its standard error, the response's reward.
+results/truth.csv has one line per token: its base, response and position, the token, whether
+toy.decisive marks it, 1 - p, V before it, Q - V with its standard error, the response's reward.
 Bases in the file are not measured again. The study takes half an hour on two cores.
 """
 
@@ -30,12 +30,12 @@ from studies.tables import print_table, read_csv
 
 K = 12
 NOISE = 0.06
-BUILD_SEEDS = range(5)  # of the base models
+BUILD_SEEDS = range(5)  # for the base models
 PROMPTS = 8
 GROUP = 8  # responses to each prompt
-SAMPLES = 64  # continuations of a prefix
+SAMPLES = 64  # continuations per prefix
 SURE = 1e-3
-LIMIT = 112  # tokens of a response, and of a continuation
+LIMIT = 112  # tokens in a response, and in a continuation
 COLUMNS = (
     *("base", "response", "position", "token", "decisive"),
     *("one_minus_p", "value", "advantage", "standard_error", "reward"),
@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 def truth(args) -> list[dict]:
-    """The true advantage of single tokens, from continuations of each prefix (half an hour).
+    """The true advantages of individual tokens, from continuations of each prefix (half an hour).
 
     Fills --csv and prints its agreement with `toy.decisive`.
     """
@@ -56,7 +56,7 @@ def truth(args) -> list[dict]:
 
 
 def load(seed: int):
-    """(model, tokenizer) of the base model built with this seed; built here if it is missing."""
+    """The model and tokenizer of the base built with this seed; built here if it is missing."""
     return toy.base_model(k=K, noise=NOISE, seed=seed)
 
 
@@ -66,7 +66,7 @@ def batch_of(lm, tokenizer, seed: int) -> GradedBatch:
 
 
 def lines_of_base(seed: int) -> list[dict]:
-    """The lines of all responses to the problems of a base."""
+    """The lines for all responses to a base's problems."""
     torch.set_num_threads(1)  # a base built here depends on the number of threads
     lm, tokenizer = load(seed)
     graded = batch_of(lm, tokenizer, seed)
@@ -77,7 +77,7 @@ def lines_of_base(seed: int) -> list[dict]:
 
 
 def branched(lm, tokenizer, graded: GradedBatch, seed: int, index: int) -> list[dict]:
-    """The lines of one response of a base's batch."""
+    """The lines for one response in a base's batch."""
     first = int(graded.tokens.length[:index].sum())
     rows = slice(first, first + int(graded.tokens.length[index]))
 
@@ -110,10 +110,10 @@ def rewards_of_branches(
     seed: int,
     samples: int = SAMPLES,
 ) -> np.ndarray:
-    """The rewards of continuations from the prefix before each position: [positions, samples].
+    """The rewards for continuations from the prefix before each position: [positions, samples].
 
-    All positions share the uniform numbers of each sample and place. If a continuation reproduces
-    the response up to a later position, both positions get the same reward.
+    In each sample, all positions share the uniform draw at each place. If a continuation
+    reproduces the response up to a later position, both positions get the same reward.
     """
     if not positions:
         return np.zeros((0, samples))
@@ -133,7 +133,7 @@ def rewards_of_branches(
 def advantages_of(
     rewards: np.ndarray, positions: list[int], length: int, reward: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(V before each token, Q - V of each, its standard error), [T] each.
+    """V before each token, Q - V of each token, and its standard error: [T] each.
 
     rewards: [positions, samples]. reward: the response's reward, which is V at its end.
     """
@@ -157,7 +157,7 @@ def advantages_of(
 
 
 def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
-    """The lines of the CSV, with cells parsed as numbers."""
+    """The lines in the CSV, with cells parsed as numbers."""
     lines = read_csv(path, COLUMNS)
     for line in lines:
         for name, value in line.items():
@@ -169,7 +169,7 @@ def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
 
 
 def print_agreement(lines: list[dict]) -> None:
-    """Print how well `decisive` and |Q - V| agree, for right and wrong responses, by base."""
+    """Print how well `decisive` and |Q - V| agree on each base's right and wrong responses."""
     table = []
     for base in sorted({line["base"] for line in lines}):
         for reward, name in ((1.0, "right"), (0.0, "wrong")):

@@ -20,17 +20,17 @@ sharpen   Every result is a random digit with probability `noise`. The most like
           right one, so greedy responses are right. RLVR only has to remove probability from the
           other digits.
 
-Few tokens decide the answer (the results). Many do not (connectives, copies, the frame). Unlike in
-real data sets, the deciding tokens are known: `decisive` marks them.
+Few tokens (the results) decide the answer. Most (connectives, copies, the frame) do not. Unlike in
+real data sets, the decisive tokens are known: `decisive` marks them.
 
-task.py        problems, worked responses, the tokens that decide
+task.py        problems, worked responses, decisive tokens
 tokenizer.py   the vocabulary of 30 tokens, or of 270 with many connectives
-base.py        the base models, committed or built when needed
+base.py        the base models: committed, or built when needed
 build.py       rebuilds the committed base models
 measure.py     accuracy, entropy and length of each base model before training
 bases/         the committed base models
-by_name.py     the sets of problems, and the tokens that decide a response's reward
-presets.py     the defaults of train.py for the toys
+by_name.py     the problem sets, and the tokens that decide a response's reward
+presets.py     defaults for train.py on the toys
 
 The code toy (`--model toy-code`) has code_task.py, code_tokenizer.py and code_base.py.
 """

@@ -30,15 +30,15 @@ BASES = HERE / "bases"
 CACHE = HERE.parent / ".cache"
 
 PEAK_RATE = 3e-3
-LAST_RATE = 0.1  # of the peak
+LAST_RATE = 0.1  # a share of the peak
 WARM_UP = 50  # steps
 
 
 @dataclass(frozen=True)
 class Base:
-    """A base model: the settings of its demonstrations (toy/task.py) and the seed of its training.
+    """A base model: its demonstration settings (toy/task.py) and its training seed.
 
-    The defaults are those of the regime `sharpen`.
+    The defaults are for the regime `sharpen`.
     """
 
     k: int = 5  # operations in a problem
@@ -58,9 +58,9 @@ class Base:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of the training.
+        """Optimiser steps in training.
 
-        Results are learnt after about 300 steps, but copying the right digit of the problem can
+        Results are learnt after about 300 steps, but copying the right digit from the problem can
         take 700 (12 operations, or no connectives). A model that miscopies hardly learns from
         rewards, hence 1000. With many connectives, results need more than 1000 steps (with 20
         connectives a sum is right with probability 0.82 instead of 0.91).
@@ -118,7 +118,7 @@ def train_base(base: Base, steps: int | None = None, batch: int = 64) -> Qwen3Fo
     steps  optimiser steps, by default `base.steps`
     batch  demonstrations per step
 
-    torch's global random state does not change. The samples of the trained base are right as often
+    torch's global random state does not change. Samples from the trained base are right as often
     as its demonstrations.
     """
     if steps is None:
@@ -164,7 +164,7 @@ def fit(
 def supervised_batch(
     tokenizer: PreTrainedTokenizerFast, texts: list[str], answers: list[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and labels [B, L] of problems and their responses, padded on the right.
+    """Token ids and labels [B, L] for problems and their responses, padded on the right.
 
     Only the response and its end token are learnt: labels of -100 do not count in the loss.
     """
@@ -184,9 +184,9 @@ def supervised_batch(
 
 
 def build_key() -> str:
-    """Eight hex digits: a hash of what determines a model's bytes, besides the arguments.
+    """Eight hex digits: a hash of what determines a model's bytes, apart from the arguments.
 
-    This is the code, the libraries, the number of threads and the processor's vector instructions.
+    The hash covers the code, libraries, number of threads and the processor's vector instructions.
     They change the order of sums and thus the rounding, which training amplifies.
     """
     code = [(HERE / name).read_bytes() for name in ("task.py", "tokenizer.py", "base.py")]
@@ -202,7 +202,7 @@ def build_key() -> str:
 
 
 def save_base(model: Qwen3ForCausalLM, folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Write the model, in float16, and its tokenizer as one Hugging Face folder.
+    """Write the model in float16, with its tokenizer, as a Hugging Face folder.
 
     The folder is written under a temporary name and then renamed, so it is never incomplete. If the
     folder already exists (another process was faster), it stays unchanged.
@@ -225,11 +225,11 @@ def base_folder(
     zipf: bool = False,
     cache: Path = CACHE,
 ) -> Path:
-    """The Hugging Face folder of a base model; the arguments are those of `Base`.
+    """A base model's Hugging Face folder; takes the same arguments as `Base`.
 
-    The folder is the committed one if it exists, else one in `cache`, built when needed. Builds on
-    one machine with the same number of threads are byte-identical. On another machine the bytes and
-    the accuracy of the model may differ.
+    Returns the committed folder if it exists, else a folder in `cache`, built when needed.
+    Builds on one machine with the same number of threads are byte-identical. On another machine the
+    model's bytes and accuracy may differ.
     """
     base = Base(k, noise, filler, seed, regime, zipf)
     committed = BASES / base.name
@@ -238,14 +238,14 @@ def base_folder(
 
     folder = Path(cache) / f"toy-{base.name}-{build_key()}"
     if not folder.exists():
-        print(f"building the toy's base model {base.name} once: a minute or two", flush=True)
+        print(f"building the toy's base model {base.name} (once; a minute or two)", flush=True)
         save_base(train_base(base), folder, build_tokenizer(base.vocabulary))
 
     return folder
 
 
 def base_model(*base, **named) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """A base model and its tokenizer; the arguments are those of `base_folder`."""
+    """A base model and its tokenizer; takes the same arguments as `base_folder`."""
     return load_base(base_folder(*base, **named))
 
 

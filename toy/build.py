@@ -1,7 +1,7 @@
-"""Rebuilds the committed base models of toy/bases: `python -m toy.build`.
+"""Rebuilds the committed base models in toy/bases: `python -m toy.build`.
 
-No run and no test needs this, because the folders are part of the repository. Use it after changing
-the task or the training of the bases, then measure the tables of toy/bases/README.md again.
+No run or test needs this, because the folders are part of the repository. Use it after changing
+the task or how bases are trained, then measure the tables in toy/bases/README.md again.
 
     python -m toy.build                                  all of them, 15 minutes on one core
     python -m toy.build learn-k5-noise0.1-filler1-seed0  only this one
@@ -24,16 +24,16 @@ from toy.tokenizer import build_tokenizer
 
 # The bases for chains; the code toy has one base.
 COMMITTED = [
-    Base(5, 0.1, 1, regime="learn"),  # the default of train.py
+    Base(5, 0.1, 1, regime="learn"),  # the default in train.py
     Base(12, 0.02, 1, regime="learn"),  # for studies: more steps, fewer errors per step
     Base(5, 0.1, 4, regime="learn"),  # more tokens that decide nothing
-    Base(5, 0.1, 4, regime="learn", zipf=True),  # the same with many words, most of them rare
+    Base(5, 0.1, 4, regime="learn", zipf=True),  # the same with many words, most of which are rare
     Base(5, 0.1, 1, regime="learn-minus"),  # a different mistake
     Base(5, 0.1, 17, regime="learn"),  # long responses: most tokens decide nothing
     Base(5, 0.2, 1),  # for notebooks and tests
     Base(12, 0.06, 1),  # for studies: many steps and few errors separate methods
     Base(12, 0.1, 1),  # the same with more errors, so there is more to gain
-    Base(5, 0.2, 0),  # for the study of credit: varies the share of undecisive tokens
+    Base(5, 0.2, 0),  # for the credit study: varies the share of tokens that decide nothing
     Base(5, 0.2, 4),
     Base(10, 0.06, 1),  # for comparing one step with TRL
 ]

@@ -11,7 +11,7 @@ from toy.code_base import code_base_folder
 from toy.tokenizer import LARGE_VOCABULARY
 
 SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
-TASKS = (  # beginning of a problem, vocabulary, which tokens decided
+TASKS = (  # how a problem begins, vocabulary, which tokens decided
     (r"\d([-+*]\d)+=\?", LARGE_VOCABULARY, task.decisive),
     (r"f\(.*\): take ", code_tokenizer.VOCABULARY, code_task.decisive),
 )
@@ -28,9 +28,9 @@ def model_folder(cfg) -> str | Path:
 
 
 def problem_set(name: str, k: int = 5, seed: int = 0) -> list[dict]:
-    """The problems of one of SETS. The held-out problems do not depend on `seed`.
+    """The problems in one of SETS. The held-out problems do not depend on `seed`.
 
-    k: operations in a problem of the toy.
+    k: operations in a toy problem.
     """
     if name == "toy":
         return task.problems(8192, seed=2 * seed, k=k)

@@ -1,6 +1,6 @@
 """The code toy's base model: a small Qwen3 that writes one-line functions and confuses min and max.
 
-The model is trained like the other bases (toy/base.py), on demonstrations of the regime `learn`
+The model is trained like the other bases (toy/base.py), on demonstrations from the regime `learn`
 (toy/code_task.py), and is committed.
 """
 
@@ -20,7 +20,7 @@ NOISE = 0.1
 def train_code_base(
     noise: float = NOISE, seed: int = 0, steps: int = 1500, batch: int = 64
 ) -> Qwen3ForCausalLM:
-    """Supervised training from scratch on fresh noisy demonstrations, some minutes on one core.
+    """Supervised training from scratch on fresh noisy demonstrations, a few minutes on one core.
 
     batch: demonstrations per step. torch's global random state does not change.
     """
@@ -42,7 +42,7 @@ def code_base_name(noise: float = NOISE, seed: int = 0) -> str:
 
 
 def code_base_folder() -> Path:
-    """The committed Hugging Face folder of the base model."""
+    """The base model's committed Hugging Face folder."""
     return BASES / code_base_name()
 
 

@@ -1,4 +1,4 @@
-"""The code toy: one-line functions, worked responses, and the tokens that decide a reward.
+"""The code toy: one-line functions, worked responses, and the tokens that decide the reward.
 
 A problem describes a function of two or three arguments as a chain of operations, and gives two
 examples. A response opens with connectives, which carry no information, and then defines the
@@ -42,9 +42,9 @@ from toy.code_tokenizer import (
 from toy.task import check_regime
 from toy.tokenizer import CONNECTIVES
 
-STEPS = 3  # operations of a function
+STEPS = 3  # operations per function
 FILLER = 2  # connectives that open a response
-EXAMPLES = 2  # in a problem
+EXAMPLES = 2  # per problem
 TESTS = 24
 
 REGIMES = ("learn", "sharpen")
@@ -65,7 +65,7 @@ FUNCTIONS = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-PHRASES = {  # the two phrases that a problem may use for an operation
+PHRASES = {  # two phrases for each operation, which problems use
     "+": ("add ", "plus "),
     "-": ("subtract ", "minus "),
     "*": ("times ", "multiply by "),
@@ -97,7 +97,7 @@ class Chain:
 
 @cache
 def inputs(arguments: int) -> list[list[int]]:
-    """The test inputs of a function: TESTS lists with one digit for each argument."""
+    """A function's test inputs: TESTS lists with one digit per argument."""
     return np.random.default_rng(arguments).integers(10, size=(TESTS, arguments)).tolist()
 
 
@@ -121,13 +121,13 @@ def results(chain: Chain) -> list[int | bool]:
 
 
 def program(chain: Chain) -> list[str]:
-    """The function's definition in a fenced block, token by token."""
+    """The function's definition in a fenced block, as tokens."""
     names = ", ".join(NAMES[: chain.arguments])
     return [OPENING, HEAD, *re.findall(r"\w|, ", names), RETURN, *expression(chain), CLOSING]
 
 
 def expression(chain: Chain) -> list[str]:
-    """The function in Python, such as `min((a + b) * 3, c)`, token by token."""
+    """The function in Python, such as `min((a + b) * 3, c)`, as tokens."""
     tokens = [chain.start]
     is_infix = False
     for operation, operand in chain.steps:
@@ -168,7 +168,7 @@ def draw_any(rng: np.random.Generator) -> Chain:
 
 
 def is_sound(chain: Chain) -> bool:
-    """Whether all arguments occur, and the tests detect the omission of any step."""
+    """Whether all arguments occur and the tests detect any omitted step."""
     operands = {chain.start, *(operand for _, operand in chain.steps)}
     if not operands.issuperset(NAMES[: chain.arguments]):
         return False
@@ -237,7 +237,7 @@ def demonstration(
     filler  number of random connectives that open the response
     regime  `sharpen`: there are no other errors, so the most likely token is right. `learn`: `min`
             and `max` do not slip; each is replaced by the other with probability MISTAKE, so the
-            more likely of the two is wrong
+            more likely choice is wrong
 
     Raises ValueError for an unknown regime.
     """
@@ -272,7 +272,7 @@ def mistake(bound: str, rng: np.random.Generator) -> str:
     return BOUNDS[1 - BOUNDS.index(bound)]
 
 
-# ---- which tokens decided ------------------------------------------------------------------------
+# ---- decisive tokens -----------------------------------------------------------------------------
 
 CHOICES = {f" {name} " for name in ARITHMETIC + COMPARISONS}
 CHOICES |= {f"{name}(" for name in BOUNDS} | {*NAMES, *CONSTANTS}

@@ -13,7 +13,7 @@ COMPARISONS = ["<", "<=", ">", ">=", "==", "!="]
 NAMES = list("abc")
 CONSTANTS = list("123456789")
 
-OPENING = "\n```python\n"  # of a program
+OPENING = "\n```python\n"  # opens a program
 HEAD = "def f("
 RETURN = "):\n    return "
 CLOSING = "\n```"
@@ -46,7 +46,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
     tokenizer = Tokenizer(models.WordLevel(TOKEN_ID, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"{pattern}|."), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()  # tokens carry their own spaces: join them as they are
+    tokenizer.decoder = decoders.Fuse()  # tokens contain their own spaces: join them unchanged
 
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -2,7 +2,7 @@
 
     python -m toy.measure                                  all of them, as a table
     python -m toy.measure learn-k5-noise0.1-filler1-seed0  only this one
-    python -m toy.measure --bases FOLDER                   bases built in another folder
+    python -m toy.measure --bases FOLDER                   bases in another folder
 
 Every base answers 512 held-out problems (256 for programs). The columns:
 
@@ -36,7 +36,7 @@ def measured(
     problems: list[str],
     is_right: Callable[[str, str], bool],
 ) -> dict[str, float]:
-    """{column: value}. The sampled tokens depend on torch's random state."""
+    """Column -> value. The sampled tokens depend on torch's random state."""
     prompts = tokenizer(problems, padding=True, return_tensors="pt")
     width = prompts.input_ids.shape[1]
     prompts = {"input_ids": prompts.input_ids, "attention_mask": prompts.attention_mask}

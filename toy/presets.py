@@ -1,4 +1,4 @@
-"""The defaults of train.py's flags under `--model toy` and `--model toy-code`."""
+"""The defaults for train.py's flags with `--model toy` and `--model toy-code`."""
 
 CHAINS = {
     "recompute": False,
@@ -18,7 +18,7 @@ CHAINS = {
     "data": "toy",
     "eval_data": "toy-held-out",
 }
-OF_PROGRAMS = {  # the defaults that differ under --model toy-code
+OF_PROGRAMS = {  # the defaults that differ with --model toy-code
     "steps": 100,
     "max_new_tokens": 32,
     "data": "toy-code",
@@ -28,5 +28,5 @@ TOYS = {"toy": CHAINS, "toy-code": CHAINS | OF_PROGRAMS}
 
 
 def listed(defaults: dict) -> str:
-    """`steps 160, prompts 16`: flags and their values as `--help` shows them."""
+    """Flags and their values as `--help` shows them, such as `steps 160, prompts 16`."""
     return ", ".join(f"{name} {value}" for name, value in defaults.items())

@@ -1,4 +1,4 @@
-"""The task: chains of operations on digits, worked responses, and the tokens that decide a reward.
+"""The task: chains of operations on digits, worked responses, and decisive tokens.
 
 A problem and a response are plain text; `toy/__init__.py` shows one of each.
 """
@@ -37,7 +37,7 @@ def minus_and_1(a: int, b: int) -> int:
     return (a - b - 1) % 10
 
 
-# How demonstrations err (see `demonstration`): regime -> operation -> its most likely result.
+# Errors in demonstrations (see `demonstration`): regime -> operation -> its most likely result.
 REGIMES = {
     "learn": {"*": times_and_3},
     "learn-minus": {"-": minus_and_1},
@@ -53,12 +53,12 @@ def read(problem: str) -> tuple[int, list[tuple[str, int]]]:
 
 
 def chain(problem: str) -> list[int]:
-    """The k correct results of a problem, from left to right, mod 10; the last is the answer."""
+    """A problem's k correct results, from left to right, mod 10; the last is the answer."""
     return work_on(*read(problem))
 
 
 def work_on(current: int, steps: list[tuple[str, int]]) -> list[int]:
-    """The correct results of the steps, starting from the digit `current`."""
+    """The steps' correct results, starting from the digit `current`."""
     results = []
     for operation, digit in steps:
         current = OPERATIONS[operation](current, digit)
@@ -68,7 +68,7 @@ def work_on(current: int, steps: list[tuple[str, int]]) -> list[int]:
 
 
 def problems(count: int, seed: int = 0, k: int = 5) -> list[dict[str, str]]:
-    """`count` random problems of k operations, as {"problem": ..., "answer": ...}.
+    """`count` random problems with k operations, as {"problem": ..., "answer": ...}.
 
     The same arguments give the same list on every machine.
     """
@@ -139,7 +139,7 @@ def check_regime(regime: str, known: Iterable[str] = REGIMES) -> None:
 def draw_connectives(
     rng: np.random.Generator, shape: tuple[int, int], zipf: bool
 ) -> list[list[str]]:
-    """Random connectives of this shape, uniform or Zipf-distributed; see `demonstration`."""
+    """Random connectives in this shape, uniform or Zipf-distributed; see `demonstration`."""
     if not zipf:
         return np.array(CONNECTIVES)[rng.integers(len(CONNECTIVES), size=shape)].tolist()
 
@@ -148,7 +148,7 @@ def draw_connectives(
 
 
 def is_right(problem: str, response: str) -> bool:
-    """Whether the last box of the response holds the problem's answer."""
+    """Whether the response's last box contains the problem's answer."""
     boxes = re.findall(r"\\boxed\{(\d+)", response)
 
     return bool(boxes) and boxes[-1] == str(chain(problem)[-1])
@@ -158,9 +158,9 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
     """Which tokens decided the reward: bool [T] for the ids [T] of one response.
 
     In a right response every stated result is marked. In a wrong response one result is marked: the
-    last one that put the answer out of the reach of correct work. Errors before the mark did no
-    harm, because a later step, such as `*0`, undid them. Results after the mark only pass the error
-    on. If the stated results give the answer but the box is wrong, the digit in the box is marked.
+    last one that made the answer unreachable by correct steps. Errors before the mark did no harm,
+    because a later step, such as `*0`, undid them. Results after the mark only propagate the error.
+    If the stated results give the answer but the box is wrong, the digit in the box is marked.
     """
     tokens = [LARGE_VOCABULARY[i] for i in response_ids.tolist()]
     stated = digits_after("=", tokens)
@@ -176,7 +176,7 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
 
 
 def fault(problem: str, tokens: list[str], stated: list[int]) -> list[int]:
-    """The position that `decisive` marks in a wrong response; empty if there is no such token.
+    """The position that `decisive` marks in a wrong response; empty if it marks no token.
 
     stated: the positions of the response's results.
     """

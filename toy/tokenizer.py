@@ -29,7 +29,7 @@ def build_tokenizer(vocabulary: list[str] = VOCABULARY) -> PreTrainedTokenizerFa
         Regex(r"[A-Za-z]+ |\\boxed\{|\n|."),  # a word with its space, a box's opening, a character
         behavior="isolated",
     )
-    tokenizer.decoder = decoders.Fuse()  # tokens carry their own spaces: join them as they are
+    tokenizer.decoder = decoders.Fuse()  # tokens contain their own spaces: join them unchanged
 
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -1,8 +1,8 @@
-"""Peak bytes of an update of a Qwen3 size under FSDP2; run by test_plan.py.
+"""Peak bytes during an update for a Qwen3 size under FSDP2; run by test_plan.py.
 
     python tests/benchmarks/fake_ranks.py SIZE LAYERS RANKS SEQUENCES TOKENS
 
-prints the peak of one of RANKS GPUs, for two micro-batches of SEQUENCES x TOKENS each through the
+prints the peak on one of RANKS GPUs, for two micro-batches of SEQUENCES x TOKENS each through the
 first LAYERS layers. The tensors and the process group are fake, so no GPU is needed.
 """
 
@@ -38,7 +38,7 @@ class EveryTokenAResponse(Policy):
 
 
 def precision_of_gpus() -> MixedPrecisionPolicy:
-    """The precision that `shard` uses on GPUs."""
+    """The precision used by `shard` on GPUs."""
     return MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 
 
@@ -55,7 +55,7 @@ def sharded_policy(size: str, layers: int, mesh: DeviceMesh) -> Policy:
 
 
 def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
-    """AdamW in its state after the first step. The tracker would miscount a real step."""
+    """AdamW as it is after the first step. The tracker would miscount a real step."""
     optimizer = torch.optim.AdamW(policy.parameters(), fused=True)
     for p in policy.parameters():
         optimizer.state[p] = {
@@ -69,7 +69,7 @@ def adam_with_moments(policy: Policy) -> torch.optim.Optimizer:
 def peak_bytes(size: str, layers: int, sequences: int, tokens: int) -> int:
     """The peak memory of one rank in bytes."""
     head.LOGIT_BLOCK_CPU = head.LOGIT_BLOCK_GPU  # as on GPUs
-    mesh = ranks.device_mesh()  # with real tensors
+    mesh = ranks.device_mesh()  # made with real tensors
     with FakeTensorMode():
         policy = sharded_policy(size, layers, mesh)
         ids = torch.zeros(sequences, tokens, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""Live bytes of rollout.generate for a Qwen3 model in bfloat16, for test_plan.py.
+"""Live bytes in rollout.generate for a Qwen3 model in bfloat16, for test_plan.py.
 
 Tensors are fake, and every storage is counted to the byte while it is alive. Token ids are real, so
 `generate` and the sampler run unchanged. Attention and the LM head's matmul are treated as GPU
@@ -56,7 +56,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 class Model:
-    """A model of fake tensors with real token ids as input."""
+    """A model with fake tensors that takes real token ids as input."""
 
     def __init__(self, config):
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -131,7 +131,7 @@ def first_layers(size: str, layers: int) -> Qwen3Config:
 def live_bytes(
     config: Qwen3Config, rows: int, prompt: int, new: int, cache_tokens: int
 ) -> tuple[int, int]:
-    """(peak bytes without the weights, bytes that remain afterwards).
+    """Peak bytes without the weights, and bytes that remain afterwards.
 
     Samples 2 x `rows` responses of `new` tokens to prompts of `prompt` tokens; every other response
     is half as long.

@@ -1,4 +1,4 @@
-"""bench.py and the speed benchmarks, at small sizes and with known outcomes.
+"""bench.py and the speed benchmarks, at small sizes with known results.
 
 test_plan.py runs every stage of benchmarks/gpu.py.
 """
@@ -34,7 +34,7 @@ GPU_OF_80_GB = {0: SimpleNamespace(total_memory=80e9)}
 
 
 @pytest.mark.parametrize("name", bench.WHERE)
-def test_every_bench_has_a_function_and_a_line_of_help(name, capsys):
+def test_every_bench_has_a_function_and_a_help_line(name, capsys):
     function = getattr(importlib.import_module(bench.WHERE[name]), name)
     with pytest.raises(SystemExit):
         bench.parse_arguments(["--help"])
@@ -42,7 +42,7 @@ def test_every_bench_has_a_function_and_a_line_of_help(name, capsys):
     assert f"\n{name:10} {first_line}\n" in capsys.readouterr().out
 
 
-def test_arguments_default_to_the_csv_of_the_name():
+def test_csv_argument_defaults_to_the_study_name():
     assert bench.parse_arguments(["seeds"]).csv == "results/seeds.csv"
     args = bench.parse_arguments(["credit", "--csv", "x.csv", "--repetitions", "7"])
     assert (args.csv, args.repetitions) == ("x.csv", 7)
@@ -56,7 +56,7 @@ def test_invalid_arguments_are_refused(argv, capsys):
     assert "bench.py: error" in capsys.readouterr().err
 
 
-def test_json_holds_the_measurements_and_the_machine(tmp_path, monkeypatch):
+def test_json_contains_the_measurements_and_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(rollouts, "rollouts", lambda args: [np.array([args.repetitions, 0.5])])
     path = tmp_path / "out.json"
     bench.main(["rollouts", "--json", str(path), "--repetitions", "7"])
@@ -66,7 +66,7 @@ def test_json_holds_the_measurements_and_the_machine(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="only where there is no GPU")
-def test_bench_gpu_without_a_gpu_prints_one_line(capsys):
+def test_bench_gpu_without_a_gpu_gets_a_one_line_error(capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.main(["gpu"])
     assert stopped.value.code == 2
@@ -77,7 +77,7 @@ def test_bench_gpu_without_a_gpu_prints_one_line(capsys):
 # ---- graders -------------------------------------------------------------------------------------
 
 
-def test_graders_are_measured_on_pairs_and_counted(capsys):
+def test_graders_are_timed_and_their_errors_counted(capsys):
     pairs = [{"response": f"\\boxed{{{i}}}", "gold": "7", "truth": i == 7} for i in range(20)]
     pairs[3]["truth"] = True  # a right answer that the grader misses
     named = {"verify.py": graders.ours}
@@ -101,7 +101,7 @@ def test_graders_measure_without_math_verify(monkeypatch, capsys):
 # ---- timing --------------------------------------------------------------------------------------
 
 
-def test_spread_and_ratios_by_hand():
+def test_spread_and_ratios_match_a_hand_calculation():
     assert spread([3.0, 1.0, 2.5]) == "2.500 (1.000 to 3.000)"
     assert spread([10.4], 0) == "10 (10 to 10)"
     assert ratios([1.0, 6.0], [2.0, 3.0]) == [0.5, 2.0]
@@ -161,7 +161,7 @@ def test_stages_of_a_step_run_in_order():
 
 
 def columns(header):
-    """The number of columns of a table, from the second line of its header."""
+    """The number of columns in a table, from the second line of its header."""
     first, second = header.splitlines()
     assert first.count("|") == second.count("|")
     return second.count("|") - 1
@@ -210,14 +210,14 @@ def test_forward_flop_counts_matrix_products(tied):
 @pytest.mark.parametrize(
     "name, bandwidth", [("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-80GB", 2.04e12), ("?", 3.35e12)]
 )
-def test_mfu_and_plan_use_the_peaks_of_this_gpu(name, bandwidth, monkeypatch):
+def test_mfu_and_plan_use_this_gpus_peak_rates(name, bandwidth, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
     assert gpu.peaks_here()[1] == bandwidth
 
 
-def test_the_plan_of_the_measured_run_has_its_bandwidth(monkeypatch):
-    """Twice the bandwidth halves the time to read memory."""
+def test_plan_for_the_measured_run_uses_the_gpus_bandwidth(monkeypatch):
+    """Twice the bandwidth halves the memory-read time."""
     seconds = []
     monkeypatch.setattr(torch.cuda, "get_device_properties", GPU_OF_80_GB.get)
     for bandwidth in (3e12, 6e12):
@@ -228,7 +228,7 @@ def test_the_plan_of_the_measured_run_has_its_bandwidth(monkeypatch):
     assert seconds[0] == pytest.approx(2 * seconds[1], rel=0.01)
 
 
-def test_gpu_table_row_by_hand():
+def test_gpu_table_row_matches_a_hand_calculation():
     nothing = Plan(**{field.name: 0 for field in fields(Plan)})
     planned = replace(nothing, rollout=3e9, old_logprobs=2e9, update=9e9)
     tokens = gpu.RESPONSES * gpu.LENGTH

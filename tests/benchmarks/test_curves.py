@@ -1,4 +1,4 @@
-"""benchmarks/curves.py: grouping of runs, their mean and band, and errors."""
+"""benchmarks/curves.py: how runs are grouped, their mean and band, and errors."""
 
 import json
 
@@ -22,13 +22,13 @@ def test_runs_that_differ_only_in_their_seed_share_a_line():
     assert {label: len(runs) for label, runs in groups.items()} == {"delta": 2, "dapo": 1}
 
 
-def test_runs_that_differ_in_a_setting_have_it_in_their_label():
+def test_labels_show_the_settings_that_differ():
     groups = group_runs([fake_run(lr=1e-4), fake_run(lr=3e-4, seed=1), fake_run(lr=3e-4)])
     counts = {label: len(runs) for label, runs in groups.items()}
     assert counts == {"delta, --lr 0.0001": 1, "delta, --lr 0.0003": 2}
 
 
-def test_a_label_names_a_clip_range_that_is_not_the_default(tmp_path):
+def test_labels_show_a_clip_range_that_is_not_the_default(tmp_path):
     folders = []
     for name, method, clip_high in [("a", "dapo", 0.28), ("b", "grpo", 0.2), ("c", "dapo", 0.2)]:
         folders.append(tmp_path / name)
@@ -95,7 +95,7 @@ def test_folders_without_a_run_and_duplicates_are_refused(tmp_path, capsys):
     assert "two runs are delta with --seed 0" in capsys.readouterr().err
 
 
-def test_an_unknown_image_type_prints_one_line(tmp_path, capsys):
+def test_an_unknown_image_type_gets_a_one_line_error(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         curves.main([str(tmp_path), "--output", str(tmp_path / "curves.xyz")])
     assert stopped.value.code == 2

@@ -1,4 +1,4 @@
-"""benchmarks/flights.py and the sampling time of bench.py plan."""
+"""benchmarks/flights.py and the sampling time printed by bench.py plan."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from rollout import Sampling, generate
     ],
 )
 def test_simulated_passes_match_the_sampler(in_flight, cache_tokens):
-    """Counts the forward passes of a model that samples responses of the same lengths."""
+    """Counts the forward passes of a model that samples responses with the same lengths."""
     of_responses = [3, 170, 70, 1, 200, 64, 65, 9, 128, 30, 5, 90]
     counted = []
     lm = random_model(64, vocabulary=40)
@@ -44,7 +44,7 @@ def test_simulated_passes_match_the_sampler(in_flight, cache_tokens):
     assert rank.passes == len(counted)
 
 
-def test_seconds_by_hand():
+def test_seconds_match_a_hand_calculation():
     """Two responses of 100 and 10 tokens to one prompt of 50, in parallel: 64 and 36 passes."""
     sampler = Sampler(multiplying=10**9, cache_bytes=10**5, in_flight=2, cache_tokens=10**6)
     responses = groups_of(np.array([[100, 10]]), 50)[0]
@@ -56,7 +56,7 @@ def test_seconds_by_hand():
 
 
 @pytest.mark.parametrize("mean", [40, 2000, 4090])
-def test_lengths_have_their_mean_and_are_cut_at_the_longest(mean):
+def test_lengths_have_the_given_mean_and_maximum(mean):
     drawn = lengths(seed=1, prompts=50, group=8, mean=mean, longest=4096)
     assert drawn.shape == (50, 8)
     assert drawn.mean() == pytest.approx(mean, rel=0.03)
@@ -64,7 +64,7 @@ def test_lengths_have_their_mean_and_are_cut_at_the_longest(mean):
     assert (lengths(1, 50, 8, 4096, 4096) == 4096).all()
 
 
-def test_sampler_of_the_papers_settings():
+def test_sampler_matches_the_papers_settings():
     flags = train.parse_config(["--model", "Qwen/Qwen3"])
     p = planned(qwen3("8B"), flags, 8, 80)
     sampler = sampler_of(qwen3("8B"), flags, 8, p.cache_tokens)
@@ -82,7 +82,7 @@ def sampling_of(capsys, *flags):
     return int(line.split(" forward passes")[0].split()[-1])
 
 
-def test_plan_estimates_the_time_of_sampling(capsys):
+def test_plan_estimates_the_sampling_time(capsys):
     """At full length there are as many passes as tokens. Shorter responses take fewer passes."""
     flags = ["--max-new-tokens", "640", "--group-size", "4"]
     passes = {}

@@ -1,6 +1,6 @@
-"""benchmarks/plan.py against FSDP2 and the sampler on fake tensors, and against real processes.
+"""Compares benchmarks/plan.py with FSDP2 and the sampler on fake tensors, and with real processes.
 
-No process may allocate the logits of all tokens at once.
+No process may allocate all tokens' logits at once.
 """
 
 import os
@@ -29,7 +29,7 @@ PAPER = train.parse_config(["--model", "Qwen/Qwen3"])  # App. I
 
 
 def run_python(*arguments):
-    """The output of a Python process in the repository's folder."""
+    """The output from a Python process in the repository's folder."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -60,7 +60,7 @@ def test_plan_matches_fsdp_on_fake_tensors():
     ],
 )
 def test_plan_matches_the_sampler_on_fake_tensors(size, rows, prompt):
-    """Counts every byte but the weights, while responses leave, arrive and grow."""
+    """Counts every byte except the weights, while responses finish, arrive and grow."""
     config = first_layers(size, 4)
     new = 6
     flags = replace(
@@ -77,7 +77,7 @@ def test_plan_matches_the_sampler_on_fake_tensors(size, rows, prompt):
     assert 0.95 * expected <= peak <= 1.02 * expected
 
 
-def test_the_table_of_results_is_printed(capsys):
+def test_plan_without_flags_prints_the_results_table(capsys):
     """8B needs four GPUs of 80 GB, and 14B needs eight."""
     bench.main(["plan"])
     printed = capsys.readouterr().out.strip().splitlines()
@@ -87,7 +87,7 @@ def test_the_table_of_results_is_printed(capsys):
     assert printed[-1].endswith("| yes |")
 
 
-def test_cache_and_hidden_states_of_the_plan_by_hand():
+def test_planned_cache_and_hidden_states_match_a_hand_calculation():
     """Hidden states beyond the budget, or beyond the GPU's free memory, are kept in host memory."""
     small = planned(qwen3("8B"), PAPER, 8, 80)
     assert small.static == 12 * small.parameters / 8
@@ -139,7 +139,7 @@ def test_plan_reads_only_the_config(tmp_path, capsys):
         (["rollouts", "--model", "toy"], "unrecognized arguments: --model"),
     ],
 )
-def test_impossible_flags_print_one_line(argv, said, capsys):
+def test_impossible_flags_get_a_one_line_error(argv, said, capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.main(argv)
     assert stopped.value.code == 2
@@ -177,7 +177,7 @@ def test_bench_gpu_prints_the_plan_and_the_measurements():
         assert ("no update" in row) == (not trains)
 
 
-# ---- memory of a process -------------------------------------------------------------------------
+# ---- the memory of a process ---------------------------------------------------------------------
 
 
 def save_random_qwen3(folder, hidden, layers):
@@ -201,8 +201,8 @@ def save_random_qwen3(folder, hidden, layers):
     toy.build_tokenizer().save_pretrained(folder)
 
 
-# The peak of a fresh process. Linux's ru_maxrss does not work here: it survives exec, so it starts
-# at the memory of pytest.
+# A fresh process's peak. Linux's ru_maxrss does not work here: it survives exec, so it starts at
+# pytest's memory.
 MEASURE = """
 import resource, sys
 from pathlib import Path
@@ -254,7 +254,7 @@ def size_of(folder):
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def test_run_bytes_of_8b_count_three_checkpoints_and_two_models():
+def test_disk_space_for_8b_includes_three_checkpoints_and_two_models():
     assert checkpoint_bytes(P) == pytest.approx(98.3 * GB, rel=1e-3)
     assert run_bytes(P, 2, flags(220, 10)) == 3 * checkpoint_bytes(P) + 2 * 2 * P
     assert run_bytes(P, 2, flags(10, 10)) == checkpoint_bytes(P) + 2 * 2 * P

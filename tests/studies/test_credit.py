@@ -65,17 +65,17 @@ def write_csv(path, columns, lines):
 
 @pytest.fixture(scope="module")
 def graded(base):
-    """6 problems x 8 responses of the base model."""
+    """6 problems x 8 responses from the base model."""
     return batch(*base, toy.problems(6, seed=5), 8, seed=3)
 
 
 def has_sides(graded):
-    """Whether both halves of the prompts have both sides, which is nearly always the case."""
+    """Whether each half of the prompts has both sides; it nearly always does."""
     by_half = graded.advantages.view(-1, 2, graded.group)
     return all((s * by_half > 0).any(dim=2).any(dim=0).all() for s in (1, -1))
 
 
-def test_batch_of_the_code_toy_is_graded_by_its_tests_and_marked_by_its_tokens():
+def test_code_toy_batch_has_rewards_from_tests_and_decisive_marks():
     problems = toy.code_task.problems(4, seed=5)
     graded = batch(*toy.code_base_model(), problems, 3, seed=3, limit=32)
 
@@ -144,8 +144,8 @@ def test_rows_are_different_methods(base, graded):
 @pytest.mark.parametrize(
     "name", [name for name in STATIC if STATIC[name].flags.startswith("--proxy")]
 )
-def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
-    """Recording the scores does not change the weights of the method that the flags configure."""
+def test_weighed_rows_match_the_weights_in_train_py(name, base, graded):
+    """Recording the scores does not change the weights from the method that the flags configure."""
     method, cfg = configured(STATIC[name], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
     tokens.generator = torch.Generator().manual_seed(2)
@@ -157,7 +157,7 @@ def test_weighed_rows_have_the_weights_of_train_py(name, base, graded):
     assert list(scored) == [("delta", cfg.proxy, cfg.proxy_topk)]
 
 
-def test_the_cache_keeps_proxies_of_different_k_apart(base, graded, monkeypatch):
+def test_cache_distinguishes_proxies_with_different_k(base, graded, monkeypatch):
     monkeypatch.setitem(ROWS, "top 2", Row("--proxy topk --proxy-topk 2"))
     scored = {}
     weighed("topk", base[0], graded, scored=scored)
@@ -168,7 +168,7 @@ def test_the_cache_keeps_proxies_of_different_k_apart(base, graded, monkeypatch)
 
 
 @pytest.mark.parametrize("name", [*BEYOND, "no centroids", "grpo"])
-def test_weighed_rows_without_scores_equal_the_method(name, base, graded):
+def test_weighed_rows_without_scores_match_the_method(name, base, graded):
     """This also holds for methods that keep hidden states."""
     method, cfg = configured(ROWS[name], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
@@ -180,7 +180,7 @@ def test_weighed_rows_without_scores_equal_the_method(name, base, graded):
     assert all(math.isnan(x) for x in (*found.spread, *found.saturated))
 
 
-def test_selected_tokens_equal_those_of_the_method(base, graded):
+def test_token_selection_matches_the_method(base, graded):
     method, cfg = configured(ROWS["select top"], ["--group-size", str(graded.group)])
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, method.keep)
     expected = method.weights(tokens, cfg)
@@ -191,8 +191,8 @@ def test_selected_tokens_equal_those_of_the_method(base, graded):
         assert (found.spread, found.saturated) == (plain.spread, plain.saturated)
 
 
-def test_rows_of_the_mean_zero_proxy_are_shared_by_all_studies():
-    """`surprise, permuted` names the same row in the studies of training and of credit."""
+def test_all_studies_share_the_zero_mean_proxy_rows():
+    """`surprise, permuted` is the same row in the training and credit studies."""
     for name, row in MEAN_ZERO.items():
         assert ROWS[name] == row
     assert STATIC["surprise, permuted"] == MEAN_ZERO["surprise, permuted"]
@@ -215,8 +215,8 @@ def test_random_weights_depend_on_the_seed(name, base, graded):
         assert not torch.equal(first, weights_of(name, base[0], graded, seed=2))
 
 
-def test_a_constant_in_the_proxy_changes_no_coefficient(base, graded):
-    """The constant changes the centroids' cosine, which thus does not predict the weights."""
+def test_adding_a_constant_to_the_proxy_changes_no_coefficient(base, graded):
+    """The constant changes the centroids' cosine, so that cosine does not predict the weights."""
     tokens = packed_tokens(base[0], graded.rollouts, graded.advantages, row_proxy)
     v = tokens.kept.values.double()
     for K in (0, 1, 3):
@@ -232,7 +232,7 @@ def test_permuted_advantages_stay_in_their_group():
     assert torch.equal(found.view(3, 8).sort(dim=1).values, advantages.view(3, 8))
 
 
-def test_spread_is_the_deviation_over_the_temperature_in_use(base, graded):
+def test_spread_is_the_deviation_divided_by_the_current_temperature(base, graded):
     """The spread is 1 with fresh γ. With a lagged γ, saturation follows the spread."""
     if not has_sides(graded):
         return
@@ -261,7 +261,7 @@ def test_saturated_counts_scores_near_0_or_1(base, graded):
         assert share == pytest.approx(expected, abs=0.005)
 
 
-def test_singled_out_by_hand(graded):
+def test_singled_out_matches_a_hand_calculation(graded):
     N = len(graded.decisive)
     half = N // 2
     small = SimpleNamespace(
@@ -279,7 +279,7 @@ def test_singled_out_by_hand(graded):
     assert found["lift_pos"] == pytest.approx(0.3)
     assert found["lift_neg"] == pytest.approx(-NEARLY / 2, abs=1e-6)
     assert found["mean_neg"] == pytest.approx(float(weights[half:].mean()))
-    assert found["mass_pos"] == pytest.approx(1.0)  # others only: p = 1 has no gradient
+    assert found["mass_pos"] == pytest.approx(1.0)  # other tokens only: p = 1 has no gradient
     assert found["mass_neg"] == pytest.approx(0.5 + NEARLY / 2)
 
 
@@ -316,7 +316,7 @@ def test_measured_numbers_follow_from_the_updates(base, graded, monkeypatch):
         assert set(numbers[row]) < set(COLUMNS)
     dapo = numbers["dapo"]
     assert dapo["cosine"] == pytest.approx(dapo["cosine_shape"]) == dapo["cosine_means"]
-    all_three = numbers["topk, all three"]  # both sides at mean 1 already
+    all_three = numbers["topk, all three"]  # both sides already have mean 1
     assert all_three["cosine"] == pytest.approx(all_three["cosine_shape"], abs=1e-5)
 
 
@@ -337,7 +337,7 @@ def test_joined_batches_equal_one_batch(base, graded):
 # ---- against the true advantages -----------------------------------------------------------------
 
 
-def test_against_truth_by_hand():
+def test_against_truth_matches_a_hand_calculation():
     advantage = torch.tensor([1.0, 1.0, 1.0, -2.0, -2.0, -2.0])
     gains = [0.5, 0.0, -0.2, -0.4, 0.3, 0.0]
     errors = [0.1, 0.0, 0.15, 0.1, 0.1, 0.0]
@@ -377,7 +377,7 @@ def test_truth_lines_of_known_responses(small_truth, tmp_path):
         assert lines[1][name] == pytest.approx(value, abs=1e-5, nan_ok=True)
 
 
-def test_no_truth_lines_without_the_file_or_for_other_responses(small_truth, tmp_path, capsys):
+def test_truth_lines_need_the_file_and_its_responses(small_truth, tmp_path, capsys):
     path = tmp_path / "truth.csv"
     assert truth_lines(0, path) == []
     said = capsys.readouterr().out
@@ -421,7 +421,7 @@ def test_study_fills_the_csv_and_resumes_from_it(monkeypatch, tmp_path, capsys):
     assert "compared with Q - V" in capsys.readouterr().out
 
 
-def test_study_refuses_a_csv_with_other_columns_or_rows(tmp_path):
+def test_study_refuses_a_csv_with_wrong_columns_or_rows(tmp_path):
     path = tmp_path / "credit.csv"
     assert lines_before(path) == []
     write_csv(path, ["row", "filler"], [{"row": "dapo", "filler": 1}])
@@ -490,11 +490,11 @@ def test_stars_mark_significant_differences():
     texts = cell_texts(Column("", study.over_dapo("cosine"), null=0, digits=4))
     assert texts[ORACLE].endswith("*") and texts[ORACLE].startswith("+")
     assert not texts["random"].endswith("*")
-    assert list(texts) == ["random", ORACLE]  # rows without lines have no cell
+    assert list(texts) == ["random", ORACLE]  # a row without lines has no cell
     assert cell_texts(Column("", study.cells("auc_pos"), null=0.5))["dapo"] == "0.500 ± 0.000"
 
 
-def test_correlations_of_two_cosines_with_training(capsys):
+def test_both_cosines_are_correlated_with_training_reward(capsys):
     """The sign's cosine rises linearly with the training reward, the update's cosine falls."""
     lines = []
     runs = {}

@@ -1,4 +1,4 @@
-"""studies/gradients.py against gradients of single sequences."""
+"""studies/gradients.py, compared with gradients of single sequences."""
 
 import math
 
@@ -20,7 +20,7 @@ from studies.gradients import (
 
 @pytest.fixture(scope="module")
 def graded(base):
-    """6 problems x 4 responses of the base model."""
+    """6 problems x 4 responses from the base model."""
     return batch(*base, toy.problems(6, seed=5), 4, seed=3)
 
 
@@ -47,7 +47,7 @@ def test_direction_is_the_gradient_of_the_weighted_log_probabilities(base, grade
     assert all(p.grad is None or not p.grad.any() for p in lm.parameters())
 
 
-def test_directions_of_several_weightings_on_some_responses(base, graded):
+def test_directions_match_single_directions_on_selected_responses(base, graded):
     lm, rollouts = base[0], graded.rollouts
     N = len(graded.tokens.logprob)
     coefficients = torch.stack([torch.linspace(-1, 2, N), torch.ones(N)])
@@ -70,7 +70,7 @@ def test_side_directions_add_up_to_the_update(base, graded):
     torch.testing.assert_close(pos + neg, whole, rtol=1e-3, atol=2e-3)
 
 
-def test_parts_by_hand():
+def test_parts_match_a_hand_calculation():
     sides = torch.tensor([[2.0, 4.0], [-3.0, 6.0]])
     dapo = torch.tensor([[1.0, 1.0], [5.0, 0.0]])
     full, shape, means = parts_of(sides, dapo, torch.tensor([2.0, 3.0]))
@@ -93,7 +93,7 @@ def test_equal_weights_on_each_side_change_only_the_means(base, graded):
     torch.testing.assert_close(shape, of_rows[0].sum(dim=0), rtol=1e-3, atol=1e-3)
 
 
-def test_reliability_undoes_the_noise_of_an_estimate():
+def test_reliability_corrects_for_estimation_noise():
     """Divided by the root of the reliability, a noisy estimate's cosine is the true cosine."""
     generator = torch.Generator().manual_seed(0)
     truth = torch.randn(20_000, generator=generator)
@@ -106,6 +106,6 @@ def test_reliability_undoes_the_noise_of_an_estimate():
     assert measured / math.sqrt(known) == pytest.approx(cosine(update, truth), abs=0.03)
 
 
-def test_reliability_of_halves_that_do_not_agree_is_unknown():
+def test_reliability_is_nan_if_the_halves_disagree():
     assert math.isnan(reliability(0.0)) and math.isnan(reliability(-0.1))
     assert reliability(1.0) == 1

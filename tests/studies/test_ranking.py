@@ -1,4 +1,4 @@
-"""studies/ranking.py against loops over pairs or values computed by hand."""
+"""studies/ranking.py, compared with loops over pairs and values computed by hand."""
 
 import math
 
@@ -24,7 +24,7 @@ def test_auc_is_the_share_of_pairs_in_the_right_order():
     assert auc(values, positive) == pytest.approx(sum(pairs) / len(pairs))
 
 
-def test_auc_of_extremes():
+def test_auc_is_correct_in_extreme_cases():
     values = torch.tensor([1.0, 2.0, 3.0])
     positive = torch.tensor([False, False, True])
     assert auc(values, positive) == 1
@@ -45,7 +45,7 @@ def test_near_ties_is_the_share_of_close_pairs(within):
     assert math.isnan(near_ties(values, positive | True, within))
 
 
-def test_mid_ranks_by_hand():
+def test_mid_ranks_match_a_hand_calculation():
     assert mid_ranks(torch.tensor([5.0, 1.0, 5.0, 0.0])).tolist() == [3.5, 2.0, 3.5, 1.0]
 
 

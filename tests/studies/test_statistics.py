@@ -1,4 +1,4 @@
-"""studies/statistics.py: Student's t against closed forms, intervals and tests by hand."""
+"""studies/statistics.py, compared with closed forms and hand calculations."""
 
 import math
 
@@ -21,13 +21,13 @@ from studies.statistics import (
 
 
 @pytest.mark.parametrize("t", [-30.0, -1.0, 0.0, 0.5, 2.0, 40.0, 1e4])
-def test_tail_has_a_closed_form_at_1_and_2_degrees(t):
+def test_tail_matches_closed_forms_at_1_and_2_degrees_of_freedom(t):
     assert t_tail(t, 1) == pytest.approx(math.atan2(1, t) / math.pi, rel=1e-9)
     beyond = 1 / (t**2 + 2 + abs(t) * math.sqrt(t**2 + 2))  # P(T > |t|), without cancellation
     assert t_tail(abs(t), 2) == pytest.approx(beyond, rel=1e-9)
 
 
-def test_tail_at_many_degrees_is_that_of_the_normal_distribution():
+def test_tail_at_many_degrees_of_freedom_matches_the_normal_distribution():
     normal = math.erfc(1.5 / math.sqrt(2)) / 2
     assert t_tail(1.5, 10**6) == pytest.approx(normal, rel=1e-4)
 
@@ -48,7 +48,7 @@ def test_t975_matches_printed_tables(degrees, printed):
 # ---- intervals -----------------------------------------------------------------------------------
 
 
-def test_half_width_by_hand():
+def test_half_width_matches_a_hand_calculation():
     # mean 3, deviation sqrt((4 + 0 + 4) / 2) = 2, three runs: 2 degrees of freedom
     assert half_width([1, 3, 5]) == pytest.approx(4.303 * 2 / 3**0.5, rel=1e-4)
     assert mean_interval([1, 3, 5]) == "3.000 ± 4.968"
@@ -66,12 +66,12 @@ def test_p_is_5_percent_where_the_interval_ends_at_0():
     assert p_value(values - values.mean()) == pytest.approx(1)
 
 
-def test_p_without_a_spread():
+def test_p_is_0_or_1_if_all_differences_are_equal():
     assert p_value([0.0, 0.0]) == 1
     assert p_value([0.25, 0.25]) == 0
 
 
-def test_holm_by_hand():
+def test_holm_matches_a_hand_calculation():
     # 4 x 0.01, 3 x 0.02 = 0.06, 2 x 0.025 = 0.05 raised to 0.06, 1 x 0.9
     corrected = holm({"c": 0.025, "a": 0.01, "d": 0.9, "b": 0.02})
     assert corrected == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.9})
@@ -79,7 +79,7 @@ def test_holm_by_hand():
 
 
 @pytest.mark.parametrize("level", [0.05, 0.05 / 13])
-def test_the_smallest_difference_is_found_four_times_in_five(level):
+def test_the_smallest_detectable_difference_is_found_four_times_in_five(level):
     random = np.random.default_rng(0)
     runs, experiments = 16, 4000
     noise = random.normal(size=(experiments, runs))
@@ -95,7 +95,7 @@ def test_the_smallest_difference_is_found_four_times_in_five(level):
 # ---- signed ranks --------------------------------------------------------------------------------
 
 
-def test_signed_ranks_by_hand():
+def test_signed_ranks_match_a_hand_calculation():
     # all eight positive: one of the 2^8 sign patterns, and its mirror image
     assert signed_rank_p([1, 2, 3, 4, 5, 6, 7, 8.5]) == pytest.approx(2 / 256)
     # ranks 1 to 3, the smallest negative: two of the eight patterns have a sum of at least 5
@@ -107,7 +107,7 @@ def test_signed_ranks_by_hand():
     assert signed_rank_p([0.0, 0.0]) == 1
 
 
-def test_signed_ranks_of_noise_are_uniform():
+def test_signed_rank_p_is_uniform_for_noise():
     rng = np.random.default_rng(0)
     found = np.array([signed_rank_p(rng.normal(size=10)) for _ in range(400)])
     assert np.mean(found <= 0.05) == pytest.approx(0.05, abs=0.035)

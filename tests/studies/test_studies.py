@@ -1,4 +1,4 @@
-"""The studies of training: their rows, one short run, the CSV, pilots, and the output."""
+"""The training studies: their rows, one short run, the CSV, pilots, and the output."""
 
 import csv
 import math
@@ -56,7 +56,7 @@ def test_rows_differ():
 def test_settings_have_room_for_their_responses(name):
     setting = SETTINGS[name]
     cfg = train.parse_config(setting.flags.split())
-    assert cfg.max_new_tokens == setting.tokens  # for the held-out problems as well
+    assert cfg.max_new_tokens == setting.tokens  # also for the held-out problems
     if setting.code:
         return
     for flag in ("k", "noise", "filler", "regime", "zipf"):
@@ -100,7 +100,7 @@ def same_threads():
 
 @pytest.fixture
 def small(monkeypatch, same_threads):
-    """A function that adds a setting to SETTINGS and returns a job in it."""
+    """A function that adds a setting to SETTINGS and returns a job for it."""
 
     def job(row, **changes):
         monkeypatch.setitem(SETTINGS, "small", replace(SMALL, **changes))
@@ -124,7 +124,7 @@ def test_a_run_trains_with_its_method_and_is_evaluated(capsys, small, monkeypatc
     assert float(weights.max() / weights.min()) == pytest.approx(11)
     assert len(run.rewards) == len(run.entropies) == 1 and 0 < run.reward < 1
     assert len(run.accuracies) == len(run.greedies) == 1
-    assert run.greedy == 1  # as before the run: one small step does not change greedy answers
+    assert run.greedy == 1  # as before the run: one small step leaves greedy answers unchanged
     assert 0.1 < run.accuracy < 0.8
     assert 30 < run.length < 64
     assert capsys.readouterr().out == ""
@@ -143,7 +143,7 @@ def examined(monkeypatch):
     monkeypatch.setattr(running, "held_out", lambda job, folder: nothing)
 
 
-def test_permuted_rows_see_rewards_of_other_responses_of_the_group(monkeypatch):
+def test_permuted_rows_get_rewards_from_other_responses_in_the_group(monkeypatch):
     row = replace(MAIN["delta"], permuted=True)
     tokens = TokenBatch(
         logprob=torch.zeros(12),
@@ -185,7 +185,7 @@ def test_flipped_rewards_reach_only_training(small, examined, monkeypatch):
     assert seen[-1] == pytest.approx(1 - seen[0])
 
 
-def test_flips_are_the_same_in_every_row():
+def test_every_row_gets_the_same_flips():
     problem = {"problem": "7*6=?", "answer": "2"}
     right, wrong = "answer \\boxed{2}", "answer \\boxed{3}"
     one, other = FlippedRewards(0.2, seed=3), FlippedRewards(0.2, seed=3)
@@ -196,7 +196,7 @@ def test_flips_are_the_same_in_every_row():
     assert set(one.deserved) == {1.0} and set(other.deserved) == {0.0}
 
 
-def test_a_run_trains_the_base_of_its_setting(small, examined, monkeypatch):
+def test_a_run_trains_the_base_model_in_its_setting(small, examined, monkeypatch):
     built = []
     committed = toy.base_folder
 
@@ -209,14 +209,14 @@ def test_a_run_trains_the_base_of_its_setting(small, examined, monkeypatch):
     assert built == [(5, 0.2, 1, 7, "sharpen", False)]
 
 
-# ---- measurements of a run -----------------------------------------------------------------------
+# ---- a run's measurements ------------------------------------------------------------------------
 
 
 def of_rewards(rewards, entropies=()):
     return Trained((), (), 0.0, 0.0, tuple(rewards), tuple(entropies))
 
 
-def test_mean_first_and_last_rewards_of_a_run():
+def test_a_run_has_mean_first_and_last_rewards():
     run = of_rewards([0.0] * 5 + [1.0] * 10 + [0.5] * 5)
     assert (run.reward, run.first, run.last, run.gained) == (0.625, 0.0, 0.5, 0.5)
 
@@ -229,7 +229,7 @@ def test_a_collapse_is_a_drop_in_the_last_steps():
         assert of_rewards(rewards).collapsed == collapsed
 
 
-def test_running_mean_is_over_consecutive_steps():
+def test_running_mean_averages_consecutive_steps():
     assert running_mean([1, 2, 3, 4, 5, 11]).tolist() == pytest.approx([3, 5])
 
 
@@ -298,7 +298,7 @@ def test_cells_with_only_a_mean_are_read(tmp_path):
     assert run.accuracies == run.greedies == run.entropies == () and math.isnan(run.length)
 
 
-def test_a_csv_without_lines_holds_no_runs(tmp_path):
+def test_a_csv_without_lines_has_no_runs(tmp_path):
     path = tmp_path / "methods.csv"
     path.touch()
     assert finished_runs(path) == {}
@@ -325,7 +325,7 @@ def test_an_unrelated_csv_is_refused(tmp_path, no_runs, monkeypatch):
     ["methods", "confirm", "noise", "curves", "seeds"]
     + ["make_train", "surprise", "bases", "learn", "longer"],
 )
-def test_committed_runs_are_those_of_the_places(study):
+def test_committed_runs_match_the_places(study):
     done = finished_runs(ROOT / "results" / f"{study}.csv")
     first_seeds = places(study) | (LEARN if study == "bases" else {})
     assert {job.setting for job in done} == set(first_seeds)
@@ -351,7 +351,7 @@ def test_studies_share_no_seed():
 
 
 def rates_of(lines, row):
-    """The learning rates of a row's runs."""
+    """The learning rates in a row's runs."""
     return {float(line["lr"]) for line in lines if line["row"] == row}
 
 
@@ -434,7 +434,7 @@ def test_differences_are_corrected_and_show_their_power(capsys):
     assert "| 1 of 4 | 1 |" in lines[4]
 
 
-def test_points_are_drawn_at_their_names(tmp_path, monkeypatch):
+def test_points_are_aligned_with_their_names(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     few = np.array([0.01, 0.03])
@@ -491,7 +491,7 @@ def test_dapo_runs_on_every_base_that_learns_and_one_that_sharpens(tmp_path, no_
     assert "| 0.426 ± 0.000 | 0.426 | 0.550 ± 0.635 | 0.800 ± 0.635 |" in lines[2]
 
 
-def test_all_rows_of_the_tables_run_where_there_is_something_to_learn(tmp_path, no_runs, capsys):
+def test_every_table_row_runs_in_the_learning_setting(tmp_path, no_runs, capsys):
     path = tmp_path / "learn.csv"
     measured = training.learn(SimpleNamespace(csv=str(path), seeds=2))
     rows = [*MAIN, *SECONDARY, *BEYOND]
@@ -526,7 +526,7 @@ def test_four_rows_run_for_longer_and_on_programs(tmp_path, no_runs, capsys):
     assert "| last 5 steps: surprise minus dapo | difference" in said
 
 
-def test_rows_found_on_sharpen_match_its_page():
+def test_significant_rows_match_the_results_page():
     """Their corrected p in training.md is at most 0.05."""
     page = (ROOT / "docs/results/training.md").read_text()
     table = page.split("## One thing at a time")[0] + page.split("## The other rows")[1]

@@ -87,7 +87,7 @@ def test_each_seed_is_completed_before_the_next():
     assert PILOT_SEED not in {job.seed for job in jobs}
 
 
-def test_some_rows_run_again_at_a_rate_of_the_grid():
+def test_some_rows_run_again_at_another_rate_in_the_grid():
     jobs = again_jobs()
     assert len(set(jobs)) == len(jobs)
     assert {job.rate for job in jobs} == {AGAIN_RATE} < set(RATES)
@@ -96,7 +96,7 @@ def test_some_rows_run_again_at_a_rate_of_the_grid():
         assert min(job.seed for job in jobs if job.setting == place) == PLACES[place]
 
 
-def test_reward_at_the_final_entropy_of_dapo():
+def test_reward_is_taken_when_entropy_reaches_dapos_final_entropy():
     steps = np.arange(10)
     dapo = Trained((), (), 0, 0, tuple(0.3 + 0.01 * steps), tuple(1.0 - 0.01 * steps))
     faster = Trained((), (), 0, 0, tuple(0.3 + 0.04 * steps), tuple(1.0 - 0.02 * steps))
@@ -135,7 +135,7 @@ def test_the_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, monkey
     surprise(args)
     assert capsys.readouterr().out == said
 
-    # IN_RANGE runs on every other seed, and only these seeds form pairs.
+    # IN_RANGE runs on every other seed, and only those seeds have pairs.
     of = counted(done, counted_jobs(rates, 3))
     assert len(paired(of, "k12", IN_RANGE, "dapo")) == 2
     assert list(over_places(of, PERMUTED, "dapo")) == list(PERMUTED_AT)

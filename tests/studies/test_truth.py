@@ -1,4 +1,4 @@
-"""studies/truth.py: advantages of tokens by branching, against small cases by hand."""
+"""studies/truth.py: token advantages by branching, compared with small hand calculations."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from studies.tables import appending
 from studies.truth import advantages_of, lines_of_base, read_truth, rewards_of_branches
 
 
-def test_advantages_by_hand():
+def test_advantages_match_a_hand_calculation():
     """Five tokens; only the second and the fourth are uncertain; the response is right."""
     rewards = np.array([[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 0.0, 1.0]])
     value, advantage, error = advantages_of(rewards, [1, 3], length=5, reward=1.0)
@@ -27,7 +27,7 @@ def test_advantages_sum_to_the_gain_of_the_response():
     assert advantage.sum() == pytest.approx(0.0 - value[0])
 
 
-def test_branches_at_the_last_token_and_at_the_first(base):
+def test_only_early_branches_can_change_the_answer(base):
     """Branches at the last token cannot change the answer; branches at the first token can."""
     lm, tokenizer = base
     problem = {"problem": "7*6+1-4+2*3=?", "answer": "3"}
@@ -38,7 +38,7 @@ def test_branches_at_the_last_token_and_at_the_first(base):
         lm, tokenizer, prompt, right, [0, len(right) - 1], problem, seed=1, samples=32
     )
     assert rewards.shape == (2, 32)
-    assert rewards[1].mean() == 1.0  # the answer is in its box
+    assert rewards[1].mean() == 1.0  # the box contains the answer
     assert 0 < rewards[0].mean() < 1
 
 
@@ -57,7 +57,7 @@ def test_only_the_wrong_result_has_a_negative_advantage(base):
     assert after_digit < before_digit - 0.15
 
 
-def test_lines_of_a_base(tmp_path, monkeypatch):
+def test_every_token_in_a_base_gets_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(truth, "K", 5)
     monkeypatch.setattr(truth, "NOISE", 0.2)  # a committed base
     monkeypatch.setattr(truth, "PROMPTS", 2)

@@ -1,4 +1,4 @@
-"""Decisive tokens and studies/truth.py against exhaustive branching on short chains.
+"""Decisive tokens and studies/truth.py, compared with exhaustive branching on short chains.
 
 The responses to a problem differ only in the results, so all 10^k chains of digits can be listed.
 The value V of a prefix is the total probability of its right continuations. The advantage of a
@@ -28,7 +28,7 @@ MISTAKEN = {"learn": "*", "learn-minus": "-"}
 
 
 def chances(operation, a, b, noise, regime):
-    """[10] the probability of each result in a demonstration, as the regimes define it."""
+    """The probability of each result in a demonstration, as the regimes define it: [10]."""
     right = TABLE[operation](a, b)
     p = np.zeros(10)
     if MISTAKEN.get(regime) == operation:
@@ -56,7 +56,7 @@ def steps_at(steps, current, i):
 
 
 def branches(problem, noise, regime):
-    """(probability, results, advantages) of every possible response."""
+    """The probability, results and advantages of every possible response."""
     start, steps = read(problem)
     values = {}
     for length in range(K + 1):
@@ -105,7 +105,7 @@ def test_decisive_results_are_those_with_the_largest_loss(regime, noise):
             wrong += probability
             worst += probability * (losses[mark].item() == losses.max())
 
-    # The marked result has nearly all the loss of a wrong response. The rest is lost later, at
+    # The marked result causes nearly all of a wrong response's loss. The rest is lost later, at
     # results that could have undone the error by chance.
     assert blamed > 0.93 * lost
     assert worst > 0.93 * wrong
@@ -125,7 +125,7 @@ def test_only_the_operation_that_can_be_wrong_is_decisive(regime):
                 assert advantage[mark] < 0
 
 
-def test_truth_by_branching_matches_all_branches_of_the_model():
+def test_sampled_branches_match_exhaustive_branching():
     """All 100 endings of a chain, a product and a sum, with the model's probabilities."""
     model, tokenizer = toy.base_model(noise=0.1, regime="learn")
     problem = {"problem": "3+4-5+1*7+2=?", "answer": "3"}

@@ -1,10 +1,10 @@
-"""toy/by_name.py: finds a task by its problem's text. infra/problems.py's tests cover the sets."""
+"""toy/by_name.py finds a task by its problem's text. tests/infra covers the problem sets."""
 
 from toy.by_name import decisive_tokens
 
 
 def test_only_the_toy_has_decisive_tokens():
-    """Nothing is marked if the same response consists of another model's tokens."""
+    """Nothing is marked if the same response is made of another model's tokens."""
     tokens = ["So ", "1", "+", "2", "=", "3", "\n", "answer ", "\\boxed{", "3", "}", "<eos>"]
     assert decisive_tokens("1+2=?", tokens) == [5]
     wrong = [*tokens[:5], "4", *tokens[6:9], "4", *tokens[10:]]
@@ -13,7 +13,7 @@ def test_only_the_toy_has_decisive_tokens():
     assert decisive_tokens("What is 1+2?", tokens) is None
 
 
-def test_decisive_tokens_of_a_program_are_its_operators_and_names():
+def test_operators_and_names_are_decisive_in_a_program():
     tokens = ["So ", "\n```python\n", "def f(", "a", ", ", "b", "):\n    return "]
     tokens += ["a", " + ", "b", "\n```", "<eos>"]
     assert decisive_tokens("f(a, b): take a, add b\nf(1, 2) = 3\n", tokens) == [7, 8, 9]

@@ -1,4 +1,4 @@
-"""toy/measure.py: a base's accuracy before training; toy/presets.py: the presets of training."""
+"""toy/measure.py: a base's accuracy before training; toy/presets.py: training presets."""
 
 import math
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ class Scripted:
         return SimpleNamespace(sequences=ids, logits=tuple(logits))
 
 
-def test_measured_by_hand():
+def test_measurements_match_a_hand_calculation():
     columns = measured(Scripted(), TOKENIZER, PROBLEMS, is_right)
 
     assert columns == {
@@ -53,7 +53,7 @@ def test_measured_by_hand():
     }
 
 
-def test_measured_differs_between_learning_and_sharpening():
+def test_learning_and_sharpening_bases_measure_differently():
     problems = [p["problem"] for p in toy.problems(96, seed=1)]
     torch.manual_seed(0)
 
@@ -94,5 +94,5 @@ def test_presets_of_programs_differ_from_those_of_chains_in_a_few_values():
     assert not same & {"data", "eval_data", "max_new_tokens"}
 
 
-def test_listed():
+def test_listed_shows_flags_and_values():
     assert listed({"steps": 120, "recompute": False}) == "steps 120, recompute False"

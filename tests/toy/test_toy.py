@@ -1,4 +1,4 @@
-"""toy/: the task, its tokenizer, the tokens that decide, and the base models."""
+"""toy/: the task, its tokenizer, the decisive tokens, and the base models."""
 
 import ast
 import json
@@ -77,7 +77,7 @@ def test_demonstrations_without_noise_are_right():
         assert reward(toy.demonstration(p["problem"], rng), p["answer"]) == 1.0
 
 
-def test_demonstrations_err_with_the_probability_noise():
+def test_demonstrations_have_the_given_error_rate():
     rng = np.random.default_rng(0)
 
     wrong = []
@@ -92,7 +92,7 @@ def test_demonstrations_err_with_the_probability_noise():
 
 
 @pytest.mark.parametrize("regime, mistaken, by", [("learn", "*", 3), ("learn-minus", "-", 9)])
-def test_learn_demonstrations_mistake_one_operation_and_slip_at_others(regime, mistaken, by):
+def test_learn_demonstrations_have_one_systematic_mistake_and_random_slips(regime, mistaken, by):
     rng = np.random.default_rng(0)
 
     excess = {"*": [], "+": [], "-": []}
@@ -162,7 +162,7 @@ def test_tokenizer_round_trip(filler):
         assert len(ids) == len(p["problem"]) + 5 * (filler + 6) + 4
 
 
-def test_large_vocabulary_keeps_the_ids_of_the_small_one():
+def test_large_vocabulary_keeps_the_ids_from_the_small_vocabulary():
     tokenizer = toy.build_tokenizer(LARGE_VOCABULARY)
     rng = np.random.default_rng(0)
 
@@ -177,11 +177,11 @@ def test_large_vocabulary_keeps_the_ids_of_the_small_one():
     assert len(set(LARGE_VOCABULARY)) == len(LARGE_VOCABULARY) == 270
 
 
-# The tokens that decide
+# Decisive tokens
 
 
 def decided(problem, response):
-    """(position, token) of the decisive tokens of a response given as text."""
+    """The (position, token) pairs for decisive tokens in a response given as text."""
     ids = toy.build_tokenizer()(response).input_ids
     mark = toy.decisive(problem, torch.tensor(ids))
 
@@ -283,7 +283,7 @@ def test_is_right_agrees_with_verify_on_samples_of_the_base_model(base):
 # The committed base models
 
 
-def test_committed_bases_are_those_of_build():
+def test_committed_bases_match_the_build_list():
     names = [base.name for base in toy.build.COMMITTED]
     names.append(toy.code_base.code_base_name())
 
@@ -319,7 +319,7 @@ def test_committed_base_is_float16_on_disk_and_names_no_machine(folder):
         assert not re.search(r"\"[^\"]*/(home|tmp|work|Users|root)/", text)
 
 
-def test_names_of_bases():
+def test_base_names_list_their_settings():
     assert Base(5, 0.20, 1, 0).name == "k5-noise0.2-filler1-seed0"
     assert Base(5, 0, 1, 0).name == Base(5, 0.0, 1, 0).name
     assert Base(12, 0.1, 4, 3, "learn", True).name == "learn-k12-noise0.1-filler4-zipf-seed3"
@@ -357,7 +357,7 @@ def probabilities(model, tokenizer, base, count=128):
 
 
 @pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
-def test_committed_base_has_the_format_and_errs_in_the_results(base):
+def test_committed_base_follows_the_format_but_errs_in_results(base):
     model, tokenizer = toy.base_model(**vars(base))
     expected, mistaken, others, connectives = probabilities(model, tokenizer, base)
     if base.regime == "sharpen":

@@ -37,7 +37,7 @@ RIGHT = "So Now \n```python\ndef f(a, b, c):\n    return min((a + b) * 3, c)\n``
 
 NEXT_BLOCK = "\n```python\ndef f(a, b, c):\n    return a\n```"
 
-# Recorded once; the generators must reproduce these.
+# Recorded outputs, which the generators must reproduce.
 FIRST = "f(a, b): take b, times b, plus b, add a\nf(0, 4) = 20\nf(2, 7) = 58\n"
 SECOND = "f(a, b): take b, divide by 3, times a, modulo 8\nf(1, 6) = 2\nf(0, 9) = 0\n"
 FIRST_TESTS = [
@@ -48,7 +48,7 @@ DEMONSTRATION = "Here Next \n```python\ndef f(a, b, c):\n    return min((a + a) 
 
 
 def response(body):
-    """A response to PROBLEM that returns `body`."""
+    """A response to PROBLEM whose function returns `body`."""
     return RIGHT.replace("min((a + b) * 3, c)", body)
 
 
@@ -61,7 +61,7 @@ def chains(count, seed=0):
 # ---- functions and problems --------------------------------------------------------------------
 
 
-def test_results_are_those_of_the_expression():
+def test_results_match_the_python_expression():
     """Python evaluates the text on every input."""
     for chain in chains(300):
         names = NAMES[: chain.arguments]
@@ -288,11 +288,11 @@ def test_is_right_agrees_with_the_sandbox_on_demonstrations():
     assert 0.2 < np.mean(given) < 0.8  # both right and wrong responses occurred
 
 
-# ---- the tokens that decide --------------------------------------------------------------------
+# ---- decisive tokens ---------------------------------------------------------------------------
 
 
 def decided(text, problem=PROBLEM):
-    """The decisive tokens of a response given as text."""
+    """The decisive tokens in a response given as text."""
     ids = build_tokenizer()(text).input_ids
     mark = decisive(problem, torch.tensor(ids))
     assert mark.shape == (len(ids),)
@@ -300,7 +300,7 @@ def decided(text, problem=PROBLEM):
     return [VOCABULARY[token] for token, marked in zip(ids, mark.tolist(), strict=True) if marked]
 
 
-def test_decisive_marks_operators_names_and_constants_of_a_right_response():
+def test_decisive_marks_operators_names_and_constants_in_a_right_response():
     assert decided(RIGHT + "<eos>") == ["min(", "a", " + ", "b", " * ", "3", "c"]
     assert decided(response("min(c, 3 * (b + a))")) == ["min(", "c", "3", " * ", "b", " + ", "a"]
 
@@ -402,7 +402,7 @@ def test_prompts_and_responses_fit_the_defaults():
         "--toy-zipf",
     ],
 )
-def test_flags_of_the_other_toy_are_refused(flag, capsys):
+def test_flags_for_the_other_toy_are_refused(flag, capsys):
     error = refusal(train.main, ["--model", "toy-code", *flag.split()], capsys)
     assert f"{flag.split()[0]} does nothing" in error
 
@@ -436,7 +436,7 @@ def probabilities(model, tokenizer, each):
     return expected[range(len(tokens)), tokens], tokens
 
 
-def test_code_base_has_the_format_and_errs_like_its_demonstrations(code_base):
+def test_code_base_follows_the_format_and_errs_like_its_demonstrations(code_base):
     connectives = [TOKEN_ID[word] for word in CONNECTIVES]
     choices = [TOKEN_ID[token] for token in toy.code_task.CHOICES]
     bounds = torch.tensor([TOKEN_ID["min("], TOKEN_ID["max("]])
@@ -453,7 +453,7 @@ def test_code_base_has_the_format_and_errs_like_its_demonstrations(code_base):
         frame.append(p[~is_choice & ~is_connective])
         whole.append(p[~is_connective].prod())
 
-    # The right bound is less likely than the wrong one; every other right token has more than half.
+    # The right choice of min or max is less likely; every other right token has more than half.
     assert abs(torch.cat(bounded).mean() - 0.3) < 0.05
     assert (torch.cat(bounded) > 0.5).float().mean() < 0.3
     assert (torch.cat(chosen) > 0.5).float().mean() > 0.99
