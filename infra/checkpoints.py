@@ -2,7 +2,7 @@
 
 A checkpoint is a folder `checkpoint-STEP/`: every rank's shards of weights and Adam moments,
 `state.pt`, and the run's manifest of file hashes (infra/folder.py). It is written in the run's
-scratch folder and renamed when complete. The hashes detect later damage.
+scratch folder and renamed when complete. The hashes reveal later damage.
 """
 
 import shutil
@@ -64,13 +64,13 @@ class RunState:
 
 
 def claim_folder(cfg, model: Path, data: dict[str, list[dict]], optimizer) -> str:
-    """Check that a run in --output-dir has the same fingerprint. Returns the run's id.
+    """Check that any run in --output-dir has the fingerprint of this one. Returns the run's id.
 
     cfg: a train.Config.
     model: the folder of the model that the run starts from.
     data: name of a data set -> its problems.
-    All ranks call this. Raises UserError if the folder holds another run, or other files under
-    names that this run writes.
+    All ranks call this. Raises UserError if the folder holds another run, or other files whose
+    names this run would use.
     """
     left_out = MAY_CHANGE | set(of_other_methods(cfg, cfg.method))
     settings = {name: value for name, value in asdict(cfg).items() if name not in left_out}
@@ -99,10 +99,10 @@ def warn_of_changed_code(folder: Path) -> None:
 
 
 def begin_writing(cfg, run_id: str, state: RunState) -> None:
-    """Write config.json, and delete everything written after the checkpoint that the run resumes.
+    """Write config.json, and delete everything written after the checkpoint to resume from.
 
-    This deletes an unfinished checkpoint or model, and the metrics and samples of later steps. The
-    run will write them again. Raises UserError if a line is damaged.
+    This deletes any unfinished checkpoint or model, and the metrics and samples of later steps. The
+    run will write them again. Raises UserError if a line is malformed.
     """
     folder = Path(cfg.output_dir)
     logged = state.step - 1 if state.unlogged else state.step
@@ -138,7 +138,7 @@ def save(folder: Path, policy: Policy, optimizer, state: RunState) -> None:
         dcp.save(shards(policy, optimizer), checkpoint_id=aside)
         if dist.get_rank() == 0:
             torch.save(asdict(state) | {"random": torch.get_rng_state()}, aside / "state.pt")
-        dist.barrier()  # wait for the files of all ranks
+        dist.barrier()  # wait until every rank has written its files
         hashes = file_hashes(aside, sorted(path.name for path in aside.iterdir()))
         on_first_rank(finish_checkpoint, aside, final, run_id, hashes)
     except (dcp.api.CheckpointException, OSError, RuntimeError) as error:
@@ -166,10 +166,10 @@ def own_checkpoints(folder: Path, run_id: str) -> list[Path]:
 
 
 def damage(path: Path, run_id: str) -> str:
-    """A description of a checkpoint's damage; empty if it is intact. All ranks call this."""
+    """How a checkpoint is damaged; empty if the checkpoint is intact. All ranks call this."""
     wanted = written(path, run_id)
     if "state.pt" not in wanted:
-        return f"{mark_file(path, run_id).name} changed since it was written"
+        return f"{mark_file(path, run_id).name} has changed since it was written"
     found = file_hashes(path, sorted(wanted))
     changed = [name for name in sorted(wanted) if found[name] != wanted[name]]
     return f"{', '.join(changed)} changed since it was written" if changed else ""
@@ -182,7 +182,7 @@ def shards(policy: Policy, optimizer) -> dict:
 
 
 def restore(cfg, policy: Policy, optimizer) -> RunState:
-    """Load the newest checkpoint, on any number of ranks. Without one, returns a new RunState.
+    """Load the newest checkpoint, on any number of ranks. If there is none, return a new RunState.
 
     A damaged checkpoint is skipped with a message, and deleted once an earlier one proves intact.
     Raises UserError if all checkpoints are damaged or deleted, or the run is already past --steps.
@@ -241,7 +241,7 @@ def restore(cfg, policy: Policy, optimizer) -> RunState:
 def export(folder: Path, policy: Policy, tokenizer, run_id: str) -> None:
     """Write the model as a Hugging Face folder in the compute dtype, bfloat16 on GPUs.
 
-    It is written in the scratch folder, then replaces the run's earlier model. All ranks call this.
+    It is written to the scratch folder, then replaces the run's earlier model. All ranks call this.
     Raises Stop if it cannot be written.
     """
     aside = scratch(folder.parent, run_id) / folder.name

@@ -1,4 +1,4 @@
-"""answers/arithmetic.py: exact for rational numbers, many digits otherwise, limited work."""
+"""answers/arithmetic.py: exact for rational numbers, high precision otherwise, bounded work."""
 
 import cmath
 import math
@@ -26,7 +26,7 @@ def arithmetic():
     return Arithmetic(fuel=100_000)
 
 
-def test_natural_number_refuses_other_numbers_and_numbers_above_the_limit():
+def test_natural_number_refuses_non_naturals_and_numbers_above_the_limit():
     assert natural_number(Fraction(7), most=7) == 7
     for x in (Fraction(-1), Fraction(1, 2), I, math.inf):
         with pytest.raises(Undefined):

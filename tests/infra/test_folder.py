@@ -322,7 +322,7 @@ def test_a_checkpoint_whose_mark_lists_no_files_counts_as_damaged(two_steps):
     checkpoint = two_steps / "checkpoint-000002"
     assert damage(checkpoint, run_id) == ""
     mark_file(checkpoint, run_id).write_text('{"files": {}}')
-    assert "changed since it was written" in damage(checkpoint, run_id)
+    assert "has changed since it was written" in damage(checkpoint, run_id)
 
 
 def test_run_json_has_id_fingerprint_and_newest_checkpoint(two_steps):

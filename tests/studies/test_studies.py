@@ -69,7 +69,7 @@ def test_settings_have_room_for_their_responses(name):
 
 
 @pytest.mark.parametrize("name, ratio", [(ORACLE, 11), (IN_RANGE, 1.5)])
-def test_oracles_mark_the_tokens_that_decided(name, ratio):
+def test_oracles_mark_the_decisive_tokens(name, ratio):
     problem = {"problem": "7*6=?", "answer": "2"}
     right = "So 7*6=2\nanswer \\boxed{2}"
     wrong = "So 7*6=3\nanswer \\boxed{3}"
@@ -130,7 +130,7 @@ def test_a_run_trains_with_its_method_and_is_evaluated(capsys, small, monkeypatc
     assert capsys.readouterr().out == ""
 
 
-def test_evaluations_of_train_py_are_kept(small):
+def test_evaluations_made_by_train_py_are_kept(small):
     run = trained(small("random", size=f"{TINY} --eval-data {PROBLEMS} --eval-every 160"))
     assert len(run.accuracies) == len(run.greedies) == 2  # before and after
     assert run.greedies == (1, 1) and run.accuracy == run.accuracies[1] < 1
@@ -138,7 +138,7 @@ def test_evaluations_of_train_py_are_kept(small):
 
 @pytest.fixture
 def examined(monkeypatch):
-    """Skips the evaluation of models."""
+    """Skips model evaluation."""
     nothing = {"eval_accuracy": 0.5, "eval_greedy": 0.5}
     monkeypatch.setattr(running, "held_out", lambda job, folder: nothing)
 
@@ -240,7 +240,7 @@ BEST_RATE = {"select bottom": HIGHEST, "exact": LOWEST / 2}  # the others: MIDDL
 
 
 def made_up_run(job):
-    """The reward rises from row to row and alternates over seeds; BEST_RATE is the best rate."""
+    """The reward rises from row to row and alternates by seed; BEST_RATE is the best rate."""
     distance = abs(math.log2(job.rate / BEST_RATE.get(job.row, MIDDLE)))
     reward = 0.5 + 0.01 * list(ROWS).index(job.row) + 0.004 * (job.seed % 2) - 0.05 * distance
     rewards = reward + np.linspace(-0.25, 0.25, 28)
@@ -257,7 +257,7 @@ def never(job):
 
 @pytest.fixture
 def no_runs(monkeypatch, same_threads):
-    """Runs are made up in this process, and no base model is built."""
+    """Runs are faked in this process, and no base model is built."""
     monkeypatch.setattr(running, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(running, "trained", made_up_run)
     monkeypatch.setattr(Setting, "base", Setting)
@@ -298,7 +298,7 @@ def test_cells_with_only_a_mean_are_read(tmp_path):
     assert run.accuracies == run.greedies == run.entropies == () and math.isnan(run.length)
 
 
-def test_a_csv_without_lines_has_no_runs(tmp_path):
+def test_an_empty_csv_has_no_runs(tmp_path):
     path = tmp_path / "methods.csv"
     path.touch()
     assert finished_runs(path) == {}
@@ -325,7 +325,7 @@ def test_an_unrelated_csv_is_refused(tmp_path, no_runs, monkeypatch):
     ["methods", "confirm", "noise", "curves", "seeds"]
     + ["make_train", "surprise", "bases", "learn", "longer"],
 )
-def test_committed_runs_match_the_places(study):
+def test_committed_runs_match_the_settings(study):
     done = finished_runs(ROOT / "results" / f"{study}.csv")
     first_seeds = places(study) | (LEARN if study == "bases" else {})
     assert {job.setting for job in done} == set(first_seeds)
@@ -343,7 +343,7 @@ def test_studies_share_no_seed():
         for first in set(places(name).values()):
             seeds += range(first, first + 16)
     assert len(set(seeds)) == len(seeds)
-    others = set(places("surprise").values())  # two of its places share seeds
+    others = set(places("surprise").values())  # two of its settings share seeds
     assert not {seed for first in others for seed in range(first, first + 16)} & set(seeds)
 
 
@@ -351,7 +351,7 @@ def test_studies_share_no_seed():
 
 
 def rates_of(lines, row):
-    """The learning rates in a row's runs."""
+    """The learning rates used in a row's runs."""
     return {float(line["lr"]) for line in lines if line["row"] == row}
 
 
@@ -367,7 +367,7 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     of_dapo = [(float(x["lr"]), int(x["seed"])) for x in lines if x["row"] == "dapo"]
     assert of_dapo[:6] == [(rate, seed) for seed in (0, 1) for rate in GRID]
     assert of_dapo[6:] == [(MIDDLE, seed) for seed in range(5, 13)]  # other rows use 5 to 10 again
-    # Only these two grids were widened, because the best rate was at an edge (for `exact` twice).
+    # Only these two grids were widened, because the best rate was at an edge (twice for `exact`).
     assert rates_of(lines, "exact") == {*GRID, LOWEST / 2, LOWEST / 4}
     assert rates_of(lines, "select bottom") == {*GRID, 2 * HIGHEST}
     assert rates_of(lines, "select top") == set(GRID)
@@ -396,7 +396,7 @@ def test_method_study_picks_rates_and_reads_finished_runs(tmp_path, no_runs, mon
     assert path.read_bytes() == written
 
 
-def test_the_best_other_form_and_its_rate_follow_from_the_committed_runs():
+def test_the_best_variant_and_its_rate_follow_from_the_committed_runs():
     """confirm, noise and curves depend on both."""
     done = finished_runs(ROOT / "results/methods.csv")
     for row in MAIN:
@@ -422,11 +422,11 @@ def test_contrasts_and_candidates_are_main_rows():
     }
 
 
-def test_differences_are_corrected_and_show_their_power(capsys):
+def test_differences_are_corrected_and_printed_with_their_power(capsys):
     values = np.array([0.01, 0.03, 0.02, 0.02])
     print_differences({"rows": {"a": values, "b": -values, "c": values - 0.02}}, ranks=True)
     lines = capsys.readouterr().out.splitlines()
-    # Holm: both get 3 p, as the second may not be lower. `power` is above the half-width.
+    # Holm: both become 3 p, since the second cannot be lower. `power` is above the half-width.
     power = smallest_seen(values, level=0.05 / 3)
     assert power > 0.013
     assert lines[2] == f"| a | 0.020 ± 0.013 | 4 of 4 | 0.049 | {power:.3f} | 0.12 |"
@@ -527,7 +527,7 @@ def test_four_rows_run_for_longer_and_on_programs(tmp_path, no_runs, capsys):
 
 
 def test_significant_rows_match_the_results_page():
-    """Their corrected p in training.md is at most 0.05."""
+    """The rows whose corrected p in training.md is at most 0.05."""
     page = (ROOT / "docs/results/training.md").read_text()
     table = page.split("## One thing at a time")[0] + page.split("## The other rows")[1]
     found = set()
