@@ -362,7 +362,7 @@ def test_an_unknown_head_is_refused(folder, monkeypatch):
     start_ranks()
     monkeypatch.setattr(policy_module, "scale_and_cap", lambda config: (1.0, None))
     line = refusal(load_policy, folder("granite"))
-    assert "GraniteForCausalLM as trained here are" in line
+    assert "GraniteForCausalLM as trained here differ by" in line
 
 
 def test_dropout_is_refused(folder, monkeypatch):
