@@ -137,11 +137,7 @@ def train_step(run: Run, step: int) -> None:
 
 
 def update(
-    run: Run,
-    rollouts: Rollouts,
-    tokens: TokenBatch,
-    weights: torch.Tensor,
-    plan: list[MiniBatch],
+    run: Run, rollouts: Rollouts, tokens: TokenBatch, weights: torch.Tensor, plan: list[MiniBatch]
 ) -> dict:
     """One optimiser step per mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
 

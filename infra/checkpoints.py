@@ -87,9 +87,10 @@ def warn_of_changed_code(folder: Path) -> None:
     """Print which METHOD_FILES have changed since the run in `folder` began."""
     known = read_run(folder)
     now = {name: file_hash(Path(__file__).parent.parent / name) for name in METHOD_FILES}
-    before = known.get("code", now)
-    write_json(folder / RUN_FILE, known | {"code": before})
-    changed = [name for name in now if now[name] != before.get(name)]
+    if "code" not in known:  # the run has just begun
+        write_json(folder / RUN_FILE, known | {"code": now})
+        return
+    changed = [name for name in now if now[name] != known["code"].get(name)]
     if changed:
         print(
             f"warning: {', '.join(changed)} changed since the run in {folder} began, and its "

@@ -161,12 +161,18 @@ def refuse_config(name: str | Path, config) -> None:
 
 
 def refuse_model(name: str | Path, lm: torch.nn.Module) -> None:
-    """Raise UserError for a model without a body that takes a cache, such as XLNet."""
+    """Raise UserError for a model without the parts of a causal transformer, such as XLNet."""
+    lacks = None
     takes = signature(type(lm.base_model).forward).parameters
     if lm.base_model is lm or "past_key_values" not in takes:
+        lacks = "body of its own that takes a cache of keys and values"
+    elif not isinstance(lm.get_output_embeddings(), torch.nn.Linear):
+        lacks = "matrix as its head"
+    elif not any(isinstance(part, torch.nn.ModuleList) for part in lm.base_model.modules()):
+        lacks = "list of layers"
+    if lacks:
         raise UserError(
-            f"--model {name}: {type(lm).__name__} has no body of its own that takes a cache of "
-            "keys and values: pass a plain transformer"
+            f"--model {name}: {type(lm).__name__} has no {lacks}: pass a plain transformer"
         )
 
 

@@ -26,7 +26,7 @@ from infra import policy as policy_module
 from infra.checkpoints import RunState
 from infra.errors import UserError
 from infra.loading import load_model, load_policy
-from infra.model_files import most_tokens, refuse_length
+from infra.model_files import most_tokens, refuse_length, refuse_model
 from infra.packed_attention import VARLEN
 from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
@@ -363,6 +363,19 @@ def test_an_unknown_head_is_refused(folder, monkeypatch):
     monkeypatch.setattr(policy_module, "scale_and_cap", lambda config: (1.0, None))
     line = refusal(load_policy, folder("granite"))
     assert "GraniteForCausalLM as trained here differ by" in line
+
+
+def test_a_model_without_a_matrix_as_its_head_or_without_layers_is_refused(folder):
+    lm = AutoModelForCausalLM.from_pretrained(folder("llama"))
+    refuse_model("m", lm)
+    head, layers = lm.lm_head, lm.model.layers
+    lm.lm_head = torch.nn.Sequential(head)
+    with pytest.raises(UserError, match="LlamaForCausalLM has no matrix as its head"):
+        refuse_model("m", lm)
+    lm.lm_head = head
+    lm.model.layers = torch.nn.Sequential(*layers)
+    with pytest.raises(UserError, match="LlamaForCausalLM has no list of layers"):
+        refuse_model("m", lm)
 
 
 def test_dropout_is_refused(folder, monkeypatch):
