@@ -21,6 +21,7 @@ from functools import partial
 
 import torch
 
+from batch import TokenBatch
 from delta import (
     EPS_GAMMA,
     Pieces,
@@ -32,10 +33,9 @@ from delta import (
 )
 from infra.errors import UserError
 from infra.flags import changed, flag
-from infra.head import LOGITS_PER_BLOCK
-from infra.packing import TokenBatch
 from infra.rows import Rows, squared_distances
 from methods import METHODS, Method, MethodFlags, delta_weights, row_proxy, top_share
+from policy import LOGITS_PER_BLOCK
 
 # ---- Tables 2 and 3: other pieces ----------------------------------------------------------------
 
@@ -160,59 +160,59 @@ def has_both_sides(advantage: torch.Tensor) -> bool:
 # ---- App. F: other proxies for a token's gradient ------------------------------------------------
 
 
-def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
+def top_k_hidden_gradient(outputs, head, k: int) -> torch.Tensor:
     """v = W_y - Σ_j p̃_j W_j over the k most likely tokens j: [n, H] (App. F).
 
     p̃ is the softmax renormalised over these k tokens; with k = V, v is ∇_h log p(y).
-    rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
+    outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
-    W = head().to(rows.hidden.dtype)
+    W = head().to(outputs.hidden.dtype)
     k = min(k, len(W))
-    result = torch.empty_like(rows.hidden)
+    result = torch.empty_like(outputs.hidden)
     numbers_a_row = max(len(W), k * W.shape[1])  # the logits, or W[likeliest] if that is larger
-    size = max(1, LOGITS_PER_BLOCK // numbers_a_row)  # rows per block
-    for start in range(0, len(rows.hidden), size):
+    size = max(1, LOGITS_PER_BLOCK // numbers_a_row)  # tokens per block
+    for start in range(0, len(outputs.hidden), size):
         block = slice(start, start + size)
-        logits, likeliest = (rows.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
+        logits, likeliest = (outputs.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
         p = logits.softmax(dim=1)  # p̃
         expected = (p[:, :, None] * W[likeliest]).sum(dim=1)  # Σ_j p̃_j W_j
-        result[block] = W[rows.token[block]] - expected
+        result[block] = W[outputs.token[block]] - expected
     return result
 
 
 MOST_NUMBERS = 2**16  # the largest product V H for --proxy exact
 
 
-def lm_head_gradient(rows, head) -> torch.Tensor:
+def lm_head_gradient(outputs, head) -> torch.Tensor:
     """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for toy-sized models.
 
-    rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
+    outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
-    W = head().to(rows.hidden.dtype)
-    p = (rows.hidden @ W.T).softmax(dim=1)  # [n, V]
-    residual = torch.nn.functional.one_hot(rows.token, len(W)) - p  # e_y - p
-    return (residual[:, :, None] * rows.hidden[:, None, :]).flatten(1)
+    W = head().to(outputs.hidden.dtype)
+    p = (outputs.hidden @ W.T).softmax(dim=1)  # [n, V]
+    residual = torch.nn.functional.one_hot(outputs.token, len(W)) - p  # e_y - p
+    return (residual[:, :, None] * outputs.hidden[:, None, :]).flatten(1)
 
 
 # ---- a zero-mean proxy ---------------------------------------------------------------------------
 
 
-def surprise(rows) -> torch.Tensor:
+def surprise(outputs) -> torch.Tensor:
     """s = log p + entropy: log p of the sampled token minus its mean in that state: [N].
 
-    rows: logprob [N] and entropy [N] of the state's distribution, nats. The mean is
+    outputs: logprob [N] and entropy [N] of the state's distribution, nats. The mean is
     E[log p(y)] = Σ_y p(y) log p(y) = -entropy, so E[s | state] = 0.
     """
-    return rows.logprob + rows.entropy
+    return outputs.logprob + outputs.entropy
 
 
-def surprise_proxy(rows, head) -> torch.Tensor:
+def surprise_proxy(outputs, head) -> torch.Tensor:
     """v = s h, s = log p + entropy: [n, H], with no extra forward pass; not in the paper.
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
     E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not sampled tokens.
     Here the state determines h and E[s | state] = 0, so E[v | state] = 0.
-    rows: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
+    outputs: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
     entropy at the same temperature.
 
     Earlier work uses related weights without a discriminator: selection by log p and entropy
@@ -220,7 +220,7 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     (STARE, Luo et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et
     al. 2026, arXiv 2605.11538).
     """
-    return surprise(rows)[:, None].to(rows.hidden.dtype) * rows.hidden
+    return surprise(outputs)[:, None].to(outputs.hidden.dtype) * outputs.hidden
 
 
 # ---- controls and selection ----------------------------------------------------------------------
@@ -333,7 +333,7 @@ def check_model(flags: AblationFlags, policy) -> None:
     if flags.method == "otb":
         asked, instead = "--method otb", "--method opo"
     needs_matrix = flags.method == "otb" or flags.proxy in ("topk", "exact")
-    if needs_matrix and not policy.lm_head().is_matrix:
+    if needs_matrix and not policy.head_is_matrix:
         raise UserError(
             f"{asked} assumes that the logits are W h, but the head of {type(policy.lm).__name__} "
             f"has a bias or a soft cap: use {instead}"

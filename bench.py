@@ -15,7 +15,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from infra.errors import MISTAKES
+from infra.errors import UserError
 
 # Benchmark -> its function's module. The first line of the function's docstring is the help text.
 WHERE = {
@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> None:
     bench = getattr(module, args.name)
     try:
         measured = bench(args)
-    except MISTAKES as error:
+    except UserError as error:
         print(f"bench.py {args.name}: {error}", file=sys.stderr)
         sys.exit(2)
 

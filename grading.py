@@ -8,8 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from answers.extraction import choice
+from batch import Rollout
+from infra.errors import UserError
 from infra.ranks import shared_by_ranks, speaks
-from programs import verify_code
+from programs import ProgramsError, verify_code
 from rollout import Sampling, rollout
 from verify import earnable, reward
 
@@ -37,7 +39,11 @@ def grades(responses: list[str], problems: list[dict], truncated: list[bool]) ->
     if programs:
         texts = [responses[i] for i in programs]
         tests = [problems[i]["tests"] for i in programs]
-        for i, value in zip(programs, verify_code.rewards(texts, tests), strict=True):
+        try:
+            values = verify_code.rewards(texts, tests)
+        except ProgramsError as error:
+            raise UserError(error) from error
+        for i, value in zip(programs, values, strict=True):
             result[i] = value
     return result
 
@@ -49,9 +55,17 @@ def graded_once(grader: Callable[..., list[float]], *columns: list) -> list[floa
     """
 
     def of_share(share: list[tuple]) -> list[float]:
-        return grader(*([row[i] for row in share] for i in range(len(columns))))
+        return grader(*([each[i] for each in share] for i in range(len(columns))))
 
     return shared_by_ranks(list(zip(*columns, strict=True)), of_share)
+
+
+def graded_rollouts(
+    grader: Callable[..., list[float]], rollouts: list[Rollout], problems: list[dict]
+) -> list[float]:
+    """`graded_once` for rollouts and their problems."""
+    texts = [each.text for each in rollouts]
+    return graded_once(grader, texts, problems, [each.truncated for each in rollouts])
 
 
 def sample_grades(
@@ -71,7 +85,7 @@ def sample_grades(
     """
     rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
     asked = [problem for problem in problems for _ in range(samples)]
-    found = graded_once(grades, rollouts.texts, asked, rollouts.truncated.tolist())
+    found = graded_rollouts(grades, rollouts, asked)
     return np.array(found).reshape(len(problems), samples)
 
 

@@ -23,20 +23,18 @@ from dataclasses import dataclass
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from batch import TokenBatch
 from delta import PAPER, Pieces, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate
 from infra.errors import UserError
 from infra.flags import flag
-from infra.head import LOGITS_PER_BLOCK
-from infra.packing import TokenBatch
 from infra.rows import per_row
+from policy import LOGITS_PER_BLOCK
 
 
 @dataclass
 class MethodFlags:
     """The methods' command-line flags; `of` names the method that uses a flag."""
-
-    heading = "method"  # the heading in --help
 
     method: str = flag("delta", "token weights (App. E)")  # ablations.py adds the choices
     clip_low: float = flag(0.2, "ε_low for the ratio clip", low=0, high=1)
@@ -57,7 +55,7 @@ class Method:
     """One method, as its differences from DAPO. Only `weights` is required."""
 
     # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens: a TokenBatch
-    # (infra/packing.py) with logprob (log π_old), entropy and advantage [N], length [B], current
+    # (batch.py) with logprob (log π_old), entropy and advantage [N], length [B], current
     # (log π_θ, here still log π_old) [N], a generator seeded from the run's seed and the step, and
     # `memory`, a dictionary that persists across steps and is saved in checkpoints.
     # ρ has mean 1 over the N tokens, so methods are comparable at the same learning rate
@@ -78,11 +76,11 @@ class Method:
     # Both flags are refused with any surrogate other than `clipped`.
     default_clip: tuple[float, float] = (0.2, 0.28)
 
-    # (rows, head) -> [n, F], computed from the hidden states at θ_old and passed to
-    # `weights` as tokens.kept. rows has hidden [n, H] in float32, logprob [n], entropy [n] and
-    # token [n]; head() is the LM head divided by the temperature, W [V, H]: logits = hidden @ W.T.
-    # Each rank keeps the rows of its own responses; the functions in infra/rows.py, such as
-    # per_row, read these rows and return results for all N.
+    # (outputs, head) -> [n, F], computed from the hidden states at θ_old and passed to `weights` as
+    # tokens.kept. outputs is a policy.TokenOutputs with hidden [n, H] in float32; head() is the LM
+    # head divided by the temperature, W [V, H]: logits = hidden @ W.T. Each rank keeps the rows of
+    # its own responses; the functions in infra/rows.py, such as per_row, read them and return
+    # results for all N.
     keep: Callable[..., torch.Tensor] | None = None
 
     @property
@@ -247,15 +245,15 @@ def of_groups(tokens: TokenBatch, flags) -> torch.Tensor:
     return tokens.advantage[first].view(-1, flags.group_size)
 
 
-def logit_energy(rows, head) -> torch.Tensor:
+def logit_energy(outputs, head) -> torch.Tensor:
     """‖e_y - p‖², the squared norm of ∇ log p(y) with respect to the logits: [n, 1]."""
-    W = head().to(rows.hidden.dtype)
-    result = torch.empty_like(rows.logprob)
-    size = max(1, LOGITS_PER_BLOCK // len(W))  # rows per block
+    W = head().to(outputs.hidden.dtype)
+    result = torch.empty_like(outputs.logprob)
+    size = max(1, LOGITS_PER_BLOCK // len(W))  # tokens per block
     for start in range(0, len(result), size):
         block = slice(start, start + size)
-        p = (rows.hidden[block] @ W.T).softmax(dim=1)  # [size, V]
-        p.scatter_add_(1, rows.token[block, None], -torch.ones_like(p[:, :1]))  # p - e_y
+        p = (outputs.hidden[block] @ W.T).softmax(dim=1)  # [size, V]
+        p.scatter_add_(1, outputs.token[block, None], -torch.ones_like(p[:, :1]))  # p - e_y
         result[block] = p.square().sum(dim=1)
     return result[:, None]
 
@@ -268,9 +266,9 @@ def first_column(block: torch.Tensor) -> torch.Tensor:
 # ---- DelTA ---------------------------------------------------------------------------------------
 
 
-def row_proxy(rows, head) -> torch.Tensor:
+def row_proxy(outputs, head) -> torch.Tensor:
     """v = (1 - p) h for each token (App. F), DelTA's default proxy: [n, H]."""
-    return token_gradient_proxy(rows.hidden, rows.logprob)
+    return token_gradient_proxy(outputs.hidden, outputs.logprob)
 
 
 def delta_weights(tokens: TokenBatch, flags: MethodFlags, pieces: Pieces = PAPER) -> torch.Tensor:

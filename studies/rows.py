@@ -18,7 +18,7 @@ import torch
 import ablations
 import toy
 import train
-from infra.packing import TokenBatch
+from batch import TokenBatch
 from methods import METHODS, Method
 
 

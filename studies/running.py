@@ -20,7 +20,7 @@ from tqdm import tqdm
 import toy
 import train
 from grading import grades, sample_grades
-from infra.files import read_lines
+from infra.folder import read_lines
 from methods import Method
 from rollout import Sampling
 from studies.places import SETTINGS
@@ -113,7 +113,7 @@ def trained(job: Job) -> Trained:
         method, cfg = configured(ROWS[job.row], [*further, folder])
         cfg.model = str(setting.base())  # the settings above are the presets for --model toy
         train_silently(cfg, method, training_rewards=rewards)
-        lines = read_lines(Path(folder) / "metrics.jsonl", step=int)
+        lines = read_lines(Path(folder) / "metrics.jsonl")
         evaluated = [line for line in lines if "eval_accuracy" in line]
         if not evaluated:
             evaluated = [held_out(job, Path(folder) / "model")]

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from infra.checkpoints import RunState
 from toy_runs import read_lines, same_weights, small_config, train_steps
 
 import train
-from infra.checkpoints import RunState
 from methods import METHODS, Method
 from train import clip_and_step
 

@@ -10,6 +10,9 @@ import pytest
 import torch
 from conftest import ROOT
 from fake_vllm import installed
+from infra.model_files import least_bytes, refuse_too_large
+from infra.packing import uploaded
+from infra.policy import room_for
 from pretend_cuda import CUDA, is_on_gpu, on_gpu, pretended, waits
 from torch import distributed as dist
 from torch.nn.attention.varlen import varlen_attn
@@ -25,9 +28,6 @@ from benchmarks.sizes import sizes_of
 from infra import loading, ranks
 from infra.errors import UserError
 from infra.folder import unlock
-from infra.model_files import least_bytes, refuse_too_large
-from infra.packing import uploaded
-from infra.policy import room_for
 
 NEEDS_TRL = "benchmarks/trl_step.py"  # measures another program
 

@@ -6,13 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from infra.cache import prefill
 from transformers import GenerationConfig, LogitsProcessorList
 
 import rollout as rollout_module
 import toy
 from benchmarks.scripted import Given
 from infra import flight, ranks
-from infra.cache import prefill
 from infra.errors import Interrupted, UserError
 from rollout import (
     InverseCDF,

@@ -21,6 +21,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from infra.packing import padded_rollouts
+from infra.policy import Policy, old_log_probabilities
 from toy_runs import (
     PROBLEMS,
     SMALL,
@@ -39,8 +41,6 @@ from grpo import group_advantages, overlong_penalty
 from infra import errors
 from infra import run as run_module
 from infra.errors import Interrupted, UserError
-from infra.packing import padded_rollouts
-from infra.policy import Policy, old_log_probabilities
 from infra.progress import Progress, Stopwatch
 from methods import METHODS, Method
 from toy.presets import CHAINS

@@ -10,6 +10,8 @@ import sys
 
 import torch
 from fake_sampler import first_layers
+from infra.head import token_logprobs
+from infra.policy import Policy, TokenRows, decoder_layers, recompute_in_backward
 from torch import distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -19,8 +21,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
 from infra import head, ranks
-from infra.head import token_logprobs
-from infra.policy import Policy, TokenRows, decoder_layers, recompute_in_backward
 
 
 class EveryTokenAResponse(Policy):

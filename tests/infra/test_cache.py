@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from infra.cache import SPARE, GrowingLayer, keep, left_padded, merged, prefill
+from infra.flight import cache_bytes
 from transformers import DynamicCache
 
 import toy
 from infra import cache as cache_module
-from infra.cache import SPARE, GrowingLayer, keep, left_padded, merged, prefill
-from infra.flight import cache_bytes
 
 SEQUENCES = [
     torch.tensor([5, 6, 7, 8]),

@@ -2,10 +2,6 @@
 
 import numpy as np
 import torch
-from transformers import Qwen3Config
-
-import toy
-from infra import flight as flight_module
 from infra.flight import (
     Flight,
     Response,
@@ -14,6 +10,10 @@ from infra.flight import (
     width,
     working_bytes,
 )
+from transformers import Qwen3Config
+
+import toy
+from infra import flight as flight_module
 
 
 def response(prompt_length=2, new=0, limit=100, finished=False):

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-
-from infra.balance import PADDED, Layout
 from infra.packing import (
     Rollouts,
     TokenBatch,
@@ -13,6 +11,8 @@ from infra.packing import (
     padded_rollouts,
     plan_mini_batches,
 )
+
+from infra.balance import PADDED, Layout
 from infra.rows import Rows
 
 CPU = torch.device("cpu")

@@ -4,6 +4,10 @@ import copy
 
 import pytest
 import torch
+from infra.head import Head, TokenLogprobs, give_float32_head, product, token_logprobs
+from infra.packed_attention import VARLEN
+from infra.packing import plan_mini_batches
+from infra.policy import Policy, old_log_probabilities
 from references import slow_varlen_attn
 from torch.autograd import grad
 
@@ -11,10 +15,6 @@ import toy
 from ablations import surprise_proxy
 from infra import head as head_module
 from infra import packed_attention
-from infra.head import Head, TokenLogprobs, give_float32_head, product, token_logprobs
-from infra.packed_attention import VARLEN
-from infra.packing import plan_mini_batches
-from infra.policy import Policy, old_log_probabilities
 from methods import row_proxy
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
+from infra.tables import cell_text
 
 import toy
 from infra import hub as hub_module
@@ -19,7 +20,6 @@ from infra.problems import (
     encode_prompts,
     load_problems,
 )
-from infra.tables import cell_text
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
 

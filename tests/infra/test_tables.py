@@ -12,6 +12,7 @@ import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from infra.tables import cell_text
 from toy_runs import SMALL, refusal
 
 import evaluate
@@ -19,7 +20,6 @@ import toy
 import train
 from infra.errors import UserError
 from infra.problems import encode_prompts, load_problems
-from infra.tables import cell_text
 from verify import reward
 
 GOOD = b'{"problem": "1+1?", "answer": "2"}\n'

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from infra.packing import TokenBatch
 from matplotlib.figure import Figure
 from toy_runs import PROBLEMS, InThisProcess
 
 import toy
 import train
 from infra.errors import UserError
-from infra.packing import TokenBatch
 from methods import METHODS
 from studies import running, training
 from studies.comparisons import against_dapo, counted, draw_differences, print_differences
