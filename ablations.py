@@ -1,16 +1,15 @@
 """The paper's ablations of DelTA. Each replaces one piece of delta.py.
 
 This file covers Tables 2 and 3, the other proxies and the random control of App. F, and token
-selection by λ (Sec. 5.2). Three interventions each remove one possible flaw in the coefficients:
-the lag of γ, the shared normalisation of both sides, and centroids that include the scored token.
-Another proxy has mean zero over the vocabulary; a control omits its centroids. Flags of
+selection by λ (Sec. 5.2). Two questions of ours: scores without the lag of γ, and proxies whose
+mean over the vocabulary is zero, with a control that omits their centroids. Flags of
 `--method delta` select all of these; `configured` turns the flags into a method.
 
 Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
-the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
-interventions are not in the paper.
+the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and
+`--gamma fresh` are not in the paper.
 
 Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
 """
@@ -96,7 +95,7 @@ def fixed_temperatures(memory: dict) -> Callable:
     return first_temperatures
 
 
-# ---- interventions: one possible flaw each -------------------------------------------------------
+# ---- scores without the lag ----------------------------------------------------------------------
 
 
 def fresh_scores(
@@ -107,50 +106,6 @@ def fresh_scores(
     gamma_pos and gamma_neg, computed before the refinement, are ignored. At K = 0 nothing changes.
     """
     return scores(delta, advantage, *temperatures(delta, advantage))
-
-
-def equal_sides(
-    mapped: Callable, alpha: torch.Tensor, advantage: torch.Tensor, lam_min: float, lam_max: float
-) -> torch.Tensor:
-    """λ from the range map `mapped`, divided by its mean over each side's tokens.
-
-    λ is 1 if A = 0. This replaces the range map because a normaliser does not get advantages.
-    The mean over the batch is then 1, so the shared normalisation changes nothing.
-    """
-    lam = mapped(alpha, advantage, lam_min, lam_max)
-    result = torch.ones_like(lam)
-    for side in (advantage > 0, advantage < 0):
-        result[side] = normalise(lam[side])
-    return result
-
-
-def halves(tokens: TokenBatch, group_size: int) -> torch.Tensor:
-    """0 for the tokens of every other prompt, 1 for the rest: [N]."""
-    prompt = torch.arange(len(tokens.length), device=tokens.length.device) // group_size  # [B]
-    return (prompt % 2).repeat_interleave(tokens.length)
-
-
-def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
-    """`pieces`, but the margins of each half of the tokens use the centroids of the other half.
-
-    Without this split, a token pulls its own side's centroid towards itself. half: [N], 0 or 1.
-    Here μ₊ and μ₋ are [2, H], for halves 0 and 1; no other piece uses them. Temperatures use all
-    margins on a side.
-    """
-
-    def centroids_of_halves(v, advantage, alpha=None):
-        """(μ₊, μ₋), [2, H] each: row 0 for half 0, row 1 for half 1."""
-        pairs = [pieces.centroids(v, advantage * (half == h), alpha) for h in (0, 1)]
-        mu_pos, mu_neg = zip(*pairs, strict=True)
-        return torch.stack(mu_pos), torch.stack(mu_neg)
-
-    def margins_by_the_other_half(v, advantage, mu_pos, mu_neg):
-        """Δ [N]. A token with advantage 0 has margin 0, so the two halves can be added."""
-        of_0 = pieces.margins(v, advantage * (half == 0), mu_pos[1], mu_neg[1])
-        of_1 = pieces.margins(v, advantage * (half == 1), mu_pos[0], mu_neg[0])
-        return of_0 + of_1
-
-    return replace(pieces, centroids=centroids_of_halves, margins=margins_by_the_other_half)
 
 
 def has_both_sides(advantage: torch.Tensor) -> bool:
@@ -301,18 +256,6 @@ class AblationFlags(MethodFlags):
         ["lagged", "fresh"],
         of="delta",
     )
-    normalise: str = flag(
-        "batch",
-        "λ̄ has mean 1 over the batch (Eq. 8), or on each side",
-        ["batch", "side"],
-        of="delta",
-    )
-    centroids: str = flag(
-        "all",
-        "centroids from all tokens, or from the other half of the prompts",
-        ["all", "held_out"],
-        of="delta",
-    )
     select: str = flag(
         "none",
         "plain DAPO on tokens chosen by λ (Sec. 5.2)",
@@ -322,6 +265,17 @@ class AblationFlags(MethodFlags):
     select_share: float = flag(
         0.5, "share of tokens that --select keeps", above=0, high=1, of="delta"
     )
+
+
+# (flags, another flag, its values): with one of these values the flags do nothing.
+NO_EFFECT = (
+    (("proxy_topk",), "proxy", ("lm_head", "exact", "surprise")),
+    (("select_share",), "select", ("none",)),
+    (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
+    (("K", "proxy", "gamma"), "delta_variant", tuple(CONTROLS)),
+    (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # these do not recompute γ
+    (("gamma",), "K", (0,)),  # no γ lags
+)
 
 
 def check_model(flags: AblationFlags, policy) -> None:
@@ -346,33 +300,15 @@ def check_model(flags: AblationFlags, policy) -> None:
         )
 
 
-def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
-    """The pieces of --delta-variant, as changed by the interventions."""
+def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
+    """ρ = λ̄ with the pieces of --delta-variant and --gamma."""
     if flags.delta_variant == "fixed_gamma":
         pieces = Pieces(temperatures=fixed_temperatures(tokens.memory))
     else:
         pieces = VARIANTS[flags.delta_variant]
-
     if flags.gamma == "fresh":
         pieces = replace(pieces, scores=fresh_scores)
-    if flags.normalise == "side":
-        pieces = replace(pieces, range_map=partial(equal_sides, pieces.range_map))
-    if flags.centroids == "held_out":
-        pieces = held_out(pieces, halves(tokens, flags.group_size))
-    return pieces
-
-
-def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
-    """ρ = λ̄ with the pieces that the flags select. `flags` is train.Config, for its group size.
-
-    All weights are 1 if --centroids held_out is set and either half of the prompts lacks a side.
-    """
-    advantage = tokens.advantage
-    if flags.centroids == "held_out":
-        half = halves(tokens, flags.group_size)
-        if not all(has_both_sides(advantage[half == h]) for h in (0, 1)):
-            return torch.ones_like(advantage)
-    return delta_weights(tokens, flags, chosen_pieces(tokens, flags))
+    return delta_weights(tokens, flags, pieces)
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
@@ -382,7 +318,7 @@ def configured(method: Method, flags: AblationFlags) -> Method:
     """
     if flags.delta_variant in CONTROLS:
         method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)
-    elif any(changed(flags, name) for name in ("delta_variant", "gamma", "normalise", "centroids")):
+    elif changed(flags, "delta_variant") or changed(flags, "gamma"):
         method = replace(method, weights=weights_by_pieces)
 
     if flags.proxy == "topk":

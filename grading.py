@@ -3,6 +3,7 @@
 Each response is graded once, by one rank. All ranks get the grade, so they make the same decisions.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -48,24 +49,55 @@ def grades(responses: list[str], problems: list[dict], truncated: list[bool]) ->
     return result
 
 
-def graded_once(grader: Callable[..., list[float]], *columns: list) -> list[float]:
-    """grader(*columns), with the work split over the ranks; all ranks get all grades.
+def graded_once(
+    responses: list[str],
+    problems: list[dict],
+    truncated: list[bool],
+    grader: Callable[..., list[float]] = grades,
+) -> list[float]:
+    """grader(responses, problems, truncated), with the work split over the ranks.
 
-    columns: lists with one entry per response: texts, problems, whether each was cut off.
+    All ranks get all grades. Raises UserError unless the grader returns one finite number for each
+    response.
     """
 
     def of_share(share: list[tuple]) -> list[float]:
-        return grader(*([each[i] for each in share] for i in range(len(columns))))
+        texts = [text for text, _, _ in share]
+        asked = [problem for _, problem, _ in share]
+        cut = [was_cut for _, _, was_cut in share]
+        found = list(grader(texts, asked, cut))
+        if len(found) != len(share):
+            raise UserError(
+                f"{grader.__name__} gave {len(found)} rewards for {len(share)} responses: "
+                "return one number for each"
+            )
+        return [as_number(value, grader) for value in found]
 
-    return shared_by_ranks(list(zip(*columns, strict=True)), of_share)
+    return shared_by_ranks(list(zip(responses, problems, truncated, strict=True)), of_share)
 
 
-def graded_rollouts(
-    grader: Callable[..., list[float]], rollouts: list[Rollout], problems: list[dict]
-) -> list[float]:
-    """`graded_once` for rollouts and their problems."""
+def as_number(value, grader: Callable) -> float:
+    """A reward as a float. Raises UserError unless it is a finite number."""
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"{grader.__name__} gave the reward {value!r}: return finite numbers")
+    return number
+
+
+def graded(
+    rollouts: list[Rollout], problems: list[dict], grader: Callable[..., list[float]] = grades
+) -> list[Rollout]:
+    """The rollouts with their problems and rewards. All ranks call this. Raises UserError."""
     texts = [each.text for each in rollouts]
-    return graded_once(grader, texts, problems, [each.truncated for each in rollouts])
+    truncated = [each.truncated for each in rollouts]
+    rewards = graded_once(texts, problems, truncated, grader)
+    return [
+        each._replace(problem=problem, reward=reward)
+        for each, problem, reward in zip(rollouts, problems, rewards, strict=True)
+    ]
 
 
 def sample_grades(
@@ -85,7 +117,7 @@ def sample_grades(
     """
     rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
     asked = [problem for problem in problems for _ in range(samples)]
-    found = graded_rollouts(grades, rollouts, asked)
+    found = [each.reward for each in graded(rollouts, asked)]
     return np.array(found).reshape(len(problems), samples)
 
 

@@ -35,6 +35,8 @@ from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 from infra.sampler import Response, cache_room, next_flight, next_tokens
 
+SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -127,6 +129,20 @@ class InverseCDF(LogitsProcessor):
 def random_numbers(seed: int, step: int, problem: int, sample: int) -> np.random.Generator:
     """The generator of a response's uniform draws in [0, 1), seeded by the job's name."""
     return np.random.default_rng([seed, step, problem, sample])
+
+
+def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
+    """`count` problem indices, starting at `position` in an endless stream of epochs.
+
+    Each epoch has all `size` problems, in an order fixed by (seed, epoch).
+    """
+    first_epoch = position // size
+    stream = []
+    for epoch in range(first_epoch, (position + count) // size + 1):
+        generator = torch.Generator().manual_seed(SEED_STRIDE * seed + epoch)
+        stream += torch.randperm(size, generator=generator).tolist()
+    start = position - first_epoch * size
+    return stream[start : start + count]
 
 
 def end_tokens(lm, tokenizer) -> list[int]:
