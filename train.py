@@ -346,7 +346,8 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
 
 def has_unequal_rewards(group: list[Rollout]) -> bool:
     """Whether some response has an advantage other than 0."""
-    return len({each.reward for each in group}) > 1
+    rewards = torch.tensor([each.reward for each in group])
+    return bool((rewards != rewards[0]).any())
 
 
 def training_rewards(

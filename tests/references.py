@@ -4,8 +4,8 @@ import math
 from types import SimpleNamespace
 
 import torch
-from infra.packing import TokenBatch
 
+from batch import TokenBatch
 from infra.rows import Rows
 
 
