@@ -55,7 +55,6 @@ class Job(NamedTuple):
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
-    begin: int = 0  # > 0: the prompt ends with this many tokens of a response (studies/truth.py)
 
 
 class Sample(NamedTuple):
@@ -168,7 +167,7 @@ def rollout(
 ) -> list[Rollout]:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
-    prompts: token ids. problem_ids: non-negative integers that identify the prompts' problems.
+    lm: a Hugging Face model, or the engine that --engine selects. prompts: token ids. problem_ids: non-negative integers that identify the prompts' problems.
     Ranks share the sampling, and every rank returns all B responses.
 
     A repeated problem gets new responses, because its sample numbers continue. They also continue
@@ -185,7 +184,10 @@ def rollout(
     ends = end_tokens(lm, tokenizer)
 
     def sampled(mine: list[Job]) -> list[Rollout]:
-        samples = generate(lm, mine, ends, sampling, stop)
+        if isinstance(lm, torch.nn.Module):
+            samples = generate(lm, mine, ends, sampling, stop)
+        else:
+            samples = [Sample(*drawn) for drawn in lm.sample(mine, ends, sampling, stop)]
         texts = tokenizer.batch_decode([x.tokens for x in samples], skip_special_tokens=True)
         return [
             Rollout(job.prompt, *sample, text, truncated=sample.tokens[-1] not in ends)
@@ -215,24 +217,17 @@ def generate(
     replace finished ones in the batch and cache, so a long response does not delay the others.
     done(i, sample) is called for each job i, soon after its response has finished. Raises
     FloatingPointError if logits are not finite, Interrupted once stop() is true.
-
-    lm: a Hugging Face model, or the engine that --engine selects, which never calls `done`.
     """
-    if not jobs:
-        return []
-    if not isinstance(lm, torch.nn.Module):
-        return [Sample(*drawn) for drawn in lm.sample(jobs, ends, sampling, stop)]
-
     responses = []
     for i, job in enumerate(jobs):
         numbers = random_numbers(*job.name)
-        numbers.random(job.begin)  # skips the draws for tokens already in the prompt
         responses.append(Response(i, torch.tensor(job.prompt), sampling.max_new_tokens, numbers))
-    room = sampling.cache_tokens or cache_room(lm)
+    most = min(sampling.in_flight, len(jobs))
+    room = sampling.cache_tokens or cache_room(lm, most, sampling.top_p)
     waiting, flying = list(responses), []
     with closing(Progress("sampling", len(jobs) * sampling.max_new_tokens)) as progress:
         while waiting or flying:
-            flying = next_flight(flying, waiting, sampling.in_flight, room)
+            flying = next_flight(flying, waiting, most, room)
             sample_chunk(lm, flying, ends, sampling)
             for response in flying:
                 if response.finished and done:
