@@ -3,14 +3,14 @@
 This file covers Tables 2 and 3, the other proxies and the random control of App. F, and token
 selection by λ (Sec. 5.2). Three interventions each remove one possible flaw in the coefficients:
 the lag of γ, the shared normalisation of both sides, and centroids that include the scored token.
-Another proxy has mean zero over the vocabulary; a control omits its centroids. Flags of
+Two other proxies have mean zero over the vocabulary; a control omits their centroids. Flags of
 `--method delta` select all of these; `configured` turns the flags into a method.
 
 Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
-the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
-interventions are not in the paper.
+the bottom share. (3) The `exact`, `centred` and `surprise` proxies, the control `no_centroids` and
+the interventions are not in the paper.
 
 Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
 """
@@ -194,7 +194,30 @@ def lm_head_gradient(rows, head) -> torch.Tensor:
     return (residual[:, :, None] * rows.hidden[:, None, :]).flatten(1)
 
 
-# ---- a zero-mean proxy ---------------------------------------------------------------------------
+# ---- zero-mean proxies ---------------------------------------------------------------------------
+
+
+def centred(rows) -> torch.Tensor:
+    """s = p - Σ_y p(y)²: p of the sampled token minus its mean in that state: [N].
+
+    rows: logprob [N] and mean_p [N] of the state's distribution. The mean is
+    E[p(y)] = Σ_y p(y) p(y), so E[s | state] = 0.
+    """
+    return rows.logprob.exp() - rows.mean_p
+
+
+def centred_proxy(rows, head) -> torch.Tensor:
+    """v = (Σ_y p(y)² - p) h: the row proxy minus its mean in each state: [n, H].
+
+    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
+    its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn. The state
+    determines h, so without that mean E[v | state] = 0. The mean has to be the state's. If one
+    vector, such as the batch's mean, is subtracted from every v, both centroids move by that vector
+    too, and no margin changes.
+    rows: hidden [n, H], logprob [n] and mean_p [n], from the forward pass at θ_old. Not in the
+    paper.
+    """
+    return -centred(rows)[:, None].to(rows.hidden.dtype) * rows.hidden
 
 
 def surprise(rows) -> torch.Tensor:
@@ -209,9 +232,7 @@ def surprise(rows) -> torch.Tensor:
 def surprise_proxy(rows, head) -> torch.Tensor:
     """v = s h, s = log p + entropy: [n, H], with no extra forward pass; not in the paper.
 
-    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
-    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not sampled tokens.
-    Here the state determines h and E[s | state] = 0, so E[v | state] = 0.
+    E[v | state] = 0, as for `centred_proxy`. The two proxies differ in the factor, log p or -p.
     rows: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
     entropy at the same temperature.
 
@@ -236,17 +257,17 @@ SLOPE = 2.7  # for no_centroids
 
 
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
-    """λ̄ from α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
+    """λ̄ from α = σ(2.7 s sign(A) / sd): a zero-mean proxy's scores without its centroids.
 
-    s = log p + entropy, and sd is its standard deviation over all N tokens. The range and the
-    normalisation are DelTA's; all weights are 1 if a side is empty. The slope comes
-    from a pilot: scores spread about as much as with the surprise proxy at K = 1. That proxy's
-    Δ⁽¹⁾/γ⁽⁰⁾ has a standard deviation of about 3 on one of the toy's base models, and 1.5 to 7 on
-    another.
+    s is the scalar of `--proxy centred` or, by default, of `--proxy surprise`; sd is its standard
+    deviation over all N tokens. The range and the normalisation are DelTA's; all weights are 1 if a
+    side is empty. The slope comes from a pilot: scores spread about as much as with the proxy at
+    K = 1. There Δ⁽¹⁾/γ⁽⁰⁾ has a standard deviation of 2.8 (centred) and 2.9 (surprise) on one of
+    the toy's base models, and of 5.8 and 6.6 on another.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
-    s = surprise(tokens)
+    s = SCALARS.get(flags.proxy, surprise)(tokens)
     sd = s.double().var(correction=0).clamp(min=EPS_GAMMA).sqrt()
     alpha = torch.sigmoid(SLOPE * s * tokens.advantage.sign() / sd).to(s.dtype)
     return normalise(range_map(alpha, tokens.advantage, flags.lam_min, flags.lam_max))
@@ -277,8 +298,10 @@ PROXIES = {
     "lm_head": row_proxy,
     "topk": top_k_hidden_gradient,
     "exact": lm_head_gradient,
+    "centred": centred_proxy,
     "surprise": surprise_proxy,
 }
+SCALARS = {"centred": centred, "surprise": surprise}  # for no_centroids
 CONTROLS = {"random": random_coefficients, "no_centroids": no_centroids}
 
 
@@ -329,7 +352,7 @@ def check_model(flags: AblationFlags, policy) -> None:
 
     OTB and the proxies topk and exact need logits of the form W h.
     """
-    asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head or surprise"
+    asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head, centred or surprise"
     if flags.method == "otb":
         asked, instead = "--method otb", "--method opo"
     needs_matrix = flags.method == "otb" or flags.proxy in ("topk", "exact")
@@ -387,7 +410,7 @@ def configured(method: Method, flags: AblationFlags) -> Method:
 
     if flags.proxy == "topk":
         method = replace(method, keep=partial(top_k_hidden_gradient, k=flags.proxy_topk))
-    elif changed(flags, "proxy"):
+    elif flags.delta_variant not in CONTROLS and changed(flags, "proxy"):
         method = replace(method, keep=PROXIES[flags.proxy])
     if flags.select != "none":
         method = replace(method, weights=partial(selected_by, method.weights))

@@ -66,13 +66,15 @@ def scale_and_cap(config) -> tuple[float, float | None]:
 
 
 def token_logprobs(
-    hidden: torch.Tensor, head: Head, token: torch.Tensor, with_entropy: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(log p of `token`, entropy), both [N] float32, under the softmax of the head's logits.
+    hidden: torch.Tensor, head: Head, token: torch.Tensor, with_means: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(log p of `token`, entropy, mean_p), [N] float32 each, under the softmax of the logits.
 
-    hidden: [N, H]; token: [N]. Entropies are NaN without `with_entropy`.
+    The entropy -Σ_y p(y) log p(y) is minus the mean of log p, and mean_p = Σ_y p(y)² is the mean of
+    p, both over the token y drawn in that state. They are NaN without `with_means`.
+    hidden: [N, H]; token: [N].
     """
-    return TokenLogprobs.apply(hidden, head.weight, head.bias, head, token, with_entropy)
+    return TokenLogprobs.apply(hidden, head.weight, head.bias, head, token, with_means)
 
 
 class TokenLogprobs(torch.autograd.Function):
@@ -83,22 +85,26 @@ class TokenLogprobs(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, head, token, with_entropy):
+    def forward(ctx, hidden, weight, bias, head, token, with_means):
         ctx.save_for_backward(hidden, token)
         ctx.head = head
         logprob = torch.empty(len(token), device=hidden.device)
         entropy = torch.full_like(logprob, torch.nan)
+        mean_p = torch.full_like(logprob, torch.nan)
         for block, logits in TokenLogprobs.blocks(hidden, head):
             logp = logits.log_softmax(dim=-1)
             logprob[block] = logp.gather(1, token[block, None]).squeeze(1)
-            if with_entropy:
-                entropy[block] = -(logp.exp() * logp).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+            if with_means:
+                p = logp.exp()
+                entropy[block] = -logp.mul_(p).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+                mean_p[block] = p.square_().sum(dim=1)
+                del p
             del logits, logp  # before the next block is made
-        ctx.mark_non_differentiable(entropy)
-        return logprob, entropy
+        ctx.mark_non_differentiable(entropy, mean_p)
+        return logprob, entropy, mean_p
 
     @staticmethod
-    def backward(ctx, grad, _):
+    def backward(ctx, grad, *_):
         hidden, token = ctx.saved_tensors
         head = ctx.head
         weight, bias = head.weight, head.bias

@@ -125,6 +125,7 @@ class TokenBatch:
 
     logprob: torch.Tensor  # [N] log π_old of the sampled token, nats
     entropy: torch.Tensor  # [N] entropy of π_old at that position, nats
+    mean_p: torch.Tensor  # [N] Σ_y p(y)² at that position: the mean of p over the drawn token
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
     kept: Rows | None = None  # [N, ...] output of the method's `keep` on the hidden states
@@ -153,6 +154,7 @@ class TokenBatch:
             self,
             logprob=self.logprob[rows],
             entropy=self.entropy[rows],
+            mean_p=self.mean_p[rows],
             token=self.token[rows],
             length=self.length[index],
             sampler_logprob=None if self.sampler_logprob is None else self.sampler_logprob[rows],

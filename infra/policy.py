@@ -34,6 +34,7 @@ class TokenRows(NamedTuple):
 
     logprob: torch.Tensor  # [N] float32, log π_θ(o_t | q, o_<t) at the sampling temperature, nats
     entropy: torch.Tensor  # [N] float32, of π_θ(. | q, o_<t), nats; NaN if gradients are enabled
+    mean_p: torch.Tensor  # [N] float32, Σ_y π_θ(y | q, o_<t)²; NaN if gradients are enabled
     hidden: torch.Tensor  # [N, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [N] ids
 
@@ -79,11 +80,11 @@ class Policy(torch.nn.Module):
         hidden = states.flatten(0, 1)[uploaded(before, ids.device)]  # [N, H]
         token = ids.flatten()[uploaded(places, ids.device)]  # [N]
 
-        # Updates never use entropies, which cost a tenth of an update with a large vocabulary.
-        with_entropy = not torch.is_grad_enabled()
-        logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy)
+        # Updates never use these means, which cost a tenth of an update with a large vocabulary.
+        with_means = not torch.is_grad_enabled()
+        logprob, entropy, mean_p = token_logprobs(hidden, self.lm_head(), token, with_means)
         # An FSDP module must not return a view, or its hooks warn.
-        return TokenRows(logprob, entropy, hidden.detach().clone(), token)
+        return TokenRows(logprob, entropy, mean_p, hidden.detach().clone(), token)
 
     def pack(self, packed: bool) -> None:
         """Set whether a forward pass packs its sequences into one row or pads them.
@@ -201,6 +202,7 @@ def old_log_probabilities(
 
     logprob = torch.zeros(N, device=device)
     entropy = torch.zeros(N, device=device)
+    mean_p = torch.zeros(N, device=device)
     kept = None
     head = cache(policy.head)  # gathered at most once, if `keep` calls it
     progress = Progress("scoring", len(mine))
@@ -210,6 +212,7 @@ def old_log_probabilities(
         rows = uploaded(own, device)
         logprob[rows] = out.logprob
         entropy[rows] = out.entropy
+        mean_p[rows] = out.mean_p
         progress.update(len(rows))
         if keep is None:
             continue
@@ -223,6 +226,7 @@ def old_log_probabilities(
     return TokenBatch(
         logprob=sum_over_ranks(logprob),  # other ranks' rows are 0, so the sum joins all rows
         entropy=sum_over_ranks(entropy),
+        mean_p=sum_over_ranks(mean_p),
         token=rollouts.tokens(),
         length=uploaded(length, device),
         kept=kept,

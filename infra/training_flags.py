@@ -144,10 +144,11 @@ TRAINING_GROUPS = (
 
 # (flags, another flag, its values): with one of these values the flags do nothing.
 NO_EFFECT = (
-    (("proxy_topk",), "proxy", ("lm_head", "exact", "surprise")),
+    (("proxy_topk",), "proxy", ("lm_head", "exact", "centred", "surprise")),
     (("select_share",), "select", ("none",)),
     (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
-    (("K", "proxy"), "delta_variant", ("random", "no_centroids")),
+    (("proxy",), "delta_variant", ("random",)),
+    (("K",), "delta_variant", ("random", "no_centroids")),
     (("gamma", "normalise", "centroids"), "delta_variant", ("random", "no_centroids")),
     (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # these do not recompute γ
     (("gamma",), "K", (0,)),  # no γ lags
@@ -193,6 +194,11 @@ def check_config(cfg, methods: dict) -> None:
 
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
+    if cfg.delta_variant == "no_centroids" and cfg.proxy in ("topk", "exact"):
+        raise UserError(
+            f"--delta-variant no_centroids needs one number per token, and --proxy {cfg.proxy} "
+            "has many: use --proxy centred or surprise"
+        )
     if cfg.centroids == "held_out" and cfg.prompts < 2:
         raise UserError("--centroids held_out needs two prompts per step: raise --prompts")
     if 0 < cfg.importance_cap < 1:

@@ -36,13 +36,32 @@ def token_batch(lengths, seed=0, **changes) -> TokenBatch:
         "advantage": of_response.repeat_interleave(length),
         "current": logprob,
         "generator": torch.Generator().manual_seed(seed),
+        "mean_p": torch.rand(N, generator=g),
     }
     return TokenBatch(**(batch | changes))
 
 
-def token_rows(hidden, token, logprob=None, entropy=None):
+def token_rows(hidden, token, logprob=None, entropy=None, mean_p=None):
     """The arguments of a method's `keep`."""
-    return SimpleNamespace(hidden=hidden, token=token, logprob=logprob, entropy=entropy)
+    return SimpleNamespace(
+        hidden=hidden, token=token, logprob=logprob, entropy=entropy, mean_p=mean_p
+    )
+
+
+def slow_zero_mean_proxy(h, W, temperature, name, y) -> list[float]:
+    """A zero-mean proxy of one state h [H] and its token y, in Python floats.
+
+    centred: (Σ p² - p_y) h. surprise: (log p_y - Σ p log p) h.
+    """
+    h, W = h.double().tolist(), W.double().tolist()
+    logits = [sum(a * b for a, b in zip(row, h, strict=True)) / temperature for row in W]
+    total = sum(math.exp(z) for z in logits)
+    p = [math.exp(z) / total for z in logits]
+    if name == "centred":
+        s = sum(q * q for q in p) - p[y]
+    else:
+        s = math.log(p[y]) - sum(q * math.log(q) for q in p)
+    return [s * x for x in h]
 
 
 def slow_varlen_attn(q, k, v, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):

@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
-from references import SlowDelta, token_batch, token_rows, two_sides
+from references import SlowDelta, slow_zero_mean_proxy, token_batch, token_rows, two_sides
 
+import ablations
 import train
 from ablations import (
     VARIANTS,
+    centred_proxy,
     configured,
     fixed_temperatures,
     halves,
@@ -19,6 +21,7 @@ from ablations import (
 )
 from delta import Pieces, delta_coefficients
 from infra.errors import UserError
+from infra.head import Head, token_logprobs
 from methods import METHODS
 
 
@@ -190,59 +193,94 @@ def test_lm_head_gradient_matches_autograd():
     torch.testing.assert_close(ours, torch.stack(rows))
 
 
-def all_words(seed=0, V=9, H=4):
-    """(rows, p): one state h, with each word y in the vocabulary as its sampled token."""
+def every_token(seed=0, S=6, V=9, H=4):
+    """(rows, hidden, W): S states h, each with every token of the vocabulary as the drawn one.
+
+    Log-probabilities and means come from the head, at the temperature T. rows: S V tokens.
+    """
     g = torch.Generator().manual_seed(seed)
-    W = torch.randn(V, H, generator=g, dtype=torch.float64)
-    h = torch.randn(H, generator=g, dtype=torch.float64)
-    logp = (W @ h / 0.7).log_softmax(0)
-    entropy = -(logp.exp() * logp).sum().repeat(V)
-    return token_rows(h.repeat(V, 1), torch.arange(V), logp, entropy), logp.exp()
+    W = torch.randn(V, H, generator=g)
+    hidden = 2 * torch.randn(S, H, generator=g)
+    token = torch.arange(V).repeat(S)
+    of_token = hidden.repeat_interleave(V, dim=0)
+    head = Head(W, temperature=T)
+    return token_rows(of_token, token, *token_logprobs(of_token, head, token, True)), hidden, W
 
 
-def test_surprise_proxy_is_log_p_plus_entropy_times_the_state():
-    rows, p = all_words()
-    H = -sum(float(x) * math.log(float(x)) for x in p)
-    v = surprise_proxy(rows, None)
-    for y in range(len(p)):
-        torch.testing.assert_close(v[y], (math.log(float(p[y])) + H) * rows.hidden[y])
+T = 0.7
+ZERO_MEAN = {"centred": centred_proxy, "surprise": surprise_proxy}
 
 
+@pytest.mark.parametrize("name", ZERO_MEAN)
+def test_zero_mean_proxies_match_reference_at_a_temperature(name):
+    rows, hidden, W = every_token()
+    expected = [slow_zero_mean_proxy(h, W, T, name, y) for h in hidden for y in range(len(W))]
+    ours = ZERO_MEAN[name](rows, None)
+    torch.testing.assert_close(ours, torch.tensor(expected), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ZERO_MEAN)
 @pytest.mark.parametrize("seed", range(3))
-def test_surprise_proxy_has_mean_zero_over_the_vocabulary_unlike_the_row_proxy(seed):
-    rows, p = all_words(seed)
-    mean = p @ surprise_proxy(rows, None)
-    torch.testing.assert_close(mean, torch.zeros_like(mean))
-    of_row_proxy = p @ METHODS["delta"].keep(rows, None)
-    torch.testing.assert_close(of_row_proxy, (1 - p.square().sum()) * rows.hidden[0])
-    assert of_row_proxy.norm() > 0.1 * rows.hidden[0].norm()
+def test_zero_mean_proxies_have_mean_zero_in_every_state_unlike_the_row_proxy(name, seed):
+    rows, hidden, W = every_token(seed)
+
+    def mean(v):  # over the token, in each state: [S, H]
+        return (rows.logprob.exp()[:, None] * v).view(len(hidden), len(W), -1).sum(dim=1)
+
+    of_proxy = mean(ZERO_MEAN[name](rows, None))
+    torch.testing.assert_close(of_proxy, torch.zeros_like(hidden), rtol=0, atol=2e-6)
+    row = METHODS["delta"].keep(rows, None)
+    of_row = mean(row)
+    expected = (1 - rows.mean_p.view(len(hidden), -1)[:, :1]) * hidden  # (1 - Σ p²) h
+    torch.testing.assert_close(of_row, expected, rtol=1e-5, atol=1e-5)
+    assert of_row.norm() > 0.1 * hidden.norm()
+    difference = row - of_row.repeat_interleave(len(W), dim=0)
+    torch.testing.assert_close(centred_proxy(rows, None), difference, rtol=1e-5, atol=1e-5)
 
 
-def test_surprise_proxy_keeps_the_states_dtype():
-    rows = token_rows(torch.randn(3, 4).bfloat16(), None, -torch.rand(3), torch.rand(3))
-    assert surprise_proxy(rows, None).dtype == torch.bfloat16
+def test_the_batchs_mean_changes_no_coefficient():
+    """A constant vector cancels in every margin; the mean of each state does not."""
+    v, advantage = two_sides(dtype=torch.float64)
+    expected = delta_coefficients(v, advantage.double())
+    shifted = delta_coefficients(v - v.mean(dim=0), advantage.double())
+    torch.testing.assert_close(shifted, expected)
 
 
-def test_no_centroids_weighs_tokens_by_signed_surprise():
+@pytest.mark.parametrize("name", ZERO_MEAN)
+def test_zero_mean_proxies_keep_the_states_dtype(name):
+    means = (torch.rand(3), torch.rand(3))
+    rows = token_rows(torch.randn(3, 4).bfloat16(), None, -torch.rand(3), *means)
+    assert ZERO_MEAN[name](rows, None).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("proxy", ["lm_head", *ZERO_MEAN])
+def test_no_centroids_weighs_tokens_by_a_signed_scalar(proxy):
+    """The scalar is log p + entropy, or p - Σ p² with --proxy centred."""
     tokens = token_batch(GROUPS)
-    ours = delta_weights(tokens, "--delta-variant", "no_centroids", "--lam-max", 1.4)
-    s = (tokens.logprob + tokens.entropy).double()
-    sd = math.sqrt(sum((float(x) - float(s.mean())) ** 2 for x in s) / len(s))
+    flags = ("--delta-variant", "no_centroids", "--proxy", proxy, "--lam-max", 1.4)
+    ours = delta_weights(tokens, *flags)
+    s = (tokens.logprob + tokens.entropy).tolist()
+    if proxy == "centred":
+        pairs = zip(tokens.logprob.tolist(), tokens.mean_p.tolist(), strict=True)
+        s = [math.exp(logprob) - mean_p for logprob, mean_p in pairs]
+    mean = sum(s) / len(s)
+    sd = math.sqrt(sum((x - mean) ** 2 for x in s) / len(s))
     expected = []
-    for x, A in zip(s.tolist(), tokens.advantage.tolist(), strict=True):
+    for x, A in zip(s, tokens.advantage.tolist(), strict=True):
         alpha = 1 / (1 + math.exp(-2.7 * x * math.copysign(1, A) / sd))
         expected.append(0.8 + 0.6 * alpha if A else 0.8)
     expected = torch.tensor(expected)
     torch.testing.assert_close(ours, expected / expected.mean(), rtol=1e-5, atol=1e-5)
 
 
-def test_no_centroids_gives_equal_weights_if_all_tokens_are_alike():
+@pytest.mark.parametrize("proxy", ZERO_MEAN)
+def test_no_centroids_gives_equal_weights_if_all_tokens_are_alike(proxy):
     """This also holds if a side is empty."""
+    flags = ("--delta-variant", "no_centroids", "--proxy", proxy)
     one_side = token_batch([5, 4], advantage=torch.ones(9))
-    assert torch.equal(delta_weights(one_side, "--delta-variant", "no_centroids"), torch.ones(9))
-    sure = token_batch([5, 4], logprob=torch.zeros(9), entropy=torch.zeros(9))
-    weights = delta_weights(sure, "--delta-variant", "no_centroids")
-    torch.testing.assert_close(weights, torch.ones(9))
+    assert torch.equal(delta_weights(one_side, *flags), torch.ones(9))
+    sure = {"logprob": torch.zeros(9), "entropy": torch.zeros(9), "mean_p": torch.ones(9)}
+    torch.testing.assert_close(delta_weights(token_batch([5, 4], **sure), *flags), torch.ones(9))
 
 
 def test_random_coefficients_are_uniform_in_their_range_and_seeded():
@@ -288,15 +326,16 @@ def test_select_counts_only_tokens_with_an_advantage():
 
 def test_configured_keeps_what_the_proxy_needs():
     """The record's `keep` follows --proxy. The controls keep no hidden states."""
-    rows = token_rows(torch.randn(3, 4), torch.tensor([1, 0, 5]), -torch.rand(3), torch.rand(3))
+    numbers = (-torch.rand(3), torch.rand(3), torch.rand(3))
+    rows = token_rows(torch.randn(3, 4), torch.tensor([1, 0, 5]), *numbers)
     head = torch.randn(6, 4)
     shapes = {}
-    for proxy in ("lm_head", "topk", "exact", "surprise"):
+    for proxy in ablations.PROXIES:
         cfg = train.parse_config(["--proxy", proxy])
         shapes[proxy] = configured(METHODS["delta"], cfg).keep(rows, lambda: head).shape
-    assert shapes == {"lm_head": (3, 4), "topk": (3, 4), "exact": (3, 24), "surprise": (3, 4)}
-    for control in ("random", "no_centroids"):
-        cfg = train.parse_config(["--delta-variant", control])
+    assert shapes == dict.fromkeys(ablations.PROXIES, (3, 4)) | {"exact": (3, 24)}
+    for control in ("random", "no_centroids", "no_centroids --proxy centred"):
+        cfg = train.parse_config(["--delta-variant", *control.split()])
         assert configured(METHODS["delta"], cfg).keep is None
 
 
@@ -309,9 +348,11 @@ def test_configured_keeps_what_the_proxy_needs():
         (["--delta-variant", "random", "--K", "3"], "--K does nothing"),
         (["--delta-variant", "random", "--centroids", "held_out"], "--centroids does nothing"),
         (["--delta-variant", "no_centroids", "--K", "3"], "--K does nothing"),
-        (["--delta-variant", "no_centroids", "--proxy", "surprise"], "--proxy does nothing"),
+        (["--delta-variant", "random", "--proxy", "centred"], "--proxy does nothing"),
+        (["--delta-variant", "no_centroids", "--proxy", "topk"], "use --proxy centred or surprise"),
         (["--delta-variant", "no_centroids", "--normalise", "side"], "--normalise does nothing"),
         (["--proxy", "surprise", "--proxy-topk", "5"], "--proxy-topk does nothing"),
+        (["--proxy", "centred", "--proxy-topk", "5"], "--proxy-topk does nothing"),
         (["--delta-variant", "hard", "--gamma", "fresh"], "--gamma does nothing"),
         (["--delta-variant", "fixed_gamma", "--gamma", "fresh"], "--gamma does nothing"),
         (["--K", "0", "--gamma", "fresh"], "--gamma does nothing"),

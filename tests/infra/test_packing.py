@@ -100,6 +100,7 @@ def test_token_batch_completed_gives_each_token_its_responses_advantage():
     scored = TokenBatch(
         logprob=-torch.arange(6.0),
         entropy=torch.arange(6.0),
+        mean_p=torch.arange(6.0) + 40,
         token=torch.arange(6),
         length=torch.tensor([2, 3, 1]),
         sampler_logprob=torch.arange(6.0) + 30,
@@ -117,6 +118,7 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
     batch = TokenBatch(
         logprob=torch.arange(6.0),
         entropy=torch.arange(6.0) + 10,
+        mean_p=torch.arange(6.0) + 40,
         token=torch.arange(6) + 20,
         length=length,
         sampler_logprob=torch.arange(6.0) + 30,
@@ -129,6 +131,7 @@ def test_token_batch_part_holds_the_tokens_of_its_responses():
     part = batch.part(torch.tensor([2, 0]), current)
     assert part.logprob.tolist() == [5, 0, 1]
     assert part.entropy.tolist() == [15, 10, 11]
+    assert part.mean_p.tolist() == [45, 40, 41]
     assert part.token.tolist() == [25, 20, 21]
     assert part.length.tolist() == [1, 2]
     assert part.sampler_logprob.tolist() == [35, 30, 31]

@@ -78,6 +78,7 @@ def test_oracles_mark_the_decisive_tokens(name, ratio):
     tokens = TokenBatch(
         logprob=torch.zeros(N),
         entropy=torch.zeros(N),
+        mean_p=torch.ones(N),
         token=torch.cat(ids),
         length=torch.tensor([len(x) for x in ids]),
         problems=[problem, problem],
@@ -148,6 +149,7 @@ def test_permuted_rows_get_rewards_from_other_responses_in_the_group(monkeypatch
     tokens = TokenBatch(
         logprob=torch.zeros(12),
         entropy=torch.zeros(12),
+        mean_p=torch.ones(12),
         token=torch.zeros(12),
         length=torch.tensor([1, 2, 1, 3, 2, 1, 1, 1]),
         generator=torch.Generator().manual_seed(5),
