@@ -149,16 +149,14 @@ def test_a_run_may_be_tested_on_longer_chains_with_several_responses(small, monk
     asked = []
 
     def grades(lm, tokenizer, problems, prompts, samples, sampling):
-        asked.append(
-            (problems[0]["problem"], samples, sampling.temperature, sampling.max_new_tokens)
-        )
+        asked.append((problems, samples, sampling.temperature, sampling.max_new_tokens))
         return np.full((len(problems), samples), 0.5)
 
     monkeypatch.setattr(running, "sample_grades", grades)
     run = trained(small("dapo", tested=7, tested_tokens=90), samples=3)
     assert run.accuracies == run.greedies == (0.5,)
-    problem = toy.problems(1, seed=1, k=7)[0]["problem"]
-    assert asked == [(problem, 3, 1.0, 90), (problem, 1, 0.0, 90)]
+    chains = toy.problems(running.PROBLEMS, seed=1, k=7)
+    assert asked == [(chains, 3, 1.0, 90), (chains, 1, 0.0, 90)]
 
 
 def test_evaluations_made_by_train_py_are_kept(small):
