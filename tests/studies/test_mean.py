@@ -14,36 +14,30 @@ from studies.mean import (
     CONTROL,
     EVERY_SEED,
     LONG,
-    LONG_ROWS,
-    PILOT_SEED,
+    LONGER,
+    LONGER_ROWS,
     PLACES,
-    RATES,
-    best_rate,
+    RATE,
     counted_jobs,
     entropy_at_equal_reward,
-    longer_jobs,
     mean,
-    pilot_jobs,
 )
 from studies.places import SETTINGS, Setting, places
 from studies.rows import ROWS
-from studies.runs import Trained, finished_runs
+from studies.runs import Job, Trained, finished_runs
+from studies.surprise import PILOT_SEED
 
 GAIN = {"centred": 0.02, "delta": -0.01, CONTROL: 0.03}
 
 
 def made_up(job, samples):
-    """DAPO is best at the higher rate, DelTA and centred at the lower one. One response in pilots.
-
-    The control's entropy is lower.
-    """
-    assert samples == (1 if job.seed == PILOT_SEED else 8)
-    prefers = max(RATES) if job.row == "dapo" else min(RATES)
+    """The control's entropy is lower."""
+    assert samples == 8
     noise = 0.001 * ((7 * job.seed + len(job.setting) + 3 * len(job.row)) % 5)
-    rewards = 0.3 + GAIN.get(job.row, 0.0) + noise - 0.1 * (job.rate != prefers)
+    rewards = 0.3 + GAIN.get(job.row, 0.0) + noise + 0.02 * np.arange(28)
     entropies = (0.5 if job.row == CONTROL else 1.0) - 0.01 * np.arange(28)
-    of_steps = ((rewards + 0.02 * np.arange(28)).round(4), entropies.round(4))
-    return Trained((0.75,), (1.0,), 40.0, 60.0, *(tuple(values) for values in of_steps))
+    kept = (tuple(values.round(4).tolist()) for values in (rewards, entropies))
+    return Trained((0.75,), (1.0,), 40.0, 60.0, *kept)
 
 
 @pytest.fixture
@@ -63,18 +57,22 @@ def test_the_rows_match_the_protocol():
         [line] = [x for x in page.splitlines() if x.startswith(f"| {row} |") and x.count("|") == 4]
         assert line.endswith(f"| {seeds} |")
         assert ROWS[row].flags in line or ROWS[row].spelled == "toy only"
-    assert set(PLACES.values()) == {501} and set(places(LONG).values()) == {521}
+    assert set(PLACES.values()) == {501} and places("mean, longer") == {LONGER: 521}
     assert {SETTINGS[place].regime for place in PLACES} == {"learn", "learn-minus", "sharpen"}
 
 
 def test_each_seed_is_completed_before_the_next():
-    jobs = counted_jobs(dict.fromkeys(PLACES, 2e-4), 2)
+    jobs = counted_jobs(2)
     assert len(set(jobs)) == len(jobs)
-    assert [job.seed for job in jobs] == [501] * 6 * len(ALL_ROWS) + [502] * 6 * len(EVERY_SEED)
-    for place in PLACES:
-        for seed, rows in ((501, ALL_ROWS), (502, EVERY_SEED)):
-            found = [job.row for job in jobs if job.setting == place and job.seed == seed]
-            assert found == list(rows)
+    assert {job.rate for job in jobs if job.setting in PLACES} == {RATE}
+    first, second = jobs[: 6 * len(ALL_ROWS) + 3], jobs[6 * len(ALL_ROWS) + 3 :]
+    assert {job.seed for job in first} == {501, 521} and {job.seed for job in second} == {502}
+    assert [job.row for job in first if job.setting == LONGER] == list(LONGER_ROWS)
+    assert LONG in {job.setting for job in first}
+    assert {job.setting for job in second} == set(PLACES) - {LONG}
+    for place in {job.setting for job in second}:
+        assert [job.row for job in first if job.setting == place] == list(ALL_ROWS)
+        assert [job.row for job in second if job.setting == place] == list(EVERY_SEED)
 
 
 def test_entropies_are_compared_when_both_runs_first_reach_the_same_reward():
@@ -87,9 +85,7 @@ def test_entropies_are_compared_when_both_runs_first_reach_the_same_reward():
     assert entropy_at_equal_reward(slow, slow) == 0
 
 
-def test_the_study_picks_one_rate_per_place_and_reads_finished_runs(
-    tmp_path, no_runs, monkeypatch, capsys
-):
+def test_the_study_reads_finished_runs(tmp_path, no_runs, monkeypatch, capsys):
     path = tmp_path / "mean.csv"
     args = SimpleNamespace(csv=str(path), seeds=3)
     measured = mean(args)
@@ -97,9 +93,7 @@ def test_the_study_picks_one_rate_per_place_and_reads_finished_runs(
     assert path.with_suffix(".png").stat().st_size > 10_000
 
     done = finished_runs(path)
-    rates = dict.fromkeys(PLACES, min(RATES))  # which two of the three pilot rows prefer
-    assert {place: best_rate(done, place) for place in PLACES} == rates
-    assert set(done) == {*pilot_jobs(), *counted_jobs(rates, 3), *longer_jobs(3)}
+    assert set(done) == set(counted_jobs(3))
 
     for place, values in measured["centred minus delta"].items():
         assert place in PLACES
@@ -107,10 +101,20 @@ def test_the_study_picks_one_rate_per_place_and_reads_finished_runs(
     assert len(measured["oracle in range minus dapo"]["k12"]) == 2
     for values in measured[f"entropy at equal reward: centred minus {CONTROL}"].values():
         assert values.mean() == pytest.approx(0.5, abs=0.05)
-    assert {len(values) for values in measured["110 steps: centred minus dapo"].values()} == {3}
-    assert len([job for job in done if job.setting in places(LONG)]) == 3 * len(LONG_ROWS)
+    assert {len(values) for values in measured["110 steps: centred minus dapo"].values()} == {2}
     assert f"{len(done)} runs, {len(done)} minutes of one core" in said
 
     monkeypatch.setattr(running, "trained", None)
     mean(args)
     assert capsys.readouterr().out == said
+
+
+def test_the_rate_is_better_on_the_pilot_seed_at_every_place():
+    """The protocol says so of `surprise`'s pilot and its lower rate."""
+    pilot = finished_runs(ROOT / "results/surprise.csv")
+
+    def reward(place, rate):
+        rows = ("dapo", "delta", "surprise")
+        return sum(pilot[Job(place, row, rate, PILOT_SEED)].reward for row in rows)
+
+    assert all(reward(place, RATE) > reward(place, 1.4e-4) for place in PLACES)
