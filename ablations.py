@@ -8,7 +8,7 @@ mean over the vocabulary is zero, with a control that omits their centroids. Fla
 Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
-the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and
+the bottom share. (3) The `exact`, `centred` and `surprise` proxies, the control `no_centroids` and
 `--gamma fresh` are not in the paper.
 
 Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
@@ -149,7 +149,30 @@ def lm_head_gradient(outputs, head) -> torch.Tensor:
     return (residual[:, :, None] * outputs.hidden[:, None, :]).flatten(1)
 
 
-# ---- a zero-mean proxy ---------------------------------------------------------------------------
+# ---- zero-mean proxies ---------------------------------------------------------------------------
+
+
+def centred(outputs) -> torch.Tensor:
+    """s = p - Σ_y p(y)²: p of the sampled token minus its mean in that state: [N].
+
+    outputs: logprob [N] and mean_p [N] of the state's distribution. The mean is
+    E[p(y)] = Σ_y p(y) p(y), so E[s | state] = 0.
+    """
+    return outputs.logprob.exp() - outputs.mean_p
+
+
+def centred_proxy(outputs, head) -> torch.Tensor:
+    """v = (Σ_y p(y)² - p) h: the row proxy minus its mean in each state: [n, H].
+
+    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
+    its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn. The state
+    determines h, so without that mean E[v | state] = 0. The mean has to be the state's. If one
+    vector, such as the batch's mean, is subtracted from every v, both centroids move by that vector
+    too, and no margin changes.
+    outputs: hidden [n, H], logprob [n] and mean_p [n], from the forward pass at θ_old. Not in the
+    paper.
+    """
+    return -centred(outputs)[:, None].to(outputs.hidden.dtype) * outputs.hidden
 
 
 def surprise(outputs) -> torch.Tensor:
@@ -164,9 +187,7 @@ def surprise(outputs) -> torch.Tensor:
 def surprise_proxy(outputs, head) -> torch.Tensor:
     """v = s h, s = log p + entropy: [n, H], with no extra forward pass; not in the paper.
 
-    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
-    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not sampled tokens.
-    Here the state determines h and E[s | state] = 0, so E[v | state] = 0.
+    E[v | state] = 0, as for `centred_proxy`. The two proxies differ in the factor, log p or -p.
     outputs: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
     entropy at the same temperature.
 
@@ -191,17 +212,17 @@ SLOPE = 2.7  # for no_centroids
 
 
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
-    """λ̄ from α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
+    """λ̄ from α = σ(2.7 s sign(A) / sd): a zero-mean proxy's scores without its centroids.
 
-    s = log p + entropy, and sd is its standard deviation over all N tokens. The range and the
-    normalisation are DelTA's; all weights are 1 if a side is empty. The slope comes
-    from a pilot: scores spread about as much as with the surprise proxy at K = 1. That proxy's
-    Δ⁽¹⁾/γ⁽⁰⁾ has a standard deviation of about 3 on one of the toy's base models, and 1.5 to 7 on
-    another.
+    s is the scalar of `--proxy centred` or, by default, of `--proxy surprise`; sd is its standard
+    deviation over all N tokens. The range and the normalisation are DelTA's; all weights are 1 if a
+    side is empty. The slope comes from a pilot: scores spread about as much as with the proxy at
+    K = 1. There Δ⁽¹⁾/γ⁽⁰⁾ has a standard deviation of 2.8 (centred) and 2.9 (surprise) on one of
+    the toy's base models, and of 5.8 and 6.6 on another.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
-    s = surprise(tokens)
+    s = SCALARS.get(flags.proxy, surprise)(tokens)
     sd = s.double().var(correction=0).clamp(min=EPS_GAMMA).sqrt()
     alpha = torch.sigmoid(SLOPE * s * tokens.advantage.sign() / sd).to(s.dtype)
     return normalise(range_map(alpha, tokens.advantage, flags.lam_min, flags.lam_max))
@@ -232,8 +253,10 @@ PROXIES = {
     "lm_head": row_proxy,
     "topk": top_k_hidden_gradient,
     "exact": lm_head_gradient,
+    "centred": centred_proxy,
     "surprise": surprise_proxy,
 }
+SCALARS = {"centred": centred, "surprise": surprise}  # for no_centroids
 CONTROLS = {"random": random_coefficients, "no_centroids": no_centroids}
 
 
@@ -269,10 +292,11 @@ class AblationFlags(MethodFlags):
 
 # (flags, another flag, its values): with one of these values the flags do nothing.
 NO_EFFECT = (
-    (("proxy_topk",), "proxy", ("lm_head", "exact", "surprise")),
+    (("proxy_topk",), "proxy", ("lm_head", "exact", "centred", "surprise")),
     (("select_share",), "select", ("none",)),
     (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
-    (("K", "proxy", "gamma"), "delta_variant", tuple(CONTROLS)),
+    (("K", "gamma"), "delta_variant", tuple(CONTROLS)),
+    (("proxy",), "delta_variant", ("random",)),
     (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # these do not recompute γ
     (("gamma",), "K", (0,)),  # no γ lags
 )
@@ -283,7 +307,7 @@ def check_model(flags: AblationFlags, policy) -> None:
 
     OTB and the proxies topk and exact need logits of the form W h.
     """
-    asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head or surprise"
+    asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head, centred or surprise"
     if flags.method == "otb":
         asked, instead = "--method otb", "--method opo"
     needs_matrix = flags.method == "otb" or flags.proxy in ("topk", "exact")
@@ -323,7 +347,7 @@ def configured(method: Method, flags: AblationFlags) -> Method:
 
     if flags.proxy == "topk":
         method = replace(method, keep=partial(top_k_hidden_gradient, k=flags.proxy_topk))
-    elif changed(flags, "proxy"):
+    elif flags.delta_variant not in CONTROLS and changed(flags, "proxy"):
         method = replace(method, keep=PROXIES[flags.proxy])
     if flags.select != "none":
         method = replace(method, weights=partial(selected_by, method.weights))

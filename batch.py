@@ -65,6 +65,7 @@ class TokenBatch:
     # From the pass at θ_old: policy.old_log_probabilities.
     logprob: torch.Tensor | None = None  # [N] log π_old of the sampled token, nats
     entropy: torch.Tensor | None = None  # [N] entropy of π_old at that position, nats
+    mean_p: torch.Tensor | None = None  # [N] Σ_y p(y)² there: the mean of p over the drawn token
     kept: Rows | None = None  # [N, ...] output of the method's `keep` on the hidden states
     current: torch.Tensor | None = None  # [N] log π_θ; equals `logprob` until an update moves θ
 
@@ -87,6 +88,7 @@ class TokenBatch:
             memory=self.memory,
             logprob=self.logprob[places],
             entropy=self.entropy[places],
+            mean_p=self.mean_p[places],
             current=self.current[places],
             weight=self.weight[places],
         )

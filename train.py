@@ -125,6 +125,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
     refuse_useless(cfg, NO_EFFECT)
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
+    if cfg.delta_variant == "no_centroids" and cfg.proxy in ("topk", "exact"):
+        raise UserError("--delta-variant no_centroids needs --proxy centred or surprise")
     if 0 < cfg.importance_cap < 1:
         raise UserError(f"--importance-cap {cfg.importance_cap} must be 0 or at least 1")
     if cfg.prompts % cfg.mini_batch:

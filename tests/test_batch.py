@@ -67,6 +67,7 @@ def test_a_micro_batch_without_responses_has_two_columns_of_padding(rollouts):
 def test_the_tokens_of_a_micro_batch(rollouts):
     tokens = packed(rollouts, torch.tensor([0.5, -1, 0]))
     tokens.logprob, tokens.entropy, tokens.weight, tokens.current = torch.arange(32.0).split(8)
+    tokens.mean_p = torch.arange(8.0) / 8
     tokens.memory = {"kept": 1}
     part = tokens.of(micro_batch(rollouts, [2, 0]))
     assert part.token.tolist() == [1, 20, 21, 1]
@@ -75,6 +76,7 @@ def test_the_tokens_of_a_micro_batch(rollouts):
     assert part.sampler_logprob.tolist() == [-7, 0, -1, -2]
     assert part.logprob.tolist() == [7, 0, 1, 2]
     assert part.entropy.tolist() == [15, 8, 9, 10]
+    assert part.mean_p.tolist() == [0.875, 0, 0.125, 0.25]
     assert part.weight.tolist() == [23, 16, 17, 18]
     assert part.current.tolist() == [31, 24, 25, 26]
     assert [problem["answer"] for problem in part.problems] == ["2", "0"]
