@@ -31,10 +31,10 @@ from delta import (
     temperatures,
 )
 from infra.errors import UserError
-from infra.flags import changed, flag
+from infra.flags import flag
 from infra.rows import Rows, squared_distances
 from methods import METHODS, Method, MethodFlags, delta_weights, row_proxy, top_share
-from policy import LOGITS_PER_BLOCK
+from policy import LOGITS_PER_BLOCK, TokenOutputs
 
 # ---- Tables 2 and 3: other pieces ----------------------------------------------------------------
 
@@ -115,7 +115,7 @@ def has_both_sides(advantage: torch.Tensor) -> bool:
 # ---- App. F: other proxies for a token's gradient ------------------------------------------------
 
 
-def top_k_hidden_gradient(outputs, head, k: int) -> torch.Tensor:
+def top_k_hidden_gradient(outputs: TokenOutputs, head: Callable, k: int) -> torch.Tensor:
     """v = W_y - Σ_j p̃_j W_j over the k most likely tokens j: [n, H] (App. F).
 
     p̃ is the softmax renormalised over these k tokens; with k = V, v is ∇_h log p(y).
@@ -138,7 +138,7 @@ def top_k_hidden_gradient(outputs, head, k: int) -> torch.Tensor:
 MOST_NUMBERS = 2**16  # the largest product V H for --proxy exact
 
 
-def lm_head_gradient(outputs, head) -> torch.Tensor:
+def lm_head_gradient(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for toy-sized models.
 
     outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
@@ -152,16 +152,16 @@ def lm_head_gradient(outputs, head) -> torch.Tensor:
 # ---- zero-mean proxies ---------------------------------------------------------------------------
 
 
-def centred(outputs) -> torch.Tensor:
+def centred_p(tokens: TokenOutputs | TokenBatch) -> torch.Tensor:
     """s = p - Σ_y p(y)²: p of the sampled token minus its mean in that state: [N].
 
-    outputs: logprob [N] and mean_p [N] of the state's distribution. The mean is
+    tokens: logprob [N] and mean_p [N] of the state's distribution. The mean is
     E[p(y)] = Σ_y p(y) p(y), so E[s | state] = 0.
     """
-    return outputs.logprob.exp() - outputs.mean_p
+    return tokens.logprob.exp() - tokens.mean_p
 
 
-def centred_proxy(outputs, head) -> torch.Tensor:
+def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (Σ_y p(y)² - p) h: the row proxy minus its mean in each state: [n, H].
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
@@ -172,19 +172,19 @@ def centred_proxy(outputs, head) -> torch.Tensor:
     outputs: hidden [n, H], logprob [n] and mean_p [n], from the forward pass at θ_old. Not in the
     paper.
     """
-    return -centred(outputs)[:, None].to(outputs.hidden.dtype) * outputs.hidden
+    return -centred_p(outputs)[:, None].to(outputs.hidden.dtype) * outputs.hidden
 
 
-def surprise(outputs) -> torch.Tensor:
+def centred_logprob(tokens: TokenOutputs | TokenBatch) -> torch.Tensor:
     """s = log p + entropy: log p of the sampled token minus its mean in that state: [N].
 
-    outputs: logprob [N] and entropy [N] of the state's distribution, nats. The mean is
+    tokens: logprob [N] and entropy [N] of the state's distribution, nats. The mean is
     E[log p(y)] = Σ_y p(y) log p(y) = -entropy, so E[s | state] = 0.
     """
-    return outputs.logprob + outputs.entropy
+    return tokens.logprob + tokens.entropy
 
 
-def surprise_proxy(outputs, head) -> torch.Tensor:
+def surprise_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = s h, s = log p + entropy: [n, H], with no extra forward pass; not in the paper.
 
     E[v | state] = 0, as for `centred_proxy`. The two proxies differ in the factor, log p or -p.
@@ -196,7 +196,7 @@ def surprise_proxy(outputs, head) -> torch.Tensor:
     (STARE, Luo et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et
     al. 2026, arXiv 2605.11538).
     """
-    return surprise(outputs)[:, None].to(outputs.hidden.dtype) * outputs.hidden
+    return centred_logprob(outputs)[:, None].to(outputs.hidden.dtype) * outputs.hidden
 
 
 # ---- controls and selection ----------------------------------------------------------------------
@@ -222,7 +222,7 @@ def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
-    s = SCALARS.get(flags.proxy, surprise)(tokens)
+    s = SCALARS[flags.proxy](tokens)
     sd = s.double().var(correction=0).clamp(min=EPS_GAMMA).sqrt()
     alpha = torch.sigmoid(SLOPE * s * tokens.advantage.sign() / sd).to(s.dtype)
     return normalise(range_map(alpha, tokens.advantage, flags.lam_min, flags.lam_max))
@@ -256,7 +256,7 @@ PROXIES = {
     "centred": centred_proxy,
     "surprise": surprise_proxy,
 }
-SCALARS = {"centred": centred, "surprise": surprise}  # for no_centroids
+SCALARS = {"centred": centred_p, "surprise": centred_logprob, "lm_head": centred_logprob}
 CONTROLS = {"random": random_coefficients, "no_centroids": no_centroids}
 
 
@@ -307,15 +307,15 @@ def check_model(flags: AblationFlags, policy) -> None:
 
     OTB and the proxies topk and exact need logits of the form W h.
     """
-    asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head, centred or surprise"
-    if flags.method == "otb":
-        asked, instead = "--method otb", "--method opo"
-    needs_matrix = flags.method == "otb" or flags.proxy in ("topk", "exact")
-    if needs_matrix and not policy.head_is_matrix:
-        raise UserError(
-            f"{asked} assumes that the logits are W h, but the head of {type(policy.lm).__name__} "
-            f"has a bias or a soft cap: use {instead}"
-        )
+    if not policy.head_is_matrix:
+        trouble = f"but the head of {type(policy.lm).__name__} has a bias or a soft cap: use"
+        if flags.method == "otb":
+            raise UserError(f"--method otb assumes that the logits are W h, {trouble} --method opo")
+        if flags.proxy in ("topk", "exact"):
+            raise UserError(
+                f"--proxy {flags.proxy} assumes that the logits are W h, {trouble} "
+                "--proxy lm_head, centred or surprise"
+            )
     config = policy.lm.config
     if flags.proxy == "exact" and config.vocab_size * config.hidden_size > MOST_NUMBERS:
         raise UserError(
@@ -336,19 +336,17 @@ def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
-    """`method` with the pieces, proxy and selection set by the flags.
+    """`method`; if it is DelTA, with the pieces, proxy and selection that the flags set.
 
     train.parse_config has already refused flags that contradict each other or do not apply.
     """
-    if flags.delta_variant in CONTROLS:
-        method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)
-    elif changed(flags, "delta_variant") or changed(flags, "gamma"):
-        method = replace(method, weights=weights_by_pieces)
-
+    if flags.method != "delta":
+        return method
+    weights, keep = weights_by_pieces, PROXIES[flags.proxy]
     if flags.proxy == "topk":
-        method = replace(method, keep=partial(top_k_hidden_gradient, k=flags.proxy_topk))
-    elif flags.delta_variant not in CONTROLS and changed(flags, "proxy"):
-        method = replace(method, keep=PROXIES[flags.proxy])
+        keep = partial(top_k_hidden_gradient, k=flags.proxy_topk)
+    if flags.delta_variant in CONTROLS:
+        weights, keep = CONTROLS[flags.delta_variant], None
     if flags.select != "none":
-        method = replace(method, weights=partial(selected_by, method.weights))
-    return method
+        weights = partial(selected_by, weights)
+    return replace(method, weights=weights, keep=keep)

@@ -59,6 +59,7 @@ class TokenBatch:
     advantage: torch.Tensor  # [N] the response's A, repeated over its tokens
     sampler_logprob: torch.Tensor  # [N] the sampler's log p, nats; NaN if unknown
     problems: list[dict]  # B, one for each response
+    group_size: int  # G, responses to a problem, which are consecutive
     generator: torch.Generator = field(default_factory=torch.Generator)  # for random methods
     memory: dict = field(default_factory=dict)  # a method's state across steps, in checkpoints
 
@@ -84,6 +85,7 @@ class TokenBatch:
             advantage=self.advantage[places],
             sampler_logprob=self.sampler_logprob[places],
             problems=[self.problems[i] for i in micro.index],
+            group_size=self.group_size,
             generator=self.generator,
             memory=self.memory,
             logprob=self.logprob[places],
@@ -99,7 +101,7 @@ class TokenBatch:
         return slice(start, start + int(self.length[i]))
 
 
-def packed(rollouts: list[Rollout], advantages: torch.Tensor) -> TokenBatch:
+def packed(rollouts: list[Rollout], advantages: torch.Tensor, group_size: int) -> TokenBatch:
     """The tokens of a rollout batch, before the pass at θ_old: advantages [B]."""
     device = this_device()
     length = torch.tensor([len(each.tokens) for each in rollouts], device=device)
@@ -111,6 +113,7 @@ def packed(rollouts: list[Rollout], advantages: torch.Tensor) -> TokenBatch:
         advantage=advantages.to(device).repeat_interleave(length),
         sampler_logprob=sampler_logprob.to(device),
         problems=[each.problem for each in rollouts],
+        group_size=group_size,
     )
 
 

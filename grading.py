@@ -6,14 +6,11 @@ Each response is graded once, by one rank. All ranks get the grade, so they make
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from answers.extraction import choice
 from batch import Rollout
 from infra.errors import UserError
 from infra.ranks import shared_by_ranks, speaks
 from programs import ProgramsError, verify_code
-from rollout import Sampling, rollout
 from verify import earnable, reward
 
 
@@ -98,27 +95,6 @@ def graded(
         each._replace(problem=problem, reward=reward)
         for each, problem, reward in zip(rollouts, problems, rewards, strict=True)
     ]
-
-
-def sample_grades(
-    lm,
-    tokenizer,
-    problems: list[dict],
-    prompts: list[list[int]],
-    samples: int,
-    sampling: Sampling,
-    stop: Callable[[], bool] | None = None,
-) -> np.ndarray:
-    """Grades [P, n] in {0, 1} for freshly sampled responses, for train.py's evaluation.
-
-    prompts: token ids of the P problems. All ranks call this. Every call uses the same random
-    numbers (those for step 0), so two evaluations differ only in the model. Raises Interrupted once
-    stop() is true on any rank.
-    """
-    rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
-    asked = [problem for problem in problems for _ in range(samples)]
-    found = [each.reward for each in graded(rollouts, asked)]
-    return np.array(found).reshape(len(problems), samples)
 
 
 def report_unearnable(problems: list[dict]) -> None:

@@ -167,7 +167,9 @@ def rollout(
 ) -> list[Rollout]:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
-    lm: a Hugging Face model, or the engine that --engine selects. prompts: token ids. problem_ids: non-negative integers that identify the prompts' problems.
+    lm: a Hugging Face model, or the engine that --engine selects.
+    prompts: token ids.
+    problem_ids: non-negative integers that identify the prompts' problems.
     Ranks share the sampling, and every rank returns all B responses.
 
     A repeated problem gets new responses, because its sample numbers continue. They also continue

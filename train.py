@@ -18,7 +18,6 @@ Shapes: B responses per step, G per prompt, N packed response tokens, n in a mic
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,7 +25,7 @@ import torch
 import ablations
 from ablations import AblationFlags
 from batch import MiniBatch, Rollout, TokenBatch, packed, plan_mini_batches
-from grading import graded, grades, report_unearnable, sample_grades
+from grading import graded, grades, report_unearnable
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag, listed, refuse_useless
@@ -187,7 +186,7 @@ def train_step(run: Run, step: int) -> None:
     # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
     penalty = overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
-    tokens = packed(rollouts, advantages)  # a TokenBatch: N tokens
+    tokens = packed(rollouts, advantages, cfg.group_size)  # a TokenBatch: N tokens
     tokens.generator.manual_seed(SEED_STRIDE * cfg.seed + step)  # for random methods
     tokens.memory = run.state.memory
 
@@ -363,27 +362,32 @@ def training_rewards(
 
 
 def evaluate(run: Run) -> dict[str, float]:
-    """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
+    """The accuracy on the held-out problems, with --eval-samples responses to each.
 
-    --eval-greedy adds the mean grade of one greedy response to each problem. Sharpening alone
-    cannot raise this grade.
+    --eval-greedy adds the accuracy of greedy responses. Sharpening alone cannot raise it.
     """
     cfg = run.cfg
-    sampling = Sampling(
-        cfg.max_new_tokens,
-        cfg.temperature,
-        cfg.eval_top_p,
-        seed=cfg.seed,
-        in_flight=cfg.in_flight,
-    )
+    limits = {"seed": cfg.seed, "in_flight": cfg.in_flight}
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, **limits)
+    asked = (run.tokenizer, run.held_out, run.held_out_prompts)
     with run.sampler() as lm:
-        grades_of = partial(sample_grades, lm, run.tokenizer, run.held_out, run.held_out_prompts)
-        sampled = grades_of(cfg.eval_samples, sampling, run.stopping)  # [P, n]
-        metrics = {"eval_accuracy": float(sampled.mean())}
+        metrics = {"eval_accuracy": accuracy(lm, *asked, cfg.eval_samples, sampling, run.stopping)}
         if cfg.eval_greedy:
-            greedy = grades_of(1, replace(sampling, temperature=0.0), run.stopping)  # [P, 1]
-            metrics["eval_greedy"] = float(greedy.mean())
+            greedy = replace(sampling, temperature=0.0)
+            metrics["eval_greedy"] = accuracy(lm, *asked, 1, greedy, run.stopping)
     return metrics
+
+
+def accuracy(lm, tokenizer, problems, prompts, samples, sampling, stop=None) -> float:
+    """avg@n: the mean grade of `samples` responses to each problem. All ranks call this.
+
+    Every call uses the same random numbers, those of step 0, so that two evaluations differ only in
+    the model. Raises Interrupted once stop() is true on any rank.
+    """
+    rollouts = rollout(lm, tokenizer, prompts, range(len(prompts)), samples, sampling, stop=stop)
+    asked = [problem for problem in problems for _ in range(samples)]
+    rewards = [each.reward for each in graded(rollouts, asked)]
+    return sum(rewards) / len(rewards)
 
 
 # ---- main ----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 import toy
 import train
-from grading import grades, sample_grades
+from grading import grades
 from infra.folder import read_lines
 from methods import Method
 from rollout import Sampling
@@ -157,5 +157,5 @@ def held_out(job: Job, folder: Path, samples: int = 1) -> dict[str, float]:
     limit = setting.tested_tokens or setting.tokens
     for name, temperature, n in (("eval_accuracy", 1.0, samples), ("eval_greedy", 0.0, 1)):
         sampling = Sampling(limit, temperature, seed=job.seed)
-        found[name] = sample_grades(lm, tokenizer, asked, prompts, n, sampling).mean()
+        found[name] = train.accuracy(lm, tokenizer, asked, prompts, n, sampling)
     return found

@@ -38,6 +38,7 @@ def token_batch(lengths, seed=0, **changes) -> TokenBatch:
         "mean_p": torch.rand(N, generator=g),
         "sampler_logprob": logprob,
         "problems": [{} for _ in lengths],
+        "group_size": 4,
     }
     return TokenBatch(**(batch | changes))
 

@@ -35,7 +35,7 @@ def rollouts_of(lengths, prompt_length=4):
 
 
 def test_packed_gives_each_token_its_responses_advantage(rollouts):
-    tokens = packed(rollouts, torch.tensor([0.5, -1, 0]))
+    tokens = packed(rollouts, torch.tensor([0.5, -1, 0]), 1)
     assert len(tokens) == 8
     assert tokens.token.tolist() == [20, 21, 1, 22, 23, 24, 25, 1]
     assert tokens.length.tolist() == [3, 4, 1]
@@ -53,7 +53,7 @@ def test_micro_batch_puts_prompt_and_response_side_by_side_from_column_0(rollout
         [False, False, False, True, True, True],
     ]
     assert micro.places.tolist() == [7, 0, 1, 2]
-    tokens = packed(rollouts, torch.zeros(3))
+    tokens = packed(rollouts, torch.zeros(3), 1)
     assert torch.equal(tokens.token[micro.places], micro.ids[micro.mask])
 
 
@@ -65,7 +65,7 @@ def test_a_micro_batch_without_responses_has_two_columns_of_padding(rollouts):
 
 
 def test_the_tokens_of_a_micro_batch(rollouts):
-    tokens = packed(rollouts, torch.tensor([0.5, -1, 0]))
+    tokens = packed(rollouts, torch.tensor([0.5, -1, 0]), 1)
     tokens.logprob, tokens.entropy, tokens.weight, tokens.current = torch.arange(32.0).split(8)
     tokens.mean_p = torch.arange(8.0) / 8
     tokens.memory = {"kept": 1}

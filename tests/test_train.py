@@ -607,11 +607,11 @@ def three_steps(tmp_path_factory):
 @pytest.mark.parametrize(
     "number, function, call, step",
     [
-        (signal.SIGTERM, "sample_grades", 1, 0),  # the evaluation before the first step
+        (signal.SIGTERM, "accuracy", 1, 0),  # the evaluation before the first step
         (signal.SIGINT, "old_log_probabilities", 2, 1),  # step 2 makes no update
         (signal.SIGTERM, "update", 2, 2),
-        (signal.SIGINT, "sample_grades", 3, 2),  # step 2 is evaluated and logged after resuming
-        (signal.SIGTERM, "sample_grades", 6, 3),  # the last evaluation, greedy
+        (signal.SIGINT, "accuracy", 3, 2),  # step 2 is evaluated and logged after resuming
+        (signal.SIGTERM, "accuracy", 6, 3),  # the last evaluation, greedy
     ],
 )
 def test_a_signal_saves_and_the_same_command_continues(
