@@ -16,7 +16,7 @@ from datasets.exceptions import DatasetsError
 
 from infra.errors import UserError, first_line
 from infra.hub import prefer_cache
-from infra.ranks import speaks
+from infra.ranks import is_first_rank
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, checked_tests
 from programs.sandbox.client import start_sandbox
@@ -85,7 +85,7 @@ def load_problems(
             problem = {"problem": text, "answer": cell_text(cell, where)}
         if all(problem.values()):
             problems.setdefault(text, problem)
-    if len(problems) < len(records) and speaks():
+    if len(problems) < len(records) and is_first_rank():
         dropped = len(records) - len(problems)
         print(f"{name}: {dropped} of {len(records)} records dropped: gaps or repeats")
     if not problems:
@@ -147,7 +147,7 @@ def prepare_sandbox(problems: list[dict], mode: str) -> None:
             walls = start_sandbox(mode)
         except ProgramsError as error:
             raise UserError(error) from error
-        if speaks():
+        if is_first_rank():
             print(walls, flush=True)
 
 
@@ -182,7 +182,7 @@ def encode_prompts(
     fits = [i for i, prompt in enumerate(prompts) if 0 < len(prompt) <= limit]
     if problems and not fits:
         raise UserError(f"every prompt exceeds --max-prompt-tokens {limit}: raise it")
-    if len(fits) < len(problems) and speaks():
+    if len(fits) < len(problems) and is_first_rank():
         dropped = len(problems) - len(fits)
         print(f"{dropped} of {len(problems)} prompts dropped: above --max-prompt-tokens {limit}")
     return [problems[i] for i in fits], [prompts[i] for i in fits]

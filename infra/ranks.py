@@ -37,7 +37,7 @@ def rank_and_world() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
-def speaks() -> bool:
+def is_first_rank() -> bool:
     """Whether this process prints for all ranks, with or without a process group."""
     return int(os.environ.get("RANK", 0)) == 0
 

@@ -28,9 +28,9 @@ from infra.folder import claim, read_json, read_lines, write_lines, write_text, 
 from infra.problems import encode_prompts, refuse_length
 from infra.ranks import (
     end_ranks,
+    is_first_rank,
     on_first_rank,
     rank_and_world,
-    speaks,
     start_ranks,
     sum_over_ranks,
     this_device,
@@ -115,7 +115,7 @@ class Run:
         """
         self.told_to_stop = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if speaks():  # print() is not allowed inside a signal handler
+        if is_first_rank():  # print() is not allowed inside a signal handler
             os.write(2, b"\nstopping at the next safe point; Ctrl-C stops without a checkpoint\n")
 
     def stopping(self) -> bool:
@@ -250,7 +250,7 @@ def restore(folder: Path, policy, optimizer) -> RunState:
     weights, moments, state, random = read.values()
     set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
     torch.set_rng_state(random)
-    if speaks():
+    if is_first_rank():
         print(f"continuing {folder} after step {state.step}")
     return state
 
