@@ -24,7 +24,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from torch import distributed as dist
 
 import rollout
 from grading import graded_once, report_unearnable
@@ -33,7 +32,14 @@ from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag
 from infra.folder import append_line, claim, read_lines, write_lines, write_text
 from infra.problems import prepare_sandbox
-from infra.ranks import computation_dtype, end_ranks, on_first_rank, rank_and_world, start_ranks
+from infra.ranks import (
+    computation_dtype,
+    end_ranks,
+    from_all_ranks,
+    on_first_rank,
+    rank_and_world,
+    start_ranks,
+)
 from infra.responses import (
     encode_benchmarks,
     load_benchmarks,
@@ -131,7 +137,7 @@ def run(config: Config) -> dict:
         lm, tokenizer = load_model(model, computation_dtype())
         encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
         sample_missing(lm, tokenizer, benchmarks, encoded, config, folder)
-        dist.barrier()  # all ranks' responses are now on disk
+        from_all_ranks(None)  # all responses are now on disk
 
     report_unearnable(problems)
     results = {}
