@@ -31,6 +31,7 @@ from infra.averages import common_benchmarks, read_averages, write_averages
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag
 from infra.folder import append_line, claim, read_lines, write_lines, write_text
+from infra.model_files import locate
 from infra.problems import prepare_sandbox
 from infra.ranks import (
     computation_dtype,
@@ -46,7 +47,7 @@ from infra.responses import (
     missing_responses,
     saved_responses,
 )
-from loading import load_model, locate
+from loading import load_model
 from rollout import Job, Sample, Sampling, end_tokens
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1

@@ -30,11 +30,12 @@ from grpo import clipped_tokens, group_advantages, importance_weights, overlong_
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag, listed, refuse_useless
 from infra.log import introduce, log, report, rollout_metrics, save_samples
+from infra.model_files import locate
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
 from infra.ranks import end_ranks, full_tensor, sum_over_ranks, this_device
 from infra.run import Run, export, running, start
-from loading import load_policy, locate
+from loading import load_policy
 from methods import METHODS, Method, token_weights
 from policy import old_log_probabilities
 from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
