@@ -86,7 +86,7 @@ REFUSED = {
     },
 }
 WHY = {  # part of the message that refuses the model
-    "bert": "BertLMHeadModel as trained here",
+    "bert": "log-probabilities in training differ",
     "mamba": "LinearAttentionLayer",
     "qwen3_next": "LinearAttentionLayer",
 }
@@ -100,11 +100,11 @@ def small_config(name: str, **changes):
     return CONFIG_MAPPING[name](**(small | CONFIGS[name] | changes))
 
 
-def save_random_model(name: str, folder) -> None:
+def save_random_model(name: str, folder, **changes) -> None:
     """Save a `name` model with random weights, along with the toy's tokenizer."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        lm = AutoModelForCausalLM.from_config(small_config(name))
+        lm = AutoModelForCausalLM.from_config(small_config(name, **changes))
         for parameter in lm.parameters():  # including biases, which start at 0
             parameter.data += 0.15 * torch.randn_like(parameter)
     lm.save_pretrained(folder)
