@@ -172,7 +172,9 @@ def gpqa_problem(record: dict, index: int) -> dict:
 
 
 def mmlu_pro_problem(record: dict, index: int) -> dict:
-    """MMLU-Pro: up to ten options, and the letter of the right one."""
+    """MMLU-Pro: up to ten options, and the letter of the right one. Raises ValueError."""
+    if not isinstance(record["options"], list):  # of characters, if it is a text from .csv
+        raise ValueError("column options, is not a list: use .jsonl or .parquet")
     return multiple_choice(record["question"], record["options"], record["answer"])
 
 

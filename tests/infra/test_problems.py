@@ -22,6 +22,7 @@ from programs.problems import CODE_INSTRUCTION
 from verify import reward
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
+CHOICE = {"question": "q", "options": ["u", "v"], "answer": "B", "answer_index": 1}  # MMLU-Pro
 
 
 def write(path, records):
@@ -69,6 +70,7 @@ def test_load_problems_drops_and_counts_gaps_and_repeats_once(tmp_path, capsys, 
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
         ({"problem": "1", "answer": True}, ", record 1, column answer, holds a bool: write"),
         ({"problem": [{"role": "user"}], "answer": 1}, ", record 1, column problem, holds a list"),
+        (CHOICE | {"options": "['u']"}, ", record 1, column options, is not a list: use .jsonl"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
         ({"problem": "1", "tests": "7"}, ", record 1, column tests is of type int"),
     ],
@@ -139,8 +141,7 @@ def test_a_file_may_mix_answers_and_tests_whose_numbers_are_floats(tmp_path):
 
 
 def test_named_columns_come_before_the_layout_of_a_known_set(tmp_path):
-    choice = {"question": "q", "options": ["u", "v"], "answer": "B", "answer_index": 1}
-    path = write(tmp_path / "a.jsonl", [choice])
+    path = write(tmp_path / "a.parquet", [CHOICE])
     assert load_problems(path, "question") == [{"problem": "q", "answer": "B"}]
     assert load_problems(path)[0]["choice"] is True
 
