@@ -34,9 +34,9 @@ from policy import Policy, float32_linear
 LENGTHS = (24, 17, 9)  # of the S sequences; shorter ones are padded
 F = 8  # the last tokens of each sequence, which the sampler is forced to choose
 
-# The largest mean difference of log-probabilities that counts as rounding, nats.
-# Measured: 1e-6 in float32; 0.015 in bfloat16 on a CPU, with random models of 24 layers.
-BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
+# The largest mean difference of log-probabilities that counts as rounding, nats. Random models of 4
+# to 64 layers gave at most 1.1e-5 in float32 and 0.14 in bfloat16 (0.05 with 28 layers), on a CPU.
+BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 
 
 def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:

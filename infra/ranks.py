@@ -55,15 +55,18 @@ def start_ranks() -> tuple[int, int]:
     if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name of the same setting
         # The caches of sampling change size with every chunk: fixed segments would often not fit.
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    backend, alone = "gloo", {}
+    backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(this_device())
         # cuDNN's attention plans anew for every key length, i.e. for every token of a response.
         torch.backends.cuda.enable_cudnn_sdp(False)
         backend = "cpu:gloo,cuda:nccl"
-    if "RANK" not in os.environ:
-        alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group(backend, timeout=LIMIT, **alone)
+    store, rank, world = dist.HashStore(), 0, 1
+    if "RANK" in os.environ:
+        store, rank, world = next(dist.rendezvous("env://"))
+    # torchrun's store survives a restart, but new ranks must not read the addresses of dead ones.
+    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=LIMIT)
     patient_group()  # created here, where all ranks arrive together
     return rank_and_world()
 
