@@ -1,8 +1,7 @@
 """Loads a model by name, and checks that training and sampling agree with `from_pretrained`.
 
 `load_model` loads the full model, for evaluation. `load_policy` shards it over all ranks, for
-training: float32 weights, gradients and Adam moments, bfloat16 computation on GPUs, float32 on the
-CPU.
+training: weights, gradients and Adam moments in float32, computation in bfloat16 on GPUs.
 
 An unknown scale in the head, dropout, or a cache that a layer cannot use would silently change the
 model in training or sampling. So three short sequences run through `from_pretrained`'s model,
@@ -10,8 +9,6 @@ model in training or sampling. So three short sequences run through `from_pretra
 rounding, the model is refused. The check cannot detect a difference that starts beyond the longest
 of LENGTHS (a sliding window, a rotary scheme for long sequences) or stays below the tolerance,
 which is wide in bfloat16.
-
-Shapes: S sequences are checked, and F tokens of each; V vocabulary size.
 """
 
 import copy
@@ -31,8 +28,8 @@ from infra.ranks import computation_dtype, on_first_rank, rank_and_world, shard,
 from infra.sampler import Response, next_tokens
 from policy import Policy, float32_linear
 
-LENGTHS = (24, 17, 9)  # of the S sequences; shorter ones are padded
-F = 8  # the last tokens of each sequence, which the sampler is forced to choose
+LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
+LAST = 8  # tokens of each that are compared: the last ones, which the sampler is forced to choose
 
 # The largest mean difference of log-probabilities that counts as rounding, nats. Random models of 4
 # to 64 layers gave at most 1.1e-5 in float32 and 0.14 in bfloat16 (0.05 with 28 layers), on a CPU.
@@ -142,7 +139,7 @@ def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
-    """log p from the model's own forward pass, without padding or cache: [S, F].
+    """log p from the model's own forward pass, without padding or cache: [3, LAST].
 
     lm: from_pretrained's model, still on the CPU, so even a model that fits on GPUs only in shards
     is checked. Raises UserError if it does not run, or a log p is NaN or infinite.
@@ -150,8 +147,8 @@ def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
     logprobs = []
     with one_line(name, "its architecture does not run with its config.json"):
         for sequence in random_sequences(lm.config.vocab_size):
-            logits = lm(sequence[None, :-1], use_cache=False).logits[0, -F:]
-            logprobs.append(logprobs_of(logits, sequence[-F:]))
+            logits = lm(sequence[None, :-1], use_cache=False).logits[0, -LAST:]
+            logprobs.append(logprobs_of(logits, sequence[-LAST:]))
     expected = torch.stack(logprobs)
     if not expected.isfinite().all():
         raise UserError(f"--model {name}: its weights are damaged: they give NaN or infinite log p")
@@ -160,10 +157,10 @@ def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
 
 @torch.no_grad()
 def check_policy(name: str | Path, policy: Policy, expected: torch.Tensor) -> None:
-    """Compare log p in one padded batch with `expected` [S, F]. All ranks call this."""
+    """Compare log p in one padded batch with `expected` [3, LAST]. All ranks call this."""
     ids = pad_sequence(random_sequences(policy.lm.config.vocab_size), batch_first=True)
     column, length = torch.arange(ids.shape[1]), torch.tensor(LENGTHS)[:, None]
-    mask = (length - F <= column) & (column < length)
+    mask = (length - LAST <= column) & (column < length)
     with one_line(name, "its architecture cannot be trained here"):
         logprob = policy(ids.to(this_device()), mask.to(this_device())).logprob
     refuse_difference(name, "training", logprob.view_as(expected).cpu(), expected)
@@ -171,11 +168,11 @@ def check_policy(name: str | Path, policy: Policy, expected: torch.Tensor) -> No
 
 @torch.no_grad()
 def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
-    """Compare log p with a cache and padding with `expected` [S, F]. All ranks call this."""
+    """Compare log p with a cache and padding with `expected` [3, LAST]. All ranks call this."""
     sequences = random_sequences(lm.config.vocab_size)
-    tokens = torch.stack([sequence[-F:] for sequence in sequences])  # [S, F]
-    responses = [Response(i, x[:-F], F, None) for i, x in enumerate(sequences)]
-    logprobs = []  # [S] for each of the F tokens
+    tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
+    responses = [Response(i, x[:-LAST], LAST, None) for i, x in enumerate(sequences)]
+    logprobs = []  # [3] for each of the LAST tokens
 
     def forced(so_far: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         token = tokens[:, len(logprobs)]
@@ -183,7 +180,7 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
         return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
 
     with one_line(name, "its architecture cannot be sampled here"):
-        next_tokens(lm, responses, forced, F)
+        next_tokens(lm, responses, forced, LAST)
     refuse_difference(name, "sampling", torch.stack(logprobs, dim=1), expected)
 
 

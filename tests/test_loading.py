@@ -1,14 +1,12 @@
 """loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from architectures import save_random_model
 from forked import finished, torchrun
-from safetensors.torch import load_file, save_file
+from models import change_config, change_weights, save_random_model
 from toy_runs import same_weights
 from transformers import AutoModelForCausalLM
 
@@ -29,12 +27,6 @@ def ranks():
 
 
 @pytest.fixture
-def base_copy(tmp_path):
-    """A folder with the toy's base model, to be changed."""
-    return shutil.copytree(toy.base_folder(), tmp_path / "model")
-
-
-@pytest.fixture
 def random_folder(tmp_path):
     """A function: architecture -> the folder of a random model."""
 
@@ -46,17 +38,6 @@ def random_folder(tmp_path):
 
 
 # ---- weights -------------------------------------------------------------------------------------
-
-
-def change_config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def change_weights(folder, change):
-    """Rewrite model.safetensors with change(dictionary of its tensors)."""
-    path = folder / "model.safetensors"
-    save_file(change(load_file(path)), path, metadata={"format": "pt"})
 
 
 def tied_under_the_other_name(folder):
@@ -106,9 +87,12 @@ def with_stale_shards(folder):
 def test_weights_equal_from_pretrained_bit_for_bit(change, base_copy):
     change(base_copy)
     expected = AutoModelForCausalLM.from_pretrained(base_copy, dtype=torch.float32)
-    for lm in (load_policy(base_copy, temperature=1e-4)[0].lm, load_model(base_copy)[0]):
-        assert same_weights(lm, expected)
-        assert not lm.training
+    policy, _ = load_policy(base_copy, temperature=1e-4)
+    with policy.plain() as lm:
+        for ours in (lm, load_model(base_copy)[0]):
+            assert same_weights(ours, expected)
+            assert not ours.training
+            assert ours.generation_config.to_dict() == expected.generation_config.to_dict()
 
 
 def test_three_ranks_hold_the_files_weights_and_only_the_first_reads_them(tmp_path):
@@ -190,6 +174,13 @@ def test_a_model_that_would_be_evaluated_differently_is_refused(random_folder, m
     with_wrong_positions(monkeypatch)
     with pytest.raises(UserError, match="log-probabilities in sampling differ by"):
         load_model(random_folder("gpt2"))
+
+
+def test_damaged_weights_are_refused(base_copy):
+    change_weights(base_copy, lambda ts: ts | {"model.norm.weight": torch.full((64,), torch.nan)})
+    for load in (load_policy, load_model):
+        with pytest.raises(UserError, match="its weights are damaged"):
+            load(base_copy)
 
 
 def test_only_a_mean_difference_within_rounding_passes_the_check():

@@ -1,23 +1,17 @@
 """infra/model_files.py: a model's files are read, or refused in one line."""
 
-import json
-import shutil
+from functools import partial
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from models import change_config, change_weights
+from transformers import Qwen3ForCausalLM
 
 import toy
 import train
 from infra import model_files
 from infra.errors import UserError
 from infra.model_files import from_files, locate
-
-
-@pytest.fixture
-def base_copy(tmp_path):
-    """A folder with the toy's base model, to be damaged."""
-    return shutil.copytree(toy.base_folder(), tmp_path / "model")
 
 
 def read(folder):
@@ -37,19 +31,11 @@ def write(name, content):
 
 
 def config(**changes):
-    def change(folder):
-        path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-    return change
+    return partial(change_config, **changes)
 
 
-def weights(change_tensors):
-    def change(folder):
-        path = folder / "model.safetensors"
-        save_file(change_tensors(load_file(path)), path, metadata={"format": "pt"})
-
-    return change
+def weights(change):
+    return partial(change_weights, change=change)
 
 
 def cut_off(folder):
@@ -74,7 +60,7 @@ def without_tokenizer(folder):
 
 
 def without_end_token(folder):
-    config(eos_token_id=None)(folder)
+    change_config(folder, eos_token_id=None)
     (folder / "generation_config.json").unlink()
     tokenizer = toy.build_tokenizer()
     tokenizer.eos_token = None
@@ -127,6 +113,12 @@ def test_wrong_files_are_refused_in_one_line(change, said, base_copy, capfd):
     assert said in str(error.value)
     assert "\n" not in str(error.value)
     assert capfd.readouterr().err == ""  # the library prints no progress bar or report
+
+
+def test_a_model_without_a_matrix_as_its_head_is_refused(base_copy, monkeypatch):
+    monkeypatch.setattr(Qwen3ForCausalLM, "get_output_embeddings", lambda self: None)
+    with pytest.raises(UserError, match="Qwen3ForCausalLM has no matrix as its head"):
+        read(base_copy)
 
 
 def test_right_files_give_from_pretrained_s_model_without_dropout(base_copy, base):

@@ -22,7 +22,6 @@ from infra.ranks import (
     end_ranks,
     from_all_ranks,
     on_first_rank,
-    patient_group,
     shared_by_ranks,
     start_ranks,
 )
@@ -69,12 +68,15 @@ def refuse() -> None:
     raise UserError(f"rank {dist.get_rank()} refuses")
 
 
-def limits() -> list:
-    """Seconds that a collective operation, and waiting for samples, may take."""
-    groups = (dist.group.WORLD, patient_group())
-    return [
-        group._get_backend(torch.device("cpu")).options._timeout.total_seconds() for group in groups
+def limits() -> list[float]:
+    """Seconds that a collective operation, and waiting for other ranks' samples, may take."""
+    with patch.object(dist, "all_gather_object", wraps=dist.all_gather_object) as gathered:
+        from_all_ranks(None)
+    backends = [
+        group._get_backend(torch.device("cpu"))
+        for group in (dist.group.WORLD, gathered.call_args.args[2])
     ]
+    return [backend.options._timeout.total_seconds() for backend in backends]
 
 
 def main() -> None:
