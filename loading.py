@@ -86,7 +86,6 @@ def load_policy(name: str | Path, temperature: float = 1.0, recompute: bool = Tr
     check_policy(name, policy, expected)
     with policy.plain() as sampler:
         check_sampler(name, sampler, expected)
-    policy.reshard()  # else an optimiser would hold the gathered parameters and train nothing
     policy.temperature = temperature
     return policy, tokenizer
 
@@ -113,7 +112,6 @@ def fill(lm: torch.nn.Module, whole: list[torch.nn.Module], buffers: dict) -> No
     lm: sharded, on the meta device. whole: [the full model] on the first rank, [] on the others.
     """
     lm.to_empty(device=this_device())
-    lm.tie_weights()  # to_empty has untied them
     for key, parameter in lm.named_parameters():
         full = torch.empty(parameter.shape, device=this_device())
         for model in whole:

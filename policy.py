@@ -89,7 +89,7 @@ class Policy(torch.nn.Module):
             unknown = torch.full_like(logprob, torch.nan)
             return logprob, unknown, unknown
         p = logp.exp()
-        entropy = -logp.mul_(p).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+        entropy = -logp.mul_(p).sum(dim=1)  # a p of 0 has a finite log p
         return logprob, entropy, p.square_().sum(dim=1)
 
     @property

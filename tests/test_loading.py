@@ -51,6 +51,10 @@ def tied_and_stored_twice(folder):
     change_weights(folder, lambda ts: ts | {"lm_head.weight": ts["model.embed_tokens.weight"] + 0})
 
 
+def with_two_end_tokens(folder):
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
+
+
 def without_prefix(folder):
     change_weights(folder, lambda ts: {k.removeprefix("model."): v for k, v in ts.items()})
 
@@ -78,13 +82,15 @@ def with_stale_shards(folder):
     [
         tied_under_the_other_name,
         tied_and_stored_twice,
+        with_two_end_tokens,
         without_prefix,
         partly_float16,
         called_bfloat16,
         with_stale_shards,
     ],
 )
-def test_weights_equal_from_pretrained_bit_for_bit(change, base_copy):
+def test_the_models_equal_from_pretrained_s_bit_for_bit(change, base_copy):
+    """Their heads compute in float32 from states of any dtype."""
     change(base_copy)
     expected = AutoModelForCausalLM.from_pretrained(base_copy, dtype=torch.float32)
     policy, _ = load_policy(base_copy, temperature=1e-4)
@@ -93,6 +99,8 @@ def test_weights_equal_from_pretrained_bit_for_bit(change, base_copy):
             assert same_weights(ours, expected)
             assert not ours.training
             assert ours.generation_config.to_dict() == expected.generation_config.to_dict()
+            states = torch.zeros(1, 64, dtype=torch.bfloat16)
+            assert ours.get_output_embeddings()(states).dtype == torch.float32
 
 
 def test_three_ranks_hold_the_files_weights_and_only_the_first_reads_them(tmp_path):
