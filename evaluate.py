@@ -16,7 +16,6 @@ test, because repetitions do not measure the variation across problems.
 Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """
 
-import json
 import math
 import sys
 from dataclasses import dataclass
@@ -31,7 +30,15 @@ from grading import graded_once, grades, report_unearnable
 from infra.averages import common_benchmarks, read_averages, write_averages
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag
-from infra.folder import append_line, claim, read_lines, write_lines, write_text
+from infra.folder import (
+    append_line,
+    claim,
+    hash_of,
+    read_json,
+    read_lines,
+    write_json,
+    write_lines,
+)
 from infra.problems import prepare_sandbox
 from infra.ranks import computation_dtype, end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
@@ -120,14 +127,16 @@ def run(config: Config) -> dict:
     problems = [problem for benchmark in benchmarks.values() for problem in benchmark]
     on_first_rank(prepare_sandbox, problems, config.code_sandbox)
 
-    settings = {}  # of the responses
-    if not config.regrade:
+    if config.regrade:
+        settings = read_json(folder / "config.json")  # of the responses
+        if config.model not in ("", settings.get("model")):
+            raise UserError(f"{folder} holds no responses of {config.model}: drop --model")
+    else:
         settings = {name: getattr(config, name) for name in OF_RESPONSES}
-        weights = [path.stat().st_mtime for path in model.glob("*.safetensors")]
-        settings["model_written_at"] = max(weights)  # training may replace the model
+        settings["model_files"] = on_first_rank(hash_of, model, [])  # it may be trained further
     on_first_rank(claim, folder, settings, (*benchmarks, "averages.json"))
     if not config.regrade:
-        on_first_rank(write_text, folder / "config.json", json.dumps(settings, indent=1))
+        on_first_rank(write_json, folder / "config.json", settings)
         lm, tokenizer = load_model(model, computation_dtype())
         encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
         sample_missing(lm, tokenizer, benchmarks, encoded, config, folder)
@@ -139,7 +148,7 @@ def run(config: Config) -> dict:
         found = grade_benchmark(benchmark, config.samples, folder / name)  # [P, n]
         results[name] = summary(found)
     averages = {
-        "model": config.model,
+        "model": settings["model"],
         "samples": config.samples,
         "average": weighted_average(
             [result["avg"] for result in results.values()],
@@ -320,6 +329,7 @@ def parse_config(argv: list[str]) -> Config:
     model = Path(config.model)
     beside = model.resolve().with_name(model.resolve().name + "-evaluation")
     default = beside if model.is_dir() else Path("evaluation") / model.name
+    config.model = str(model) if config.model else ""  # without a trailing slash
     config.output_dir = config.output_dir or str(default)
     return config
 

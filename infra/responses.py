@@ -21,8 +21,11 @@ def load_benchmarks(config) -> dict[str, list[dict]]:
     benchmarks = {}
     for name in filter(None, map(str.strip, config.benchmarks.split(","))):
         columns = (config.problem_column, config.answer_column)
+        folder = name.strip("./").replace("/", "-")
+        if folder in benchmarks:
+            raise UserError(f"--benchmarks: two would share the folder {folder}: evaluate one")
         problems = load_problems(name, *columns, flag="--benchmarks")
-        benchmarks[name.replace("/", "-")] = problems[: config.limit or None]
+        benchmarks[folder] = problems[: config.limit or None]
     if not benchmarks:
         raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
     return benchmarks
