@@ -71,7 +71,7 @@ class Parser(ArgumentParser):
                 type=partial(value_of, each),
                 default=each.default,
                 choices=choices,
-                help=help,
+                help=help.replace("%", "%%"),  # argparse would format it
                 nargs="?" if switch else None,
                 const=True if switch else None,
                 metavar=not each.default if switch else "",
