@@ -16,6 +16,7 @@ Shapes: B responses, T tokens in the longest sequence, N packed response tokens;
 a micro-batch.
 """
 
+import math
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -24,17 +25,22 @@ import numpy as np
 import torch
 
 from infra.balance import deal
+from infra.ranks import rank_and_world, this_device
 from infra.rows import Rows
 
 
 class Rollout(NamedTuple):
-    """A sampled response. The G responses to a prompt are consecutive in a rollout batch."""
+    """A sampled response. The G responses to a problem are consecutive in a rollout batch."""
 
     prompt: list[int]  # token ids
     tokens: np.ndarray  # [tokens] int32, without the prompt, with the end token
     logprob: np.ndarray  # [tokens] float32, the sampler's log p, nats; NaN if it gives none
     text: str  # decoded, without special tokens
     truncated: bool  # stopped by max_new_tokens, not by an end token
+
+    # From grading.graded.
+    problem: dict | None = None  # from the data set: its text, and its answer or tests
+    reward: float = math.nan  # R
 
 
 # ---- packed --------------------------------------------------------------------------------------
@@ -51,14 +57,16 @@ class TokenBatch:
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
     advantage: torch.Tensor  # [N] the response's A, repeated over its tokens
-    sampler_logprob: torch.Tensor | None = None  # [N] the sampler's log p, nats; NaN if unknown
-    problems: list[dict] = field(default_factory=list)  # B, from the data set
-    generator: torch.Generator | None = None  # for random methods; fixed by seed and step
+    sampler_logprob: torch.Tensor  # [N] the sampler's log p, nats; NaN if unknown
+    problems: list[dict]  # B, one for each response
+    group_size: int  # G, responses to a problem, which are consecutive
+    generator: torch.Generator = field(default_factory=torch.Generator)  # for random methods
     memory: dict = field(default_factory=dict)  # a method's state across steps, in checkpoints
 
     # From the pass at θ_old: policy.old_log_probabilities.
     logprob: torch.Tensor | None = None  # [N] log π_old of the sampled token, nats
     entropy: torch.Tensor | None = None  # [N] entropy of π_old at that position, nats
+    mean_p: torch.Tensor | None = None  # [N] Σ_y p(y)² there: the mean of p over the drawn token
     kept: Rows | None = None  # [N, ...] output of the method's `keep` on the hidden states
     current: torch.Tensor | None = None  # [N] log π_θ; equals `logprob` until an update moves θ
 
@@ -76,11 +84,13 @@ class TokenBatch:
             length=self.length[micro.index],
             advantage=self.advantage[places],
             sampler_logprob=self.sampler_logprob[places],
-            problems=[self.problems[i] for i in micro.index if self.problems],
+            problems=[self.problems[i] for i in micro.index],
+            group_size=self.group_size,
             generator=self.generator,
             memory=self.memory,
             logprob=self.logprob[places],
             entropy=self.entropy[places],
+            mean_p=self.mean_p[places],
             current=self.current[places],
             weight=self.weight[places],
         )
@@ -91,13 +101,9 @@ class TokenBatch:
         return slice(start, start + int(self.length[i]))
 
 
-def packed(
-    rollouts: list[Rollout], advantages: torch.Tensor, device: torch.device, **fields
-) -> TokenBatch:
-    """The tokens of a rollout batch, before the pass at θ_old.
-
-    advantages: [B]. fields: other fields of a TokenBatch.
-    """
+def packed(rollouts: list[Rollout], advantages: torch.Tensor, group_size: int) -> TokenBatch:
+    """The tokens of a rollout batch, before the pass at θ_old: advantages [B]."""
+    device = this_device()
     length = torch.tensor([len(each.tokens) for each in rollouts], device=device)
     token = torch.from_numpy(np.concatenate([each.tokens for each in rollouts]))
     sampler_logprob = torch.from_numpy(np.concatenate([each.logprob for each in rollouts]))
@@ -106,7 +112,8 @@ def packed(
         length=length,
         advantage=advantages.to(device).repeat_interleave(length),
         sampler_logprob=sampler_logprob.to(device),
-        **fields,
+        problems=[each.problem for each in rollouts],
+        group_size=group_size,
     )
 
 
@@ -146,13 +153,7 @@ class MiniBatch:
 
 
 def plan_mini_batches(
-    rollouts: list[Rollout],
-    advantages: torch.Tensor,
-    mini_batch: int,
-    budget: int,
-    device: torch.device,
-    rank: int = 0,
-    world: int = 1,
+    rollouts: list[Rollout], advantages: torch.Tensor, mini_batch: int, budget: int
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
 
@@ -164,8 +165,8 @@ def plan_mini_batches(
     total = [len(each.prompt) + len(each.tokens) for each in rollouts]
 
     def dealt(index: list[int]) -> list[MicroBatch]:
-        groups = deal(index, total, budget, rank, world)
-        return [micro_batch(rollouts, group, device) for group in groups]
+        groups = deal(index, total, budget, *rank_and_world())
+        return [micro_batch(rollouts, group) for group in groups]
 
     plan = []
     for start in range(0, len(rollouts), mini_batch):
@@ -177,7 +178,7 @@ def plan_mini_batches(
     return plan
 
 
-def micro_batch(rollouts: list[Rollout], index: list[int], device: torch.device) -> MicroBatch:
+def micro_batch(rollouts: list[Rollout], index: list[int]) -> MicroBatch:
     """The responses `index` of a rollout batch, padded to the longest of them."""
     first = [0, *accumulate(len(each.tokens) for each in rollouts)]  # place of its first token
     width = max((len(rollouts[i].prompt) + len(rollouts[i].tokens) for i in index), default=2)
@@ -191,4 +192,5 @@ def micro_batch(rollouts: list[Rollout], index: list[int], device: torch.device)
         ids[j, own] = torch.from_numpy(tokens)
         mask[j, own] = True
         places.append(torch.arange(first[i], first[i + 1]))
+    device = this_device()
     return MicroBatch(index, ids.to(device), mask.to(device), torch.cat(places).to(device))

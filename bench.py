@@ -25,6 +25,7 @@ WHERE = {
     "confirm": "studies.training",
     "noise": "studies.training",
     "surprise": "studies.surprise",
+    "mean": "studies.mean",
     "bases": "studies.training",
     "longer": "studies.training",
     "learn": "studies.training",

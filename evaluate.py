@@ -26,7 +26,7 @@ import numpy as np
 from torch import distributed as dist
 
 import rollout
-from grading import graded_once, grades, report_unearnable
+from grading import graded_once, report_unearnable
 from infra.averages import common_benchmarks, read_averages, write_averages
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag
@@ -220,7 +220,7 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     responses = [saved[place]["response"] for place in places]
     asked = [each for each in problems for _ in range(samples)]
     truncated = [saved[place]["truncated"] for place in places]
-    found = graded_once(grades, responses, asked, truncated)
+    found = graded_once(responses, asked, truncated)
     wrong = [
         saved[place] | {"answer": each.get("answer")}
         for place, each, value in zip(places, asked, found, strict=True)

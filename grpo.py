@@ -150,8 +150,9 @@ def side_centroids(
     mass = token_mass.sum(dim=1)  # [2] M₊, M₋ (Eqs. 3, 11)
 
     divisor = torch.where(mass == 0, 1.0, mass)  # avoids 0 / 0 for an empty side
-    share = token_mass / divisor[:, None]  # [2, N], each row sums to 1
-    mu_pos, mu_neg = weighted_sums(v, share)  # [2, H] float32 = share @ v: μ₊, μ₋ (Eqs. 3, 11)
+    share = token_mass / divisor[:, None]  # [2, N] float64, each row sums to 1
+    # weighted_sums casts the share to the dtype of its sums, float32 unless v is float64.
+    mu_pos, mu_neg = weighted_sums(v, share)  # [2, H] = share @ v: μ₊, μ₋ (Eqs. 3, 11)
     return mu_pos, mu_neg, mass[0], mass[1]
 
 

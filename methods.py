@@ -29,7 +29,7 @@ from grpo import clipped_surrogate
 from infra.errors import UserError
 from infra.flags import flag
 from infra.rows import per_row
-from policy import LOGITS_PER_BLOCK
+from policy import LOGITS_PER_BLOCK, TokenOutputs
 
 
 @dataclass
@@ -195,57 +195,57 @@ def w_reinforce(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     return in_place_of(torch.where(A > 0, flags.right_weight, -1.0), A)
 
 
-def opo(tokens: TokenBatch, flags) -> torch.Tensor:
+def opo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     """A' = R - Σ_j l_j R_j / Σ_j l_j over the group's responses j, with lengths l_j (OPO, Hao et
     al. 2025, arXiv 2505.23585).
 
     The baseline has minimum variance if squared gradients are proportional to lengths. OPO also
-    makes one update per rollout batch: set --mini-batch equal to --prompts. `flags` is
-    train.Config.
+    makes one update per rollout batch: set --mini-batch equal to --prompts.
     """
-    A = of_groups(tokens, flags)  # [groups, G], in place of R
+    A = of_groups(tokens)  # [groups, G], in place of R
     length = tokens.length.view_as(A)
     baseline = (length * A).sum(dim=1, keepdim=True) / length.sum(dim=1, keepdim=True)
     wanted = (A - baseline).flatten().repeat_interleave(tokens.length)
     return in_place_of(wanted, tokens.advantage)
 
 
-def otb(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A'_t = R - Σ_j W_jt R_j / Σ_j W_jt over the group's responses j with a token t, where
-    W_jt = Σ_{s<=t} ‖e_y - p‖² (OTB, Li et al. 2026, arXiv 2602.07078).
+def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """A'_t = R - Σ_j E_jt R_j / Σ_j E_jt over the group's responses j with a token t, where the
+    energy so far is E_jt = Σ_{s<=t} ‖e_y - p‖² (OTB, Li et al. 2026, arXiv 2602.07078).
 
     The baseline has minimum variance at each position if a token's gradient is taken with respect
     to its logits. The longest response of a group has A' = 0 after all the others have ended.
-    tokens.kept: ‖e_y - p‖² [N, 1]. `flags` is train.Config. Raises ValueError for other widths.
+    tokens.kept: ‖e_y - p‖² [N, 1]. Raises ValueError for other widths.
     """
     if tokens.kept.shape[1:] != (1,):
         raise ValueError(f"otb needs one number per token, got {tuple(tokens.kept.shape)}")
-    # Each rank holds some rows [·, 1] of tokens.kept; per_row gathers their values into [N].
+    # Each rank holds some rows [·, 1] of tokens.kept. per_row gives their values [N] to all ranks.
     energy = per_row(tokens.kept, first_column, tokens.advantage.device)
     lengths = tokens.length.tolist()
-    W = pad_sequence(energy.double().split(lengths), batch_first=True).cumsum(dim=1)  # [B, T]
-    exists = torch.arange(W.shape[1], device=W.device) < tokens.length[:, None]  # [B, T]
+    so_far = pad_sequence(energy.double().split(lengths), batch_first=True).cumsum(dim=1)  # [B, T]
+    column = torch.arange(so_far.shape[1], device=so_far.device)
+    exists = column < tokens.length[:, None]  # [B, T]
 
-    A = of_groups(tokens, flags).double()[:, :, None]  # [groups, G, 1]
-    W = (W * exists).view(*A.shape[:2], -1)  # [groups, G, T]
-    mass = W.sum(dim=1, keepdim=True)
-    baseline = (W * A).sum(dim=1, keepdim=True) / torch.where(mass == 0, 1.0, mass)
+    A = of_groups(tokens).double()[:, :, None]  # [groups, G, 1]
+    so_far = (so_far * exists).view(*A.shape[:2], -1)  # E [groups, G, T]
+    total = so_far.sum(dim=1, keepdim=True)
+    baseline = (so_far * A).sum(dim=1, keepdim=True) / torch.where(total == 0, 1.0, total)
     wanted = (A - baseline).flatten(0, 1)[exists]  # [N]
     wanted[wanted.abs() < 1e-9] = 0.0  # rounding, after all other responses have ended
     return in_place_of(wanted, tokens.advantage)
 
 
-def of_groups(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A = (R - mean) / std for each response: [groups, G]; `flags` is train.Config.
+def of_groups(tokens: TokenBatch) -> torch.Tensor:
+    """A = (R - mean) / std for each response: [groups, G].
 
     Baselines use A in place of R: A is affine in R within a group, so
     A - baseline(A) = (R - baseline(R)) / std.
     """
     first = tokens.length.cumsum(0) - tokens.length  # index of each response's first token
-    return tokens.advantage[first].view(-1, flags.group_size)
+    return tokens.advantage[first].view(-1, tokens.group_size)
 
 
-def logit_energy(outputs, head) -> torch.Tensor:
+def logit_energy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """‖e_y - p‖², the squared norm of ∇ log p(y) with respect to the logits: [n, 1]."""
     W = head().to(outputs.hidden.dtype)
     result = torch.empty_like(outputs.logprob)
@@ -266,7 +266,7 @@ def first_column(block: torch.Tensor) -> torch.Tensor:
 # ---- DelTA ---------------------------------------------------------------------------------------
 
 
-def row_proxy(outputs, head) -> torch.Tensor:
+def row_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (1 - p) h for each token (App. F), DelTA's default proxy: [n, H]."""
     return token_gradient_proxy(outputs.hidden, outputs.logprob)
 

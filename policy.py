@@ -33,6 +33,7 @@ class TokenOutputs(NamedTuple):
 
     logprob: torch.Tensor  # [n] float32, log π_θ(o_t | q, o_<t) at the sampling temperature, nats
     entropy: torch.Tensor  # [n] float32, of π_θ(. | q, o_<t), nats; NaN if gradients are enabled
+    mean_p: torch.Tensor  # [n] float32, Σ_y π_θ(y | q, o_<t)²; NaN if gradients are enabled
     hidden: torch.Tensor  # [n, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [n] ids
 
@@ -60,22 +61,29 @@ class Policy(torch.nn.Module):
         for block in zip(hidden.split(size), token.split(size), strict=True):
             # The backward pass computes each block's logits again.
             parts.append(checkpoint(self.block_logprobs, *block, use_reentrant=False))
-        logprob, entropy = (torch.cat(column) for column in zip(*parts, strict=True))
-        return TokenOutputs(logprob, entropy, hidden.detach().clone(), token)  # FSDP forbids views
+        numbers = [torch.cat(column) for column in zip(*parts, strict=True)]
+        return TokenOutputs(*numbers, hidden.detach().clone(), token)  # FSDP forbids views
 
     def block_logprobs(
         self, hidden: torch.Tensor, token: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log p of `token`, entropy) [n] under the head's softmax: hidden [n, H], token [n]."""
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(log p of `token`, entropy, mean_p) [n] under the head's softmax.
+
+        The entropy is minus the mean of log p, and mean_p the mean of p, over the drawn token.
+        hidden: [n, H]. token: [n].
+        """
         logits = float32_logits(self.lm.get_output_embeddings(), hidden)  # [n, V]
         scale, cap = scale_and_cap(self.lm.config)
         if cap is not None:
             logits, scale = logits.mul_(scale / cap).tanh_().clone(), cap
         logp = logits.mul_(scale / self.temperature).log_softmax(dim=-1)
         logprob = logp.gather(1, token[:, None]).squeeze(1)
-        if torch.is_grad_enabled():  # no update uses entropies, which would cost a tenth of it
-            return logprob, torch.full_like(logprob, torch.nan)
-        return logprob, -(logp.exp() * logp).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+        if torch.is_grad_enabled():  # no update uses the means, which would cost a tenth of it
+            unknown = torch.full_like(logprob, torch.nan)
+            return logprob, unknown, unknown
+        p = logp.exp()
+        entropy = -logp.mul_(p).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+        return logprob, entropy, p.square_().sum(dim=1)
 
     @property
     def head_is_matrix(self) -> bool:
@@ -150,14 +158,14 @@ class Product(torch.autograd.Function):
 def old_log_probabilities(
     policy: Policy, plan: list[MiniBatch], tokens: TokenBatch, keep: Callable | None = None
 ) -> None:
-    """One pass at θ_old over the rollout batch: sets tokens.logprob, entropy, current and kept.
+    """One pass at θ_old over the rollout batch: sets logprob, entropy, mean_p, current and kept.
 
     plan: each rank runs its own micro-batches, and all ranks get the log p and entropies of all.
     keep: (outputs, head) -> [n, ...], computed in float32 from the hidden states and kept on this
         rank as Rows, so that DelTA needs no further pass (App. L.1).
     """
     micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
-    logprob, entropy = torch.zeros(2, len(tokens), device=tokens.token.device)
+    logprob, entropy, mean_p = torch.zeros(3, len(tokens), device=tokens.token.device)
     tokens.kept = Rows(len(tokens)) if keep else None
     head = cache(policy.head)  # gathered at most once, if `keep` calls it
     progress = Progress("old log p", sum(len(micro.places) for micro in micro_batches))
@@ -165,10 +173,13 @@ def old_log_probabilities(
         out = policy(micro.ids, micro.mask)
         logprob[micro.places] = out.logprob
         entropy[micro.places] = out.entropy
+        mean_p[micro.places] = out.mean_p
         if keep:
             tokens.kept.add(micro.places, keep(out._replace(hidden=out.hidden.float()), head))
         progress.update(len(micro.places))
     progress.close()
     # Other ranks' tokens are 0, so the sums join all tokens.
-    tokens.logprob, tokens.entropy = sum_over_ranks(logprob), sum_over_ranks(entropy)
+    tokens.logprob = sum_over_ranks(logprob)
+    tokens.entropy = sum_over_ranks(entropy)
+    tokens.mean_p = sum_over_ranks(mean_p)
     tokens.current = tokens.logprob  # θ is still θ_old

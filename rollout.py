@@ -35,6 +35,8 @@ from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 from infra.sampler import Response, cache_room, next_flight, next_tokens
 
+SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -53,7 +55,6 @@ class Job(NamedTuple):
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
-    begin: int = 0  # > 0: the prompt ends with this many tokens of a response (studies/truth.py)
 
 
 class Sample(NamedTuple):
@@ -129,6 +130,20 @@ def random_numbers(seed: int, step: int, problem: int, sample: int) -> np.random
     return np.random.default_rng([seed, step, problem, sample])
 
 
+def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
+    """`count` problem indices, starting at `position` in an endless stream of epochs.
+
+    Each epoch has all `size` problems, in an order fixed by (seed, epoch).
+    """
+    first_epoch = position // size
+    stream = []
+    for epoch in range(first_epoch, (position + count) // size + 1):
+        generator = torch.Generator().manual_seed(SEED_STRIDE * seed + epoch)
+        stream += torch.randperm(size, generator=generator).tolist()
+    start = position - first_epoch * size
+    return stream[start : start + count]
+
+
 def end_tokens(lm, tokenizer) -> list[int]:
     """Ids that end a response: the tokenizer's end token and those in the generation config."""
     configured = lm.generation_config.eos_token_id
@@ -152,7 +167,9 @@ def rollout(
 ) -> list[Rollout]:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
-    prompts: token ids. problem_ids: non-negative integers that identify the prompts' problems.
+    lm: a Hugging Face model, or the engine that --engine selects.
+    prompts: token ids.
+    problem_ids: non-negative integers that identify the prompts' problems.
     Ranks share the sampling, and every rank returns all B responses.
 
     A repeated problem gets new responses, because its sample numbers continue. They also continue
@@ -169,7 +186,10 @@ def rollout(
     ends = end_tokens(lm, tokenizer)
 
     def sampled(mine: list[Job]) -> list[Rollout]:
-        samples = generate(lm, mine, ends, sampling, stop)
+        if isinstance(lm, torch.nn.Module):
+            samples = generate(lm, mine, ends, sampling, stop)
+        else:
+            samples = [Sample(*drawn) for drawn in lm.sample(mine, ends, sampling, stop)]
         texts = tokenizer.batch_decode([x.tokens for x in samples], skip_special_tokens=True)
         return [
             Rollout(job.prompt, *sample, text, truncated=sample.tokens[-1] not in ends)
@@ -199,24 +219,17 @@ def generate(
     replace finished ones in the batch and cache, so a long response does not delay the others.
     done(i, sample) is called for each job i, soon after its response has finished. Raises
     FloatingPointError if logits are not finite, Interrupted once stop() is true.
-
-    lm: a Hugging Face model, or the engine that --engine selects, which never calls `done`.
     """
-    if not jobs:
-        return []
-    if not isinstance(lm, torch.nn.Module):
-        return [Sample(*drawn) for drawn in lm.sample(jobs, ends, sampling, stop)]
-
     responses = []
     for i, job in enumerate(jobs):
         numbers = random_numbers(*job.name)
-        numbers.random(job.begin)  # skips the draws for tokens already in the prompt
         responses.append(Response(i, torch.tensor(job.prompt), sampling.max_new_tokens, numbers))
-    room = sampling.cache_tokens or cache_room(lm)
+    most = min(sampling.in_flight, len(jobs))
+    room = sampling.cache_tokens or cache_room(lm, most, sampling.top_p)
     waiting, flying = list(responses), []
     with closing(Progress("sampling", len(jobs) * sampling.max_new_tokens)) as progress:
         while waiting or flying:
-            flying = next_flight(flying, waiting, sampling.in_flight, room)
+            flying = next_flight(flying, waiting, most, room)
             sample_chunk(lm, flying, ends, sampling)
             for response in flying:
                 if response.finished and done:

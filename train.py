@@ -1,8 +1,10 @@
 """The training loop of RLVR: sample, grade, advantages, log-probabilities, weights, loss, step.
 
 `python train.py` trains the built-in toy model with DelTA on a laptop. `torchrun --nproc_per_node 8
-train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. Defaults are the paper's
-(App. I). A run resumes from the newest checkpoint in its --output-dir.
+train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. `Config` lists every
+hyper-parameter: the defaults are the paper's (App. I), with --model toy those of toy/presets.py. A
+run resumes from the newest checkpoint in its --output-dir. minimal.py has the same algorithm on one
+page.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
 code; (2) no optimiser step for a mini-batch whose advantages are all 0; (3) evaluations during
@@ -16,7 +18,6 @@ Shapes: B responses per step, G per prompt, N packed response tokens, n in a mic
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,19 +25,19 @@ import torch
 import ablations
 from ablations import AblationFlags
 from batch import MiniBatch, Rollout, TokenBatch, packed, plan_mini_batches
-from grading import graded_rollouts, grades, report_unearnable, sample_grades
+from grading import graded, grades, report_unearnable
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
-from infra.errors import one_line_endings
-from infra.flags import flag, training_config
+from infra.errors import UserError, one_line_endings
+from infra.flags import Parser, flag, listed, refuse_useless
 from infra.log import introduce, log, report, rollout_metrics, save_samples
-from infra.problems import SEED_STRIDE, draw_indices, load_sets
+from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
 from infra.ranks import end_ranks, full_tensor, sum_over_ranks, this_device
 from infra.run import Run, export, running, start
 from loading import load_policy, locate
 from methods import METHODS, Method, token_weights
 from policy import old_log_probabilities
-from rollout import Sampling, rollout
+from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
 from toy.by_name import model_folder
 from toy.presets import TOYS
 
@@ -97,12 +98,39 @@ class Config(AblationFlags):
     toy_zipf: bool = flag(False, "248 Zipf-distributed connectives, not eight equally likely")
 
 
+NO_EFFECT = (
+    *ablations.NO_EFFECT,
+    (("clip_low", "clip_high"), "method", [name for name in METHODS if not METHODS[name].clips]),
+    (("toy_regime", "toy_k", "toy_noise", "toy_filler", "toy_zipf"), "model", ["toy-code"]),
+)
+
+
 def parse_config(argv: list[str] | None = None) -> Config:
     """Each flag from the command line, else the toy's or the method's default, else the paper's.
 
-    Raises UserError for flags that are unknown, out of range or contradictory.
+    Raises UserError for flags that are unknown, out of range, without effect or contradictory.
     """
-    return training_config(Config, METHODS, TOYS, argv)
+    epilog = ". ".join(f"With --model {name}: {listed(of)}" for name, of in TOYS.items())
+    parser = Parser(Config, "train.py", "RLVR with DelTA and other token weights.", epilog)
+    given, _ = parser.parse_known_args(argv)
+    method = METHODS[given.method]
+    parser.set_defaults(**TOYS.get(given.model, {}))
+    if method.clips:
+        parser.set_defaults(clip_low=method.default_clip[0], clip_high=method.default_clip[1])
+    cfg = Config(**vars(parser.parse_args(argv)))
+
+    cfg.model = str(Path(cfg.model))  # without a trailing slash
+    cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
+    refuse_useless(cfg, NO_EFFECT)
+    if cfg.lam_min > cfg.lam_max:
+        raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
+    if cfg.delta_variant == "no_centroids" and cfg.proxy in ("topk", "exact"):
+        raise UserError("--delta-variant no_centroids needs --proxy centred or surprise")
+    if 0 < cfg.importance_cap < 1:
+        raise UserError(f"--importance-cap {cfg.importance_cap} must be 0 or at least 1")
+    if cfg.prompts % cfg.mini_batch:
+        raise UserError(f"--prompts {cfg.prompts} is no multiple of --mini-batch {cfg.mini_batch}")
+    return cfg
 
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -151,23 +179,22 @@ def train_step(run: Run, step: int) -> None:
     watch = Stopwatch()
 
     # o_i ~ π_old, G responses per prompt, and R_i = 1 if the final answer is right, else 0
-    rollouts, problems, rewards, position = sample(run, step, watch)
-
-    # A_i = (R_i - mean) / std within each group
+    rollouts, position = sample(run, step, watch)
+    rewards = torch.tensor([each.reward for each in rollouts])  # [B]
     length = torch.tensor([len(each.tokens) for each in rollouts])  # [B]
+
+    # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
     penalty = overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
+    tokens = packed(rollouts, advantages, cfg.group_size)  # a TokenBatch: N tokens
+    tokens.generator.manual_seed(SEED_STRIDE * cfg.seed + step)  # for random methods
+    tokens.memory = run.state.memory
 
-    # The pass at θ_old and the updates run the same micro-batches, so the first ratio is exactly
-    # 1. Responses with advantage 0 get micro-batches of their own, which the update skips.
-    size = cfg.mini_batch * cfg.group_size  # responses
-    limits = (size, cfg.micro_batch_tokens, this_device(), run.rank, run.world)
-    plan = plan_mini_batches(rollouts, advantages, *limits)
-
-    # log π_old of every token, and the method's `keep` applied to the hidden states (App. L.1)
-    generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step)
-    fields = {"problems": problems, "generator": generator, "memory": run.state.memory}
-    tokens = packed(rollouts, advantages, this_device(), **fields)  # [N]
+    # log π_old of every token, and the method's `keep` applied to the hidden states (App. L.1).
+    # The updates run the same micro-batches, so the first ratio is exactly 1.
+    plan = plan_mini_batches(
+        rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
+    )
     old_log_probabilities(run.policy, plan, tokens, method.keep)
     run.look_for_signals()  # raises Interrupted after a signal
     watch.lap("old_logprob")
@@ -186,11 +213,11 @@ def train_step(run: Run, step: int) -> None:
     run.state.unlogged = {
         "step": step,
         **of_updates,
-        **rollout_metrics(rollouts, rewards, tokens),
+        **rollout_metrics(rollouts, tokens),
         **watch.seconds(),
     }
     if step == 1 or step % cfg.eval_every == 0:
-        save_samples(run, step, rollouts, rewards, tokens)
+        save_samples(run, step, rollouts, tokens)
     finish_step(run)
 
 
@@ -284,17 +311,14 @@ def finish_step(run: Run) -> None:
 # ---- samples and rewards -------------------------------------------------------------------------
 
 
-def sample(
-    run: Run, step: int, watch: Stopwatch
-) -> tuple[list[Rollout], list[dict], torch.Tensor, int]:
-    """Sample and grade a rollout batch.
+def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
+    """Sample and grade a rollout batch: (B rollouts, the next position in the prompt stream).
 
-    Returns (B rollouts, their B problems, rewards [B], the next position in the prompt stream).
     With --dynamic-sampling there are up to 10 rounds, until cfg.prompts groups have unequal
     rewards. If there are fewer, other groups fill the batch. Raises Interrupted.
     """
     cfg, G = run.cfg, run.cfg.group_size
-    rollouts, problems, rewards = [], [], []
+    rollouts = []
     position = run.state.position
     sampled = Counter()  # responses per problem, over all rounds
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
@@ -306,25 +330,25 @@ def sample(
             part = rollout(
                 lm, run.tokenizer, prompts, chosen, G, sampling, step, run.stopping, sampled
             )
-        rollouts += part
         watch.lap("sampling")
-
         asked = [run.problems[i] for i in chosen for _ in range(G)]
-        problems += asked
-        rewards += graded_rollouts(training_rewards, part, asked)
+        rollouts += graded(part, asked, training_rewards)
         watch.lap("grading")
 
-        advantages = group_advantages(torch.tensor(rewards).float(), G)
-        mixed = advantages.view(-1, G).any(dim=1)  # [groups] with unequal rewards
-        if mixed.sum() >= cfg.prompts:
+        groups = [rollouts[first : first + G] for first in range(0, len(rollouts), G)]
+        mixed = [group for group in groups if has_unequal_rewards(group)]
+        if len(mixed) >= cfg.prompts:
             break
 
-    groups = torch.arange(len(mixed))
-    if cfg.dynamic_sampling:
-        groups = mixed.long().argsort(descending=True, stable=True)  # mixed groups first
-    index = [g * G + i for g in groups[: cfg.prompts].tolist() for i in range(G)]
-    rewards = torch.tensor([rewards[i] for i in index])
-    return [rollouts[i] for i in index], [problems[i] for i in index], rewards, position
+    if cfg.dynamic_sampling:  # mixed groups first; the sort is stable
+        groups.sort(key=has_unequal_rewards, reverse=True)
+    return [each for group in groups[: cfg.prompts] for each in group], position
+
+
+def has_unequal_rewards(group: list[Rollout]) -> bool:
+    """Whether some response has an advantage other than 0."""
+    rewards = torch.tensor([each.reward for each in group])
+    return bool((rewards != rewards[0]).any())
 
 
 def training_rewards(
@@ -338,27 +362,32 @@ def training_rewards(
 
 
 def evaluate(run: Run) -> dict[str, float]:
-    """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
+    """The accuracy on the held-out problems, with --eval-samples responses to each.
 
-    --eval-greedy adds the mean grade of one greedy response to each problem. Sharpening alone
-    cannot raise this grade.
+    --eval-greedy adds the accuracy of greedy responses. Sharpening alone cannot raise it.
     """
     cfg = run.cfg
-    sampling = Sampling(
-        cfg.max_new_tokens,
-        cfg.temperature,
-        cfg.eval_top_p,
-        seed=cfg.seed,
-        in_flight=cfg.in_flight,
-    )
+    limits = {"seed": cfg.seed, "in_flight": cfg.in_flight}
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, **limits)
+    asked = (run.tokenizer, run.held_out, run.held_out_prompts)
     with run.sampler() as lm:
-        grades_of = partial(sample_grades, lm, run.tokenizer, run.held_out, run.held_out_prompts)
-        sampled = grades_of(cfg.eval_samples, sampling, run.stopping)  # [P, n]
-        metrics = {"eval_accuracy": float(sampled.mean())}
+        metrics = {"eval_accuracy": accuracy(lm, *asked, cfg.eval_samples, sampling, run.stopping)}
         if cfg.eval_greedy:
-            greedy = grades_of(1, replace(sampling, temperature=0.0), run.stopping)  # [P, 1]
-            metrics["eval_greedy"] = float(greedy.mean())
+            greedy = replace(sampling, temperature=0.0)
+            metrics["eval_greedy"] = accuracy(lm, *asked, 1, greedy, run.stopping)
     return metrics
+
+
+def accuracy(lm, tokenizer, problems, prompts, samples, sampling, stop=None) -> float:
+    """avg@n: the mean grade of `samples` responses to each problem. All ranks call this.
+
+    Every call uses the same random numbers, those of step 0, so that two evaluations differ only in
+    the model. Raises Interrupted once stop() is true on any rank.
+    """
+    rollouts = rollout(lm, tokenizer, prompts, range(len(prompts)), samples, sampling, stop=stop)
+    asked = [problem for problem in problems for _ in range(samples)]
+    rewards = [each.reward for each in graded(rollouts, asked)]
+    return sum(rewards) / len(rewards)
 
 
 # ---- main ----------------------------------------------------------------------------------------

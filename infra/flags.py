@@ -10,7 +10,6 @@ import math
 from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
 from dataclasses import Field, field, fields
 from functools import partial
-from pathlib import Path
 
 from infra.errors import UserError
 
@@ -96,32 +95,15 @@ def listed(defaults: dict) -> str:
     return ", ".join(f"{name} {value}" for name, value in defaults.items())
 
 
-def training_config(config_class: type, methods: dict, toys: dict, argv: list[str] | None):
-    """A config_class (train.Config): flags not in argv get the toy's or the method's defaults.
+def refuse_useless(config, table: list[tuple]) -> None:
+    """Raise UserError for a flag that was changed although it does nothing.
 
-    methods: methods.METHODS. toys: a value of --model -> its defaults. Raises UserError for flags
-    that are unknown, out of range, of another method or contradictory.
+    Other methods' flags do nothing. table: (flags, another flag, its values): with one of these
+    values the flags do nothing either.
     """
-    epilog = ". ".join(f"With --model {name}: {listed(of)}" for name, of in toys.items())
-    parser = Parser(config_class, "train.py", "RLVR with DelTA and other token weights.", epilog)
-    given, _ = parser.parse_known_args(argv)
-    method = methods[given.method]
-    parser.set_defaults(**toys.get(given.model, {}))
-    if method.clips:
-        parser.set_defaults(clip_low=method.default_clip[0], clip_high=method.default_clip[1])
-
-    cfg = config_class(**vars(parser.parse_args(argv)))
-    cfg.model = str(Path(cfg.model))  # without a trailing slash
-    cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
-    for name in of_other_methods(cfg, cfg.method) + ["clip_low", "clip_high"] * (not method.clips):
-        if changed(cfg, name):
-            raise UserError(f"{spelled(name)} does nothing with --method {cfg.method}")
-    if cfg.lam_min > cfg.lam_max:
-        raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
-    if cfg.centroids == "held_out" and cfg.prompts < 2:
-        raise UserError("--centroids held_out needs two prompts per step: raise --prompts")
-    if 0 < cfg.importance_cap < 1:
-        raise UserError(f"--importance-cap {cfg.importance_cap} must be 0 or at least 1")
-    if cfg.prompts % cfg.mini_batch:
-        raise UserError(f"--prompts {cfg.prompts} is no multiple of --mini-batch {cfg.mini_batch}")
-    return cfg
+    useless = [(of_other_methods(config, config.method), "method", [config.method]), *table]
+    for names, other, values in useless:
+        value = getattr(config, other)
+        for name in names:
+            if value in values and changed(config, name):
+                raise UserError(f"{spelled(name)} does nothing with {spelled(other)} {value}")

@@ -77,13 +77,13 @@ def report(run) -> None:
     )
 
 
-def rollout_metrics(rollouts: list, rewards: torch.Tensor, tokens) -> dict:
+def rollout_metrics(rollouts: list, tokens) -> dict:
     """The metrics of a rollout batch, at θ_old; docs/running.md explains each.
 
-    rollouts: B batch.Rollouts. rewards: [B]. tokens: a batch.TokenBatch with ρ.
+    rollouts: B batch.Rollouts with rewards. tokens: a batch.TokenBatch with ρ.
     """
     return {
-        "reward": float(rewards.mean()),
+        "reward": sum(each.reward for each in rollouts) / len(rollouts),
         "entropy": float(tokens.entropy.mean()),
         "response_length": float(tokens.length.float().mean()),
         "truncated": sum(each.truncated for each in rollouts) / len(rollouts),
@@ -114,7 +114,7 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
     }
 
 
-def save_samples(run, step: int, rollouts: list, rewards: torch.Tensor, tokens) -> None:
+def save_samples(run, step: int, rollouts: list, tokens) -> None:
     """Append two responses from each of four groups, spread over the batch, to samples.jsonl.
 
     The two rewards differ if the group's rewards do. Only the first rank writes. Problems are saved
@@ -124,7 +124,8 @@ def save_samples(run, step: int, rollouts: list, rewards: torch.Tensor, tokens) 
     if run.rank > 0:
         return
     G = run.cfg.group_size
-    groups = rewards.view(-1, G).tolist()
+    rewards = [each.reward for each in rollouts]
+    groups = [rewards[start : start + G] for start in range(0, len(rewards), G)]
     for g in range(0, len(groups), max(1, len(groups) // GROUPS))[:GROUPS]:
         differing = [j for j in range(G) if groups[g][j] != groups[g][0]]
         for j in (0, differing[0] if differing else 1):

@@ -12,7 +12,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import datasets
-import torch
 from datasets.exceptions import DatasetsError
 
 from infra.errors import UserError, first_line
@@ -24,7 +23,6 @@ from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
 LOCAL = (".jsonl", ".csv", ".parquet")  # file suffixes
 SOURCES = {  # name -> hub id, problem column, answer column
     "deepmath": ("zwhe99/DeepMath-103K", "question", "final_answer"),
@@ -216,17 +214,3 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
             f"lower it to {max(0, limit - longest)}; if a scheme such as yarn extends the "
             "positions, raise max_position_embeddings in config.json"
         )
-
-
-def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
-    """`count` problem indices, starting at `position` in an endless stream of epochs.
-
-    Each epoch has all `size` problems, in an order fixed by (seed, epoch).
-    """
-    first_epoch = position // size
-    stream = []
-    for epoch in range(first_epoch, (position + count) // size + 1):
-        generator = torch.Generator().manual_seed(SEED_STRIDE * seed + epoch)
-        stream += torch.randperm(size, generator=generator).tolist()
-    start = position - first_epoch * size
-    return stream[start : start + count]

@@ -24,7 +24,9 @@ from infra.balance import deal
 
 CHUNK = 64  # tokens sampled before waiting responses replace finished ones
 PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
-SHARE_OF_FREE_MEMORY = 0.75  # of a GPU's, for caches; the rest is for prefill and drawing tokens
+SHARE_OF_FREE_MEMORY = 0.8  # of a GPU's, for caches and draws; the rest is for prefill
+DRAW_BYTES = 28  # per response and token id: float32 logits twice, float64 p and F
+TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sorting (estimated)
 
 
 @dataclass(eq=False)  # compared by identity
@@ -95,14 +97,19 @@ def next_flight(
     return chosen
 
 
-def cache_room(lm) -> float:
-    """Columns whose keys and values fit in a GPU's free memory; on the CPU there is no limit."""
+def cache_room(lm, most: int, top_p: float) -> float:
+    """Columns whose keys and values fit in a GPU's free memory; on the CPU there is no limit.
+
+    A reserve is left for drawing tokens: 3.1 GB for 256 responses, V = 152k and top-p below 1.
+    """
     if lm.device.type == "cpu":
         return math.inf
     (cache,) = prefill(lm, [torch.zeros(2, dtype=torch.long)])  # one column
     torch.cuda.empty_cache()  # torch's cached blocks count as free
     free, _ = torch.cuda.mem_get_info(lm.device)
-    return SHARE_OF_FREE_MEMORY * free / sum(x.nbytes for layer in cache for x in layer)
+    draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * most * lm.config.vocab_size
+    room = SHARE_OF_FREE_MEMORY * free - draw
+    return max(0.0, room) / sum(x.nbytes for layer in cache for x in layer)
 
 
 # ---- their keys and values -----------------------------------------------------------------------

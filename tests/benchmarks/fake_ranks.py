@@ -33,8 +33,8 @@ class EveryTokenAResponse(Policy):
         states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, H]
         hidden = states.flatten(0, 1)  # [N, H]
         token = ids.flatten()  # [N]
-        logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy=False)
-        return TokenRows(logprob, entropy, hidden.detach().clone(), token)
+        logprob, *means = token_logprobs(hidden, self.lm_head(), token, with_means=False)
+        return TokenRows(logprob, *means, hidden.detach().clone(), token)
 
 
 def precision_of_gpus() -> MixedPrecisionPolicy:
