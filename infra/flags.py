@@ -53,7 +53,7 @@ class Parser(ArgumentParser):
     """argparse for a dataclass. An invalid flag raises a UserError, and prints no usage."""
 
     def __init__(self, config: type, prog: str, description: str, epilog: str = ""):
-        lines = partial(HelpFormatter, max_help_position=30, width=170)  # one for each flag
+        lines = partial(HelpFormatter, max_help_position=30, width=180)  # one for each flag
         super().__init__(
             prog, f"{prog} [flags]", description, epilog, formatter_class=lines, allow_abbrev=False
         )

@@ -124,22 +124,22 @@ def save_samples(run, step: int, rollouts: list, tokens) -> None:
     if run.rank > 0:
         return
     G = run.cfg.group_size
-    rewards = [each.reward for each in rollouts]
-    groups = [rewards[start : start + G] for start in range(0, len(rewards), G)]
-    for g in range(0, len(groups), max(1, len(groups) // GROUPS))[:GROUPS]:
-        differing = [j for j in range(G) if groups[g][j] != groups[g][0]]
+    count = len(rollouts) // G
+    for g in range(0, count, max(1, count // GROUPS))[:GROUPS]:
+        group = rollouts[g * G : (g + 1) * G]
+        rewards = [each.reward for each in group]
+        differing = [j for j in range(G) if rewards[j] != rewards[0]]
         for j in (0, differing[0] if differing else 1):
-            i = g * G + j
-            own = tokens.places(i)
+            own = tokens.places(g * G + j)
             sample = {
                 "step": step,
-                **{key: cell for key, cell in tokens.problems[i].items() if key != "tests"},
+                **{key: cell for key, cell in group[j].problem.items() if key != "tests"},
                 "group": g,
-                "group_rewards": groups[g],
-                "reward": groups[g][j],
+                "group_rewards": rewards,
+                "reward": rewards[j],
                 "advantage": round(float(tokens.advantage[own.start]), 4),
-                "response": rollouts[i].text,
-                "tokens": [run.tokenizer.decode([token]) for token in rollouts[i].tokens],
+                "response": group[j].text,
+                "tokens": [run.tokenizer.decode([token]) for token in group[j].tokens],
                 "lambda": rounded(tokens.weight[own], 4),
                 "logprob": rounded(tokens.logprob[own], 3),
                 "entropy": rounded(tokens.entropy[own], 3),

@@ -22,10 +22,14 @@ def test_runs_that_differ_only_in_their_seed_share_a_line():
     assert {label: len(runs) for label, runs in groups.items()} == {"delta": 2, "dapo": 1}
 
 
-def test_labels_show_the_settings_that_differ():
-    groups = group_runs([fake_run(lr=1e-4), fake_run(lr=3e-4, seed=1), fake_run(lr=3e-4)])
-    counts = {label: len(runs) for label, runs in groups.items()}
+def test_labels_show_only_the_settings_that_differ():
+    """Flags of one method alone do not differ, as long as its runs agree."""
+    runs = [fake_run(lr=1e-4, K=1), fake_run(lr=3e-4, seed=1, K=1), fake_run(lr=3e-4, K=1)]
+    counts = {label: len(of_label) for label, of_label in group_runs(runs).items()}
     assert counts == {"delta, --lr 0.0001": 1, "delta, --lr 0.0003": 2}
+    assert list(group_runs([runs[0], fake_run("dapo")])) == ["delta", "dapo"]
+    three = [runs[0], fake_run("dapo"), fake_run(K=3)]
+    assert list(group_runs(three)) == ["delta, --K 1", "dapo", "delta, --K 3"]
 
 
 def test_labels_show_a_clip_range_that_is_not_the_default(tmp_path):
@@ -85,7 +89,7 @@ def test_folders_without_a_run_and_duplicates_are_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         curves.main([str(tmp_path)])
     assert stopped.value.code == 2
-    assert "holds no run of train.py" in capsys.readouterr().err
+    assert f"{tmp_path}/config.json cannot be read" in capsys.readouterr().err
 
     (tmp_path / "config.json").write_text(json.dumps(fake_run()[0]))
     (tmp_path / "metrics.jsonl").write_text(json.dumps(fake_run()[1][0]) + "\n")
