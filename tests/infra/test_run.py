@@ -122,6 +122,23 @@ def test_a_run_killed_eight_times_gives_the_same_files(whole, two_steps):
     assert_same_run(two_steps, whole)
 
 
+def test_a_run_killed_before_its_first_checkpoint_starts_over(whole, tmp_path):
+    folder = tmp_path / "cut"
+    process = start_until(folder, "open .*metrics.jsonl a", 3)
+    assert process.wait() == -signal.SIGKILL
+    assert train_small(folder, steps=2) == read_lines(whole / "metrics.jsonl")[:3]
+
+
+def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps):
+    before = contents(two_steps)
+    for name in ("new", "checkpoint-000001"):
+        (two_steps / "being-written" / name).mkdir(parents=True)
+        (two_steps / "being-written" / name / "model.safetensors.index.json").touch()
+    train_small(two_steps, steps=2)
+    before[two_steps / "config.json"] = (two_steps / "config.json").read_bytes()  # of the copy
+    assert contents(two_steps) == before
+
+
 @pytest.mark.skipif(not KILLS, reason="long: KILLS=20 python -m pytest tests/infra/test_run.py")
 def test_a_run_killed_before_any_change_of_a_file_gives_the_same_files(whole, tmp_path):
     """KILLS moments, spread over all changes; five of them while something is being written."""
