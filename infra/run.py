@@ -236,9 +236,9 @@ def save(folder: Path, policy, optimizer, state: RunState) -> None:
 
 
 def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
-    """Delete old folders, and rename the new one. A link is deleted, but not its target.
+    """Rename a complete checkpoint and delete old ones, whose parts a kill leaves in UNFINISHED.
 
-    A kill leaves a part of any of them only in UNFINISHED.
+    If an old one is a link, its target stays.
     """
     with files.writing(final):
         for path in old:
@@ -275,13 +275,28 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 def export(folder: Path, policy, tokenizer) -> None:
     """Write the model as a Hugging Face folder in the compute dtype, bfloat16 on GPUs.
 
-    Replaces the folder of an earlier model. All ranks call this. Raises Stop.
+    Replaces an earlier model in `folder`. All ranks call this. Raises Stop.
     """
-    new = folder.parent / UNFINISHED / "new"
+    new = folder.parent / UNFINISHED
     with policy.plain() as lm:
         if dist.get_rank() > 0:
             return
         with files.writing(folder):
             lm.save_pretrained(new)
             tokenizer.save_pretrained(new)
-        put_in_place(folder.parent, folder, [folder])
+            replace_model(folder, new)
+
+
+def replace_model(folder: Path, new: Path) -> None:
+    """Move a model's files into `folder`. Other files there stay, and so does a link's target.
+
+    config.json is deleted first and comes last, so that a kill leaves no mixture that loads.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+    folder.mkdir(exist_ok=True)
+    for path in (folder / "config.json", *folder.glob("model*.safetensors*")):
+        path.unlink(missing_ok=True)
+    for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):
+        os.replace(path, folder / path.name)
+    new.rmdir()

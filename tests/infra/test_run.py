@@ -106,16 +106,18 @@ MOMENTS = {  # in the order in which they are reached, from step 2 on
     "an old checkpoint aside, the new one not in place": f"rename .*{NEW} .*checkpoint-000006",
     "a partly deleted checkpoint": "remove __0_0.distcp",
     "trimmed metrics, untrimmed samples": "rename .*/.samples.jsonl",
-    "a model without its tokenizer": f"open .*{NEW}/tokenizer_config.json",
-    "an old model aside, the new one not in place": f"rename .*{NEW} .*/model",
+    "a model without its tokenizer": "open .*being-written/tokenizer_config.json",
+    "a model without its weights": "rename .*being-written/model.safetensors .*/model/",
+    "a model without its config": "rename .*being-written/config.json .*/model/",
 }
 
 
-def test_a_run_killed_eight_times_gives_the_same_files(whole, two_steps):
+def test_a_run_killed_nine_times_gives_the_same_files(whole, two_steps):
     """Each start continues what the kill before it left."""
     for moment, pattern in MOMENTS.items():
         process = start_until(two_steps, pattern)
         assert process.wait() == -signal.SIGKILL, (moment, process.stderr)
+    assert not (two_steps / "model" / "config.json").exists()  # so that no mixture loads
     with open(two_steps / "metrics.jsonl", "a") as file:
         file.write('{"step": 6, "lo')  # as if killed within a line
     forked.finished(start_until(two_steps, "never"))
@@ -131,9 +133,8 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(whole, tmp_path):
 
 def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps):
     before = contents(two_steps)
-    for name in ("new", "checkpoint-000001"):
-        (two_steps / "being-written" / name).mkdir(parents=True)
-        (two_steps / "being-written" / name / "model.safetensors.index.json").touch()
+    (two_steps / "being-written" / "checkpoint-000001").mkdir(parents=True)
+    (two_steps / "being-written" / "model.safetensors.index.json").touch()
     train_small(two_steps, steps=2)
     before[two_steps / "config.json"] = (two_steps / "config.json").read_bytes()  # of the copy
     assert contents(two_steps) == before
@@ -144,7 +145,7 @@ def test_a_run_killed_before_any_change_of_a_file_gives_the_same_files(whole, tm
     """KILLS moments, spread over all changes; five of them while something is being written."""
     forked.finished(start_until(tmp_path / "watched", "never"))
     changes = (tmp_path / "changes").read_text().splitlines()
-    writing = [i for i, change in enumerate(changes) if NEW in change]
+    writing = [i for i, change in enumerate(changes) if "being-written" in change]
     spread = {int(i * len(changes) / (KILLS - 5)) for i in range(KILLS - 5)}
     moments = spread | {writing[i * len(writing) // 5] for i in range(5)}
     for i in sorted(moments):
@@ -311,18 +312,25 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
 # ---- models --------------------------------------------------------------------------------------
 
 
-def test_export_replaces_a_model_but_not_the_target_of_a_link(run, first_model, tmp_path):
+def test_export_replaces_a_model_but_no_users_files(run, first_model, tmp_path):
+    """Nor the target of a link. Weights in other shards belong to the replaced model."""
     target = run.folder / "model"
     export(target, run.policy, run.tokenizer)
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
-    shutil.move(target, tmp_path / "kept")
-    target.symlink_to(tmp_path / "kept")
+    written = names(target)
+    kept = shutil.move(target, tmp_path / "kept")
     before = contents(tmp_path / "kept")
-
-    train.train_step(run, 1)
+    target.symlink_to(kept)
     export(target, run.policy, run.tokenizer)
     assert contents(tmp_path / "kept") == before
     assert not target.is_symlink()
+
+    (target / "evaluation").mkdir()
+    (target / "evaluation" / "averages.json").touch()
+    (target / "model-00001-of-00002.safetensors").touch()
+    train.train_step(run, 1)
+    export(target, run.policy, run.tokenizer)
+    assert names(target) == written | {"evaluation", "evaluation/averages.json"}
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), run.policy.lm)
     assert not (run.folder / "being-written").exists()
 
