@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 
 import train
 from infra.errors import UserError, one_line_endings
-from infra.flags import spelled
+from infra.flags import defining_flags, spelled
 from infra.folder import read_json, read_lines
-from infra.run import defining_flags
 from methods import METHODS
 from studies.statistics import half_width
 

@@ -90,6 +90,14 @@ def of_other_methods(config, method: str) -> list[str]:
     return [each.name for each in fields(config) if each.metadata.get("of", method) != method]
 
 
+def defining_flags(config_class: type, config: dict) -> dict:
+    """The flags that a run's results depend on, of all those in its config.json."""
+    left_out = [each.name for each in fields(config_class) if each.metadata.get("free")]
+    left_out += of_other_methods(config_class, config["method"])
+    names = [each.name for each in fields(config_class) if each.name not in left_out]
+    return {name: config.get(name) for name in names}
+
+
 def listed(defaults: dict) -> str:
     """Flags and their values as `--help` shows them, such as `steps 160, prompts 16`."""
     return ", ".join(f"{name} {value}" for name, value in defaults.items())

@@ -12,7 +12,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from infra import folder as files
 from infra.errors import Interrupted, Stop, UserError, first_line
-from infra.flags import of_other_methods
+from infra.flags import defining_flags
 from infra.problems import encode_prompts, refuse_length
 from infra.ranks import (
     end_ranks,
@@ -179,14 +179,6 @@ def running(run: Run) -> Iterator[None]:
 # ---- its folder ----------------------------------------------------------------------------------
 
 
-def defining_flags(config_class: type, config: dict) -> dict:
-    """The flags that a run's results depend on, of all those in its config.json."""
-    left_out = [each.name for each in fields(config_class) if each.metadata.get("free")]
-    left_out += of_other_methods(config_class, config["method"])
-    names = [each.name for each in fields(config_class) if each.name not in left_out]
-    return {name: config.get(name) for name in names}
-
-
 def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
@@ -194,7 +186,7 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     """
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
-    if state.step == 0:  # no checkpoint, because none was due since the first update, or it is lost
+    if state.step == 0:  # no checkpoint: none was due since the first update, or all are lost
         updates = [line["step"] for line in metrics if line.get("grad_norm")]
         if updates:
             due = updates[0] + files.read_json(folder / "config.json")["save_every"]

@@ -2,14 +2,14 @@
 
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 import pytest
 
 import evaluate
 import train
 from infra.errors import UserError
-from infra.flags import Parser, changed, flag, of_other_methods, spelled
+from infra.flags import Parser, changed, defining_flags, flag, of_other_methods, spelled
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Example:
     above: float = flag(1.0, "above 0 %", above=0)
     share: float = flag(0.5, "from 0 to 1", low=0, high=1)
     part: float = flag(0.5, "above 0, up to 1", above=0, high=1)
-    free: str = flag("", "any text")
+    text: str = flag("", "any text", free=True)
     off: bool = flag(False, "a switch")
     on: bool = flag(True, "another switch")
     lam: float = flag(0.8, "a number", low=0, of="delta")
@@ -31,7 +31,7 @@ def parse(*argv):
 
 
 def test_parser_reads_every_flag_exactly_as_spelled():
-    words = "--whole 5 --share 0 --part 1 --above 1e-6 --free=-x --off --on False --method delta"
+    words = "--whole 5 --share 0 --part 1 --above 1e-6 --text=-x --off --on False --method delta"
     expected = Example("delta", 5, 1e-6, 0.0, 1.0, "-x", off=True, on=False)
     assert parse(*words.split()) == expected
     assert parse("--off", "False", "--on", "true") == parse() == Example()
@@ -64,12 +64,14 @@ def test_parser_refuses_an_invalid_flag_in_one_line(argv, message):
     assert "\n" not in str(error.value)
 
 
-def test_changed_flags_and_those_of_other_methods():
-    assert [name for name in ("whole", "share") if changed(parse("--whole", "2"), name)] == [
-        "whole"
-    ]
+def test_changed_and_defining_flags():
+    config = parse("--whole", "2", "--text", "a")
+    assert changed(config, "whole") and not changed(config, "share")
     assert of_other_methods(Example, "dapo") == ["lam"]
     assert of_other_methods(Example, "delta") == []
+    saved = asdict(config)
+    assert saved.keys() - defining_flags(Example, saved | {"more": 1}).keys() == {"text", "lam"}
+    assert defining_flags(Example, {"method": "delta", "lam": 0.5})["lam"] == 0.5
 
 
 @pytest.mark.parametrize("program", [train, evaluate], ids=["train", "evaluate"])
