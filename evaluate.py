@@ -27,7 +27,7 @@ from torch import distributed as dist
 
 import rollout
 from grading import graded_once, report_unearnable
-from infra.averages import common_benchmarks, read_averages, write_averages
+from infra.averages import common_benchmarks, write_averages
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag
 from infra.folder import (
@@ -293,8 +293,8 @@ def compare(*folders: str) -> None:
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
     first, second = folders
-    one = read_averages(first)
-    two = read_averages(second)
+    one = read_json(Path(first) / "averages.json")
+    two = read_json(Path(second) / "averages.json")
     names = common_benchmarks(first, second, one, two)
 
     a = whole_repetitions(one, names)

@@ -65,7 +65,8 @@ def lock(folder: Path) -> None:
     The file stays open, so the operating system releases the lock when the process ends, however it
     ends. A child process does not inherit the lock.
     """
-    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)  # never waits, even for a FIFO
+    flags = os.O_RDWR | os.O_CREAT  # these keep a file's content, and do not wait for a FIFO
+    file = os.open(folder / "lock", flags, mode=0o644)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -75,14 +76,15 @@ def lock(folder: Path) -> None:
         print(f"{folder} cannot be locked ({error.strerror}): start no second run in it")
 
 
-def hash_of(model: Path, problems: list[dict]) -> str:
+def hash_of(model: Path, sets: list[list[dict]]) -> str:
     """A hash of what results depend on besides flags: 16 hex digits.
 
-    model: a Hugging Face folder. The bytes of its config, tokenizer and chat template count, and
-    the size and time of its weights. Weights in the hub's cache are links to files named by a hash
-    of their content, which counts instead of the time of the download.
+    model: a Hugging Face folder: its config, tokenizer and chat template, and the size and time of
+    its weights. In the hub's cache, weights are links to files that are named by a hash of their
+    content; it replaces the time, which is that of the download.
+    sets: of problems.
     """
-    digest = sha256(json.dumps(problems, sort_keys=True, default=str).encode())
+    digest = sha256(json.dumps(sets, sort_keys=True, default=str).encode())
     for path in sorted(model.iterdir()):
         if path.suffix in SMALL_FILES:
             digest.update(path.name.encode() + path.read_bytes())
