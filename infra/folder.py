@@ -4,7 +4,6 @@ config.json identifies the owner by its flags and by `hash_of` its model and pro
 replaced in one rename, or appended line by line.
 """
 
-import errno
 import fcntl
 import json
 import os
@@ -69,10 +68,10 @@ def lock(folder: Path) -> None:
     file = os.open(folder / "lock", flags, mode=0o644)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            message = f"--output-dir {folder} is being written by another process"
-            raise UserError(message) from error
+    except BlockingIOError as error:
+        message = f"--output-dir {folder} is being written by another process"
+        raise UserError(message) from error
+    except OSError as error:  # some network file systems have no locks
         print(f"{folder} cannot be locked ({error.strerror}): start no second run in it")
 
 
