@@ -151,6 +151,7 @@ def train(cfg: Config, method: Method | None = None) -> Path:
 
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
+            finish_step(run)
 
         export(run.folder / "model", run.policy, run.tokenizer)
         report(run)
@@ -218,7 +219,6 @@ def train_step(run: Run, step: int) -> None:
     }
     if step == 1 or step % cfg.eval_every == 0:
         save_samples(run, step, rollouts, tokens)
-    finish_step(run)
 
 
 def update(run: Run, plan: list[MiniBatch], batch: TokenBatch) -> dict:
