@@ -1,5 +1,6 @@
 """infra/folder.py: who owns a folder, and files that survive a kill."""
 
+import errno
 import os
 import signal
 
@@ -88,6 +89,15 @@ def test_a_second_process_is_refused_while_the_first_is_alive(tmp_path):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     claim(tmp_path, {}, WRITTEN)
+
+
+def test_a_file_system_without_locks_is_reported(tmp_path, monkeypatch, capsys):
+    def unsupported(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(folders.fcntl, "lockf", unsupported)
+    claim(tmp_path, {}, WRITTEN)
+    assert "cannot be locked (Function not implemented): start no" in capsys.readouterr().out
 
 
 def test_a_run_that_ends_between_check_and_lock_is_noticed(tmp_path, monkeypatch):
