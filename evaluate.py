@@ -6,9 +6,10 @@
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
 Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
-the same command resumes an interrupted run. The folder cannot be reused with a different model,
-sampling flag. Ranks share the work, and a response depends only on (seed, benchmark, problem,
-sample). averages.json holds the averages and the input to `compare`; wrong.jsonl the wrong ones.
+the same command resumes an interrupted run. The folder is refused with another model, with the same
+model after further training, and with other sampling flags. Ranks share the work, and a response
+depends only on (seed, benchmark, problem, sample). averages.json holds the averages and the input
+to `compare`, wrong.jsonl the wrong responses.
 
 Departures from the paper: (1) a paired bootstrap over problems is reported alongside App. K's
 test, because repetitions do not measure the variation across problems.
