@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM
 
 import toy
 import train
-from infra.run import RunState, export, save
+from infra.run import RunState, begin_writing, export, save
 
 KILLS = int(os.environ.get("KILLS", 0))  # more moments than the suite's, for a longer test
 
@@ -138,6 +138,15 @@ def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps):
     train_small(two_steps, steps=2)
     before[two_steps / "config.json"] = (two_steps / "config.json").read_bytes()  # of the copy
     assert contents(two_steps) == before
+
+
+@pytest.mark.parametrize("unlogged, kept", [({}, [0, 1, 2]), ({"step": 2}, [0, 1])])
+def test_a_line_is_written_again_if_its_checkpoint_has_its_metrics(unlogged, kept, two_steps):
+    """A run stopped in the evaluation of step 2, and killed after it wrote the line of step 2."""
+    config = json.loads((two_steps / "config.json").read_text())
+    begin_writing(two_steps, config, RunState(step=2, unlogged=unlogged))
+    assert [line["step"] for line in read_lines(two_steps / "metrics.jsonl")] == kept
+    assert {line["step"] for line in read_lines(two_steps / "samples.jsonl")} == {1, 2}
 
 
 @pytest.mark.skipif(not KILLS, reason="long: KILLS=20 python -m pytest tests/infra/test_run.py")
