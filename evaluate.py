@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 from torch import distributed as dist
 
-import rollout
 from grading import graded_once, report_unearnable
 from infra.averages import common_benchmarks, write_averages
 from infra.errors import UserError, one_line_endings
@@ -49,7 +48,7 @@ from infra.responses import (
     saved_responses,
 )
 from loading import load_model, locate
-from rollout import Job, Sample, Sampling, end_tokens
+from rollout import Job, Sample, Sampling, end_tokens, generate
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -121,26 +120,26 @@ def run(config: Config) -> dict:
     """
     folder = Path(config.output_dir)
     start_ranks()
-    model = None
     if not config.regrade:
-        model, _, _ = locate(config.model)  # its folder, before any data is fetched
-    benchmarks = load_benchmarks(config)  # by name
+        model, model_config, tokenizer = locate(config.model)  # reads no weights yet
+    benchmarks = load_benchmarks(config)  # name -> problems
     problems = [problem for benchmark in benchmarks.values() for problem in benchmark]
     on_first_rank(prepare_sandbox, problems, config.code_sandbox)
 
+    written = (*benchmarks, "averages.json")
     if config.regrade:
         settings = read_json(folder / "config.json")  # of the responses
         if config.model not in ("", settings.get("model")):
             raise UserError(f"{folder} holds no responses of {config.model}: drop --model")
+        on_first_rank(claim, folder, settings, written)
     else:
+        prompts = encode_benchmarks(model_config, tokenizer, benchmarks, config)
         settings = {name: getattr(config, name) for name in OF_RESPONSES}
         settings["model_files"] = on_first_rank(hash_of, model, [])  # it may be trained further
-    on_first_rank(claim, folder, settings, (*benchmarks, "averages.json"))
-    if not config.regrade:
+        on_first_rank(claim, folder, settings, written)
         on_first_rank(write_json, folder / "config.json", settings)
         lm, tokenizer = load_model(model, computation_dtype())
-        encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
-        sample_missing(lm, tokenizer, benchmarks, encoded, config, folder)
+        sample_missing(lm, tokenizer, benchmarks, prompts, config, folder)
         dist.barrier()  # all ranks' responses are now on disk
 
     report_unearnable(problems)
@@ -162,22 +161,22 @@ def run(config: Config) -> dict:
 
 
 def sample_missing(
-    lm, tokenizer, benchmarks: dict, encoded: dict, config: Config, folder: Path
+    lm, tokenizer, benchmarks: dict, prompts: dict, config: Config, folder: Path
 ) -> None:
     """Sample this rank's missing responses for all benchmarks, and append each to its file.
 
-    benchmarks, encoded: benchmark -> its problems, and token ids of its prompts. One sampler call
+    benchmarks, prompts: benchmark -> its problems, and token ids of their prompts. One sampler call
     covers all benchmarks, so ranks wait for long responses once, at the end.
     """
     rank, world = rank_and_world()
-    files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
+    files = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
     for path in files.values():
         path.parent.mkdir(exist_ok=True)
         if path.exists():
             # Remove the incomplete last line that a killed run may leave.
             write_lines(path, read_lines(path))
 
-    wanted = missing_responses(benchmarks, encoded, config.samples, folder, rank, world)
+    wanted = missing_responses(benchmarks, prompts, config.samples, folder, rank, world)
     jobs = []
     for each in wanted:
         name = (config.seed, number_of(each.benchmark), each.problem, each.sample)
@@ -197,7 +196,7 @@ def sample_missing(
     sampling = Sampling(  # each job's name holds the seed
         config.max_new_tokens, config.temperature, config.top_p, in_flight=config.in_flight
     )
-    rollout.generate(lm, jobs, ends, sampling, done=save)
+    generate(lm, jobs, ends, sampling, done=save)
 
 
 def number_of(benchmark: str) -> int:
@@ -239,7 +238,8 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
 
     U is the number of pairs a_i > b_j plus half the ties: a's rank sum minus n (n + 1) / 2.
     p is the probability of at least this U if n of the pooled values go to a at random.
-    Ties share their mean rank, so doubled ranks are integers.
+    Ties share their mean rank, so doubled ranks are integers. For a = [2, 3] and b = [1, 2] the
+    pooled values 1, 2, 2, 3 have doubled ranks 2, 5, 5, 8. Those of a sum to 13, so U is 3.5.
     """
     n = len(a)
     pooled = np.sort([*a, *b])
@@ -255,7 +255,7 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
         to_a = (n - np.arange(n + 1)) / (len(pooled) - dealt)  # [n + 1] P(next goes to a | k)
         taken = probability * to_a[:, None]
         probability -= taken
-        probability[1:, rank:] += taken[:-1, :-rank]
+        probability[1:, rank:] += taken[:-1, :-rank]  # one value more, and its rank in the sum
 
     u = (observed - n * (n + 1)) / 2
     return float(u), float(min(1.0, probability[n, observed:].sum()))

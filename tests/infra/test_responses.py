@@ -72,14 +72,13 @@ def test_regrade_takes_the_models_name_from_its_folder(here, tmp_path, capsys):
 
 def test_load_benchmarks_names_a_folder_for_each(here):
     os.mkdir("some")
-    shutil.copy("bench.jsonl", "some/bench.jsonl")
-    config = evaluate.Config(benchmarks=" ./bench.jsonl, some/bench.jsonl,,toy-held-out ", limit=2)
+    shutil.copy("bench.jsonl", "some/other.jsonl")
+    config = evaluate.Config(benchmarks=" ./bench.jsonl, some/other.jsonl,,toy-held-out ", limit=2)
     benchmarks = load_benchmarks(config)
-    assert list(benchmarks) == ["bench.jsonl", "some-bench.jsonl", "toy-held-out"]
+    assert list(benchmarks) == ["bench.jsonl", "other.jsonl", "toy-held-out"]
     assert [len(problems) for problems in benchmarks.values()] == [2, 2, 2]
-    shutil.copy("bench.jsonl", "some-bench.jsonl")
-    for names in ("some/bench.jsonl,some-bench.jsonl", "toy,toy"):
-        with pytest.raises(UserError, match="two would share the folder .*: evaluate one"):
+    for names in ("some/other.jsonl,other.jsonl", "toy,toy"):
+        with pytest.raises(UserError, match="two would share the folder .*: rename one"):
             load_benchmarks(evaluate.Config(benchmarks=names))
     with pytest.raises(UserError, match="--benchmarks is empty"):
         load_benchmarks(evaluate.Config(benchmarks=" , "))
