@@ -16,7 +16,7 @@ lint: .venv/.installed
 	$(BIN)/ruff check
 
 engines: .venv-engines/.installed
-	OMP_NUM_THREADS=1 .venv-engines/bin/python -m pytest -q -m engine
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv-engines/bin/python -m pytest -q tests/engines
 
 gpu: .venv/.installed
 	$(BIN)/python bench.py gpu --json gpu.json

@@ -36,7 +36,6 @@ class WeightedTrainer(GRPOTrainer):
             raise UserError("--delta-variant fixed_gamma needs a checkpoint's memory: use train.py")
         super().__init__(*arguments, **named)
         self.weights = weights
-        self.weights.group_size = self.num_generations
         add_head(self)
 
     def _generate_and_score_completions(self, examples):
@@ -45,11 +44,8 @@ class WeightedTrainer(GRPOTrainer):
             return batch  # an evaluation, without an update
         mask = (batch["completion_mask"] * batch.get("tool_mask", 1)).bool()  # [B, T]
         outputs = token_outputs(self, batch, mask)  # of this rank's n tokens, by one more pass
-        places, mean_p, fields = on_all_ranks(
-            self, batch, mask, outputs
-        )  # [n], and N tokens of all ranks
-        tokens = TokenBatch(**fields, sampler_logprob=None, problems=[])
-        tokens.current, tokens.mean_p = tokens.logprob, mean_p
+        places, fields = on_all_ranks(self, batch, mask, outputs)  # [n], and N tokens of all ranks
+        tokens = TokenBatch(**fields, problems=[], group_size=self.num_generations)
         tokens.generator.manual_seed(self.args.seed + self.state.global_step)
         if self.method.keep:
             head = Policy(self.model, self.temperature).head

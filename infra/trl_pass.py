@@ -71,4 +71,4 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs: SimpleNamesp
         everyone = mine.new_zeros(int(length.sum()))
         everyone[places] = mine
         fields[name] = sum_over_ranks(everyone)  # other ranks' tokens are 0
-    return places, fields.pop("mean_p"), fields
+    return places, fields | {"current": fields["logprob"], "sampler_logprob": fields["logprob"]}
