@@ -9,17 +9,17 @@ sleeps during training and holds neither weights nor caches; on a CPU vLLM canno
     a request           for each response, with a seed fixed by (seed, step, problem, sample)
     sleep, level 2      frees the memory; the weights are discarded
 
-vLLM starts with random weights and reads none from files. At the start it gets the policy's and
-samples a few tokens: if its log p of them differ from the policy's by more than rounding, the model
-is refused. This finds weights that vLLM does not take, or uses differently.
+The engine starts with random weights, gets the policy's and samples a few tokens. If its log p of
+them differ from the policy's by more than rounding, the model is refused: vLLM does not take all
+weights, or uses them differently. Later, `mismatch` shows the rounding at every step, and
+--importance-cap corrects for it.
 
 With the same seed, vLLM and `generate` draw different tokens. In bfloat16 vLLM's tokens also depend
-on the other requests in the batch. Its distribution differs from the policy's by rounding:
-`mismatch` shows by how much, and --importance-cap corrects for it.
+on the other requests in the batch.
 
 Another engine needs the same interface. A run calls `refuse_machine` before anything is loaded,
-then the constructor, then `holding` around each rollout. In `holding`, rollout.generate calls
-`sample`, and rollout.rollout reads `device` and `generation_config`.
+then the constructor, then `holding` around each rollout. In `holding`, rollout.rollout calls
+`sample` and reads `generation_config`.
 """
 
 import os
@@ -81,7 +81,7 @@ def refuse_machine() -> None:
 
 def request_seed(job) -> int:
     """A 63-bit seed, fixed by the job's name like the draws of rollout.random_numbers."""
-    return int(np.random.default_rng([*job.name, job.begin]).integers(2**63))
+    return int(np.random.default_rng(job.name).integers(2**63))
 
 
 def drawn(output) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +118,6 @@ class VLLMEngine:
         from vllm import LLM
 
         self.policy = policy
-        self.device = policy.lm.device
         self.generation_config = policy.lm.generation_config
         self.dtype = computation_dtype()
 
@@ -164,8 +163,7 @@ class VLLMEngine:
         generator = torch.Generator().manual_seed(0)
         prompts = torch.randint(self.policy.lm.config.vocab_size, (3, count), generator=generator)
         jobs = [
-            SimpleNamespace(prompt=prompt.tolist(), name=(i,), begin=0)
-            for i, prompt in enumerate(prompts)
+            SimpleNamespace(prompt=prompt.tolist(), name=(i,)) for i, prompt in enumerate(prompts)
         ]
         sampling = SimpleNamespace(
             temperature=self.policy.temperature, top_p=1.0, max_new_tokens=count
@@ -175,7 +173,7 @@ class VLLMEngine:
 
         ids = torch.cat([prompts, torch.from_numpy(np.stack(tokens))], dim=1)  # [3, 2 count]
         mask = (torch.arange(2 * count) >= count).expand(3, -1)
-        expected = self.policy(ids.to(self.device), mask.to(self.device)).logprob.cpu()
+        expected = self.policy(ids.to(this_device()), mask.to(this_device())).logprob.cpu()
         self.policy.reshard()  # as before
         apart = (torch.from_numpy(np.concatenate(logprob)) - expected).abs().mean()
         dist.all_reduce(apart, dist.ReduceOp.MAX)

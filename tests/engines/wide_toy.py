@@ -15,11 +15,14 @@ import toy
 
 
 @torch.no_grad()
-def save_wide_toy(folder: Path) -> Path:
-    """Write the widened base of `train.py --model toy` into the folder. Returns the folder."""
+def save_wide_toy(folder: Path, **config) -> Path:
+    """Write the widened base of `train.py --model toy` into the folder. Returns the folder.
+
+    config: other entries of its config; with tied embeddings its function is another.
+    """
     narrow = toy.base_folder(noise=0.1, regime="learn")
     base = Qwen3ForCausalLM.from_pretrained(narrow, dtype=torch.float32)
-    wide = Qwen3ForCausalLM(Qwen3Config(**base.config.to_dict() | {"head_dim": 32}))
+    wide = Qwen3ForCausalLM(Qwen3Config(**base.config.to_dict() | {"head_dim": 32} | config))
     pairs = 2 * torch.arange(8)
     at = torch.cat([pairs, 16 + pairs])  # the 16 numbers of a head among the 32
     for name, parameter in wide.named_parameters():
