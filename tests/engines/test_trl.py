@@ -72,13 +72,6 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 UPDATES = "--per_device_train_batch_size 32 --steps_per_generation 4 --learning_rate 3e-4"
-    "--per_device_train_batch_size",
-    "32",
-    "--steps_per_generation",
-    "4",
-    "--learning_rate",
-    "3e-4",
-]
 
 
 def test_delta_learns_the_toy(run):
