@@ -7,7 +7,7 @@ sleeps during training and holds neither weights nor caches; on a CPU vLLM canno
     load                θ_old, gathered one layer at a time, so that no second full copy exists
     wake_up kv_cache    memory for the caches
     a request           for each response, with a seed fixed by (seed, step, problem, sample)
-    sleep, level 2      frees the memory; the weights are discarded
+    sleep, level 2      frees the memory; weights and cached prefixes are discarded
 
 The engine starts with random weights, gets the policy's and samples a few tokens. If its log p of
 them differ from the policy's by more than rounding, the model is refused: vLLM does not take all
@@ -190,7 +190,6 @@ class VLLMEngine:
         torch.cuda.empty_cache()
         self.llm.wake_up(tags=["weights"])
         self.llm.apply_model(self.load)
-        self.llm.reset_prefix_cache()  # computed with the old weights
         self.llm.wake_up(tags=["kv_cache"])
         try:
             yield self
