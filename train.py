@@ -85,7 +85,7 @@ class Config(AblationFlags):
     micro_batch_tokens: int = flag(24576, "max tokens in a forward pass (ours)", low=1, free=True)
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once", low=1, free=True)
-    engine: str = flag("generate", "sampler; vllm is untested", choices=["generate", "vllm"])
+    engine: str = flag("generate", "sampler (docs/running.md)", choices=["generate", "vllm"])
 
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1, free=True)
