@@ -6,9 +6,8 @@ training: weights, gradients and Adam moments in float32, computation in bfloat1
 An unknown scale in the head, dropout, or a cache that a layer cannot use would silently change the
 model in training or sampling. So three short sequences run through `from_pretrained`'s model,
 `Policy`, and `generate` with the sampler's cache. If their log-probabilities differ by more than
-rounding, the model is refused. The check cannot detect a difference that starts beyond the longest
-of LENGTHS (a sliding window, a rotary scheme for long sequences) or stays below the tolerance,
-which is wide in bfloat16.
+rounding, the model is refused. The check cannot detect a difference beyond the longest of LENGTHS
+(a sliding window, a rotary scheme for long sequences) or below the tolerance.
 """
 
 import copy
@@ -37,10 +36,7 @@ BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 
 
 def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
-    """(full model, tokenizer), on the GPU if there is one. The logits are float32.
-
-    All ranks call this. Raises UserError.
-    """
+    """(full model with float32 logits, tokenizer). All ranks call this. Raises UserError."""
     folder, _, tokenizer = locate(name)
     lm = from_files(name, folder, dtype)
     expected = reference_logprobs(name, lm)
@@ -92,8 +88,12 @@ def load_policy(name: str | Path, temperature: float = 1.0, recompute: bool = Tr
 
 def give_float32_head(lm: torch.nn.Module) -> None:
     """Make the model compute float32 logits, as the policy does for its log-probabilities."""
+
+    def forward(head: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+        return float32_linear(hidden, head.weight, head.bias)
+
     head = lm.get_output_embeddings()
-    head.forward = lambda hidden: float32_linear(hidden, head.weight, head.bias)
+    head.forward = partial(forward, head)  # a copy of the model gets a copy of `head`
 
 
 # ---- sharding ------------------------------------------------------------------------------------
