@@ -149,10 +149,11 @@ def main() -> None:
     folder, *flags = sys.argv[1:]
     folder = Path(folder)
     start_ranks()
+    control = [*flags, "--delta-variant", "no_centroids", "--proxy", "centred"]
     results = {
         "dapo": train_watched("dapo", folder / "dapo", flags),
         "delta": train_watched("delta", folder / "delta", flags),
-        "surprise": train_watched("delta", folder / "surprise", [*flags, "--proxy", "surprise"]),
+        "control": train_watched("delta", folder / "control", control),
         "coefficients": coefficients_of_spread_rows(),
         "own coefficients": coefficients_of_own_rows(),
         "broken row seen": one_broken_row_is_seen_by_all(),
