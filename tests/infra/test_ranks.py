@@ -131,7 +131,7 @@ def test_two_ranks_match_one(method, by_ranks):
 
 
 def test_a_rank_keeps_only_its_own_hidden_states(by_ranks):
-    """DelTA keeps all rows on one rank, and splits them across two. Others keep no hidden states."""
+    """DelTA splits its rows across two ranks. Other methods keep no hidden states."""
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
     for method in ("dapo", "control"):
         for step in one[method] + two[method]:

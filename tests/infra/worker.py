@@ -21,6 +21,7 @@ import torch
 from references import two_sides
 from torch import distributed as dist
 
+import ablations
 import rollout
 import train
 from ablations import VARIANTS
@@ -60,11 +61,8 @@ def watched(method, seen: list[dict]):
 def train_watched(name: str, folder: Path, flags: list[str]) -> list[dict]:
     """Train in `folder` with a method. Returns its inputs and outputs, one entry per step."""
     seen = []
-    method = METHODS[name]
-    METHODS[name] = watched(method, seen)
-    command = [*flags, "--method", name, "--output-dir", str(folder)]
-    train.train(train.parse_config(command))
-    METHODS[name] = method
+    cfg = train.parse_config([*flags, "--method", name, "--output-dir", str(folder)])
+    train.train(cfg, watched(ablations.configured(METHODS[name], cfg), seen))
     return seen
 
 
