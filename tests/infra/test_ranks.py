@@ -112,7 +112,7 @@ def by_ranks(tmp_path_factory):
     return folders
 
 
-@pytest.mark.parametrize("method", ["dapo", "delta", "surprise"])
+@pytest.mark.parametrize("method", ["dapo", "delta", "control"])
 def test_two_ranks_match_one(method, by_ranks):
     """Metrics and parameters agree within 1e-4, token weights within 1e-5, samples exactly."""
     one, two = by_ranks
@@ -131,13 +131,14 @@ def test_two_ranks_match_one(method, by_ranks):
 
 
 def test_a_rank_keeps_only_its_own_hidden_states(by_ranks):
-    """DAPO keeps no hidden states. DelTA keeps all rows on one rank, and splits them across two."""
+    """DelTA splits its rows across two ranks. Other methods keep no hidden states."""
     one, two = (torch.load(folder / "results.pt") for folder in by_ranks)
-    for step in one["dapo"] + two["dapo"]:
-        assert step["rows"] == 0
-    for step in one["delta"] + one["surprise"]:
+    for method in ("dapo", "control"):
+        for step in one[method] + two[method]:
+            assert step["rows"] == 0
+    for step in one["delta"]:
         assert step["rows"] == len(step["token"])
-    for step in two["delta"] + two["surprise"]:
+    for step in two["delta"]:
         assert 0 < step["rows"] < len(step["token"])
 
 

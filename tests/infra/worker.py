@@ -21,6 +21,7 @@ import torch
 from references import two_sides
 from torch import distributed as dist
 
+import ablations
 import rollout
 import train
 from ablations import VARIANTS
@@ -60,11 +61,8 @@ def watched(method, seen: list[dict]):
 def train_watched(name: str, folder: Path, flags: list[str]) -> list[dict]:
     """Train in `folder` with a method. Returns its inputs and outputs, one entry per step."""
     seen = []
-    method = METHODS[name]
-    METHODS[name] = watched(method, seen)
-    command = [*flags, "--method", name, "--output-dir", str(folder)]
-    train.train(train.parse_config(command))
-    METHODS[name] = method
+    cfg = train.parse_config([*flags, "--method", name, "--output-dir", str(folder)])
+    train.train(cfg, watched(ablations.configured(METHODS[name], cfg), seen))
     return seen
 
 
@@ -149,10 +147,11 @@ def main() -> None:
     folder, *flags = sys.argv[1:]
     folder = Path(folder)
     start_ranks()
+    control = [*flags, "--delta-variant", "no_centroids", "--proxy", "centred"]
     results = {
         "dapo": train_watched("dapo", folder / "dapo", flags),
         "delta": train_watched("delta", folder / "delta", flags),
-        "surprise": train_watched("delta", folder / "surprise", [*flags, "--proxy", "surprise"]),
+        "control": train_watched("delta", folder / "control", control),
         "coefficients": coefficients_of_spread_rows(),
         "own coefficients": coefficients_of_own_rows(),
         "broken row seen": one_broken_row_is_seen_by_all(),
