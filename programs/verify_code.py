@@ -7,8 +7,6 @@ The program is the last fenced Python block in a response. It earns 1.0 if it pa
     {"function": "add", "args": [3, 4], "expected": 7}       a call, with JSON values
     {"script": "assert add(3, 4) == 7"}                      assertions (HumanEval+, MBPP+)
 
-The program is treated as hostile. README.md explains the sandbox and the separate judge process.
-
 Comparison rules:
 1. Outputs are compared line by line and token by token. Spaces around tokens, and blank lines
    before the first and after the last line, are ignored.
@@ -20,31 +18,38 @@ Comparison rules:
 
 A script is faulty if it fails before its first call to the program, never calls it, or lacks a
 package. No program passes a faulty script, and a warning is printed. Later errors in a script count
-against the program, whose values may have caused them. A test's "rules" key selects an official
-grader's rules (rules.py).
+against the program, whose values may have caused them.
 
 Departures from the paper: (1) the paper does not say how programs are run. The limits are ours:
-1 GB, and 6 s of CPU time per test as in LiveCodeBench (30 s per script).
+1 GB, 6 s of CPU time per test as in LiveCodeBench (30 s per script), and for all tests together a
+wall-clock budget of 60 s plus ten times the CPU time. README.md explains the sandbox.
 """
 
-import json
 import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from .rules import RULES, Rules
-from .sandbox import client, values
-from .sandbox.client import Limits, Outcome, SandboxBroken
-from .sandbox.judge import FAILED, FAULT, PASSED
-from .sandbox.messages import excerpt
+from .sandbox import client
+from .sandbox.client import Process, SandboxBroken
+from .sandbox.compare import TOLERANCE, same_output
+from .sandbox.judge import ENDED, FAULT, PASSED, RIGHT
+from .sandbox.values import excerpt
+from .sandbox.watch import Limits
 
 SCRIPT = 5  # CPU time for a judge, or for a program that a script calls, in units of a call's
-SCRIPT_ROOM = 2_000_000  # characters that a script may expect in an answer
 JUDGE_MB = 4096  # of address space
-MOST_BYTES = 4  # per character in UTF-8
-ANSWERED = "answered"  # Outcome.stopped of a program whose judge has ended
+
+# A test's "rules" key -> (least memory in MB, tolerance), as in an official grader.
+RULES = {
+    "": (0, TOLERANCE),
+    # github.com/LiveCodeBench/LiveCodeBench, lcb_runner/evaluation/testing_util.py:
+    # convert_line_to_decimals, grade_call_based; reliability_guard names 4 GB and sets no limit.
+    "livecodebench": (4096, 0.0),
+    # github.com/evalplus/evalplus, evalplus/eval/__init__.py: unsafe_execute. Scripts compare.
+    "evalplus": (4096, TOLERANCE),
+}
 
 
 def rewards(
@@ -138,7 +143,7 @@ class Result:
 
     passed: int
     total: int
-    stopped: str  # one line; empty if all passed
+    stopped: str  # one printable line; empty if all passed
 
 
 class Failed(Exception):
@@ -155,181 +160,142 @@ def run_tests(
 
     Raises SandboxBroken if programs cannot be run, and ValueError for an unknown kind of test.
     """
-    limits = limits or Limits()
-    sandbox = sandbox or client.shared()
     if not tests:
         raise ValueError("a problem without tests cannot be graded")
+    trial = Trial(program, limits or Limits(), sandbox or client.shared())
     passed = 0
     try:
         for (kind, rules), group in groupby(tests, group_of):
-            allowed = replace(limits, memory_mb=max(limits.memory_mb, rules.memory_mb))
-            for _ in RUNNERS[kind](program, list(group), allowed, rules, sandbox):
+            for _ in RUNNERS[kind](trial, list(group), *RULES[rules]):
                 passed += 1
     except Failed as failure:
         return Result(passed, len(tests), f"test {passed + 1} of {len(tests)}: {failure}")
     return Result(passed, len(tests), "")
 
 
-def group_of(test: dict) -> tuple[str, Rules]:
+def group_of(test: dict) -> tuple[str, str]:
     """(kind, rules) of a test. The kind is its key `output`, `function` or `script`."""
-    name = test.get("rules", "")
-    if name not in RULES:
-        raise ValueError(f"a test has unknown rules {name!r}: use {', '.join(RULES)}")
-    for kind in RUNNERS:
-        if kind in test:
-            return kind, RULES[name]
-    raise ValueError(f"a test has none of the keys {', '.join(RUNNERS)}: {str(test)[:200]}")
+    kind = next((key for key in RUNNERS if key in test), None)
+    rules = test.get("rules", "")
+    if kind is None or rules not in RULES:
+        raise ValueError(
+            f"a test needs one of the keys {', '.join(RUNNERS)}, and has no rules or one of "
+            f"{', '.join(filter(None, RULES))}: {str(test)[:200]}"
+        )
+    return kind, rules
 
 
-# Each runner yields once per passed test, in order, and raises Failed at the first failed test. All
-# tests of a runner have the same rules.
+class Trial:
+    """A program under test. All its runs share one wall-clock budget.
 
+    Each runner yields once per passed test, in order, and raises Failed at the first failed test.
+    memory_mb and tolerance are those of the tests' rules.
+    """
 
-def run_on_inputs(
-    program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
-) -> Iterator[None]:
-    """Run the program once per input, and compare each output before the next run."""
-    for test in tests:
-        roomy = with_room(limits, len(test["output"]))
-        job = {"kind": "run", "text": program, "contest": True, "input": test["input"]}
-        (outcome,) = run_jobs(sandbox, (job, roomy))
-        check_end(outcome, roomy)
-        if outcome.output.strip() != test["output"].strip():  # identical text needs no judge
-            job = {"kind": "output", "output": outcome.output, "expected": test["output"]}
-            job["tolerance"] = rules.tolerance
-            (verdict,) = run_jobs(sandbox, (job, judge_limits(limits, limits)))
-            if not list(passes(verdict)):
-                raise Failed("printed output that cannot be compared")
-        yield
+    def __init__(self, program: str, limits: Limits, sandbox: client.Sandbox):
+        self.program = program
+        self.limits = limits
+        self.sandbox = sandbox
+        self.wall_left = limits.wall_seconds
 
-
-def run_calls(
-    program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
-) -> Iterator[None]:
-    """Run the program once; its judge calls the functions. The CPU limit applies to each call."""
-    asked = []
-    for test in tests:
-        call = values.dumps([test["function"], test["args"], {}])
-        golds = [values.packed(gold) for gold in (test["expected"], *test.get("or", []))]
-        asked.append({"call": call, "golds": golds})
-    called = {"kind": "calls", "text": program, "contest": True}
-    judging = {"kind": "values", "tests": asked, "tolerance": rules.tolerance}
-    limits = with_room(limits, max(len(json.dumps(each["golds"])) for each in asked))
-    limits = replace(limits, runs=len(tests))
-
-    judge = (judging, judge_limits(limits, limits))
-    of_judge, of_program = run_jobs(sandbox, judge, (called, limits))
-    passed = 0
-    for _ in passes(of_judge):
-        passed += 1
-        yield
-    if passed < len(tests):
-        if of_program.stopped != ANSWERED:
-            check_end(of_program, limits)
-            raise Failed("ended before it answered")
-        raise Failed("returned a value that cannot be compared")
-
-
-def passes(verdict: Outcome) -> Iterator[None]:
-    """Yield once per test that the judge reports as passed. Raises Failed with its reason."""
-    for line in verdict.output.split("\n"):
-        if line.startswith(FAILED):
-            raise Failed(line.removeprefix(FAILED))
-        if line == PASSED:
+    def run_on_inputs(self, tests: list[dict], memory_mb: int, tolerance: float) -> Iterator[None]:
+        """Run the program once per input, and compare each output before the next run."""
+        for test in tests:
+            limits = self.own_limits(memory_mb)
+            room = 8 * len(test["output"])  # twice the expected characters, in UTF-8
+            limits = replace(limits, output_bytes=max(limits.output_bytes, room))
+            job = {"kind": "run", "text": self.program, "contest": True, "input": test["input"]}
+            (ran,) = self.run((job, limits))
+            if reason(ran):
+                raise Failed(reason(ran))
+            if not same_output(ran.text(), test["output"], tolerance):
+                printed, expected = excerpt(ran.text()), excerpt(test["output"])
+                raise Failed(f"{printed} printed, {expected} expected")
             yield
 
+    def run_calls(self, tests: list[dict], memory_mb: int, tolerance: float) -> Iterator[None]:
+        """Run the program once; its judge calls the functions. Each call has the CPU limit."""
+        asked = []
+        for test in tests:
+            asked.append([test["function"], test["args"], [test["expected"], *test.get("or", [])]])
+        judging = {"kind": "values", "tests": asked, "tolerance": tolerance}
+        called = {"kind": "calls", "text": self.program, "contest": True}
+        judge, failure = self.judged(judging, called, self.own_limits(memory_mb))
+        for line in judge.text().splitlines():
+            if line == PASSED:
+                yield
+        if failure is not None:
+            raise Failed(failure)
 
-def run_scripts(
-    program: str, tests: list[dict], limits: Limits, rules: Rules, sandbox: client.Sandbox
-) -> Iterator[None]:
-    """Run the program once per script; the script calls its functions."""
-    of_a_call = limits
-    limits = with_room(limits, SCRIPT_ROOM)
-    limits = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
-    for test in tests:
-        script = test["script"]
-        if "entry_point" in test:
-            script += f"\ncheck({test['entry_point']})\n"
-        called = {"kind": "calls", "text": program, "contest": False}
-        judging = {"kind": "script", "text": script}
-        judge = (judging, judge_limits(of_a_call, limits))
-        of_script, of_program = run_jobs(sandbox, judge, (called, limits))
-        if of_script.stopped or of_script.code != 0:
-            check_script(of_script, script)
-            if of_program.stopped != ANSWERED:
-                check_end(of_program, limits)
-            check_end(of_script, limits)
-        yield
+    def run_scripts(self, tests: list[dict], memory_mb: int, tolerance: float) -> Iterator[None]:
+        """Run the program once per script; the script calls its functions."""
+        for test in tests:
+            script = test["script"]
+            if "entry_point" in test:
+                script += f"\ncheck({test['entry_point']})\n"
+            judging = {"kind": "script", "text": script}
+            called = {"kind": "calls", "text": self.program, "contest": False}
+            limits = self.own_limits(memory_mb)
+            limits = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
+            judge, failure = self.judged(judging, called, limits)
+            if judge.code == FAULT:
+                advice = "install the package" if "ModuleNotFound" in failure else "fix the test"
+                failure = f"a test's script cannot judge any program ({failure}): {advice}"
+                warnings.warn(f"{failure}; it begins: {excerpt(script)}", stacklevel=2)
+            if failure is not None:
+                raise Failed(failure)
+            yield
 
+    def own_limits(self, memory_mb: int) -> Limits:
+        """The program's limits in its next run."""
+        memory_mb = max(self.limits.memory_mb, memory_mb)
+        return replace(self.limits, wall_seconds=self.wall_left, memory_mb=memory_mb)
 
-def check_script(outcome: Outcome, script: str) -> None:
-    """Raise Failed and warn if a script is faulty: no program can pass it.
+    def judged(self, judging: dict, called: dict, limits: Limits) -> tuple[Process, str | None]:
+        """(the judge, why the program failed; None if it passed all tests)."""
+        patient = Limits(cpu_seconds=SCRIPT * self.limits.cpu_seconds, memory_mb=JUDGE_MB)
+        judge, ran = self.run((judging, patient), (called, limits))
+        if judge.code == RIGHT and not judge.stopped:
+            return judge, None
+        if ran.stopped or judge.code == ENDED:
+            return judge, reason(ran) or "ended before it answered"
+        if judge.stopped or judge.code < 0:
+            return judge, "gave an answer that could not be judged within the limits"
+        return judge, judge.last_error()
 
-    The exit code decides. The script's output does not, because it may contain the program's text.
-    """
-    if outcome.code != FAULT:
-        return
-    last = outcome.errors.strip().rpartition("\n")[2]
-    advice = "install the package" if last.startswith("ModuleNotFoundError") else "fix the test"
-    reason = f"a test's script cannot judge any program ({excerpt(last)}): {advice}"
-    warnings.warn(f"{reason}; it begins: {excerpt(script)}", stacklevel=2)
-    raise Failed(reason)
+    def run(self, *jobs: tuple[dict, Limits]) -> list[Process]:
+        """Run a program, or a judge and the program that it calls, on a free server.
 
-
-RUNNERS = {"output": run_on_inputs, "function": run_calls, "script": run_scripts}
-
-
-def with_room(limits: Limits, expected: int) -> Limits:
-    """The limits, with room for twice the `expected` characters of output."""
-    return replace(limits, output_bytes=max(limits.output_bytes, 2 * MOST_BYTES * expected))
-
-
-def judge_limits(limits: Limits, called: Limits) -> Limits:
-    """The limits of a judge. Its wall clock covers the CPU time of the program it calls."""
-    return Limits(
-        cpu_seconds=SCRIPT * limits.cpu_seconds,
-        wall_seconds=limits.wall_seconds + limits.load * called.cpu_seconds * called.runs,
-        load=limits.load,
-        memory_mb=JUDGE_MB,
-    )
-
-
-def run_jobs(sandbox: client.Sandbox, *jobs: tuple[dict, Limits]) -> list[Outcome]:
-    """The outcomes of a program, or of a judge and the program it calls, on a free server.
-
-    If a supervisor is killed or fails, for example because memory ran out, the jobs run once more
-    on a new server. If this fails as well, a known program is run. If the known program works, the
-    tested program has failed (Failed); if not, the sandbox is broken (SandboxBroken).
-    """
-    for _ in range(2):
-        with sandbox.server() as server:
+        If a server fails, for example because memory ran out, the jobs run once more on a new one.
+        If this fails as well and a third server works, the program has failed (Failed). If the
+        third fails too, the sandbox is broken (SandboxBroken).
+        """
+        for _ in range(2):
             try:
-                return server.run(*jobs)
-            except (EOFError, OSError, SandboxBroken) as error:
-                reason = str(error) or "its processes were killed"
-                server.process.kill()
-                server.process.wait()
-    with sandbox.server() as server:
-        known = {"kind": "run", "text": "print(7)", "contest": False, "input": ""}
-        try:
-            if server.run((known, Limits()))[0].output == "7\n":
-                raise Failed(f"broke the sandbox twice: {reason}")
-        except (EOFError, OSError, SandboxBroken):
-            pass
-    raise SandboxBroken(f"the program sandbox broke: {reason}")
+                with self.sandbox.server() as server:
+                    ended, idle = server.run(*jobs)
+            except (OSError, SandboxBroken) as error:
+                broken = excerpt(str(error))
+                continue
+            self.wall_left -= idle
+            return ended
+        with self.sandbox.server() as server:
+            server.prove()
+        raise Failed(f"broke the sandbox twice: {broken}")
 
 
-def check_end(outcome: Outcome, limits: Limits) -> None:
-    """Raise Failed if a program was stopped or ended with an error."""
-    reasons = {
-        "cpu": f"more than {limits.cpu_seconds:g} s of CPU time",
-        "wall": f"not finished after {limits.wall_seconds:g} s of idle time",
-        "output": "too much output",
-    }
-    if outcome.stopped:
-        raise Failed(reasons[outcome.stopped])
-    if outcome.code < 0:
-        raise Failed(f"killed by signal {-outcome.code}")
-    if outcome.code > 0:
-        last = outcome.errors.strip().rpartition("\n")[2]
-        raise Failed(f"ended with code {outcome.code}: {excerpt(last)}")
+RUNNERS = {"output": Trial.run_on_inputs, "function": Trial.run_calls, "script": Trial.run_scripts}
+
+
+def reason(ran: Process) -> str:
+    """Why a program failed that was stopped or ended with an error; empty if it was not."""
+    if ran.stopped:
+        return {
+            "cpu": f"more than {ran.limits.cpu_seconds:g} s of CPU time",
+            "wall": "not finished within the wall-clock budget of all tests",
+            "output": "too much output",
+            "threads": "too many threads",
+        }[ran.stopped]
+    if ran.code < 0:
+        return f"killed by signal {-ran.code}"
+    return f"ended with code {ran.code}: {ran.last_error()}" if ran.code else ""

@@ -1,172 +1,156 @@
-"""The client of the sandbox: one server per worker, and the jobs they run.
+"""Runs programs in the sandbox: a pool of servers, one for each worker."""
 
-A job is sent as a message and returns an Outcome. Expected values are sent only to the judge, and
-the program's output is not parsed here. If the sandbox itself fails, SandboxBroken is raised and no
-response is graded.
-"""
-
+import fcntl
 import json
 import os
 import queue
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .. import ProgramsError
-from .messages import receive, send
+from .watch import Limits, Process, watch
 
 SERVER = Path(__file__).resolve().parent / "server.py"
-GRACE = 30.0  # seconds for a supervisor to answer after the wall-clock limit
+PATIENCE = 60.0  # seconds for a server to answer
+SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE
+# A server is used after it has run this program, which finds the wall in place.
+KNOWN = """
+try:
+    open("/proc/self/status")
+except PermissionError:
+    print(7)
+"""
 
 
 class SandboxBroken(ProgramsError):
     """The sandbox cannot be started, or has broken. The run must stop."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """A program's limits. The wall clock only stops programs that sleep."""
-
-    cpu_seconds: float = 6.0  # per run or function call, summed over threads
-    wall_seconds: float = 60.0  # per run, plus `load` times the CPU time used
-    load: float = 10.0
-    memory_mb: int = 1024  # of address space
-    output_bytes: int = 1_000_000  # raised if a test expects more
-    runs: int = 1  # number of calls; each has cpu_seconds
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a program ended."""
-
-    stopped: str  # "", or why it was killed: cpu, wall, output, answered (its judge has ended)
-    code: int  # exit code, or minus the signal that killed it
-    output: str
-    errors: str  # the end of its standard error
-    cpu_seconds: float
-    seconds: float
-
-
-class Job:
-    """A job that a supervisor has started."""
-
-    def __init__(self, channel: socket.socket, wall_seconds: float):
-        self.channel = channel
-        channel.settimeout(wall_seconds + GRACE)
-
-    def outcome(self) -> Outcome:
-        """Wait for the outcome.
-
-        Raises EOFError if the supervisor was killed, SandboxBroken if the supervisor failed.
-        """
-        with self.channel:
-            try:
-                answer = receive(self.channel)
-            except (ConnectionError, TimeoutError) as error:
-                raise EOFError from error
-        if "broken" in answer:
-            raise SandboxBroken(f"the program sandbox broke ({answer['broken']})")
-        return Outcome(**answer)
-
-
 class Server:
-    """A process that forks supervisors; see server.py."""
+    """A process that forks programs; see server.py. Call `prove` before the first job."""
 
-    def __init__(self, best: str = "strict"):
-        # "run" shows in the process list which run these programs belong to.
-        settings = {"best": best, "run": os.getpid()}
-        environment = {"PYTHONHASHSEED": "0"}
-        libraries = library_folders(os.environ.get("LD_LIBRARY_PATH", ""))
-        if libraries:  # some builds of Python need it to start; it is hidden from programs
-            environment["LD_LIBRARY_PATH"] = libraries
-        self.door, theirs = socket.socketpair()
+    def __init__(self):
+        libraries = os.environ.get("LD_LIBRARY_PATH", "")  # some builds of Python need it to start
+        self.door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.door.settimeout(PATIENCE)
         with theirs:
             # -s -P isolate Python like -I, but keep the hash seed. With different seeds, workers
             # would order sets of strings differently.
             self.process = subprocess.Popen(
-                [sys.executable, "-s", "-P", str(SERVER), json.dumps(settings)],
-                env=environment,
+                [sys.executable, "-s", "-P", str(SERVER)],
+                env={"PYTHONHASHSEED": "0", "LD_LIBRARY_PATH": libraries},
                 cwd="/",
                 stdin=theirs,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
+
+    def prove(self) -> None:
+        """Run a known program, as before the first job. Raises SandboxBroken if it fails."""
         try:
-            found = receive(self.door)
-        except EOFError as error:
-            raise SandboxBroken("the program sandbox cannot be started") from error
-        if "broken" in found:
+            (known,), _ = self.run(({"kind": "run", "text": KNOWN, "contest": False}, Limits()))
+            if known.text() != "7\n":
+                raise SandboxBroken(known.last_error() or "files stay readable")
+            os.listdir(f"/proc/{self.process.pid}/task")  # as watch.py counts threads
+        except (OSError, SandboxBroken) as error:
+            self.kill()
             raise SandboxBroken(
-                f"programs cannot be run safely here ({found['broken']}): "
-                "run as an ordinary user, or on a kernel that allows user namespaces"
-            )
-        self.walls = found["walls"]  # strict or landlock
-        self.missing = found["missing"]  # why stronger walls are not available
+                f"programs cannot be run safely here ({error}): this needs Linux 5.13 or newer "
+                "with Landlock, in a container that allows its system calls"
+            ) from error
 
-    def run(self, *jobs: tuple[dict, Limits]) -> list[Outcome]:
-        """The outcomes of one job, or of two jobs joined by a socket. Raises like Job.outcome."""
-        if len(jobs) == 1:
-            started = [self.start(*jobs[0])]
-        else:
-            ends = socket.socketpair()
-            with ends[0], ends[1]:
-                started = [self.start(*job, end) for job, end in zip(jobs, ends, strict=True)]
-        return [job.outcome() for job in started]
+    def run(self, *jobs: tuple[dict, Limits]) -> tuple[list[Process], float]:
+        """Run a program, or a judge and the program that it calls, joined by a socket.
 
-    def start(self, job: dict, limits: Limits, calls: socket.socket | None = None) -> Job:
+        Returns (the ended processes, idle seconds). Raises OSError or SandboxBroken if the server
+        fails; the caller must then kill it.
+        """
+        made = []
+        ends = socket.socketpair() if len(jobs) > 1 else (None,)
+        with ExitStack() as opened:
+            for (job, limits), end in zip(jobs, ends, strict=True):
+                made.append(self.start(job, limits, end, opened))
+            for end in filter(None, ends):
+                end.close()  # else neither process would notice that the other has ended
+            idle = watch(made)
+            for each in made:
+                signal.pidfd_send_signal(each.handle, signal.SIGKILL)
+                each.code = self.reap(each.number)
+                each.read_rest()
+        return made, idle
+
+    def start(
+        self, job: dict, limits: Limits, calls: socket.socket | None, opened: ExitStack
+    ) -> Process:
         """Start a job.
 
         calls: the socket on which a program receives calls, or a judge sends them
+        opened: closes the process's descriptors in the end
         """
-        here, there = socket.socketpair()
-        with there:
-            handed = [there.fileno()]
-            if calls:
-                handed.append(calls.fileno())
-            try:
-                socket.send_fds(self.door, [b"j"], handed)
-            except ConnectionError as error:
-                here.close()
-                raise EOFError from error
-        with suppress(ConnectionError):  # `outcome` then raises EOFError
-            send(here, {**job, **asdict(limits)})
-        return Job(here, limits.wall_seconds + limits.load * limits.runs * limits.cpu_seconds)
-
-    def close(self) -> None:
-        """End the server. Programs that are still running are killed with their supervisors."""
-        self.door.close()
+        content = json.dumps({**job, "input": "", "memory_mb": limits.memory_mb})
+        streams = [os.pipe(), os.pipe()]  # output and errors: (reading end, writing end)
+        given = [memory_file(content), memory_file(job.get("input", ""))]
+        given += [writing for _, writing in streams]
+        for reading, _ in streams:
+            os.set_blocking(reading, False)
+            opened.callback(os.close, reading)
+        lent = given + ([calls.fileno()] if calls else [])
         try:
-            self.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            socket.send_fds(self.door, [b"job"], lent)
+            message, handles, _, _ = socket.recv_fds(self.door, 1000, 2)
+        finally:
+            for descriptor in given:
+                os.close(descriptor)
+        for handle in handles:
+            opened.callback(os.close, handle)
+        number, _, reason = message.decode().partition(" ")
+        if len(handles) < 2:
+            raise SandboxBroken(reason or "its server has ended")
+        return Process(limits, int(number), *handles, *[reading for reading, _ in streams])
+
+    def reap(self, number: int) -> int:
+        """The exit code of a process that was killed, or ended before."""
+        self.door.send(b"%d" % number)
+        answer = self.door.recv(1000)
+        if not answer:
+            raise SandboxBroken("its server has ended")
+        return int(answer)
+
+    def kill(self) -> None:
+        """End the server at once. The kernel then kills its programs."""
+        self.process.kill()
+        self.process.wait()
+        self.door.close()
 
 
-def library_folders(path: str) -> str:
-    """The absolute folders of a search path. Relative folders are dropped: servers start in /."""
-    return ":".join(folder for folder in path.split(":") if os.path.isabs(folder))
+def memory_file(content: str) -> int:
+    """A descriptor of a file in memory that nobody can change."""
+    descriptor = os.memfd_create("job", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content.encode("utf-8", "surrogateescape"))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+    return descriptor
 
 
 class Sandbox:
-    """A pool with one server per worker.
+    """A pool with one server per worker. Raises SandboxBroken if programs cannot be run."""
 
-    best: strict or landlock, the strongest walls to use. Only tests choose landlock.
-    """
-
-    def __init__(self, workers: int = 0, best: str = "strict"):
+    def __init__(self, workers: int = 0):
         if sys.platform != "linux":
             raise SandboxBroken("programs can be run on Linux only")
         self.workers = workers or cores_of_rank()
-        self.best = best
         self.owner = os.getpid()
         self.idle = queue.SimpleQueue()
-        self.servers = [Server(best) for _ in range(self.workers)]
+        self.servers = [Server() for _ in range(self.workers)]  # they start at the same time
         for server in self.servers:
+            server.prove()
             self.idle.put(server)
         self.threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
 
@@ -176,22 +160,27 @@ class Sandbox:
 
     @contextmanager
     def server(self):
-        """An idle server, reserved for the caller."""
+        """An idle server, reserved for the caller. It is replaced if it was killed."""
         server = self.idle.get()
         try:
-            if server.process.poll() is not None:  # it was killed
+            if server.process.poll() is not None:
                 self.servers.remove(server)
                 server.door.close()
-                server = Server(self.best)
+                server = Server()
                 self.servers.append(server)
+                server.prove()
             yield server
+        except BaseException:
+            server.kill()
+            raise
         finally:
             self.idle.put(server)
 
     def close(self) -> None:
+        """End all servers and their programs."""
         self.threads.shutdown(cancel_futures=True)
         for server in self.servers:
-            server.close()
+            server.kill()
 
 
 def cores_of_rank() -> int:
@@ -212,26 +201,9 @@ def shared() -> Sandbox:
     return SHARED[0]
 
 
-# What a program can do behind each kind of wall: the values of --code-sandbox, strongest first.
-LEFT = {
-    "strict": "use its time and memory",
-    "landlock": "use its time and memory, and see file names and the process list",
-}
-
-
-def start_sandbox(mode: str) -> str:
-    """Start this process's sandbox. Returns a line that says what programs can do.
-
-    mode: a key of LEFT. Raises ProgramsError if only weaker walls are available.
-    """
-    sandbox = shared()
-    server = sandbox.servers[0]
-    if mode == "strict" and server.walls != mode:
-        raise ProgramsError(
-            f"--code-sandbox strict is not available here ({server.missing}): allow user "
-            "namespaces, or let programs see file names with --code-sandbox landlock"
-        )
+def start_sandbox() -> str:
+    """Start this process's sandbox. Returns a line about it. Raises SandboxBroken."""
     return (
-        f"programs   run {sandbox.workers} at a time in the sandbox ({server.walls}): a program "
-        f"can only {LEFT[server.walls]}"
+        f"programs   run {shared().workers} at a time in the sandbox: a program can read Python's "
+        "libraries, ask whether a file exists, and use its time and memory"
     )

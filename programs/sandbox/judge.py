@@ -1,8 +1,8 @@
 """A program's judge, in a separate process. Only the judge's process has the expected values.
 
-A judge compares the printed output, or calls the program in the other process and compares each
-answer before the next call. A judge has the walls of a program and separate limits, so a hostile
-answer can harm only that judge. A job's "kind" is one of JUDGES.
+A judge calls the program in the other process. It compares each answer before the next call, or
+runs an assertion script. A judge is behind a wall of its own and has its own limits, so a hostile
+answer can harm only that judge. Its exit code is the verdict, and its last line of errors the reason.
 """
 
 import ast
@@ -10,17 +10,18 @@ import builtins
 import json
 import socket
 import sys
+from functools import partial
 
-from . import values
-from .compare import same_output, same_value
-from .messages import excerpt
+from .compare import same_value
+from .values import excerpt, packed, unpacked
 
-FAULT = 3  # exit code of a script that cannot judge any program
-PASSED, FAILED = "passed", "failed: "  # printed by judges of outputs and values
+RIGHT, WRONG, FAULT, ENDED = 0, 1, 3, 4  # verdicts; FAULT: the script cannot judge any program
+PASSED = "passed"  # printed for each call with the expected value
+LONGEST = 2**24  # characters in an answer
 
 
 class Failed(Exception):
-    """The program failed. The message is for people."""
+    """The program's answer is wrong. The message is for people."""
 
 
 class Ended(Exception):
@@ -34,124 +35,78 @@ class Caller:
         self.lines = calls.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
         self.called = False  # whether the program has received a call
 
-    def ask(self, call: str) -> str:
-        """The answer to a call, both as JSON text. Raises Ended."""
+    def ask(self, name: str, /, *arguments, **keywords):
+        """The returned value. Raises Failed, Ended, or another Exception for an unreadable answer.
+
+        Raises TypeError for an argument that is not a plain value.
+        """
+        call = json.dumps(packed([name, arguments, keywords]))
         self.called = True
         try:
             self.lines.write(call + "\n")
             self.lines.flush()
-            answer = self.lines.readline()
-        except ConnectionError:
-            answer = ""
+            answer = self.lines.readline(LONGEST)
+        except ConnectionError as error:
+            raise Ended(name) from error
         if not answer:
-            raise Ended("the program ended during a call")
-        return answer
-
-
-# ---- outputs and values --------------------------------------------------------------------------
-
-
-def judge_output(job: dict, calls: socket.socket | None) -> int:
-    """Print whether job["output"] agrees with job["expected"]."""
-    if same_output(job["output"], job["expected"], job["tolerance"]):
-        print(PASSED)
-    else:
-        output, expected = excerpt(job["output"]), excerpt(job["expected"])
-        print(f"{FAILED}{output} printed, {expected} expected")
-    return 0
+            raise Ended(name)
+        ((key, content),) = json.loads(answer).items()
+        if key != "value":
+            raise Failed(f"{name} raised {content}")
+        return unpacked(content)
 
 
 def judge_values(job: dict, calls: socket.socket) -> int:
-    """Call the program for each of job["tests"] and print the results, up to the first failure."""
+    """Call the program for each of job["tests"], up to the first wrong answer."""
     caller = Caller(calls)
-    for test in job["tests"]:
+    for name, arguments, golds in job["tests"]:
         try:
-            check_answer(caller.ask(test["call"]), test["golds"], job["tolerance"])
+            value = caller.ask(name, *arguments)
+            if not any(same_value(value, gold, job["tolerance"]) for gold in golds):
+                raise Failed(f"{shown(value)} returned, {shown(golds[0])} expected")
         except Ended:
-            break  # the program's supervisor reports why
+            return ENDED
         except Failed as failure:
-            print(f"{FAILED}{failure}")
-            break
-        except Exception as error:  # any other error that an answer causes counts as a failure
-            print(f"{FAILED}returned a value that cannot be compared ({type(error).__name__})")
-            break
+            print(failure, file=sys.stderr)
+            return WRONG
+        except Exception as error:  # any error that an answer causes counts against the program
+            print(f"returned an unreadable value ({type(error).__name__})", file=sys.stderr)
+            return WRONG
         print(PASSED, flush=True)
-    return 0
+    return RIGHT
 
 
-def check_answer(answer: str, golds: list, tolerance: float) -> None:
-    """Raise Failed unless an answer is one of the expected values."""
-    key, content = read_answer(answer)
-    if key == "error":
-        raise Failed(excerpt(str(content)))
-    if not any(same_value(content, gold, tolerance) for gold in golds):
-        raise Failed(f"{shown(content)} returned, {shown(golds[0])} expected")
-
-
-def read_answer(answer: str) -> tuple[str, object]:
-    """("value" or "error", content). Raises Failed if an answer is neither."""
-    try:
-        return values.split_reply(answer)
-    except (ValueError, RecursionError):
-        raise Failed("returned a value that cannot be read") from None
-
-
-def shown(content) -> str:
-    """The repr of a value, or its type if the repr is too long."""
-    try:
-        value = values.unpacked(content)
-    except Exception:  # not a value; the message must not fail
-        return "a value that cannot be read"
+def shown(value) -> str:
+    """The repr of a value, or its type if the repr has too many digits."""
     try:
         return excerpt(repr(value))
-    except (ValueError, RecursionError):  # too many digits in a number, or too deeply nested
+    except ValueError:
         return f"a {type(value).__name__}"
 
 
-# ---- assertion scripts ---------------------------------------------------------------------------
-
-
 def judge_script(job: dict, calls: socket.socket) -> int:
-    """Run the assertion script job["text"]. Functions it lacks come from the program.
-
-    Returns the exit code: 0 if all assertions held, FAULT if the script is faulty, else 1.
+    """Run the assertion script job["text"]. Functions that it lacks come from the program.
 
     A script is faulty if it raises before its first call to the program, ends without a call, or
     lacks a package. Every later error counts against the program, which may have caused it.
     """
-    script = job["text"]
     namespace = vars(sys.modules["__main__"])
     caller = Caller(calls)
+    verdict = RIGHT
     try:
-        for name in foreign_names(script):
-            namespace[name] = program_function(caller, name)
-        exec(compile(script, "tests.py", "exec"), namespace)
-        code = 0
+        for name in foreign_names(job["text"]):
+            namespace[name] = partial(caller.ask, name)
+        exec(compile(job["text"], "tests.py", "exec"), namespace)
+    except Ended:
+        return ENDED
     except SystemExit as end:
-        code = 0 if end.code in (None, 0) else 1  # a script cannot return FAULT
+        verdict = RIGHT if end.code in (None, 0) else WRONG
     except BaseException as error:
         sys.excepthook(*sys.exc_info())
-        code = FAULT if isinstance(error, ModuleNotFoundError) else 1
-    if caller.called:
-        return code
-    if code == 0:
-        print("it calls none of the program's functions", file=sys.stderr, flush=True)
-    return FAULT
-
-
-def program_function(caller: Caller, name: str):
-    """The script's stand-in for a function of the program. Arguments are sent as copies."""
-
-    def call(*arguments, **keywords):
-        content = values.packed([name, arguments, keywords])
-        if values.holds_other(content):
-            raise TypeError(f"{name} takes only plain values, no functions or objects")
-        key, answer = values.split_reply(caller.ask(json.dumps(content)))
-        if key == "error":
-            raise Failed(f"{name} raised {answer}")
-        return values.read(answer)
-
-    return call
+        verdict = FAULT if isinstance(error, ModuleNotFoundError) else WRONG
+    if not caller.called and verdict == RIGHT:
+        print("it calls none of the program's functions", file=sys.stderr)
+    return verdict if caller.called else FAULT
 
 
 def foreign_names(script: str) -> set[str]:
@@ -171,4 +126,4 @@ def foreign_names(script: str) -> set[str]:
     return used - bound
 
 
-JUDGES = {"output": judge_output, "values": judge_values, "script": judge_script}
+JUDGES = {"values": judge_values, "script": judge_script}

@@ -1,57 +1,57 @@
-"""Landlock: on kernels without user namespaces, a program can open only Python's files.
+"""Landlock: a process gives up its access to files, permanently (man 7 landlock, Linux 5.13).
 
-From Linux 5.13 on, any process may restrict itself with Landlock. The restriction cannot be lifted,
-and threads inherit it. It also protects other processes' memory. A program can still see
-names, sizes and dates of files, and the list of processes, because stat(2) is not restricted. The
-system-call filter (seccomp.py) covers sockets and signals.
-The numbers come from linux/landlock.h.
+Each process that enters a ruleset is a domain: it cannot read the memory of a process outside, nor
+follow that process's links in /proc. Landlock restricts neither stat(2) nor changes of a file's
+owner, mode and times; the filter in seccomp.py refuses these changes. The numbers come from
+linux/landlock.h.
 """
 
 import ctypes
 import os
-from collections.abc import Iterable
+import struct
 
-CREATE, ADD, RESTRICT = 444, 445, 446  # system calls, on every machine
+CREATE, ADD, ENTER = 444, 445, 446  # system calls, on every machine
 ASK_VERSION = 1
 BENEATH = 1  # the kind of rule: for a folder with its contents, or for a file
 
-READ_FILE, READ_FOLDER = 1 << 2, 1 << 3
-RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version -> number of file rights in it
+WRITE_FILE, READ_FILE, READ_FOLDER = 1 << 1, 1 << 2, 1 << 3
+# What a version of Landlock knows: (since version, rights on files, on the network, scopes). A
+# scope keeps signals, and sockets without a file name, within the domain.
+KNOWN = [(1, 13, 0, 0), (2, 14, 0, 0), (3, 15, 0, 0), (4, 15, 2, 0), (5, 16, 2, 0), (6, 16, 2, 2)]
+SILENT, SILENT_SINCE = 1, 7  # refusals are not written to the system's log, which they could fill
+
+libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Rule(ctypes.Structure):
-    """struct landlock_path_beneath_attr."""
+class Ruleset:
+    """What stays permitted; everything else is given up. Raises OSError without Landlock.
 
-    _pack_ = 1
-    _fields_ = [("rights", ctypes.c_uint64), ("descriptor", ctypes.c_int32)]
-
-
-def restrict(libc: ctypes.CDLL, readable: Iterable[str]) -> None:
-    """Let this process read only these folders and files, permanently.
-
-    PR_SET_NO_NEW_PRIVS must already be set. Raises OSError.
+    readable: folders and files to read
+    writable: files to read and write
     """
-    found = checked(libc.syscall(CREATE, None, ctypes.c_size_t(0), ASK_VERSION))
-    rights = (1 << max(count for since, count in RIGHTS.items() if since <= found)) - 1
-    handled = ctypes.c_uint64(rights)
-    size = ctypes.c_size_t(ctypes.sizeof(handled))
-    ruleset = checked(libc.syscall(CREATE, ctypes.byref(handled), size, 0))
-    for path in readable:
-        allow(libc, ruleset, path)
-    checked(libc.syscall(RESTRICT, ruleset, 0))
-    os.close(ruleset)
+
+    def __init__(self, readable: list[str], writable: list[str]):
+        version = system_call(CREATE, None, ctypes.c_size_t(0), ASK_VERSION)
+        known = max(row for row in KNOWN if row[0] <= version)
+        given_up = struct.pack("QQQ", *[(1 << count) - 1 for count in known[1:]])
+        self.flags = SILENT if version >= SILENT_SINCE else 0
+        self.descriptor = system_call(CREATE, given_up, ctypes.c_size_t(len(given_up)), 0)
+        for path in [*readable, *writable]:
+            rights = READ_FILE | (READ_FOLDER if os.path.isdir(path) else 0)
+            rights |= WRITE_FILE if path in writable else 0
+            opened = os.open(path, os.O_PATH)
+            system_call(ADD, self.descriptor, BENEATH, struct.pack("=Qi", rights, opened), 0)
+            os.close(opened)
+
+    def enter(self) -> None:
+        """Restrict this process. PR_SET_NO_NEW_PRIVS must be set. Raises OSError."""
+        system_call(ENTER, self.descriptor, self.flags)
+        os.close(self.descriptor)
 
 
-def allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
-    """Allow reading a file, or a folder with its contents."""
-    descriptor = os.open(path, os.O_PATH)
-    rights = READ_FILE | READ_FOLDER if os.path.isdir(path) else READ_FILE
-    checked(libc.syscall(ADD, ruleset, BENEATH, ctypes.byref(Rule(rights, descriptor)), 0))
-    os.close(descriptor)
-
-
-def checked(result: int) -> int:
-    """The result of a system call. Raises OSError if the call failed."""
+def system_call(*arguments) -> int:
+    """The result of a system call. Raises OSError if it failed."""
+    result = libc.syscall(*arguments)
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"Landlock: {os.strerror(code)}")

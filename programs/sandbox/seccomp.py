@@ -1,135 +1,142 @@
-"""A system-call filter (seccomp): refuses calls that a program never needs.
+"""A filter of system calls: what a program never needs is refused (man 2 seccomp).
 
-Any user may install a filter. A filter cannot be removed, and children and threads inherit it.
-Refused calls fail with EPERM, so `os.fork()` or `socket.socket()` raises PermissionError.
-
-The filter is a BPF program in the kernel. It reads a call's number and the lower halves of its
-arguments, and returns a verdict.
+The filter cannot be removed, and threads inherit it. A refused call fails with EPERM, so os.fork()
+or socket.socket() raises PermissionError. A new thread waits until watch.py admits it, because the
+kernel's limit on processes exempts root. The filter is a BPF program in the kernel: it reads a
+call's number and the lower halves of its arguments, and returns a verdict.
 """
 
 import ctypes
 import errno
-import functools
+import os
 import platform
 import struct
 
-from .syscalls import BY_ARGUMENT, FILES, MEMORY, OTHERS, PROCESSES, SIGNALS, SYSTEM
+# Each call's name and numbers on x86_64 and aarch64. Calls that need a capability (mount, modules,
+# clocks) are not listed, because a program has none.
+REFUSED = """
+fork 57 -                vfork 58 -               execve 59 221            execveat 322 281
+uselib 134 -             setsid 112 157           setpgid 109 154          unshare 272 97
+setns 308 268            personality 135 92       seccomp 317 277          ptrace 101 117
 
-MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column, AUDIT_ARCH_...
+kill 62 129              tkill 200 130            tgkill 234 131           timer_create 222 107
+rt_sigqueueinfo 129 138  process_madvise 440 440  pidfd_getfd 438 438      kcmp 312 272
+migrate_pages 256 238    move_pages 279 239       setpriority 141 140      ioprio_set 251 30
+sched_setattr 314 274    sched_setparam 142 118   process_mrelease 448 448
+process_vm_readv 310 270            process_vm_writev 311 271           sched_setaffinity 203 122
+rt_tgsigqueueinfo 297 240           pidfd_send_signal 424 424           sched_setscheduler 144 119
 
-# Instructions: load a word of the call's record; jump if equal, at least, or any bit set; return.
-LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in the record
+socket 41 198            bind 49 200              connect 42 203           listen 50 201
+setsockopt 54 208        sendmmsg 307 269         pipe 22 -                pipe2 293 59
+shmget 29 194            shmat 30 196             shmctl 31 195            msgget 68 186
+msgsnd 69 189            msgrcv 70 188            msgctl 71 187            semget 64 190
+semop 65 193             semtimedop 220 192       semctl 66 191            mq_open 240 180
+mq_unlink 241 181        keyctl 250 219           add_key 248 217          request_key 249 218
+memfd_create 319 279     memfd_secret 447 447     io_setup 206 0           io_uring_setup 425 425
+io_uring_enter 426 426   io_uring_register 427 427
 
-ALLOW = 0x7FFF0000
-REFUSE = 0x00050000 | errno.EPERM
-UNKNOWN = 0x00050000 | errno.ENOSYS  # glibc then uses the older call
-KILL = 0x80000000
+chmod 90 -               fchmod 91 52             fchmodat 268 53          fchmodat2 452 452
+chown 92 -               fchown 93 55             lchown 94 -              fchownat 260 54
+utime 132 -              utimes 235 -             futimesat 261 -          utimensat 280 88
+setxattr 188 5           lsetxattr 189 6          fsetxattr 190 7          getxattr 191 8
+lgetxattr 192 9          fgetxattr 193 10         removexattr 197 14       lremovexattr 198 15
+fremovexattr 199 16      truncate 76 45           flock 73 32              sync 162 81
+syncfs 306 267           inotify_init 253 -       inotify_init1 294 26     fanotify_init 300 262
+quotactl 179 60          quotactl_fd 443 443      open_by_handle_at 304 265
 
-CLONE_THREAD = 0x10000
-WRITING = 0x1 | 0x2 | 0x40 | 0x200  # O_WRONLY, O_RDWR, O_CREAT; O_TRUNC, which Landlock allows
-NEWEST = 457  # this and all later calls are reported as unknown; no libc needs them yet
-# Commands that affect only this process's descriptors. Others set leases, receivers of signals,
-# flags of files (chattr) or a terminal's input.
+bpf 321 280              userfaultfd 323 282      modify_ldt 154 -         perf_event_open 298 241
+syslog 103 116           landlock_add_rule 445 445           landlock_create_ruleset 444 444
+"""
+THREAD = 0x10000  # CLONE_THREAD
+ACCESS, TRUNCATE = 0x3, 0x200  # O_ACCMODE, O_TRUNC; up to Linux 6.1 Landlock allows truncation
+OPENING = (0, 1, 2, 1 | TRUNCATE, 2 | TRUNCATE)  # reading, and writing where Landlock permits it
+# Commands that affect only this process's descriptors. Others set leases, locks, receivers of
+# signals, the size of pipes, flags of files (chattr) or a terminal's input.
 FCNTL = (0, 1, 2, 3, 4, 9, 1030, 1032, 1034)  # F_DUPFD to F_SETFL, F_GETOWN, F_DUPFD_CLOEXEC, ...
 IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, FIONREAD, FIONBIO, ...
-NOT_A_STREAM = 0xE  # bits of a socket's type: SOCK_DGRAM and others can send to any address
+# The only descriptor that may send descriptors: a process reports with it, then closes it. No new
+# descriptor gets this number, because RLIMIT_NOFILE (wall.py) is lower.
+DOOR = 20
+WHOLE = 0xFFFFFFFF
 
-DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, which walls.py sets
+# Calls that are refused unless each condition (argument, mask, values) holds: the argument's bits
+# under the mask have one of the values.
+CONDITIONS = {
+    "clone": ((56, 220), [(0, THREAD, (THREAD,))]),  # and if the listener agrees
+    "open": ((2, None), [(1, ACCESS | TRUNCATE, OPENING)]),
+    "openat": ((257, 56), [(2, ACCESS | TRUNCATE, OPENING)]),
+    "fcntl": ((72, 25), [(1, WHOLE, FCNTL)]),
+    "ioctl": ((16, 29), [(1, WHOLE, IOCTL)]),
+    "prctl": ((157, 167), [(0, WHOLE, (15, 16))]),  # PR_SET_NAME, PR_GET_NAME
+    "prlimit64": ((302, 261), [(0, WHOLE, (0,))]),  # of this process
+    "sendmsg": ((46, 211), [(0, WHOLE, (DOOR,))]),
+    # AF_UNIX, SOCK_STREAM: sockets of other kinds can send to any address.
+    "socketpair": ((53, 199), [(0, WHOLE, (1,)), (1, 0xF, (1,))]),
+}
+CLONE3, OPENAT2 = 435, 437  # a filter cannot read their arguments; glibc then uses the older call
+NEWEST = 457  # this and all later calls are unknown, too; no libc needs them yet
 
-PR_SET_SECCOMP = 22
-SECCOMP_MODE_FILTER = 2
+ALLOW, KILL, ASK = 0x7FFF0000, 0x80000000, 0x7FC00000  # verdicts; ASK: the listener decides
+REFUSE, UNKNOWN = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+LOAD, AND, EQUAL, AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06  # instructions
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in the kernel's record of a call
+
+MACHINES = {"x86_64": (0, 0xC000003E, 317), "aarch64": (1, 0xC00000B7, 277)}
+SET_FILTER, NEW_LISTENER = 1, 8
 
 
-class Program(ctypes.Structure):
-    """struct sock_fprog."""
+class Filter:
+    """The filter for this machine. Raises OSError if its system calls are not known."""
 
-    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+    def __init__(self):
+        if platform.machine() not in MACHINES:
+            raise OSError(f"no system-call filter for {platform.machine()}")
+        column, architecture, self.seccomp = MACHINES[platform.machine()]
+        code = [
+            instruction(LOAD, ARCHITECTURE),
+            instruction(EQUAL, architecture, if_true=1),
+            instruction(RETURN, KILL),
+            instruction(LOAD, NUMBER),
+            instruction(AT_LEAST, NEWEST, if_false=1),
+            instruction(RETURN, UNKNOWN),
+            *rule(CLONE3, [], UNKNOWN),
+            *rule(OPENAT2, [], UNKNOWN),
+        ]
+        for number in REFUSED.split()[1 + column :: 3]:
+            if number != "-":
+                code += rule(int(number), [], REFUSE)
+        for name, (numbers, conditions) in CONDITIONS.items():
+            if numbers[column] is not None:
+                code += rule(numbers[column], conditions, ASK if name == "clone" else ALLOW)
+        self.code = b"".join([*code, instruction(RETURN, ALLOW)])
+
+    def enter(self) -> int:
+        """Filter this process's calls from now on. Returns the listener. Raises OSError.
+
+        PR_SET_NO_NEW_PRIVS must be set.
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        code = ctypes.create_string_buffer(self.code)
+        program = struct.pack("@HP", len(self.code) // 8, ctypes.addressof(code))  # sock_fprog
+        listener = libc.syscall(self.seccomp, SET_FILTER, NEW_LISTENER, program)
+        if listener < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"system-call filter: {os.strerror(number)}")
+        return listener
+
+
+def rule(number: int, conditions: list[tuple], verdict: int) -> list[bytes]:
+    """The instructions for one call: `verdict` if all conditions hold, else REFUSE."""
+    code = []
+    for argument, mask, values in conditions:
+        code += [instruction(LOAD, ARGUMENTS + 8 * argument), instruction(AND, mask)]
+        for left, value in zip(range(len(values), 0, -1), values, strict=True):
+            code.append(instruction(EQUAL, value, if_true=left))  # past the next RETURN
+        code.append(instruction(RETURN, REFUSE))
+    code.append(instruction(RETURN, verdict))
+    return [instruction(EQUAL, number, if_false=len(code)), *code]
 
 
 def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    """struct sock_filter."""
     return struct.pack("=HBBI", code, if_true, if_false, operand)
-
-
-@functools.cache  # built once, by the server
-def build(strict: bool) -> bytes:
-    """The filter's instructions for this machine.
-
-    strict: also refuse signals and the file changes that Landlock allows; needed without
-    namespaces. Raises OSError on a machine that is not in MACHINES.
-    """
-    if platform.machine() not in MACHINES:
-        raise OSError(f"not available for {platform.machine()}")
-    column, architecture = MACHINES[platform.machine()]
-
-    def number(name: str) -> int | None:
-        return BY_ARGUMENT[name][column]
-
-    refused = [PROCESSES, OTHERS, SYSTEM, MEMORY]
-    if strict:
-        refused += [SIGNALS, FILES]
-
-    code = [
-        instruction(LOAD, ARCHITECTURE),
-        instruction(EQUAL, architecture, if_true=1),
-        instruction(RETURN, KILL),
-        instruction(LOAD, NUMBER),
-        instruction(AT_LEAST, NEWEST, if_false=1),
-        instruction(RETURN, UNKNOWN),
-    ]
-    for calls in refused:
-        for numbers in calls.values():
-            if numbers[column] is not None:
-                code += when_called(numbers[column], REFUSE)
-
-    code += when_called(number("clone3"), UNKNOWN)  # a filter cannot read its flags
-    code += when_argument(number("clone"), 0, ANY_BIT, CLONE_THREAD, ALLOW, REFUSE)
-    code += when_argument(number("prlimit64"), 0, EQUAL, 0, ALLOW, REFUSE)  # 0 is this process
-    code += when_argument(number("prctl"), 0, EQUAL, DIE_WITH_PARENT, REFUSE, ALLOW)
-    code += when_argument(number("socketpair"), 1, ANY_BIT, NOT_A_STREAM, REFUSE, ALLOW)
-    if strict:
-        code += when_called(number("openat2"), UNKNOWN)
-        code += when_argument(number("openat"), 2, ANY_BIT, WRITING, REFUSE, ALLOW)
-        if number("open") is not None:
-            code += when_argument(number("open"), 1, ANY_BIT, WRITING, REFUSE, ALLOW)
-        code += unless_command(number("fcntl"), FCNTL, REFUSE)
-        code += unless_command(number("ioctl"), IOCTL, REFUSE)
-    code.append(instruction(RETURN, ALLOW))
-    return b"".join(code)
-
-
-def when_called(number: int, verdict: int) -> list[bytes]:
-    """The verdict on a call by its number."""
-    return [instruction(EQUAL, number, if_false=1), instruction(RETURN, verdict)]
-
-
-def when_argument(
-    number: int, argument: int, test: int, operand: int, if_true: int, if_false: int
-) -> list[bytes]:
-    """The verdict on a call by one of its arguments."""
-    return [
-        instruction(EQUAL, number, if_false=4),
-        instruction(LOAD, ARGUMENTS + 8 * argument),
-        instruction(test, operand, if_false=1),
-        instruction(RETURN, if_true),
-        instruction(RETURN, if_false),
-    ]
-
-
-def unless_command(number: int, commands: tuple[int, ...], verdict: int) -> list[bytes]:
-    """The verdict on a call whose second argument is not one of these commands."""
-    code = [
-        instruction(EQUAL, number, if_false=2 * len(commands) + 2),
-        instruction(LOAD, ARGUMENTS + 8),
-    ]
-    for command in commands:
-        code += when_called(command, ALLOW)  # this time it tests the loaded argument
-    return [*code, instruction(RETURN, verdict)]
-
-
-def install(libc: ctypes.CDLL, strict: bool) -> None:
-    """Install the filter in this process, permanently. Raises OSError if the kernel refuses."""
-    instructions = build(strict)
-    program = Program(len(instructions) // 8, instructions)
-    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "seccomp rejected the filter")

@@ -1,23 +1,23 @@
-"""A clean Python process that forks a supervisor for every program.
+"""A clean Python process that forks a process for every program; client.py starts it as a script.
 
-client.py starts this file as a script. The server imports only the standard library, enters its
-namespaces, reports its walls, and forks for every connection that it receives. The server reads no
-job, so no program can affect the next one.
+The server imports only the standard library and reads no job, so no program affects the next one.
+Through the door it receives either a job's descriptors or the number of a process. A job's process
+answers with its number and two descriptors, a pidfd and the listener for new threads, or with its
+number and why it failed. The number of a process is answered with its exit code, once it has ended.
 """
 
 import gc
 import importlib
 import json
 import os
-import resource
-import signal
 import socket
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.dirname(FOLDER))
-from sandbox import program, seccomp, supervisor, walls  # noqa: E402
-from sandbox.messages import send  # noqa: E402
+from sandbox import program  # noqa: E402
+from sandbox.seccomp import DOOR  # noqa: E402
+from sandbox.wall import Wall  # noqa: E402
 
 sys.path.pop()
 
@@ -25,108 +25,55 @@ WARM = (
     "ast atexit bisect collections copy datetime decimal fractions functools heapq io itertools "
     "json math operator random re statistics string threading time traceback types typing"
 )  # imported once for all programs
+LONGEST = 500  # bytes of a message
 
 
-# ---- the server ----------------------------------------------------------------------------------
-
-
-def serve(door: socket.socket, namespaces: bool):
-    """Fork a supervisor for each connection received from `door`, until `door` closes.
-
-    Returns (job, connection for calls), and only in a program's process.
-    """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(door, 1, 2)
-        if not message:
-            os._exit(0)
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            door.close()
-            return supervisor.supervise(namespaces, *map(connection, descriptors))
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
-def connection(descriptor: int) -> socket.socket:
-    return socket.socket(fileno=descriptor)
-
-
-def enter(best: str) -> dict:
-    """Set up the strongest walls that the kernel supports, up to `best`.
-
-    Returns {"walls": "strict" or "landlock", "missing": why stronger walls are not available}.
-    Raises OSError if neither is available.
-    """
-    reason = failure(filter_this)
-    if reason:
-        raise OSError(f"system-call filter: {reason}")
-
-    reason = "switched off"
-    if best == "strict":
-        reason = failure(walls.enter_namespaces)
-    if not reason:
-        walls.enter_namespaces()
-        return {"walls": "strict", "missing": ""}
-
-    walls.leave_root()
-    reason_of_landlock = failure(lock_this)
-    if reason_of_landlock:
-        raise OSError(f"namespaces: {reason}; {reason_of_landlock}")
-    return {"walls": "landlock", "missing": f"namespaces: {reason}"}
-
-
-def filter_this() -> None:
-    walls.prctl(walls.NO_NEW_RIGHTS, 1)
-    seccomp.install(walls.libc, strict=True)
-
-
-def lock_this() -> None:
-    walls.prctl(walls.NO_NEW_RIGHTS, 1)
-    walls.close_other_files()
-
-
-def failure(attempt) -> str:
-    """Why `attempt` fails in a separate process; empty if it succeeds."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            attempt()
-            reason = ""
-        except OSError as error:
-            reason = str(error)
-        os.write(write, reason.encode())
-        os._exit(0)
-    os.close(write)
-    _, status = os.waitpid(child, 0)
-    with open(read) as file:
-        reason = file.read()
-    return reason or ("" if status == 0 else f"ended with status {status}")
-
-
-# ---- start ---------------------------------------------------------------------------------------
-
-
-def start():
-    """Set up the walls, report them to client.py, and serve. Returns like `serve`."""
-    door = socket.socket(fileno=os.dup(0))
+def start() -> tuple[dict, socket.socket | None]:
+    """Serve. Returns (job, socket for calls), and only in a job's process, behind the wall."""
+    door = socket.socket(fileno=os.dup2(0, DOOR))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    settings = json.loads(sys.argv[1])
     for name in WARM.split():
         importlib.import_module(name)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    server = os.getpid()
     try:
-        there = enter(settings["best"])
-    except OSError as error:
-        send(door, {"broken": str(error)})
+        wall = Wall()
+        gc.collect()
+        gc.freeze()
+        given, *streams = serve(door)
+        with open(given, "rb") as file:
+            job = json.load(file)
+        for number, descriptor in enumerate(streams[:3]):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        handles = [os.pidfd_open(os.getpid()), wall.enter(job["memory_mb"], server)]
+        socket.send_fds(door, [b"%d" % os.getpid()], handles)
+    except Exception as error:
+        if os.getpid() == server:
+            door.recv(LONGEST)  # the first job is answered with the reason
+        door.send(f"{os.getpid()} {error}".encode()[:LONGEST])
         os._exit(1)
-    send(door, there)
-    namespaces = there["walls"] == "strict"
-    seccomp.build(not namespaces)
-    gc.collect()
-    gc.freeze()
-    return serve(door, namespaces)
+    door.close()
+    for handle in handles:
+        os.close(handle)
+    return job, socket.socket(fileno=streams[3]) if len(streams) > 3 else None
+
+
+def serve(door: socket.socket) -> list[int]:
+    """Fork for each job, and wait for each number, until the client closes the door.
+
+    Returns a job's descriptors, and only in that job's process.
+    """
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(door, LONGEST, 8)
+        if not message:
+            os._exit(0)
+        if not descriptors:
+            _, status = os.waitpid(int(message), 0)
+            door.send(b"%d" % os.waitstatus_to_exitcode(status))
+        elif os.fork() == 0:
+            return descriptors
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 if __name__ == "__main__":

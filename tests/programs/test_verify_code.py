@@ -10,7 +10,7 @@ from programs import verify_code
 from programs.sandbox import compare
 from programs.sandbox.client import Limits
 from programs.sandbox.compare import TOLERANCE
-from programs.sandbox.values import dumps, loads, packed, read, split_reply
+from programs.sandbox.values import packed
 from programs.verify_code import (
     Result,
     extract_program,
