@@ -7,18 +7,10 @@ The program is the last fenced Python block in a response. It earns 1.0 if it pa
     {"function": "add", "args": [3, 4], "expected": 7}       a call, with JSON values
     {"script": "assert add(3, 4) == 7"}                      assertions (HumanEval+, MBPP+)
 
-Comparison rules:
-1. Outputs are compared line by line and token by token. Spaces around tokens, and blank lines
-   before the first and after the last line, are ignored.
-2. If a decimal is expected, numbers within 1e-6 of it agree (relative if it exceeds 1). If an
-   integer is expected, only an equal number agrees.
-3. Returned values follow rule 2. A tuple equals a list, and True equals 1. An object of the
-   program's own classes equals nothing.
-4. A program that ends with an error fails, whatever it printed before.
-
-A script is faulty if it fails before its first call to the program, never calls it, or lacks a
-package. No program passes a faulty script, and a warning is printed. Later errors in a script count
-against the program, whose values may have caused them.
+compare.py has the rules for outputs and values. A program that ends with an error fails, whatever
+it printed before. A script is faulty if it fails before its first call to the program, never calls
+it, or lacks a package. No program passes a faulty script, and a warning is printed. Later errors in
+a script count against the program, whose values may have caused them.
 
 Departures from the paper: (1) the paper does not say how programs are run. The limits are ours:
 1 GB, 6 s of CPU time per test as in LiveCodeBench (30 s per script), and for all tests together a
@@ -32,11 +24,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .sandbox import client
-from .sandbox.client import Process, SandboxBroken
+from .sandbox.client import Failed
 from .sandbox.compare import TOLERANCE, same_output
 from .sandbox.judge import ENDED, FAULT, PASSED, RIGHT
 from .sandbox.values import excerpt
-from .sandbox.watch import Limits
+from .sandbox.watch import Limits, Process
 
 SCRIPT = 5  # CPU time for a judge, or for a program that a script calls, in units of a call's
 JUDGE_MB = 4096  # of address space
@@ -57,31 +49,22 @@ def rewards(
 ) -> list[float]:
     """The reward for each response, given its tests. Runs one program per core at a time.
 
-    Identical programs with the same tests are run once.
+    Identical programs with the same tests are run once. Raises SandboxBroken.
     """
-    if not responses:
-        return []
-    asked = {}
-    for response, each in zip(responses, tests, strict=True):
-        asked[extract_program(response), id(each)] = each
+    keys = [(extract_program(text), id(each)) for text, each in zip(responses, tests, strict=True)]
+    asked = dict(zip(keys, tests, strict=True))
     programs = [program for program, _ in asked]
-    sandbox = client.shared()  # started at the first call
-    results = sandbox.map(reward_of_program, programs, asked.values(), [limits] * len(asked))
-    known = dict(zip(asked, results, strict=True))
-    return [known[extract_program(r), id(t)] for r, t in zip(responses, tests, strict=True)]
+    limited = [limits] * len(asked)
+    found = client.shared().map(reward_of_program, programs, asked.values(), limited)
+    known = dict(zip(asked, found, strict=True))
+    return [known[key] for key in keys]
 
 
-def reward(response: str, tests: list[dict]) -> float:
-    """1.0 if the response's program passes all tests, else 0.0."""
-    return reward_of_program(extract_program(response), tests)
-
-
-def reward_of_program(
-    program: str | None, tests: list[dict], limits: Limits | None = None
-) -> float:
+def reward_of_program(program: str | None, tests: list[dict], limits: Limits | None) -> float:
+    """1.0 if there is a program and it passes all tests, else 0.0."""
     if program is None:
         return 0.0
-    result = run_tests(program, tests, limits or Limits())
+    result = run_tests(program, tests, limits)
     return float(result.passed == result.total)
 
 
@@ -99,39 +82,27 @@ def extract_program(response: str) -> str | None:
     A tag is the first word after the opening fence: python, py3, python3.11, {python} or
     python:main.py. An untagged block may show the program's output, so tagged blocks take priority.
     Blocks in other languages are skipped. The margin of a block in a list or a quotation is
-    removed. An unclosed block does not count, because the response was cut off.
+    removed. An unclosed block does not count, because the response was cut off. A fence closes a
+    block if it has the same mark, at least as long, and no tag. If it is indented four or more
+    columns further, it is part of the program, as in a docstring.
     """
     programs = {}  # whether it is tagged -> the last such block
     opening = None
     for fence in FENCE.finditer(response):
         if opening is None:
             opening = fence
-        elif closes(fence, opening):
-            tag = opening[3].strip()
+            margin, mark, tag = fence[1], fence[2], fence[3].strip()
+        elif fence[2].startswith(mark) and not fence[3].strip() and len(fence[1]) < len(margin) + 4:
             if tag == "" or TAG.match(tag):
-                block = response[opening.end() + 1 : fence.start()]
-                programs[tag != ""] = without_margin(block, opening[1])
+                lines = response[opening.end() + 1 : fence.start()].split("\n")
+                bare = margin.rstrip()  # an empty line of a quotation
+                lines = ["" if line == bare else line.removeprefix(margin) for line in lines]
+                programs[tag != ""] = "\n".join(lines)
             opening = None
     program = programs.get(True, programs.get(False))
     if program is None or not program.strip() or len(program) > MAX_CHARS:
         return None
     return program
-
-
-def closes(fence: re.Match, opening: re.Match) -> bool:
-    """Whether a fence closes the block: the same mark, at least as long, and without a tag.
-
-    A fence indented four or more columns further is part of the program, as in a docstring.
-    """
-    same_mark = fence[2].startswith(opening[2])
-    return same_mark and not fence[3].strip() and len(fence[1]) < len(opening[1]) + 4
-
-
-def without_margin(block: str, margin: str) -> str:
-    """A block without the margin of its opening fence. Lines without this margin stay unchanged."""
-    bare = margin.rstrip()  # an empty line of a quotation
-    lines = ["" if line == bare else line.removeprefix(margin) for line in block.split("\n")]
-    return "\n".join(lines)
 
 
 # ---- run -----------------------------------------------------------------------------------------
@@ -146,10 +117,6 @@ class Result:
     stopped: str  # one printable line; empty if all passed
 
 
-class Failed(Exception):
-    """A test failed. The message is for people."""
-
-
 def run_tests(
     program: str,
     tests: list[dict],
@@ -162,11 +129,14 @@ def run_tests(
     """
     if not tests:
         raise ValueError("a problem without tests cannot be graded")
-    trial = Trial(program, limits or Limits(), sandbox or client.shared())
+    limits = limits or Limits()
+    trial = Trial(program, limits.wall_seconds, sandbox or client.shared())
     passed = 0
     try:
         for (kind, rules), group in groupby(tests, group_of):
-            for _ in RUNNERS[kind](trial, list(group), *RULES[rules]):
+            memory_mb, tolerance = RULES[rules]
+            allowed = replace(limits, memory_mb=max(limits.memory_mb, memory_mb))
+            for _ in RUNNERS[kind](trial, list(group), allowed, tolerance):
                 passed += 1
     except Failed as failure:
         return Result(passed, len(tests), f"test {passed + 1} of {len(tests)}: {failure}")
@@ -189,23 +159,20 @@ class Trial:
     """A program under test. All its runs share one wall-clock budget.
 
     Each runner yields once per passed test, in order, and raises Failed at the first failed test.
-    memory_mb and tolerance are those of the tests' rules.
     """
 
-    def __init__(self, program: str, limits: Limits, sandbox: client.Sandbox):
+    def __init__(self, program: str, wall_seconds: float, sandbox: client.Sandbox):
         self.program = program
-        self.limits = limits
+        self.wall_left = wall_seconds
         self.sandbox = sandbox
-        self.wall_left = limits.wall_seconds
 
-    def run_on_inputs(self, tests: list[dict], memory_mb: int, tolerance: float) -> Iterator[None]:
+    def run_on_inputs(self, tests: list[dict], limits: Limits, tolerance: float) -> Iterator[None]:
         """Run the program once per input, and compare each output before the next run."""
         for test in tests:
-            limits = self.own_limits(memory_mb)
             room = 8 * len(test["output"])  # twice the expected characters, in UTF-8
-            limits = replace(limits, output_bytes=max(limits.output_bytes, room))
+            roomy = replace(limits, output_bytes=max(limits.output_bytes, room))
             job = {"kind": "run", "text": self.program, "contest": True, "input": test["input"]}
-            (ran,) = self.run((job, limits))
+            (ran,) = self.run((job, roomy))
             if reason(ran):
                 raise Failed(reason(ran))
             if not same_output(ran.text(), test["output"], tolerance):
@@ -213,31 +180,30 @@ class Trial:
                 raise Failed(f"{printed} printed, {expected} expected")
             yield
 
-    def run_calls(self, tests: list[dict], memory_mb: int, tolerance: float) -> Iterator[None]:
+    def run_calls(self, tests: list[dict], limits: Limits, tolerance: float) -> Iterator[None]:
         """Run the program once; its judge calls the functions. Each call has the CPU limit."""
         asked = []
         for test in tests:
             asked.append([test["function"], test["args"], [test["expected"], *test.get("or", [])]])
         judging = {"kind": "values", "tests": asked, "tolerance": tolerance}
         called = {"kind": "calls", "text": self.program, "contest": True}
-        judge, failure = self.judged(judging, called, self.own_limits(memory_mb))
+        judge, failure = self.judged(judging, called, limits, limits)
         for line in judge.text().splitlines():
             if line == PASSED:
                 yield
         if failure is not None:
             raise Failed(failure)
 
-    def run_scripts(self, tests: list[dict], memory_mb: int, tolerance: float) -> Iterator[None]:
+    def run_scripts(self, tests: list[dict], limits: Limits, tolerance: float) -> Iterator[None]:
         """Run the program once per script; the script calls its functions."""
+        longer = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
         for test in tests:
             script = test["script"]
             if "entry_point" in test:
                 script += f"\ncheck({test['entry_point']})\n"
             judging = {"kind": "script", "text": script}
             called = {"kind": "calls", "text": self.program, "contest": False}
-            limits = self.own_limits(memory_mb)
-            limits = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
-            judge, failure = self.judged(judging, called, limits)
+            judge, failure = self.judged(judging, called, limits, longer)
             if judge.code == FAULT:
                 advice = "install the package" if "ModuleNotFound" in failure else "fix the test"
                 failure = f"a test's script cannot judge any program ({failure}): {advice}"
@@ -246,15 +212,12 @@ class Trial:
                 raise Failed(failure)
             yield
 
-    def own_limits(self, memory_mb: int) -> Limits:
-        """The program's limits in its next run."""
-        memory_mb = max(self.limits.memory_mb, memory_mb)
-        return replace(self.limits, wall_seconds=self.wall_left, memory_mb=memory_mb)
-
-    def judged(self, judging: dict, called: dict, limits: Limits) -> tuple[Process, str | None]:
+    def judged(
+        self, judging: dict, called: dict, limits: Limits, of_program: Limits
+    ) -> tuple[Process, str | None]:
         """(the judge, why the program failed; None if it passed all tests)."""
-        patient = Limits(cpu_seconds=SCRIPT * self.limits.cpu_seconds, memory_mb=JUDGE_MB)
-        judge, ran = self.run((judging, patient), (called, limits))
+        patient = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds, memory_mb=JUDGE_MB)
+        judge, ran = self.run((judging, patient), (called, of_program))
         if judge.code == RIGHT and not judge.stopped:
             return judge, None
         if ran.stopped or judge.code == ENDED:
@@ -264,24 +227,10 @@ class Trial:
         return judge, judge.last_error()
 
     def run(self, *jobs: tuple[dict, Limits]) -> list[Process]:
-        """Run a program, or a judge and the program that it calls, on a free server.
-
-        If a server fails, for example because memory ran out, the jobs run once more on a new one.
-        If this fails as well and a third server works, the program has failed (Failed). If the
-        third fails too, the sandbox is broken (SandboxBroken).
-        """
-        for _ in range(2):
-            try:
-                with self.sandbox.server() as server:
-                    ended, idle = server.run(*jobs)
-            except (OSError, SandboxBroken) as error:
-                broken = excerpt(str(error))
-                continue
-            self.wall_left -= idle
-            return ended
-        with self.sandbox.server() as server:
-            server.prove()
-        raise Failed(f"broke the sandbox twice: {broken}")
+        """Run a program, or a judge and the program that it calls."""
+        ended, idle = self.sandbox.run(self.wall_left, *jobs)
+        self.wall_left -= idle
+        return ended
 
 
 RUNNERS = {"output": Trial.run_on_inputs, "function": Trial.run_calls, "script": Trial.run_scripts}

@@ -1,39 +1,35 @@
 """Runs programs in the sandbox: a pool of servers, one for each worker."""
 
-import fcntl
 import json
 import os
 import queue
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from .. import ProgramsError
+from .values import excerpt
 from .watch import Limits, Process, watch
 
 SERVER = Path(__file__).resolve().parent / "server.py"
 PATIENCE = 60.0  # seconds for a server to answer
-SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE
-# A server is used after it has run this program, which finds the wall in place.
-KNOWN = """
-try:
-    open("/proc/self/status")
-except PermissionError:
-    print(7)
-"""
+KNOWN = "try: open('/proc/self/status')\nexcept PermissionError: print(7)"
 
 
 class SandboxBroken(ProgramsError):
     """The sandbox cannot be started, or has broken. The run must stop."""
 
 
+class Failed(Exception):
+    """A program failed. The message is for people."""
+
+
 class Server:
-    """A process that forks programs; see server.py. Call `prove` before the first job."""
+    """A process that forks programs; see server.py."""
 
     def __init__(self):
         libraries = os.environ.get("LD_LIBRARY_PATH", "")  # some builds of Python need it to start
@@ -43,18 +39,20 @@ class Server:
             # -s -P isolate Python like -I, but keep the hash seed. With different seeds, workers
             # would order sets of strings differently.
             self.process = subprocess.Popen(
-                [sys.executable, "-s", "-P", str(SERVER)],
-                env={"PYTHONHASHSEED": "0", "LD_LIBRARY_PATH": libraries},
+                [sys.executable, "-s", "-P", str(SERVER), str(theirs.fileno())],
+                env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LD_LIBRARY_PATH": libraries},
                 cwd="/",
-                stdin=theirs,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
+                pass_fds=[theirs.fileno()],
             )
 
     def prove(self) -> None:
-        """Run a known program, as before the first job. Raises SandboxBroken if it fails."""
+        """Run a known program, which finds the wall in place. Raises SandboxBroken."""
+        job = {"kind": "run", "text": KNOWN, "contest": False}
         try:
-            (known,), _ = self.run(({"kind": "run", "text": KNOWN, "contest": False}, Limits()))
+            (known,), _ = self.run(PATIENCE, (job, Limits()))
             if known.text() != "7\n":
                 raise SandboxBroken(known.last_error() or "files stay readable")
             os.listdir(f"/proc/{self.process.pid}/task")  # as watch.py counts threads
@@ -65,23 +63,25 @@ class Server:
                 "with Landlock, in a container that allows its system calls"
             ) from error
 
-    def run(self, *jobs: tuple[dict, Limits]) -> tuple[list[Process], float]:
+    def run(self, wall: float, *jobs: tuple[dict, Limits]) -> tuple[list[Process], float]:
         """Run a program, or a judge and the program that it calls, joined by a socket.
 
-        Returns (the ended processes, idle seconds). Raises OSError or SandboxBroken if the server
-        fails; the caller must then kill it.
+        wall: idle seconds after which they are stopped (see `watch`)
+
+        Returns (the ended processes, their idle seconds). Raises OSError or SandboxBroken if the
+        server fails; the caller must then kill it.
         """
-        made = []
         ends = socket.socketpair() if len(jobs) > 1 else (None,)
+        made = []
         with ExitStack() as opened:
             for (job, limits), end in zip(jobs, ends, strict=True):
                 made.append(self.start(job, limits, end, opened))
             for end in filter(None, ends):
                 end.close()  # else neither process would notice that the other has ended
-            idle = watch(made)
+            idle = watch(made, wall)
             for each in made:
-                signal.pidfd_send_signal(each.handle, signal.SIGKILL)
-                each.code = self.reap(each.number)
+                self.door.send(b"%d" % each.number)  # the server kills it
+                each.code = int(self.answer()[0])
                 each.read_rest()
         return made, idle
 
@@ -94,33 +94,30 @@ class Server:
         opened: closes the process's descriptors in the end
         """
         content = json.dumps({**job, "input": "", "memory_mb": limits.memory_mb})
-        streams = [os.pipe(), os.pipe()]  # output and errors: (reading end, writing end)
-        given = [memory_file(content), memory_file(job.get("input", ""))]
-        given += [writing for _, writing in streams]
-        for reading, _ in streams:
-            os.set_blocking(reading, False)
-            opened.callback(os.close, reading)
-        lent = given + ([calls.fileno()] if calls else [])
+        (out, their_out), (err, their_err) = os.pipe(), os.pipe()
+        given = [memory_file(content), memory_file(job.get("input", "")), their_out, their_err]
+        for stream in (out, err):
+            os.set_blocking(stream, False)
+            opened.callback(os.close, stream)
         try:
-            socket.send_fds(self.door, [b"job"], lent)
-            message, handles, _, _ = socket.recv_fds(self.door, 1000, 2)
+            socket.send_fds(self.door, [b"job"], given + ([calls.fileno()] if calls else []))
         finally:
             for descriptor in given:
                 os.close(descriptor)
+        message, handles = self.answer()
         for handle in handles:
             opened.callback(os.close, handle)
-        number, _, reason = message.decode().partition(" ")
-        if len(handles) < 2:
-            raise SandboxBroken(reason or "its server has ended")
-        return Process(limits, int(number), *handles, *[reading for reading, _ in streams])
+        number, _, reason = message.partition(" ")
+        if reason:
+            raise SandboxBroken(reason)
+        return Process(limits, int(number), out, err, *handles)
 
-    def reap(self, number: int) -> int:
-        """The exit code of a process that was killed, or ended before."""
-        self.door.send(b"%d" % number)
-        answer = self.door.recv(1000)
-        if not answer:
+    def answer(self) -> tuple[str, list[int]]:
+        """The server's next message and its descriptors. Raises SandboxBroken if it has ended."""
+        message, descriptors, _, _ = socket.recv_fds(self.door, 1000, 2)
+        if not message:
             raise SandboxBroken("its server has ended")
-        return int(answer)
+        return message.decode(errors="replace"), descriptors
 
     def kill(self) -> None:
         """End the server at once. The kernel then kills its programs."""
@@ -130,12 +127,11 @@ class Server:
 
 
 def memory_file(content: str) -> int:
-    """A descriptor of a file in memory that nobody can change."""
-    descriptor = os.memfd_create("job", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    """A descriptor of a file in memory."""
+    descriptor = os.memfd_create("job")
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content.encode("utf-8", "surrogateescape"))
     os.lseek(descriptor, 0, os.SEEK_SET)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
     return descriptor
 
 
@@ -145,11 +141,11 @@ class Sandbox:
     def __init__(self, workers: int = 0):
         if sys.platform != "linux":
             raise SandboxBroken("programs can be run on Linux only")
-        self.workers = workers or cores_of_rank()
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine, by torchrun
+        self.workers = workers or max(1, len(os.sched_getaffinity(0)) // ranks)
         self.owner = os.getpid()
         self.idle = queue.SimpleQueue()
-        self.servers = [Server() for _ in range(self.workers)]  # they start at the same time
-        for server in self.servers:
+        for server in [Server() for _ in range(self.workers)]:  # they start at the same time
             server.prove()
             self.idle.put(server)
         self.threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
@@ -158,35 +154,33 @@ class Sandbox:
         """function(*row) for each row, in order, as many at a time as there are workers."""
         return list(self.threads.map(function, *columns))
 
-    @contextmanager
-    def server(self):
-        """An idle server, reserved for the caller. It is replaced if it was killed."""
-        server = self.idle.get()
-        try:
-            if server.process.poll() is not None:
-                self.servers.remove(server)
-                server.door.close()
+    def run(self, wall: float, *jobs: tuple[dict, Limits]) -> tuple[list[Process], float]:
+        """Run jobs on an idle server; see Server.run.
+
+        If the server fails, for example because memory ran out, the jobs run once more on a new
+        one. If this fails as well, the program has failed (Failed). A new server that cannot run a
+        known program raises SandboxBroken.
+        """
+        for _ in range(2):
+            server = self.idle.get()
+            try:
+                return server.run(wall, *jobs)
+            except BaseException as error:
+                server.kill()
+                if not isinstance(error, OSError | SandboxBroken):
+                    raise
+                reason = excerpt(str(error))
                 server = Server()
-                self.servers.append(server)
                 server.prove()
-            yield server
-        except BaseException:
-            server.kill()
-            raise
-        finally:
-            self.idle.put(server)
+            finally:
+                self.idle.put(server)
+        raise Failed(f"broke the sandbox twice: {reason}")
 
     def close(self) -> None:
         """End all servers and their programs."""
         self.threads.shutdown(cancel_futures=True)
-        for server in self.servers:
-            server.kill()
-
-
-def cores_of_rank() -> int:
-    """The number of cores for this process: its share if torchrun started several ranks."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return max(1, len(os.sched_getaffinity(0)) // ranks)
+        for _ in range(self.workers):
+            self.idle.get().kill()
 
 
 SHARED: list[Sandbox] = []  # the sandbox of this process, after the first call of `shared`

@@ -1,11 +1,10 @@
 """A program's judge, in a separate process. Only the judge's process has the expected values.
 
 A judge calls the program in the other process. It compares each answer before the next call, or
-runs an assertion script. A judge is behind a wall of its own and has its own limits, so a hostile
-answer can harm only that judge. Its exit code is the verdict, and its last line of errors the reason.
+runs an assertion script. A judge has its own wall and limits, so a hostile answer harms only that
+judge. Its exit code is the verdict; the last line of its standard error is the reason.
 """
 
-import ast
 import builtins
 import json
 import socket
@@ -20,7 +19,7 @@ PASSED = "passed"  # printed for each call with the expected value
 LONGEST = 2**24  # characters in an answer
 
 
-class Failed(Exception):
+class Wrong(Exception):
     """The program's answer is wrong. The message is for people."""
 
 
@@ -36,7 +35,7 @@ class Caller:
         self.called = False  # whether the program has received a call
 
     def ask(self, name: str, /, *arguments, **keywords):
-        """The returned value. Raises Failed, Ended, or another Exception for an unreadable answer.
+        """The returned value. Raises Wrong, Ended, or another Exception for an unreadable answer.
 
         Raises TypeError for an argument that is not a plain value.
         """
@@ -52,7 +51,7 @@ class Caller:
             raise Ended(name)
         ((key, content),) = json.loads(answer).items()
         if key != "value":
-            raise Failed(f"{name} raised {content}")
+            raise Wrong(f"{name} raised {content}")
         return unpacked(content)
 
 
@@ -63,25 +62,25 @@ def judge_values(job: dict, calls: socket.socket) -> int:
         try:
             value = caller.ask(name, *arguments)
             if not any(same_value(value, gold, job["tolerance"]) for gold in golds):
-                raise Failed(f"{shown(value)} returned, {shown(golds[0])} expected")
+                raise Wrong(f"{excerpt(repr(value))} returned, {excerpt(repr(golds[0]))} expected")
         except Ended:
             return ENDED
-        except Failed as failure:
-            print(failure, file=sys.stderr)
-            return WRONG
         except Exception as error:  # any error that an answer causes counts against the program
-            print(f"returned an unreadable value ({type(error).__name__})", file=sys.stderr)
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return WRONG
         print(PASSED, flush=True)
     return RIGHT
 
 
-def shown(value) -> str:
-    """The repr of a value, or its type if the repr has too many digits."""
-    try:
-        return excerpt(repr(value))
-    except ValueError:
-        return f"a {type(value).__name__}"
+class Names(dict):
+    """Python's builtins. Any other name that a script does not define is the program's function."""
+
+    def __init__(self, names: dict, caller: Caller):
+        super().__init__(names)
+        self.caller = caller
+
+    def __missing__(self, name: str):
+        return partial(self.caller.ask, name)
 
 
 def judge_script(job: dict, calls: socket.socket) -> int:
@@ -90,12 +89,11 @@ def judge_script(job: dict, calls: socket.socket) -> int:
     A script is faulty if it raises before its first call to the program, ends without a call, or
     lacks a package. Every later error counts against the program, which may have caused it.
     """
-    namespace = vars(sys.modules["__main__"])
     caller = Caller(calls)
+    namespace = vars(sys.modules["__main__"])
+    namespace["__builtins__"] = Names(vars(builtins), caller)
     verdict = RIGHT
     try:
-        for name in foreign_names(job["text"]):
-            namespace[name] = partial(caller.ask, name)
         exec(compile(job["text"], "tests.py", "exec"), namespace)
     except Ended:
         return ENDED
@@ -107,23 +105,6 @@ def judge_script(job: dict, calls: socket.socket) -> int:
     if not caller.called and verdict == RIGHT:
         print("it calls none of the program's functions", file=sys.stderr)
     return verdict if caller.called else FAULT
-
-
-def foreign_names(script: str) -> set[str]:
-    """Names that a script uses but neither defines nor imports."""
-    used = set()
-    bound = set(dir(builtins))
-    for node in ast.walk(ast.parse(script)):
-        if isinstance(node, ast.Name):
-            names = used if isinstance(node.ctx, ast.Load) else bound
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
-            bound.add(node.name)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-    return used - bound
 
 
 JUDGES = {"values": judge_values, "script": judge_script}

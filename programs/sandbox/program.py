@@ -28,7 +28,6 @@ IMPORTS.append("import " + ", ".join(MODULES))
 READY = compile("\n".join(IMPORTS), "imports.py", "exec")
 RECURSION = 50_000
 DIGITS = 50_000  # in an integer that is read or written
-OURS = __package__  # its modules are removed from sys.modules
 
 
 def run(job: dict, calls: socket.socket | None) -> None:
@@ -38,16 +37,11 @@ def run(job: dict, calls: socket.socket | None) -> None:
     calls from `calls`) or one of judge.JUDGES; "text" is the code; "contest" adds the imports and
     limits of programming contests.
     """
-    sys.stdin = sys.__stdin__ = stream(0, "r", "surrogateescape")
-    sys.stdout = sys.__stdout__ = stream(1, "w", "surrogateescape")
-    sys.stderr = sys.__stderr__ = stream(2, "w", "backslashreplace", 1)
     sys.argv = ["program.py"]
     os.environ.clear()
     random.seed(0)  # the same state in all children of all servers
     module = types.ModuleType("__main__" if job["kind"] == "run" else "program")
     sys.modules["__main__"] = sys.modules[module.__name__] = module
-    for name in [name for name in sys.modules if name.partition(".")[0] == OURS]:
-        del sys.modules[name]
     try:
         if job["kind"] in judge.JUDGES:
             sys.set_int_max_str_digits(DIGITS)
@@ -66,11 +60,6 @@ def run(job: dict, calls: socket.socket | None) -> None:
     except BaseException:
         code = code or 1
     os._exit(code)
-
-
-def stream(descriptor: int, mode: str, errors: str, buffering: int = -1):
-    """A standard stream on a descriptor, as Python opens it."""
-    return open(descriptor, mode, buffering, encoding="utf-8", errors=errors, closefd=False)
 
 
 def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType) -> int:

@@ -3,13 +3,13 @@
 The server imports only the standard library and reads no job, so no program affects the next one.
 Through the door it receives either a job's descriptors or the number of a process. A job's process
 answers with its number and two descriptors, a pidfd and the listener for new threads, or with its
-number and why it failed. The number of a process is answered with its exit code, once it has ended.
+number and why it failed. A process whose number arrives is killed and answered with its exit code.
 """
 
 import gc
-import importlib
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -21,19 +21,14 @@ from sandbox.wall import Wall  # noqa: E402
 
 sys.path.pop()
 
-WARM = (
-    "ast atexit bisect collections copy datetime decimal fractions functools heapq io itertools "
-    "json math operator random re statistics string threading time traceback types typing"
-)  # imported once for all programs
 LONGEST = 500  # bytes of a message
 
 
 def start() -> tuple[dict, socket.socket | None]:
     """Serve. Returns (job, socket for calls), and only in a job's process, behind the wall."""
-    door = socket.socket(fileno=os.dup2(0, DOOR))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for name in WARM.split():
-        importlib.import_module(name)
+    door = socket.socket(fileno=os.dup2(int(sys.argv[1]), DOOR))
+    os.close(int(sys.argv[1]))
+    exec(program.READY, {})  # imports modules once for all programs
     server = os.getpid()
     try:
         wall = Wall()
@@ -59,7 +54,7 @@ def start() -> tuple[dict, socket.socket | None]:
 
 
 def serve(door: socket.socket) -> list[int]:
-    """Fork for each job, and wait for each number, until the client closes the door.
+    """Fork for each job, and kill for each number, until the client closes the door.
 
     Returns a job's descriptors, and only in that job's process.
     """
@@ -68,6 +63,7 @@ def serve(door: socket.socket) -> list[int]:
         if not message:
             os._exit(0)
         if not descriptors:
+            os.kill(int(message), signal.SIGKILL)
             _, status = os.waitpid(int(message), 0)
             door.send(b"%d" % os.waitstatus_to_exitcode(status))
         elif os.fork() == 0:

@@ -11,15 +11,10 @@ WIDE = 2**63  # integers this large are sent in hexadecimal, which has no limit 
 
 
 class Other:
-    """An object that is not a plain value: truthy, not None, and equal to nothing."""
+    """An object that is not a plain value: truthy, not None, and equal only to itself."""
 
     def __init__(self, name: str):
         self.name = name
-
-    def __eq__(self, other):
-        return False
-
-    __hash__ = None
 
     def __repr__(self):
         return f"<{self.name}>"
@@ -81,8 +76,8 @@ def unpacked(content):
     return NUMBERS[kind](*members) if kind in NUMBERS else COLLECTIONS[kind](members)
 
 
-def excerpt(text: str) -> str:
-    """The beginning of a text in one printable line, short enough for a message."""
-    line = " ".join(text[:1000].split())
+def excerpt(text: str, most: int = 100) -> str:
+    """The beginning of a text in one line of at most `most` printable characters."""
+    line = " ".join(text[: 10 * most].split())
     line = "".join(each if each.isprintable() else "?" for each in line)
-    return line if len(line) <= 100 else line[:97] + "..."
+    return line if len(line) <= most else line[: most - 3] + "..."

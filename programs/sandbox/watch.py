@@ -37,10 +37,10 @@ class Process:
 
     limits: Limits
     number: int
-    handle: int  # pidfd
-    listener: int  # readable when a thread wants to start
     out: int  # pipe
     err: int
+    handle: int  # pidfd
+    listener: int  # readable when a thread wants to start
     output: bytearray = field(default_factory=bytearray)
     errors: bytes = b""  # the end of its standard error
     error_bytes: int = 0
@@ -56,16 +56,7 @@ class Process:
 
     def last_error(self) -> str:
         """The last line of its standard error."""
-        return excerpt(self.errors.decode("utf-8", "replace").strip().rpartition("\n")[2])
-
-    def attend(self, descriptor: int, events: int) -> bool:
-        """Do what is due on a descriptor. Returns whether more may follow."""
-        if descriptor != self.listener:
-            return self.read(descriptor)
-        if events & select.POLLIN:
-            self.admit_thread()
-            return True
-        return False  # all threads have ended
+        return excerpt(self.errors.decode("utf-8", "replace").strip().split("\n")[-1], 300)
 
     def read(self, descriptor: int) -> bool:
         """Read from a stream. Returns whether more may follow."""
@@ -114,13 +105,14 @@ class Process:
             self.stopped = self.stopped or "cpu"
 
 
-def watch(processes: list[Process]) -> float:
+def watch(processes: list[Process], wall: float) -> float:
     """Wait until the first process ends, or one of them must be killed.
 
     processes: a program, or a judge and the program that it calls. Each line that the judge prints
     begins the next call.
+    wall: idle seconds after which the last process is stopped
 
-    Returns the idle seconds: wall-clock time beyond `load` times the CPU time.
+    Returns the idle seconds: wall-clock time beyond Limits.load times the CPU time.
     """
     first, last = processes[0], processes[-1]
     poll = select.poll()
@@ -131,17 +123,15 @@ def watch(processes: list[Process]) -> float:
             poll.register(descriptor, select.POLLIN)
 
     started = time.monotonic()
-    idle = 0.0
-    lines = 0
-    ended = False
-    while not ended and not any(each.stopped for each in processes):
+    idle, lines = 0.0, 0
+    while first.handle in owners and not any(each.stopped for each in processes):
         for descriptor, events in poll.poll(1000 * TICK):
             each = owners[descriptor]
-            if descriptor == each.handle:
-                ended = ended or each is first
+            if descriptor == each.listener and events & select.POLLIN:
+                each.admit_thread()
+            elif descriptor in (each.handle, each.listener) or not each.read(descriptor):
                 poll.unregister(descriptor)
-            elif not each.attend(descriptor, events):
-                poll.unregister(descriptor)
+                del owners[descriptor]
 
         new_call = first is not last and first.output.count(b"\n") > lines
         lines = first.output.count(b"\n")
@@ -149,6 +139,6 @@ def watch(processes: list[Process]) -> float:
             each.look_at_clock(new_call)
         used = sum(each.used for each in processes)
         idle = max(0.0, time.monotonic() - started - last.limits.load * used)
-        if idle > last.limits.wall_seconds and not ended:
+        if idle > wall and first.handle in owners:
             last.stopped = last.stopped or "wall"
     return idle
