@@ -41,8 +41,8 @@ def eurus_problem(cells: dict, index: int) -> dict:
 def paired_tests(reward_model: dict) -> list[dict]:
     """The tests in {"inputs": [...], "outputs": [...], "fn_name": the function's name, if any}.
 
-    The arguments of a function are a list, or text with one JSON value per line. The output is the
-    value, or a list with only this value. The data set does not say which, so both are accepted.
+    The arguments are a list, or text with one JSON value per line. The output is the value, or a
+    list with only this value. The data set does not say which, so both are accepted.
     """
     try:
         truth = json.loads(reward_model["ground_truth"])

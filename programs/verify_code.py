@@ -9,8 +9,8 @@ The program is the last fenced Python block in a response. It earns 1.0 if it pa
 
 compare.py has the rules for outputs and values. A program that ends with an error fails, whatever
 it printed before. A script is faulty if it fails before its first call to the program, never calls
-it, or lacks a package. No program passes a faulty script, and a warning is printed. Later errors in
-a script count against the program, whose values may have caused them.
+it, or lacks a package: no program passes, and a warning is printed. Later errors in a script count
+against the program, whose values may have caused them.
 
 Departures from the paper: (1) the paper does not say how programs are run. The limits are ours:
 1 GB, 6 s of CPU time per test as in LiveCodeBench (30 s per script), and for all tests together a
@@ -44,9 +44,7 @@ RULES = {
 }
 
 
-def rewards(
-    responses: list[str], tests: list[list[dict]], limits: Limits | None = None
-) -> list[float]:
+def rewards(responses: list[str], tests: list[list[dict]]) -> list[float]:
     """The reward for each response, given its tests. Runs one program per core at a time.
 
     Identical programs with the same tests are run once. Raises SandboxBroken.
@@ -54,17 +52,16 @@ def rewards(
     keys = [(extract_program(text), id(each)) for text, each in zip(responses, tests, strict=True)]
     asked = dict(zip(keys, tests, strict=True))
     programs = [program for program, _ in asked]
-    limited = [limits] * len(asked)
-    found = client.shared().map(reward_of_program, programs, asked.values(), limited)
+    found = client.shared().threads.map(reward_of_program, programs, asked.values())
     known = dict(zip(asked, found, strict=True))
     return [known[key] for key in keys]
 
 
-def reward_of_program(program: str | None, tests: list[dict], limits: Limits | None) -> float:
+def reward_of_program(program: str | None, tests: list[dict]) -> float:
     """1.0 if there is a program and it passes all tests, else 0.0."""
     if program is None:
         return 0.0
-    result = run_tests(program, tests, limits)
+    result = run_tests(program, tests)
     return float(result.passed == result.total)
 
 
@@ -81,10 +78,9 @@ def extract_program(response: str) -> str | None:
 
     A tag is the first word after the opening fence: python, py3, python3.11, {python} or
     python:main.py. An untagged block may show the program's output, so tagged blocks take priority.
-    Blocks in other languages are skipped. The margin of a block in a list or a quotation is
-    removed. An unclosed block does not count, because the response was cut off. A fence closes a
-    block if it has the same mark, at least as long, and no tag. If it is indented four or more
-    columns further, it is part of the program, as in a docstring.
+    A fence closes a block if it has the same mark, at least as long, and no tag, and is indented by
+    less than four more columns. An unclosed block does not count: the response was cut off. The
+    margin of a block in a list or a quotation is removed.
     """
     programs = {}  # whether it is tagged -> the last such block
     opening = None
@@ -148,10 +144,8 @@ def group_of(test: dict) -> tuple[str, str]:
     kind = next((key for key in RUNNERS if key in test), None)
     rules = test.get("rules", "")
     if kind is None or rules not in RULES:
-        raise ValueError(
-            f"a test needs one of the keys {', '.join(RUNNERS)}, and has no rules or one of "
-            f"{', '.join(filter(None, RULES))}: {str(test)[:200]}"
-        )
+        known = f"{', '.join(RUNNERS)}, or rules that are not {', '.join(filter(None, RULES))}"
+        raise ValueError(f"a test has none of the keys {known}: {str(test)[:200]}")
     return kind, rules
 
 
@@ -186,8 +180,7 @@ class Trial:
         for test in tests:
             asked.append([test["function"], test["args"], [test["expected"], *test.get("or", [])]])
         judging = {"kind": "values", "tests": asked, "tolerance": tolerance}
-        called = {"kind": "calls", "text": self.program, "contest": True}
-        judge, failure = self.judged(judging, called, limits, limits)
+        judge, failure = self.judged(judging, limits)
         for line in judge.text().splitlines():
             if line == PASSED:
                 yield
@@ -196,14 +189,11 @@ class Trial:
 
     def run_scripts(self, tests: list[dict], limits: Limits, tolerance: float) -> Iterator[None]:
         """Run the program once per script; the script calls its functions."""
-        longer = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
         for test in tests:
             script = test["script"]
             if "entry_point" in test:
                 script += f"\ncheck({test['entry_point']})\n"
-            judging = {"kind": "script", "text": script}
-            called = {"kind": "calls", "text": self.program, "contest": False}
-            judge, failure = self.judged(judging, called, limits, longer)
+            judge, failure = self.judged({"kind": "script", "text": script}, limits)
             if judge.code == FAULT:
                 advice = "install the package" if "ModuleNotFound" in failure else "fix the test"
                 failure = f"a test's script cannot judge any program ({failure}): {advice}"
@@ -212,12 +202,13 @@ class Trial:
                 raise Failed(failure)
             yield
 
-    def judged(
-        self, judging: dict, called: dict, limits: Limits, of_program: Limits
-    ) -> tuple[Process, str | None]:
+    def judged(self, judging: dict, limits: Limits) -> tuple[Process, str | None]:
         """(the judge, why the program failed; None if it passed all tests)."""
-        patient = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds, memory_mb=JUDGE_MB)
-        judge, ran = self.run((judging, patient), (called, of_program))
+        is_contest = judging["kind"] == "values"
+        called = {"kind": "calls", "text": self.program, "contest": is_contest}
+        longer = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
+        patient = replace(longer, memory_mb=JUDGE_MB)
+        judge, ran = self.run((judging, patient), (called, limits if is_contest else longer))
         if judge.code == RIGHT and not judge.stopped:
             return judge, None
         if ran.stopped or judge.code == ENDED:

@@ -6,9 +6,9 @@ import queue
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from .. import ProgramsError
@@ -64,9 +64,7 @@ class Server:
             ) from error
 
     def run(self, wall: float, *jobs: tuple[dict, Limits]) -> tuple[list[Process], float]:
-        """Run a program, or a judge and the program that it calls, joined by a socket.
-
-        wall: idle seconds after which they are stopped (see `watch`)
+        """Run a program, or a judge and the program that it calls, with `wall` idle seconds.
 
         Returns (the ended processes, their idle seconds). Raises OSError or SandboxBroken if the
         server fails; the caller must then kill it.
@@ -78,28 +76,23 @@ class Server:
                 made.append(self.start(job, limits, end, opened))
             for end in filter(None, ends):
                 end.close()  # else neither process would notice that the other has ended
-            idle = watch(made, wall)
+            idle = watch(made, wall, each_call=jobs[0][0]["kind"] == "values")
             for each in made:
                 self.door.send(b"%d" % each.number)  # the server kills it
-                each.code = int(self.answer()[0])
-                each.read_rest()
+                each.finish(int(self.answer()[0]))
         return made, idle
 
     def start(
         self, job: dict, limits: Limits, calls: socket.socket | None, opened: ExitStack
     ) -> Process:
-        """Start a job.
-
-        calls: the socket on which a program receives calls, or a judge sends them
-        opened: closes the process's descriptors in the end
-        """
-        content = json.dumps({**job, "input": "", "memory_mb": limits.memory_mb})
+        """Start a job. `calls` joins a judge and a program; `opened` closes all descriptors."""
         (out, their_out), (err, their_err) = os.pipe(), os.pipe()
-        given = [memory_file(content), memory_file(job.get("input", "")), their_out, their_err]
+        given = [os.memfd_create("job"), their_out, their_err]
         for stream in (out, err):
             os.set_blocking(stream, False)
             opened.callback(os.close, stream)
         try:
+            os.write(given[0], json.dumps({**job, "memory_mb": limits.memory_mb}).encode())
             socket.send_fds(self.door, [b"job"], given + ([calls.fileno()] if calls else []))
         finally:
             for descriptor in given:
@@ -126,15 +119,6 @@ class Server:
         self.door.close()
 
 
-def memory_file(content: str) -> int:
-    """A descriptor of a file in memory."""
-    descriptor = os.memfd_create("job")
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(content.encode("utf-8", "surrogateescape"))
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
-
 class Sandbox:
     """A pool with one server per worker. Raises SandboxBroken if programs cannot be run."""
 
@@ -143,23 +127,16 @@ class Sandbox:
             raise SandboxBroken("programs can be run on Linux only")
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine, by torchrun
         self.workers = workers or max(1, len(os.sched_getaffinity(0)) // ranks)
-        self.owner = os.getpid()
         self.idle = queue.SimpleQueue()
         for server in [Server() for _ in range(self.workers)]:  # they start at the same time
             server.prove()
             self.idle.put(server)
-        self.threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
-
-    def map(self, function: Callable, *columns: list) -> list:
-        """function(*row) for each row, in order, as many at a time as there are workers."""
-        return list(self.threads.map(function, *columns))
+        self.threads = ThreadPoolExecutor(self.workers)  # for callers with many programs
 
     def run(self, wall: float, *jobs: tuple[dict, Limits]) -> tuple[list[Process], float]:
-        """Run jobs on an idle server; see Server.run.
+        """Run jobs on an idle server; see Server.run. If it fails, they run once more on a new one.
 
-        If the server fails, for example because memory ran out, the jobs run once more on a new
-        one. If this fails as well, the program has failed (Failed). A new server that cannot run a
-        known program raises SandboxBroken.
+        Raises Failed if both servers fail, and SandboxBroken if a new one fails a known program.
         """
         for _ in range(2):
             server = self.idle.get()
@@ -183,16 +160,15 @@ class Sandbox:
             self.idle.get().kill()
 
 
-SHARED: list[Sandbox] = []  # the sandbox of this process, after the first call of `shared`
+@cache
+def sandbox_of(process: int) -> Sandbox:
+    """The sandbox that a process uses; a fork starts its own."""
+    return Sandbox()
 
 
 def shared() -> Sandbox:
     """The sandbox of this process, started at the first call."""
-    if SHARED and SHARED[0].owner != os.getpid():
-        SHARED.clear()  # this process is a fork; the servers belong to its parent
-    if not SHARED:
-        SHARED.append(Sandbox())
-    return SHARED[0]
+    return sandbox_of(os.getpid())
 
 
 def start_sandbox() -> str:

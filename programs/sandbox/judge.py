@@ -35,11 +35,8 @@ class Caller:
         self.called = False  # whether the program has received a call
 
     def ask(self, name: str, /, *arguments, **keywords):
-        """The returned value. Raises Wrong, Ended, or another Exception for an unreadable answer.
-
-        Raises TypeError for an argument that is not a plain value.
-        """
-        call = json.dumps(packed([name, arguments, keywords]))
+        """The returned value. Raises Wrong, Ended, or any Exception for an unreadable answer."""
+        call = json.dumps(packed([name, arguments, keywords]))  # TypeError if not plain values
         self.called = True
         try:
             self.lines.write(call + "\n")
@@ -72,17 +69,6 @@ def judge_values(job: dict, calls: socket.socket) -> int:
     return RIGHT
 
 
-class Names(dict):
-    """Python's builtins. Any other name that a script does not define is the program's function."""
-
-    def __init__(self, names: dict, caller: Caller):
-        super().__init__(names)
-        self.caller = caller
-
-    def __missing__(self, name: str):
-        return partial(self.caller.ask, name)
-
-
 def judge_script(job: dict, calls: socket.socket) -> int:
     """Run the assertion script job["text"]. Functions that it lacks come from the program.
 
@@ -90,8 +76,15 @@ def judge_script(job: dict, calls: socket.socket) -> int:
     lacks a package. Every later error counts against the program, which may have caused it.
     """
     caller = Caller(calls)
+
+    class Names(dict):
+        """Python's builtins, and the program's functions under all other names."""
+
+        def __missing__(self, name: str):
+            return partial(caller.ask, name)
+
     namespace = vars(sys.modules["__main__"])
-    namespace["__builtins__"] = Names(vars(builtins), caller)
+    namespace["__builtins__"] = Names(vars(builtins))
     verdict = RIGHT
     try:
         exec(compile(job["text"], "tests.py", "exec"), namespace)

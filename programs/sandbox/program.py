@@ -1,7 +1,7 @@
 """Runs in the program's process, behind the wall.
 
-Nothing in this process is trusted: the program can read, change and call everything. The process
-has the program and its input. It receives calls one by one and returns values to the judge.
+Nothing in this process is trusted: the program can read, change and call everything. It has its
+text and its input. It receives calls one by one, and returns values to the judge.
 """
 
 import atexit
@@ -26,8 +26,7 @@ MODULES = (
 IMPORTS = [f"from {name} import *" for name in (*MODULES, "builtins", "typing")]
 IMPORTS.append("import " + ", ".join(MODULES))
 READY = compile("\n".join(IMPORTS), "imports.py", "exec")
-RECURSION = 50_000
-DIGITS = 50_000  # in an integer that is read or written
+RECURSION, DIGITS = 50_000, 50_000  # limits: nested calls, digits of an integer as text
 
 
 def run(job: dict, calls: socket.socket | None) -> None:
@@ -80,25 +79,20 @@ def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType
 def answer(calls: socket.socket, module: types.ModuleType) -> None:
     """Answer each JSON line [name, arguments, keywords] by calling the program.
 
-    An answer is {"value": the returned value} or {"error": the last line of the traceback}.
+    The function is a method of the program's class Solution, or one that it defines or imports. An
+    answer is {"value": the returned value} or {"error": the last line of the traceback}.
     """
     with calls.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:
             try:
                 name, arguments, keywords = unpacked(json.loads(line))
-                value = function_of(module, name)(*arguments, **keywords)
+                solution = getattr(module, "Solution", None)
+                owner = solution() if hasattr(solution, name) else module
+                if not hasattr(owner, name):
+                    raise NameError(f"the program has no function {name}")
+                value = getattr(owner, name)(*arguments, **keywords)
                 reply = json.dumps({"value": packed(value)}, default=other)
             except Exception as error:
                 reply = json.dumps({"error": f"{type(error).__name__}: {error}"[:300]})
             lines.write(reply + "\n")
             lines.flush()
-
-
-def function_of(module: types.ModuleType, name: str):
-    """A method of the program's class Solution, or a function that it defines or imports."""
-    solution = getattr(module, "Solution", None)
-    if hasattr(solution, name):
-        return getattr(solution(), name)
-    if hasattr(module, name):
-        return getattr(module, name)
-    raise NameError(f"the program has no function {name}")

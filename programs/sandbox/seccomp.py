@@ -14,10 +14,7 @@ import platform
 import struct
 from pathlib import Path
 
-# The refused calls. Calls that need a capability (mount, modules, clocks) are not listed, because a
-# program has none.
-REFUSED = Path(__file__).parent / "refused.csv"
-THREAD = 0x10000  # CLONE_THREAD
+REFUSED = Path(__file__).parent / "refused.csv"  # without calls that need a capability (mount)
 ACCESS, TRUNCATE = 0x3, 0x200  # O_ACCMODE, O_TRUNC; up to Linux 6.1 Landlock allows truncation
 OPENING = (0, 1, 2, 1 | TRUNCATE, 2 | TRUNCATE)  # reading, and writing where Landlock permits it
 # Commands that affect only this process's descriptors. Others set leases, locks, receivers of
@@ -32,7 +29,7 @@ WHOLE = 0xFFFFFFFF
 # Calls that are refused unless each condition (argument, mask, values) holds: the argument's bits
 # under the mask have one of the values.
 CONDITIONS = {
-    "clone": [(0, THREAD, (THREAD,))],  # and if the listener agrees
+    "clone": [(0, 0x10000, (0x10000,))],  # CLONE_THREAD; then the listener decides
     "open": [(1, ACCESS | TRUNCATE, OPENING)],
     "openat": [(2, ACCESS | TRUNCATE, OPENING)],
     "fcntl": [(1, WHOLE, FCNTL)],
@@ -80,10 +77,7 @@ class Filter:
         self.code = b"".join([*code, instruction(RETURN, ALLOW)])
 
     def enter(self) -> int:
-        """Filter this process's calls from now on. Returns the listener. Raises OSError.
-
-        PR_SET_NO_NEW_PRIVS must be set.
-        """
+        """Filter this process's calls from now on. Returns the listener. Raises OSError."""
         code = ctypes.create_string_buffer(self.code)
         program = struct.pack("@HP", len(self.code) // 8, ctypes.addressof(code))  # sock_fprog
         return checked(libc.syscall(self.seccomp, SET_FILTER, NEW_LISTENER, program), "seccomp")
@@ -98,8 +92,7 @@ def rule(name: str, number: int) -> list[bytes]:
         for left, value in zip(range(len(values), 0, -1), values, strict=True):
             code.append(instruction(EQUAL, value, if_true=left))  # past the next RETURN
         code.append(instruction(RETURN, REFUSE))
-    verdict = VERDICTS.get(name, ALLOW if conditions else REFUSE)
-    code.append(instruction(RETURN, verdict))
+    code.append(instruction(RETURN, VERDICTS.get(name, ALLOW if conditions else REFUSE)))
     return [instruction(EQUAL, number, if_false=len(code)), *code]
 
 

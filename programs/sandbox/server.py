@@ -29,35 +29,34 @@ def start() -> tuple[dict, socket.socket | None]:
     door = socket.socket(fileno=os.dup2(int(sys.argv[1]), DOOR))
     os.close(int(sys.argv[1]))
     exec(program.READY, {})  # imports modules once for all programs
+    gc.collect()
+    gc.freeze()
     server = os.getpid()
     try:
-        wall = Wall()
-        gc.collect()
-        gc.freeze()
-        given, *streams = serve(door)
-        with open(given, "rb") as file:
-            job = json.load(file)
-        for number, descriptor in enumerate(streams[:3]):
+        wall, file, *streams = serve(door)
+        job = json.loads(os.pread(file, os.fstat(file).st_size, 0))
+        os.ftruncate(file, 0)  # it becomes the program's standard input
+        os.pwrite(file, job.pop("input", "").encode("utf-8", "surrogateescape"), 0)
+        os.lseek(file, 0, os.SEEK_SET)
+        for number, descriptor in enumerate([file, *streams[:2]]):
             os.dup2(descriptor, number)
             os.close(descriptor)
         handles = [os.pidfd_open(os.getpid()), wall.enter(job["memory_mb"], server)]
         socket.send_fds(door, [b"%d" % os.getpid()], handles)
     except Exception as error:
-        if os.getpid() == server:
-            door.recv(LONGEST)  # the first job is answered with the reason
         door.send(f"{os.getpid()} {error}".encode()[:LONGEST])
         os._exit(1)
-    door.close()
-    for handle in handles:
-        os.close(handle)
-    return job, socket.socket(fileno=streams[3]) if len(streams) > 3 else None
+    for descriptor in (*handles, door.detach()):
+        os.close(descriptor)
+    return job, socket.socket(fileno=streams[2]) if len(streams) > 2 else None
 
 
-def serve(door: socket.socket) -> list[int]:
+def serve(door: socket.socket) -> tuple:
     """Fork for each job, and kill for each number, until the client closes the door.
 
-    Returns a job's descriptors, and only in that job's process.
+    Returns (the wall, the job's descriptors...), and only in a job's process.
     """
+    wall = None
     while True:
         message, descriptors, _, _ = socket.recv_fds(door, LONGEST, 8)
         if not message:
@@ -66,8 +65,10 @@ def serve(door: socket.socket) -> list[int]:
             os.kill(int(message), signal.SIGKILL)
             _, status = os.waitpid(int(message), 0)
             door.send(b"%d" % os.waitstatus_to_exitcode(status))
-        elif os.fork() == 0:
-            return descriptors
+            continue
+        wall = wall or Wall()
+        if os.fork() == 0:
+            return wall, *descriptors
         for descriptor in descriptors:
             os.close(descriptor)
 

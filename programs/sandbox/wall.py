@@ -48,10 +48,7 @@ LIMITS = {  # watch.py limits time, output and threads
 
 
 class Wall:
-    """What all programs of a server share. Made once, in the server.
-
-    Raises OSError if this machine lacks a part of the wall.
-    """
+    """What all programs of a server share. Raises OSError if this machine lacks a part of it."""
 
     def __init__(self):
         Path("/proc/self/oom_score_adj").write_text("1000")  # killed first if memory runs out

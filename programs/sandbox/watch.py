@@ -75,8 +75,9 @@ class Process:
             return False
         return bool(part)
 
-    def read_rest(self) -> None:
-        """Read what is left in the streams of a process that has ended."""
+    def finish(self, code: int) -> None:
+        """Note the exit code, and read what is left in the streams."""
+        self.code = code
         for descriptor in (self.out, self.err):
             while self.read(descriptor):
                 pass
@@ -105,12 +106,12 @@ class Process:
             self.stopped = self.stopped or "cpu"
 
 
-def watch(processes: list[Process], wall: float) -> float:
+def watch(processes: list[Process], wall: float, each_call: bool) -> float:
     """Wait until the first process ends, or one of them must be killed.
 
-    processes: a program, or a judge and the program that it calls. Each line that the judge prints
-    begins the next call.
+    processes: a program, or a judge and the program that it calls
     wall: idle seconds after which the last process is stopped
+    each_call: whether the CPU limit holds for each call; each line of the judge begins the next
 
     Returns the idle seconds: wall-clock time beyond Limits.load times the CPU time.
     """
@@ -122,8 +123,7 @@ def watch(processes: list[Process], wall: float) -> float:
             owners[descriptor] = each
             poll.register(descriptor, select.POLLIN)
 
-    started = time.monotonic()
-    idle, lines = 0.0, 0
+    started, idle, lines = time.monotonic(), 0.0, 0
     while first.handle in owners and not any(each.stopped for each in processes):
         for descriptor, events in poll.poll(1000 * TICK):
             each = owners[descriptor]
@@ -133,12 +133,12 @@ def watch(processes: list[Process], wall: float) -> float:
                 poll.unregister(descriptor)
                 del owners[descriptor]
 
-        new_call = first is not last and first.output.count(b"\n") > lines
+        new_call = each_call and first.output.count(b"\n") > lines
         lines = first.output.count(b"\n")
         for each in processes:
             each.look_at_clock(new_call)
-        used = sum(each.used for each in processes)
-        idle = max(0.0, time.monotonic() - started - last.limits.load * used)
+        credit = last.limits.load * sum(each.used for each in processes)
+        idle = max(0.0, time.monotonic() - started - credit)
         if idle > wall and first.handle in owners:
             last.stopped = last.stopped or "wall"
     return idle
