@@ -26,8 +26,10 @@ LONGEST = 500  # bytes of a message
 
 def start() -> tuple[dict, socket.socket | None]:
     """Serve. Returns (job, socket for calls), and only in a job's process, behind the wall."""
-    door = socket.socket(fileno=os.dup2(int(sys.argv[1]), DOOR))
-    os.close(int(sys.argv[1]))
+    given = int(sys.argv[1])
+    door = socket.socket(fileno=os.dup2(given, DOOR))
+    if given != DOOR:
+        os.close(given)
     exec(program.READY, {})  # imports modules once for all programs
     gc.collect()
     gc.freeze()

@@ -15,6 +15,7 @@ import resource
 import signal
 import struct
 import sys
+from glob import glob
 from pathlib import Path
 
 from .seccomp import Filter, checked, libc
@@ -66,7 +67,8 @@ class Wall:
         self.ruleset = landlock(CREATE, given_up, ctypes.c_size_t(len(given_up)), 0)
         self.silent = SILENT if version >= SILENT_SINCE else 0
         libraries = [f"{root}/{name}" for root in ROOTS for name in ("lib", "lib64")]
-        libraries += filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+        for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+            libraries += glob(f"{folder}/*.so*")
         for path in filter(os.path.exists, [*libraries, *SYSTEM, NULL]):
             rights = READ_FILE | (READ_FOLDER if os.path.isdir(path) else 0)
             rights |= WRITE_FILE if path == NULL else 0
