@@ -97,12 +97,13 @@ class Server:
         finally:
             for descriptor in given:
                 os.close(descriptor)
-        message, handles = self.answer()
-        for handle in handles:
-            opened.callback(os.close, handle)
+        message, listeners = self.answer()
         number, _, reason = message.partition(" ")
         if reason:
             raise SandboxBroken(reason)
+        handles = [os.pidfd_open(int(number)), *listeners]
+        for handle in handles:
+            opened.callback(os.close, handle)
         return Process(limits, int(number), out, err, *handles)
 
     def answer(self) -> tuple[str, list[int]]:

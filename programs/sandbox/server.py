@@ -2,13 +2,14 @@
 
 The server imports only the standard library and reads no job, so no program affects the next one.
 Through the door it receives either a job's descriptors or the number of a process. A job's process
-answers with its number and two descriptors, a pidfd and the listener for new threads, or with its
-number and why it failed. A process whose number arrives is killed and answered with its exit code.
+answers with its number and the listener for new threads, or with its number and why it failed. A
+process whose number arrives is killed and answered with its exit code.
 """
 
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -17,7 +18,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.dirname(FOLDER))
 from sandbox import program  # noqa: E402
 from sandbox.seccomp import DOOR  # noqa: E402
-from sandbox.wall import Wall  # noqa: E402
+from sandbox.wall import OPEN_FILES, Wall  # noqa: E402
 
 sys.path.pop()
 
@@ -43,13 +44,15 @@ def start() -> tuple[dict, socket.socket | None]:
         for number, descriptor in enumerate([file, *streams[:2]]):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        handles = [os.pidfd_open(os.getpid()), wall.enter(job["memory_mb"], server)]
-        socket.send_fds(door, [b"%d" % os.getpid()], handles)
+        listener = wall.enter(job["memory_mb"], server)
+        socket.send_fds(door, [b"%d" % os.getpid()], [listener])
     except Exception as error:
         door.send(f"{os.getpid()} {error}".encode()[:LONGEST])
         os._exit(1)
-    for descriptor in (*handles, door.detach()):
+    for descriptor in (listener, door.detach()):
         os.close(descriptor)
+    # Not before: a process may send no more descriptors than it may open, its user's all together.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     return job, socket.socket(fileno=streams[2]) if len(streams) > 2 else None
 
 

@@ -39,10 +39,10 @@ SILENT, SILENT_SINCE = 1, 7  # refusals are not written to the system's log, whi
 DIE_WITH_PARENT, DUMPABLE, NO_NEW_RIGHTS = 1, 4, 38  # prctl(2)
 CAPABILITIES_VERSION = 0x20080522
 
+OPEN_FILES = 16  # a pair of sockets holds 0.4 MB that RLIMIT_AS does not count
 MB = 2**20
 LIMITS = {  # watch.py limits time, output and threads
     resource.RLIMIT_STACK: 100 * MB,
-    resource.RLIMIT_NOFILE: 16,  # a pair of sockets holds 0.4 MB that RLIMIT_AS does not count
     resource.RLIMIT_FSIZE: 0,
     resource.RLIMIT_MEMLOCK: 0,
 }
@@ -57,6 +57,8 @@ class Wall:
         checked(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
         prctl(NO_NEW_RIGHTS, 1)
         prctl(DUMPABLE, 0)  # no core dumps
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # to send many descriptors
         for root in ROOTS:
             if not os.access(root, os.R_OK):
                 raise OSError(f"root without capabilities cannot read {root}: run as its owner")

@@ -89,7 +89,7 @@ class Process:
             self.stopped = self.stopped or "threads"
             return
         request = bytearray(80)  # struct seccomp_notif, which begins with an id
-        with suppress(FileNotFoundError):  # the thread was interrupted or killed
+        with suppress(FileNotFoundError, ProcessLookupError):  # it was interrupted or killed
             fcntl.ioctl(self.listener, RECEIVE, request)
             full = len(os.listdir(f"/proc/{self.number}/task")) >= THREADS
             verdict = (-errno.EAGAIN, 0) if full else (0, CONTINUE)
