@@ -119,9 +119,8 @@ def unpacked(text: str) -> list[dict]:
     try:
         return json.loads(text)
     except ValueError:
-        packed = base64.b64decode(text)
-    stream = zlib.decompressobj()
-    content = stream.decompress(packed, UNPACKED_BYTES)
+        stream = zlib.decompressobj()
+        content = stream.decompress(base64.b64decode(text), UNPACKED_BYTES)
     if not stream.eof:
         raise ValueError("truncated or too large")
     try:

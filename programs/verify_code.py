@@ -65,8 +65,6 @@ def reward_of_program(program: str | None, tests: list[dict]) -> float:
     return float(result.passed == result.total)
 
 
-# ---- extract the program from a response ---------------------------------------------------------
-
 # A line's (margin)(marks)(tag). (?![`~]) keeps matching linear: a run of marks is matched whole.
 FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})(?![`~])([^\n`]*)$", re.MULTILINE)
 TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
@@ -99,9 +97,6 @@ def extract_program(response: str) -> str | None:
     if program is None or not program.strip() or len(program) > MAX_CHARS:
         return None
     return program
-
-
-# ---- run -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class Server:
             os.set_blocking(stream, False)
             opened.callback(os.close, stream)
         try:
-            os.write(given[0], json.dumps({**job, "memory_mb": limits.memory_mb}).encode())
+            os.pwrite(given[0], json.dumps({**job, "memory_mb": limits.memory_mb}).encode(), 0)
             socket.send_fds(self.door, [b"job"], given + ([calls.fileno()] if calls else []))
         finally:
             for descriptor in given:

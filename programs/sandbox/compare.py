@@ -52,9 +52,7 @@ def same_value(value, gold, tolerance: float) -> bool:
     if isinstance(gold, list):
         if not isinstance(value, list | tuple) or len(value) != len(gold):
             return False
-        return all(
-            same_value(each, want, tolerance) for each, want in zip(value, gold, strict=True)
-        )
+        return all(same_value(a, b, tolerance) for a, b in zip(value, gold, strict=True))
     if isinstance(gold, dict):  # JSON keys are strings, so integer keys become strings
         if not isinstance(value, dict) or len(value) != len(gold):
             return False

@@ -9,6 +9,7 @@ import builtins
 import json
 import socket
 import sys
+from contextlib import suppress
 from functools import partial
 
 from .compare import same_value
@@ -38,12 +39,11 @@ class Caller:
         """The returned value. Raises Wrong, Ended, or any Exception for an unreadable answer."""
         call = json.dumps(packed([name, arguments, keywords]))  # TypeError if not plain values
         self.called = True
-        try:
+        answer = ""
+        with suppress(ConnectionError):
             self.lines.write(call + "\n")
             self.lines.flush()
             answer = self.lines.readline(LONGEST)
-        except ConnectionError as error:
-            raise Ended(name) from error
         if not answer:
             raise Ended(name)
         ((key, content),) = json.loads(answer).items()

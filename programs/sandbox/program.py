@@ -41,12 +41,13 @@ def run(job: dict, calls: socket.socket | None) -> None:
     random.seed(0)  # the same state in all children of all servers
     module = types.ModuleType("__main__" if job["kind"] == "run" else "program")
     sys.modules["__main__"] = sys.modules[module.__name__] = module
+    code = 0
     try:
         if job["kind"] in judge.JUDGES:
             sys.set_int_max_str_digits(DIGITS)
             code = judge.JUDGES[job["kind"]](job, calls)
         else:
-            code = run_program(job, calls, module)
+            run_program(job, calls, module)
     except SystemExit as end:
         code = end.code & 0xFF if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -61,7 +62,7 @@ def run(job: dict, calls: socket.socket | None) -> None:
     os._exit(code)
 
 
-def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType) -> int:
+def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType) -> None:
     """Run the program, in the contest environment if requested, and then answer calls, if any."""
     if job["contest"]:
         names = {}
@@ -73,7 +74,6 @@ def run_program(job: dict, calls: socket.socket | None, module: types.ModuleType
     exec(compile(job["text"], "program.py", "exec"), vars(module))
     if calls:
         answer(calls, module)
-    return 0
 
 
 def answer(calls: socket.socket, module: types.ModuleType) -> None:

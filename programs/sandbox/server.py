@@ -14,8 +14,7 @@ import signal
 import socket
 import sys
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.dirname(FOLDER))
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from sandbox import program  # noqa: E402
 from sandbox.seccomp import DOOR  # noqa: E402
 from sandbox.wall import OPEN_FILES, Wall  # noqa: E402
@@ -40,7 +39,6 @@ def start() -> tuple[dict, socket.socket | None]:
         job = json.loads(os.pread(file, os.fstat(file).st_size, 0))
         os.ftruncate(file, 0)  # it becomes the program's standard input
         os.pwrite(file, job.pop("input", "").encode("utf-8", "surrogateescape"), 0)
-        os.lseek(file, 0, os.SEEK_SET)
         for number, descriptor in enumerate([file, *streams[:2]]):
             os.dup2(descriptor, number)
             os.close(descriptor)

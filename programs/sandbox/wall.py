@@ -55,8 +55,8 @@ class Wall:
         Path("/proc/self/oom_score_adj").write_text("1000")  # killed first if memory runs out
         header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
         checked(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
-        prctl(NO_NEW_RIGHTS, 1)
-        prctl(DUMPABLE, 0)  # no core dumps
+        checked(libc.prctl(NO_NEW_RIGHTS, 1, 0, 0, 0), "prctl")
+        checked(libc.prctl(DUMPABLE, 0, 0, 0, 0), "prctl")  # no core dumps
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # to send many descriptors
         for root in ROOTS:
@@ -90,7 +90,7 @@ class Wall:
             highest = resource.getrlimit(name)[1]
             value = value if highest == resource.RLIM_INFINITY else min(value, highest)
             resource.setrlimit(name, (value, value))
-        prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        checked(libc.prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0), "prctl")
         if os.getppid() != server:
             raise OSError("the server has ended")
         landlock(ENTER, self.ruleset, self.silent)
@@ -101,8 +101,3 @@ class Wall:
 def landlock(*arguments) -> int:
     """The result of a system call of Landlock. Raises OSError."""
     return checked(libc.syscall(*arguments), "Landlock")
-
-
-def prctl(option: int, value: int) -> None:
-    """Call prctl(2). Raises OSError."""
-    checked(libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
