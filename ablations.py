@@ -1,16 +1,15 @@
 """The paper's ablations of DelTA. Each replaces one piece of delta.py.
 
 This file covers Tables 2 and 3, the other proxies and the random control of App. F, and token
-selection by λ (Sec. 5.2). Three interventions each remove one possible flaw in the coefficients:
-the lag of γ, the shared normalisation of both sides, and centroids that include the scored token.
-Another proxy has mean zero over the vocabulary; a control omits its centroids. Flags of
+selection by λ (Sec. 5.2). Two questions of ours: scores without the lag of γ, and proxies whose
+mean over the vocabulary is zero, with a control that omits their centroids. Flags of
 `--method delta` select all of these; `configured` turns the flags into a method.
 
 Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
-the bottom share. (3) The `exact` and `surprise` proxies, the control `no_centroids` and the
-interventions are not in the paper.
+the bottom share. (3) The `exact`, `centred` and `surprise` proxies, the control `no_centroids` and
+`--gamma fresh` are not in the paper.
 
 Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
 """
@@ -21,6 +20,7 @@ from functools import partial
 
 import torch
 
+from batch import TokenBatch
 from delta import (
     EPS_GAMMA,
     Pieces,
@@ -31,11 +31,10 @@ from delta import (
     temperatures,
 )
 from infra.errors import UserError
-from infra.flags import changed, flag
-from infra.head import LOGITS_PER_BLOCK
-from infra.packing import TokenBatch
+from infra.flags import flag
 from infra.rows import Rows, squared_distances
 from methods import METHODS, Method, MethodFlags, delta_weights, row_proxy, top_share
+from policy import LOGITS_PER_BLOCK, TokenOutputs
 
 # ---- Tables 2 and 3: other pieces ----------------------------------------------------------------
 
@@ -96,7 +95,7 @@ def fixed_temperatures(memory: dict) -> Callable:
     return first_temperatures
 
 
-# ---- interventions: one possible flaw each -------------------------------------------------------
+# ---- scores without the lag ----------------------------------------------------------------------
 
 
 def fresh_scores(
@@ -109,50 +108,6 @@ def fresh_scores(
     return scores(delta, advantage, *temperatures(delta, advantage))
 
 
-def equal_sides(
-    mapped: Callable, alpha: torch.Tensor, advantage: torch.Tensor, lam_min: float, lam_max: float
-) -> torch.Tensor:
-    """λ from the range map `mapped`, divided by its mean over each side's tokens.
-
-    λ is 1 if A = 0. This replaces the range map because a normaliser does not get advantages.
-    The mean over the batch is then 1, so the shared normalisation changes nothing.
-    """
-    lam = mapped(alpha, advantage, lam_min, lam_max)
-    result = torch.ones_like(lam)
-    for side in (advantage > 0, advantage < 0):
-        result[side] = normalise(lam[side])
-    return result
-
-
-def halves(tokens: TokenBatch, group_size: int) -> torch.Tensor:
-    """0 for the tokens of every other prompt, 1 for the rest: [N]."""
-    prompt = torch.arange(len(tokens.length), device=tokens.length.device) // group_size  # [B]
-    return (prompt % 2).repeat_interleave(tokens.length)
-
-
-def held_out(pieces: Pieces, half: torch.Tensor) -> Pieces:
-    """`pieces`, but the margins of each half of the tokens use the centroids of the other half.
-
-    Without this split, a token pulls its own side's centroid towards itself. half: [N], 0 or 1.
-    Here μ₊ and μ₋ are [2, H], for halves 0 and 1; no other piece uses them. Temperatures use all
-    margins on a side.
-    """
-
-    def centroids_of_halves(v, advantage, alpha=None):
-        """(μ₊, μ₋), [2, H] each: row 0 for half 0, row 1 for half 1."""
-        pairs = [pieces.centroids(v, advantage * (half == h), alpha) for h in (0, 1)]
-        mu_pos, mu_neg = zip(*pairs, strict=True)
-        return torch.stack(mu_pos), torch.stack(mu_neg)
-
-    def margins_by_the_other_half(v, advantage, mu_pos, mu_neg):
-        """Δ [N]. A token with advantage 0 has margin 0, so the two halves can be added."""
-        of_0 = pieces.margins(v, advantage * (half == 0), mu_pos[1], mu_neg[1])
-        of_1 = pieces.margins(v, advantage * (half == 1), mu_pos[0], mu_neg[0])
-        return of_0 + of_1
-
-    return replace(pieces, centroids=centroids_of_halves, margins=margins_by_the_other_half)
-
-
 def has_both_sides(advantage: torch.Tensor) -> bool:
     return bool((advantage > 0).any() and (advantage < 0).any())
 
@@ -160,59 +115,80 @@ def has_both_sides(advantage: torch.Tensor) -> bool:
 # ---- App. F: other proxies for a token's gradient ------------------------------------------------
 
 
-def top_k_hidden_gradient(rows, head, k: int) -> torch.Tensor:
+def top_k_hidden_gradient(outputs: TokenOutputs, head: Callable, k: int) -> torch.Tensor:
     """v = W_y - Σ_j p̃_j W_j over the k most likely tokens j: [n, H] (App. F).
 
     p̃ is the softmax renormalised over these k tokens; with k = V, v is ∇_h log p(y).
-    rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
+    outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
-    W = head().to(rows.hidden.dtype)
+    W = head().to(outputs.hidden.dtype)
     k = min(k, len(W))
-    result = torch.empty_like(rows.hidden)
+    result = torch.empty_like(outputs.hidden)
     numbers_a_row = max(len(W), k * W.shape[1])  # the logits, or W[likeliest] if that is larger
-    size = max(1, LOGITS_PER_BLOCK // numbers_a_row)  # rows per block
-    for start in range(0, len(rows.hidden), size):
+    size = max(1, LOGITS_PER_BLOCK // numbers_a_row)  # tokens per block
+    for start in range(0, len(outputs.hidden), size):
         block = slice(start, start + size)
-        logits, likeliest = (rows.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
+        logits, likeliest = (outputs.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
         p = logits.softmax(dim=1)  # p̃
         expected = (p[:, :, None] * W[likeliest]).sum(dim=1)  # Σ_j p̃_j W_j
-        result[block] = W[rows.token[block]] - expected
+        result[block] = W[outputs.token[block]] - expected
     return result
 
 
 MOST_NUMBERS = 2**16  # the largest product V H for --proxy exact
 
 
-def lm_head_gradient(rows, head) -> torch.Tensor:
+def lm_head_gradient(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for toy-sized models.
 
-    rows: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
+    outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
-    W = head().to(rows.hidden.dtype)
-    p = (rows.hidden @ W.T).softmax(dim=1)  # [n, V]
-    residual = torch.nn.functional.one_hot(rows.token, len(W)) - p  # e_y - p
-    return (residual[:, :, None] * rows.hidden[:, None, :]).flatten(1)
+    W = head().to(outputs.hidden.dtype)
+    p = (outputs.hidden @ W.T).softmax(dim=1)  # [n, V]
+    residual = torch.nn.functional.one_hot(outputs.token, len(W)) - p  # e_y - p
+    return (residual[:, :, None] * outputs.hidden[:, None, :]).flatten(1)
 
 
-# ---- a zero-mean proxy ---------------------------------------------------------------------------
+# ---- zero-mean proxies ---------------------------------------------------------------------------
 
 
-def surprise(rows) -> torch.Tensor:
+def centred_p(tokens: TokenOutputs | TokenBatch) -> torch.Tensor:
+    """s = p - Σ_y p(y)²: p of the sampled token minus its mean in that state: [N].
+
+    tokens: logprob [N] and mean_p [N] of the state's distribution. The mean is
+    E[p(y)] = Σ_y p(y) p(y), so E[s | state] = 0.
+    """
+    return tokens.logprob.exp() - tokens.mean_p
+
+
+def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
+    """v = (Σ_y p(y)² - p) h: the row proxy minus its mean in each state: [n, H].
+
+    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
+    its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn. The state
+    determines h, so without that mean E[v | state] = 0. The mean has to be the state's. If one
+    vector, such as the batch's mean, is subtracted from every v, both centroids move by that vector
+    too, and no margin changes.
+    outputs: hidden [n, H], logprob [n] and mean_p [n], from the forward pass at θ_old. Not in the
+    paper.
+    """
+    return -centred_p(outputs)[:, None].to(outputs.hidden.dtype) * outputs.hidden
+
+
+def centred_logprob(tokens: TokenOutputs | TokenBatch) -> torch.Tensor:
     """s = log p + entropy: log p of the sampled token minus its mean in that state: [N].
 
-    rows: logprob [N] and entropy [N] of the state's distribution, nats. The mean is
+    tokens: logprob [N] and entropy [N] of the state's distribution, nats. The mean is
     E[log p(y)] = Σ_y p(y) log p(y) = -entropy, so E[s | state] = 0.
     """
-    return rows.logprob + rows.entropy
+    return tokens.logprob + tokens.entropy
 
 
-def surprise_proxy(rows, head) -> torch.Tensor:
+def surprise_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = s h, s = log p + entropy: [n, H], with no extra forward pass; not in the paper.
 
-    A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy does not, since
-    E[(1 - p(y)) h | state] = (1 - Σ_y p(y)²) h: its centroids compare states, not sampled tokens.
-    Here the state determines h and E[s | state] = 0, so E[v | state] = 0.
-    rows: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
+    E[v | state] = 0, as for `centred_proxy`. The two proxies differ in the factor, log p or -p.
+    outputs: hidden [n, H], logprob [n] and entropy [n], from the forward pass at θ_old; logprob and
     entropy at the same temperature.
 
     Earlier work uses related weights without a discriminator: selection by log p and entropy
@@ -220,7 +196,7 @@ def surprise_proxy(rows, head) -> torch.Tensor:
     (STARE, Luo et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et
     al. 2026, arXiv 2605.11538).
     """
-    return surprise(rows)[:, None].to(rows.hidden.dtype) * rows.hidden
+    return centred_logprob(outputs)[:, None].to(outputs.hidden.dtype) * outputs.hidden
 
 
 # ---- controls and selection ----------------------------------------------------------------------
@@ -236,17 +212,17 @@ SLOPE = 2.7  # for no_centroids
 
 
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
-    """λ̄ from α = σ(2.7 s sign(A) / sd): the surprise proxy's scores without its centroids.
+    """λ̄ from α = σ(2.7 s sign(A) / sd): a zero-mean proxy's scores without its centroids.
 
-    s = log p + entropy, and sd is its standard deviation over all N tokens. The range and the
-    normalisation are DelTA's; all weights are 1 if a side is empty. The slope comes
-    from a pilot: scores spread about as much as with the surprise proxy at K = 1. That proxy's
-    Δ⁽¹⁾/γ⁽⁰⁾ has a standard deviation of about 3 on one of the toy's base models, and 1.5 to 7 on
-    another.
+    s is the scalar of `--proxy centred` or, by default, of `--proxy surprise`; sd is its standard
+    deviation over all N tokens. The range and the normalisation are DelTA's; all weights are 1 if a
+    side is empty. The slope comes from a pilot: scores spread about as much as with the proxy at
+    K = 1. There Δ⁽¹⁾/γ⁽⁰⁾ has a standard deviation of 2.8 (centred) and 2.9 (surprise) on one of
+    the toy's base models, and of 5.8 and 6.6 on another.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
-    s = surprise(tokens)
+    s = SCALARS[flags.proxy](tokens)
     sd = s.double().var(correction=0).clamp(min=EPS_GAMMA).sqrt()
     alpha = torch.sigmoid(SLOPE * s * tokens.advantage.sign() / sd).to(s.dtype)
     return normalise(range_map(alpha, tokens.advantage, flags.lam_min, flags.lam_max))
@@ -277,8 +253,10 @@ PROXIES = {
     "lm_head": row_proxy,
     "topk": top_k_hidden_gradient,
     "exact": lm_head_gradient,
+    "centred": centred_proxy,
     "surprise": surprise_proxy,
 }
+SCALARS = {"centred": centred_p, "surprise": centred_logprob, "lm_head": centred_logprob}
 CONTROLS = {"random": random_coefficients, "no_centroids": no_centroids}
 
 
@@ -301,18 +279,6 @@ class AblationFlags(MethodFlags):
         ["lagged", "fresh"],
         of="delta",
     )
-    normalise: str = flag(
-        "batch",
-        "λ̄ has mean 1 over the batch (Eq. 8), or on each side",
-        ["batch", "side"],
-        of="delta",
-    )
-    centroids: str = flag(
-        "all",
-        "centroids from all tokens, or from the other half of the prompts",
-        ["all", "held_out"],
-        of="delta",
-    )
     select: str = flag(
         "none",
         "plain DAPO on tokens chosen by λ (Sec. 5.2)",
@@ -324,20 +290,32 @@ class AblationFlags(MethodFlags):
     )
 
 
+# (flags, another flag, its values): with one of these values the flags do nothing.
+NO_EFFECT = (
+    (("proxy_topk",), "proxy", ("lm_head", "exact", "centred", "surprise")),
+    (("select_share",), "select", ("none",)),
+    (("lam_min", "lam_max"), "delta_variant", ("no_range_map",)),
+    (("K", "gamma"), "delta_variant", tuple(CONTROLS)),
+    (("proxy",), "delta_variant", ("random",)),
+    (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # these do not recompute γ
+    (("gamma",), "K", (0,)),  # no γ lags
+)
+
+
 def check_model(flags: AblationFlags, policy) -> None:
     """Raise UserError if the model is too large for the proxy, or its head is not a matrix.
 
     OTB and the proxies topk and exact need logits of the form W h.
     """
-    asked, instead = f"--proxy {flags.proxy}", "--proxy lm_head or surprise"
-    if flags.method == "otb":
-        asked, instead = "--method otb", "--method opo"
-    needs_matrix = flags.method == "otb" or flags.proxy in ("topk", "exact")
-    if needs_matrix and not policy.lm_head().is_matrix:
-        raise UserError(
-            f"{asked} assumes that the logits are W h, but the head of {type(policy.lm).__name__} "
-            f"has a bias or a soft cap: use {instead}"
-        )
+    if not policy.head_is_matrix:
+        trouble = f"but the head of {type(policy.lm).__name__} has a bias or a soft cap: use"
+        if flags.method == "otb":
+            raise UserError(f"--method otb assumes that the logits are W h, {trouble} --method opo")
+        if flags.proxy in ("topk", "exact"):
+            raise UserError(
+                f"--proxy {flags.proxy} assumes that the logits are W h, {trouble} "
+                "--proxy lm_head, centred or surprise"
+            )
     config = policy.lm.config
     if flags.proxy == "exact" and config.vocab_size * config.hidden_size > MOST_NUMBERS:
         raise UserError(
@@ -346,49 +324,29 @@ def check_model(flags: AblationFlags, policy) -> None:
         )
 
 
-def chosen_pieces(tokens: TokenBatch, flags: AblationFlags) -> Pieces:
-    """The pieces of --delta-variant, as changed by the interventions."""
+def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
+    """ρ = λ̄ with the pieces of --delta-variant and --gamma."""
     if flags.delta_variant == "fixed_gamma":
         pieces = Pieces(temperatures=fixed_temperatures(tokens.memory))
     else:
         pieces = VARIANTS[flags.delta_variant]
-
     if flags.gamma == "fresh":
         pieces = replace(pieces, scores=fresh_scores)
-    if flags.normalise == "side":
-        pieces = replace(pieces, range_map=partial(equal_sides, pieces.range_map))
-    if flags.centroids == "held_out":
-        pieces = held_out(pieces, halves(tokens, flags.group_size))
-    return pieces
-
-
-def weights_by_pieces(tokens: TokenBatch, flags: AblationFlags) -> torch.Tensor:
-    """ρ = λ̄ with the pieces that the flags select. `flags` is train.Config, for its group size.
-
-    All weights are 1 if --centroids held_out is set and either half of the prompts lacks a side.
-    """
-    advantage = tokens.advantage
-    if flags.centroids == "held_out":
-        half = halves(tokens, flags.group_size)
-        if not all(has_both_sides(advantage[half == h]) for h in (0, 1)):
-            return torch.ones_like(advantage)
-    return delta_weights(tokens, flags, chosen_pieces(tokens, flags))
+    return delta_weights(tokens, flags, pieces)
 
 
 def configured(method: Method, flags: AblationFlags) -> Method:
-    """`method` with the pieces, proxy and selection set by the flags.
+    """`method`; if it is DelTA, with the pieces, proxy and selection that the flags set.
 
     train.parse_config has already refused flags that contradict each other or do not apply.
     """
-    if flags.delta_variant in CONTROLS:
-        method = replace(method, weights=CONTROLS[flags.delta_variant], keep=None)
-    elif any(changed(flags, name) for name in ("delta_variant", "gamma", "normalise", "centroids")):
-        method = replace(method, weights=weights_by_pieces)
-
+    if flags.method != "delta":
+        return method
+    weights, keep = weights_by_pieces, PROXIES[flags.proxy]
     if flags.proxy == "topk":
-        method = replace(method, keep=partial(top_k_hidden_gradient, k=flags.proxy_topk))
-    elif changed(flags, "proxy"):
-        method = replace(method, keep=PROXIES[flags.proxy])
+        keep = partial(top_k_hidden_gradient, k=flags.proxy_topk)
+    if flags.delta_variant in CONTROLS:
+        weights, keep = CONTROLS[flags.delta_variant], None
     if flags.select != "none":
-        method = replace(method, weights=partial(selected_by, method.weights))
-    return method
+        weights = partial(selected_by, weights)
+    return replace(method, weights=weights, keep=keep)

@@ -15,7 +15,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from infra.errors import MISTAKES
+from infra.errors import UserError
 
 # Benchmark -> its function's module. The first line of the function's docstring is the help text.
 WHERE = {
@@ -25,6 +25,7 @@ WHERE = {
     "confirm": "studies.training",
     "noise": "studies.training",
     "surprise": "studies.surprise",
+    "mean": "studies.mean",
     "bases": "studies.training",
     "longer": "studies.training",
     "learn": "studies.training",
@@ -101,7 +102,7 @@ def main(argv: list[str] | None = None) -> None:
     bench = getattr(module, args.name)
     try:
         measured = bench(args)
-    except MISTAKES as error:
+    except UserError as error:
         print(f"bench.py {args.name}: {error}", file=sys.stderr)
         sys.exit(2)
 

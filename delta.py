@@ -158,7 +158,7 @@ def check(
         )
     if not advantage.isfinite().all():
         raise ValueError("advantage contains NaN or inf")
-    if not all_finite(v, advantage.device):  # on all ranks; a large v may be in host memory
+    if not all_finite(v, advantage.device):
         raise ValueError("v contains NaN or inf: check the hidden states and log-probabilities")
     if K < 0 or int(K) != K:
         raise ValueError(f"K is {K}: the number of refinements must be an integer, 0 or more")

@@ -7,8 +7,8 @@
 
 Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
 the same command resumes an interrupted run. The folder cannot be reused with a different model,
-data set or flag. Ranks share the work, and a response depends only on (seed, benchmark, problem,
-sample). scores.json holds the averages and the input to `compare`; wrong.jsonl the wrong responses.
+sampling flag. Ranks share the work, and a response depends only on (seed, benchmark, problem,
+sample). averages.json holds the averages and the input to `compare`; wrong.jsonl the wrong ones.
 
 Departures from the paper: (1) a paired bootstrap over problems is reported alongside App. K's
 test, because repetitions do not measure the variation across problems.
@@ -16,8 +16,10 @@ test, because repetitions do not measure the variation across problems.
 Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """
 
+import json
 import math
 import sys
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,30 +27,55 @@ import numpy as np
 from torch import distributed as dist
 
 import rollout
-from grading import graded_once, grades, report_unearnable
+from grading import graded_once, report_unearnable
+from infra.averages import common_benchmarks, read_averages, write_averages
 from infra.errors import UserError, one_line_endings
-from infra.evaluation_flags import Config, evaluation_config, output_folder, sampling_settings
-from infra.files import append_line, read_lines, write_lines
-from infra.folder import fingerprint, lock, unlock
-from infra.loading import load_model
-from infra.model_files import locate
+from infra.flags import Parser, flag
+from infra.folder import append_line, claim, read_lines, write_lines, write_text
 from infra.problems import prepare_sandbox
 from infra.ranks import computation_dtype, end_ranks, on_first_rank, rank_and_world, start_ranks
 from infra.responses import (
-    claim_benchmarks,
     encode_benchmarks,
     load_benchmarks,
     missing_responses,
     saved_responses,
 )
-from infra.scores import common_benchmarks, read_scores, write_scores
+from loading import load_model, locate
 from rollout import Job, Sample, Sampling, end_tokens
+
+PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
+
+# A folder holds the responses of one model, sampled with one setting of these flags.
+OF_RESPONSES = ("model", "temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
+
+
+@dataclass
+class Config:
+    """Every flag of an evaluation."""
+
+    model: str = flag("", "Hugging Face folder or hub id")
+    benchmarks: str = flag(PAPER, "comma-separated: known sets, local files or hub ids")
+    samples: int = flag(16, "responses per problem, the n of avg@n", low=1)
+    temperature: float = flag(1.0, "for sampling", above=0)
+    top_p: float = flag(0.7, "nucleus sampling", above=0, high=1)
+    max_new_tokens: int = flag(30000, "longest response, tokens", low=1)
+    limit: int = flag(0, "evaluate only the first problems of each benchmark; 0: all", low=0)
+    regrade: bool = flag(False, "grade the saved responses again; samples nothing")
+    output_dir: str = flag("", "default: <model>-evaluation, or evaluation/<name> for a hub id")
+    problem_column: str = flag("problem", "problem column, for a set without a known name")
+    answer_column: str = flag("answer", "answer column, for a set without a known name")
+    prompt_template: str = flag("", "a prompt with {problem} in it; default: the chat template")
+    max_prompt_tokens: int = flag(2048, "longest prompt, tokens", low=1)
+    seed: int = flag(0, "for sampling", low=0, high=10**12)
+    in_flight: int = flag(256, "max responses that a rank samples at once", low=1)
+    code_sandbox: str = flag("strict", "isolation of programs", ["strict", "landlock"])
+
 
 # ---- averages ------------------------------------------------------------------------------------
 
 
 def summary(graded: np.ndarray) -> dict:
-    """A benchmark's averages from its grades [P, n], for scores.json.
+    """A benchmark's averages from its grades [P, n], for averages.json.
 
     avg, pass: avg@n and pass@n (a problem passes if any of its n responses is right).
     stderr: the standard error of avg@n over problems; None for a single problem.
@@ -79,67 +106,68 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
 
 
 def run(config: Config) -> dict:
-    """Sample (unless --regrade), grade and summarise. Rank 0 writes scores.json and prints it.
+    """Sample (unless --regrade), grade and summarise. Rank 0 writes averages.json and prints it.
 
-    Returns the contents of scores.json. All ranks call this. Raises UserError for invalid flags, a
-    missing model or benchmark, and missing responses with --regrade.
+    Returns the contents of averages.json. All ranks call this. Raises UserError for invalid flags,
+    a missing model or benchmark, and missing responses with --regrade.
     """
-    folder = output_folder(config)
+    folder = Path(config.output_dir)
     start_ranks()
     model = None
     if not config.regrade:
         model, _, _ = locate(config.model)  # its folder, before any data is fetched
     benchmarks = load_benchmarks(config)  # by name
-    problems = [problem for benchmark in benchmarks.values() for problem in benchmark.problems]
+    problems = [problem for benchmark in benchmarks.values() for problem in benchmark]
     on_first_rank(prepare_sandbox, problems, config.code_sandbox)
 
-    # Everything that the response to a prompt depends on.
-    settings = sampling_settings(config) | {"computed in": str(computation_dtype())}
-    conditions = fingerprint(settings, model)
+    settings = {}  # of the responses
+    if not config.regrade:
+        settings = {name: getattr(config, name) for name in OF_RESPONSES}
+        weights = [path.stat().st_mtime for path in model.glob("*.safetensors")]
+        settings["model_written_at"] = max(weights)  # training may replace the model
+    on_first_rank(claim, folder, settings, (*benchmarks, "averages.json"))
+    if not config.regrade:
+        on_first_rank(write_text, folder / "config.json", json.dumps(settings, indent=1))
+        lm, tokenizer = load_model(model, computation_dtype())
+        encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
+        sample_missing(lm, tokenizer, benchmarks, encoded, config, folder)
+        dist.barrier()  # all ranks' responses are now on disk
 
-    try:
-        on_first_rank(lock, folder)
-        on_first_rank(claim_benchmarks, folder, benchmarks, conditions, config.regrade)
-        if not config.regrade:
-            lm, tokenizer = load_model(model, computation_dtype())
-            encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
-            sample_missing(lm, tokenizer, encoded, config, folder)
-            dist.barrier()  # all ranks' responses are now on disk
-
-        report_unearnable(problems)
-        results = {}
-        for name, benchmark in benchmarks.items():
-            found = grade_benchmark(benchmark.problems, config.samples, folder / name)  # [P, n]
-            results[name] = summary(found)
-        scores = {
-            "model": config.model,
-            "samples": config.samples,
-            "average": weighted_average(
-                [result["avg"] for result in results.values()],
-                [result["problems"] for result in results.values()],
-            ),
-            "benchmarks": results,
-        }
-        on_first_rank(write_scores, scores, folder)
-        return scores
-    finally:
-        unlock(folder)  # if this process holds the lock
+    report_unearnable(problems)
+    results = {}
+    for name, benchmark in benchmarks.items():
+        found = grade_benchmark(benchmark, config.samples, folder / name)  # [P, n]
+        results[name] = summary(found)
+    averages = {
+        "model": config.model,
+        "samples": config.samples,
+        "average": weighted_average(
+            [result["avg"] for result in results.values()],
+            [result["problems"] for result in results.values()],
+        ),
+        "benchmarks": results,
+    }
+    on_first_rank(write_averages, averages, folder)
+    return averages
 
 
-def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -> None:
+def sample_missing(
+    lm, tokenizer, benchmarks: dict, encoded: dict, config: Config, folder: Path
+) -> None:
     """Sample this rank's missing responses for all benchmarks, and append each to its file.
 
-    encoded: benchmark -> token ids of its prompts. One sampler call covers all benchmarks,
-    so ranks wait for long responses once, at the end, instead of once per benchmark.
+    benchmarks, encoded: benchmark -> its problems, and token ids of its prompts. One sampler call
+    covers all benchmarks, so ranks wait for long responses once, at the end.
     """
     rank, world = rank_and_world()
     files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
     for path in files.values():
+        path.parent.mkdir(exist_ok=True)
         if path.exists():
             # Remove the incomplete last line that a killed run may leave.
             write_lines(path, read_lines(path))
 
-    wanted = missing_responses(encoded, config.samples, folder, rank, world)
+    wanted = missing_responses(benchmarks, encoded, config.samples, folder, rank, world)
     jobs = []
     for each in wanted:
         name = (config.seed, number_of(each.benchmark), each.problem, each.sample)
@@ -147,17 +175,17 @@ def sample_missing(lm, tokenizer, encoded: dict, config: Config, folder: Path) -
     ends = end_tokens(lm, tokenizer)
 
     def save(i: int, sample: Sample) -> None:
-        row = {
-            "problem": wanted[i].problem,
+        line = {
+            "asked": wanted[i].asked,
             "sample": wanted[i].sample,
             "response": tokenizer.decode(sample.tokens, skip_special_tokens=True),
             "tokens": len(sample.tokens),
             "truncated": sample.tokens[-1] not in ends,
         }
-        append_line(files[wanted[i].benchmark], row)
+        append_line(files[wanted[i].benchmark], line)
 
     sampling = Sampling(  # each job's name holds the seed
-        config.max_new_tokens, config.temperature, config.top_p, in_flight=config.rollout_rows
+        config.max_new_tokens, config.temperature, config.top_p, in_flight=config.in_flight
     )
     rollout.generate(lm, jobs, ends, sampling, done=save)
 
@@ -173,23 +201,22 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     All ranks call this. Raises UserError if responses are missing.
     """
     saved = on_first_rank(saved_responses, folder)
-    places = [(i, sample) for i in range(len(problems)) for sample in range(samples)]
-    missing = {i for i, sample in places if (i, sample) not in saved}
+    places = [(each["problem"], sample) for each in problems for sample in range(samples)]
+    missing = [place for place in places if place not in saved]
     if missing:
         raise UserError(
-            f"{folder} lacks responses to {len(missing)} of {len(problems)} problems: "
-            "run without --regrade"
+            f"{folder} lacks {len(missing)} of {len(places)} responses: run without --regrade"
         )
 
     responses = [saved[place]["response"] for place in places]
-    asked = [problems[i] for i, _ in places]
+    asked = [each for each in problems for _ in range(samples)]
     truncated = [saved[place]["truncated"] for place in places]
-    found = graded_once(grades, responses, asked, truncated)
-    wrong = []
-    for place, value in zip(places, found, strict=True):
-        if value < 1:
-            problem = {key: cell for key, cell in problems[place[0]].items() if key != "tests"}
-            wrong.append({**saved[place], "asked": problem})
+    found = graded_once(responses, asked, truncated)
+    wrong = [
+        saved[place] | {"answer": each.get("answer")}
+        for place, each, value in zip(places, asked, found, strict=True)
+        if value < 1
+    ]
     on_first_rank(write_lines, folder / "wrong.jsonl", wrong)
     return np.array(found).reshape(len(problems), samples)
 
@@ -240,9 +267,9 @@ def paired_bootstrap(
     return float(difference.mean()), float(low), float(high), float((means <= 0).mean())
 
 
-def whole_repetitions(scores: dict, names: list[str]) -> list[float]:
+def whole_repetitions(averages: dict, names: list[str]) -> list[float]:
     """The question-weighted average over benchmarks for each of the n repetitions (App. K)."""
-    benchmarks = [scores["benchmarks"][name] for name in names]
+    benchmarks = [averages["benchmarks"][name] for name in names]
     sizes = [benchmark["problems"] for benchmark in benchmarks]
     repetitions = zip(*(benchmark["repetitions"] for benchmark in benchmarks), strict=True)
     # Rounding makes equal values tie, whatever the order of summation.
@@ -257,16 +284,16 @@ def compare(*folders: str) -> None:
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
     first, second = folders
-    one = read_scores(first)
-    two = read_scores(second)
+    one = read_averages(first)
+    two = read_averages(second)
     names = common_benchmarks(first, second, one, two)
 
     a = whole_repetitions(one, names)
     b = whole_repetitions(two, names)
     u, p = mann_whitney(a, b)  # App. K
     accuracies = [
-        [x for name in names for x in scores["benchmarks"][name]["by_problem"]]
-        for scores in (one, two)
+        [x for name in names for x in averages["benchmarks"][name]["by_problem"]]
+        for averages in (one, two)
     ]
     mean, low, high, p_problems = paired_bootstrap(*accuracies)
 
@@ -284,6 +311,19 @@ def compare(*folders: str) -> None:
 # ---- the program ---------------------------------------------------------------------------------
 
 
+def parse_config(argv: list[str]) -> Config:
+    """Parse a command line, and fill in --output-dir. Raises UserError."""
+    parser = Parser(Config, "evaluate.py", __doc__.splitlines()[0])
+    config = Config(**vars(parser.parse_args(argv)))
+    if not config.model and not config.output_dir:
+        raise UserError("--model DIR is required (or --output-dir with --regrade)")
+    model = Path(config.model)
+    beside = model.resolve().with_name(model.resolve().name + "-evaluation")
+    default = beside if model.is_dir() else Path("evaluation") / model.name
+    config.output_dir = config.output_dir or str(default)
+    return config
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run `compare A B` or an evaluation. A UserError prints one line and exits with code 2."""
     if argv is None:
@@ -292,7 +332,7 @@ def main(argv: list[str] | None = None) -> None:
         if argv[:1] == ["compare"]:
             compare(*argv[1:])
             return
-        run(evaluation_config(argv, __doc__.splitlines()[0]))
+        run(parse_config(argv))
         end_ranks()
 
 

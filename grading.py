@@ -3,14 +3,14 @@
 Each response is graded once, by one rank. All ranks get the grade, so they make the same decisions.
 """
 
+import math
 from collections.abc import Callable
 
-import numpy as np
-
 from answers.extraction import choice
+from batch import Rollout
+from infra.errors import UserError
 from infra.ranks import shared_by_ranks, speaks
-from programs import verify_code
-from rollout import Sampling, rollout
+from programs import ProgramsError, verify_code
 from verify import earnable, reward
 
 
@@ -37,42 +37,64 @@ def grades(responses: list[str], problems: list[dict], truncated: list[bool]) ->
     if programs:
         texts = [responses[i] for i in programs]
         tests = [problems[i]["tests"] for i in programs]
-        for i, value in zip(programs, verify_code.rewards(texts, tests), strict=True):
+        try:
+            values = verify_code.rewards(texts, tests)
+        except ProgramsError as error:
+            raise UserError(error) from error
+        for i, value in zip(programs, values, strict=True):
             result[i] = value
     return result
 
 
-def graded_once(grader: Callable[..., list[float]], *columns: list) -> list[float]:
-    """grader(*columns), with the work split over the ranks; all ranks get all grades.
+def graded_once(
+    responses: list[str],
+    problems: list[dict],
+    truncated: list[bool],
+    grader: Callable[..., list[float]] = grades,
+) -> list[float]:
+    """grader(responses, problems, truncated), with the work split over the ranks.
 
-    columns: lists with one entry per response: texts, problems, whether each was cut off.
+    All ranks get all grades. Raises UserError unless the grader returns one finite number for each
+    response.
     """
 
     def of_share(share: list[tuple]) -> list[float]:
-        return grader(*([row[i] for row in share] for i in range(len(columns))))
+        texts = [text for text, _, _ in share]
+        asked = [problem for _, problem, _ in share]
+        cut = [was_cut for _, _, was_cut in share]
+        found = list(grader(texts, asked, cut))
+        if len(found) != len(share):
+            raise UserError(
+                f"{grader.__name__} gave {len(found)} rewards for {len(share)} responses: "
+                "return one number for each"
+            )
+        return [as_number(value, grader) for value in found]
 
-    return shared_by_ranks(list(zip(*columns, strict=True)), of_share)
+    return shared_by_ranks(list(zip(responses, problems, truncated, strict=True)), of_share)
 
 
-def sample_grades(
-    lm,
-    tokenizer,
-    problems: list[dict],
-    prompts: list[list[int]],
-    samples: int,
-    sampling: Sampling,
-    stop: Callable[[], bool] | None = None,
-) -> np.ndarray:
-    """Grades [P, n] in {0, 1} for freshly sampled responses, for train.py's evaluation.
+def as_number(value, grader: Callable) -> float:
+    """A reward as a float. Raises UserError unless it is a finite number."""
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"{grader.__name__} gave the reward {value!r}: return finite numbers")
+    return number
 
-    prompts: token ids of the P problems. All ranks call this. Every call uses the same random
-    numbers (those for step 0), so two evaluations differ only in the model. Raises Interrupted once
-    stop() is true on any rank.
-    """
-    rollouts = rollout(lm, tokenizer, prompts, range(len(problems)), samples, sampling, stop=stop)
-    asked = [problem for problem in problems for _ in range(samples)]
-    found = graded_once(grades, rollouts.texts, asked, rollouts.truncated.tolist())
-    return np.array(found).reshape(len(problems), samples)
+
+def graded(
+    rollouts: list[Rollout], problems: list[dict], grader: Callable[..., list[float]] = grades
+) -> list[Rollout]:
+    """The rollouts with their problems and rewards. All ranks call this. Raises UserError."""
+    texts = [each.text for each in rollouts]
+    truncated = [each.truncated for each in rollouts]
+    rewards = graded_once(texts, problems, truncated, grader)
+    return [
+        each._replace(problem=problem, reward=reward)
+        for each, problem, reward in zip(rollouts, problems, rewards, strict=True)
+    ]
 
 
 def report_unearnable(problems: list[dict]) -> None:

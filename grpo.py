@@ -18,7 +18,6 @@ v may be a tensor [N, H] or a `Rows`, the same matrix with its rows sharded over
 
 import torch
 
-from infra.errors import UserError
 from infra.rows import Rows, weighted_sums
 
 EPS = 1e-6  # added to the group's standard deviation
@@ -115,14 +114,14 @@ def importance_weights(
     for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training"). Not in the paper (--importance-cap). A cap of 0 gives all ones.
     old_logprob, sampler_logprob: [N] log π_old and log π_sampler of the sampled token. Returns [N].
-    Raises UserError if one of the sampler's log-probabilities is missing or not finite.
+    Raises ValueError if one of the sampler's log-probabilities is missing or not finite.
     """
     if cap == 0:
         return torch.ones_like(old_logprob)
     log_ratio = old_logprob - sampler_logprob  # [N]
     missing = int((~log_ratio.isfinite()).sum())
     if missing:
-        raise UserError(
+        raise ValueError(
             f"--importance-cap: the sampler returned no finite log-probability for {missing} of "
             f"{len(sampler_logprob)} tokens: make it return one for every token, or drop the flag"
         )
@@ -151,8 +150,9 @@ def side_centroids(
     mass = token_mass.sum(dim=1)  # [2] M₊, M₋ (Eqs. 3, 11)
 
     divisor = torch.where(mass == 0, 1.0, mass)  # avoids 0 / 0 for an empty side
-    share = token_mass / divisor[:, None]  # [2, N], each row sums to 1
-    mu_pos, mu_neg = weighted_sums(v, share)  # [2, H] float32 = share @ v: μ₊, μ₋ (Eqs. 3, 11)
+    share = token_mass / divisor[:, None]  # [2, N] float64, each row sums to 1
+    # weighted_sums casts the share to the dtype of its sums, float32 unless v is float64.
+    mu_pos, mu_neg = weighted_sums(v, share)  # [2, H] = share @ v: μ₊, μ₋ (Eqs. 3, 11)
     return mu_pos, mu_neg, mass[0], mass[1]
 
 

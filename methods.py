@@ -23,20 +23,18 @@ from dataclasses import dataclass
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from batch import TokenBatch
 from delta import PAPER, Pieces, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate
 from infra.errors import UserError
 from infra.flags import flag
-from infra.head import LOGITS_PER_BLOCK
-from infra.packing import TokenBatch
 from infra.rows import per_row
+from policy import LOGITS_PER_BLOCK, TokenOutputs
 
 
 @dataclass
 class MethodFlags:
     """The methods' command-line flags; `of` names the method that uses a flag."""
-
-    heading = "method"  # the heading in --help
 
     method: str = flag("delta", "token weights (App. E)")  # ablations.py adds the choices
     clip_low: float = flag(0.2, "ε_low for the ratio clip", low=0, high=1)
@@ -57,7 +55,7 @@ class Method:
     """One method, as its differences from DAPO. Only `weights` is required."""
 
     # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens: a TokenBatch
-    # (infra/packing.py) with logprob (log π_old), entropy and advantage [N], length [B], current
+    # (batch.py) with logprob (log π_old), entropy and advantage [N], length [B], current
     # (log π_θ, here still log π_old) [N], a generator seeded from the run's seed and the step, and
     # `memory`, a dictionary that persists across steps and is saved in checkpoints.
     # ρ has mean 1 over the N tokens, so methods are comparable at the same learning rate
@@ -78,11 +76,11 @@ class Method:
     # Both flags are refused with any surrogate other than `clipped`.
     default_clip: tuple[float, float] = (0.2, 0.28)
 
-    # (rows, head) -> [n, F], computed from the hidden states at θ_old and passed to
-    # `weights` as tokens.kept. rows has hidden [n, H] in float32, logprob [n], entropy [n] and
-    # token [n]; head() is the LM head divided by the temperature, W [V, H]: logits = hidden @ W.T.
-    # Each rank keeps the rows of its own responses; the functions in infra/rows.py, such as
-    # per_row, read these rows and return results for all N.
+    # (outputs, head) -> [n, F], computed from the hidden states at θ_old and passed to `weights` as
+    # tokens.kept. outputs is a policy.TokenOutputs with hidden [n, H] in float32; head() is the LM
+    # head divided by the temperature, W [V, H]: logits = hidden @ W.T. Each rank keeps the rows of
+    # its own responses; the functions in infra/rows.py, such as per_row, read them and return
+    # results for all N.
     keep: Callable[..., torch.Tensor] | None = None
 
     @property
@@ -197,65 +195,65 @@ def w_reinforce(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     return in_place_of(torch.where(A > 0, flags.right_weight, -1.0), A)
 
 
-def opo(tokens: TokenBatch, flags) -> torch.Tensor:
+def opo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     """A' = R - Σ_j l_j R_j / Σ_j l_j over the group's responses j, with lengths l_j (OPO, Hao et
     al. 2025, arXiv 2505.23585).
 
     The baseline has minimum variance if squared gradients are proportional to lengths. OPO also
-    makes one update per rollout batch: set --mini-batch equal to --prompts. `flags` is
-    train.Config.
+    makes one update per rollout batch: set --mini-batch equal to --prompts.
     """
-    A = of_groups(tokens, flags)  # [groups, G], in place of R
+    A = of_groups(tokens)  # [groups, G], in place of R
     length = tokens.length.view_as(A)
     baseline = (length * A).sum(dim=1, keepdim=True) / length.sum(dim=1, keepdim=True)
     wanted = (A - baseline).flatten().repeat_interleave(tokens.length)
     return in_place_of(wanted, tokens.advantage)
 
 
-def otb(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A'_t = R - Σ_j W_jt R_j / Σ_j W_jt over the group's responses j with a token t, where
-    W_jt = Σ_{s<=t} ‖e_y - p‖² (OTB, Li et al. 2026, arXiv 2602.07078).
+def otb(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
+    """A'_t = R - Σ_j E_jt R_j / Σ_j E_jt over the group's responses j with a token t, where the
+    energy so far is E_jt = Σ_{s<=t} ‖e_y - p‖² (OTB, Li et al. 2026, arXiv 2602.07078).
 
     The baseline has minimum variance at each position if a token's gradient is taken with respect
     to its logits. The longest response of a group has A' = 0 after all the others have ended.
-    tokens.kept: ‖e_y - p‖² [N, 1]. `flags` is train.Config. Raises ValueError for other widths.
+    tokens.kept: ‖e_y - p‖² [N, 1]. Raises ValueError for other widths.
     """
     if tokens.kept.shape[1:] != (1,):
         raise ValueError(f"otb needs one number per token, got {tuple(tokens.kept.shape)}")
-    # Each rank holds some rows [·, 1] of tokens.kept; per_row gathers their values into [N].
+    # Each rank holds some rows [·, 1] of tokens.kept. per_row gives their values [N] to all ranks.
     energy = per_row(tokens.kept, first_column, tokens.advantage.device)
     lengths = tokens.length.tolist()
-    W = pad_sequence(energy.double().split(lengths), batch_first=True).cumsum(dim=1)  # [B, T]
-    exists = torch.arange(W.shape[1], device=W.device) < tokens.length[:, None]  # [B, T]
+    so_far = pad_sequence(energy.double().split(lengths), batch_first=True).cumsum(dim=1)  # [B, T]
+    column = torch.arange(so_far.shape[1], device=so_far.device)
+    exists = column < tokens.length[:, None]  # [B, T]
 
-    A = of_groups(tokens, flags).double()[:, :, None]  # [groups, G, 1]
-    W = (W * exists).view(*A.shape[:2], -1)  # [groups, G, T]
-    mass = W.sum(dim=1, keepdim=True)
-    baseline = (W * A).sum(dim=1, keepdim=True) / torch.where(mass == 0, 1.0, mass)
+    A = of_groups(tokens).double()[:, :, None]  # [groups, G, 1]
+    so_far = (so_far * exists).view(*A.shape[:2], -1)  # E [groups, G, T]
+    total = so_far.sum(dim=1, keepdim=True)
+    baseline = (so_far * A).sum(dim=1, keepdim=True) / torch.where(total == 0, 1.0, total)
     wanted = (A - baseline).flatten(0, 1)[exists]  # [N]
     wanted[wanted.abs() < 1e-9] = 0.0  # rounding, after all other responses have ended
     return in_place_of(wanted, tokens.advantage)
 
 
-def of_groups(tokens: TokenBatch, flags) -> torch.Tensor:
-    """A = (R - mean) / std for each response: [groups, G]; `flags` is train.Config.
+def of_groups(tokens: TokenBatch) -> torch.Tensor:
+    """A = (R - mean) / std for each response: [groups, G].
 
     Baselines use A in place of R: A is affine in R within a group, so
     A - baseline(A) = (R - baseline(R)) / std.
     """
     first = tokens.length.cumsum(0) - tokens.length  # index of each response's first token
-    return tokens.advantage[first].view(-1, flags.group_size)
+    return tokens.advantage[first].view(-1, tokens.group_size)
 
 
-def logit_energy(rows, head) -> torch.Tensor:
+def logit_energy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """‖e_y - p‖², the squared norm of ∇ log p(y) with respect to the logits: [n, 1]."""
-    W = head().to(rows.hidden.dtype)
-    result = torch.empty_like(rows.logprob)
-    size = max(1, LOGITS_PER_BLOCK // len(W))  # rows per block
+    W = head().to(outputs.hidden.dtype)
+    result = torch.empty_like(outputs.logprob)
+    size = max(1, LOGITS_PER_BLOCK // len(W))  # tokens per block
     for start in range(0, len(result), size):
         block = slice(start, start + size)
-        p = (rows.hidden[block] @ W.T).softmax(dim=1)  # [size, V]
-        p.scatter_add_(1, rows.token[block, None], -torch.ones_like(p[:, :1]))  # p - e_y
+        p = (outputs.hidden[block] @ W.T).softmax(dim=1)  # [size, V]
+        p.scatter_add_(1, outputs.token[block, None], -torch.ones_like(p[:, :1]))  # p - e_y
         result[block] = p.square().sum(dim=1)
     return result[:, None]
 
@@ -268,9 +266,9 @@ def first_column(block: torch.Tensor) -> torch.Tensor:
 # ---- DelTA ---------------------------------------------------------------------------------------
 
 
-def row_proxy(rows, head) -> torch.Tensor:
+def row_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (1 - p) h for each token (App. F), DelTA's default proxy: [n, H]."""
-    return token_gradient_proxy(rows.hidden, rows.logprob)
+    return token_gradient_proxy(outputs.hidden, outputs.logprob)
 
 
 def delta_weights(tokens: TokenBatch, flags: MethodFlags, pieces: Pieces = PAPER) -> torch.Tensor:

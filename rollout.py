@@ -28,14 +28,14 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from infra.cache import hf_generate, left_padded
+from batch import Rollout
+from infra import sampler
 from infra.errors import Interrupted
-from infra.flight import Flight, Response, free_cache_tokens, tokens_done
-from infra.packing import Rollouts, padded_rollouts, uploaded
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
+from infra.sampler import Response, cache_room, next_flight, next_tokens
 
-CHUNK = 64  # tokens sampled before waiting responses replace finished ones
+SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class Job(NamedTuple):
 
     prompt: list[int]  # token ids
     name: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
-    begin: int = 0  # > 0: the prompt ends with this many tokens of a response (studies/truth.py)
 
 
 class Sample(NamedTuple):
@@ -94,7 +93,7 @@ class InverseCDF(LogitsProcessor):
     """Chooses the token min{y : F(y) > u} for each response.
 
     F is the cumulative distribution over the vocabulary and u in [0, 1) the response's uniform
-    draw at this position. The scores of all other tokens become -inf.
+    draw at this position. The logits of all other tokens become -inf.
     """
 
     def __init__(
@@ -112,8 +111,8 @@ class InverseCDF(LogitsProcessor):
         self.finite = torch.ones((), dtype=torch.bool, device=uniforms.device)
         self.logprobs = []  # [R] float32 for each new token: log p of the drawn token
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        p = token_distribution(scores, self.temperature, self.top_p)
+    def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        p = token_distribution(logits, self.temperature, self.top_p)
         cdf = p.cumsum(dim=-1)  # [R, V]
         total = cdf[:, -1:]  # [R, 1], 1 up to rounding
         self.finite &= total.isfinite().all()
@@ -123,12 +122,26 @@ class InverseCDF(LogitsProcessor):
         token = torch.searchsorted(cdf, u, right=True)  # right: never a token with probability 0
         token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; for NaN, which `finite` reports
         self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
-        return torch.full_like(scores, -torch.inf).scatter_(1, token, 0.0)
+        return torch.full_like(logits, -torch.inf).scatter_(1, token, 0.0)
 
 
 def random_numbers(seed: int, step: int, problem: int, sample: int) -> np.random.Generator:
     """The generator of a response's uniform draws in [0, 1), seeded by the job's name."""
     return np.random.default_rng([seed, step, problem, sample])
+
+
+def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
+    """`count` problem indices, starting at `position` in an endless stream of epochs.
+
+    Each epoch has all `size` problems, in an order fixed by (seed, epoch).
+    """
+    first_epoch = position // size
+    stream = []
+    for epoch in range(first_epoch, (position + count) // size + 1):
+        generator = torch.Generator().manual_seed(SEED_STRIDE * seed + epoch)
+        stream += torch.randperm(size, generator=generator).tolist()
+    start = position - first_epoch * size
+    return stream[start : start + count]
 
 
 def end_tokens(lm, tokenizer) -> list[int]:
@@ -151,11 +164,13 @@ def rollout(
     step: int = 0,
     stop: Callable[[], bool] | None = None,
     sampled_before: Counter | None = None,
-) -> Rollouts:
+) -> list[Rollout]:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
-    prompts: token ids. problem_ids: non-negative integers that identify the prompts' problems.
-    Ranks share the sampling, and every rank returns all responses, padded to [B, L].
+    lm: a Hugging Face model, or the engine that --engine selects.
+    prompts: token ids.
+    problem_ids: non-negative integers that identify the prompts' problems.
+    Ranks share the sampling, and every rank returns all B responses.
 
     A repeated problem gets new responses, because its sample numbers continue. They also continue
     across calls that share `sampled_before` (responses per problem), which each call updates.
@@ -170,18 +185,20 @@ def rollout(
             count[problem] += 1
     ends = end_tokens(lm, tokenizer)
 
-    def sample_and_decode(mine: list[Job]) -> list[tuple[Sample, str]]:
-        samples = generate(lm, mine, ends, sampling, stop)
-        tokens = [sample.tokens for sample in samples]
-        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return list(zip(samples, texts, strict=True))
+    def sampled(mine: list[Job]) -> list[Rollout]:
+        if isinstance(lm, torch.nn.Module):
+            samples = generate(lm, mine, ends, sampling, stop)
+        else:
+            samples = [Sample(*drawn) for drawn in lm.sample(mine, ends, sampling, stop)]
+        texts = tokenizer.batch_decode([x.tokens for x in samples], skip_special_tokens=True)
+        return [
+            Rollout(job.prompt, *sample, text, truncated=sample.tokens[-1] not in ends)
+            for job, sample, text in zip(mine, samples, texts, strict=True)
+        ]
 
     # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
     # whole group would keep the others waiting.
-    samples, texts = zip(*shared_by_ranks(jobs, sample_and_decode), strict=True)
-    tokens, logprobs = zip(*samples, strict=True)
-    asked = [job.prompt for job in jobs]
-    return padded_rollouts(asked, tokens, list(texts), ends, lm.device, logprobs)
+    return shared_by_ranks(jobs, sampled)
 
 
 # ---- the sampler ---------------------------------------------------------------------------------
@@ -202,49 +219,47 @@ def generate(
     replace finished ones in the batch and cache, so a long response does not delay the others.
     done(i, sample) is called for each job i, soon after its response has finished. Raises
     FloatingPointError if logits are not finite, Interrupted once stop() is true.
-
-    lm: a Hugging Face model, or the engine that --engine selects, which never calls `done`.
     """
-    if not jobs:
-        return []
-    if not isinstance(lm, torch.nn.Module):
-        return [Sample(*drawn) for drawn in lm.sample(jobs, ends, sampling, stop)]
-
     responses = []
     for i, job in enumerate(jobs):
         numbers = random_numbers(*job.name)
-        numbers.random(job.begin)  # skips the draws for tokens already in the prompt
         responses.append(Response(i, torch.tensor(job.prompt), sampling.max_new_tokens, numbers))
-    rows = min(sampling.in_flight, len(jobs))
-    longest = max(response.limit for response in responses)  # tokens, with the prompt
-    # Drawing tokens also needs memory, more with top-p, which sorts the vocabulary.
-    cache_tokens = sampling.cache_tokens or free_cache_tokens(lm, rows, longest, sampling.top_p)
-    flight = Flight(list(responses), rows, cache_tokens, CHUNK)
+    most = min(sampling.in_flight, len(jobs))
+    room = sampling.cache_tokens or cache_room(lm, most, sampling.top_p)
+    waiting, flying = list(responses), []
     with closing(Progress("sampling", len(jobs) * sampling.max_new_tokens)) as progress:
-        while not all(response.finished for response in responses):
-            flight.change(lm)  # removes finished responses; adds waiting ones, with their caches
-            sample_chunk(lm, flight, ends, sampling)
-            for response in flight.responses:
+        while waiting or flying:
+            flying = next_flight(flying, waiting, most, room)
+            sample_chunk(lm, flying, ends, sampling)
+            for response in flying:
                 if response.finished and done:
                     done(response.index, Sample(*response.sampled()))
+            flying = [response for response in flying if not response.finished]
             progress.show(*tokens_done(responses))
             if stop and stop():
                 raise Interrupted
     return [Sample(*response.sampled()) for response in responses]
 
 
-def sample_chunk(lm, flight: Flight, ends: list[int], sampling: Sampling) -> None:
-    """Append the next tokens, at most CHUNK, to each of the R responses in flight."""
-    ids, mask = left_padded([response.tokens for response in flight.responses], lm.device)  # [R, L]
-    rest = max(response.limit - len(response) for response in flight.responses)
-    count = min(CHUNK, rest)
-    u = [response.numbers.random(count) for response in flight.responses]
-    u = uploaded(torch.from_numpy(np.stack(u)), lm.device)  # [R, count]
-    choose = InverseCDF(u, ids.shape[1], sampling.temperature, sampling.top_p)
-    new = hf_generate(lm, ids, mask, flight.cache, choose, count, ends).cpu()  # [R, up to count]
+def sample_chunk(lm, responses: list[Response], ends: list[int], sampling: Sampling) -> None:
+    """Append the next tokens, at most CHUNK, to each of the R responses."""
+    rest = max(response.most - response.new for response in responses)
+    count = min(sampler.CHUNK, rest)
+    u = np.stack([response.numbers.random(count) for response in responses])
+    columns = max(2, *(len(response) for response in responses))
+    uniforms = torch.from_numpy(u).to(lm.device)  # [R, count]
+    choose = InverseCDF(uniforms, columns, sampling.temperature, sampling.top_p)
+    new = next_tokens(lm, responses, choose, count, ends)  # [R, up to count]
     if not choose.finite:
         raise FloatingPointError("the model's logits are not finite")
 
     logprob = torch.stack(choose.logprobs, dim=1).cpu()
-    for response, tokens, logs in zip(flight.responses, new, logprob, strict=True):
+    for response, tokens, logs in zip(responses, new, logprob, strict=True):
         response.append(tokens, logs, ends)
+
+
+def tokens_done(responses: list[Response]) -> tuple[int, int]:
+    """(tokens sampled so far, the maximum that may be sampled)."""
+    done = sum(response.new for response in responses)
+    rest = sum(response.most - response.new for response in responses if not response.finished)
+    return done, done + rest

@@ -1,8 +1,10 @@
 """The training loop of RLVR: sample, grade, advantages, log-probabilities, weights, loss, step.
 
 `python train.py` trains the built-in toy model with DelTA on a laptop. `torchrun --nproc_per_node 8
-train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. Defaults are the paper's
-(App. I). A run resumes from the newest checkpoint in its --output-dir.
+train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. `Config` lists every
+hyper-parameter: the defaults are the paper's (App. I), with --model toy those of toy/presets.py. A
+run resumes from the newest checkpoint in its --output-dir. minimal.py has the same algorithm on one
+page.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
 code; (2) no optimiser step for a mini-batch whose advantages are all 0; (3) evaluations during
@@ -16,41 +18,125 @@ Shapes: B responses per step, G per prompt, N packed response tokens, n in a mic
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
 
 import ablations
 from ablations import AblationFlags
-from grading import graded_once, grades, report_unearnable, sample_grades
+from batch import MiniBatch, Rollout, TokenBatch, packed, plan_mini_batches
+from grading import graded, grades, report_unearnable
 from grpo import clipped_tokens, group_advantages, importance_weights, overlong_penalty
-from infra.checkpoints import export
-from infra.errors import one_line_endings
+from infra.errors import UserError, one_line_endings
+from infra.flags import Parser, flag, listed, refuse_useless
 from infra.log import introduce, log, report, rollout_metrics, save_samples
-from infra.packing import (
-    MiniBatch,
-    Rollouts,
-    TokenBatch,
-    join,
-    packed_rows,
-    plan_mini_batches,
-    uploaded,
-)
-from infra.policy import old_log_probabilities
-from infra.problems import SEED_STRIDE, draw_indices
+from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
-from infra.ranks import end_ranks, full_tensor
-from infra.rows import sum_over_ranks
-from infra.run import Run, open_run, running
-from infra.training_flags import TRAINING_GROUPS, training_config
+from infra.ranks import end_ranks, full_tensor, sum_over_ranks, this_device
+from infra.run import Run, export, running, start
+from loading import load_policy, locate
 from methods import METHODS, Method, token_weights
-from rollout import Sampling, rollout
+from policy import old_log_probabilities
+from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
+from toy.by_name import model_folder
+from toy.presets import TOYS
+
+# ---- hyper-parameters ----------------------------------------------------------------------------
+
+
+@dataclass
+class Config(AblationFlags):
+    """Every flag of a run; methods.py and ablations.py define those of the token weights.
+
+    The defaults are the paper's (App. I); "ours" marks one that the paper does not state. The
+    `free` flags may change when a run resumes.
+    """
+
+    prompts: int = flag(128, "prompts per step", low=1)
+    group_size: int = flag(16, "responses per prompt, G", low=2)
+    max_new_tokens: int = flag(20480, "longest response, tokens", low=1)
+    temperature: float = flag(1.0, "for sampling and log-probabilities", above=0)
+    dynamic_sampling: bool = flag(False, "replace groups that have equal rewards with new prompts")
+    overlong_buffer: int = flag(0, "last tokens, where the reward falls (released: 4096)", low=0)
+
+    steps: int = flag(220, "rollout batches (the paper's 14B: 300)", low=1, free=True)
+    mini_batch: int = flag(32, "prompts per update; prompts / mini-batch updates per step", low=1)
+    lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
+    weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
+    max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
+    importance_cap: float = flag(0.0, "C: weight by min(π_old / π_sampler, C); 0: off", low=0)
+
+    model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
+    data: str = flag("deepmath", "a known name, a hub id, a .jsonl, .csv or .parquet file")
+    problem_column: str = flag("problem", "problem column, for a set without a known name")
+    answer_column: str = flag("answer", "answer column, for a set without a known name")
+    prompt_template: str = flag("", "a prompt with {problem} in it; default: the chat template")
+    max_prompt_tokens: int = flag(2048, "longer prompts are dropped", low=1)
+    seed: int = flag(0, "for sampling and data order", low=0, high=10**12)  # * SEED_STRIDE < 2^63
+
+    eval_data: str = flag("aime25", "evaluation problems; they select the best model; empty: none")
+    eval_every: int = flag(10, "steps between evaluations (ours)", low=1, free=True)
+    eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n", low=1)
+    eval_top_p: float = flag(0.7, "top-p in evaluation", above=0, high=1)
+    eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
+
+    # Memory. These change the results only through rounding: see rollout.py.
+    micro_batch_tokens: int = flag(24576, "max tokens in a forward pass (ours)", low=1, free=True)
+    recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
+    in_flight: int = flag(256, "max responses that a rank samples at once", low=1, free=True)
+    engine: str = flag("generate", "sampler; vllm is untested", choices=["generate", "vllm"])
+
+    output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
+    save_every: int = flag(10, "steps between checkpoints (ours)", low=1, free=True)
+    track: str = flag("", "also log to this module, such as wandb or trackio", free=True)
+    code_sandbox: str = flag("strict", "isolation of programs", ["strict", "landlock"], free=True)
+
+    toy_regime: str = flag("learn", "the base's errors", ["learn", "learn-minus", "sharpen"])
+    toy_k: int = flag(5, "operations in a problem", low=1)
+    toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
+    toy_filler: int = flag(1, "number of connectives that open a step", low=0)
+    toy_zipf: bool = flag(False, "248 Zipf-distributed connectives, not eight equally likely")
+
+
+NO_EFFECT = (
+    *ablations.NO_EFFECT,
+    (("clip_low", "clip_high"), "method", [name for name in METHODS if not METHODS[name].clips]),
+    (("toy_regime", "toy_k", "toy_noise", "toy_filler", "toy_zipf"), "model", ["toy-code"]),
+)
+
+
+def parse_config(argv: list[str] | None = None) -> Config:
+    """Each flag from the command line, else the toy's or the method's default, else the paper's.
+
+    Raises UserError for flags that are unknown, out of range, without effect or contradictory.
+    """
+    epilog = ". ".join(f"With --model {name}: {listed(of)}" for name, of in TOYS.items())
+    parser = Parser(Config, "train.py", "RLVR with DelTA and other token weights.", epilog)
+    given, _ = parser.parse_known_args(argv)
+    method = METHODS[given.method]
+    parser.set_defaults(**TOYS.get(given.model, {}))
+    if method.clips:
+        parser.set_defaults(clip_low=method.default_clip[0], clip_high=method.default_clip[1])
+    cfg = Config(**vars(parser.parse_args(argv)))
+
+    cfg.model = str(Path(cfg.model))  # without a trailing slash
+    cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
+    refuse_useless(cfg, NO_EFFECT)
+    if cfg.lam_min > cfg.lam_max:
+        raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
+    if cfg.delta_variant == "no_centroids" and cfg.proxy in ("topk", "exact"):
+        raise UserError("--delta-variant no_centroids needs --proxy centred or surprise")
+    if 0 < cfg.importance_cap < 1:
+        raise UserError(f"--importance-cap {cfg.importance_cap} must be 0 or at least 1")
+    if cfg.prompts % cfg.mini_batch:
+        raise UserError(f"--prompts {cfg.prompts} is no multiple of --mini-batch {cfg.mini_batch}")
+    return cfg
+
 
 # ---- the loop ------------------------------------------------------------------------------------
 
 
-def train(cfg: "Config", method: Method | None = None) -> Path:
+def train(cfg: Config, method: Method | None = None) -> Path:
     """Run or resume the training described by cfg. Returns the output folder. All ranks call this.
 
     method: overrides the method in cfg, for methods that no flag selects.
@@ -65,16 +151,25 @@ def train(cfg: "Config", method: Method | None = None) -> Path:
 
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, step)
+            finish_step(run)
 
-        export(run.folder / "model", run.policy, run.tokenizer, run.id)
+        export(run.folder / "model", run.policy, run.tokenizer)
         report(run)
     return run.folder
 
 
-def prepare(cfg: "Config", method: Method | None = None) -> Run:
-    """The run described by cfg, new or resumed: model, data, folder and method."""
+def prepare(cfg: Config, method: Method | None = None) -> Run:
+    """The run described by cfg, new or resumed. Cheap checks come first. Raises UserError."""
     method = method or ablations.configured(METHODS[cfg.method], cfg)
-    run = open_run(cfg, method, check_model=partial(ablations.check_model, cfg))
+    start(cfg)  # the ranks
+    model, _, _ = locate(model_folder(cfg))  # its files; reads no weights yet
+    problems, held_out = load_sets(cfg)
+    policy, tokenizer = load_policy(model, cfg.temperature, cfg.recompute)  # sharded over the ranks
+    ablations.check_model(cfg, policy)
+    optimizer = torch.optim.AdamW(  # other optimisers lack `fused` for sharded parameters
+        policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
+    )
+    run = Run(cfg, method, policy, tokenizer, optimizer, problems, held_out)
     report_unearnable(run.problems + run.held_out)
     return run
 
@@ -85,42 +180,33 @@ def train_step(run: Run, step: int) -> None:
     watch = Stopwatch()
 
     # o_i ~ π_old, G responses per prompt, and R_i = 1 if the final answer is right, else 0
-    rollouts, problems, rewards, position = sample(run, step, watch)
+    rollouts, position = sample(run, step, watch)
+    rewards = torch.tensor([each.reward for each in rollouts])  # [B]
+    length = torch.tensor([len(each.tokens) for each in rollouts])  # [B]
 
-    # A_i = (R_i - mean) / std within each group
-    penalty = overlong_penalty(rollouts.response_length, cfg.max_new_tokens, cfg.overlong_buffer)
+    # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
+    penalty = overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
+    tokens = packed(rollouts, advantages, cfg.group_size)  # a TokenBatch: N tokens
+    tokens.generator.manual_seed(SEED_STRIDE * cfg.seed + step)  # for random methods
+    tokens.memory = run.state.memory
 
-    # The pass at θ_old and the updates run the same micro-batches, so the first ratio is exactly
-    # 1. Responses with advantage 0 get micro-batches of their own, which the update skips.
+    # log π_old of every token, and the method's `keep` applied to the hidden states (App. L.1).
+    # The updates run the same micro-batches, so the first ratio is exactly 1.
     plan = plan_mini_batches(
-        rollouts,
-        advantages,
-        cfg.mini_batch * cfg.group_size,
-        cfg.micro_batch_tokens,
-        run.rank,
-        run.world,
-        run.policy.layout,  # padded or packed, and what a micro-batch costs
+        rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
     )
-
-    # log π_old of every token, and the method's `keep` applied to the hidden states (App. L.1)
-    tokens = old_log_probabilities(run.policy, rollouts, plan, method.keep, cfg.proxy_budget_gb)
+    old_log_probabilities(run.policy, plan, tokens, method.keep)
     run.look_for_signals()  # raises Interrupted after a signal
-    watch.lap("scoring")
+    watch.lap("old_logprob")
 
     # ρ, the method's weight for every token: λ̄ for DelTA. It stays fixed during the updates
     # (App. H), unless method.follows_policy.
-    tokens = tokens.completed(
-        advantages,  # repeated over each response's tokens: [N]
-        problems=problems,
-        generator=torch.Generator().manual_seed(SEED_STRIDE * cfg.seed + step),
-        memory=run.state.memory,
-    )
-    weights = token_weights(method, tokens, cfg)  # [N]
+    tokens.weight = token_weights(method, tokens, cfg)
     tokens.kept = None  # frees the hidden states before the update
     watch.lap("weighting")
 
-    of_updates = update(run, rollouts, tokens, weights, plan)  # θ_old becomes θ
+    of_updates = update(run, plan, tokens)  # θ_old becomes θ
     watch.lap("updating")
 
     run.state.step = step
@@ -128,60 +214,48 @@ def train_step(run: Run, step: int) -> None:
     run.state.unlogged = {
         "step": step,
         **of_updates,
-        **rollout_metrics(rollouts, rewards, tokens, weights),
+        **rollout_metrics(rollouts, tokens),
         **watch.seconds(),
     }
     if step == 1 or step % cfg.eval_every == 0:
-        save_samples(run, step, problems, rollouts, rewards, tokens, weights)
-    finish_step(run)
+        save_samples(run, step, rollouts, tokens)
 
 
-def update(
-    run: Run, rollouts: Rollouts, tokens: TokenBatch, weights: torch.Tensor, plan: list[MiniBatch]
-) -> dict:
+def update(run: Run, plan: list[MiniBatch], batch: TokenBatch) -> dict:
     """One optimiser step per mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
-    J averages over the mini-batch's tokens. weights: ρ of the rollout batch. Returns metrics.
+    J averages over the mini-batch's tokens. batch: the rollout batch, with ρ. Returns metrics.
     """
     cfg, method = run.cfg, run.method
-    sampler_logprob = tokens.sampler_logprob  # log π_sampler [N]
-    off_policy = importance_weights(tokens.logprob, sampler_logprob, cfg.importance_cap)  # [N]
-    device = tokens.logprob.device
-    loss, clipped = torch.zeros(2, dtype=torch.float64, device=device)  # read only at the end
+    off_policy = importance_weights(batch.logprob, batch.sampler_logprob, cfg.importance_cap)  # [N]
+    loss, clipped = torch.zeros(2, dtype=torch.float64, device=this_device())  # read at the end
     norms = []
-    length = rollouts.response_length
-    # This rank's micro-batches to train on. An `index` holds the indices [b] of its responses.
-    trained = [index for mini_batch in plan for index in mini_batch.trained]
-    progress = Progress("update", sum(int(length[index].sum()) for index in trained))
+    trained = [micro for mini_batch in plan for micro in mini_batch.trained]
+    progress = Progress("update", sum(len(micro.places) for micro in trained))
     for mini_batch in plan:
         # Skip the micro-batches of responses with advantage 0: Eq. 8 gives them no gradient. A term
         # on every token, such as a KL penalty, needs mini_batch.micro_batches here instead.
-        micro_batches = mini_batch.trained
-        if not micro_batches:
+        if not mini_batch.trained:
             continue  # every advantage is 0, on all ranks, so there is no direction (App. C)
 
         N = mini_batch.token_count  # in Eq. 8: the mini-batch's tokens on all ranks
-        for i, index in enumerate(micro_batches):
-            places = uploaded(packed_rows(index, length), device)  # [n] rows of their tokens
-            logprob = run.policy.rows(rollouts, index).logprob  # [n] log π_θ, with its gradient
-            old_logprob = tokens.logprob[places]
-            advantage = tokens.advantage[places]
-            weight = weights[places]  # ρ; λ̄ with DelTA
-            if method.follows_policy and len(index):  # a rank's last micro-batches may be empty
-                weight = token_weights(method, tokens.part(index, logprob.detach()), cfg)  # ρ at θ
+        for micro in mini_batch.trained:
+            tokens = batch.of(micro)  # its n tokens: log π_old, A and ρ, which is λ̄ with DelTA
+            logprob = run.policy(micro.ids, micro.mask).logprob  # [n] log π_θ, with its gradient
+            if method.follows_policy and len(tokens):  # a rank's last micro-batches may be empty
+                tokens.current = logprob.detach()
+                tokens.weight = token_weights(method, tokens, cfg)  # ρ at θ
 
             # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE use other surrogates
-            surrogate = method.surrogate(logprob, old_logprob, advantage, cfg)
-            objective = (weight * off_policy[places] * surrogate).sum() / N  # Eq. 8
-            run.policy.reduce_over_nodes(i == len(micro_batches) - 1)  # else only within a node
+            surrogate = method.surrogate(logprob, tokens.logprob, tokens.advantage, cfg)
+            objective = (tokens.weight * off_policy[micro.places] * surrogate).sum() / N  # Eq. 8
             (-objective * run.world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
             loss -= objective.detach()
             if method.clips:
-                clip = (cfg.clip_low, cfg.clip_high)
-                silenced = clipped_tokens(logprob.detach(), old_logprob, advantage, *clip)
-                clipped += silenced.sum()
-            progress.update(len(places))
+                at_theta = (logprob.detach(), tokens.logprob, tokens.advantage)
+                clipped += clipped_tokens(*at_theta, cfg.clip_low, cfg.clip_high).sum()
+            progress.update(len(tokens))
 
         norms.append(clip_and_step(run, cfg.max_grad_norm))
     progress.close()
@@ -191,7 +265,7 @@ def update(
     return {
         "loss": loss / len(plan),  # mini-batches without a step count as 0
         "grad_norm": sum(finite) / max(1, len(finite)),
-        "clip_fraction": clipped / len(tokens.logprob),  # as a fraction of all N tokens
+        "clip_fraction": clipped / len(batch),  # as a fraction of all N tokens
         "skipped_updates": len(norms) - len(finite),
     }
 
@@ -227,7 +301,7 @@ def finish_step(run: Run) -> None:
         metrics = metrics | evaluate(run)
         if metrics["eval_accuracy"] > run.state.best:
             run.state.best = metrics["eval_accuracy"]
-            export(run.folder / "best", run.policy, run.tokenizer, run.id)
+            export(run.folder / "best", run.policy, run.tokenizer)
     log(run, metrics)
     run.state.unlogged = {}
     if step % cfg.save_every == 0 or step == cfg.steps:
@@ -237,20 +311,17 @@ def finish_step(run: Run) -> None:
 # ---- samples and rewards -------------------------------------------------------------------------
 
 
-def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict], torch.Tensor, int]:
-    """Sample and grade a rollout batch.
+def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
+    """Sample and grade a rollout batch: (B rollouts, the next position in the prompt stream).
 
-    Returns (rollouts of B responses, their B problems, rewards [B], the next position in the
-    prompt stream). With --dynamic-sampling there are up to 10 rounds, until cfg.prompts groups
-    have unequal rewards. If there are fewer, other groups fill the batch. Raises Interrupted.
+    With --dynamic-sampling there are up to 10 rounds, until cfg.prompts groups have unequal
+    rewards. If there are fewer, other groups fill the batch. Raises Interrupted.
     """
     cfg, G = run.cfg, run.cfg.group_size
-    parts, problems, rewards = [], [], []
+    rollouts = []
     position = run.state.position
     sampled = Counter()  # responses per problem, over all rounds
-    sampling = Sampling(
-        cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.rollout_rows
-    )
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
         position += cfg.prompts
@@ -259,26 +330,25 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[Rollouts, list[dict],
             part = rollout(
                 lm, run.tokenizer, prompts, chosen, G, sampling, step, run.stopping, sampled
             )
-        parts.append(part)
         watch.lap("sampling")
-
         asked = [run.problems[i] for i in chosen for _ in range(G)]
-        problems += asked
-        rewards += graded_once(training_rewards, part.texts, asked, part.truncated.tolist())
+        rollouts += graded(part, asked, training_rewards)
         watch.lap("grading")
 
-        advantages = group_advantages(torch.tensor(rewards).float(), G)
-        mixed = advantages.view(-1, G).any(dim=1)  # [groups] with unequal rewards
-        if mixed.sum() >= cfg.prompts:
+        groups = [rollouts[first : first + G] for first in range(0, len(rollouts), G)]
+        mixed = [group for group in groups if has_unequal_rewards(group)]
+        if len(mixed) >= cfg.prompts:
             break
 
-    groups = torch.arange(len(mixed))
-    if cfg.dynamic_sampling:
-        groups = mixed.long().argsort(descending=True, stable=True)  # mixed groups first
-    index = [g * G + i for g in groups[: cfg.prompts].tolist() for i in range(G)]
-    rollouts = join(parts).pick(index)
-    rewards = torch.tensor([rewards[i] for i in index])
-    return rollouts, [problems[i] for i in index], rewards, position
+    if cfg.dynamic_sampling:  # mixed groups first; the sort is stable
+        groups.sort(key=has_unequal_rewards, reverse=True)
+    return [each for group in groups[: cfg.prompts] for each in group], position
+
+
+def has_unequal_rewards(group: list[Rollout]) -> bool:
+    """Whether some response has an advantage other than 0."""
+    rewards = torch.tensor([each.reward for each in group])
+    return bool((rewards != rewards[0]).any())
 
 
 def training_rewards(
@@ -292,43 +362,32 @@ def training_rewards(
 
 
 def evaluate(run: Run) -> dict[str, float]:
-    """avg@n on the held-out problems: the mean grade of --eval-samples responses to each.
+    """The accuracy on the held-out problems, with --eval-samples responses to each.
 
-    --eval-greedy adds the mean grade of one greedy response to each problem. Sharpening alone
-    cannot raise this grade.
+    --eval-greedy adds the accuracy of greedy responses. Sharpening alone cannot raise it.
     """
     cfg = run.cfg
-    sampling = Sampling(
-        cfg.max_new_tokens,
-        cfg.temperature,
-        cfg.eval_top_p,
-        seed=cfg.seed,
-        in_flight=cfg.rollout_rows,
-    )
+    limits = {"seed": cfg.seed, "in_flight": cfg.in_flight}
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, **limits)
+    asked = (run.tokenizer, run.held_out, run.held_out_prompts)
     with run.sampler() as lm:
-        grades_of = partial(sample_grades, lm, run.tokenizer, run.held_out, run.held_out_prompts)
-        sampled = grades_of(cfg.eval_samples, sampling, run.stopping)  # [P, n]
-        metrics = {"eval_accuracy": float(sampled.mean())}
+        metrics = {"eval_accuracy": accuracy(lm, *asked, cfg.eval_samples, sampling, run.stopping)}
         if cfg.eval_greedy:
-            greedy = grades_of(1, replace(sampling, temperature=0.0), run.stopping)  # [P, 1]
-            metrics["eval_greedy"] = float(greedy.mean())
+            greedy = replace(sampling, temperature=0.0)
+            metrics["eval_greedy"] = accuracy(lm, *asked, 1, greedy, run.stopping)
     return metrics
 
 
-# ---- flags ---------------------------------------------------------------------------------------
+def accuracy(lm, tokenizer, problems, prompts, samples, sampling, stop=None) -> float:
+    """avg@n: the mean grade of `samples` responses to each problem. All ranks call this.
 
-
-@dataclass
-class Config(AblationFlags, *TRAINING_GROUPS):
-    """Every flag of a run, grouped as in --help. Most are defined in infra/training_flags.py."""
-
-
-def parse_config(argv: list[str] | None = None) -> Config:
-    """Each flag from the command line, else the toy's or the method's default, else the paper's.
-
-    Raises UserError for flags that are unknown, out of range or contradictory.
+    Every call uses the same random numbers, those of step 0, so that two evaluations differ only in
+    the model. Raises Interrupted once stop() is true on any rank.
     """
-    return training_config(Config, METHODS, argv)
+    rollouts = rollout(lm, tokenizer, prompts, range(len(prompts)), samples, sampling, stop=stop)
+    asked = [problem for problem in problems for _ in range(samples)]
+    rewards = [each.reward for each in graded(rollouts, asked)]
+    return sum(rewards) / len(rewards)
 
 
 # ---- main ----------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import train
-from infra.checkpoints import MAY_CHANGE
 from infra.errors import UserError
-from infra.files import read_json, read_lines
-from infra.flags import of_other_methods, spelled
+from infra.flags import spelled
+from infra.folder import read_json, read_lines
+from infra.run import defining_flags
 from methods import METHODS
 from studies.statistics import half_width
 
@@ -41,15 +41,11 @@ STYLES = ("-", "--", "-.", ":")
 
 def read_run(folder: Path) -> tuple[dict, list[dict]]:
     """The settings that define the run, and its metrics. Raises UserError if there is no run."""
-    if not (folder / "config.json").exists():
-        raise UserError(f"{folder} holds no run of train.py: it has no config.json")
-    config = read_json(folder / "config.json", method=str, seed=int)
-    metrics = read_lines(folder / "metrics.jsonl", step=int)
+    config = read_json(folder / "config.json")
+    metrics = read_lines(folder / "metrics.jsonl")
     if not metrics:
         raise UserError(f"{folder} has no metrics yet: wait for its first step")
-    left_out = MAY_CHANGE | set(of_other_methods(train.Config, config["method"]))
-    settings = {name: value for name, value in config.items() if name not in left_out}
-    return without_default_clip(settings), metrics
+    return without_default_clip(defining_flags(train.Config, config)), metrics
 
 
 def without_default_clip(settings: dict) -> dict:

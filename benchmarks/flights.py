@@ -12,10 +12,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
+from infra.flight import Flight, cache_bytes, width
 from transformers import PreTrainedConfig
 
 from benchmarks.sizes import HALF, sizes_of
-from infra.flight import Flight, cache_bytes, width
 from rollout import CHUNK
 
 SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log length
@@ -135,7 +135,7 @@ def sampler_of(
     return Sampler(
         multiplying=sizes_of(config).multiplying,
         cache_bytes=cache_bytes(config, HALF),
-        in_flight=min(flags.rollout_rows, math.ceil(responses)),
+        in_flight=min(flags.in_flight, math.ceil(responses)),
         cache_tokens=cache_tokens,
         prompt=min(PROMPT, flags.max_prompt_tokens),
         bandwidth=bandwidth,

@@ -32,10 +32,9 @@ from benchmarks.sizes import Sizes, sizes_of
 from benchmarks.stages import stages
 from benchmarks.timing import alternate
 from infra.errors import UserError
-from infra.files import read_lines
-from infra.folder import unlock
-from infra.loading import load_policy
+from infra.folder import read_lines
 from infra.ranks import start_ranks, this_device
+from loading import load_policy
 from studies.tables import print_table, table_line
 
 LENGTH = 512  # tokens per response
@@ -160,8 +159,7 @@ def first_steps(config: PreTrainedConfig, count: int) -> dict[str, str]:
         ):
             for step in range(1, count + 1):
                 train.train_step(run, step)
-        logged = read_lines(run.folder / "metrics.jsonl", step=int)
-        unlock(run.folder)
+        logged = read_lines(run.folder / "metrics.jsonl")
 
     return {
         "micro-batches": "packed" if run.policy.packed else "padded",
@@ -218,7 +216,7 @@ def planned_here(config: PreTrainedConfig) -> tuple[Plan, float]:
         max_new_tokens=LENGTH,
         prompts=1,
         group_size=RESPONSES,
-        rollout_rows=RESPONSES,
+        in_flight=RESPONSES,
         proxy_budget_gb=PROXY_BUDGET_GB,
         eval_data="",
     )

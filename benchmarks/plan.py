@@ -29,16 +29,16 @@ import math
 from argparse import ArgumentParser
 from dataclasses import dataclass
 
+from infra.flight import cache_bytes, cache_room, working_bytes
+from infra.head import LOGIT_BLOCK_GPU
+from infra.model_files import read_config
+from infra.policy import SHARE_FOR_KEPT
 from transformers import PreTrainedConfig, Qwen3Config
 
 import train
 from benchmarks.flights import BANDWIDTH, of_a_step, print_sampling, sampler_of
 from benchmarks.sizes import HALF, sizes_of
 from infra.errors import UserError
-from infra.flight import cache_bytes, cache_room, working_bytes
-from infra.head import LOGIT_BLOCK_GPU
-from infra.model_files import read_config
-from infra.policy import SHARE_FOR_KEPT
 from studies.tables import print_table
 from toy.by_name import model_folder
 
@@ -113,7 +113,7 @@ def planned(
     longest = flags.max_prompt_tokens + flags.max_new_tokens
     static = size.always(shards)
 
-    rows = min(flags.rollout_rows, math.ceil(responses))
+    rows = min(flags.in_flight, math.ceil(responses))
     top_p = flags.eval_top_p if flags.eval_data else 1.0
     working = working_bytes(config, c, rows, longest, top_p)
     room = cache_room(config, c, gpu_gb * GB - RESERVE - static - c * P, working)

@@ -14,7 +14,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, Qwen3Config, Qwen3ForCausalLM
 
 import rollout
-from infra.cache import left_padded
+from infra.sampler import left_padded
 
 END_TOKEN = 1
 END_HERE = 2.0  # replaces the uniform draw for the last token

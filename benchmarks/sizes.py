@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import torch
+from infra.packed_attention import head_size
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from infra.packed_attention import head_size
-from infra.policy import decoder_layers
+from loading import decoder_layers
 
 HALF = 2  # bytes per number in the computation on GPUs: bfloat16
 

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 import train
+from batch import Rollout, packed, plan_mini_batches
 from benchmarks.scripted import END_TOKEN, GROUP, sampled, scripted_jobs
 from grpo import group_advantages
-from infra.checkpoints import RunState
-from infra.packing import TokenBatch, padded_rollouts, plan_mini_batches
-from infra.policy import Policy, old_log_probabilities
 from infra.ranks import start_ranks
+from infra.run import RunState
 from methods import METHODS
+from policy import Policy, old_log_probabilities
 
 
 def stages(
@@ -41,24 +41,29 @@ def stages(
         with policy.plain() as lm:
             return sampled(lm, [length] * responses)
 
-    asked = [job.prompt for job in scripted_jobs(responses)]
-    rollouts = padded_rollouts(asked, sampling(), [""] * responses, [END_TOKEN], policy.lm.device)
+    rollouts = []
+    for job, tokens in zip(scripted_jobs(responses), sampling(), strict=True):
+        unknown = np.full(len(tokens), np.nan, dtype=np.float32)
+        rollouts.append(Rollout(job.prompt, tokens, unknown, "", tokens[-1] != END_TOKEN))
     rewards = torch.arange(responses).remainder(2).float()
     advantages = group_advantages(rewards, GROUP)  # [B]
-    plan = plan_mini_batches(rollouts, advantages, responses // mini_batches, micro_batch_tokens)
+    sizes = (responses // mini_batches, micro_batch_tokens, policy.lm.device)
+    plan = plan_mini_batches(rollouts, advantages, *sizes)
 
-    def old_logprobs() -> TokenBatch:
-        return old_log_probabilities(policy, rollouts, plan, run.method.keep)
+    tokens = packed(rollouts, advantages, policy.lm.device)
 
-    tokens = old_logprobs().completed(advantages)
+    def old_logprobs() -> None:
+        old_log_probabilities(policy, plan, tokens, run.method.keep)
+
+    old_logprobs()
 
     def coefficients() -> torch.Tensor:
         return run.method.weights(tokens, run.cfg)  # [N]
 
-    weights = coefficients()
+    tokens.weight = coefficients()
 
     def update() -> dict:
-        return train.update(run, rollouts, tokens, weights, plan)
+        return train.update(run, plan, tokens)
 
     functions = {"sampling": sampling, "old_logprobs": old_logprobs, "coefficients": coefficients}
     if trains:

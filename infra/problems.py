@@ -1,27 +1,27 @@
 """Loads problems from the toy, a local file or the hub, and encodes their prompts.
 
-A problem is {"problem": str, "answer": str}. infra/hub.py lists the sets with known names. Any
-other set works with --problem-column and --answer-column. Multiple-choice problems have "choice":
-True and a letter as the answer. Programming problems have "tests" instead (programs/problems.py).
+A problem is {"problem": text, "answer": text}. A chat also has "chat", its messages. Multiple
+choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer.
+infra/tables.py lists the sets with a known name. Any other set works with --problem-column and
+--answer-column.
 """
 
+import json
 import random
-from collections import Counter
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
 
-import torch
-
-from infra.errors import UserError, first_line
-from infra.hub import SOURCES, Source, hub_rows
+from infra.errors import UserError, first_line, one_line
 from infra.ranks import speaks
-from infra.tables import LOCAL, checked_text, joined_members, read_table
-from programs.problems import CODE_INSTRUCTION, checked_tests, layout_of
+from infra.tables import SOURCES, Source, read_table
+from programs import ProgramsError
+from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests
 from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-SEED_STRIDE = 1_000_003  # a prime: the seeds of random streams are SEED_STRIDE * seed + number
+LETTERS = "ABCDEFGHIJ"  # of the options of a multiple-choice problem
 
 
 def load_problems(
@@ -34,145 +34,162 @@ def load_problems(
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
-    Local files end in .jsonl, .json, .csv or .parquet. A hub id may name a revision: owner/set@1.2.
-    Empty and repeated problems are dropped, and the first rank prints how many of each. Error
-    messages name `flag`.
-
-    Raises UserError for a missing or unreadable set, a missing column, a cell that is neither text
-    nor number, or no remaining problem; ProgramsError for invalid tests.
+    A hub id may name a revision: owner/set@1.2. Records without a text or an answer are dropped, as
+    are repeated problems; the first rank prints how many. Error messages name `flag`. Raises
+    UserError for an unreadable set, a missing column, a cell that is neither text nor number, or no
+    remaining problem.
     """
     if name in SETS:
         return problem_set(name, toy_k, seed)
 
-    if not name:
-        raise UserError(
-            f"{flag} is empty: name a known set ({', '.join(SOURCES)}), a local file "
-            f"({', '.join(LOCAL)}) or a hub id"
-        )
+    hub, _, revision = name.partition("@")
+    own = Source(hub, problem_column, answer_column, {"revision": revision or None})
+    source = SOURCES.get(name, own)  # of a local file, only the columns matter
+    records = read_table(name, source, flag)
+    read = reader_of(records, source, f"{flag} {name}")
 
-    source = SOURCES.get(name)
-    if source is None:
-        hub, _, revision = name.partition("@")
-        source = Source(hub, revision or None, {"split": "train"}, problem_column, answer_column)
-
-    rows = read_table(name) if Path(name).suffix in LOCAL else hub_rows(name, source, flag)
-    if source.sample:
-        size = min(source.sample, len(rows))
-        chosen = random.Random(0).sample(range(len(rows)), size)
-        rows = [rows[i] for i in chosen]
-    source = with_layout(source, rows)
-    check_columns(name, source, rows)
-
-    found = [read_problem(name, source, row, index) for index, row in enumerate(rows)]
-    problems, dropped = without_gaps_and_repeats(found)
-    if dropped and speaks():
-        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-        print(f"{name}: {dropped.total()} of {len(found)} problems dropped: {reasons}")
-    if not problems:
-        raise UserError(f"{name} holds no problem with an answer")
-    return problems
-
-
-def with_layout(source: Source, rows: list[dict]) -> Source:
-    """The source, with a known programming set's reader if it has the columns of that set."""
-    columns = {column for row in rows for column in row}
-    named = {source.problem_column, source.answer_column} <= columns or "tests" in columns
-    layout = layout_of(columns)
-    if source.read or named or layout is None:
-        return source
-    (problem_column, answer_column, *_), read = layout
-    return replace(source, read=read, problem_column=problem_column, answer_column=answer_column)
-
-
-def check_columns(name: str, source: Source, rows: list[dict]) -> None:
-    """Raise UserError if a column that the source needs is missing from every row."""
-    there = dict.fromkeys(column for row in rows for column in row)  # in the file's order
-    answer = "tests" if has_tests(source, there) else source.answer_column
-    missing = {source.problem_column, answer} - there.keys()
-    if missing:
-        raise UserError(
-            f"{name} has no column {', '.join(sorted(missing))} "
-            f"(it has {', '.join(there)}): see --problem-column, --answer-column"
-        )
-
-
-def has_tests(source: Source, columns) -> bool:
-    """Whether a set without its own reader holds programming problems."""
-    return source.read is None and "tests" in columns
-
-
-def read_problem(name: str, source: Source, cells: dict, index: int) -> dict:
-    """The problem in row `index` of a source's table. Raises UserError for an invalid cell.
-
-    A problem may be a chat: a list of {"role": ..., "content": ...}, passed unchanged to the chat
-    template. If the answer is a list, its cell may be a list of strings.
-    """
-    if source.read:
+    problems = {}  # by text; of several with the same text, the first that has an answer
+    gaps = 0
+    for index, record in enumerate(records):
         try:
-            return source.read(cells, index)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            reason = f"{type(error).__name__}: {first_line(error)}"
-            raise UserError(
-                f"{name}, row {index + 1}, differs from the other rows ({reason})"
-            ) from error
-    where = f"{name}, row {index + 1}, column"
-    question = cells.get(source.problem_column)
-    answer = cells.get(source.answer_column)
-    if isinstance(answer, list) and all(isinstance(each, str) for each in answer):
-        answer = joined_members(answer, f"{where} {source.answer_column}")
-    chat = {}
-    if is_chat(question):
-        chat = {"chat": question}
-        question = "\n".join(message["content"] for message in question)
-
-    problem = {"problem": checked_text(question, f"{where} {source.problem_column}"), **chat}
-    if has_tests(source, cells):
-        return problem | {"tests": checked_tests(cells["tests"], f"{where} tests")}
-    return problem | {"answer": checked_text(answer, f"{where} {source.answer_column}")}
-
-
-def is_chat(value) -> bool:
-    """Whether a cell is a list of messages, each with a role and content, both strings."""
-    if not isinstance(value, list) or not value:
-        return False
-    return all(
-        isinstance(message, dict)
-        and isinstance(message.get("role"), str)
-        and isinstance(message.get("content"), str)
-        for message in value
-    )
-
-
-def without_gaps_and_repeats(found: list[dict]) -> tuple[list[dict], Counter]:
-    """The problems that have a text and an answer or tests, and how many were dropped, by reason.
-
-    Of several problems with the same text, the first is kept, regardless of their answers.
-    """
-    kept = {}
-    dropped = Counter()
-    for each in found:
-        text = each["problem"]
-        if not text or not (each.get("answer") or each.get("tests")):
-            dropped["empty, or without an answer or tests"] += 1
-        elif text not in kept:
-            kept[text] = each
-        elif each == kept[text]:
-            dropped["repeated"] += 1
+            problem = read(record, index)
+        except ValueError as error:
+            raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
+        if all(problem.values()):
+            problems.setdefault(problem["problem"], problem)
         else:
-            dropped["repeated with a different answer (the first is kept)"] += 1
-    return list(kept.values()), dropped
+            gaps += 1
+    dropped = len(records) - len(problems)
+    if dropped and speaks():
+        reasons = f"{gaps} without a text or an answer, {dropped - gaps} repeated"
+        print(f"{name}: {dropped} of {len(records)} records dropped: {reasons}")
+    if not problems:
+        raise UserError(f"{flag} {name} holds no problem with an answer")
+    return list(problems.values())
+
+
+def load_sets(cfg) -> tuple[list[dict], list[dict]]:
+    """(training problems, held-out problems) of a train.Config; starts the sandbox if they need it.
+
+    Raises UserError.
+    """
+    columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
+    problems = load_problems(cfg.data, *columns)
+    held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
+    prepare_sandbox(problems + held_out, cfg.code_sandbox)
+    return problems, held_out
 
 
 def prepare_sandbox(problems: list[dict], mode: str) -> None:
     """If any problem has tests, start the program sandbox that --code-sandbox selects.
 
-    The first rank prints the sandbox's protections. Raises ProgramsError if any is missing.
+    The first rank prints the sandbox's protections. Raises UserError if any is missing.
     """
     if not any("tests" in each for each in problems):
         return
-    walls = start_sandbox(mode)
+    try:
+        walls = start_sandbox(mode)
+    except ProgramsError as error:
+        raise UserError(error) from error
     if speaks():
         print(walls, flush=True)
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict, int], dict]:
+    """The function of a record and its index that returns a problem.
+
+    It reads the source's columns, or else the layout of a known set. Raises UserError if the
+    records have neither.
+    """
+    columns = dict.fromkeys(column for record in records for column in record)  # in order
+    answer = "tests" if "tests" in columns else source.answer_column
+    missing = [each for each in (source.problem_column, answer) if each not in columns]
+    if not missing:
+        return partial(read_record, source)
+    for layout, read in (*CHOICES, *LAYOUTS):
+        if columns.keys() >= set(layout):
+            return read
+    raise UserError(
+        f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
+        "--answer-column"
+    )
+
+
+def read_record(source: Source, record: dict, index: int) -> dict:
+    """The problem in a record; its text or its answer is empty for a gap. Raises ValueError."""
+    cell = record.get(source.problem_column)
+    chat = {}
+    if is_chat(cell):
+        chat = {"chat": cell}
+        cell = "\n".join(message["content"] for message in cell)
+    problem = {"problem": cell_text(cell, source.problem_column), **chat}
+
+    tests = record.get("tests")
+    if tests is None:
+        answer = cell_text(record.get(source.answer_column), source.answer_column)
+        return problem | {"answer": answer}
+    if not isinstance(tests, str):
+        tests = json.dumps(tests, default=float)  # a Decimal becomes a float again
+    return problem | {"tests": checked_tests(tests, "column tests")}
+
+
+def is_chat(cell) -> bool:
+    """Whether a cell is a list of messages, each with a role and content, both texts."""
+    if not isinstance(cell, list) or not cell:
+        return False
+    return all(
+        isinstance(message, dict)
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+        for message in cell
+    )
+
+
+def cell_text(cell, column: str) -> str:
+    """A text, or a number with all its digits; empty for a gap. Raises ValueError."""
+    if cell is None or cell != cell:  # a gap, which is NaN in a column of numbers
+        return ""
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float | Decimal):
+        kind = type(cell).__name__
+        raise ValueError(f"column {column}, holds a {kind}: write a string or a number")
+    if isinstance(cell, float | Decimal) and abs(cell) < 2**53 and cell == int(cell):
+        cell = int(cell)  # a column of integers with gaps holds floats
+    return str(cell).strip()
+
+
+def gpqa_problem(record: dict, index: int) -> dict:
+    """GPQA: the right and three wrong answers, shuffled with the index as seed."""
+    right = record["Correct Answer"]
+    options = [right, *(record[f"Incorrect Answer {number}"] for number in (1, 2, 3))]
+    random.Random(index).shuffle(options)
+    return multiple_choice(record["Question"], options, LETTERS[options.index(right)])
+
+
+def mmlu_pro_problem(record: dict, index: int) -> dict:
+    """MMLU-Pro: up to ten options, and the letter of the right one. Raises ValueError."""
+    if not isinstance(record["options"], list):  # of characters, if it is a text from .csv
+        raise ValueError("column options, is not a list: use .jsonl or .parquet")
+    return multiple_choice(record["question"], record["options"], record["answer"])
+
+
+def multiple_choice(question: str, options: list[str], right: str) -> dict:
+    """A question with its options listed below it; `right` is the letter of the right option."""
+    lettered = zip(LETTERS, options, strict=False)
+    lines = [f"({letter}) {option.strip()}" for letter, option in lettered]
+    problem = "\n".join([question.strip(), *lines, "Answer with the letter."])
+    return {"problem": problem, "answer": right, "choice": True}
+
+
+CHOICES = [  # like programs.problems.LAYOUTS: (columns of a known set, reader)
+    (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
+    (("question", "options", "answer", "answer_index"), mmlu_pro_problem),
+]
+
+
+# ---- prompts -------------------------------------------------------------------------------------
 
 
 def encode_prompts(
@@ -182,62 +199,55 @@ def encode_prompts(
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
     literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
-    problem remains, or the template has no {problem}.
+    problem remains, the template has no {problem}, or the model's chat template refuses a problem.
     """
     if template and "{problem}" not in template:
-        raise UserError(
-            f"--prompt-template {template!r} has no {{problem}}: add it where the problem goes"
-        )
+        raise UserError(f"--prompt-template {template!r} has no {{problem}}")
     template = template.replace("\\n", "\n")
-    if any("chat" in each for each in problems) and not tokenizer.chat_template:
-        raise UserError(
-            "the data holds chats, but the model's tokenizer has no chat template: use plain text"
-        )
     prompts = [encode_prompt(each, tokenizer, template) for each in problems]
-
-    fits = [0 < len(prompt) <= limit for prompt in prompts]
-    kept = [each for each, fit in zip(problems, fits, strict=True) if fit]
-    kept_prompts = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
-    if len(kept) < len(problems) and speaks():
-        print(
-            f"{len(problems) - len(kept)} of {len(problems)} problems dropped: "
-            f"their prompts exceed --max-prompt-tokens {limit}"
-        )
-    if problems and not kept:
-        shortest = min(len(prompt) for prompt in prompts)
+    fits = [i for i, prompt in enumerate(prompts) if 0 < len(prompt) <= limit]
+    if problems and not fits:
+        shortest = min(map(len, prompts))
         raise UserError(
-            f"every prompt exceeds --max-prompt-tokens {limit} "
-            f"(the shortest has {shortest} tokens): raise it"
+            f"every prompt exceeds --max-prompt-tokens {limit}, and the shortest has {shortest} "
+            "tokens: raise it"
         )
-    return kept, kept_prompts
+    if len(fits) < len(problems) and speaks():
+        dropped = len(problems) - len(fits)
+        print(f"{dropped} of {len(problems)} prompts dropped: above --max-prompt-tokens {limit}")
+    return [problems[i] for i in fits], [prompts[i] for i in fits]
 
 
-def encode_prompt(each: dict, tokenizer, template: str) -> list[int]:
-    """Token ids of a prompt: the chat as is, else `template`, else the chat template, else text."""
-    chat = each.get("chat")
-    problem = each["problem"]
-    if template and not chat:
-        return tokenizer(template.replace("{problem}", problem)).input_ids
-    if not tokenizer.chat_template:
-        return tokenizer(problem).input_ids
-    if not chat:
-        instruction = CODE_INSTRUCTION if each.get("tests") else INSTRUCTION
-        chat = [{"role": "user", "content": f"{problem}\n{instruction}"}]
-    encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
+def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
+    """Token ids: the chat as it is, else `template`, else the chat template, else only the text.
+
+    Raises UserError if the model's chat template is missing, does not compile or raises.
+    """
+    text = problem["problem"]
+    chat = problem.get("chat")
+    if not chat and (template or not tokenizer.chat_template):
+        return tokenizer((template or "{problem}").replace("{problem}", text)).input_ids
+
+    instruction = CODE_INSTRUCTION if problem.get("tests") else INSTRUCTION
+    chat = chat or [{"role": "user", "content": f"{text}\n{instruction}"}]
+    trouble = "its chat template fails: pass --prompt-template, or change the chats in the data"
+    with one_line(tokenizer.name_or_path, trouble):
+        encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
     return encoded["input_ids"]
 
 
-def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
-    """`count` problem indices, starting at `position` in an endless stream of epochs.
-
-    Each epoch has all `size` problems, in an order fixed by (seed, epoch).
-    """
-    first_epoch = position // size
-    last_epoch = (position + count) // size
-    stream = []
-    for epoch in range(first_epoch, last_epoch + 1):
-        generator = torch.Generator().manual_seed(SEED_STRIDE * seed + epoch)
-        stream += torch.randperm(size, generator=generator).tolist()
-
-    start = position - first_epoch * size
-    return stream[start : start + count]
+def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
+    """Raise UserError if a prompt and its response may exceed the model's positions."""
+    limit = getattr(config, "max_position_embeddings", None)
+    scheme = getattr(config, "rope_parameters", None) or {}
+    if scheme.get("rope_type") == "longrope":
+        # Beyond this limit, the longest sequence in a batch sets the frequencies for all.
+        limit = min(limit, scheme["original_max_position_embeddings"])
+    longest = max((len(prompt) for prompt in prompts), default=0)
+    if limit and longest + max_new_tokens > limit:
+        raise UserError(
+            f"--max-new-tokens {max_new_tokens} after a prompt of {longest} tokens exceeds the "
+            f"{limit} tokens that the positions of this {config.model_type} support: "
+            f"lower it to {max(0, limit - longest)}; if a scheme such as yarn extends the "
+            "positions, raise max_position_embeddings in config.json"
+        )

@@ -10,28 +10,14 @@ from infra.ranks import speaks
 
 
 class Progress(tqdm):
-    """The progress of one stage, in tokens: a bar on a terminal, one line per minute in a log.
-
-    The first rank prints it to standard error. A stage that ends before its first bar or line is
-    due prints nothing.
-    """
+    """A bar of the tokens done in one stage, on the first rank; in a log once per minute."""
 
     monitor_interval = 0  # tqdm then starts no thread
 
     def __init__(self, stage: str, total: int):
-        on_terminal = sys.stderr.isatty()
-        line = "  {desc}: {n_fmt} of at most {total_fmt} tokens after {elapsed}\n"
-        super().__init__(
-            desc=stage,
-            total=total,
-            unit=" tokens",
-            leave=False,
-            file=sys.stderr,
-            disable=not speaks(),
-            delay=1 if on_terminal else 60,  # seconds before the first output
-            mininterval=0.1 if on_terminal else 60,  # seconds between outputs
-            bar_format=None if on_terminal else line,
-        )
+        pause = 1 if sys.stderr.isatty() else 60  # seconds before the first output, and between
+        shown = {"unit": " tokens", "leave": False, "delay": pause, "mininterval": pause}
+        super().__init__(desc=stage, total=total, disable=not speaks(), **shown)
 
     def show(self, done: int, total: int) -> None:
         """Show that `done` of `total` tokens are done. In sampling, `total` is an upper bound."""
@@ -43,8 +29,7 @@ class Stopwatch:
     """Wall-clock seconds for a step and each of its stages, on this rank."""
 
     def __init__(self):
-        self.started = time.perf_counter()
-        self.last_lap = self.started
+        self.started = self.last_lap = time.perf_counter()
         self.stages = Counter()  # seconds by stage
 
     def lap(self, stage: str) -> None:

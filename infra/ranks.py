@@ -1,7 +1,7 @@
 """A run's processes, their communication, and parameter sharding.
 
 Under torchrun each GPU has one process, a *rank*. Without torchrun a single rank runs the same
-code. Parameters are sharded within a node and replicated across nodes (HSDP).
+code.
 """
 
 import os
@@ -10,14 +10,12 @@ from datetime import timedelta
 
 import torch
 from torch import distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from infra.errors import MISTAKES, Interrupted, Stop, UserError
+from infra.errors import Interrupted, Stop, UserError
 
-NCCL_LIMIT = timedelta(hours=1)  # timeout for a collective between GPUs
-GLOO_LIMIT = timedelta(days=7)  # timeout for a collective between CPUs
+LIMIT = timedelta(days=1)  # for a collective: ranks may finish sampling hours apart
 
 
 def this_device() -> torch.device:
@@ -49,47 +47,28 @@ def start_ranks() -> tuple[int, int]:
     if dist.is_initialized():
         return rank_and_world()
 
-    check_environment()
-    if "RANK" in os.environ:
-        store, rank, world = next(dist.rendezvous("env://"))
-    else:
-        store, rank, world = dist.HashStore(), 0, 1
-
-    # torchrun's store survives a restart, but new ranks must not read the addresses of dead ones.
-    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-
-    prefer_expandable_segments()
-    backend = "gloo"
+    # The caches of sampling change size with every chunk, so fixed segments would often not fit.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    backend, alone = "gloo", {}
     if torch.cuda.is_available():
         torch.cuda.set_device(this_device())
+        # cuDNN's attention plans anew for every key length, i.e. for every token of a response.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         backend = "cpu:gloo,cuda:nccl"
-
-    # Ranks may finish sampling hours apart and must not time out. Barriers and object collectives
-    # therefore run on the CPU.
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=GLOO_LIMIT)
-    if torch.cuda.is_available():
-        limit_nccl(dist.group.WORLD)
-    return rank, world
+    if "RANK" not in os.environ:
+        alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    dist.init_process_group(backend, timeout=LIMIT, **alone)
+    return rank_and_world()
 
 
-def check_environment() -> None:
-    """Raise UserError if the environment sets RANK without torchrun's other variables."""
-    missing = {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} - os.environ.keys()
-    if "RANK" in os.environ and missing:
-        raise UserError(
-            f"RANK is set in the environment, but not {', '.join(sorted(missing))}: "
-            "start with torchrun, or unset RANK"
-        )
+def end_ranks() -> None:
+    """Leave the process group cleanly: wait for all ranks, then end its threads.
 
-
-def prefer_expandable_segments() -> None:
-    """Let torch use expandable segments of GPU memory, unless the environment configures them.
-
-    The caches of responses change size between chunks of sampling, so fixed segments would often
-    not fit. torch reads the setting when the GPU is first used.
+    Without this, the threads of a rank that exits early may abort its process.
     """
-    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
-        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
@@ -105,7 +84,7 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
     try:
         mine = work(items[rank::world])
-    except (*MISTAKES, FloatingPointError, Interrupted) as error:
+    except (UserError, FloatingPointError, Interrupted) as error:
         mine = error
     shares = from_all_ranks(mine)
     for share in shares:
@@ -122,69 +101,43 @@ def from_all_ranks(mine) -> list:
     return shares
 
 
-def limit_nccl(group) -> None:
-    """Set the timeout of collectives between GPUs to NCCL_LIMIT; on timeout the run ends."""
-    # torch has no public way to set a separate timeout for each backend.
-    group._get_backend(torch.device("cuda"))._set_default_timeout(NCCL_LIMIT)
-
-
-def end_ranks() -> None:
-    """Leave the process group cleanly: wait for all ranks, then end its threads.
-
-    Without this, the threads of a rank that exits early may abort its process.
-    """
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        dist.barrier()
-        dist.destroy_process_group()
-
-
 def on_first_rank(function: Callable, *arguments):
     """Run function(*arguments) on rank 0 and return its result on every rank. All ranks call this.
 
     If rank 0 raises a user error or a Stop, every rank raises it, and one message is printed.
     """
     rank, world = rank_and_world()
-    result = None
+    told = [None]
     if rank == 0:
         try:
-            result = function(*arguments)
-        except (*MISTAKES, Stop) as error:
-            result = error
+            told = [function(*arguments)]
+        except (UserError, Stop) as error:
+            told = [error]
     if world > 1:
-        told = [result]
         dist.broadcast_object_list(told)
-        result = told[0]
-    if isinstance(result, Exception):
-        raise result
-    return result
+    if isinstance(told[0], Exception):
+        raise told[0]
+    return told[0]
 
 
-def device_mesh() -> DeviceMesh:
-    """All ranks in one row, or one row per node if there are several nodes (HSDP)."""
-    world = dist.get_world_size()
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
-    if world == local:
-        return init_device_mesh(this_device().type, (world,))
-    mesh = init_device_mesh(
-        this_device().type, (world // local, local), mesh_dim_names=("replicate", "shard")
-    )
-    if mesh.device_type == "cuda":
-        for group in mesh.get_all_groups():
-            limit_nccl(group)  # torch's default for new groups is ten minutes
-    return mesh
+def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
+    """The sum of x over all ranks, in place; x itself if there is only one rank."""
+    if rank_and_world()[1] > 1:
+        dist.all_reduce(x)
+    return x
 
 
-def shard(model: torch.nn.Module, layers: list[torch.nn.Module], mesh: DeviceMesh) -> None:
+def shard(model: torch.nn.Module, layers: list[torch.nn.Module]) -> None:
     """Apply FSDP2, one unit per decoder layer; embedding, norm and LM head belong to the root.
 
-    On GPUs the compute dtype is bfloat16 and gradients are reduced in float32. FSDP averages
-    gradients over ranks.
+    Moves each unit to this rank's device before it is cut. On GPUs the compute dtype is bfloat16
+    and gradients are reduced in float32. FSDP averages gradients over ranks.
     """
     precision = MixedPrecisionPolicy()
-    if mesh.device_type == "cuda":
+    if this_device().type == "cuda":
         precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     for module in (*layers, model):
-        fully_shard(module, mesh=mesh, mp_policy=precision)
+        fully_shard(module, mp_policy=precision)
 
 
 def full_tensor(x: torch.Tensor) -> torch.Tensor:

@@ -1,109 +1,55 @@
 """Benchmarks and their responses, appended to one file per rank as they finish.
 
-Each benchmark has a folder in the output, with run.json (infra/folder.py) and responses-RANK.jsonl.
+Each benchmark has a folder in the output, with responses-RANK.jsonl. A line holds the text of its
+problem, so a response belongs to its problem whatever becomes of the data set.
 Shapes: P problems, n samples each.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from infra.errors import UserError
-from infra.files import read_lines
-from infra.folder import RUN_FILE, claim, data_hash, read_run
-from infra.hub import SOURCES
-from infra.model_files import refuse_length
-from infra.problems import encode_prompts, load_problems
-from toy.by_name import SETS
-
-# ---- benchmarks ----------------------------------------------------------------------------------
+from infra.folder import read_lines
+from infra.problems import encode_prompts, load_problems, refuse_length
 
 
-class Benchmark(NamedTuple):
-    """The problems of a benchmark, cut to --limit."""
+def load_benchmarks(config) -> dict[str, list[dict]]:
+    """Output folder name -> problems, cut to --limit, for --benchmarks in an evaluate.Config.
 
-    problems: list[dict]  # the first --limit problems
-    hash: str  # of all problems in the set, so that --limit may change
-
-
-def load_benchmarks(config) -> dict[str, Benchmark]:
-    """Output folder name -> benchmark, for --benchmarks in an evaluate.Config.
-
-    A known set's name is its folder name. Other names may repeat (two files may be called
-    test.jsonl), so a hash of the problems is added. Raises UserError if none is named.
+    Raises UserError if none is named.
     """
     benchmarks = {}
-    for name in config.benchmarks.split(","):
-        name = name.strip()
-        if not name:
-            continue
+    for name in filter(None, map(str.strip, config.benchmarks.split(","))):
         columns = (config.problem_column, config.answer_column)
         problems = load_problems(name, *columns, flag="--benchmarks")
-        found = data_hash(problems)
-        folder = name
-        if name not in (*SOURCES, *SETS):
-            folder = f"{Path(name).stem}-{found[:8]}"
-        benchmarks[folder] = Benchmark(problems[: config.limit or None], found)
+        benchmarks[name.replace("/", "-")] = problems[: config.limit or None]
     if not benchmarks:
         raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
     return benchmarks
 
 
-def claim_benchmarks(
-    folder: Path, benchmarks: dict[str, Benchmark], conditions: dict, regrade: bool
-) -> None:
-    """Check that any files in `folder` belong to this evaluation. Only the first rank calls this.
-
-    conditions: the fingerprint of settings and model. With `regrade` nothing is sampled, and only
-    the problems must match. Raises UserError.
-    """
-    if (folder / "scores.json").exists() and not list(folder.glob(f"*/{RUN_FILE}")):
-        raise UserError(
-            f"{folder} holds a scores.json from another program (no {RUN_FILE} with responses): "
-            "choose another --output-dir"
-        )
-    for name, benchmark in benchmarks.items():
-        now = conditions
-        if regrade:
-            known = read_run(folder / name)
-            if known is None:
-                raise UserError(
-                    f"{folder / name} holds no responses from an evaluation (no {RUN_FILE}): "
-                    "run without --regrade"
-                )
-            now = known["fingerprint"]
-        now = now | {f"{name} problems": benchmark.hash}
-        claim(folder / name, now, ("responses-*.jsonl", "wrong.jsonl"))
-
-
-def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, Benchmark], config) -> dict:
+def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, list[dict]], config) -> dict:
     """Benchmark -> token ids of its prompts.
 
     Raises UserError if a prompt exceeds --max-prompt-tokens, or prompt plus response exceeds
     the model's positions.
     """
     encoded = {}
-    for name, benchmark in benchmarks.items():
+    for name, problems in benchmarks.items():
         kept, prompts = encode_prompts(
-            benchmark.problems, tokenizer, config.max_prompt_tokens, config.prompt_template
+            problems, tokenizer, config.max_prompt_tokens, config.prompt_template
         )
-        if len(kept) < len(benchmark.problems):
+        if len(kept) < len(problems):
             raise UserError(f"{name}: raise --max-prompt-tokens, because all problems must fit")
         refuse_length(lm.config, prompts, config.max_new_tokens)
         encoded[name] = prompts
     return encoded
 
 
-# ---- responses -----------------------------------------------------------------------------------
-
-
-def saved_responses(folder: Path) -> dict[tuple[int, int], dict]:
-    """(problem, sample) -> row, from the files of all ranks and runs in `folder`."""
-    saved = {}
-    for path in sorted(folder.glob("responses-*.jsonl")):
-        for row in read_lines(path, problem=int, sample=int, response=str, truncated=bool):
-            saved[row["problem"], row["sample"]] = row
-    return saved
+def saved_responses(folder: Path) -> dict[tuple[str, int], dict]:
+    """(problem's text, sample) -> line, from the files of all ranks and runs in `folder`."""
+    lines = [line for path in folder.glob("responses-*.jsonl") for line in read_lines(path)]
+    return {(line["asked"], line["sample"]): line for line in lines}
 
 
 @dataclass(frozen=True)
@@ -112,15 +58,17 @@ class Wanted:
 
     benchmark: str
     problem: int  # index in the benchmark
+    asked: str  # the problem's text
     sample: int  # which of the problem's n samples
     prompt: list[int]  # token ids
 
 
 def missing_responses(
-    encoded: dict[str, list[list[int]]], samples: int, folder: Path, rank: int, world: int
+    benchmarks: dict, encoded: dict, samples: int, folder: Path, rank: int, world: int
 ) -> list[Wanted]:
     """The responses that this rank must sample: its share, minus the responses already in `folder`.
 
+    benchmarks, encoded: benchmark -> its problems, and token ids of its prompts.
     A problem's responses are spread over the ranks, because a hard problem has only long responses.
     """
     wanted = []
@@ -128,8 +76,9 @@ def missing_responses(
     for name, prompts in encoded.items():
         saved = saved_responses(folder / name)
         for i, prompt in enumerate(prompts):
+            asked = benchmarks[name][i]["problem"]
             for sample in range(samples):
                 counted += 1
-                if counted % world == rank and (i, sample) not in saved:
-                    wanted.append(Wanted(name, i, sample, prompt))
+                if counted % world == rank and (asked, sample) not in saved:
+                    wanted.append(Wanted(name, i, asked, sample, prompt))
     return wanted

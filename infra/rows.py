@@ -1,50 +1,47 @@
-"""Sums and products over the rows of a tensor [N, H] that may be too large to process at once.
+"""Sums and products over the rows of a matrix [N, H] that may be too large for the GPU.
 
-Each row belongs to a response token. The tensor may be in host memory or half precision, and its
-rows may be sharded over ranks (`Rows`). The functions process it in blocks, in float32, and return
-full results on every rank, so the calling code is plain maths on [N] tensors. A plain tensor holds
-all N rows and needs no communication.
+Each row belongs to a response token. `Rows` holds this rank's rows, in host memory and, on GPUs, in
+bfloat16. The functions process them in blocks, in float32, and return full results on every rank,
+so the calling code is plain maths on [N] tensors. A plain tensor holds all N rows and needs no
+communication.
 
-Shapes: N rows in all, n on this rank, H numbers per row, M sets of weights.
+Shapes: N rows in all, n in a part of them, H numbers per row, M sets of weights.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import distributed as dist
 
-BLOCK_CPU = 2**20  # numbers in a block: fits in a CPU cache
-BLOCK_GPU = 2**24  # takes longer than a kernel launch
+from infra.ranks import sum_over_ranks
+
+BLOCK = 2**22  # numbers
 
 
 @dataclass
 class Rows:
-    """The part of a tensor [N, H] that this rank holds; the other ranks hold the rest."""
+    """A matrix [N, H] of which this rank holds some rows; the other ranks hold the rest."""
 
-    values: torch.Tensor  # [n, H], possibly in host memory
-    mine: torch.Tensor  # [n] ascending indices of these rows among the N
     count: int  # N
+    parts: list[tuple] = field(default_factory=list)  # (places [n] among the N, rows [n, H])
+
+    def add(self, places: torch.Tensor, rows: torch.Tensor) -> None:
+        """Hold these rows [n, H] in host memory, in bfloat16 if they come from a GPU."""
+        dtype = torch.bfloat16 if rows.is_cuda else rows.dtype
+        held = torch.empty(rows.shape, dtype=dtype, pin_memory=rows.is_cuda)
+        self.parts.append((places, held.copy_(rows)))
 
     def __len__(self) -> int:
         return self.count
 
     @property
     def shape(self) -> torch.Size:
-        return torch.Size((self.count, *self.values.shape[1:]))
-
-
-def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, in place; x itself if there is only one rank."""
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(x)
-    return x
+        return torch.Size((self.count, *self.parts[0][1].shape[1:]))
 
 
 def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch.Tensor]]:
     """(slice, its rows on `device` in float32 or better) over v, without a full copy."""
-    numbers = BLOCK_CPU if device.type == "cpu" else BLOCK_GPU
-    size = max(1, numbers // max(1, v.shape[1]))
+    size = max(1, BLOCK // max(1, v.shape[1]))
     dtype = torch.promote_types(v.dtype, torch.float32)
     for start in range(0, len(v), size):
         block = slice(start, start + size)
@@ -54,7 +51,7 @@ def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch
 def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor:
     """Σ_n weights[m, n] v[n] for each m, in one pass over v: weights [M, N] -> [M, H]."""
     if isinstance(v, Rows):
-        return sum_over_ranks(weighted_sums(v.values, weights[:, v.mine]))
+        return sum_over_ranks(sum(weighted_sums(x, weights[:, at]) for at, x in v.parts))
 
     dtype = torch.promote_types(v.dtype, torch.float32)
     total = torch.zeros(len(weights), v.shape[1], dtype=dtype, device=weights.device)
@@ -69,9 +66,10 @@ def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) ->
     function: maps a block of rows [size, H], in float32 or better on `device`, to [size].
     """
     if isinstance(v, Rows):
-        mine = per_row(v.values, function, device)  # [n]
-        whole = torch.zeros(v.count, dtype=mine.dtype, device=device)
-        whole[v.mine] = mine
+        dtype = torch.promote_types(v.parts[0][1].dtype, torch.float32)
+        whole = torch.zeros(v.count, dtype=dtype, device=device)
+        for places, x in v.parts:
+            whole[places] = per_row(x, function, device)
         return sum_over_ranks(whole)  # other ranks' rows are 0, so the sum joins all rows
 
     result = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=device)
@@ -92,9 +90,4 @@ def squared_distances(v: torch.Tensor | Rows, point: torch.Tensor) -> torch.Tens
 
 def all_finite(v: torch.Tensor | Rows, device: torch.device) -> bool:
     """Whether all rows on all ranks are finite."""
-    if isinstance(v, Rows):
-        broken = torch.tensor(float(not all_finite(v.values, device)), device=device)
-        return sum_over_ranks(broken).item() == 0
-    # A sum propagates NaN and inf, and is eight times as fast as isfinite on a CPU. Large finite
-    # numbers may overflow in it, so an infinite sum is checked element by element.
-    return all(bool(x.sum().isfinite() or x.isfinite().all()) for _, x in blocks(v, device))
+    return bool(per_row(v, lambda x: x.isfinite().all(dim=1).to(x.dtype), device).all())

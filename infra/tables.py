@@ -1,171 +1,144 @@
-"""Reads local tables of problems as lists of rows, and checks their cells.
+"""Reads the records of a data set: a local file, one of the paper's sets by name, or a hub id.
 
-.jsonl, .json and .csv are read with the standard library, so numbers keep all their digits and
-errors name the line. .parquet is read with the datasets library.
+SOURCES lists the training sets (Sec. 5), the benchmarks (Table 1), and the sets for programming and
+from other domains.
 """
 
 import csv
 import io
 import json
-import re
-from collections import Counter
-from decimal import Decimal, InvalidOperation
+import random
+from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
+from pyarrow import parquet
 
 from infra.errors import UserError, first_line
-
-INNERMOST_BRACKETS = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
-
-# ---- rows ----------------------------------------------------------------------------------------
+from infra.hub import prefer_cache
 
 
-def read_table(name: str) -> list[dict]:
-    """The rows of a local file. Raises UserError if it is missing or does not match its suffix."""
-    path = Path(name)
-    if not path.is_file():
-        raise UserError(f"there is no file {name}")
+@dataclass(frozen=True)
+class Source:
+    """A data set on the hub. The columns do not matter if infra/problems.py has its layout."""
+
+    hub: str
+    problem_column: str = "problem"
+    answer_column: str = "answer"
+    options: dict = field(default_factory=dict)  # of load_dataset
+    only: tuple[str, str] | None = None  # only the records with this (column, value)
+    sample: int | None = None  # a fixed random sample of this many records
+
+
+TEST = {"split": "test"}
+CODE = ("ability", "code")
+LIVECODEBENCH = [  # release_v6, because the paper names none; datasets runs no loading script
+    f"hf://datasets/livecodebench/code_generation_lite/test{number}.jsonl"
+    for number in ("", 2, 3, 4, 5, 6)
+]
+SOURCES = {
+    "deepmath": Source("zwhe99/DeepMath-103K", "question", "final_answer"),
+    "aime24": Source("HuggingFaceH4/aime_2024"),
+    "aime25": Source("MathArena/aime_2025"),
+    "aime26": Source("MathArena/aime_2026"),
+    "hmmt25_feb": Source("MathArena/hmmt_feb_2025"),
+    "hmmt25_nov": Source("MathArena/hmmt_nov_2025"),
+    "hmmt26_feb": Source("MathArena/hmmt_feb_2026"),
+    "brumo25": Source("MathArena/brumo_2025"),
+    "gpqa_diamond": Source("Idavidrein/gpqa", options={"name": "gpqa_diamond"}),
+    "mmlu_pro": Source("TIGER-Lab/MMLU-Pro", options=TEST, sample=600),  # the paper's 600 of 12,032
+    "eurus2_rl_code": Source("PRIME-RL/Eurus-2-RL-Data", only=CODE),
+    "humaneval_plus": Source("evalplus/humanevalplus", options=TEST),
+    "mbpp_plus": Source("evalplus/mbppplus", options=TEST),
+    "livecodebench": Source("json", options={"data_files": LIVECODEBENCH}),
+}
+FILES = (".jsonl", ".csv", ".parquet")
+
+
+def read_table(name: str, source: Source, flag: str) -> list[dict]:
+    """The records of the local file `name`, else of `source`.
+
+    Raises UserError, which names `flag`, if they cannot be read or there are none.
+    """
+    local = Path(name).suffix in FILES
+    try:
+        table = read_file(Path(name)) if local else read_hub(source)
+    except (OSError, ValueError, IndexError, DatasetsError) as error:  # IndexError: an empty name
+        message = f"cannot load {flag} {name!r} ({first_line(error)})"
+        if not local:
+            known = f"{', '.join(SOURCES)}, a file ({', '.join(FILES)}) or a hub id"
+            message = f"{message}: pass one of {known}"
+        raise UserError(message) from error
+    if len(table) == 0:
+        raise UserError(f"{flag} {name} is empty")
+    return table if isinstance(table, list) else needed_columns(table, source)
+
+
+def needed_columns(table: Dataset, source: Source) -> list[dict]:
+    """The records with the source's columns only, if it has them: DeepMath's others are long."""
+    columns = (source.problem_column, source.answer_column, "tests")
+    present = [each for each in columns if each in table.column_names]
+    if source.problem_column in present and len(present) > 1:
+        table = table.select_columns(present)
+    return table.to_list()
+
+
+def read_hub(source: Source) -> Dataset:
+    """The records of a set on the hub. Raises OSError, ValueError, IndexError or DatasetsError."""
+    prefer_cache()
+    table = load_dataset(source.hub, **{"split": "train", **source.options})
+    if source.only:
+        column, value = source.only
+        table = table.filter(value.__eq__, input_columns=column)
+    if source.sample and source.sample < len(table):
+        table = table.select(random.Random(0).sample(range(len(table)), source.sample))
+    return table
+
+
+def read_file(path: Path) -> list[dict] | Dataset:
+    """The records of a local file. Raises OSError, ValueError or DatasetsError.
+
+    The standard library reads .jsonl and .csv, because datasets would turn a text such as
+    2024-01-02 into a date, and round integers above 2^53.
+    """
     if path.suffix == ".parquet":
-        rows = read_parquet(path)
-    else:
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name} is not UTF-8 (byte {error.start}): save as UTF-8") from error
-        rows = READERS[path.suffix](name, text)
-    if not rows:
-        raise UserError(f"{name} has no rows")
-    return rows
+        if parquet.read_metadata(path).num_rows == 0:
+            return []  # load_dataset would fail
+        return load_dataset("parquet", data_files=str(path), split="train")
+    text = path.read_text(encoding="utf-8-sig")
+    return read_csv(text) if path.suffix == ".csv" else read_json_lines(text)
 
 
-def read_json_lines(name: str, text: str) -> list[dict]:
-    """A dictionary on each line; empty lines are skipped."""
-    rows = []
+def read_json_lines(text: str) -> list[dict]:
+    """The dictionary on each line; decimal numbers keep their digits. Raises ValueError."""
+    records = []
     for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            where = f"{name}, line {number},"
-            rows.append(checked_dictionary(where, parsed(where, line)))
-    return rows
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line, parse_float=Decimal)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"line {number} is not JSON: {error.msg}") from error
+        if not isinstance(record, dict):
+            raise ValueError(f'line {number} is not like {{"problem": "1+1?", "answer": "2"}}')
+        records.append(record)
+    return records
 
 
-def read_json_array(name: str, text: str) -> list[dict]:
-    """One array of dictionaries."""
-    array = parsed(name, text) if text else []
-    if not isinstance(array, list):
-        raise UserError(f'{name} is not an array: write [{{"problem": ..., "answer": ...}}, ...]')
-    return [checked_dictionary(f"{name}, entry {i},", row) for i, row in enumerate(array, start=1)]
-
-
-class Number(float):
-    """A decimal number from JSON, with all its digits in `exact`, a Decimal."""
-
-    def __new__(cls, text):
-        number = super().__new__(cls, text)
-        number.exact = Decimal(text)
-        return number
-
-
-def parsed(where: str, text: str):
-    """The value of a JSON text. Raises UserError."""
-    try:
-        return json.loads(text, parse_float=Number)
-    except (ValueError, RecursionError, InvalidOperation) as error:
-        raise UserError(f"{where} is not JSON ({error})") from error
-
-
-def checked_dictionary(where: str, row) -> dict:
-    """The unchanged row. Raises UserError unless it is a dictionary."""
-    if not isinstance(row, dict):
-        raise UserError(f'{where} is not a dictionary: write {{"problem": ..., "answer": ...}}')
-    return row
-
-
-def read_csv(name: str, text: str) -> list[dict]:
-    """A header and rows; every cell is a string."""
+def read_csv(text: str) -> list[dict]:
+    """The row on each line below the header; every cell is a text. Raises ValueError."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    rows = []
+    records = []
     try:
-        count = Counter(reader.fieldnames)
-        repeated = [column for column in count if column and count[column] > 1]
-        if repeated:
-            raise UserError(f"{name}, line 1, repeats the column {', '.join(repeated)}: rename one")
-        for row in reader:
-            if None in row:
-                raise UserError(f"{name}, line {reader.line_num}, has more cells than the header")
-            rows.append(row)
+        header = [column for column in reader.fieldnames or [] if column]
+        if len(set(header)) < len(header):
+            raise csv.Error(f"a column is repeated in {', '.join(header)}")
+        for record in reader:
+            if None in record:
+                raise csv.Error("more cells than in the header")
+            records.append(record)
     except csv.Error as error:
-        raise UserError(f"{name}, line {reader.line_num}, is not CSV ({error})") from error
-    return rows
-
-
-def read_parquet(path: Path) -> list[dict]:
-    """The rows of a .parquet file. Raises UserError."""
-    try:
-        return load_dataset("parquet", data_files=str(path), split="train").to_list()
-    except (OSError, ValueError, DatasetsError) as error:
-        raise UserError(f"{path} is not a parquet file ({first_line(error)})") from error
-
-
-READERS = {".jsonl": read_json_lines, ".json": read_json_array, ".csv": read_csv}
-LOCAL = (*READERS, ".parquet")  # file suffixes
-
-
-# ---- cells ---------------------------------------------------------------------------------------
-
-
-def cell_text(value) -> str:
-    """A cell as text, with all digits of a Decimal or a JSON number.
-
-    A column with gaps stores integers as floats; these become integers again.
-    """
-    value = getattr(value, "exact", value)
-    if value is None or value != value:  # a gap, which is NaN in a column of numbers
-        return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 30:
-        text = f"{value:f}"
-        whole, _, fraction = text.partition(".")
-        return text if fraction.strip("0") else whole
-    return str(value).strip()
-
-
-def checked_text(value, where: str) -> str:
-    """cell_text of a string or a number. Raises UserError for anything else.
-
-    Also refuses text with a NUL or half of a surrogate pair, which no tokenizer accepts.
-    """
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if not (value is None or isinstance(value, str) or is_number):
-        raise UserError(f"{where}, holds a {type(value).__name__}: write a string or a number")
-    text = cell_text(value)
-    if "\0" in text:
-        raise UserError(f"{where}, holds a NUL character: repair the file")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(f"{where}, holds half of a surrogate pair: repair the file")
-    return text
-
-
-def joined_members(members: list[str], where: str) -> str:
-    """The members of a list answer as one text, which verify.py splits at commas.
-
-    Raises UserError for a member with a comma outside brackets, where verify.py would split it.
-    """
-    if len(members) == 1:
-        return members[0]
-    for member in members:
-        if "," in without_brackets(member):
-            raise UserError(
-                f"{where}, holds the member {member}: a comma separates members, so write it "
-                "without one, or in brackets"
-            )
-    return ", ".join(members)
-
-
-def without_brackets(text: str) -> str:
-    """The text outside all brackets."""
-    while INNERMOST_BRACKETS.search(text):
-        text = INNERMOST_BRACKETS.sub("", text)
-    return text
+        raise ValueError(f"line {reader.reader.line_num}: {error}") from error
+    return records

@@ -13,7 +13,7 @@ holds neither weights nor caches. A rollout wakes it:
     sleep, level 2      frees the memory; the weights are discarded
 
 With the same seed, vLLM and `generate` draw different tokens. In bfloat16 vLLM's tokens also depend
-on the other requests in the batch. Its distribution differs from the scored one by rounding:
+on the other requests in the batch. Its distribution differs from the policy's by rounding:
 `mismatch` shows by how much, and --importance-cap corrects for it.
 
 Another engine needs the same interface. A run calls `refuse_machine` before anything is loaded,
@@ -31,10 +31,9 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from infra.errors import Interrupted, UserError, first_line
-from infra.flight import SHARE_OF_FREE_MEMORY
-from infra.policy import Policy
 from infra.progress import Progress
 from infra.ranks import computation_dtype, full_tensor, rank_and_world, this_device
+from infra.sampler import SHARE_OF_FREE_MEMORY
 
 TRAINING_BYTES = 12  # per parameter: weight and two Adam moments in float32; no gradients
 BATCHED_TOKENS = 4096  # per forward pass; vLLM's default reserves too much working memory
@@ -79,11 +78,11 @@ def drawn(output) -> tuple[np.ndarray, np.ndarray]:
 class VLLMEngine:
     """Takes the model's place in `rollout` and samples the responses."""
 
-    def __init__(self, folder: Path, policy: Policy, longest: int, in_flight: int):
+    def __init__(self, folder: Path, policy, longest: int, in_flight: int):
         """All ranks call this after `refuse_machine`. vLLM sizes itself by the least free memory.
 
         folder: the model's folder, with its config.
-        policy: the policy whose weights are used for sampling.
+        policy: the policy.Policy whose weights are used for sampling.
         longest: max tokens in prompt and response together.
         in_flight: max requests at once.
         """

@@ -24,7 +24,7 @@ from IPython.display import Code, display
 from matplotlib.patches import Rectangle
 
 import toy
-from infra.packing import Rollouts
+from batch import Rollout
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish.
 BLUE = "#0072B2"
@@ -302,15 +302,15 @@ def source(function, start: str = "") -> Code:
     return Code(code, language="python")
 
 
-def token_gradients(lm, rollouts: Rollouts) -> torch.Tensor:
+def token_gradients(lm, rollouts: list[Rollout]) -> torch.Tensor:
     """∇ log π of every response token by autograd, over all parameters: [N, D]."""
     parameters = list(lm.parameters())
 
     gradients = []
-    for i in range(len(rollouts)):  # one response at a time, to keep the graph small
-        start = int(rollouts.prompt_length[i])
-        token = rollouts.response_ids(i)  # [T]
-        ids = rollouts.ids[i, : start + len(token)]
+    for rollout in rollouts:  # one response at a time, to keep the graph small
+        start = len(rollout.prompt)
+        token = torch.from_numpy(rollout.tokens).long()  # [T]
+        ids = torch.cat([torch.tensor(rollout.prompt), token])
         logits = lm(input_ids=ids[None], use_cache=False).logits[0, start - 1 : -1]  # [T, V]
         logprob = logits.log_softmax(dim=1).gather(1, token[:, None])[:, 0]  # [T]
 

@@ -13,13 +13,13 @@ from unittest.mock import patch
 
 import torch
 
+import grading
 import methods
+from batch import Rollout, TokenBatch, packed, plan_mini_batches
 from delta import Pieces, delta_coefficients, temperatures
-from grading import grades
 from grpo import group_advantages
-from infra.packing import Rollouts, TokenBatch, plan_mini_batches
-from infra.policy import Policy, old_log_probabilities
 from infra.rows import Rows
+from policy import Policy, old_log_probabilities
 from rollout import Sampling, rollout
 from studies.gradients import direction
 from studies.ranking import auc, near_ties
@@ -39,7 +39,7 @@ NEARLY = 0.004  # weights this close count as tied: 1 % of DelTA's range
 class GradedBatch:
     """Responses with their rewards, advantages and decisive tokens."""
 
-    rollouts: Rollouts
+    rollouts: list[Rollout]
     tokens: TokenBatch
     rewards: torch.Tensor  # [B]
     advantages: torch.Tensor  # [B]
@@ -59,7 +59,7 @@ def batch(
     """Sample and grade `group` responses to each problem of the toy or the code toy.
 
     limit: the longest response, in tokens.
-    keep: (rows, head) -> [n, ...], stored as tokens.kept, for example methods.row_proxy.
+    keep: (outputs, head) -> [n, ...], stored as tokens.kept, for example methods.row_proxy.
         Without it, no hidden states are kept.
     """
     rollouts, rewards = graded_rollouts(lm, tokenizer, problems, group, seed, limit)
@@ -73,15 +73,14 @@ def batch(
 
 def graded_rollouts(
     lm, tokenizer, problems: list[dict], group: int, seed: int, limit: int
-) -> tuple[Rollouts, torch.Tensor]:
+) -> tuple[list[Rollout], torch.Tensor]:
     """Sample `group` responses to each problem. Returns them and their rewards [B]."""
     prompts = tokenizer([each["problem"] for each in problems]).input_ids
     numbers = list(range(len(problems)))
     sampling = Sampling(limit, seed=seed, in_flight=IN_FLIGHT)
     rollouts = rollout(lm, tokenizer, prompts, numbers, group, sampling)
     asked = repeated(problems, group)
-    truncated = rollouts.truncated.tolist()
-    return rollouts, torch.tensor(grades(rollouts.texts, asked, truncated))
+    return rollouts, torch.tensor(grading.graded_rollouts(grading.grades, rollouts, asked))
 
 
 def repeated(problems: list[dict], group: int) -> list[dict]:
@@ -90,11 +89,13 @@ def repeated(problems: list[dict], group: int) -> list[dict]:
 
 
 def packed_tokens(
-    lm, rollouts: Rollouts, advantages: torch.Tensor, keep: Callable | None = None
+    lm, rollouts: list[Rollout], advantages: torch.Tensor, keep: Callable | None = None
 ) -> TokenBatch:
     """The tokens in `rollouts` with log-probabilities, advantages and the output of `keep`."""
-    plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
-    return old_log_probabilities(Policy(lm), rollouts, plan, keep).completed(advantages)
+    plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH, lm.device)
+    tokens = packed(rollouts, advantages, lm.device)
+    old_log_probabilities(Policy(lm), plan, tokens, keep)
+    return tokens
 
 
 # ---- a row's weights -----------------------------------------------------------------------------

@@ -20,7 +20,6 @@ import torch
 
 import toy
 from infra.errors import UserError
-from infra.packing import join
 from studies import truth
 from studies.credit import (
     GradedBatch,
@@ -154,7 +153,7 @@ def lines_of_base(sizes: Sizes, base: int) -> list[dict]:
 
 def joined(lm, parts: list[GradedBatch]) -> GradedBatch:
     """Joins several batches of complete groups into one batch."""
-    rollouts = join([part.rollouts for part in parts])
+    rollouts = sum((part.rollouts for part in parts), [])
     advantages = torch.cat([part.advantages for part in parts])
     tokens = packed_tokens(lm, rollouts, advantages)
     tokens.problems = sum((part.tokens.problems for part in parts), [])

@@ -12,20 +12,20 @@ Shapes: B responses, N packed response tokens, D parameters, M weightings.
 
 import torch
 
-from infra.packing import Rollouts, packed_rows
-from infra.policy import Policy
+from batch import Rollout, micro_batch
+from policy import Policy
 
 PARTS = ("full", "shape", "means")
 AT_ONCE = 32  # responses: few enough for their activations to stay in the processor's cache
 
 
-def direction(lm, rollouts: Rollouts, coefficient: torch.Tensor) -> torch.Tensor:
+def direction(lm, rollouts: list[Rollout], coefficient: torch.Tensor) -> torch.Tensor:
     """The flat gradient of Σ coefficient log π in all parameters: coefficient [N] -> [D]."""
     return directions(lm, rollouts, coefficient[None], torch.arange(len(rollouts)))[0]
 
 
 def directions(
-    lm, rollouts: Rollouts, coefficients: torch.Tensor, index: torch.Tensor
+    lm, rollouts: list[Rollout], coefficients: torch.Tensor, index: torch.Tensor
 ) -> torch.Tensor:
     """`direction` for M weightings, summed over the responses in `index`: [M, N] -> [M, D].
 
@@ -35,21 +35,22 @@ def directions(
     parameters = list(lm.parameters())
     total = torch.zeros(len(coefficients), sum(p.numel() for p in parameters))
     for some in index.split(AT_ONCE):
-        rows = packed_rows(some, rollouts.response_length)
-        logprob = policy.rows(rollouts, some).logprob
+        micro = micro_batch(rollouts, some.tolist(), lm.device)
+        logprob = policy(micro.ids, micro.mask).logprob
         for m, coefficient in enumerate(coefficients):
             gradients = torch.autograd.grad(
-                logprob, parameters, coefficient[rows], retain_graph=True
+                logprob, parameters, coefficient[micro.places], retain_graph=True
             )
             total[m] += torch.cat([g.flatten() for g in gradients])
     return total
 
 
 def side_directions(
-    lm, rollouts: Rollouts, advantages: torch.Tensor, weights: torch.Tensor
+    lm, rollouts: list[Rollout], advantages: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
     """g₊ and g₋ for M weightings: advantages [B] and weights [M, N] -> [M, 2, D]."""
-    coefficients = weights * advantages.repeat_interleave(rollouts.response_length)
+    length = torch.tensor([len(each.tokens) for each in rollouts])
+    coefficients = weights * advantages.repeat_interleave(length)
     sides = []
     for side in (advantages > 0, advantages < 0):
         sides.append(directions(lm, rollouts, coefficients, side.nonzero().flatten()))

@@ -27,6 +27,8 @@ class Setting:
     regime: str = "sharpen"  # how the base model errs
     zipf: bool = False  # a large vocabulary of connectives
     code: bool = False  # the code toy, which ignores the fields for chains
+    tested: int = 0  # operations in held-out problems; 0: as in training
+    tested_tokens: int = 0  # maximum length of a response to these; 0: as in training
 
     @property
     def flags(self) -> str:
@@ -49,7 +51,7 @@ class Setting:
 
 STUDY = "k12"
 SETTINGS = {
-    STUDY: Setting(seeds={"methods": 5, "confirm": 21, "curves": 61, "surprise": 201}),
+    STUDY: Setting(seeds={"methods": 5, "confirm": 21, "curves": 61, "surprise": 201, "mean": 501}),
     "k12, more errors": Setting(noise=0.1, seeds={"bases": 201}),
     "k12, another base": Setting(build=1, seeds={"confirm": 21}),
     "flipped 10 %": Setting(flip=0.1, seeds={"noise": 41}),
@@ -61,18 +63,29 @@ SETTINGS = {
         k=5, noise=0.2, filler=4, tokens=58, seeds={"confirm": 21, "noise": 41}
     ),
     "k16": Setting(k=16, noise=0.05, tokens=148, seeds={"confirm": 21}),  # about as often right
-    "learn, k12": Setting(noise=0.02, regime="learn", seeds={"surprise": 201}),
+    "learn, k12": Setting(noise=0.02, regime="learn", seeds={"surprise": 201, "mean": 501}),
     "learn minus": Setting(
-        k=5, noise=0.1, tokens=44, regime="learn-minus", seeds={"surprise": 201}
+        k=5, noise=0.1, tokens=44, regime="learn-minus", seeds={"surprise": 201, "mean": 501}
     ),
     "learn, filler 4": Setting(
-        k=5, noise=0.1, filler=4, tokens=58, regime="learn", seeds={"surprise": 201, "learn": 301}
+        k=5,
+        noise=0.1,
+        filler=4,
+        tokens=58,
+        regime="learn",
+        seeds={"surprise": 201, "learn": 301, "mean": 501},
     ),
     "learn, Zipf": Setting(
-        k=5, noise=0.1, filler=4, tokens=58, regime="learn", zipf=True, seeds={"surprise": 211}
+        k=5,
+        noise=0.1,
+        filler=4,
+        tokens=58,
+        regime="learn",
+        zipf=True,
+        seeds={"surprise": 211, "mean": 501},
     ),
     "learn, long": Setting(  # 85 connectives among 120 tokens
-        k=5, noise=0.1, filler=17, tokens=124, regime="learn", seeds={"surprise": 201}
+        k=5, noise=0.1, filler=17, tokens=124, regime="learn", seeds={"surprise": 201, "mean": 501}
     ),
     "learn, filler 4, 110 steps": Setting(
         k=5,
@@ -82,6 +95,17 @@ SETTINGS = {
         size=SIZE.replace("28", "110"),
         regime="learn",
         seeds={"longer": 401},
+    ),
+    "learn, filler 4, 110 steps, 6 operations": Setting(  # 5 in training
+        k=5,
+        noise=0.1,
+        filler=4,
+        tokens=58,
+        size=SIZE.replace("28", "110"),
+        regime="learn",
+        tested=6,
+        tested_tokens=69,
+        seeds={"mean, longer": 521},
     ),
     "programs": Setting(
         tokens=32, size=SIZE.replace("28", "100"), code=True, seeds={"longer": 401}

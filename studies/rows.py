@@ -2,7 +2,7 @@
 
 `methods` runs all of MAIN and SECONDARY. Add a new row to STATIC, and a new proxy to PROXIES.
 The credit study uses all of STATIC, and a training study may name any row.
-MEAN_ZERO contains the rows for the zero-mean proxy, BEYOND the rows from other papers.
+MEAN_ZERO contains the rows for the zero-mean proxies, BEYOND the rows from other papers.
 
 The oracles use the marks from `toy.decisive`. The advantage Q - V from studies/truth.py would be a
 better ground truth, but takes thousands of continuations per response, and a run samples thousands
@@ -18,7 +18,7 @@ import torch
 import ablations
 import toy
 import train
-from infra.packing import TokenBatch
+from batch import TokenBatch
 from methods import METHODS, Method
 
 
@@ -30,11 +30,12 @@ class Row:
     paper: str = "-"  # the paper's average for 8B, in percent
     permuted: bool = False  # the weights are computed from rewards permuted within groups
     oracle: tuple[float, float] | None = None  # weights for (other, decisive) tokens
+    results: bool = False  # the weights favour result tokens: `result_weights`
 
     @property
     def spelled(self) -> str:
         """The flags as shown in tables."""
-        if self.oracle:
+        if self.oracle or self.results:
             return "toy only"
         return f"`{self.flags}`{', permuted' if self.permuted else ''}"
 
@@ -84,8 +85,13 @@ SECONDARY = {
     "select bottom": Row("--select bottom"),
 }
 
-# The zero-mean proxy, the same proxy with permuted rewards, and the control without centroids.
+# The zero-mean proxies, also with permuted rewards or without refinement, and the control without
+# centroids for each. `results` uses no centroids either: it favours the toy's result tokens.
 MEAN_ZERO = {
+    "centred": Row("--proxy centred"),
+    "centred, K = 0": Row("--proxy centred --K 0"),
+    "centred, no centroids": Row("--proxy centred --delta-variant no_centroids"),
+    "results": Row(results=True),
     "surprise": Row("--proxy surprise"),
     "surprise, permuted": Row("--proxy surprise", permuted=True),
     "no centroids": Row("--delta-variant no_centroids"),
@@ -138,11 +144,16 @@ def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:
     def oracle(tokens: TokenBatch, cfg: train.Config) -> torch.Tensor:
         return oracle_weights(decisive_tokens(tokens), row.oracle)
 
+    def by_result(tokens: TokenBatch, cfg: train.Config) -> torch.Tensor:
+        return result_weights(tokens)
+
     def deceived(tokens: TokenBatch, cfg: train.Config) -> torch.Tensor:
         return method.weights(with_permuted_rewards(tokens, cfg.group_size), cfg)
 
     if row.oracle:
         return Method(weights=oracle), cfg
+    if row.results:
+        return Method(weights=by_result), cfg
     if row.permuted:
         return replace(method, weights=deceived), cfg
     return method, cfg
@@ -151,6 +162,18 @@ def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:
 def oracle_weights(decisive: torch.Tensor, weights: tuple[float, float]) -> torch.Tensor:
     """ρ [N] with mean 1 from the marks [N]. weights: for other tokens and decisive tokens."""
     rho = torch.where(decisive, weights[1], weights[0])
+    return rho / rho.mean()
+
+
+def result_weights(tokens: TokenBatch) -> torch.Tensor:
+    """ρ [N] with mean 1, in proportion to 1.1 for a result and 0.1 for any other token.
+
+    In a wrong response (A < 0) a result has 0.1 + 1 - p: a likely result is rarely the error.
+    """
+    responses = tokens.token.split(tokens.length.tolist())
+    is_result = torch.cat([toy.states_result(ids) for ids in responses])  # [N]
+    extra = torch.where(tokens.advantage < 0, -torch.expm1(tokens.logprob), 1.0)
+    rho = 0.1 + is_result * extra
     return rho / rho.mean()
 
 

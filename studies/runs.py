@@ -152,4 +152,5 @@ def flags_digest(job: Job) -> str:
             cells.append(f"{each.name}={value!r}")
     oracle = dict(zip(("low", "high"), row.oracle, strict=True)) if row.oracle else ""
     text = f"Setting({', '.join(cells)}) {row.flags} {oracle}{' permuted' * row.permuted}"
+    text += " results" * row.results
     return hashlib.sha256(text.encode()).hexdigest()[:8]

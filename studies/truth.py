@@ -81,8 +81,8 @@ def branched(lm, tokenizer, graded: GradedBatch, seed: int, index: int) -> list[
     first = int(graded.tokens.length[:index].sum())
     rows = slice(first, first + int(graded.tokens.length[index]))
 
-    prompt = graded.rollouts.ids[index, : graded.rollouts.prompt_length[index]].tolist()
-    response = graded.rollouts.response_ids(index).tolist()
+    prompt = graded.rollouts[index].prompt
+    response = graded.rollouts[index].tokens.tolist()
     problem = graded.tokens.problems[index]
     unsure = -torch.expm1(graded.tokens.logprob[rows])  # [T] 1 - p
     reward = float(graded.rewards[index])

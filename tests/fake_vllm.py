@@ -14,12 +14,12 @@ from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
 import torch
+from infra.head import give_float32_head
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import rollout
 from infra import vllm_engine
-from infra.head import give_float32_head
 from infra.ranks import this_device
 
 TAGS = {"weights", "kv_cache"}

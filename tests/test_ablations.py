@@ -1,18 +1,20 @@
 """ablations.py: each variant against the slow reference, the proxies against autograd."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
-from references import SlowDelta, token_batch, token_rows, two_sides
+from references import SlowDelta, slow_zero_mean_proxy, token_batch, token_outputs, two_sides
+from transformers import Qwen3Config
 
+import ablations
 import train
 from ablations import (
     VARIANTS,
+    centred_proxy,
     configured,
     fixed_temperatures,
-    halves,
-    held_out,
     lm_head_gradient,
     surprise_proxy,
     top_k_hidden_gradient,
@@ -20,6 +22,7 @@ from ablations import (
 from delta import Pieces, delta_coefficients
 from infra.errors import UserError
 from methods import METHODS
+from policy import Policy
 
 
 def delta_weights(tokens, *flags):
@@ -88,70 +91,19 @@ def test_fixed_temperatures_come_from_the_first_batch():
     torch.testing.assert_close(second.double(), (lam / lam.mean()).double(), rtol=1e-4, atol=1e-4)
 
 
-# ---- interventions -------------------------------------------------------------------------------
+# ---- flags and proxies ---------------------------------------------------------------------------
 
 GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advantages 1, -1, 0.5, 0
 
 
-def intervened(*flags):
-    """(tokens, weights) in groups of 4: three prompts; the second prompt alone forms one half."""
-    tokens = token_batch(GROUPS, seed=2)
-    return tokens, delta_weights(tokens, "--group-size", 4, *flags)
-
-
 @pytest.mark.parametrize("variant", ["full", "within_side", "no_range_map"])
-@pytest.mark.parametrize("K", [0, 1, 3])
-@pytest.mark.parametrize("gamma", ["lagged", "fresh"])
-@pytest.mark.parametrize("normalised", ["batch", "side"])
-@pytest.mark.parametrize("centroids", ["all", "held_out"])
-def test_interventions_match_reference_in_every_combination(
-    K, gamma, normalised, centroids, variant
-):
-    if K == 0 and gamma == "fresh":
-        gamma = "lagged"  # `fresh` would give the same γ, and is refused
-    tokens, ours = intervened(
-        *("--K", K, "--gamma", gamma, "--normalise", normalised),
-        *("--centroids", centroids, "--delta-variant", variant),
-    )
-    half = torch.tensor([0] * 4 + [1] * 4 + [0] * 4).repeat_interleave(tokens.length).tolist()
-    slow = SlowDelta(
-        tokens.kept.values,
-        tokens.advantage,
-        variant,
-        half=half if centroids == "held_out" else None,
-        fresh=gamma == "fresh",
-        by_side=normalised == "side",
-    )
+@pytest.mark.parametrize("K, gamma", [(0, "lagged"), (1, "lagged"), (1, "fresh"), (3, "fresh")])
+def test_variants_and_gamma_match_reference_in_combination(K, gamma, variant):
+    tokens = token_batch(GROUPS, seed=2)
+    ours = delta_weights(tokens, "--K", K, "--gamma", gamma, "--delta-variant", variant)
+    slow = SlowDelta(tokens.kept, tokens.advantage, variant, fresh=gamma == "fresh")
     expected = slow.coefficients(K, 0.8, 1.2)
     torch.testing.assert_close(ours.double(), expected, rtol=2e-4, atol=2e-4)
-
-
-def test_separately_normalised_sides_each_have_mean_1():
-    tokens, weights = intervened("--normalise", "side")
-    for side in (tokens.advantage > 0, tokens.advantage < 0):
-        assert weights[side].mean() == pytest.approx(1, abs=1e-6)
-    assert torch.all(weights[tokens.advantage == 0] == 1)
-
-
-def test_held_out_centroids_do_not_depend_on_the_scored_half():
-    tokens, _ = intervened()
-    half = halves(tokens, 4)
-    pieces = held_out(Pieces(), half)
-    v, advantage = tokens.kept.values, tokens.advantage
-    other = v.clone()
-    other[0] += 100.0  # a token of half 0
-    before, after = (pieces.centroids(x, advantage) for x in (v, other))
-    for mu, moved in zip(before, after, strict=True):
-        assert torch.equal(mu[1], moved[1])  # this centroid scores half 0
-    assert not torch.equal(before[0][0], after[0][0])
-
-
-def test_a_half_without_both_sides_gives_weights_of_one():
-    tokens = token_batch([5, 6, 7, 8], advantage=torch.ones(26))
-    tokens.advantage[:5] = -1.0  # only tokens of the first prompt
-    weights = delta_weights(tokens, "--group-size", 2, "--centroids", "held_out")
-    assert torch.equal(weights, torch.ones(26))
-    assert not torch.equal(delta_weights(tokens, "--group-size", 2), torch.ones(26))
 
 
 def test_top_k_hidden_gradient_is_exact_over_the_whole_vocabulary():
@@ -162,7 +114,7 @@ def test_top_k_hidden_gradient_is_exact_over_the_whole_vocabulary():
     y = torch.tensor([0, 3, 8, 3, 1])
     logprob = (h @ W.T).log_softmax(-1).gather(1, y[:, None])
     (gradient,) = torch.autograd.grad(logprob.sum(), h)
-    rows = token_rows(h.detach(), y)
+    rows = token_outputs(h.detach(), y)
     for k in (9, 100):
         torch.testing.assert_close(top_k_hidden_gradient(rows, lambda: W, k), gradient)
 
@@ -171,7 +123,7 @@ def test_top_k_hidden_gradient_restricts_the_softmax_to_likely_tokens():
     g = torch.Generator().manual_seed(0)
     W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
     y = torch.tensor([0, 3, 8, 3, 1])
-    ours = top_k_hidden_gradient(token_rows(h, y), lambda: W, k=3)
+    ours = top_k_hidden_gradient(token_outputs(h, y), lambda: W, k=3)
     for i in range(5):
         logits = [float(W[j] @ h[i]) for j in range(9)]
         top = sorted(range(9), key=lambda j: -logits[j])[:3]
@@ -186,63 +138,102 @@ def test_lm_head_gradient_matches_autograd():
     h, y = torch.randn(4, 3, generator=g), torch.tensor([5, 0, 2, 2])
     logprob = (h @ W.T).log_softmax(-1).gather(1, y[:, None]).squeeze(1)
     rows = [torch.autograd.grad(x, W, retain_graph=True)[0].flatten() for x in logprob]
-    ours = lm_head_gradient(token_rows(h, y), lambda: W.detach())
+    ours = lm_head_gradient(token_outputs(h, y), lambda: W.detach())
     torch.testing.assert_close(ours, torch.stack(rows))
 
 
-def all_words(seed=0, V=9, H=4):
-    """(rows, p): one state h, with each word y in the vocabulary as its sampled token."""
+def every_token(seed=0, S=6, V=9, H=4):
+    """(rows, hidden, W): S states h, each with every token of the vocabulary as the drawn one.
+
+    Log-probabilities and means come from the head, at the temperature T. rows: S V tokens.
+    """
     g = torch.Generator().manual_seed(seed)
-    W = torch.randn(V, H, generator=g, dtype=torch.float64)
-    h = torch.randn(H, generator=g, dtype=torch.float64)
-    logp = (W @ h / 0.7).log_softmax(0)
-    entropy = -(logp.exp() * logp).sum().repeat(V)
-    return token_rows(h.repeat(V, 1), torch.arange(V), logp, entropy), logp.exp()
+    W = torch.randn(V, H, generator=g)
+    hidden = 2 * torch.randn(S, H, generator=g)
+    token = torch.arange(V).repeat(S)
+    of_token = hidden.repeat_interleave(V, dim=0)
+    head = torch.nn.Linear(H, V, bias=False)
+    head.weight = torch.nn.Parameter(W, requires_grad=False)
+    lm = SimpleNamespace(config=Qwen3Config(), get_output_embeddings=lambda: head)
+    with torch.no_grad():
+        numbers = Policy.block_logprobs(SimpleNamespace(lm=lm, temperature=T), of_token, token)
+    return token_outputs(of_token, token, *numbers), hidden, W
 
 
-def test_surprise_proxy_is_log_p_plus_entropy_times_the_state():
-    rows, p = all_words()
-    H = -sum(float(x) * math.log(float(x)) for x in p)
-    v = surprise_proxy(rows, None)
-    for y in range(len(p)):
-        torch.testing.assert_close(v[y], (math.log(float(p[y])) + H) * rows.hidden[y])
+T = 0.7
+ZERO_MEAN = {"centred": centred_proxy, "surprise": surprise_proxy}
 
 
+@pytest.mark.parametrize("name", ZERO_MEAN)
+def test_zero_mean_proxies_match_reference_at_a_temperature(name):
+    rows, hidden, W = every_token()
+    expected = [slow_zero_mean_proxy(h, W, T, name, y) for h in hidden for y in range(len(W))]
+    ours = ZERO_MEAN[name](rows, None)
+    torch.testing.assert_close(ours, torch.tensor(expected), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ZERO_MEAN)
 @pytest.mark.parametrize("seed", range(3))
-def test_surprise_proxy_has_mean_zero_over_the_vocabulary_unlike_the_row_proxy(seed):
-    rows, p = all_words(seed)
-    mean = p @ surprise_proxy(rows, None)
-    torch.testing.assert_close(mean, torch.zeros_like(mean))
-    of_row_proxy = p @ METHODS["delta"].keep(rows, None)
-    torch.testing.assert_close(of_row_proxy, (1 - p.square().sum()) * rows.hidden[0])
-    assert of_row_proxy.norm() > 0.1 * rows.hidden[0].norm()
+def test_zero_mean_proxies_have_mean_zero_in_every_state_unlike_the_row_proxy(name, seed):
+    rows, hidden, W = every_token(seed)
+
+    def mean(v):  # over the token, in each state: [S, H]
+        return (rows.logprob.exp()[:, None] * v).view(len(hidden), len(W), -1).sum(dim=1)
+
+    of_proxy = mean(ZERO_MEAN[name](rows, None))
+    torch.testing.assert_close(of_proxy, torch.zeros_like(hidden), rtol=0, atol=2e-6)
+    row = METHODS["delta"].keep(rows, None)
+    of_row = mean(row)
+    expected = (1 - rows.mean_p.view(len(hidden), -1)[:, :1]) * hidden  # (1 - Σ p²) h
+    torch.testing.assert_close(of_row, expected, rtol=1e-5, atol=1e-5)
+    assert of_row.norm() > 0.1 * hidden.norm()
+    difference = row - of_row.repeat_interleave(len(W), dim=0)
+    torch.testing.assert_close(centred_proxy(rows, None), difference, rtol=1e-5, atol=1e-5)
 
 
-def test_surprise_proxy_keeps_the_states_dtype():
-    rows = token_rows(torch.randn(3, 4).bfloat16(), None, -torch.rand(3), torch.rand(3))
-    assert surprise_proxy(rows, None).dtype == torch.bfloat16
+def test_the_batchs_mean_changes_no_coefficient():
+    """A constant vector cancels in every margin; the mean of each state does not."""
+    v, advantage = two_sides(dtype=torch.float64)
+    expected = delta_coefficients(v, advantage.double())
+    shifted = delta_coefficients(v - v.mean(dim=0), advantage.double())
+    torch.testing.assert_close(shifted, expected)
 
 
-def test_no_centroids_weighs_tokens_by_signed_surprise():
+@pytest.mark.parametrize("name", ZERO_MEAN)
+def test_zero_mean_proxies_keep_the_states_dtype(name):
+    means = (torch.rand(3), torch.rand(3))
+    rows = token_outputs(torch.randn(3, 4).bfloat16(), None, -torch.rand(3), *means)
+    assert ZERO_MEAN[name](rows, None).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("proxy", ["lm_head", *ZERO_MEAN])
+def test_no_centroids_weighs_tokens_by_a_signed_scalar(proxy):
+    """The scalar is log p + entropy, or p - Σ p² with --proxy centred."""
     tokens = token_batch(GROUPS)
-    ours = delta_weights(tokens, "--delta-variant", "no_centroids", "--lam-max", 1.4)
-    s = (tokens.logprob + tokens.entropy).double()
-    sd = math.sqrt(sum((float(x) - float(s.mean())) ** 2 for x in s) / len(s))
+    flags = ("--delta-variant", "no_centroids", "--proxy", proxy, "--lam-max", 1.4)
+    ours = delta_weights(tokens, *flags)
+    s = (tokens.logprob + tokens.entropy).tolist()
+    if proxy == "centred":
+        pairs = zip(tokens.logprob.tolist(), tokens.mean_p.tolist(), strict=True)
+        s = [math.exp(logprob) - mean_p for logprob, mean_p in pairs]
+    mean = sum(s) / len(s)
+    sd = math.sqrt(sum((x - mean) ** 2 for x in s) / len(s))
     expected = []
-    for x, A in zip(s.tolist(), tokens.advantage.tolist(), strict=True):
+    for x, A in zip(s, tokens.advantage.tolist(), strict=True):
         alpha = 1 / (1 + math.exp(-2.7 * x * math.copysign(1, A) / sd))
         expected.append(0.8 + 0.6 * alpha if A else 0.8)
     expected = torch.tensor(expected)
     torch.testing.assert_close(ours, expected / expected.mean(), rtol=1e-5, atol=1e-5)
 
 
-def test_no_centroids_gives_equal_weights_if_all_tokens_are_alike():
+@pytest.mark.parametrize("proxy", ZERO_MEAN)
+def test_no_centroids_gives_equal_weights_if_all_tokens_are_alike(proxy):
     """This also holds if a side is empty."""
+    flags = ("--delta-variant", "no_centroids", "--proxy", proxy)
     one_side = token_batch([5, 4], advantage=torch.ones(9))
-    assert torch.equal(delta_weights(one_side, "--delta-variant", "no_centroids"), torch.ones(9))
-    sure = token_batch([5, 4], logprob=torch.zeros(9), entropy=torch.zeros(9))
-    weights = delta_weights(sure, "--delta-variant", "no_centroids")
-    torch.testing.assert_close(weights, torch.ones(9))
+    assert torch.equal(delta_weights(one_side, *flags), torch.ones(9))
+    sure = {"logprob": torch.zeros(9), "entropy": torch.zeros(9), "mean_p": torch.ones(9)}
+    torch.testing.assert_close(delta_weights(token_batch([5, 4], **sure), *flags), torch.ones(9))
 
 
 def test_random_coefficients_are_uniform_in_their_range_and_seeded():
@@ -288,15 +279,16 @@ def test_select_counts_only_tokens_with_an_advantage():
 
 def test_configured_keeps_what_the_proxy_needs():
     """The record's `keep` follows --proxy. The controls keep no hidden states."""
-    rows = token_rows(torch.randn(3, 4), torch.tensor([1, 0, 5]), -torch.rand(3), torch.rand(3))
+    numbers = (-torch.rand(3), torch.rand(3), torch.rand(3))
+    rows = token_outputs(torch.randn(3, 4), torch.tensor([1, 0, 5]), *numbers)
     head = torch.randn(6, 4)
     shapes = {}
-    for proxy in ("lm_head", "topk", "exact", "surprise"):
+    for proxy in ablations.PROXIES:
         cfg = train.parse_config(["--proxy", proxy])
         shapes[proxy] = configured(METHODS["delta"], cfg).keep(rows, lambda: head).shape
-    assert shapes == {"lm_head": (3, 4), "topk": (3, 4), "exact": (3, 24), "surprise": (3, 4)}
-    for control in ("random", "no_centroids"):
-        cfg = train.parse_config(["--delta-variant", control])
+    assert shapes == dict.fromkeys(ablations.PROXIES, (3, 4)) | {"exact": (3, 24)}
+    for control in ("random", "no_centroids", "no_centroids --proxy centred"):
+        cfg = train.parse_config(["--delta-variant", *control.split()])
         assert configured(METHODS["delta"], cfg).keep is None
 
 
@@ -307,15 +299,17 @@ def test_configured_keeps_what_the_proxy_needs():
         (["--select-share", "0.3"], "--select-share does nothing"),
         (["--delta-variant", "no_range_map", "--lam-min", "0.5"], "--lam-min does nothing"),
         (["--delta-variant", "random", "--K", "3"], "--K does nothing"),
-        (["--delta-variant", "random", "--centroids", "held_out"], "--centroids does nothing"),
         (["--delta-variant", "no_centroids", "--K", "3"], "--K does nothing"),
-        (["--delta-variant", "no_centroids", "--proxy", "surprise"], "--proxy does nothing"),
-        (["--delta-variant", "no_centroids", "--normalise", "side"], "--normalise does nothing"),
+        (["--delta-variant", "random", "--proxy", "centred"], "--proxy does nothing"),
+        (
+            ["--delta-variant", "no_centroids", "--proxy", "topk"],
+            "needs --proxy centred or surprise",
+        ),
         (["--proxy", "surprise", "--proxy-topk", "5"], "--proxy-topk does nothing"),
+        (["--proxy", "centred", "--proxy-topk", "5"], "--proxy-topk does nothing"),
         (["--delta-variant", "hard", "--gamma", "fresh"], "--gamma does nothing"),
         (["--delta-variant", "fixed_gamma", "--gamma", "fresh"], "--gamma does nothing"),
         (["--K", "0", "--gamma", "fresh"], "--gamma does nothing"),
-        (["--delta-variant", "no_norm", "--normalise", "side"], "--normalise does nothing"),
         (["--method", "dapo", "--gamma", "fresh"], "--gamma does nothing with --method dapo"),
         (["--method", "sapo", "--clip-high", "0.9"], "--clip-high does nothing"),
         (["--method", "dapo", "--proxy", "topk"], "--proxy does nothing with --method dapo"),

@@ -253,9 +253,9 @@ class LargestNewTensor(TorchDispatchMode):
 
 
 def test_delta_coefficients_allocate_nothing_as_large_as_v():
-    v = torch.randn(60_000, 128).bfloat16()
+    v = torch.randn(250_000, 128).bfloat16()
     with LargestNewTensor(own=v.untyped_storage().data_ptr()) as largest:
-        delta_coefficients(v, torch.randn(60_000))
+        delta_coefficients(v, torch.randn(250_000))
     assert 0 < largest.elements < v.numel() / 5
 
 

@@ -13,9 +13,9 @@ from grpo import (
     discriminator_scores,
     group_advantages,
     importance_weights,
+    overlong_penalty,
     side_centroids,
 )
-from infra.errors import UserError
 
 
 def test_group_advantages_match_formula():
@@ -44,6 +44,17 @@ def test_group_advantages_equal_rewards_give_exact_zeros():
 def test_group_advantages_reject_bad_arguments(rewards, size, match):
     with pytest.raises(ValueError, match=match):
         group_advantages(torch.tensor(rewards), size)
+
+
+@pytest.mark.parametrize("max_length, buffer", [(64, 40), (64, 64), (64, 1), (20480, 4096)])
+def test_overlong_penalty_follows_the_formula(max_length, buffer):
+    lengths = [1, max_length // 2, max_length - buffer, max_length - buffer // 3, max_length]
+    expected = [min(0, -(L - (max_length - buffer)) / buffer) for L in lengths]
+    penalty = overlong_penalty(torch.tensor(lengths), max_length, buffer)
+    assert penalty.tolist() == pytest.approx(expected)
+    assert penalty[-1] == -1
+    assert penalty[2] == 0
+    assert overlong_penalty(torch.tensor(lengths), max_length, 0).tolist() == [0] * 5
 
 
 @pytest.mark.parametrize("A", [1.5, -0.5])
@@ -89,7 +100,7 @@ def test_importance_weights_are_the_ratio_up_to_the_cap():
 
 
 def test_importance_weights_refuse_a_sampler_without_log_probabilities():
-    with pytest.raises(UserError, match="no finite log-probability for 1 of 2 tokens"):
+    with pytest.raises(ValueError, match="no finite log-probability for 1 of 2 tokens"):
         importance_weights(torch.zeros(2), torch.tensor([0.0, float("nan")]), 2.0)
 
 

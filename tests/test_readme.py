@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import ROOT
+from infra.evaluation_flags import GROUPS
 from references import token_batch, token_rows
 
 import bench
@@ -19,7 +20,6 @@ import methods
 import toy
 import train
 from delta import delta_coefficients, token_gradient_proxy
-from infra.evaluation_flags import GROUPS
 from infra.flags import Parser
 from infra.rows import Rows
 from methods import Method

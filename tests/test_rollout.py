@@ -1,6 +1,5 @@
 """rollout.py: samples follow the model and depend only on (seed, step, problem, sample)."""
 
-import threading
 from collections import Counter
 
 import numpy as np
@@ -11,13 +10,14 @@ from transformers import GenerationConfig, LogitsProcessorList
 import rollout as rollout_module
 import toy
 from benchmarks.scripted import Given
-from infra import flight, ranks
-from infra.cache import prefill
-from infra.errors import Interrupted, UserError
+from infra import sampler
+from infra.errors import Interrupted
+from infra.sampler import prefill
 from rollout import (
     InverseCDF,
     Job,
     Sampling,
+    draw_indices,
     end_tokens,
     generate,
     random_numbers,
@@ -36,8 +36,19 @@ def prompts_of(tokenizer, *sets):
     return tokenizer([problem["problem"] for problem in problems]).input_ids
 
 
-def ids_of(out):
-    return [out.response_ids(i).tolist() for i in range(len(out))]
+def ids_of(rollouts):
+    return [each.tokens.tolist() for each in rollouts]
+
+
+def texts_of(rollouts):
+    return [each.text for each in rollouts]
+
+
+@torch.no_grad()
+def response_logits(model, each):
+    """The logits that predict each token of a response: [tokens, V], from one forward pass."""
+    ids = torch.tensor([*each.prompt, *each.tokens.tolist()])
+    return model(ids[None]).logits[0, len(each.prompt) - 1 : -1]
 
 
 # ---- the distribution -------------------------------------------------------------------------
@@ -92,17 +103,14 @@ def test_rollout_samples_have_the_models_log_probabilities(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (64, 8, 5))
     for temperature in (1.0, 1.5):
-        out = rollout(model, tokenizer, prompts, list(range(64)), 8, Sampling(64, temperature))
-        with torch.no_grad():
-            logprob = (model(out.ids).logits / temperature).log_softmax(-1)  # [B, T, V]
-        entropy = -(logprob.exp() * logprob).sum(-1)
-
+        out = rollout(model, tokenizer, prompts, list(range(64)), 4, Sampling(64, temperature))
         surprise = []
-        for i in range(len(out)):
-            first = int(out.prompt_length[i])
-            last = first + int(out.response_length[i])
-            sampled = logprob[i, first - 1 : last - 1].gather(1, out.ids[i, first:last, None])
-            surprise.append(-sampled.squeeze(1) - entropy[i, first - 1 : last - 1])
+        for each in out:
+            logprob = (response_logits(model, each) / temperature).log_softmax(-1)
+            entropy = -(logprob.exp() * logprob).sum(-1)
+            tokens = torch.from_numpy(each.tokens).long()
+            sampled = logprob.gather(1, tokens[:, None]).squeeze(1)
+            surprise.append(-sampled - entropy)
         surprise = torch.cat(surprise)  # a martingale difference: mean zero
         assert surprise.mean().abs() < 4 * surprise.std() / len(surprise) ** 0.5
 
@@ -114,15 +122,12 @@ def test_rollout_returns_the_log_probabilities_of_its_samples(base, temperature,
     prompts = prompts_of(tokenizer, (6, 8, 5), (2, 9, 2))
     sampling = Sampling(80, temperature, top_p, seed=1, in_flight=5)
     out = rollout(model, tokenizer, prompts, list(range(8)), 2, sampling)
-    with torch.no_grad():
-        logits = model(out.ids).logits  # [B, T, V]
-
-    for i in range(len(out)):
-        first = int(out.prompt_length[i])
-        last = first + int(out.response_length[i])
-        p = token_distribution(logits[i, first - 1 : last - 1], temperature, top_p)
-        expected = p.gather(1, out.ids[i, first:last, None]).squeeze(1).log().float()
-        torch.testing.assert_close(out.logprobs[i], expected, rtol=1e-4, atol=1e-5)
+    for each in out:
+        p = token_distribution(response_logits(model, each), temperature, top_p)
+        tokens = torch.from_numpy(each.tokens).long()
+        expected = p.gather(1, tokens[:, None]).squeeze(1).log().float()
+        found = torch.from_numpy(each.logprob)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +141,12 @@ def test_temperature_0_is_greedy_whatever_the_random_numbers(
     sampling = Sampling(48, temperature, top_p, seed, in_flight)
     out = rollout(model, tokenizer, prompts, [0, 1, 2, 3], 1, sampling)
     if temperature == 0:
-        assert all((logprob == 0).all() for logprob in out.logprobs)  # probability 1
+        assert all((each.logprob == 0).all() for each in out)  # probability 1
 
     config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
     greedy = model.generate(torch.tensor(prompts), generation_config=config)
     new = greedy[:, len(prompts[0]) :]
-    assert tokenizer.batch_decode(new, skip_special_tokens=True) == out.texts
+    assert tokenizer.batch_decode(new, skip_special_tokens=True) == texts_of(out)
 
 
 # ---- dependence on seed, step and problem -----------------------------------------------------
@@ -183,17 +188,6 @@ def test_rollout_depends_on_seed_step_and_problem(base, change):
     other = ids_of(rollout(model, tokenizer, prompts, **(arguments | change)))
     assert one != other
     assert any(one[0] != response for response in one[1:4])  # the samples of a group differ
-
-
-def test_a_prompt_that_continues_a_response_gets_its_remaining_tokens(base):
-    model, tokenizer = base
-    (prompt,) = prompts_of(tokenizer, (1, 0, 5))
-    name = (7, 0, 0, 0)
-    (whole,) = generate(model, [Job(prompt, name)], [END], Sampling(40))
-    tokens = whole.tokens.tolist()
-    continued = Job(prompt + tokens[:4], name, begin=4)
-    (rest,) = generate(model, [continued], [END], Sampling(36))
-    assert rest.tokens.tolist() == tokens[4:]
 
 
 @pytest.mark.parametrize("in_flight", [1, 5, 256])
@@ -241,7 +235,8 @@ def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base,
         eos_token_id=END,
     )
     monkeypatch.setattr(model, "generation_config", config)
-    assert rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(48)).texts == plain.texts
+    again = rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(48))
+    assert texts_of(again) == texts_of(plain)
     assert model.generation_config is config
 
 
@@ -252,16 +247,17 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (8, 4, 5), (2, 4, 2))
     whole = rollout(model, tokenizer, prompts, list(range(10)), 2, Sampling(80))
-    lengths = sorted(whole.response_length.tolist())
+    lengths = sorted(len(each.tokens) for each in whole)
     assert lengths[0] < lengths[-1]  # k = 2 makes shorter responses than k = 5
-    assert all("<eos>" not in text for text in whole.texts)
+    assert all("<eos>" not in text for text in texts_of(whole))
 
     for limit in (lengths[0] - 1, lengths[len(lengths) // 2], lengths[-1] - 1, 80):
         cut = rollout(model, tokenizer, prompts, list(range(10)), 2, Sampling(limit))
         assert ids_of(cut) == [ids[:limit] for ids in ids_of(whole)]
-        for ids, truncated in zip(ids_of(cut), cut.truncated.tolist(), strict=True):
-            assert truncated == (END not in ids)
-            if truncated:
+        for each in cut:
+            ids = each.tokens.tolist()
+            assert each.truncated == (END not in ids)
+            if each.truncated:
                 assert len(ids) == limit
             else:
                 assert ids.index(END) == len(ids) - 1
@@ -385,8 +381,8 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
         return prefill(lm, sequences)
 
     monkeypatch.setattr(model, "generate", spy)
-    monkeypatch.setattr(flight, "prefill", spy_on_arrivals)
-    monkeypatch.setattr(rollout_module, "CHUNK", chunk)
+    monkeypatch.setattr(sampler, "prefill", spy_on_arrivals)
+    monkeypatch.setattr(sampler, "CHUNK", chunk)
     sampling = Sampling(limit, in_flight=in_flight, cache_tokens=cache_tokens)
     chunked = generate(model, jobs, [LAST], sampling)
     assert [new.tokens.tolist() for new in chunked] == [new.tokens.tolist() for new in whole]
@@ -410,7 +406,7 @@ def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
         return original(ids, **options)
 
     monkeypatch.setattr(model, "generate", spy)
-    monkeypatch.setattr(rollout_module, "CHUNK", 8)
+    monkeypatch.setattr(sampler, "CHUNK", 8)
     jobs = scripted_jobs(monkeypatch, [48, *[8] * 8])
     generate(model, jobs, [LAST], Sampling(48, in_flight=3))
     assert counts == [3, 3, 3, 3, 1, 1]
@@ -432,64 +428,16 @@ def test_prompts_are_prefilled_once(base, monkeypatch):
     assert set(seen[1:]) == {(32, 1)}
 
 
-# ---- ranks ------------------------------------------------------------------------------------
+# ---- the order of problems -----------------------------------------------------------------------
 
 
-def on_threads(monkeypatch, world, function):
-    """Run function() on `world` threads as ranks. Returns each thread's result or exception."""
-    here = threading.local()
-    gathered = [None] * world
-    answers = [None] * world
-    barrier = threading.Barrier(world, timeout=60)
-
-    def all_gather(mine):
-        gathered[here.rank] = mine
-        barrier.wait()
-        return list(gathered)
-
-    def run(rank):
-        here.rank = rank
-        try:
-            answers[rank] = function(rank)
-        except Exception as error:
-            answers[rank] = error
-
-    monkeypatch.setattr(ranks, "rank_and_world", lambda: (here.rank, world))
-    monkeypatch.setattr(ranks, "from_all_ranks", all_gather)
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
-
-
-def test_shared_by_ranks_deals_round_robin_and_keeps_the_order(monkeypatch):
-    """Every rank gets responses to every prompt, since all responses to a hard prompt are long."""
-    jobs = [(prompt, sample) for prompt in "abc" for sample in range(4)]
-    shares = [None] * 2
-
-    def work(rank):
-        def sampled(mine):
-            shares[rank] = mine
-            return [f"{prompt}{sample}" for prompt, sample in mine]
-
-        return ranks.shared_by_ranks(jobs, sampled)
-
-    answers = on_threads(monkeypatch, 2, work)
-    assert answers == [[f"{prompt}{sample}" for prompt, sample in jobs]] * 2
-    assert shares == [[job for job in jobs if job[1] % 2 == rank] for rank in (0, 1)]
-
-
-@pytest.mark.parametrize("error", [Interrupted, FloatingPointError, UserError])
-def test_shared_by_ranks_ends_all_ranks_when_one_fails(monkeypatch, error):
-    def work(rank):
-        def sampled(mine):
-            if rank == 1:
-                raise error("here")
-            return mine
-
-        return ranks.shared_by_ranks(list(range(4)), sampled)
-
-    answers = on_threads(monkeypatch, 2, work)
-    assert [type(answer) for answer in answers] == [error, error]
+def test_draw_indices_go_through_all_problems_before_any_repeats():
+    """A stream drawn in pieces equals the stream drawn at once; every epoch has its own order."""
+    stream = draw_indices(7, 0, 21, seed=3)
+    epochs = [stream[:7], stream[7:14], stream[14:]]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    pieces = [draw_indices(7, start, 5, seed=3) for start in range(0, 20, 5)]
+    assert sum(pieces, []) == stream[:20]
+    assert draw_indices(7, 0, 21, seed=4) != stream
+    assert draw_indices(2, 0, 9, seed=0)[:2] in ([0, 1], [1, 0])

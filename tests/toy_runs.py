@@ -47,6 +47,7 @@ def train_steps(cfg: train.Config) -> train.Run:
     run = train.prepare(cfg)
     for step in range(run.state.step + 1, cfg.steps + 1):
         train.train_step(run, step)
+        train.finish_step(run)
     return run
 
 

@@ -47,6 +47,7 @@ from toy.task import chain as chain
 from toy.task import decisive as decisive
 from toy.task import demonstration as demonstration
 from toy.task import problems as problems
+from toy.task import states_result as states_result
 from toy.tokenizer import CONNECTIVES as CONNECTIVES
 from toy.tokenizer import TOKEN_ID as TOKEN_ID
 from toy.tokenizer import VOCABULARY as VOCABULARY

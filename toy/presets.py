@@ -25,8 +25,3 @@ OF_PROGRAMS = {  # the defaults that differ with --model toy-code
     "eval_data": "toy-code-held-out",
 }
 TOYS = {"toy": CHAINS, "toy-code": CHAINS | OF_PROGRAMS}
-
-
-def listed(defaults: dict) -> str:
-    """Flags and their values as `--help` shows them, such as `steps 160, prompts 16`."""
-    return ", ".join(f"{name} {value}" for name, value in defaults.items())

@@ -175,6 +175,14 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
     return mark
 
 
+def states_result(response_ids: torch.Tensor) -> torch.Tensor:
+    """Which tokens state the result of a step: bool [T] for the ids [T] of one response."""
+    tokens = [LARGE_VOCABULARY[i] for i in response_ids.tolist()]
+    mark = torch.zeros(len(tokens), dtype=torch.bool)
+    mark[digits_after("=", tokens)] = True
+    return mark
+
+
 def fault(problem: str, tokens: list[str], stated: list[int]) -> list[int]:
     """The position that `decisive` marks in a wrong response; empty if it marks no token.
 

@@ -10,6 +10,8 @@ import sys
 
 import torch
 from fake_sampler import first_layers
+from infra.head import token_logprobs
+from infra.policy import Policy, TokenRows, decoder_layers, recompute_in_backward
 from torch import distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -19,8 +21,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 
 from infra import head, ranks
-from infra.head import token_logprobs
-from infra.policy import Policy, TokenRows, decoder_layers, recompute_in_backward
 
 
 class EveryTokenAResponse(Policy):
@@ -33,8 +33,8 @@ class EveryTokenAResponse(Policy):
         states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [B, T, H]
         hidden = states.flatten(0, 1)  # [N, H]
         token = ids.flatten()  # [N]
-        logprob, entropy = token_logprobs(hidden, self.lm_head(), token, with_entropy=False)
-        return TokenRows(logprob, entropy, hidden.detach().clone(), token)
+        logprob, *means = token_logprobs(hidden, self.lm_head(), token, with_means=False)
+        return TokenRows(logprob, *means, hidden.detach().clone(), token)
 
 
 def precision_of_gpus() -> MixedPrecisionPolicy:

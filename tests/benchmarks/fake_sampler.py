@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from infra.head import give_float32_head
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -20,7 +21,6 @@ import rollout
 from benchmarks.plan import qwen3
 from benchmarks.scripted import Given
 from infra import head as head_module
-from infra.head import give_float32_head
 
 END = 1
 ENDS_HERE = 2.0  # replaces the uniform draw for the last token

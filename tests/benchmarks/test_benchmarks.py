@@ -14,6 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from infra.policy import Policy
 from transformers import Qwen3Config
 
 import bench
@@ -25,7 +26,6 @@ from benchmarks.scripted import END_TOKEN, plain_generate, random_model, sampled
 from benchmarks.sizes import sizes_of
 from benchmarks.stages import stages
 from benchmarks.timing import alternate, ratios, spread
-from infra.policy import Policy
 
 ARGS = SimpleNamespace(repetitions=1)
 GPU_OF_80_GB = {0: SimpleNamespace(total_memory=80e9)}

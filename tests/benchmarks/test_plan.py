@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fake_sampler import first_layers, live_bytes
+from infra.cache import SPARE
+from infra.flight import cache_bytes
 from toy_runs import train_small
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -21,8 +23,6 @@ import toy
 import train
 from benchmarks.gpu import stage_costs, table_row
 from benchmarks.plan import GB, checkpoint_bytes, planned, qwen3, run_bytes
-from infra.cache import SPARE
-from infra.flight import cache_bytes
 
 ROOT = Path(__file__).parent.parent.parent
 PAPER = train.parse_config(["--model", "Qwen/Qwen3"])  # App. I

@@ -10,10 +10,10 @@ import os
 import sys
 
 import torch
+from infra.loading import load_policy, policy_logprobs, reference_logprobs
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
-from infra.loading import load_policy, policy_logprobs, reference_logprobs
 from infra.ranks import end_ranks, full_tensor, start_ranks
 
 

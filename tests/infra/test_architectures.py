@@ -12,6 +12,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from architectures import EVALUATED, EXACT, WHY, random_ids, save_random_model, small_config
+from infra.checkpoints import RunState
+from infra.loading import load_model, load_policy
+from infra.model_files import most_tokens, refuse_length, refuse_model
+from infra.packed_attention import VARLEN
+from infra.policy import Policy
 from references import slow_varlen_attn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -23,12 +28,7 @@ import toy
 import train
 from infra import cache, loading, packed_attention
 from infra import policy as policy_module
-from infra.checkpoints import RunState
 from infra.errors import UserError
-from infra.loading import load_model, load_policy
-from infra.model_files import most_tokens, refuse_length, refuse_model
-from infra.packed_attention import VARLEN
-from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
 from rollout import Sampling, random_numbers, rollout, token_distribution
 from train import clip_and_step

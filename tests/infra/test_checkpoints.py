@@ -7,6 +7,7 @@ import signal
 import forked
 import pytest
 import torch
+from infra.checkpoints import RunState, begin_writing, claim_folder, export, restore, save
 from toy_runs import (
     PROBLEMS,
     SMALL,
@@ -24,7 +25,6 @@ from transformers import AutoModelForCausalLM
 import train
 from infra import checkpoints
 from infra import folder as folders
-from infra.checkpoints import RunState, begin_writing, claim_folder, export, restore, save
 from infra.errors import Stop
 from infra.folder import file_hash, mark, mark_file, read_run, scratch, written
 from infra.problems import load_problems

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from infra.files import append_line, write_aside
 
 from infra.errors import Stop
-from infra.files import append_line, write_aside
 
 
 def test_a_line_that_does_not_fit_on_disk_gets_a_one_line_error():

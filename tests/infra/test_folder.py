@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import torch
+from infra.checkpoints import damage
 from toy_runs import PROBLEMS, SMALL, contents, read_lines, refusal, train_small
 
 import toy
 import train
 from infra import folder as folders
-from infra.checkpoints import damage
 from infra.folder import data_hash, fingerprint, lock, mark_file, read_run, unlock
 
 

@@ -10,6 +10,9 @@ import pytest
 import torch
 from architectures import save_random_model
 from forked import finished, torchrun
+from infra.loading import BOUNDS, load_model, load_policy, refuse_difference
+from infra.model_files import locate
+from infra.policy import Policy
 from safetensors.torch import load_file, save_file
 from toy_runs import same_weights
 from transformers import AutoModelForCausalLM
@@ -18,9 +21,6 @@ import toy
 import train
 from infra import model_files
 from infra.errors import UserError
-from infra.loading import BOUNDS, load_model, load_policy, refuse_difference
-from infra.model_files import locate
-from infra.policy import Policy
 from infra.ranks import full_tensor, start_ranks
 
 HERE = Path(__file__).parent

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from infra.files import read_lines
+from infra.packing import packed_rows
 from references import token_batch
 from toy_runs import small_config
 
 import toy
 import train
-from infra.files import read_lines
 from infra.log import introduce, log, mismatch, report, save_samples
-from infra.packing import packed_rows
 
 
 def row(step, **changed):

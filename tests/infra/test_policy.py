@@ -4,6 +4,10 @@ import copy
 
 import pytest
 import torch
+from infra.head import Head, TokenLogprobs, give_float32_head, product, token_logprobs
+from infra.packed_attention import VARLEN
+from infra.packing import plan_mini_batches
+from infra.policy import Policy, old_log_probabilities
 from references import slow_varlen_attn
 from torch.autograd import grad
 
@@ -11,10 +15,6 @@ import toy
 from ablations import surprise_proxy
 from infra import head as head_module
 from infra import packed_attention
-from infra.head import Head, TokenLogprobs, give_float32_head, product, token_logprobs
-from infra.packed_attention import VARLEN
-from infra.packing import plan_mini_batches
-from infra.policy import Policy, old_log_probabilities
 from methods import row_proxy
 
 
@@ -58,6 +58,8 @@ def test_policy_rows_match_single_unpadded_forward_passes(base, batch, temperatu
         mine = slice(start, start + n)
         torch.testing.assert_close(rows.logprob[mine].double(), logprob, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(rows.entropy[mine].double(), entropy, rtol=1e-4, atol=1e-5)
+        mean_p = p.square().sum(1)
+        torch.testing.assert_close(rows.mean_p[mine].double(), mean_p, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(rows.hidden[mine], hidden, rtol=1e-4, atol=1e-4)
         assert torch.equal(rows.token[mine], ids[0, P:])
         start += n
@@ -196,7 +198,7 @@ def test_old_log_probabilities_match_for_packed_micro_batches(base, batch, monke
 def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(
     bias, scale, cap, monkeypatch
 ):
-    """Values, entropies and all gradients match over four blocks, at a temperature other than 1."""
+    """Values, means and all gradients match over four blocks, at a temperature other than 1."""
     V, T = 50, 0.7
     monkeypatch.setattr(head_module, "LOGIT_BLOCK_CPU", 20 * V)
     g = torch.Generator().manual_seed(0)
@@ -216,22 +218,24 @@ def test_token_logprobs_in_blocks_match_autograd_through_one_log_softmax(
     inputs = [hidden, weight, b] if bias else [hidden, weight]
     wanted = grad(logprob, inputs, upstream)
     entropy = -(logp.exp() * logp).sum(1).detach()
+    mean_p = sum(p**2 for p in logp.exp().detach().T)  # Σ_y p(y)², token by token
 
-    ours, no_entropy = token_logprobs(hidden, head, token, with_entropy=False)
+    ours, *no_means = token_logprobs(hidden, head, token, with_means=False)
     torch.testing.assert_close(ours, logprob)
-    assert no_entropy.isnan().all()
+    assert all(values.isnan().all() for values in no_means)
     for gradient, expected in zip(grad(ours, inputs, upstream), wanted, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
-    _, with_entropy = token_logprobs(hidden, head, token, with_entropy=True)
-    torch.testing.assert_close(with_entropy, entropy, rtol=1e-4, atol=1e-5)
+    _, *means = token_logprobs(hidden, head, token, with_means=True)
+    torch.testing.assert_close(means, [entropy, mean_p], rtol=1e-4, atol=1e-5)
 
 
 def test_token_logprobs_entropy_of_a_certain_token_is_zero():
     """0 log 0 = 0: a probability that underflows gives no NaN."""
     hidden = torch.tensor([[1e4]])
     head = Head(torch.tensor([[1.0], [-1.0]]))
-    logprob, entropy = token_logprobs(hidden, head, torch.tensor([0]), with_entropy=True)
+    logprob, entropy, mean_p = token_logprobs(hidden, head, torch.tensor([0]), with_means=True)
     assert logprob.item() == entropy.item() == 0
+    assert mean_p.item() == 1
 
 
 # ---- the sampler's head ---------------------------------------------------------------------
@@ -277,6 +281,7 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     tokens = old_log_probabilities(policy, batch, plan_of(batch, budget), row_proxy)
     torch.testing.assert_close(tokens.logprob, whole.logprob, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(tokens.entropy, whole.entropy, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(tokens.mean_p, whole.mean_p, rtol=1e-4, atol=1e-5)
     assert torch.equal(tokens.token, whole.token)
     assert torch.equal(tokens.length, batch.response_length)
 

@@ -12,13 +12,13 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
+from infra.samples import page
 from toy_runs import SMALL, refusal, train_steps
 
 import toy
 import train
 from infra import samples
 from infra.errors import UserError
-from infra.samples import page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")

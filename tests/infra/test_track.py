@@ -4,13 +4,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from infra.files import read_lines
+from infra.track import start_tracking
 from toy_runs import SMALL, refusal, train_small
 
 import train
 from infra import run as run_module
 from infra import track
-from infra.files import read_lines
-from infra.track import start_tracking
 
 
 class Service:

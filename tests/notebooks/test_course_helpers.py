@@ -12,10 +12,10 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / "notebooks"))
 
 import helpers
+from infra.policy import Policy
 
 from delta import delta_coefficients, margins, temperatures
 from grpo import side_centroids
-from infra.policy import Policy
 
 
 @pytest.fixture

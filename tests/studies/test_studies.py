@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from infra.packing import TokenBatch
 from matplotlib.figure import Figure
 from toy_runs import PROBLEMS, InThisProcess
 
 import toy
 import train
 from infra.errors import UserError
-from infra.packing import TokenBatch
 from methods import METHODS
 from studies import running, training
 from studies.comparisons import against_dapo, counted, draw_differences, print_differences
@@ -56,30 +56,44 @@ def test_rows_differ():
 def test_settings_have_room_for_their_responses(name):
     setting = SETTINGS[name]
     cfg = train.parse_config(setting.flags.split())
-    assert cfg.max_new_tokens == setting.tokens  # also for the held-out problems
+    assert cfg.max_new_tokens == setting.tokens
     if setting.code:
         return
+    longer = setting.tested or setting.k, setting.tested_tokens or setting.tokens
     for flag in ("k", "noise", "filler", "regime", "zipf"):
         assert getattr(cfg, f"toy_{flag}") == getattr(setting, flag)
-    (problem,) = toy.problems(1, k=setting.k)
-    worked = toy.demonstration(problem["problem"], np.random.default_rng(0), 0.0, setting.filler)
     tokenizer = toy.build_tokenizer()
-    assert len(tokenizer(worked).input_ids) + 1 < cfg.max_new_tokens
-    assert len(tokenizer(problem["problem"]).input_ids) <= cfg.max_prompt_tokens
+    for k, limit in ((setting.k, setting.tokens), longer):  # in training, held out
+        (problem,) = toy.problems(1, k=k)
+        rng = np.random.default_rng(0)
+        worked = toy.demonstration(problem["problem"], rng, 0.0, setting.filler)
+        assert len(tokenizer(worked).input_ids) + 1 < limit
+        assert len(tokenizer(problem["problem"]).input_ids) <= cfg.max_prompt_tokens
 
 
-@pytest.mark.parametrize("name, ratio", [(ORACLE, 11), (IN_RANGE, 1.5)])
-def test_oracles_mark_the_decisive_tokens(name, ratio):
+@pytest.mark.parametrize("name, ratios", [(ORACLE, (11, 11)), (IN_RANGE, (1.5, 1.5))])
+def test_oracles_mark_the_decisive_tokens(name, ratios):
+    check_heavy_tokens(name, ratios)
+
+
+def test_results_weigh_more_and_unlikely_ones_most_in_wrong_responses():
+    check_heavy_tokens("results", (11, 8.5))  # 0.1 + 1 and 0.1 + 1 - p, over 0.1
+
+
+def check_heavy_tokens(name, ratios):
+    """The result of a right response and that of a wrong one, with p = 1/4, weigh more."""
     problem = {"problem": "7*6=?", "answer": "2"}
     right = "So 7*6=2\nanswer \\boxed{2}"
     wrong = "So 7*6=3\nanswer \\boxed{3}"
     ids = [torch.tensor(toy.build_tokenizer()(text).input_ids) for text in (right, wrong)]
     N = sum(len(x) for x in ids)
     tokens = TokenBatch(
-        logprob=torch.zeros(N),
+        logprob=torch.full((N,), math.log(0.25)),
         entropy=torch.zeros(N),
+        mean_p=torch.ones(N),
         token=torch.cat(ids),
         length=torch.tensor([len(x) for x in ids]),
+        advantage=torch.tensor([1.0, -1.0]).repeat_interleave(torch.tensor([len(x) for x in ids])),
         problems=[problem, problem],
     )
     method, cfg = configured(ROWS[name], [])
@@ -88,7 +102,7 @@ def test_oracles_mark_the_decisive_tokens(name, ratio):
     words = [toy.VOCABULARY[i] for i in tokens.token.tolist()]
     heavy = [i for i in range(N) if weights[i] > 1]
     assert [words[i] for i in heavy] == ["2", "3"]
-    assert float(weights[heavy[0]] / weights[0]) == pytest.approx(ratio)
+    assert (weights[heavy] / weights[0]).tolist() == pytest.approx(ratios)
 
 
 @pytest.fixture
@@ -130,6 +144,20 @@ def test_a_run_trains_with_its_method_and_is_evaluated(capsys, small, monkeypatc
     assert capsys.readouterr().out == ""
 
 
+def test_a_run_may_be_tested_on_longer_chains_with_several_responses(small, monkeypatch):
+    asked = []
+
+    def grades(lm, tokenizer, problems, prompts, samples, sampling):
+        asked.append((problems, samples, sampling.temperature, sampling.max_new_tokens))
+        return np.full((len(problems), samples), 0.5)
+
+    monkeypatch.setattr(running, "sample_grades", grades)
+    run = trained(small("dapo", tested=7, tested_tokens=90), samples=3)
+    assert run.accuracies == run.greedies == (0.5,)
+    chains = toy.problems(running.PROBLEMS, seed=1, k=7)
+    assert asked == [(chains, 3, 1.0, 90), (chains, 1, 0.0, 90)]
+
+
 def test_evaluations_made_by_train_py_are_kept(small):
     run = trained(small("random", size=f"{TINY} --eval-data {PROBLEMS} --eval-every 160"))
     assert len(run.accuracies) == len(run.greedies) == 2  # before and after
@@ -140,7 +168,7 @@ def test_evaluations_made_by_train_py_are_kept(small):
 def examined(monkeypatch):
     """Skips model evaluation."""
     nothing = {"eval_accuracy": 0.5, "eval_greedy": 0.5}
-    monkeypatch.setattr(running, "held_out", lambda job, folder: nothing)
+    monkeypatch.setattr(running, "held_out", lambda *_: nothing)
 
 
 def test_permuted_rows_get_rewards_from_other_responses_in_the_group(monkeypatch):
@@ -148,6 +176,7 @@ def test_permuted_rows_get_rewards_from_other_responses_in_the_group(monkeypatch
     tokens = TokenBatch(
         logprob=torch.zeros(12),
         entropy=torch.zeros(12),
+        mean_p=torch.ones(12),
         token=torch.zeros(12),
         length=torch.tensor([1, 2, 1, 3, 2, 1, 1, 1]),
         generator=torch.Generator().manual_seed(5),
@@ -239,7 +268,7 @@ LOWEST, MIDDLE, HIGHEST = GRID
 BEST_RATE = {"select bottom": HIGHEST, "exact": LOWEST / 2}  # the others: MIDDLE
 
 
-def made_up_run(job):
+def made_up_run(job, samples=1):
     """The reward rises from row to row and alternates by seed; BEST_RATE is the best rate."""
     distance = abs(math.log2(job.rate / BEST_RATE.get(job.row, MIDDLE)))
     reward = 0.5 + 0.01 * list(ROWS).index(job.row) + 0.004 * (job.seed % 2) - 0.05 * distance
@@ -251,7 +280,7 @@ def made_up_run(job):
     return Trained(accuracies, greedies, 40.0, 60.0, *kept)
 
 
-def never(job):
+def never(job, samples):
     raise AssertionError(f"{job} was run again")
 
 
@@ -269,7 +298,7 @@ def read(path):
 
 
 def test_a_line_is_written_when_its_run_ends(tmp_path, no_runs, monkeypatch):
-    def breaks_at_seed_7(job):
+    def breaks_at_seed_7(job, samples):
         if job.seed == 7:
             raise RuntimeError("the machine stopped")
         return made_up_run(job)
@@ -337,7 +366,7 @@ def test_committed_runs_match_the_settings(study):
 
 
 def test_studies_share_no_seed():
-    names = ("methods", "confirm", "noise", "curves", "learn", "longer")
+    names = ("methods", "confirm", "noise", "curves", "learn", "longer", "mean", "mean, longer")
     seeds = list(PILOT_SEEDS)
     for name in names:
         for first in set(places(name).values()):

@@ -34,7 +34,7 @@ from studies.surprise import (
 GAIN = {"surprise": 0.02, "delta": -0.01, IN_RANGE: 0.03}
 
 
-def made_up(job):
+def made_up(job, samples=1):
     """The middle rate is the best. At `learn, k12`, DelTA's reward drops at the end."""
     distance = abs(math.log2(job.rate / RATES[1]))
     noise = 0.001 * ((7 * job.seed + len(job.setting) + 3 * len(job.row)) % 5)

@@ -1,0 +1,57 @@
+"""A web page of a run's sampled responses, with each token's credit.
+
+    python -m benchmarks.samples RUN           # RUN/samples.html
+    python -m benchmarks.samples RUN OTHER     # RUN/compared.html: two runs side by side
+
+RUN is an --output-dir of train.py. The page is one file and needs no network: open it in a browser.
+Runs of two methods with the same seed sample the same responses in step 1, so their weights can be
+compared token by token.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from infra.errors import UserError, one_line_endings
+from infra.folder import read_json, read_lines, write_text
+from toy.by_name import decisive_tokens
+
+
+def page(folders: list[Path]) -> str:
+    """The page of one or two runs. Raises UserError if a folder has no samples."""
+    runs = [read_samples(folder) for folder in folders]
+    weights = [weight for run in runs for sample in run["samples"] for weight in sample["lambda"]]
+    finite = [weight for weight in weights if weight is not None]
+    low, high = np.quantile(finite, [0.01, 0.99])  # with the lightest and the darkest shade
+    if high - low < 0.01:  # as with DAPO, whose weights are all 1
+        low, high = low - 0.5, high + 0.5
+    data = json.dumps({"runs": runs, "low": low, "high": high})
+    data = data.replace("<", "\\u003c")  # so that no response can close the data element
+    template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
+    return template.replace(">DATA<", f">{data}<")
+
+
+def read_samples(folder: Path) -> dict:
+    """A run's data for the page. Raises UserError if the run has no samples yet."""
+    config = read_json(folder / "config.json")
+    samples = read_lines(folder / "samples.jsonl")
+    if not samples:
+        raise UserError(f"{folder} has no samples yet: wait for its first step")
+    for sample in samples:
+        del sample["response"]  # the tokens contain it
+        if (found := decisive_tokens(sample["problem"], sample["tokens"])) is not None:
+            sample["decisive"] = found
+    label = f"{config['method']}, seed {config['seed']}"
+    return {"name": str(folder), "label": label, "seed": config["seed"], "samples": samples}
+
+
+if __name__ == "__main__":
+    with one_line_endings("benchmarks.samples"):
+        folders = [Path(name) for name in sys.argv[1:]]
+        if len(folders) not in (1, 2):
+            raise UserError("pass one or two output folders of train.py")
+        output = folders[0] / ("samples.html" if len(folders) == 1 else "compared.html")
+        write_text(output, page(folders))
+        print(f"{output}: open it in a browser")

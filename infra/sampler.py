@@ -1,0 +1,233 @@
+"""The responses in flight: which of them are sampled together, and their keys and values.
+
+Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`. Between two chunks
+each response holds its own keys and values, so finished responses leave and waiting ones enter
+without bookkeeping. For a chunk the caches are copied into one, padded on the left. The last token
+of a sequence is not in its cache: `generate` feeds it to sample the next token. Sliding-window
+layers also keep all columns; transformers' mask hides the old ones.
+
+Shapes: R responses in flight, L columns in the longest sequence.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from inspect import signature
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
+from transformers.cache_utils import DynamicLayer
+
+from infra.balance import deal
+
+CHUNK = 64  # tokens sampled before waiting responses replace finished ones
+PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
+SHARE_OF_FREE_MEMORY = 0.8  # of a GPU's, for caches and draws; the rest is for prefill
+DRAW_BYTES = 28  # per response and token id: float32 logits twice, float64 p and F
+TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sorting (estimated)
+
+
+@dataclass(eq=False)  # compared by identity
+class Response:
+    """A response being sampled."""
+
+    index: int  # index of its job
+    tokens: torch.Tensor  # [prompt and new tokens so far]
+    most: int  # limit on new tokens
+    numbers: np.random.Generator  # one uniform draw per new token
+    logprobs: list[torch.Tensor] = field(default_factory=list)  # log p of the new tokens, by chunk
+    cache: list | None = None  # keys and values [heads, tokens - 1, size] of each layer
+    finished: bool = False
+
+    def __post_init__(self):
+        self.prompt_length = len(self.tokens)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def new(self) -> int:
+        """Tokens sampled so far."""
+        return len(self) - self.prompt_length
+
+    def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
+        """Add `tokens` and their log p, up to the first end token or the limit."""
+        at_end = torch.isin(tokens, torch.tensor(ends)).nonzero()
+        up_to_end = int(at_end[0]) + 1 if len(at_end) else len(tokens)
+        count = min(up_to_end, self.most - self.new)
+        self.tokens = torch.cat([self.tokens, tokens[:count]])
+        self.logprobs.append(logprob[:count])
+        self.finished = int(self.tokens[-1]) in ends or self.new == self.most
+        if self.finished:
+            self.cache = None
+
+    def sampled(self) -> tuple[np.ndarray, np.ndarray]:
+        """(new tokens, int32; their log p, float32)."""
+        new = self.tokens[self.prompt_length :]
+        return new.numpy().astype(np.int32), torch.cat(self.logprobs).numpy()
+
+
+# ---- who is in flight ----------------------------------------------------------------------------
+
+
+def next_flight(
+    flying: list[Response], waiting: list[Response], most: int, room: float
+) -> list[Response]:
+    """The responses of the next chunk: those in flight, then waiting ones; removed from `waiting`.
+
+    They are padded to the longest. If they outgrow the room, the longest wait, and return when
+    there is nothing shorter to sample, so long responses are sampled together at the end.
+    most: limit on the responses. room: limit on the columns of their caches together; a single
+        response may exceed it.
+    """
+
+    def fit(responses: list[Response]) -> bool:
+        columns = max(map(len, responses)) + CHUNK
+        return len(responses) == 1 or len(responses) <= most and len(responses) * columns <= room
+
+    chosen = sorted(flying, key=len)
+    while chosen and not fit(chosen):
+        chosen[-1].cache = None  # computed again when it returns
+        waiting.append(chosen.pop())
+    waiting.sort(key=lambda response: response.new)  # stable
+    while waiting and fit([*chosen, waiting[0]]):
+        chosen.append(waiting.pop(0))
+    return chosen
+
+
+def cache_room(lm, most: int, top_p: float) -> float:
+    """Columns whose keys and values fit in a GPU's free memory; on the CPU there is no limit.
+
+    A reserve is left for drawing tokens: 3.1 GB for 256 responses, V = 152k and top-p below 1.
+    """
+    if lm.device.type == "cpu":
+        return math.inf
+    (cache,) = prefill(lm, [torch.zeros(2, dtype=torch.long)])  # one column
+    torch.cuda.empty_cache()  # torch's cached blocks count as free
+    free, _ = torch.cuda.mem_get_info(lm.device)
+    draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * most * lm.config.vocab_size
+    room = SHARE_OF_FREE_MEMORY * free - draw
+    return max(0.0, room) / sum(x.nbytes for layer in cache for x in layer)
+
+
+# ---- their keys and values -----------------------------------------------------------------------
+
+
+class Layer(DynamicLayer):
+    """A cache layer of R responses with spare columns; DynamicLayer copies everything per token."""
+
+    def __init__(self, keys: list[torch.Tensor], values: list[torch.Tensor], spare: int):
+        super().__init__()
+        self.is_initialized = True
+        columns = max(1, *(x.shape[1] for x in keys))
+        self.room = [right_aligned(x, columns, spare) for x in (keys, values)]
+        self.keys, self.values = (x[:, :, :columns] for x in self.room)
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, *_, **__) -> tuple:
+        """Append the new columns [R, heads, new, size]. Returns all keys and values so far."""
+        old = self.keys.shape[2]
+        total = old + keys.shape[2]
+        for room, new in zip(self.room, (keys, values), strict=True):
+            room[:, :, old:total] = new
+        self.keys, self.values = (x[:, :, :total] for x in self.room)
+        return self.keys, self.values
+
+
+def right_aligned(parts: list[torch.Tensor], columns: int, spare: int) -> torch.Tensor:
+    """R tensors [heads, own columns, size], padded on the left to `columns`, and spare columns."""
+    heads, _, size = parts[0].shape
+    room = parts[0].new_zeros(len(parts), heads, columns + spare, size)
+    for own, part in zip(room, parts, strict=True):
+        own[:, columns - part.shape[1] : columns] = part
+    return room
+
+
+def joined(caches: list[list], spare: int) -> DynamicCache:
+    """One cache for the R responses that hold `caches`, which become empty, layer by layer."""
+    joint = DynamicCache()
+    joint.layers = []
+    for _ in range(len(caches[0])):
+        keys, values = zip(*(cache.pop(0) for cache in caches), strict=True)
+        joint.layers.append(Layer(keys, values, spare))
+    return joint
+
+
+def split(cache: DynamicCache, lengths: list[int]) -> list[list]:
+    """Each sequence's keys and values in each layer: its last `length` - 1 columns."""
+    total = cache.get_seq_length()
+    return [
+        [(x.keys[i, :, total - n + 1 :], x.values[i, :, total - n + 1 :]) for x in cache.layers]
+        for i, n in enumerate(lengths)
+    ]
+
+
+@torch.no_grad()
+def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
+    """Keys and values for all but the last token of each sequence; identical ones run only once."""
+    distinct = {tuple(sequence.tolist()): sequence for sequence in sequences}
+    names = list(distinct)
+    caches = {}
+    for group in deal(range(len(names)), [len(name) for name in names], PREFILL_TOKENS):
+        keys = [names[i] for i in group]
+        ids, mask = left_padded([distinct[key] for key in keys], lm.device)
+        inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
+        if "position_ids" in signature(type(lm.base_model).forward).parameters:
+            # Models without this argument derive positions from the mask.
+            inputs["position_ids"] = (mask.cumsum(dim=1) - 1).clamp_min(0)[:, :-1]
+        cache = DynamicCache()
+        lm.base_model(**inputs, past_key_values=cache, use_cache=True)
+        caches |= zip(keys, split(cache, [len(key) for key in keys]), strict=True)
+    return [list(caches[tuple(sequence.tolist())]) for sequence in sequences]
+
+
+# ---- the call to `generate` ----------------------------------------------------------------------
+
+
+def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, torch.Tensor]:
+    """(ids, mask) [R, L], with L >= 2."""
+    two = torch.zeros(2, dtype=torch.long)  # makes L at least 2, and is then removed
+    ids = pad_sequence([*sequences, two], batch_first=True, padding_side="left")[:-1].to(device)
+    length = torch.tensor([len(sequence) for sequence in sequences], device=device)
+    return ids, (torch.arange(ids.shape[1], device=device) >= ids.shape[1] - length[:, None]).long()
+
+
+def next_tokens(
+    lm,
+    responses: list[Response],
+    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    count: int,
+    ends: list[int] | None = None,
+) -> torch.Tensor:
+    """Up to `count` next tokens of each response, after any caches are computed: [R, new], host.
+
+    choose: (ids so far, logits [R, V]) -> logits [R, V]; the highest wins.
+    ends: tokens that end a response, which is then padded; None: all get `count` tokens.
+    The model's own generation config is not used, because its penalties would change the logits.
+    """
+    arrived = [response for response in responses if response.cache is None]
+    for response, cache in zip(arrived, prefill(lm, [r.tokens for r in arrived]), strict=True):
+        response.cache = cache
+    ids, mask = left_padded([response.tokens for response in responses], lm.device)
+    cache = joined([response.cache for response in responses], spare=count)
+    padding = ends[0] if ends else 0
+    settings = GenerationConfig(
+        do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=padding
+    )
+    own, lm.generation_config = lm.generation_config, GenerationConfig()
+    try:
+        out = lm.generate(
+            ids,
+            attention_mask=mask,
+            past_key_values=cache,
+            logits_processor=LogitsProcessorList([choose]),
+            generation_config=settings,
+        )
+    finally:
+        lm.generation_config = own
+    new = out[:, ids.shape[1] :].cpu()
+    lengths = [len(response) + new.shape[1] for response in responses]
+    for response, own in zip(responses, split(cache, lengths), strict=True):
+        response.cache = own
+    return new

@@ -1,0 +1,185 @@
+"""The policy π_θ: a causal language model and the log-probabilities of its response tokens.
+
+The forward pass of `Policy` takes whole sequences. For each response token it returns the
+log-probability, the entropy of the distribution and the hidden state that enters the LM head.
+Log-probabilities are computed in float32, in blocks of tokens: no [n, V] tensor exists. With
+V = 151,936 it would take 12 GB for one response of 20,000 tokens.
+
+Shapes: b responses in a micro-batch, T tokens in the longest sequence, n response tokens, N in the
+rollout batch, H hidden size, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
+
+from batch import MiniBatch, TokenBatch
+from infra.progress import Progress
+from infra.ranks import full_tensor, sum_over_ranks
+from infra.rows import Rows
+
+LOGIT_BLOCK = 2**26  # logits in a block of a pass; four such tensors exist at once
+LOGITS_PER_BLOCK = 2**24  # in a method's `keep`
+
+
+class TokenOutputs(NamedTuple):
+    """What a pass says of n response tokens: those of the first response, then of the next."""
+
+    logprob: torch.Tensor  # [n] float32, log π_θ(o_t | q, o_<t) at the sampling temperature, nats
+    entropy: torch.Tensor  # [n] float32, of π_θ(. | q, o_<t), nats; NaN if gradients are enabled
+    mean_p: torch.Tensor  # [n] float32, Σ_y π_θ(y | q, o_<t)²; NaN if gradients are enabled
+    hidden: torch.Tensor  # [n, H] the state h that enters the LM head; no gradient
+    token: torch.Tensor  # [n] ids
+
+
+class Policy(torch.nn.Module):
+    """A causal language model `lm`, with the temperature for sampling and log-probabilities.
+
+    twin: the same model without shards or hooks, for `plain`; None if `lm` is not sharded.
+    """
+
+    def __init__(self, lm: torch.nn.Module, temperature: float = 1.0, twin=None):
+        super().__init__()
+        self.lm = lm
+        self.temperature = temperature
+        self.twin = [twin]  # a list, so that its parameters are not registered as the policy's
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
+        """The outputs of the response tokens: ids [b, T] from column 0, mask [b, T] selects n."""
+        token = ids[mask]  # [n]
+        states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [b, T, H]
+        hidden = states[:, :-1][mask[:, 1:]]  # [n, H]; the state at t-1 predicts token t
+
+        parts = []
+        size = max(1, LOGIT_BLOCK // self.lm.config.vocab_size)
+        for block in zip(hidden.split(size), token.split(size), strict=True):
+            # The backward pass computes each block's logits again.
+            parts.append(checkpoint(self.block_logprobs, *block, use_reentrant=False))
+        numbers = [torch.cat(column) for column in zip(*parts, strict=True)]
+        return TokenOutputs(*numbers, hidden.detach().clone(), token)  # FSDP forbids views
+
+    def block_logprobs(
+        self, hidden: torch.Tensor, token: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(log p of `token`, entropy, mean_p) [n] under the head's softmax.
+
+        The entropy is minus the mean of log p, and mean_p the mean of p, over the drawn token.
+        hidden: [n, H]. token: [n].
+        """
+        logits = float32_logits(self.lm.get_output_embeddings(), hidden)  # [n, V]
+        scale, cap = scale_and_cap(self.lm.config)
+        if cap is not None:
+            logits, scale = logits.mul_(scale / cap).tanh_().clone(), cap
+        logp = logits.mul_(scale / self.temperature).log_softmax(dim=-1)
+        logprob = logp.gather(1, token[:, None]).squeeze(1)
+        if torch.is_grad_enabled():  # no update uses the means, which would cost a tenth of it
+            unknown = torch.full_like(logprob, torch.nan)
+            return logprob, unknown, unknown
+        p = logp.exp()
+        entropy = -logp.mul_(p).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+        return logprob, entropy, p.square_().sum(dim=1)
+
+    @property
+    def head_is_matrix(self) -> bool:
+        """Whether the logits are a matrix times h."""
+        _, cap = scale_and_cap(self.lm.config)
+        return self.lm.get_output_embeddings().bias is None and cap is None
+
+    def head(self) -> torch.Tensor:
+        """The full matrix [V, H] from h to logits. Raises ValueError for a bias or a soft cap.
+
+        All ranks call this together.
+        """
+        if not self.head_is_matrix:
+            raise ValueError("logits are not a matrix times h: the head has a bias or a soft cap")
+        scale, _ = scale_and_cap(self.lm.config)
+        weight = self.lm.get_output_embeddings().weight.detach()
+        return full_tensor(weight) * (scale / self.temperature)
+
+    @contextmanager
+    def plain(self) -> Iterator[torch.nn.Module]:
+        """The model for `generate`, without hooks, with full weights. All ranks enter together."""
+        shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
+        for module in shards:
+            module.unshard()
+        twin = self.twin[0] or self.lm
+        for plain, sharded in zip(twin.modules(), self.lm.modules(), strict=True):
+            plain._parameters = dict(sharded._parameters)  # shared, not copied
+            plain._buffers = dict(sharded._buffers)
+        try:
+            yield twin
+        finally:
+            for module in shards:
+                module.reshard()
+
+
+def scale_and_cap(config) -> tuple[float, float | None]:
+    """(scale, cap) of the head, from the keys that Cohere, Granite and Gemma use in config.json.
+
+    infra/loading.py refuses a model with any other operation between W h and its logits.
+    """
+    scale = getattr(config, "logit_scale", None)
+    scale = scale if isinstance(scale, float) else 1.0
+    scale /= getattr(config, "logits_scaling", None) or 1.0
+    return scale, getattr(config, "final_logit_softcapping", None)
+
+
+def float32_logits(head: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+    """W h + b in float32: [..., H] -> [..., V]. In bfloat16 log p would err by 0.06 nats."""
+    if hidden.is_cuda and hidden.dtype != torch.float32:
+        logits = Product.apply(hidden.flatten(0, -2), head.weight).unflatten(0, hidden.shape[:-1])
+    else:
+        logits = linear(hidden.float(), head.weight.float())
+    return logits if head.bias is None else logits + head.bias
+
+
+class Product(torch.autograd.Function):
+    """h W.T in float32, without float32 copies of h [n, H] and W [V, H]."""
+
+    @staticmethod
+    def forward(ctx, h: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(h, W)
+        return torch.mm(h, W.T, out_dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx, upstream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h, W = ctx.saved_tensors
+        upstream = upstream.to(h.dtype)
+        return upstream @ W, upstream.T @ h
+
+
+@torch.no_grad()
+def old_log_probabilities(
+    policy: Policy, plan: list[MiniBatch], tokens: TokenBatch, keep: Callable | None = None
+) -> None:
+    """One pass at θ_old over the rollout batch: sets logprob, entropy, mean_p, current and kept.
+
+    plan: each rank runs its own micro-batches, and all ranks get the log p and entropies of all.
+    keep: (outputs, head) -> [n, ...], computed in float32 from the hidden states and kept on this
+        rank as Rows, so that DelTA needs no further pass (App. L.1).
+    """
+    micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
+    logprob, entropy, mean_p = torch.zeros(3, len(tokens), device=tokens.token.device)
+    tokens.kept = Rows(len(tokens)) if keep else None
+    head = cache(policy.head)  # gathered at most once, if `keep` calls it
+    progress = Progress("old log p", sum(len(micro.places) for micro in micro_batches))
+    for micro in micro_batches:
+        out = policy(micro.ids, micro.mask)
+        logprob[micro.places] = out.logprob
+        entropy[micro.places] = out.entropy
+        mean_p[micro.places] = out.mean_p
+        if keep:
+            tokens.kept.add(micro.places, keep(out._replace(hidden=out.hidden.float()), head))
+        progress.update(len(micro.places))
+    progress.close()
+    # Other ranks' tokens are 0, so the sums join all tokens.
+    tokens.logprob = sum_over_ranks(logprob)
+    tokens.entropy = sum_over_ranks(entropy)
+    tokens.mean_p = sum_over_ranks(mean_p)
+    tokens.current = tokens.logprob  # θ is still θ_old

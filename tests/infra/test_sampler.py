@@ -1,0 +1,163 @@
+"""infra/sampler.py: which responses are in flight, and that their caches hold the right columns."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import DynamicCache
+
+import toy
+from infra import sampler
+from infra.sampler import (
+    CHUNK,
+    Layer,
+    Response,
+    cache_room,
+    joined,
+    left_padded,
+    next_flight,
+    prefill,
+    split,
+)
+
+SEQUENCES = [
+    torch.tensor([5, 6, 7, 8]),
+    torch.tensor([9]),
+    torch.tensor([10, 11]),
+    torch.tensor([5, 6, 7, 8]),
+]
+
+
+def response(prompt_length=2, new=0, limit=100):
+    one = Response(0, torch.zeros(prompt_length, dtype=torch.long), limit, None)
+    one.tokens = torch.zeros(prompt_length + new, dtype=torch.long)
+    one.cache = []
+    return one
+
+
+# ---- a response ----------------------------------------------------------------------------------
+
+
+def test_append_ends_at_an_end_token_or_at_the_limit():
+    one = response(prompt_length=3, limit=6)
+    one.append(torch.tensor([4, 5]), torch.tensor([-4.0, -5.0]), [8, 9])
+    assert (one.new, one.finished) == (2, False)
+    one.append(torch.tensor([6, 9, 7, 9]), torch.tensor([-6.0, -9.0, 0, 0]), [8, 9])
+    assert (one.new, one.finished) == (4, True)
+    assert one.cache is None
+    tokens, logprobs = one.sampled()
+    assert (tokens.dtype, logprobs.dtype) == (np.int32, np.float32)
+    assert tokens.tolist() == [4, 5, 6, 9]
+    assert logprobs.tolist() == [-4, -5, -6, -9]
+
+    other = response(prompt_length=3, limit=3)
+    other.append(torch.tensor([4, 5, 6, 7, 8]), -torch.arange(4.0, 9.0), [9])
+    assert (other.new, other.finished) == (3, True)
+    assert other.sampled()[0].tolist() == [4, 5, 6]
+
+
+# ---- who is in flight ----------------------------------------------------------------------------
+
+
+def test_waiting_responses_enter_up_to_the_limit_in_order():
+    flying, waiting = [response(new=10)], [response(2), response(3), response(4)]
+    first, second, third = waiting
+    assert next_flight(flying, waiting, 3, 10**6) == [*flying, first, second]
+    assert waiting == [third]
+
+
+def test_the_longest_wait_until_the_others_fit_and_lose_their_caches():
+    """Three responses of up to 20 columns and a chunk each exceed the room; two fit."""
+    long, short, middle, new = response(new=18), response(new=5), response(14, new=4), response()
+    room = 2 * (18 + CHUNK)
+    waiting = [new]
+    assert next_flight([long, short, middle], waiting, 10, room) == [short, middle]
+    assert waiting == [new, long]  # fewest new tokens first
+    assert long.cache is None
+    assert short.cache is not None
+
+
+def test_a_long_response_is_not_overtaken_and_always_runs_alone():
+    long, short = response(40), response(2)
+    waiting = [long, short]
+    assert next_flight([], waiting, 10, 60) == [long]
+    assert waiting == [short]
+
+
+def test_on_the_cpu_the_room_is_unlimited():
+    assert cache_room(toy.build_model(), 256, 0.7) == float("inf")
+
+
+# ---- their keys and values -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return toy.build_model().eval().requires_grad_(False)
+
+
+def expected_cache(model, sequence):
+    """Each layer's (keys, values) for all tokens but the last, from one unpadded sequence."""
+    cache = DynamicCache()
+    model(sequence[None, :-1], past_key_values=cache, use_cache=True)
+    return [(layer.keys[0], layer.values[0]) for layer in cache.layers]
+
+
+def assert_holds(model, caches, sequences):
+    """Each cache holds the keys and values of its sequence without the last token."""
+    for cache, sequence in zip(caches, sequences, strict=True):
+        if len(sequence) == 1:
+            assert all(part.shape[1] == 0 for layer in cache for part in layer)
+            continue
+        for layer, expected in zip(cache, expected_cache(model, sequence), strict=True):
+            for part, wanted in zip(layer, expected, strict=True):
+                torch.testing.assert_close(part, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_left_padded_mask_comes_from_lengths_and_has_at_least_two_columns():
+    ids, mask = left_padded(SEQUENCES[:3], torch.device("cpu"))
+    assert ids.tolist() == [[5, 6, 7, 8], [0, 0, 0, 9], [0, 0, 10, 11]]
+    assert mask.tolist() == [[1, 1, 1, 1], [0, 0, 0, 1], [0, 0, 1, 1]]
+    ids, mask = left_padded([torch.tensor([0]), torch.tensor([3])], torch.device("cpu"))
+    assert ids.tolist() == [[0, 0], [0, 3]]
+    assert mask.tolist() == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("most", [2**14, 5])
+def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(model, monkeypatch, most):
+    monkeypatch.setattr(sampler, "PREFILL_TOKENS", most)
+    seen = []
+    forward = model.base_model.forward
+
+    def spy(**options):
+        seen.append(tuple(options["input_ids"].shape))
+        return forward(**options)
+
+    monkeypatch.setattr(model.base_model, "forward", spy)
+    caches = prefill(model, SEQUENCES)
+    monkeypatch.undo()
+    assert sum(count for count, _ in seen) == 3
+    assert all(count == 1 or count * (columns + 1) <= most for count, columns in seen)
+    assert_holds(model, caches, SEQUENCES)
+
+
+def test_a_joint_cache_splits_into_the_same_caches(model):
+    caches = prefill(model, SEQUENCES)
+    joint = joined(caches, spare=3)
+    assert caches == [[], [], [], []]  # freed layer by layer
+    again = split(joint, [len(sequence) for sequence in SEQUENCES])
+    assert_holds(model, again, SEQUENCES)
+
+
+def test_a_layer_with_spare_columns_equals_a_dynamic_layer():
+    generator = torch.Generator().manual_seed(0)
+    keys, values = torch.randn(2, 3, 2, 7, 4, generator=generator)  # 3 responses, 7 columns
+    ours, plain = Layer(list(keys), list(values), spare=5), DynamicCache()
+    plain.update(keys, values, 0)
+    for _ in range(5):
+        new = torch.randn(2, 3, 2, 1, 4, generator=generator)
+        found, expected = ours.update(*new), plain.update(*new, 0)
+        assert torch.equal(found[0], expected[0])
+        assert torch.equal(found[1], expected[1])
+    assert ours.get_seq_length() == 12

@@ -1,0 +1,123 @@
+"""batch.py: packed tokens, padded micro-batches and each rank's mini-batches."""
+
+import numpy as np
+import pytest
+import torch
+
+import batch
+from batch import Rollout, micro_batch, packed, plan_mini_batches
+
+PROMPTS = [[5, 6, 7], [8], [9, 10]]
+RESPONSES = [[20, 21, 1], [22, 23, 24, 25], [1]]
+
+
+def rollout_of(prompt, response, problem=None, start=0):
+    tokens = np.array(response, dtype=np.int32)
+    logprob = -np.arange(start, start + len(response), dtype=np.float32)
+    return Rollout(prompt, tokens, logprob, "", False, problem)
+
+
+@pytest.fixture
+def rollouts():
+    starts = [0, 3, 7]
+    return [
+        rollout_of(prompt, response, {"answer": str(i)}, starts[i])
+        for i, (prompt, response) in enumerate(zip(PROMPTS, RESPONSES, strict=True))
+    ]
+
+
+def rollouts_of(lengths, prompt_length=4):
+    """Rollouts with responses of these lengths."""
+    return [rollout_of([5] * prompt_length, [6] * length) for length in lengths]
+
+
+# ---- packed tokens -------------------------------------------------------------------------------
+
+
+def test_packed_gives_each_token_its_responses_advantage(rollouts):
+    tokens = packed(rollouts, torch.tensor([0.5, -1, 0]), 1)
+    assert len(tokens) == 8
+    assert tokens.token.tolist() == [20, 21, 1, 22, 23, 24, 25, 1]
+    assert tokens.length.tolist() == [3, 4, 1]
+    assert tokens.advantage.tolist() == [0.5, 0.5, 0.5, -1, -1, -1, -1, 0]
+    assert tokens.sampler_logprob.tolist() == [0, -1, -2, -3, -4, -5, -6, -7]
+    assert [problem["answer"] for problem in tokens.problems] == ["0", "1", "2"]
+
+
+def test_micro_batch_puts_prompt_and_response_side_by_side_from_column_0(rollouts):
+    micro = micro_batch(rollouts, [2, 0])
+    assert micro.index == [2, 0]
+    assert micro.ids.tolist() == [[9, 10, 1, 0, 0, 0], [5, 6, 7, 20, 21, 1]]
+    assert micro.mask.tolist() == [
+        [False, False, True, False, False, False],
+        [False, False, False, True, True, True],
+    ]
+    assert micro.places.tolist() == [7, 0, 1, 2]
+    tokens = packed(rollouts, torch.zeros(3), 1)
+    assert torch.equal(tokens.token[micro.places], micro.ids[micro.mask])
+
+
+def test_a_micro_batch_without_responses_has_two_columns_of_padding(rollouts):
+    micro = micro_batch(rollouts, [])
+    assert micro.ids.shape == (1, 2)
+    assert not micro.mask.any()
+    assert micro.places.tolist() == []
+
+
+def test_the_tokens_of_a_micro_batch(rollouts):
+    tokens = packed(rollouts, torch.tensor([0.5, -1, 0]), 1)
+    tokens.logprob, tokens.entropy, tokens.weight, tokens.current = torch.arange(32.0).split(8)
+    tokens.mean_p = torch.arange(8.0) / 8
+    tokens.memory = {"kept": 1}
+    part = tokens.of(micro_batch(rollouts, [2, 0]))
+    assert part.token.tolist() == [1, 20, 21, 1]
+    assert part.length.tolist() == [1, 3]
+    assert part.advantage.tolist() == [0, 0.5, 0.5, 0.5]
+    assert part.sampler_logprob.tolist() == [-7, 0, -1, -2]
+    assert part.logprob.tolist() == [7, 0, 1, 2]
+    assert part.entropy.tolist() == [15, 8, 9, 10]
+    assert part.mean_p.tolist() == [0.875, 0, 0.125, 0.25]
+    assert part.weight.tolist() == [23, 16, 17, 18]
+    assert part.current.tolist() == [31, 24, 25, 26]
+    assert [problem["answer"] for problem in part.problems] == ["2", "0"]
+    assert part.memory is tokens.memory
+    assert part.kept is None
+
+
+# ---- mini-batches --------------------------------------------------------------------------------
+
+LENGTHS = [30, 5, 18, 18, 7, 44, 3, 12, 26, 9, 31, 15]
+ADVANTAGES = torch.tensor([1.0, -1, 0, 0, 2, 0, 0.5, -0.5, 0, 0, 0, 0])
+
+
+def plans(monkeypatch, world, mini_batch, budget, advantages=ADVANTAGES):
+    """Each rank's plan for responses of LENGTHS."""
+    found = []
+    for rank in range(world):
+        monkeypatch.setattr(batch, "rank_and_world", lambda rank=rank: (rank, world))
+        found.append(plan_mini_batches(rollouts_of(LENGTHS), advantages, mini_batch, budget))
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(monkeypatch, world):
+    for number, parts in enumerate(zip(*plans(monkeypatch, world, 4, 60), strict=True)):
+        responses = range(4 * number, 4 * number + 4)
+        trained = [i for part in parts for micro in part.trained for i in micro.index]
+        silent = [i for part in parts for micro in part.silent for i in micro.index]
+        assert sorted(trained) == [i for i in responses if ADVANTAGES[i] != 0]
+        assert sorted(silent) == [i for i in responses if ADVANTAGES[i] == 0]
+
+        assert len({len(part.trained) for part in parts}) == 1
+        assert len({len(part.silent) for part in parts}) == 1
+        for part in parts:
+            assert part.token_count == sum(LENGTHS[i] for i in responses)  # of all ranks
+            assert len(part.micro_batches) == len(part.trained) + len(part.silent)
+            for micro in part.micro_batches:
+                assert len(micro.index) < 2 or micro.ids.numel() <= 60
+
+
+def test_a_plan_without_any_advantage_trains_nothing(monkeypatch):
+    (plan,) = plans(monkeypatch, 1, 5, 100, torch.zeros(12))
+    assert [len(mini_batch.trained) for mini_batch in plan] == [0, 0, 0]
+    assert [mini_batch.token_count for mini_batch in plan] == [78, 94, 46]
