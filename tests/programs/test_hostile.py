@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from programs.sandbox import client, seccomp
+from programs.sandbox import client, seccomp, watch
 from programs.sandbox.client import Sandbox, SandboxBroken, Server
 from programs.sandbox.watch import Limits
 from programs.verify_code import Result, run_tests
@@ -241,6 +241,16 @@ def test_sockets_hold_little_memory(sandbox):
     )
     test = {"input": "", "output": "12 True"}
     assert run_tests(program, [test], None, sandbox) == Result(1, 1, "")
+
+
+def test_a_program_starts_a_limited_number_of_threads(sandbox, monkeypatch):
+    monkeypatch.setattr(watch, "STARTS", 20)
+    program = "import threading\nfor _ in range({}):\n    t = threading.Thread()\n"
+    program += "    t.start()\n    t.join()"
+    test = {"input": "", "output": ""}
+    assert run_tests(program.format(20), [test], None, sandbox) == Result(1, 1, "")
+    found = run_tests(program.format(21), [test], None, sandbox)
+    assert found == Result(0, 1, "test 1 of 1: too many threads")
 
 
 # ---- what a program finds ------------------------------------------------------------------------
