@@ -264,9 +264,19 @@ def test_a_program_finds_only_its_own_descriptors(sandbox):
     assert run_tests(f"import os\ndef f(): return len({look})", [test], None, sandbox).passed == 1
 
 
-def test_a_program_may_see_that_a_file_exists_and_write_to_the_null_device(sandbox):
-    program = f"import os\nopen('/dev/null', 'w').write('x')\nprint(os.path.exists({__file__!r}))"
-    assert run_tests(program, [{"input": "", "output": "True"}], None, sandbox).passed == 1
+def test_a_program_has_one_core_and_may_ask_for_files_and_write_to_the_null_device(sandbox):
+    program = f"import os\nprint(len(os.sched_getaffinity(0)), os.path.exists({__file__!r}))\n"
+    program += "open('/dev/null', 'w').write('x')"
+    assert run_tests(program, [{"input": "", "output": "1 True"}], None, sandbox).passed == 1
+
+
+def test_a_fork_of_the_server_leaves_no_core_dump_and_is_killed_first():
+    program = (
+        "import os\nfrom programs.sandbox.wall import Wall, libc\nWall()\nif os.fork() == 0:\n"
+        "    print(libc.prctl(3, 0, 0, 0, 0), open('/proc/self/oom_score_adj').read(), end='')"
+    )
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout == "0 1000\n", run.stderr
 
 
 # ---- when the sandbox breaks ---------------------------------------------------------------------

@@ -360,15 +360,15 @@ def test_rewards_are_1_only_for_all_tests_and_run_identical_programs_once(monkey
 
     monkeypatch.setattr(verify_code, "run_tests", counted)
     right, wrong = f"```\n{ADD}\n```", "```\ndef add(a, b): return 0\n```"
-    responses = [right, wrong, ADD, right, right]
+    responses = [right, wrong, ADD, f"So:\n{right}", right]
     tests = [CALLS] * 4 + [[dict(CALLS[0])]]
     assert rewards(responses, tests) == [1.0, 0.0, 0.0, 1.0, 1.0]
     assert len(asked) == 3
 
 
 def test_rewards_come_in_order_and_right_programs_pass_under_load(monkeypatch):
-    """Four times as many workers as cores."""
-    sandbox = Sandbox(4 * len(os.sched_getaffinity(0)))
+    """At least four times as many workers as cores; they send many descriptors at a time."""
+    sandbox = Sandbox(max(24, 4 * len(os.sched_getaffinity(0))))
     monkeypatch.setattr(client, "sandbox_of", lambda process: sandbox)
     try:
         tests = [{"function": "f", "args": [x], "expected": x * x} for x in range(5)]
