@@ -82,7 +82,6 @@ class Config:
     max_prompt_tokens: int = flag(2048, "longest prompt, tokens", low=1)
     seed: int = flag(0, "for sampling", low=0, high=10**12)
     in_flight: int = flag(256, "max responses that a rank samples at once", low=1)
-    code_sandbox: str = flag("strict", "isolation of programs", ["strict", "landlock"])
 
 
 # ---- averages ------------------------------------------------------------------------------------
@@ -131,7 +130,7 @@ def run(config: Config) -> dict:
         model, model_config, tokenizer = locate(config.model)  # reads no weights yet
     benchmarks = load_benchmarks(config)  # name -> problems
     problems = [problem for benchmark in benchmarks.values() for problem in benchmark]
-    on_first_rank(prepare_sandbox, problems, config.code_sandbox)
+    on_first_rank(prepare_sandbox, problems)
 
     written = (*benchmarks, "averages.json")
     if config.regrade:

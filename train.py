@@ -90,7 +90,6 @@ class Config(AblationFlags):
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1, free=True)
     track: str = flag("", "also log to this module, such as wandb or trackio", free=True)
-    code_sandbox: str = flag("strict", "isolation of programs", ["strict", "landlock"], free=True)
 
     toy_regime: str = flag("learn", "the base's errors", ["learn", "learn-minus", "sharpen"])
     toy_k: int = flag(5, "operations in a problem", low=1)

@@ -76,23 +76,23 @@ def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
-    prepare_sandbox(problems + held_out, cfg.code_sandbox)
+    prepare_sandbox(problems + held_out)
     return problems, held_out
 
 
-def prepare_sandbox(problems: list[dict], mode: str) -> None:
-    """If any problem has tests, start the program sandbox that --code-sandbox selects.
+def prepare_sandbox(problems: list[dict]) -> None:
+    """If any problem has tests, start the program sandbox; the first rank prints a line about it.
 
-    The first rank prints the sandbox's protections. Raises UserError if any is missing.
+    Raises UserError if this machine cannot run programs safely.
     """
     if not any("tests" in each for each in problems):
         return
     try:
-        walls = start_sandbox(mode)
+        line = start_sandbox()
     except ProgramsError as error:
         raise UserError(error) from error
     if is_first_rank():
-        print(walls, flush=True)
+        print(line, flush=True)
 
 
 # ---- records -------------------------------------------------------------------------------------
