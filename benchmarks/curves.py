@@ -15,11 +15,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import train
+from benchmarks.statistics import half_width
 from infra.errors import UserError, one_line_endings
 from infra.flags import defining_flags, spelled
 from infra.folder import read_json, read_lines
 from methods import METHODS
-from studies.statistics import half_width
 
 SHARE = "share right"
 PANELS = (

@@ -8,7 +8,6 @@ math_verify needs a separate environment: pip install math-verify==0.9.0 numpy t
 
 import importlib.util
 import json
-import platform
 import runpy
 import statistics
 import time
@@ -25,25 +24,13 @@ def verify(args) -> None:
     """verify.py against math_verify on labelled answers, and verify.py on pairs of gold answers."""
     lines = (TESTS / "data" / "answers.jsonl").read_text().splitlines()
     pairs = [json.loads(line) for line in lines]
-    print(
-        f"{len(pairs)} pairs, {args.repetitions} repetitions, "
-        f"Python {platform.python_version()}, {platform.machine()}\n"
-    )
-
-    graders = installed_graders()
-    verdicts, milliseconds = measure(graders, pairs, args.repetitions)
-    print_table(pairs, verdicts, milliseconds)
-    if len(graders) == 2:
-        our_times, their_times = milliseconds.values()
-        ratios = [b / a for a, b in zip(our_times, their_times, strict=True)]
-        ratio = statistics.median(ratios)
-        print(f"\nverify.py is {ratio:.0f} times faster (median of the repetitions' ratios)")
-
-    print_missed(pairs, verdicts["verify.py"])
+    verdicts, milliseconds = measure(installed_graders(), pairs, args.repetitions)
+    print("| grader | right | false credits | missed credits | ms a pair, median (min to max) |")
+    print("|---|---|---|---|---|")
+    for name, given in verdicts.items():
+        print(table_line_of(name, pairs, given, milliseconds[name]))
+    print("\nmissed by verify.py:", "; ".join(missed(pairs, verdicts["verify.py"])) or "none")
     print_credited_golds()
-
-
-# ---- the graders ---------------------------------------------------------------------------------
 
 
 def ours(response: str, gold: str) -> bool:
@@ -53,9 +40,7 @@ def ours(response: str, gold: str) -> bool:
 def theirs(response: str, gold: str) -> bool:
     import math_verify
 
-    parsed_gold = math_verify.parse(f"${gold}$")
-    parsed_response = math_verify.parse(response)
-    return math_verify.verify(parsed_gold, parsed_response)
+    return math_verify.verify(math_verify.parse(f"${gold}$"), math_verify.parse(response))
 
 
 def installed_graders() -> dict:
@@ -66,49 +51,31 @@ def installed_graders() -> dict:
     return {"verify.py": ours, "math_verify": theirs}
 
 
-# ---- measuring -----------------------------------------------------------------------------------
-
-
 def measure(graders: dict, pairs: list[dict], repetitions: int) -> tuple[dict, dict]:
     """name -> verdict on each pair, and name -> milliseconds per pair in each repetition."""
     verdicts = {}
     milliseconds = {name: [] for name in graders}
-    for _ in tqdm(range(repetitions), desc="repetitions", disable=None):
+    for _ in range(repetitions):
         for name, grader in graders.items():
             start = time.process_time()
-            verdicts[name] = [grader(pair["response"], pair["gold"]) for pair in pairs]
+            verdicts[name] = [bool(grader(pair["response"], pair["gold"])) for pair in pairs]
             seconds = time.process_time() - start
             milliseconds[name].append(seconds / len(pairs) * 1e3)
     return verdicts, milliseconds
 
 
-# ---- printing ------------------------------------------------------------------------------------
+def table_line_of(name: str, pairs: list[dict], verdicts: list[bool], times: list[float]) -> str:
+    false_credits = sum(not x["truth"] and y for x, y in zip(pairs, verdicts, strict=True))
+    missed_credits = len(missed(pairs, verdicts))
+    right = 1 - (false_credits + missed_credits) / len(pairs)
+    spread = f"{statistics.median(times):.3f} ({min(times):.3f} to {max(times):.3f})"
+    return f"| {name} | {right:.1%} | {false_credits} | {missed_credits} | {spread} |"
 
 
-def print_table(pairs: list[dict], verdicts: dict, milliseconds: dict) -> None:
-    print("| grader | right | false credits | missed credits | ms a pair, median (min to max) |")
-    print("|---|---|---|---|---|")
-    for name, given in verdicts.items():
-        false_credits = 0
-        missed_credits = 0
-        for pair, verdict in zip(pairs, given, strict=True):
-            false_credits += bool(verdict) and not pair["truth"]
-            missed_credits += pair["truth"] and not verdict
-        right = 1 - (false_credits + missed_credits) / len(pairs)
-
-        times = milliseconds[name]
-        print(
-            f"| {name} | {right:.1%} | {false_credits} | {missed_credits} | "
-            f"{statistics.median(times):.3f} ({min(times):.3f} to {max(times):.3f}) |"
-        )
-
-
-def print_missed(pairs: list[dict], verdicts: list[bool]) -> None:
-    missed = []
-    for pair, verdict in zip(pairs, verdicts, strict=True):
-        if pair["truth"] and not verdict:
-            missed.append(f"{pair['response']} for {pair['gold']}")
-    print("\nmissed by verify.py:", "; ".join(missed) or "none")
+def missed(pairs: list[dict], verdicts: list[bool]) -> list[str]:
+    """The right answers without credit."""
+    both = zip(pairs, verdicts, strict=True)
+    return [f"{x['response']} for {x['gold']}" for x, y in both if x["truth"] and not y]
 
 
 def print_credited_golds() -> None:

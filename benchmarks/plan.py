@@ -1,51 +1,51 @@
-"""Estimates a run's GPU memory from the model's config: `python bench.py plan`.
+"""Estimates a run's memory and sampling time from the model's config: `python -m benchmarks plan`.
 
-In bytes, with P parameters on W shards (one node's ranks), L layers, T tokens in a micro-batch,
-hidden size H, q = heads x head size, MLP width I, vocabulary size V, and c bytes per number in
-the computation (2 on GPUs: bfloat16). Parameters outside the layers (embedding, norm, LM head) are
-FSDP's root unit and stay gathered during forward and backward.
+In bytes per GPU, with P parameters on W ranks, L layers, T tokens in a micro-batch, hidden size H,
+q = heads x head size, MLP width I, vocabulary size V, and c bytes per number in the computation (2
+on GPUs: bfloat16). Parameters outside the layers (embedding, norm, LM head) are FSDP's root unit
+and stay gathered during forward and backward.
 
     always      weights and Adam's two moments in float32, 12 P / W
-    rollout     + all weights gathered, c P
-                + 85 % of the memory that is then free: the KV cache and the working memory of
-                sampling (infra/flight.py; at least one layer's keys, which exist twice while they
-                are copied)
-    old         + root and two layers gathered; half of a layer's T (10 H + 9 q + 6 I) c, without
-    log-probs   gradients; four blocks of logits; and the hidden states kept for DelTA, if they fit
-                in --proxy-budget-gb and 70 % of the free memory
+    rollout     + all weights gathered, c P; and the caches and draws of the responses in flight, at
+                most 80 % of the memory that is then free (infra/sampler.py)
+    old         + root and two layers gathered, half of a layer's T (10 H + 9 q + 6 I) c, without
+    log-probs   gradients; the LM head in float32, 4 V H; three blocks of logits (policy.py); and
+                the rows kept for DelTA while a quarter of the GPU is free (infra/rows.py)
     update      + gradients in float32, 4 P / W; root and two layers gathered; and the largest of
                 - in a layer's backward pass: c L T H, the inputs of all layers, kept for
                   recomputation; T (10 H + 9 q + 6 I) c; and the LM head's gradient, c V H
-                - in the LM head's: those inputs, four blocks of logits, and twice the LM head's
-                  gradient in float32
+                - in the LM head's: those inputs, four blocks of logits, and three float32 matrices
+                  as large as the LM head: itself, its gradient and a block's part of it
                 - at the end: the root's gradients, in c bytes and in float32
 
-The factors 10, 9 and 6 were fitted to FSDP2 runs with the five Qwen3 sizes on fake tensors, and
-tests/benchmarks/test_plan.py checks the plan against such runs. The other terms are tensor
-sizes. RESERVE is kept free for the CUDA context, NCCL and fragmentation.
+The factors 10, 9 and 6 were fitted to FSDP2 runs with the five Qwen3 sizes on fake tensors;
+tests/benchmarks/test_plan.py checks the update against such a run. RESERVE is kept free for the
+CUDA context, NCCL and fragmentation.
 """
 
 import math
 from argparse import ArgumentParser
 from dataclasses import dataclass
 
-from infra.flight import cache_bytes, cache_room, working_bytes
-from infra.head import LOGIT_BLOCK_GPU
-from infra.model_files import read_config
-from infra.policy import SHARE_FOR_KEPT
-from transformers import PreTrainedConfig, Qwen3Config
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 
 import train
-from benchmarks.flights import BANDWIDTH, of_a_step, print_sampling, sampler_of
-from benchmarks.sizes import HALF, sizes_of
+from benchmarks.simulation import BANDWIDTH, Sampler, of_a_step, print_sampling
+from benchmarks.tables import print_table
 from infra.errors import UserError
-from studies.tables import print_table
+from infra.model_files import read_config
+from infra.problems import refuse_length
+from infra.rows import SPARED
+from infra.sampler import CHUNK, DRAW_BYTES, SHARE_OF_FREE_MEMORY, TOP_P_DRAW_BYTES
+from loading import decoder_layers
+from policy import LOGIT_BLOCK
 from toy.by_name import model_folder
 
 GB = 1e9
-RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
-BLOCKS = 4  # of logits at once: logits, log p, p and a product of these
-NODE = 8  # maximum GPUs per node; shards stay inside a node
+RESERVE = 3 * GB
+HALF = 2  # bytes per number in the computation on GPUs: bfloat16
+BLOCKS = 4  # of logits in the backward pass: logits, log p, p and a product of these
 
 # Hidden size, MLP, layers, heads, tied embeddings, from the models' config.json. All have 8
 # key-value heads, a head size of 128, and 151,936 tokens in the vocabulary.
@@ -75,18 +75,56 @@ def qwen3(size: str) -> Qwen3Config:
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model's parts: counts, not bytes."""
+
+    parameters: int  # P
+    multiplying: int  # parameters in matrix products: all but an embedding that is only looked up
+    layer: int  # parameters of one decoder layer
+    layers: int  # L
+    hidden: int  # H
+    attention: int  # q
+    cached: int  # keys and values of one token in all layers
+    mlp: int  # I
+    vocabulary: int  # V
+
+
+def sizes_of(config: PreTrainedConfig) -> Sizes:
+    """The sizes of a decoder-only model, without allocating its weights."""
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(config)
+    layers = decoder_layers(lm)
+    P = lm.num_parameters()
+    embedding = lm.get_input_embeddings().weight
+    tied = embedding is lm.get_output_embeddings().weight
+    heads = config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    return Sizes(
+        parameters=P,
+        multiplying=P if tied else P - embedding.numel(),
+        layer=sum(p.numel() for p in layers[0].parameters()),
+        layers=len(layers),
+        hidden=config.hidden_size,
+        attention=heads * head_size,
+        cached=2 * len(layers) * kv_heads * head_size,
+        mlp=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+        vocabulary=config.vocab_size,
+    )
+
+
+@dataclass(frozen=True)
 class Plan:
     """The memory on each GPU, in bytes unless noted. Each phase includes the static memory."""
 
     parameters: int  # in the model
     static: float  # this GPU's shards of the weights and of Adam's moments, float32
     rollout: float  # peak while responses are sampled
-    cache: float  # part of `rollout`: keys and values for the responses in flight, at full length
-    cache_tokens: int  # capacity of the caches in tokens
+    room: float  # columns that the caches hold at once
     in_flight: int  # number of full-length responses sampled at a time
     old_logprobs: float  # peak while the old log-probabilities are computed
-    hidden: float  # this GPU's share of the batch's hidden states, at full length
-    hidden_on_host: bool  # whether `hidden` is in host memory, and so not in `old_logprobs`
+    hidden: float  # this GPU's rows for DelTA, at full length
+    on_host: float  # the part of `hidden` that moves to host memory
     update: float  # peak during an update
 
     @property
@@ -107,56 +145,61 @@ def planned(
     c: bytes per number in the computation.
     """
     size = sizes_of(config)
-    P = size.parameters
-    shards = min(gpus, NODE)
+    P, gpu = size.parameters, gpu_gb * GB
     responses = flags.prompts * flags.group_size / gpus
     longest = flags.max_prompt_tokens + flags.max_new_tokens
-    static = size.always(shards)
+    static = 12 * P / gpus
 
     rows = min(flags.in_flight, math.ceil(responses))
     top_p = flags.eval_top_p if flags.eval_data else 1.0
-    working = working_bytes(config, c, rows, longest, top_p)
-    room = cache_room(config, c, gpu_gb * GB - RESERVE - static - c * P, working)
-    in_flight = min(rows, room // longest)
-    cache = in_flight * longest * cache_bytes(config, c)
-    moving = cache / (2 * size.layers)
+    draws = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * rows * size.vocabulary
+    free = gpu - RESERVE - static - c * P
+    room = max(0.0, SHARE_OF_FREE_MEMORY * free - draws) / (c * size.cached)
+    in_flight = min(rows, int(room // (longest + CHUNK)))
+    cache = in_flight * (longest + CHUNK) * c * size.cached
 
     T = max(flags.micro_batch_tokens, longest)
+    head = size.vocabulary * size.hidden
     root = P - size.layers * size.layer
     gathered = c * (root + 2 * size.layer)  # the current layer and the next one
     in_a_layer = c * T * (10 * size.hidden + 9 * size.attention + 6 * size.mlp)
-    blocks = BLOCKS * 4 * min(LOGIT_BLOCK_GPU, T * size.vocabulary)
+    block = 4 * min(LOGIT_BLOCK["cuda"], T * size.vocabulary)
 
     hidden = responses * flags.max_new_tokens * size.hidden * c
-    free = gpu_gb * GB - RESERVE - static - gathered
-    budget = min(flags.proxy_budget_gb * GB, SHARE_FOR_KEPT * free)
-    old_logprobs = static + gathered + in_a_layer / 2 + blocks + min(hidden, budget)
+    on_gpu = min(hidden, max(0.0, (1 - SPARED) * gpu - static - c * root))
+    old_logprobs = static + gathered + in_a_layer / 2 + 4 * head + 3 * block + on_gpu
 
-    head = size.vocabulary * size.hidden
     kept = size.layers * in_a_layer / 2  # by all layers, for the backward pass
     if flags.recompute:
         kept = c * size.layers * T * size.hidden  # only their inputs
     backward = max(
         kept + in_a_layer + c * head,
-        kept + blocks + 8 * head,
+        kept + BLOCKS * block + 3 * 4 * head,
         (c + 4) * root,
     )
-
     return Plan(
         parameters=P,
         static=static,
-        rollout=static + c * P + cache + max(working, moving),
-        cache=cache,
-        cache_tokens=room,
+        rollout=static + c * P + cache + draws,
+        room=room,
         in_flight=in_flight,
         old_logprobs=old_logprobs,
         hidden=hidden,
-        hidden_on_host=hidden > budget,
-        update=static + 4 * P / shards + gathered + backward,
+        on_host=hidden - on_gpu,
+        update=static + 4 * P / gpus + gathered + backward,
     )
 
 
-# ---- bench.py plan -------------------------------------------------------------------------------
+def sampler_of(
+    config: PreTrainedConfig, flags: train.Config, gpus: int, room: float, bandwidth: float
+) -> Sampler:
+    """Each GPU's sampler in the run described by flags, for `of_a_step`."""
+    size = sizes_of(config)
+    rows = min(flags.in_flight, math.ceil(flags.prompts * flags.group_size / gpus))
+    return Sampler(size.multiplying, HALF * size.cached, rows, room, bandwidth)
+
+
+# ---- the command ---------------------------------------------------------------------------------
 
 
 def plan(args) -> None:
@@ -175,64 +218,54 @@ def plan(args) -> None:
     parser.add_argument("--gpu-tb-s", type=float, default=BANDWIDTH / 1e12)
     parser.add_argument("--mean-tokens", type=int)
     own, flags = parser.parse_known_args(args.flags)
-    gpus, gpu_gb = own.gpus, own.gpu_gb
-    if gpus < 1 or gpus > NODE and gpus % NODE:
-        raise UserError(f"--gpus {gpus} must be 1 to {NODE} or a multiple of {NODE}")
-    if own.gpu_tb_s <= 0:
-        raise UserError(f"--gpu-tb-s {own.gpu_tb_s:g} must be above 0")
     config = train.parse_config(flags)
     mean = own.mean_tokens if own.mean_tokens is not None else max(1, config.max_new_tokens // 4)
+    if own.gpus < 1:
+        raise UserError(f"--gpus {own.gpus} must be at least 1")
+    if own.gpu_tb_s <= 0:
+        raise UserError(f"--gpu-tb-s {own.gpu_tb_s:g} must be above 0")
     if not 1 <= mean <= config.max_new_tokens:
         raise UserError(f"--mean-tokens {mean} is not between 1 and --max-new-tokens")
 
     model = read_config(config.model, model_folder(config))
-    p = planned(model, config, gpus, gpu_gb)
-    print_plan(p, config, gpus, gpu_gb)
+    refuse_length(model, [[0] * config.max_prompt_tokens], config.max_new_tokens)
+    p = planned(model, config, own.gpus, own.gpu_gb)
+    print_plan(p, config, own.gpus, own.gpu_gb)
     if p.in_flight > 0:
-        sampler = sampler_of(model, config, gpus, p.cache_tokens, own.gpu_tb_s * 1e12)
-        print_sampling(of_a_step(sampler, config, gpus, mean), config, mean)
+        sampler = sampler_of(model, config, own.gpus, p.room, own.gpu_tb_s * 1e12)
+        print_sampling(of_a_step(sampler, config, own.gpus, mean), config, mean)
 
 
-def checkpoint_bytes(parameters: int) -> int:
-    """Bytes of float32 weights and Adam's two moments: 98 GB for 8.19 billion parameters."""
-    return 12 * parameters
+def run_bytes(parameters: int, cfg: train.Config) -> int:
+    """An upper bound in bytes on the disk space of a run.
 
-
-def run_bytes(parameters: int, c: int, cfg) -> int:
-    """An upper bound in bytes on the disk space for the run described by cfg (train.Config).
-
-    Two checkpoints are kept, and a third is written before the oldest is deleted. There are also
-    two exports with c bytes per number: model/ and best/, or one of them twice.
+    Two checkpoints of 12 bytes per parameter are kept, and a third is written before the oldest is
+    deleted. There are also two exports in bfloat16: model/ and best/, or one of them twice.
     """
     checkpoints = min(3, math.ceil(cfg.steps / cfg.save_every))
-    return checkpoints * checkpoint_bytes(parameters) + 2 * c * parameters
+    return checkpoints * 12 * parameters + 2 * HALF * parameters
 
 
 def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
-    """Print the plan in GB per GPU. Pinned host memory is allocated in powers of two."""
-    where = "on the GPU"
-    if p.hidden_on_host:
-        where = f"in pinned host memory of {2 ** math.ceil(math.log2(p.hidden)) / GB:.1f}"
-    disk = run_bytes(p.parameters, 2, config)
+    """Print the plan in GB per GPU."""
     print(
         f"{config.model}: {p.parameters / 1e9:.2f} billion parameters on {gpus} GPUs of "
         f"{gpu_gb:g} GB; GB per GPU:\n"
         f"  weights and Adam moments, float32  {p.static / GB:.1f}\n"
-        f"  rollout    {p.rollout / GB:.1f}, including {p.cache / GB:.1f} of KV cache: "
-        f"{p.in_flight} responses in flight at full length\n"
-        f"  log-probs  {p.old_logprobs / GB:.1f}; hidden states at full length: "
-        f"{p.hidden / GB:.1f}, kept {where}\n"
+        f"  rollout    {p.rollout / GB:.1f}: {p.in_flight} responses in flight at full length\n"
+        f"  log-probs  {p.old_logprobs / GB:.1f}; rows of hidden states at full length: "
+        f"{p.hidden / GB:.1f}, of these {p.on_host / GB:.1f} in pinned host memory\n"
         f"  update     {p.update / GB:.1f}\n"
         f"  reserved   {RESERVE / GB:.1f} for the CUDA context, NCCL and fragmentation\n"
-        f"GB on disk, all GPUs together: at most {disk / GB:.1f}, "
-        f"{checkpoint_bytes(p.parameters) / GB:.1f} per checkpoint"
+        f"GB on disk, all GPUs together: at most {run_bytes(p.parameters, config) / GB:.1f}, "
+        f"{12 * p.parameters / GB:.1f} per checkpoint"
     )
     if p.fits(gpu_gb):
         print(f"fits: {p.peak / GB:.1f} of {gpu_gb:g} GB")
         return
     print(
         f"does not fit: {p.peak / GB:.1f} of {gpu_gb:g} GB and {p.in_flight} responses in flight; "
-        "use more GPUs, or lower --micro-batch-tokens, --max-new-tokens or --proxy-budget-gb"
+        "use more GPUs, or lower --micro-batch-tokens, --max-new-tokens or --in-flight"
     )
 
 

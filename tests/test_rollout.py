@@ -9,7 +9,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 import rollout as rollout_module
 import toy
-from benchmarks.scripted import Given
+from benchmarks.rollouts import Given
 from infra import sampler
 from infra.errors import Interrupted
 from infra.sampler import prefill

@@ -1,22 +1,17 @@
-"""Simulates how long sampling takes. infra/flight.py decides which responses are in flight.
+"""Simulates how long sampling takes; infra/sampler.py decides which responses are in flight.
 
 Sampling one token for every response in flight takes the time needed to read the weights and the
 KV caches from memory. Adding a response takes the time needed to compute its KV cache. Lengths are
 log-normal over prompts, log-normal over the responses to each prompt, and capped.
 """
 
-import math
 import statistics
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
-from infra.flight import Flight, cache_bytes, width
-from transformers import PreTrainedConfig
 
-from benchmarks.sizes import HALF, sizes_of
-from rollout import CHUNK
+from infra.sampler import CHUNK, next_flight
 
 SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log length
 
@@ -33,15 +28,14 @@ class Sampler:
     """A sampler's model and limits."""
 
     multiplying: int  # parameters in matrix products, two bytes each
-    cache_bytes: int  # keys and values for one token
+    column_bytes: int  # keys and values of one token
     in_flight: int  # responses at once
-    cache_tokens: int  # in the caches at once
-    prompt: int = PROMPT  # tokens
+    room: float  # columns in the caches at once
     bandwidth: float = BANDWIDTH
 
     def seconds(self, passes: int, count: int, columns: int) -> float:
         """Seconds for `passes` new tokens in each of `count` responses, padded to `columns`."""
-        read = 2 * self.multiplying + count * columns * self.cache_bytes
+        read = 2 * self.multiplying + count * columns * self.column_bytes
         return passes * (LAUNCH + read / (REACHED * self.bandwidth))
 
     def prefill_seconds(self, tokens: int) -> float:
@@ -51,23 +45,16 @@ class Sampler:
 
 @dataclass(eq=False)
 class Simulated:
-    """A response of known length, with the interface that infra/flight.py expects."""
+    """A response of known length, with the interface that `next_flight` expects."""
 
     length: int
     prompt: int  # its index
     prompt_tokens: int
     new: int = 0
-    finished: bool = False
+    cache: bool | None = None  # None until computed, and after a pause
 
     def __len__(self) -> int:
         return self.prompt_tokens + self.new
-
-    def grow(self) -> int:
-        """Add a chunk, or the rest of the response. Returns the number of new tokens."""
-        before = self.new
-        self.new = min(self.new + CHUNK, self.length)
-        self.finished = self.new == self.length
-        return self.new - before
 
 
 class Sampled(NamedTuple):
@@ -92,66 +79,44 @@ def lengths(seed: int, prompts: int, group: int, mean: float, longest: int) -> n
     return (relative * high).clip(1, longest).round().astype(int)
 
 
-def groups_of(lengths: np.ndarray, prompt_tokens: int) -> list[list[Simulated]]:
-    """New responses with these lengths, grouped by prompt."""
-    groups = []
-    for prompt, group in enumerate(lengths.tolist()):
-        groups.append([Simulated(length, prompt, prompt_tokens) for length in group])
-    return groups
-
-
 def simulated(sampler: Sampler, responses: list[Simulated]) -> Sampled:
     """The work of a rank that samples these responses, simulated to the end, chunk by chunk.
 
     Each added response first needs a forward pass over all its tokens.
     """
-    flight = Flight(list(responses), sampler.in_flight, sampler.cache_tokens, CHUNK)
+    waiting, flying = list(responses), []
     seconds, passes = 0.0, 0
-    while True:
-        staying = flight.those_who_stay()
-        arriving = flight.those_who_arrive(staying)
-        flying = flight.responses = staying + arriving
-        if not flying:
-            return Sampled(seconds, passes)
-        distinct = {(response.prompt, len(response)) for response in arriving}
-        seconds += sampler.prefill_seconds(sum(tokens for _, tokens in distinct))
-        columns = width(flying)
-        new = max(response.grow() for response in flying)
+    while waiting or flying:
+        flying = next_flight(flying, waiting, sampler.in_flight, sampler.room)
+        arriving = {(each.prompt, len(each)) for each in flying if each.cache is None}
+        seconds += sampler.prefill_seconds(sum(tokens for _, tokens in arriving))
+        columns = max(map(len, flying))
+        new = min(CHUNK, max(each.length - each.new for each in flying))
         seconds += sampler.seconds(new, len(flying), columns)
         passes += new
-
-
-# ---- a step of training --------------------------------------------------------------------------
-
-
-def sampler_of(
-    config: PreTrainedConfig, flags, gpus: int, cache_tokens: int, bandwidth: float = BANDWIDTH
-) -> Sampler:
-    """Each GPU's sampler in the run described by flags (train.Config).
-
-    cache_tokens: cache capacity of the GPU. bandwidth: of its memory, bytes per second.
-    """
-    responses = flags.prompts * flags.group_size / gpus
-    return Sampler(
-        multiplying=sizes_of(config).multiplying,
-        cache_bytes=cache_bytes(config, HALF),
-        in_flight=min(flags.in_flight, math.ceil(responses)),
-        cache_tokens=cache_tokens,
-        prompt=min(PROMPT, flags.max_prompt_tokens),
-        bandwidth=bandwidth,
-    )
+        for each in flying:
+            each.cache = True
+            each.new = min(each.new + new, each.length)
+        flying = [each for each in flying if each.new < each.length]
+    return Sampled(seconds, passes)
 
 
 def of_a_step(sampler: Sampler, flags, gpus: int, mean: float, seed: int = 0) -> list[Sampled]:
-    """Each GPU's work if a step's responses have `mean` tokens on average."""
+    """Each GPU's work if the responses of a step have `mean` tokens on average.
+
+    flags: a train.Config.
+    """
     drawn = lengths(seed, flags.prompts, flags.group_size, mean, flags.max_new_tokens)
-    responses = sum(groups_of(drawn, sampler.prompt), [])
+    prompt_tokens = min(PROMPT, flags.max_prompt_tokens)
+    responses = []
+    for prompt, group in enumerate(drawn.tolist()):
+        responses += [Simulated(length, prompt, prompt_tokens) for length in group]
     return [simulated(sampler, responses[gpu::gpus]) for gpu in range(gpus)]  # dealt in turn
 
 
 def print_sampling(ranks: list[Sampled], flags, mean: int) -> None:
     """Print the time of the slowest GPU, which the others wait for, and the mean of all."""
-    slowest = max(ranks, key=attrgetter("seconds"))
+    slowest = max(ranks)
     seconds = statistics.mean(rank.seconds for rank in ranks)
     print(
         f"sampling, simulated: {slowest.seconds:.1f} s, {slowest.passes} forward passes per step "

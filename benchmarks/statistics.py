@@ -35,15 +35,10 @@ def t_quantile(share: float, degrees: int) -> float:
     return degrees**0.5 * math.tan(low)
 
 
-def t975(degrees: int) -> float:
-    """The 0.975 quantile of Student's t."""
-    return t_quantile(0.975, degrees)
-
-
 def half_width(values: Sequence[float]) -> float:
     """Half the width of the 95 % t-interval for the mean over at least 2 independent runs."""
     values = np.asarray(values, dtype=float)  # [runs]
-    return t975(len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    return t_quantile(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
 
 
 def mean_interval(values: Sequence[float]) -> str:
