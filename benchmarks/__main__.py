@@ -1,30 +1,28 @@
 """Runs the measurements behind README.md and RESULTS.md: python -m benchmarks NAME.
 
-A study keeps its results in a CSV file and measures only what is missing. Speeds are ratios of two
-programs that alternate in one process: the median, minimum and maximum over repetitions.
+A study keeps its results in a CSV file and measures only what is missing.
 """
 
 import argparse
 import importlib
 import json
 import os
-import platform
-from importlib.metadata import version
+from pathlib import Path
 
-from infra.errors import UserError, one_line_endings
+from infra.errors import one_line_endings
 
 WHERE = {  # NAME -> the module of its function, what it does
     "make_train": ("training", "the gain from `make train` over seeds (10 minutes)"),
     "methods": ("training", "every row where training sharpens, 16 or 6 seeds (4 hours)"),
     "mean": ("mean", "DelTA with and without its proxy's mean (ten hours)"),
     "compare": ("training", "the tables of any CSV of runs: --csv FILE, --minus ROW"),
-    "credit": ("credit", "the rows' weights, true credit and policy gradient (90 minutes)"),
-    "truth": ("credit", "the true credit of tokens against toy.decisive (half an hour)"),
+    "credit": ("credit", "the true credit of tokens, by branching (half an hour)"),
     "plan": ("plan", "a run's memory and sampling time: <flags of train.py> --gpus 8 --gpu-gb 80"),
     "gpu": ("gpu", "training steps of Qwen3-0.6B to 4B on this GPU, beside the plan"),
     "rollouts": ("rollouts", "chunked sampling against one plain `generate` call"),
     "verify": ("graders", "verify.py against math_verify on labelled answers"),
 }
+CSV = {"credit": "truth"}  # NAME -> its file in results/, if another
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -51,17 +49,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     args, args.flags = parser.parse_known_args(argv)
     if args.flags and args.name != "plan":
         parser.error(f"unrecognized arguments: {' '.join(args.flags)}")
-    args.csv = args.csv or f"results/{args.name}.csv"
+    args.csv = args.csv or f"results/{CSV.get(args.name, args.name)}.csv"
     return args
-
-
-def write_json(path: str, name: str, measured) -> None:
-    """Write the measurements, the machine type and the package versions."""
-    packages = ("torch", "transformers", "numpy")
-    about = {"name": name, "machine": platform.machine(), "python": platform.python_version()}
-    about |= {package: version(package) for package in packages}
-    with open(path, "w") as file:
-        json.dump({**about, "measured": measured}, file, indent=1, default=list)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -72,9 +61,7 @@ def main(argv: list[str] | None = None) -> None:
         module = importlib.import_module(f"benchmarks.{WHERE[args.name][0]}")
         measured = getattr(module, args.name)(args)
         if args.json:
-            if measured is None:
-                raise UserError(f"--json: {args.name} only prints its tables")
-            write_json(args.json, args.name, measured)
+            Path(args.json).write_text(json.dumps(measured, indent=1, default=list))
 
 
 if __name__ == "__main__":

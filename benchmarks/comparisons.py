@@ -13,7 +13,6 @@ from benchmarks.statistics import (
     mean_interval,
     p_value,
     signed_rank_p,
-    smallest_seen,
 )
 from benchmarks.tables import print_table
 
@@ -84,68 +83,50 @@ def against(of: Counted, base: str) -> Tested:
 
 
 def print_rows(of: Counted) -> None:
-    """Print one line per setting and row, with every outcome.
+    """Print one line per setting and row, with every outcome; `a → b`: before and after training.
 
     If DAPO gains little from its first steps to its last, there is nothing to compare.
     """
     lines = []
     for (setting, row), by_seed in of.items():
         cells = [setting, row, len(by_seed)]
-        for what in ("reward", "last", "gained", "accuracy", "greedy", "entropy"):
+        for what in ("reward", "first", "last", "gained", "accuracy", "greedy", "entropy"):
             cells.append(mean_interval(over_seeds(of, setting, row, what)))
-        cells.append(f"{over_seeds(of, setting, row, 'length').mean():.0f}")
-        cells.append(over_seeds(of, setting, row, "collapsed").sum())
-        lines.append(cells)
-    header = ["setting", "row", "seeds", "mean training reward", f"last {ENDS} steps"]
-    header += ["gained", "held-out accuracy", "greedy", "entropy", "tokens", "collapsed"]
-    print_table(header, lines)
-
-
-def print_ends(of: Counted) -> None:
-    """Print each row's accuracies before and after training."""
-    lines = []
-    for (_, row), by_seed in of.items():
         runs = by_seed.values()
-        ends = {
-            "held out, temperature 1": [(run.accuracies[0], run.accuracy) for run in runs],
-            "held out, greedy": [(run.greedies[0], run.greedy) for run in runs],
-            f"training, first and last {ENDS} steps": [(run.first, run.last) for run in runs],
-        }
-        for name, pairs in ends.items():
-            before, after = zip(*pairs, strict=True)
-            cells = [mean_interval(before), mean_interval(after), f"{min(after):.3f}", len(after)]
-            lines.append([name, row, *cells])
-    print_table(["accuracy", "row", "before", "after", "least after", "seeds"], lines)
+        if all(len(run.accuracies) > 1 for run in runs):
+            for column, what in ((7, "accuracies"), (8, "greedies")):
+                before = np.mean([getattr(run, what)[0] for run in runs])
+                cells[column] = f"{before:.3f} → {cells[column]}"
+        lines.append([*cells, f"{over_seeds(of, setting, row, 'length').mean():.0f}"])
+    header = ["setting", "row", "seeds", "mean training reward", f"first {ENDS} steps"]
+    header += [f"last {ENDS} steps", "gained", "held-out accuracy", "greedy", "entropy", "tokens"]
+    print_table(header, lines)
 
 
 def print_differences(tested: Tested) -> None:
     """Print a table for each label in `tested`, with one line per difference: [seeds].
 
-    p is Holm-corrected over the lines of a table. The next column gives the true difference
-    that a study of this size detects with probability 0.8, at the level in Holm's first step.
-    The signed-rank p is not corrected.
+    p is Holm-corrected over the lines of a table; the signed-rank p is not corrected.
     """
     for label, differences in tested.items():
         corrected = holm({name: p_value(values) for name, values in differences.items()})
         lines = []
         for name, values in differences.items():
             above = (values > 1e-9).sum()  # more than rounding error in the means
-            power = smallest_seen(values, level=0.05 / len(differences))
-            cells = [name, mean_interval(values), f"{above} of {len(values)}"]
-            cells += [f"{corrected[name]:.2g}", f"{power:.3f}", f"{signed_rank_p(values):.2g}"]
-            lines.append(cells)
+            p = f"{corrected[name]:.2g}"
+            cells = [name, mean_interval(values), f"{above} of {len(values)}", p]
+            lines.append([*cells, f"{signed_rank_p(values):.2g}"])
         header = [label, "difference, 95 % interval", "seeds above 0"]
-        header += [f"p (Holm, of {len(differences)})", "80 % power from", "signed ranks p"]
-        print_table(header, lines)
+        print_table([*header, f"p (Holm, of {len(differences)})", "signed ranks p"], lines)
 
 
 # ---- the picture ---------------------------------------------------------------------------------
 
 
-def draw_differences(groups: Tested, title: str, path: Path, what: str) -> None:
-    """Draw means with 95 % intervals: one line per name, one colour and marker per group.
+def draw_differences(groups: Tested, title: str, path: Path) -> None:
+    """Draw rewards' mean differences from DAPO: a line per name, a colour and marker per group.
 
-    groups: label -> name -> [n] differences, over seeds or base models. what: the axis label.
+    groups: label -> name -> [seeds] differences.
     """
     names = list({name: None for group in groups.values() for name in group})
     points = sum(len(group) for group in groups.values())
@@ -167,12 +148,7 @@ def draw_differences(groups: Tested, title: str, path: Path, what: str) -> None:
     axes.axvline(0, color="0.3", linewidth=1)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)  # the first name on top
-    axes.set_xlabel(what)
+    axes.set_xlabel("mean training reward minus DAPO's, same seeds (95 % interval)")
     figure.suptitle(title)
     figure.legend(loc="outside lower center", ncols=min(len(groups), 4))
     figure.savefig(path, dpi=120)
-
-
-def draw_rewards(groups: Tested, title: str, path: Path) -> None:
-    """`draw_differences` of mean training rewards from DAPO's."""
-    draw_differences(groups, title, path, "mean training reward minus DAPO's (95 % interval)")

@@ -1,227 +1,273 @@
-"""Which tokens get the credit, and how near an update is to the policy gradient.
+"""The true credit of single tokens on the toy, by branching, and the rows' weights against it.
 
-For each base model (chains of 12, rare errors), every row of STATIC weights 16 batches of 16
-prompts x 8 responses. results/credit.csv has one line per base and row: means over the batches of
+The state s_t before token t is the prompt and the tokens so far. Transitions are deterministic, so
+Q(s_t, o_t) = V(s_{t+1}), and the token's credit is Q - V = V(s_{t+1}) - V(s_t). V(s_t) is the
+probability of a right answer, estimated from SAMPLES continuations that the model samples from s_t.
+Continuation m from every prefix of a response uses the same uniform draw at the same position, so
+neighbouring prefixes differ mainly in the effect of their token, not by chance.
 
-    auc         for the tokens that toy.decisive marks, by side
-    spread      standard deviation of the margins over the γ in use, by side
-    saturated   share of scores below 0.01 or above 0.99, by side
-    cosine      of the update Σ ρ A v with the policy gradient; cosine_sign: of its sign, the
-                direction of Adam's first step
-    signed_auc  on the batch of `truth`: for tokens whose Q - V has, clearly, the sign of A
+If p(o_t) is nearly 1, there is nothing to measure: |Q - V| <= 1 - p, because Q and V differ only
+if another token is drawn. Tokens with 1 - p below SURE get Q - V = 0.
+A token is *clear* if |Q - V| is beyond two standard errors.
 
-results/truth.csv has two lines per base: how well toy.decisive agrees with |Q - V| (truth.py).
-Bases in a file are not measured again; for a new row, pass another --csv. Page: docs/results/credit.md.
+results/truth.csv has two lines per base and row, for right and for wrong responses. The row
+MARKS compares toy.decisive with |Q - V|: `auc`, the marked `share` of Σ|Q - V|, the number of
+clear tokens, and those of them `above` 0. For other rows `auc` is that of the weights, for a clear
+Q - V with the sign of A, on the tokens with an advantage. Bases in the file are not measured again.
+
+Shapes: B responses, N packed response tokens, T tokens of a response.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
+import rollout
 import toy
-from batch import Rollout
-from benchmarks.batches import (
-    auc,
-    cosine,
-    directions,
-    gradient_estimate,
-    sampled,
-    scored,
-    weighed,
-)
-from benchmarks.rows import CREDIT, MAIN, decisive_tokens
+from batch import Rollout, TokenBatch, packed, plan_mini_batches
+from benchmarks.rows import MAIN, ROWS, ZERO_MEAN, configured, decisive_tokens
 from benchmarks.runs import fill
-from benchmarks.statistics import half_width, holm, mean_interval, p_value
+from benchmarks.statistics import mean_interval
 from benchmarks.tables import print_table, read_csv
-from benchmarks.truth import Truth, agreement, branched
+from grading import grade, graded
+from grpo import group_advantages
 from infra.ranks import this_device
+from policy import Policy, old_log_probabilities
+from rollout import Job, Sampling
 
 BASES = range(5)  # build seeds
 K = 12
 NOISE = 0.06
 LIMIT = 112  # tokens in a response, and in a continuation
-BATCHES = 16
-PROMPTS = 16
+PROMPTS = 8
 GROUP = 8
-GRADIENT = (256, 64)  # prompts and responses to each, for the policy gradient
-TRUTH_PROMPTS = 8
+SAMPLES = 64  # continuations per prefix
+SURE = 1e-3
+IN_FLIGHT = 1024  # responses
+MICRO_BATCH = 8192  # tokens
 
-OTHERS = ("centred", "centred, K = 0", "surprise", "no centroids")
-STATIC = (*MAIN, "forking_tokens", *OTHERS, *CREDIT)
-SIDES = ("pos", "neg")
-NUMBERS = (
-    *(f"{name}_{side}" for name in ("auc", "spread", "saturated", "signed_auc") for side in SIDES),
-    *("cosine", "cosine_sign"),
-)
-COLUMNS = ("base", "row", *NUMBERS)
-OF_TRUTH = ("base", "responses", "tokens", "auc", "share", "clear", "above")
+MARKS = "toy.decisive"
+STATIC = (*MAIN, "forking_tokens", *ZERO_MEAN)
+COLUMNS = ("base", "row", "responses", "tokens", "auc", "share", "clear", "above")
 
 
 def credit(args) -> list[dict]:
-    """Which tokens the rows' weights favour, and how near updates are to the policy gradient.
+    """The true credit of tokens by branching, against toy.decisive and the rows' weights.
 
-    Takes an hour and a half on two cores, half of it for the true credit. Fills --csv.
+    Takes half an hour on two cores. Fills --csv.
     """
     path = Path(args.csv)
     finished = {line["base"] for line in read_csv(path, COLUMNS)}
-    missing = [base for base in BASES if str(base) not in finished]
-    fill(path, COLUMNS, lines_of_base, missing, "bases")
+    fill(path, COLUMNS, lines_of_base, [x for x in BASES if str(x) not in finished])
     lines = read_csv(path, COLUMNS)
-    print_credit(lines)
+    print_marks(lines)
+    print_weights(lines)
     return lines
-
-
-def truth(args) -> list[dict]:
-    """The true credit of single tokens, from continuations of each prefix (half an hour)."""
-    path = Path(args.csv)
-    finished = {line["base"] for line in read_csv(path, OF_TRUTH)}
-    missing = [base for base in BASES if str(base) not in finished]
-    fill(path, OF_TRUTH, truth_lines, missing, "bases")
-    lines = read_csv(path, OF_TRUTH)
-    print_truth(lines)
-    return lines
-
-
-# ---- one base ------------------------------------------------------------------------------------
-
-
-def load(base: int) -> tuple:
-    """The model and tokenizer of the base built with this seed; built here if it is missing."""
-    lm, tokenizer = toy.base_model(k=K, noise=NOISE, seed=base)
-    return lm.to(this_device()), tokenizer
 
 
 def lines_of_base(base: int) -> list[dict]:
-    """The lines of credit.csv for one base."""
-    lm, tokenizer = load(base)
-    prompts, group = GRADIENT
-    gradient = 0.0  # two halves, as in the first study
-    for half in (0, 1):
-        seed = 10 * base + half
-        problems = toy.problems(prompts // 2, seed=6000 + seed, k=K)
-        gradient += gradient_estimate(lm, tokenizer, problems, group, 500 + seed, LIMIT)
-
-    found = {row: [] for row in STATIC}  # a dictionary of numbers for each batch
-    for number in range(BATCHES):
-        seed = 100 * base + number
-        problems = toy.problems(PROMPTS, seed=8000 + seed, k=K)
-        rollouts = sampled(lm, tokenizer, problems, GROUP, 2000 + seed, LIMIT)
-        for row, numbers in measured(lm, rollouts, number, gradient).items():
-            found[row].append(numbers)
-
-    rollouts, known = true_credit(lm, tokenizer, base)
-    lines = []
-    for row, of_batches in found.items():
-        weights = weighed(row, lm, rollouts, GROUP, base).weights
-        numbers = {name: np.nanmean([x[name] for x in of_batches]) for name in of_batches[0]}
-        numbers |= signed_aucs(weights, scored(lm, rollouts, GROUP).advantage, known)
-        cells = {name: round(float(value), 5) for name, value in numbers.items()}
-        lines.append({"base": base, "row": row, **cells})
-    return lines
+    """The lines of the CSV for one base, which is built here if it is missing."""
+    lm, tokenizer = toy.base_model(k=K, noise=NOISE, seed=base)
+    lm = lm.to(this_device())
+    problems = toy.problems(PROMPTS, seed=4000 + base, k=K)
+    rollouts = sampled(lm, tokenizer, problems, GROUP, base)
+    tokens = scored(lm, rollouts)
+    truth = branched(lm, tokenizer, rollouts, tokens)
+    lines = agreement(truth, rollouts, decisive_tokens(tokens))
+    for row in STATIC:
+        lines += ranked(row, weights_of(row, lm, rollouts, base), tokens.advantage, truth)
+    return [dict.fromkeys(COLUMNS, "") | {"base": base} | line for line in lines]
 
 
-def measured(
-    lm, rollouts: list[Rollout], seed: int, gradient: torch.Tensor
-) -> dict[str, dict[str, float]]:
-    """Row -> its numbers on one batch. gradient: the policy gradient [D]."""
-    tokens = scored(lm, rollouts, GROUP)
-    decisive = decisive_tokens(tokens)
-    sides = (tokens.advantage > 0, tokens.advantage < 0)
-    of_rows = {row: weighed(row, lm, rollouts, GROUP, seed) for row in STATIC}
-    weights = torch.stack([each.weights for each in of_rows.values()])  # [M, N]
-    updates = directions(lm, rollouts, weights * tokens.advantage)
-    numbers = {}
-    for (row, each), update in zip(of_rows.items(), updates, strict=True):
-        numbers[row] = {
-            "cosine": cosine(update, gradient),
-            "cosine_sign": cosine(update.sign(), gradient),
-        }
-        for i, (name, side) in enumerate(zip(SIDES, sides, strict=True)):
-            numbers[row][f"auc_{name}"] = auc(each.weights[side], decisive[side])
-            numbers[row][f"spread_{name}"] = each.spread[i]
-            numbers[row][f"saturated_{name}"] = each.saturated[i]
+# ---- a batch -------------------------------------------------------------------------------------
+
+
+def sampled(lm, tokenizer, problems: list[dict], group: int, seed: int) -> list[Rollout]:
+    """`group` graded responses to each problem, of at most LIMIT tokens."""
+    prompts = tokenizer([each["problem"] for each in problems]).input_ids
+    sampling = Sampling(LIMIT, seed=seed, in_flight=IN_FLIGHT)
+    rollouts = rollout.rollout(lm, tokenizer, prompts, range(len(prompts)), group, sampling)
+    return graded(rollouts, [problem for problem in problems for _ in range(group)])
+
+
+def scored(lm, rollouts: list[Rollout], keep=None) -> TokenBatch:
+    """Their tokens with advantages, log-probabilities and the output of a method's `keep`."""
+    rewards = torch.tensor([each.reward for each in rollouts])
+    advantages = group_advantages(rewards, GROUP)  # [B]
+    plan = plan_mini_batches(rollouts, advantages, len(rollouts), MICRO_BATCH)
+    tokens = packed(rollouts, advantages, GROUP)
+    old_log_probabilities(Policy(lm), plan, tokens, keep)
+    return tokens
+
+
+def weights_of(name: str, lm, rollouts: list[Rollout], seed: int = 0) -> torch.Tensor:
+    """ρ [N] of the row ROWS[name]. seed: for rows that draw random numbers."""
+    method, cfg = configured(ROWS[name], ["--group-size", str(GROUP)])
+    tokens = scored(lm, rollouts, method.keep)
+    tokens.generator.manual_seed(seed)
+    return method.weights(tokens, cfg)
+
+
+# ---- branching -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Truth:
+    """The true credit of a batch's tokens."""
+
+    credit: torch.Tensor  # [N] Q - V
+    error: torch.Tensor  # [N] its standard error
+
+    @property
+    def clear(self) -> torch.Tensor:
+        """Which tokens have |Q - V| beyond two standard errors; none with p near 1: bool [N]."""
+        return self.credit.abs() > 2 * self.error
+
+
+def branched(lm, tokenizer, rollouts: list[Rollout], tokens: TokenBatch) -> Truth:
+    """The true credit of all tokens of `rollouts`."""
+    credit, error = [], []
+    for i, each in enumerate(rollouts):
+        unsure = -torch.expm1(tokens.logprob[tokens.places(i)])  # [T] 1 - p
+        positions = [t for t, x in enumerate(unsure.tolist()) if x >= SURE]
+        rewards = rewards_of_branches(lm, tokenizer, each, positions, i)
+        found = credit_of(rewards, positions, len(each.tokens), each.reward)
+        credit.append(found[0])
+        error.append(found[1])
+    return Truth(*(torch.from_numpy(np.concatenate(parts)) for parts in (credit, error)))
+
+
+def rewards_of_branches(
+    lm,
+    tokenizer,
+    response: Rollout,
+    positions: list[int],
+    seed: int,
+    samples: int = SAMPLES,
+) -> np.ndarray:
+    """The rewards for continuations from the prefix before each position: [positions, samples].
+
+    In each sample, all positions share the uniform draw at each place. If a continuation
+    reproduces the response up to a later position, both positions get the same reward.
+    """
+    if not positions:
+        return np.zeros((0, samples))
+    written = response.tokens.tolist()
+    jobs = []
+    for t in positions:
+        prefix = response.prompt + written[:t]
+        jobs += [Job(prefix, (seed, t, 0, m)) for m in range(samples)]
+
+    sampling = Sampling(LIMIT, in_flight=IN_FLIGHT)
+    with patch.object(rollout, "random_numbers", numbers_after):
+        continued = rollout.generate(lm, jobs, rollout.end_tokens(lm, tokenizer), sampling)
+    whole = []
+    for i, new in enumerate(continued):
+        whole.append(written[: positions[i // samples]] + new.tokens.tolist())
+    texts = tokenizer.batch_decode(whole, skip_special_tokens=True)
+    grades = [grade(text, response.problem) for text in texts]
+    return np.array(grades).reshape(len(positions), samples)
+
+
+def numbers_after(seed: int, position: int, problem: int, sample: int) -> np.random.Generator:
+    """The uniform draws of a continuation: those of a whole response, from `position` on."""
+    numbers = np.random.default_rng([seed, 0, problem, sample])
+    numbers.random(position)
     return numbers
 
 
-def true_credit(lm, tokenizer, base: int) -> tuple[list[Rollout], Truth]:
-    """Responses to a base's problems, and the true credit of their tokens."""
-    problems = toy.problems(TRUTH_PROMPTS, seed=4000 + base, k=K)
-    rollouts = sampled(lm, tokenizer, problems, GROUP, base, LIMIT)
-    return rollouts, branched(lm, tokenizer, rollouts, scored(lm, rollouts, GROUP), LIMIT)
+def credit_of(
+    rewards: np.ndarray, positions: list[int], length: int, reward: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Q - V of each token, and its standard error: [T] each.
+
+    rewards: [positions, samples]. reward: the response's reward, which is V at its end.
+    """
+    samples = rewards.shape[1]
+    ended = np.full((1, samples), reward)
+    after = np.concatenate([rewards[1:], ended])  # [positions, samples]
+    gained = after - rewards
+
+    credit = np.zeros(length)
+    error = np.zeros(length)
+    credit[positions] = gained.mean(axis=1)
+    error[positions] = gained.std(axis=1, ddof=1) / samples**0.5
+    return credit, error
 
 
-def signed_aucs(weights: torch.Tensor, advantage: torch.Tensor, known: Truth) -> dict[str, float]:
-    """The AUC of weights [N] for a clear Q - V with the sign of A, by side.
+# ---- comparisons ---------------------------------------------------------------------------------
+
+
+def agreement(truth: Truth, rollouts: list[Rollout], marks: torch.Tensor) -> list[dict]:
+    """The lines of MARKS: how well marks [N] and |Q - V| agree, in right and in wrong responses."""
+    lines = []
+    right = torch.cat([torch.full((len(x.tokens),), x.reward > 0) for x in rollouts])  # [N]
+    for name, side in (("right", right), ("wrong", ~right)):
+        credit, marked, clear = truth.credit[side], marks[side], truth.clear[side]
+        size = credit.abs()
+        line = {"row": MARKS, "responses": name, "tokens": int(side.sum())}
+        line |= {"auc": round(auc(size, marked), 4)}
+        line |= {"share": round(float(size[marked].sum() / size.sum()), 4)}
+        line |= {"clear": int(clear.sum()), "above": int((clear & (credit > 0)).sum())}
+        lines.append(line)
+    return lines
+
+
+def ranked(row: str, weights: torch.Tensor, advantage: torch.Tensor, truth: Truth) -> list[dict]:
+    """A row's lines: the AUC of its weights [N] for a clear Q - V with the sign of A [N].
 
     The update is Σ ρ A v, and with true credit it would be Σ (Q - V) v. So a weight's target is
     (Q - V) / A, with its sign. It is below 0 for a right step in a wrong response.
     """
-    helpful = known.clear & (known.credit * advantage > 0)
-    sides = (advantage > 0, advantage < 0)
-    pairs = zip(SIDES, sides, strict=True)
-    return {f"signed_auc_{name}": auc(weights[side], helpful[side]) for name, side in pairs}
-
-
-def truth_lines(base: int) -> list[dict]:
-    """The lines of truth.csv for one base."""
-    lm, tokenizer = load(base)
-    rollouts, known = true_credit(lm, tokenizer, base)
-    marks = decisive_tokens(scored(lm, rollouts, GROUP))
+    helpful = truth.clear & (truth.credit * advantage > 0)
     lines = []
-    for line in agreement(known, rollouts, marks):
-        line |= {name: round(line[name], 4) for name in ("auc", "share")}
-        lines.append({"base": base, **line})
+    for name, side in (("right", advantage > 0), ("wrong", advantage < 0)):
+        found = round(auc(weights[side], helpful[side]), 4)
+        lines.append({"row": row, "responses": name, "tokens": int(side.sum()), "auc": found})
     return lines
 
 
-# ---- tables and the picture ----------------------------------------------------------------------
+def auc(values: torch.Tensor, positive: torch.Tensor) -> float:
+    """The probability that a positive has a higher value than a negative; a tie counts 1/2.
 
-
-def by_row(lines: list[dict], column: str) -> dict[str, np.ndarray]:
-    """Row -> a column's numbers: [bases]."""
-    rows = dict.fromkeys(line["row"] for line in lines)
-    return {row: np.array([float(x[column]) for x in lines if x["row"] == row]) for row in rows}
-
-
-def print_credit(lines: list[dict]) -> None:
-    """Print one line per row: means over the bases; intervals and stars for the cosines.
-
-    A star: significant at 5 % by a t-test over bases, with Holm's correction over the rows.
+    values: [N]; positive: bool [N]. NaN if there is no pair.
     """
-    cells = {row: [] for row in by_row(lines, "cosine")}
-    for column in ("auc", "signed_auc", "spread", "saturated"):
-        digits = 1 if column == "spread" else 3
-        for side in SIDES:
-            for row, values in by_row(lines, f"{column}_{side}").items():
-                known = not np.isnan(values).any()
-                cells[row].append(f"{values.mean():.{digits}f}" if known else "-")
-    for column in ("cosine", "cosine_sign"):
-        gains = minus_dapo(lines, column)
-        adjusted = holm({row: p_value(values) for row, values in gains.items()})
-        for row, values in by_row(lines, column).items():
-            if row == "dapo":
-                cells[row].append(mean_interval(values))
-                continue
-            star = "*" if adjusted[row] < 0.05 else ""
-            cells[row].append(f"{gains[row].mean():+.3f} ± {half_width(gains[row]):.3f}{star}")
-    header = ["row", *(f"{name} {side}" for name in ("AUC", "signed AUC") for side in "+-")]
-    header += [f"{name} {side}" for name in ("sd/γ", "saturated") for side in "+-"]
-    header += ["cosine - DAPO's", "cosine of the sign - DAPO's"]
-    print_table(header, [[row, *values] for row, values in cells.items()])
+    n = int(positive.sum())
+    m = len(positive) - n
+    if n == 0 or m == 0:
+        return float("nan")
+
+    # Mann-Whitney: the rank sum of the positives, minus the smallest possible rank sum.
+    _, place, count = values.unique(return_inverse=True, return_counts=True)
+    count = count.double()
+    mid_rank = count.cumsum(0) - (count - 1) / 2  # equal values share their mean rank
+    ranks = mid_rank[place]
+    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
 
 
-def minus_dapo(lines: list[dict], column: str) -> dict[str, np.ndarray]:
-    """Row -> a column minus DAPO's: [bases]; without DAPO."""
-    cells = by_row(lines, column)
-    return {row: values - cells["dapo"] for row, values in cells.items() if row != "dapo"}
+# ---- tables --------------------------------------------------------------------------------------
 
 
-def print_truth(lines: list[dict]) -> None:
-    """Print the lines of truth.csv."""
+def print_marks(lines: list[dict]) -> None:
+    """Print the agreement of toy.decisive with |Q - V|, base by base."""
     table = []
-    for x in lines:
+    for x in [line for line in lines if line["row"] == MARKS]:
         cells = [x["base"], x["responses"], x["tokens"], f"{float(x['auc']):.3f}"]
         table.append([*cells, f"{float(x['share']):.2f}", x["clear"], x["above"]])
     header = ["base", "responses", "tokens", "AUC of \\|Q - V\\| for labels"]
     print_table([*header, "labelled share of Σ\\|Q - V\\|", "clear", "of these above 0"], table)
+
+
+def print_weights(lines: list[dict]) -> None:
+    """Print the AUC of each row's weights for the signed target: mean over bases, by side."""
+    table = []
+    for row in dict.fromkeys(line["row"] for line in lines if line["row"] != MARKS):
+        cells = [row]
+        for side in ("right", "wrong"):
+            mine = [x for x in lines if x["row"] == row and x["responses"] == side]
+            cells.append(mean_interval([float(x["auc"]) for x in mine]))
+        table.append(cells)
+    print_table(["row", "signed AUC, right responses", "wrong responses"], table)

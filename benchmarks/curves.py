@@ -5,7 +5,7 @@
 
 RUN is an --output-dir. Runs that differ only in their seed share one line: their mean, with the
 95 % t-interval over seeds as a band. A line's label shows its method and the settings in which it
-differs from the other lines. A metric that hardly changes gets no panel.
+differs from the other lines.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import train
+from benchmarks.comparisons import COLOURS
 from benchmarks.statistics import half_width
 from infra.errors import UserError, one_line_endings
 from infra.flags import defining_flags, spelled
@@ -30,29 +31,23 @@ PANELS = (
     ("entropy", "nats per token", "entropy"),
 )
 
-HARDLY = 0.05  # a metric is not drawn if its values span less than this share of their mean
-
-# A colour and a line style for each label: the styles stay legible in grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES = ("-", "--", "-.", ":")
+STYLES = ("-", "--", "-.", ":")  # legible in grey
 
 
 def read_run(folder: Path) -> tuple[dict, list[dict]]:
-    """The settings that define the run, and its metrics. Raises UserError if there is no run."""
+    """The settings that define the run, and its metrics. Raises UserError if there is no run.
+
+    A clip range that is the method's default counts as not set.
+    """
     config = read_json(folder / "config.json")
     metrics = read_lines(folder / "metrics.jsonl")
     if not metrics:
         raise UserError(f"{folder} has no metrics yet: wait for its first step")
-    return without_default_clip(defining_flags(train.Config, config)), metrics
-
-
-def without_default_clip(settings: dict) -> dict:
-    """The settings, with a clip range of None if it is the method's default."""
-    clips = (settings.get("clip_low"), settings.get("clip_high"))
+    settings = defining_flags(train.Config, config)
     method = METHODS.get(settings["method"])
-    if method is None or clips != method.default_clip:
-        return settings
-    return settings | {"clip_low": None, "clip_high": None}
+    if method and method.default_clip == (settings.get("clip_low"), settings.get("clip_high")):
+        settings |= {"clip_low": None, "clip_high": None}
+    return settings, metrics
 
 
 def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]]]:
@@ -61,23 +56,21 @@ def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]
     A label shows the flags in which runs that have them differ. Raises UserError if two runs have
     the same label and seed.
     """
-    names = sorted({name for settings, _ in runs for name in settings} - {"seed", "method"})
-    differing = []
-    for name in names:
-        values = [settings[name] for settings, _ in runs if name in settings]
-        if any(value != values[0] for value in values):
-            differing.append(name)
+    values = {}  # flag -> its values
+    for settings, _ in runs:
+        for name in sorted(settings.keys() - {"seed", "method"}):
+            values.setdefault(name, set()).add(settings[name])
+    differing = [name for name in sorted(values) if len(values[name]) > 1]
 
-    groups = {}
-    seeds = {}
+    groups, seen = {}, set()
     for settings, metrics in runs:
         label = settings["method"]
         for name in differing:
             if settings.get(name) is not None:
                 label += f", {spelled(name)} {settings[name]}"
-        if settings["seed"] in seeds.setdefault(label, []):
+        if (label, settings["seed"]) in seen:
             raise UserError(f"two runs are {label} with --seed {settings['seed']}: give only one")
-        seeds[label].append(settings["seed"])
+        seen.add((label, settings["seed"]))
         groups.setdefault(label, []).append(metrics)
     return groups
 
@@ -96,23 +89,18 @@ def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.
     return steps, table.mean(axis=0), widths
 
 
-def changes(groups: dict[str, list[list[dict]]], name: str) -> bool:
-    """Whether a metric is recorded and changes by more than HARDLY."""
-    values = [row[name] for runs in groups.values() for run in runs for row in run if name in row]
-    return bool(values) and max(values) - min(values) > HARDLY * abs(np.mean(values))
-
-
 def draw(groups: dict[str, list[list[dict]]], path: Path) -> None:
-    """Draw one panel for the reward and one per metric that changes, with one line per group."""
-    panels = [panel for panel in PANELS if panel[0] == "reward" or changes(groups, panel[0])]
+    """Draw one panel per metric that all runs have, with one line per group."""
+    runs = [run for of_label in groups.values() for run in of_label]
+    panels = [x for x in PANELS if all(any(x[0] in row for row in run) for run in runs)]
     figure = Figure(figsize=(4.2 * len(panels), 4), layout="constrained")
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (name, unit, title) in zip(all_axes, panels, strict=True):
         for i, (label, runs) in enumerate(groups.items()):
             steps, mean, width = curve(runs, name)
             colour = COLOURS[i % len(COLOURS)]
-            style = STYLES[i % len(STYLES)]
             seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
+            style = STYLES[i % len(STYLES)]
             axes.plot(steps, mean, style, color=colour, label=f"{label} ({seeds})")
             axes.fill_between(steps, mean - width, mean + width, color=colour, alpha=0.2, lw=0)
         axes.set(title=title, xlabel="step", ylabel=unit)

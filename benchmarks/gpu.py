@@ -2,10 +2,8 @@
 
 Steps of train.py run with random weights in the shapes of Qwen3-0.6B to 4B: 64 responses of 512
 tokens, two updates, micro-batches of 24,576 tokens, bfloat16 computation and recomputed
-activations. Every other response counts as right. Each stage is timed, and MFU is the share of the
-GPU's peak FLOP that the log-probabilities (one forward pass) and the updates (three) reach. The
-peak memory of a step stands beside that of `python -m benchmarks plan`. A size whose plan does not
-fit is left out.
+activations. Every other response counts as right. Each stage is timed, and the peak memory of a
+step stands beside that of `python -m benchmarks plan`. A size whose plan does not fit is left out.
 """
 
 import gc
@@ -18,8 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 import toy
 import train
-from benchmarks.plan import GB, Sizes, planned, qwen3, sampler_of, sizes_of
-from benchmarks.simulation import BANDWIDTH, PEAK_FLOP, of_a_step
+from benchmarks.plan import GB, planned, qwen3
 from benchmarks.tables import print_table
 from infra.errors import UserError
 from infra.folder import read_lines
@@ -33,12 +30,7 @@ FLAGS = (
     f"--data toy --prompts 8 --group-size 8 --mini-batch 4 --max-new-tokens {LENGTH} "
     f"--max-prompt-tokens {PROMPT} --in-flight {RESPONSES} --save-every 1000000"
 )
-STAGES = {"sampling": 0, "old_logprob": 1, "weighting": 0, "updating": 3}  # -> forward passes
-GPUS = {  # part of the GPU's name -> dense bfloat16 FLOP/s, memory bytes/s (data sheets)
-    "H200": (PEAK_FLOP, 4.8e12),
-    "H100": (PEAK_FLOP, BANDWIDTH),
-    "A100": (312e12, 2.04e12),
-}
+STAGES = ("sampling", "old_logprob", "weighting", "updating")
 
 
 def gpu(args) -> list[dict]:
@@ -62,11 +54,9 @@ def gpu(args) -> list[dict]:
         if not plan.fits(gpu_gb):
             print(f"{size} does not fit: {plan.peak / GB:.0f} GB planned\n")
             continue
-        sampler = sampler_of(config, flags, 1, plan.room, peaks_here()[1])
-        (sampled,) = of_a_step(sampler, flags, 1, mean=LENGTH)
         steps = trained(config, FLAGS, args.repetitions + 1)
-        steps |= {"planned bytes": plan.peak, "planned seconds of sampling": sampled.seconds}
-        print_table([f"Qwen3-{size}", ""], table_of(steps, sizes_of(config)))
+        steps["planned bytes"] = plan.peak
+        print_table([f"Qwen3-{size}", ""], table_of(steps))
         found.append({"size": size, "gpu": name, "cuda": torch.version.cuda, **steps})
         gc.collect()  # free this model before the next one is built
         torch.cuda.empty_cache()
@@ -93,24 +83,18 @@ def trained(config: PreTrainedConfig, flags: str, count: int) -> dict:
     return {"metrics": logged, "peak bytes": peak}
 
 
-def table_of(steps: dict, size: Sizes) -> list[list[str]]:
-    """The lines of a model's table, from the output of `trained` with the plan's numbers."""
+def table_of(steps: dict) -> list[list[str]]:
+    """The lines of a model's table, from the output of `trained` and the plan's bytes."""
     metrics = steps["metrics"]
 
     def median(name: str) -> float:
         return statistics.median(row[name] for row in metrics)
 
     tokens = RESPONSES * median("response_length")
-    flop = forward_flop(size, RESPONSES, round(median("response_length")))
     lines = []
-    for stage, passes in STAGES.items():
+    for stage in STAGES:
         seconds = median(f"seconds_{stage}")
-        text = f"{seconds:.3g} s, {tokens / seconds:.0f} tokens/s"
-        if passes:
-            text += f", MFU {passes * flop / seconds / peaks_here()[0]:.1%}"
-        if stage == "sampling":
-            text += f" (simulated: {steps['planned seconds of sampling']:.3g} s)"
-        lines.append([stage, text])
+        lines.append([stage, f"{seconds:.3g} s, {tokens / seconds:.0f} tokens/s"])
     peak, planned_peak = steps["peak bytes"] / GB, steps["planned bytes"] / GB
     skipped = sum(row["skipped_updates"] for row in metrics)
     norm = max(row["grad_norm"] for row in metrics)
@@ -124,21 +108,6 @@ def table_of(steps: dict, size: Sizes) -> list[list[str]]:
             f"{metrics[-1]['mismatch']:.2g}; {far:.2g}",
         ],
     ]
-
-
-def peaks_here() -> tuple[float, float]:
-    """This GPU's FLOP and bytes per second; an H100's if the GPU is not in GPUS."""
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    return next((peaks for gpu, peaks in GPUS.items() if gpu in name), GPUS["H100"])
-
-
-def forward_flop(size: Sizes, sequences: int, width: int) -> int:
-    """FLOP in a forward pass over `sequences` of `width` tokens each, with causal attention.
-
-    2 P T + 2 L q T width: P parameters in products, T tokens, L layers, q = heads x head size.
-    """
-    tokens = sequences * width
-    return 2 * size.multiplying * tokens + 2 * size.layers * size.attention * tokens * width
 
 
 def every_other_right(responses: list[str], *_) -> list[float]:

@@ -1,7 +1,7 @@
 """Compares verify.py with math_verify on the labelled answers in tests/answers/data/answers.jsonl.
 
-The two graders alternate in one run. Then verify.py grades all pairs of different gold answers.
-Times are CPU times for this process, so other work on the machine does not count.
+The two graders alternate in one run; times are CPU times. Then verify.py grades all pairs of
+different gold answers.
 
 math_verify needs a separate environment: pip install math-verify==0.9.0 numpy tqdm
 """

@@ -13,7 +13,7 @@ from benchmarks.comparisons import (
     Counted,
     Tested,
     counted,
-    draw_rewards,
+    draw_differences,
     over_settings,
     paired,
     print_differences,
@@ -44,7 +44,6 @@ LONGER_ROWS = ("dapo", "centred", CONTROL)
 
 PRIMARY = (("centred", "dapo"), ("centred", "delta"))
 SECONDARY = (("centred", "surprise"), ("centred", CONTROL), (UNREFINED, "centred"))
-DESCRIBED = tuple((row, "dapo") for row in ALL_ROWS if row not in ("dapo", "centred"))
 COSTS = (("centred", "dapo"), (CONTROL, "dapo"), ("centred", CONTROL))  # in other outcomes
 
 
@@ -63,7 +62,9 @@ def mean(args) -> Tested:
     print(f"{len(runs)} runs, {minutes:.0f} minutes of one core")
 
     groups = {row: tested[f"{row} minus dapo"] for row in ALL_ROWS if row != "dapo"}
-    draw_rewards(groups, "Toy: DelTA with its proxy's mean and without", path.with_suffix(".png"))
+    draw_differences(
+        groups, "Toy: DelTA with its proxy's mean and without", path.with_suffix(".png")
+    )
     return tested
 
 
@@ -89,7 +90,8 @@ def tests(everywhere: Counted) -> Tested:
     """The protocol's differences: those of the six settings, then those of the longer runs."""
     of = {name: runs for name, runs in everywhere.items() if name[0] != LONGER}
     found = {}
-    for a, b in (*PRIMARY, *SECONDARY, *DESCRIBED):
+    described = [(row, "dapo") for row in ALL_ROWS if row not in ("dapo", "centred")]
+    for a, b in (*PRIMARY, *SECONDARY, *described):
         found[f"{a} minus {b}"] = over_settings(of, a, b)
     for a, b in COSTS:
         for name, what in OUTCOMES.items():
@@ -107,8 +109,8 @@ def entropies_at_equal_reward(of: Counted, a: str, b: str) -> dict[str, np.ndarr
     found = {}
     for setting in dict.fromkeys(setting for setting, _ in of):
         one, other = of[setting, a], of[setting, b]
-        pairs = [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
-        found[setting] = np.array([entropy_at_equal_reward(*pair) for pair in pairs])
+        seeds = sorted(one.keys() & other.keys())
+        found[setting] = np.array([entropy_at_equal_reward(one[s], other[s]) for s in seeds])
     return found
 
 

@@ -18,14 +18,14 @@ and stay gathered during forward and backward.
                   as large as the LM head: itself, its gradient and a block's part of it
                 - at the end: the root's gradients, in c bytes and in float32
 
-The factors 10, 9 and 6 were fitted to FSDP2 runs with the five Qwen3 sizes on fake tensors;
-tests/benchmarks/test_plan.py checks the update against such a run. RESERVE is kept free for the
-CUDA context, NCCL and fragmentation.
+The factors 10, 9 and 6 were fitted to FSDP2 runs on fake tensors; tests/benchmarks/test_plan.py
+checks the update against one. RESERVE is for the CUDA context, NCCL and fragmentation.
 """
 
 import math
 from argparse import ArgumentParser
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
@@ -60,13 +60,11 @@ QWEN3 = {
 
 def qwen3(size: str) -> Qwen3Config:
     """The architecture of Qwen/Qwen3-<size>-Base."""
-    hidden, mlp, layers, heads, tied = QWEN3[size]
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    *numbers, tied = QWEN3[size]
     return Qwen3Config(
+        **dict(zip(names, numbers, strict=True)),
         vocab_size=151936,
-        hidden_size=hidden,
-        intermediate_size=mlp,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
         num_key_value_heads=8,
         head_dim=128,
         tie_word_embeddings=tied,
@@ -74,23 +72,8 @@ def qwen3(size: str) -> Qwen3Config:
     )
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of a model's parts: counts, not bytes."""
-
-    parameters: int  # P
-    multiplying: int  # parameters in matrix products: all but an embedding that is only looked up
-    layer: int  # parameters of one decoder layer
-    layers: int  # L
-    hidden: int  # H
-    attention: int  # q
-    cached: int  # keys and values of one token in all layers
-    mlp: int  # I
-    vocabulary: int  # V
-
-
-def sizes_of(config: PreTrainedConfig) -> Sizes:
-    """The sizes of a decoder-only model, without allocating its weights."""
+def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
+    """The sizes of a decoder-only model: counts, not bytes. Allocates no weights."""
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config)
     layers = decoder_layers(lm)
@@ -100,16 +83,16 @@ def sizes_of(config: PreTrainedConfig) -> Sizes:
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    return Sizes(
+    return SimpleNamespace(
         parameters=P,
-        multiplying=P if tied else P - embedding.numel(),
-        layer=sum(p.numel() for p in layers[0].parameters()),
-        layers=len(layers),
-        hidden=config.hidden_size,
-        attention=heads * head_size,
-        cached=2 * len(layers) * kv_heads * head_size,
-        mlp=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
-        vocabulary=config.vocab_size,
+        multiplying=P if tied else P - embedding.numel(),  # in matrix products, not looked up
+        layer=sum(p.numel() for p in layers[0].parameters()),  # parameters of one decoder layer
+        layers=len(layers),  # L
+        hidden=config.hidden_size,  # H
+        attention=heads * head_size,  # q
+        cached=2 * len(layers) * kv_heads * head_size,  # keys and values of one token
+        mlp=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,  # I
+        vocabulary=config.vocab_size,  # V
     )
 
 
@@ -236,18 +219,14 @@ def plan(args) -> None:
         print_sampling(of_a_step(sampler, config, own.gpus, mean), config, mean)
 
 
-def run_bytes(parameters: int, cfg: train.Config) -> int:
-    """An upper bound in bytes on the disk space of a run.
+def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
+    """Print the plan in GB per GPU, and an upper bound on the disk space.
 
     Two checkpoints of 12 bytes per parameter are kept, and a third is written before the oldest is
-    deleted. There are also two exports in bfloat16: model/ and best/, or one of them twice.
+    deleted. There are also two exports in bfloat16.
     """
-    checkpoints = min(3, math.ceil(cfg.steps / cfg.save_every))
-    return checkpoints * 12 * parameters + 2 * HALF * parameters
-
-
-def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
-    """Print the plan in GB per GPU."""
+    checkpoint = 12 * p.parameters
+    disk = min(3, math.ceil(config.steps / config.save_every)) * checkpoint + 4 * p.parameters
     print(
         f"{config.model}: {p.parameters / 1e9:.2f} billion parameters on {gpus} GPUs of "
         f"{gpu_gb:g} GB; GB per GPU:\n"
@@ -257,8 +236,8 @@ def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
         f"{p.hidden / GB:.1f}, of these {p.on_host / GB:.1f} in pinned host memory\n"
         f"  update     {p.update / GB:.1f}\n"
         f"  reserved   {RESERVE / GB:.1f} for the CUDA context, NCCL and fragmentation\n"
-        f"GB on disk, all GPUs together: at most {run_bytes(p.parameters, config) / GB:.1f}, "
-        f"{12 * p.parameters / GB:.1f} per checkpoint"
+        f"GB on disk, all GPUs together: at most {disk / GB:.1f}, "
+        f"{checkpoint / GB:.1f} per checkpoint"
     )
     if p.fits(gpu_gb):
         print(f"fits: {p.peak / GB:.1f} of {gpu_gb:g} GB")

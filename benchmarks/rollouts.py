@@ -27,8 +27,7 @@ END_HERE = 2.0  # replaces the uniform draw for the last token
 PROMPT_WIDTH = 16  # tokens
 GROUP = 4  # responses per prompt
 UNLIMITED = 2**40  # columns in the caches
-WIDE = 256
-MODELS = ((64, 256), (WIDE, 128))  # hidden size, responses
+MODELS = ((64, 256), (256, 128))  # hidden size, responses
 MIXES = {  # lengths of the 256 responses in tokens
     "even": [128] * 256,
     "mild": [64 + i % 129 for i in range(256)],
@@ -54,8 +53,7 @@ def measured(repetitions: int, rows: list[dict]) -> Iterator[list[str]]:
                 "plain": partial(plain_generate, lm, len(lengths), max(lengths)),
                 "chunked": partial(sampled, lm, lengths),
             }
-            # The wide model takes minutes.
-            seconds = alternate(functions, 1 if hidden == WIDE else repetitions)
+            seconds = alternate(functions, repetitions)
             model = f"hidden {hidden}, {len(lengths)} responses"
             rows.append({"model": model, "mix": mix, "tokens": sum(lengths), **seconds})
             speeds = [spread([sum(lengths) / x for x in seconds[name]], 0) for name in functions]

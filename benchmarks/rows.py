@@ -72,12 +72,7 @@ ZERO_MEAN = {  # proxies without a mean, and controls
     "no centroids": Row("--delta-variant no_centroids"),
     "results": Row(results=True),
 }
-CREDIT = {  # only in `credit`
-    "exact, K = 0": Row("--proxy exact --K 0"),
-    "surprise, K = 0": Row("--proxy surprise --K 0"),
-    "surprise, fresh": Row("--proxy surprise --gamma fresh"),
-}
-ROWS = MAIN | SECONDARY | ZERO_MEAN | CREDIT
+ROWS = MAIN | SECONDARY | ZERO_MEAN
 
 
 def configured(row: Row, flags: list[str]) -> tuple[Method, train.Config]:

@@ -1,9 +1,9 @@
 """The runner of the training studies: jobs -> finished runs, kept in a CSV.
 
-A run's line is written when the run ends, and runs in the file are not repeated, so an interrupted
-study resumes. A cell may hold several numbers: one per step in `rewards` and `entropies`, one per
-evaluation in `accuracy` and `greedy`. `0.65*5` stands for five steps of which only the mean, 0.65,
-was kept. The first studies kept only such means, and their other cells are empty.
+A run's line is written when the run ends, and runs in the file are not repeated. A cell may hold
+several numbers: one per step in `rewards` and `entropies`, one per evaluation in `accuracy` and
+`greedy`. `0.65*5` stands for five steps of which only the mean, 0.65, was kept; the first studies
+kept only such means.
 """
 
 import contextlib
@@ -27,14 +27,13 @@ import toy
 import train
 from benchmarks.rows import ROWS, configured
 from benchmarks.settings import SETTINGS
-from benchmarks.tables import appending, read_csv
+from benchmarks.tables import append_csv, read_csv
 from infra.errors import UserError
 from infra.folder import read_lines
 from rollout import Sampling
 
 PROBLEMS = 256  # held out
 ENDS = 5  # number of steps in the means of the first and the last rewards
-DROP = 0.1  # a drop in reward from the best to the last steps that counts as a collapse
 AT_ONCE = torch.get_num_threads()  # jobs, on one core each; OMP_NUM_THREADS=1 runs one at a time
 
 
@@ -88,11 +87,6 @@ class Trained:
         """Mean over the last steps."""
         return float(np.mean(self.entropies[-ENDS:])) if self.entropies else float("nan")
 
-    @property
-    def collapsed(self) -> bool:
-        """Whether the last steps' reward is DROP below the reward in the best consecutive steps."""
-        return float(running_mean(self.rewards).max()) - self.last >= DROP
-
 
 Runs = dict[Job, Trained]
 
@@ -116,14 +110,12 @@ def complete(jobs: Iterable[Job], path: Path, samples: int = 1) -> Runs:
     missing = [job for job in jobs if job not in done]
     for name in {job.setting: None for job in missing}:
         SETTINGS[name].base()  # now, so that two runs do not build it at the same time
-    fill(path, COLUMNS, partial(lines_of_job, samples), missing, "runs")
+    fill(path, COLUMNS, partial(lines_of_job, samples), missing)
     done = finished_runs(path)
     return {job: done[job] for job in jobs}
 
 
-def fill(
-    path: Path, columns: Sequence[str], work: Callable[..., list[dict]], jobs: list, label: str
-) -> None:
+def fill(path: Path, columns: Sequence[str], work: Callable[..., list[dict]], jobs: list) -> None:
     """Call work(job) for AT_ONCE jobs at a time, and append the returned lines to a CSV in order.
 
     A job's lines are written when it ends. Each job runs on one thread.
@@ -131,9 +123,9 @@ def fill(
     if not jobs:
         return
     on_one_thread = {"initializer": torch.set_num_threads, "initargs": (1,)}
-    with appending(path, columns) as write, ProcessPoolExecutor(AT_ONCE, **on_one_thread) as pool:
-        for lines in tqdm(pool.map(work, jobs), total=len(jobs), desc=label):
-            write(lines)
+    with ProcessPoolExecutor(AT_ONCE, **on_one_thread) as pool:
+        for lines in tqdm(pool.map(work, jobs), total=len(jobs)):
+            append_csv(path, columns, lines)
 
 
 def lines_of_job(samples: int, job: Job) -> list[dict]:

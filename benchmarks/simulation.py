@@ -1,13 +1,12 @@
 """Simulates how long sampling takes; infra/sampler.py decides which responses are in flight.
 
 Sampling one token for every response in flight takes the time needed to read the weights and the
-KV caches from memory. Adding a response takes the time needed to compute its KV cache. Lengths are
-log-normal over prompts, log-normal over the responses to each prompt, and capped.
+KV caches from memory. The time to compute the caches of prompts is left out. Lengths are log-normal
+over prompts, log-normal over the responses to each prompt, and capped.
 """
 
 import statistics
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from infra.sampler import CHUNK, next_flight
 SPREAD_OF_PROMPTS, SPREAD_IN_GROUP = 0.6, 0.45  # standard deviations of log length
 
 BANDWIDTH = 3.35e12  # H100 memory, bytes per second
-PEAK_FLOP = 989e12  # H100, dense bfloat16 FLOP per second
 REACHED = 0.7  # share of BANDWIDTH that sampling reaches
-REACHED_FLOP = 0.4  # share of PEAK_FLOP that a forward pass reaches
 PROMPT = 200  # tokens
 LAUNCH = 0.004  # seconds per token for launches, while no memory is read
 
@@ -38,30 +35,18 @@ class Sampler:
         read = 2 * self.multiplying + count * columns * self.column_bytes
         return passes * (LAUNCH + read / (REACHED * self.bandwidth))
 
-    def prefill_seconds(self, tokens: int) -> float:
-        """Seconds to compute the caches of `tokens` tokens; attention is left out."""
-        return 2 * self.multiplying * tokens / (REACHED_FLOP * PEAK_FLOP)
 
-
-@dataclass(eq=False)
+@dataclass(eq=False)  # compared by identity
 class Simulated:
     """A response of known length, with the interface that `next_flight` expects."""
 
     length: int
-    prompt: int  # its index
     prompt_tokens: int
     new: int = 0
-    cache: bool | None = None  # None until computed, and after a pause
+    cache: list | None = None  # `next_flight` deletes it; unused here
 
     def __len__(self) -> int:
         return self.prompt_tokens + self.new
-
-
-class Sampled(NamedTuple):
-    """One rank's work."""
-
-    seconds: float
-    passes: int  # forward passes, one token each
 
 
 def lengths(seed: int, prompts: int, group: int, mean: float, longest: int) -> np.ndarray:
@@ -79,48 +64,40 @@ def lengths(seed: int, prompts: int, group: int, mean: float, longest: int) -> n
     return (relative * high).clip(1, longest).round().astype(int)
 
 
-def simulated(sampler: Sampler, responses: list[Simulated]) -> Sampled:
-    """The work of a rank that samples these responses, simulated to the end, chunk by chunk.
-
-    Each added response first needs a forward pass over all its tokens.
-    """
+def simulated(sampler: Sampler, responses: list[Simulated]) -> tuple[float, int]:
+    """(seconds, forward passes of one token each) of a rank that samples these responses."""
     waiting, flying = list(responses), []
     seconds, passes = 0.0, 0
     while waiting or flying:
         flying = next_flight(flying, waiting, sampler.in_flight, sampler.room)
-        arriving = {(each.prompt, len(each)) for each in flying if each.cache is None}
-        seconds += sampler.prefill_seconds(sum(tokens for _, tokens in arriving))
         columns = max(map(len, flying))
         new = min(CHUNK, max(each.length - each.new for each in flying))
         seconds += sampler.seconds(new, len(flying), columns)
         passes += new
         for each in flying:
-            each.cache = True
             each.new = min(each.new + new, each.length)
         flying = [each for each in flying if each.new < each.length]
-    return Sampled(seconds, passes)
+    return seconds, passes
 
 
-def of_a_step(sampler: Sampler, flags, gpus: int, mean: float, seed: int = 0) -> list[Sampled]:
-    """Each GPU's work if the responses of a step have `mean` tokens on average.
+def of_a_step(sampler: Sampler, flags, gpus: int, mean: float, seed: int = 0) -> list[tuple]:
+    """`simulated` for each GPU, if the responses of a step have `mean` tokens on average.
 
     flags: a train.Config.
     """
     drawn = lengths(seed, flags.prompts, flags.group_size, mean, flags.max_new_tokens)
     prompt_tokens = min(PROMPT, flags.max_prompt_tokens)
-    responses = []
-    for prompt, group in enumerate(drawn.tolist()):
-        responses += [Simulated(length, prompt, prompt_tokens) for length in group]
+    responses = [Simulated(length, prompt_tokens) for length in drawn.flatten().tolist()]
     return [simulated(sampler, responses[gpu::gpus]) for gpu in range(gpus)]  # dealt in turn
 
 
-def print_sampling(ranks: list[Sampled], flags, mean: int) -> None:
+def print_sampling(ranks: list[tuple], flags, mean: int) -> None:
     """Print the time of the slowest GPU, which the others wait for, and the mean of all."""
-    slowest = max(ranks)
-    seconds = statistics.mean(rank.seconds for rank in ranks)
+    slowest, passes = max(ranks)
+    seconds = statistics.mean(seconds for seconds, _ in ranks)
     print(
-        f"sampling, simulated: {slowest.seconds:.1f} s, {slowest.passes} forward passes per step "
+        f"sampling, simulated: {slowest:.1f} s, {passes} forward passes per step "
         f"on the slowest GPU ({seconds:.1f} s on average)\n"
-        f"  if responses have {mean} tokens on average (--mean-tokens) and {flags.max_new_tokens} "
-        f"at most, log-normal: {SPREAD_OF_PROMPTS} over prompts, {SPREAD_IN_GROUP} in a group"
+        f"  for log-normal lengths of {mean} tokens on average (--mean-tokens), "
+        f"{flags.max_new_tokens} at most"
     )

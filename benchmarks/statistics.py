@@ -1,4 +1,4 @@
-"""Confidence intervals, paired t-tests, Holm's correction and power, for the studies.
+"""Confidence intervals, paired t-tests, signed ranks and Holm's correction.
 
 Student's t is integrated numerically: with t = √n tan θ, the density at n degrees of freedom is
 proportional to cos^(n-1) θ, which is smooth between -π/2 and π/2.
@@ -94,15 +94,3 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[name]))
         corrected[name] = largest
     return corrected
-
-
-def smallest_seen(differences: Sequence[float], level: float = 0.05, power: float = 0.8) -> float:
-    """The true mean difference that a paired t-test detects with the given power.
-
-    It is (t at 1 - level/2 + t at the power) x standard error, for the number of runs and the
-    spread of `differences`. level: two-sided; Holm's first step has 0.05 / number of tests.
-    """
-    differences = np.asarray(differences, dtype=float)  # [runs]
-    degrees = len(differences) - 1
-    error = differences.std(ddof=1) / len(differences) ** 0.5
-    return (t_quantile(1 - level / 2, degrees) + t_quantile(power, degrees)) * error

@@ -1,8 +1,7 @@
 """Markdown tables, and CSV files with readable diffs in git."""
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from infra.errors import UserError
@@ -35,17 +34,11 @@ def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
     print()
 
 
-@contextmanager
-def appending(path: Path, columns: Sequence[str]) -> Iterator[Callable[[list[dict]], None]]:
-    """Yield a function that appends lines to a CSV and flushes. A new file gets a header first."""
+def append_csv(path: Path, columns: Sequence[str], lines: list[dict]) -> None:
+    """Append lines to a CSV. A new file gets a header first."""
     path.parent.mkdir(exist_ok=True)
     with open(path, "a", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         if file.tell() == 0:
             writer.writeheader()
-
-        def write(lines: list[dict]) -> None:
-            writer.writerows(lines)
-            file.flush()
-
-        yield write
+        writer.writerows(lines)

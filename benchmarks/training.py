@@ -9,9 +9,8 @@ from pathlib import Path
 from benchmarks.comparisons import (
     against,
     counted,
-    draw_rewards,
+    draw_differences,
     print_differences,
-    print_ends,
     print_rows,
 )
 from benchmarks.rows import MAIN, SECONDARY
@@ -30,7 +29,7 @@ DEFAULT_RATE = 1e-4  # the default of train.py on the toy
 def make_train(args) -> None:
     """The gain from `make train` over several seeds (10 minutes)."""
     jobs = [Job(MAKE_TRAIN, "delta", DEFAULT_RATE, seed) for seed in range(args.seeds or 8)]
-    print_ends(counted(complete(jobs, Path(args.csv))))
+    print_rows(counted(complete(jobs, Path(args.csv))))
 
 
 def methods(args) -> None:
@@ -46,7 +45,7 @@ def methods(args) -> None:
     complete(jobs, path)
     compare(args)
     tested = against(counted(finished_runs(path)), "dapo")
-    draw_rewards(tested, "Toy, 12 operations: every row against DAPO", path.with_suffix(".png"))
+    draw_differences(tested, "Toy, 12 operations: every row against DAPO", path.with_suffix(".png"))
 
 
 def compare(args) -> None:

@@ -23,16 +23,8 @@ sharpen   Every result is a random digit with probability `noise`. The most like
 Few tokens (the results) decide the answer. Most (connectives, copies, the frame) do not. Unlike in
 real data sets, the decisive tokens are known: `decisive` marks them.
 
-task.py        problems, worked responses, decisive tokens
-tokenizer.py   the vocabulary of 30 tokens, or of 270 with many connectives
-base.py        the base models: committed, or built when needed
-build.py       rebuilds the committed base models
-measure.py     accuracy, entropy and length of each base model before training
-bases/         the committed base models
-by_name.py     the problem sets, and the tokens that decide a response's reward
-presets.py     defaults for train.py on the toys
-
-The code toy (`--model toy-code`) has code_task.py, code_tokenizer.py and code_base.py.
+Read task.py first; README.md lists the committed base models. The code toy (`--model toy-code`) is
+code_task.py, code_tokenizer.py and code_base.py.
 """
 
 from toy import code_task as code_task
@@ -42,7 +34,6 @@ from toy.base import build_model as build_model
 from toy.base import load_base as load_base
 from toy.base import train_base as train_base
 from toy.code_base import code_base_folder as code_base_folder
-from toy.code_base import code_base_model as code_base_model
 from toy.task import chain as chain
 from toy.task import decisive as decisive
 from toy.task import demonstration as demonstration

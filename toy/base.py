@@ -4,9 +4,8 @@ Reinforcement learning needs a model that is sometimes right. This model is trai
 demonstrations with errors (toy/task.py), so reinforcement learning can reduce its errors.
 
 Some base models are committed in toy/bases, so that every machine starts from the same weights
-(toy/bases/README.md lists them, with results of training). For other arguments the first call
-trains the model and keeps it in .cache. All are Hugging Face folders with weights in float16; in
-memory the weights are float32.
+(README.md lists them). For other arguments the first call trains the model and keeps it in .cache.
+All are Hugging Face folders with weights in float16; in memory the weights are float32.
 """
 
 import hashlib
@@ -94,7 +93,6 @@ def build_model(
         eos_token_id=TOKEN_ID["<eos>"],
         bos_token_id=None,
     )
-
     return Qwen3ForCausalLM(config)
 
 
@@ -106,9 +104,7 @@ def rate_factor(step: int, steps: int) -> float:
     """
     if step < WARM_UP:
         return (step + 1) / WARM_UP
-
     progress = (step + 1 - WARM_UP) / max(1, steps - WARM_UP)
-
     return 1 - (1 - LAST_RATE) * progress
 
 
@@ -150,14 +146,11 @@ def fit(
 
     for _ in range(steps):
         ids, labels = supervised_batch(tokenizer, *draw())
-        loss = model(input_ids=ids, labels=labels).loss
-
         optimizer.zero_grad()
-        loss.backward()
+        model(input_ids=ids, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-
     return model.eval()
 
 
@@ -197,7 +190,6 @@ def build_key() -> str:
         torch.backends.cpu.get_cpu_capability(),
     ]
     parts = code + [text.encode() for text in machine]
-
     return hashlib.sha256(b"\n".join(parts)).hexdigest()[:8]
 
 
@@ -240,7 +232,6 @@ def base_folder(
     if not folder.exists():
         print(f"building the toy's base model {base.name} (once; a minute or two)", flush=True)
         save_base(train_base(base), folder, build_tokenizer(base.vocabulary))
-
     return folder
 
 
@@ -252,5 +243,4 @@ def base_model(*base, **named) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFas
 def load_base(folder: Path) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     """The model in a base's folder, in float32 and ready for inference, and its tokenizer."""
     model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
-
     return model.eval(), AutoTokenizer.from_pretrained(folder)

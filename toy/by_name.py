@@ -1,20 +1,16 @@
-"""Looks up the toys: a model or problem set by its name, and a problem's task by its text."""
+"""Looks up the toys: a model or a problem set by its name, a chain by its text."""
 
 import re
 from pathlib import Path
 
 import torch
 
-from toy import code_task, code_tokenizer, task
+from toy import code_task, task
 from toy.base import base_folder
 from toy.code_base import code_base_folder
 from toy.tokenizer import LARGE_VOCABULARY
 
 SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
-TASKS = (  # how a problem begins, vocabulary, which tokens decided
-    (r"\d([-+*]\d)+=\?", LARGE_VOCABULARY, task.decisive),
-    (r"f\(.*\): take ", code_tokenizer.VOCABULARY, code_task.decisive),
-)
 
 
 def model_folder(cfg) -> str | Path:
@@ -42,10 +38,9 @@ def problem_set(name: str, k: int = 5, seed: int = 0) -> list[dict]:
 
 
 def decisive_tokens(problem: str, tokens: list[str]) -> list[int] | None:
-    """The positions of the tokens that decided the reward; None unless the task is a toy."""
-    for pattern, vocabulary, decisive in TASKS:
-        known = {token: i for i, token in enumerate(vocabulary)}
-        if re.match(pattern, problem) and known.keys() >= set(tokens):
-            ids = torch.tensor([known[token] for token in tokens])
-            return decisive(problem, ids).nonzero().flatten().tolist()
-    return None
+    """The positions of the tokens that decided the reward; None unless the problem is a chain."""
+    known = {token: i for i, token in enumerate(LARGE_VOCABULARY)}
+    if not re.match(r"\d([-+*]\d)+=\?", problem) or not known.keys() >= set(tokens):
+        return None
+    ids = torch.tensor([known[token] for token in tokens])
+    return task.decisive(problem, ids).nonzero().flatten().tolist()

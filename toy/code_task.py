@@ -1,4 +1,4 @@
-"""The code toy: one-line functions, worked responses, and the tokens that decide the reward.
+"""The code toy: one-line functions and worked responses.
 
 A problem describes a function of two or three arguments as a chain of operations, and gives two
 examples. A response opens with connectives, which carry no information, and then defines the
@@ -13,18 +13,15 @@ function. In the definition the last operation can come first:
                   return min((a + b) * 3, c)
               ```
 
-The tests call the function with the digits of `inputs`. No program is executed here: `evaluate`
-computes the operations of this task from the syntax tree.
+The tests call the function with the digits of `inputs`. No program is executed here.
 """
 
-import ast
 import operator
 import re
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-import torch
 
 from toy.code_tokenizer import (
     ARITHMETIC,
@@ -36,10 +33,7 @@ from toy.code_tokenizer import (
     NAMES,
     OPENING,
     RETURN,
-    SPECIAL,
-    VOCABULARY,
 )
-from toy.task import check_regime
 from toy.tokenizer import CONNECTIVES
 
 STEPS = 3  # operations per function
@@ -47,8 +41,7 @@ FILLER = 2  # connectives that open a response
 EXAMPLES = 2  # per problem
 TESTS = 24
 
-REGIMES = ("learn", "sharpen")
-MISTAKE = 0.7  # in the regime `learn`, the probability of `min` for `max` and vice versa
+MISTAKE = 0.7  # the probability of `min` for `max` and vice versa in demonstrations
 
 FUNCTIONS = {
     "+": operator.add,
@@ -227,28 +220,25 @@ def demonstration(
     problem: str,
     rng: np.random.Generator,
     noise: float = 0.0,
+    mistake: float = MISTAKE,
     filler: int = FILLER,
-    regime: str = "sharpen",
 ) -> str:
     """A response to `problem`.
 
-    noise   probability that an operator, a name or a constant is replaced by a random one of the
-            same kind (sometimes by itself)
-    filler  number of random connectives that open the response
-    regime  `sharpen`: there are no other errors, so the most likely token is right. `learn`: `min`
-            and `max` do not slip; each is replaced by the other with probability MISTAKE, so the
-            more likely choice is wrong
-
-    Raises ValueError for an unknown regime.
+    noise    probability that any other operator, a name or a constant is replaced by a random one
+             of the same kind (sometimes by itself)
+    mistake  probability that `min` is replaced by `max`, or `max` by `min`: if it is above one
+             half, the most likely choice is wrong
+    filler   number of random connectives that open the response
     """
-    check_regime(regime, REGIMES)
     chain = read(problem)
     steps = []
     for operation, operand in chain.steps:
-        if regime == "learn" and operation in BOUNDS:
-            written = mistake(operation, rng)
-        else:
+        if operation not in BOUNDS:
             written = slip(operation, chain, rng, noise)
+        else:
+            wrong = rng.random() < mistake
+            written = BOUNDS[BOUNDS.index(operation) ^ wrong]
         steps.append((written, slip(operand, chain, rng, noise)))
     chain = replace(chain, start=slip(chain.start, chain, rng, noise), steps=tuple(steps))
 
@@ -263,101 +253,3 @@ def slip(token: str, chain: Chain, rng: np.random.Generator, noise: float) -> st
         return token
     kind = next(kind for kind in kinds if token in kind)
     return str(rng.choice(kind))
-
-
-def mistake(bound: str, rng: np.random.Generator) -> str:
-    """The other of `min` and `max` with probability MISTAKE."""
-    if rng.random() >= MISTAKE:
-        return bound
-    return BOUNDS[1 - BOUNDS.index(bound)]
-
-
-# ---- decisive tokens -----------------------------------------------------------------------------
-
-CHOICES = {f" {name} " for name in ARITHMETIC + COMPARISONS}
-CHOICES |= {f"{name}(" for name in BOUNDS} | {*NAMES, *CONSTANTS}
-
-SYMBOLS = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
-
-
-def is_right(problem: str, response: str) -> bool:
-    """Whether the program in the last fenced block returns the values that the tests expect.
-
-    The expression may contain the problem's arguments, numbers, and FUNCTIONS of two operands. Any
-    other program counts as wrong.
-    """
-    chain = read(problem)
-    blocks = re.findall(r"```python\n(.*?)\n``` *(?:\n|$)", response, re.DOTALL)
-    function = re.fullmatch(r"def f\((.*)\):\n    return (.*)", blocks[-1]) if blocks else None
-    if not function:
-        return False
-
-    names = NAMES[: chain.arguments]
-    if function[1] != ", ".join(names):
-        return False
-
-    given = []
-    try:
-        body = ast.parse(function[2], mode="eval").body
-        for values in inputs(chain.arguments):
-            given.append(evaluate(body, dict(zip(names, values, strict=True))))
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError):
-        return False
-
-    return given == results(chain)  # 1 == True, as programs/ compares them
-
-
-def evaluate(node: ast.expr, values: dict[str, int]) -> int | bool:
-    """The value of an expression. Raises ValueError if the expression contains an unknown node."""
-    match node:
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.Name(id=name):
-            return values[name]
-        case ast.BinOp(left=left, op=symbol, right=right):
-            pass
-        case ast.Compare(left=left, ops=[symbol], comparators=[right]):
-            pass
-        case ast.Call(func=ast.Name(id="min" | "max" as symbol), args=[left, right]):
-            pass
-        case _:
-            raise ValueError(ast.dump(node))
-    operation = symbol if isinstance(symbol, str) else SYMBOLS[type(symbol)]
-    return FUNCTIONS[operation](evaluate(left, values), evaluate(right, values))
-
-
-def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
-    """Which tokens decided the reward: bool [T] for the ids [T] of one response.
-
-    In a right response the operators, names and constants of the expression are marked. In a wrong
-    response the first token that differs from the problem's own program is marked. No token is
-    marked in a response without a program, or in one that was cut off before its first error.
-    """
-    tokens = [VOCABULARY[i] for i in response_ids.tolist()]
-    mark = torch.zeros(len(tokens), dtype=torch.bool)  # [T]
-    if OPENING not in tokens:
-        return mark
-
-    start = tokens.index(OPENING)
-    text = "".join(token for token in tokens if token not in SPECIAL)
-    if is_right(problem, text):
-        body = len(tokens) - 1 - tokens[::-1].index(RETURN)  # the last one
-        decided = [i for i in range(body, len(tokens)) if tokens[i] in CHOICES]
-    else:
-        expected = [*program(read(problem)), "<eos>"]
-        pairs = enumerate(zip(tokens[start:], expected, strict=False), start)
-        decided = [i for i, (token, wanted) in pairs if token != wanted][:1]
-    mark[decided] = True
-    return mark

@@ -4,7 +4,6 @@ A problem and a response are plain text; `toy/__init__.py` shows one of each.
 """
 
 import re
-from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -48,7 +47,6 @@ REGIMES = {
 def read(problem: str) -> tuple[int, list[tuple[str, int]]]:
     """The first digit of a problem and its k steps: `7*6+1=?` is 7 and [("*", 6), ("+", 1)]."""
     steps = re.findall(r"([-+*])(\d)", problem)
-
     return int(problem[0]), [(operation, int(digit)) for operation, digit in steps]
 
 
@@ -63,7 +61,6 @@ def work_on(current: int, steps: list[tuple[str, int]]) -> list[int]:
     for operation, digit in steps:
         current = OPERATIONS[operation](current, digit)
         results.append(current)
-
     return results
 
 
@@ -81,7 +78,6 @@ def problems(count: int, seed: int = 0, k: int = 5) -> list[dict[str, str]]:
         steps = [f"{operations[i, j]}{digits[i, j + 1]}" for j in range(k)]
         problem = f"{digits[i, 0]}{''.join(steps)}=?"
         found.append({"problem": problem, "answer": str(chain(problem)[-1])})
-
     return found
 
 
@@ -107,7 +103,8 @@ def demonstration(
 
     Raises ValueError for an unknown regime.
     """
-    check_regime(regime)
+    if regime not in REGIMES:
+        raise ValueError(f"unknown regime {regime}: choose from {', '.join(REGIMES)}")
     current, steps = read(problem)
     words = draw_connectives(rng, (len(steps), filler), zipf)
     slips = rng.random(len(steps)) < noise
@@ -127,13 +124,7 @@ def demonstration(
             result = int(uniform[i])
         lines.append(f"{''.join(words[i])}{current}{operation}{digit}={result}\n")
         current = result
-
     return "".join(lines) + f"answer \\boxed{{{current}}}"
-
-
-def check_regime(regime: str, known: Iterable[str] = REGIMES) -> None:
-    if regime not in known:
-        raise ValueError(f"unknown regime {regime}: choose from {', '.join(known)}")
 
 
 def draw_connectives(
@@ -150,7 +141,6 @@ def draw_connectives(
 def is_right(problem: str, response: str) -> bool:
     """Whether the response's last box contains the problem's answer."""
     boxes = re.findall(r"\\boxed\{(\d+)", response)
-
     return bool(boxes) and boxes[-1] == str(chain(problem)[-1])
 
 
@@ -171,7 +161,6 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
 
     mark = torch.zeros(len(tokens), dtype=torch.bool)  # [T]
     mark[decided] = True
-
     return mark
 
 

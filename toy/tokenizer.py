@@ -30,7 +30,6 @@ def build_tokenizer(vocabulary: list[str] = VOCABULARY) -> PreTrainedTokenizerFa
         behavior="isolated",
     )
     tokenizer.decoder = decoders.Fuse()  # tokens contain their own spaces: join them unchanged
-
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<pad>",
