@@ -1,39 +1,23 @@
 """The numbers in RESULTS.md and docs/results/ match the CSV files in results/."""
 
+import csv
 import re
-import shutil
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
-import bench
-import studies.running
-from studies import truth
-from studies.credit_study import lines_before
-from studies.credit_tables import print_correlations, print_tables
-from studies.runs import finished_runs
+from benchmarks.__main__ import main
+from benchmarks.statistics import half_width
 
-README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "RESULTS.md").read_text()
+PAGES = {page.stem: page.read_text() for page in (ROOT / "docs/results").glob("*.md")}
 
 
 def table_rows(text: str) -> list[list[str]]:
-    """The cells of a page's tables, row by row."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-def test_the_results_table_matches_the_long_tables():
-    """Row by row: flags, difference from DAPO, seeds, p."""
-    page = (ROOT / "docs/results/training.md").read_text()
-    pages = table_rows(page.split("## Three methods")[0])
-    flags = {row[0]: row[1] for row in pages if len(row) == 6}
-    differences = {row[0]: row[1:4] for row in pages if len(row) == 5}
-    rows = table_rows(RESULTS)[2:]  # excluding the header
-    assert len(rows) == 15
-    for name, its_flags, _, *numbers in rows:
-        assert its_flags == flags[name]
-        assert numbers == differences[name]
+    """The cells of a page's tables, row by row, without stars."""
+    lines = [line.replace("\\", "").replace("*", "") for line in text.splitlines()]
+    return [[x.strip() for x in line.strip("|").split(" | ")] for line in lines if line[:1] == "|"]
 
 
 def intervals(text: str) -> set[str]:
@@ -41,68 +25,105 @@ def intervals(text: str) -> set[str]:
     return set(re.findall(r"\d\.\d+ ± \d\.\d+", " ".join(text.split())))
 
 
-def test_every_interval_on_the_front_pages_is_on_a_results_page():
-    long = set()
-    for page in (ROOT / "docs/results").glob("*.md"):
-        long |= intervals(page.read_text())
-    withdrawn = {"0.0103 ± 0.0102", "0.003 ± 0.005"}  # measured outside this repository
-    assert withdrawn < intervals(RESULTS.split("**Withdrawn")[1])
-    assert intervals(RESULTS) <= long | withdrawn
-    assert intervals(README) <= intervals(RESULTS)
+def compared(capsys, name: str, minus: str = "dapo") -> dict:
+    """(setting, row) -> the interval that `compare` prints."""
+    main(["compare", "--csv", str(ROOT / f"results/{name}.csv"), "--minus", minus])
+    found = {}
+    setting = ""
+    for cells in table_rows(capsys.readouterr().out):
+        if match := re.match(rf"(.*), \d+ seeds: minus {minus}", cells[0]):
+            setting = match[1]
+        elif len(cells) == 5 and setting:
+            found[setting, cells[0]] = cells[1:4]
+    return found
 
 
-def printed(text: str) -> set[str]:
-    """The lines with numbers in a study's output or in a page."""
-    lines = [line.replace("\\", "").removeprefix("- ") for line in text.splitlines()]
-    return {line for line in lines if line.startswith("|") or "±" in line}
+def test_there_are_at_most_seven_pages():
+    assert len(PAGES) <= 7
+
+
+def test_the_table_of_training_matches_both_studies(capsys):
+    sharpen, learn = compared(capsys, "methods"), compared(capsys, "learn")
+    rows = [cells for cells in table_rows(PAGES["training"]) if len(cells) == 8][1:]
+    assert len(rows) == 34
+    for name, _, _, *numbers, of_learn, _ in rows:
+        if ("k12", name) in sharpen:
+            assert numbers == sharpen["k12", name]
+        assert of_learn == learn["learn, filler 4", name][0]
 
 
 @pytest.mark.parametrize(
-    "study, page",
+    "name, columns",
     [
-        ("methods", "docs/results/training.md"),
-        ("seeds", "docs/results/training.md"),
-        ("make_train", "docs/results/training.md"),
-        ("curves", "docs/results/training.md"),
-        ("confirm", "docs/results/confirmation.md"),
-        ("noise", "docs/results/noise.md"),
-        ("surprise", "docs/results/surprise.md"),
-        ("learn", "docs/results/learn.md"),
-        ("longer", "docs/results/surprise.md"),
-        ("bases", "toy/bases/README.md"),
-        ("make_train", "toy/bases/README.md"),
+        ("surprise", {1: ("surprise", "dapo"), 2: ("surprise", "delta")}),
+        ("surprise", {3: ("surprise", "no centroids"), 4: ("delta", "dapo")}),
+        ("surprise", {5: ("no centroids", "dapo"), 6: ("oracle in range", "dapo")}),
+        ("noise", {1: ("delta", "dapo"), 2: ("delta, K = 0", "dapo")}),
+        ("noise", {3: ("oracle in range", "dapo"), 4: ("oracle", "dapo")}),
     ],
 )
-def test_a_page_matches_the_studys_output_for_its_csv(study, page, tmp_path, monkeypatch, capsys):
-    """The CSV has every run of the study, so nothing is trained."""
-    monkeypatch.chdir(ROOT)  # studies look for results/methods.csv here
-    monkeypatch.setattr(studies.running, "ProcessPoolExecutor", None)
-    copy = tmp_path / f"{study}.csv"
-    shutil.copy(ROOT / "results" / copy.name, copy)
-    bench.main([study, "--csv", str(copy)])
-    lines = printed(capsys.readouterr().out)
-    assert len(lines) > 4
-    assert lines <= printed((ROOT / page).read_text())
+def test_a_table_by_setting_matches_its_csv(name, columns, capsys):
+    rows = {"surprise": 8, "noise": 6}[name]
+    page = PAGES["surprise" if name == "surprise" else "training"]
+    for column, (row, minus) in columns.items():
+        found = compared(capsys, name, minus)
+        lines = [x for x in table_rows(page) if len(x) == rows and (x[0], row) in found]
+        assert len(lines) == 6
+        for cells in lines:
+            assert cells[column + 1] == found[cells[0], row][0]
 
 
-def test_the_single_token_pages_match_their_csv(capsys):
-    for page in ("credit", "truth"):
-        if page == "credit":
-            measured = lines_before(ROOT / "results/credit.csv")
-            print_tables(measured)
-            print_correlations(measured, finished_runs(ROOT / "results/methods.csv"))
-        else:
-            truth.print_agreement(truth.read_truth(ROOT / "results/truth.csv"))
-        lines = {line for line in printed(capsys.readouterr().out) if line.startswith("|")}
-        assert len(lines) > 10
-        assert lines <= printed((ROOT / f"docs/results/{page}.md").read_text())
+def test_the_confirmation_matches_its_csv(capsys):
+    page = {cells[0]: cells[1:] for cells in table_rows(PAGES["training"]) if len(cells) == 5}
+    names = {"k12": "the same task", "k12, another base": "another base model"}
+    names |= {"k16": "16 operations", "k5, filler 4": "5 operations, four connectives"}
+    dapo, delta = compared(capsys, "confirm"), compared(capsys, "confirm", "delta")
+    for setting, name in names.items():
+        best = "delta, K = 0"
+        found = [dapo[setting, best], delta[setting, best]]
+        found += [dapo[setting, "delta"], dapo[setting, "oracle in range"]]
+        assert page[name] == [numbers[0] for numbers in found]
 
 
-def test_dapos_gains_on_the_bases_match_their_csv():
-    page = (ROOT / "docs/results/surprise.md").read_text()
-    lines = page.partition("## All numbers")[2].splitlines()
-    start = next(n for n, line in enumerate(lines) if line.startswith("| DAPO at |"))
-    end = lines.index("", start)
-    table = lines[start:end]
-    assert len(table) == 2 + 6
-    assert "\n".join(table) in (ROOT / "toy/bases/README.md").read_text()
+def test_the_page_of_credit_matches_its_files(capsys):
+    with open(ROOT / "results/credit.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+
+    def of(row: str, column: str) -> np.ndarray:
+        return np.array([float(line[column]) for line in lines if line["row"] == row])
+
+    main(["credit", "--csv", str(ROOT / "results/truth.csv")])
+    printed = table_rows(capsys.readouterr().out)
+    signed = {x[0]: [f"{y:.5}" for y in x[1:]] for x in printed if len(x) == 3}
+    rows = [x for x in table_rows(PAGES["credit"]) if len(x) == 9][1:]
+    assert len(rows) == 19
+    for row, *cells in rows:
+        assert cells[:2] == [f"{of(row, name).mean():.3f}" for name in ("auc_pos", "auc_neg")]
+        assert cells[2:4] == signed[row]
+        for cell, column in zip(cells[5:7], ("cosine", "cosine_sign"), strict=True):
+            gain = of(row, column) - of("dapo", column)
+            assert cell == f"{gain.mean():+.3f} ± {half_width(gain):.3f}"
+    marks = [x for x in printed if len(x) == 7]
+    assert len(marks) == 11 and all(x in table_rows(PAGES["credit"]) for x in marks)
+
+
+def test_make_train_matches_its_csv(capsys):
+    main(["make_train", "--csv", str(ROOT / "results/make_train.csv")])
+    [*_, line] = capsys.readouterr().out.strip().splitlines()
+    assert line in (ROOT / "toy/README.md").read_text()
+
+
+def test_the_results_table_matches_the_page_of_training():
+    """Row by row: flags, difference from DAPO, seeds, p."""
+    page = {x[0]: [x[1], *x[3:6]] for x in table_rows(PAGES["training"]) if len(x) == 8}
+    rows = table_rows(RESULTS)[2:]
+    assert len(rows) == 15
+    for name, flags, _, *numbers in rows:
+        assert [flags, *numbers] == page[name]
+
+
+def test_every_interval_on_the_front_pages_is_on_a_results_page():
+    long = set().union(*(intervals(page) for page in PAGES.values()))
+    withdrawn = {"0.0103 ± 0.0102", "0.003 ± 0.005"}  # measured outside this repository
+    assert intervals(RESULTS) <= long | withdrawn
+    assert intervals((ROOT / "README.md").read_text()) <= intervals(RESULTS)

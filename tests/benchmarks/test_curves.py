@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 from PIL import Image
+from studies.statistics import half_width
 from toy_runs import refusal, train_small
 
 from benchmarks import curves
 from benchmarks.curves import curve, group_runs, read_run
-from studies.statistics import half_width
 
 
 def fake_run(method="delta", seed=0, rewards=(0.25, 0.5), **settings) -> tuple[dict, list[dict]]:

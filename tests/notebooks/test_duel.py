@@ -15,12 +15,12 @@ sys.path.insert(0, str(ROOT / "notebooks"))
 
 import duel
 from duel import COLUMNS, Duel, Setting
+from studies.statistics import half_width
+from studies.tables import read_csv
 
 import train
 from infra.errors import UserError
 from methods import METHODS, Method, row_proxy
-from studies.statistics import half_width
-from studies.tables import read_csv
 
 TINY = Setting(steps=2, prompts=4, group=4)
 DAPO = METHODS["dapo"]

@@ -1,4 +1,4 @@
-"""Decisive tokens and studies/truth.py, compared with exhaustive branching on short chains.
+"""toy.decisive, compared with exhaustive branching on short chains.
 
 The responses to a problem differ only in the results, so all 10^k chains of digits can be listed.
 The value V of a prefix is the total probability of its right continuations. The advantage of a
@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import toy
-from studies.truth import rewards_of_branches
 from toy.task import read
 
 K = 3
@@ -123,38 +122,3 @@ def test_only_the_operation_that_can_be_wrong_is_decisive(regime):
                 mark = marked(each["problem"], results)
                 assert can_be_wrong[mark].all()
                 assert advantage[mark] < 0
-
-
-def test_sampled_branches_match_exhaustive_branching():
-    """All 100 endings of a chain, a product and a sum, with the model's probabilities."""
-    model, tokenizer = toy.base_model(noise=0.1, regime="learn")
-    problem = {"problem": "3+4-5+1*7+2=?", "answer": "3"}
-    prompt = tokenizer(problem["problem"]).input_ids
-    begun = "So 3+4=7\nSo 7-5=2\nSo 2+1=3\nSo 3*7="
-
-    # Every pair of results, teacher-forced: its probability, and whether the answer is right.
-    pairs = list(itertools.product(range(10), repeat=2))
-    texts = [f"{begun}{first}\nSo {first}+2={second}" for first, second in pairs]
-    ids = torch.tensor([prompt + tokenizer(text).input_ids for text in texts])
-    with torch.no_grad():
-        logprob = model(input_ids=ids).logits.log_softmax(dim=-1)[:, :-1]
-    logprob = logprob.gather(-1, ids[:, 1:, None])[..., 0]
-    second = logprob[:, -1].exp().reshape(10, 10)
-    first = logprob[:, -8].exp().reshape(10, 10)[:, 0]
-    after = second[:, 3]  # V after the first result
-    before = (first * after).sum()
-
-    # The mode is wrong: 3*7 is stated as 4, after which a right answer is unlikely.
-    assert 0.3 < first[1] < 0.6
-    assert first[1] + first[4] > 0.97
-    assert after[1] - before > 0.3 and before - after[4] > 0.3
-
-    for digit in (1, 4):
-        response = tokenizer(f"{begun}{digit}\n").input_ids
-        result = len(response) - 2
-        rewards = rewards_of_branches(
-            model, tokenizer, prompt, response, [result, result + 1], problem, seed=1, samples=256
-        )
-        # At most four standard errors of 256 samples.
-        assert abs(rewards[0].mean() - float(before)) < 0.125
-        assert abs(rewards[1].mean() - float(after[digit])) < 0.125

@@ -11,9 +11,3 @@ def test_only_the_toy_has_decisive_tokens():
     assert decisive_tokens("1+2=?", wrong) == [5]
     assert decisive_tokens("1+2=?", ["So", " 1+2", "=3"]) is None
     assert decisive_tokens("What is 1+2?", tokens) is None
-
-
-def test_operators_and_names_are_decisive_in_a_program():
-    tokens = ["So ", "\n```python\n", "def f(", "a", ", ", "b", "):\n    return "]
-    tokens += ["a", " + ", "b", "\n```", "<eos>"]
-    assert decisive_tokens("f(a, b): take a, add b\nf(1, 2) = 3\n", tokens) == [7, 8, 9]

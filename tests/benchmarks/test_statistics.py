@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-
 from studies.statistics import (
     half_width,
     holm,
