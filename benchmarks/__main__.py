@@ -1,7 +1,4 @@
-"""Runs the measurements behind README.md and RESULTS.md: python -m benchmarks NAME.
-
-A study keeps its results in a CSV file and measures only what is missing.
-"""
+"""python -m benchmarks NAME: a study measures only what is missing from its CSV file."""
 
 import argparse
 import importlib

@@ -208,11 +208,10 @@ def agreement(truth: Truth, rollouts: list[Rollout], marks: torch.Tensor) -> lis
     for name, side in (("right", right), ("wrong", ~right)):
         credit, marked, clear = truth.credit[side], marks[side], truth.clear[side]
         size = credit.abs()
-        line = {"row": MARKS, "responses": name, "tokens": int(side.sum())}
-        line |= {"auc": round(auc(size, marked), 4)}
-        line |= {"share": round(float(size[marked].sum() / size.sum()), 4)}
-        line |= {"clear": int(clear.sum()), "above": int((clear & (credit > 0)).sum())}
-        lines.append(line)
+        share = round(float(size[marked].sum() / size.sum()), 4)
+        numbers = (int(side.sum()), round(auc(size, marked), 4), share)
+        counts = (int(clear.sum()), int((clear & (credit > 0)).sum()))
+        lines.append(dict(zip(COLUMNS[1:], (MARKS, name, *numbers, *counts), strict=True)))
     return lines
 
 

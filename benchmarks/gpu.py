@@ -34,15 +34,9 @@ STAGES = ("sampling", "old_logprob", "weighting", "updating")
 
 
 def gpu(args) -> list[dict]:
-    """The first benchmark for a new GPU: training steps of Qwen3-0.6B to 4B, beside the plan.
-
-    Raises UserError if there is no GPU.
-    """
+    """Training steps of Qwen3-0.6B to 4B, beside the plan. Raises UserError without a GPU."""
     if not torch.cuda.is_available():
-        raise UserError(
-            "torch sees no GPU: run this on a machine with a GPU (python -m benchmarks plan needs "
-            "none)"
-        )
+        raise UserError("torch sees no GPU here (python -m benchmarks plan needs none)")
     name = torch.cuda.get_device_name()
     gpu_gb = torch.cuda.get_device_properties(0).total_memory / GB
     print(f"{name}, torch {torch.__version__}, {RESPONSES} responses of {LENGTH} tokens\n")

@@ -80,11 +80,8 @@ def missed(pairs: list[dict], verdicts: list[bool]) -> list[str]:
 
 def print_credited_golds() -> None:
     """Grade every gold answer against every other distinct one. No pair should get credit."""
-    golds = runpy.run_path(str(TESTS / "golds.py"))
-    pairs = list(golds["pairs_of_golds"]())
-    credited = []
-    for prediction, gold in tqdm(pairs, desc="pairs of gold answers", disable=None):
-        if is_equivalent(prediction, gold):
-            credited.append(f"{prediction} for {gold}")
+    pairs = list(runpy.run_path(str(TESTS / "golds.py"))["pairs_of_golds"]())
+    shown = tqdm(pairs, desc="pairs of gold answers", disable=None)
+    credited = [f"{answer} for {gold}" for answer, gold in shown if is_equivalent(answer, gold)]
     listed = "; ".join(credited) or "none"
     print(f"wrongly credited, out of {len(pairs):,} pairs of gold answers: {listed}")

@@ -48,10 +48,7 @@ COSTS = (("centred", "dapo"), (CONTROL, "dapo"), ("centred", CONTROL))  # in oth
 
 
 def mean(args) -> Tested:
-    """DelTA with and without its proxy's mean, where training learns and sharpens (ten hours).
-
-    --seeds limits the seeds.
-    """
+    """DelTA with and without its proxy's mean, where training learns and sharpens."""
     path = Path(args.csv)
     runs = complete(counted_jobs(args.seeds or SEEDS), path, SAMPLES)
     everywhere = counted(runs)

@@ -186,11 +186,10 @@ def sampler_of(
 
 
 def plan(args) -> None:
-    """A run's memory per GPU: plan <flags for train.py> --gpus 8 --gpu-gb 80; or a table.
+    """A run's memory per GPU and sampling time; without flags, the table of memory.md.
 
-    Also prints the sampling time for responses of --mean-tokens on average (default: a quarter of
-    --max-new-tokens) and a memory bandwidth of --gpu-tb-s TB/s (default: 3.35, an H100).
-    Without flags, prints the table of docs/results/memory.md. Raises UserError for invalid flags.
+    --mean-tokens: of a response (default: a quarter of --max-new-tokens). --gpu-tb-s: memory
+    bandwidth (default: an H100's). Raises UserError for invalid flags and lengths.
     """
     if not args.flags:
         print_sizes()

@@ -38,13 +38,7 @@ HEADER = ("model", "lengths", "plain, tokens/s", "chunked, tokens/s", "chunked /
 
 def rollouts(args) -> list[dict]:
     """Chunked sampling against one plain `generate` call, in tokens per second."""
-    rows = []
-    print_table(HEADER, measured(args.repetitions, rows))
-    return rows
-
-
-def measured(repetitions: int, rows: list[dict]) -> Iterator[list[str]]:
-    """The table's lines, one by one. Adds the seconds behind each line to `rows`."""
+    rows, table = [], []
     for hidden, count in MODELS:
         lm = random_model(hidden)
         for mix, all_lengths in MIXES.items():
@@ -53,12 +47,14 @@ def measured(repetitions: int, rows: list[dict]) -> Iterator[list[str]]:
                 "plain": partial(plain_generate, lm, len(lengths), max(lengths)),
                 "chunked": partial(sampled, lm, lengths),
             }
-            seconds = alternate(functions, repetitions)
+            seconds = alternate(functions, args.repetitions)
             model = f"hidden {hidden}, {len(lengths)} responses"
             rows.append({"model": model, "mix": mix, "tokens": sum(lengths), **seconds})
             speeds = [spread([sum(lengths) / x for x in seconds[name]], 0) for name in functions]
             pairs = zip(seconds["chunked"], seconds["plain"], strict=True)
-            yield [model, mix, *speeds, spread([a / b for a, b in pairs], 2)]
+            table.append([model, mix, *speeds, spread([a / b for a, b in pairs], 2)])
+    print_table(HEADER, table)
+    return rows
 
 
 def spread(values: list[float], digits: int) -> str:

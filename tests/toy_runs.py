@@ -91,19 +91,3 @@ def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
     """Whether all parameters of two models, sharded or not, are bitwise equal."""
     pairs = zip(a.parameters(), b.parameters(), strict=True)
     return all(torch.equal(full_tensor(x).cpu(), full_tensor(y).cpu()) for x, y in pairs)
-
-
-class InThisProcess:
-    """Replaces a pool of processes, in which a test's monkeypatches would have no effect."""
-
-    def __init__(self, count):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def map(self, function, jobs):
-        return map(function, jobs)

@@ -11,14 +11,8 @@ with a box:
               answer \\boxed{9}
 
 A base model is trained on demonstrations with errors; after an error the chain continues from the
-wrong result. So the base model knows the format but errs in the arithmetic. There are two regimes:
-
-learn     A product is wrong with probability 0.55, always by the same amount. The most likely
-          product is wrong, so greedy responses fail, and RLVR has to teach the products. Other
-          results are random digits with probability `noise`. `learn-minus` has wrong differences.
-sharpen   Every result is a random digit with probability `noise`. The most likely result is the
-          right one, so greedy responses are right. RLVR only has to remove probability from the
-          other digits.
+wrong result. So the base model knows the format but errs in the arithmetic. In the regime `learn`
+the most likely product is wrong; in `sharpen` every most likely result is right (README.md).
 
 Few tokens (the results) decide the answer. Most (connectives, copies, the frame) do not. Unlike in
 real data sets, the decisive tokens are known: `decisive` marks them.

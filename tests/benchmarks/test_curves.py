@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 from PIL import Image
-from studies.statistics import half_width
 from toy_runs import refusal, train_small
 
 from benchmarks import curves
-from benchmarks.curves import curve, group_runs, read_run
+from benchmarks.curves import curve, group_runs
+from benchmarks.statistics import half_width
 
 
 def fake_run(method="delta", seed=0, rewards=(0.25, 0.5), **settings) -> tuple[dict, list[dict]]:
@@ -31,18 +31,6 @@ def test_labels_show_only_the_settings_that_differ():
     assert list(group_runs(three)) == ["delta, --K 1", "dapo", "delta, --K 3"]
 
 
-def test_labels_show_a_clip_range_that_is_not_the_default(tmp_path):
-    folders = []
-    for name, method, clip_high in [("a", "dapo", 0.28), ("b", "grpo", 0.2), ("c", "dapo", 0.2)]:
-        folders.append(tmp_path / name)
-        folders[-1].mkdir()
-        settings, metrics = fake_run(method, clip_low=0.2, clip_high=clip_high)
-        (folders[-1] / "config.json").write_text(json.dumps(settings))
-        (folders[-1] / "metrics.jsonl").write_text(json.dumps(metrics[0]) + "\n")
-    labels = group_runs([read_run(folder) for folder in folders])
-    assert list(labels) == ["dapo", "grpo", "dapo, --clip-high 0.2, --clip-low 0.2"]
-
-
 def test_a_curve_is_the_mean_over_runs_at_common_steps():
     runs = [fake_run(rewards=x)[1] for x in ([0.1, 0.2, 0.9], [0.3, 0.6], [0.5, 0.1, 0.7])]
     steps, mean, width = curve(runs, "reward")
@@ -62,20 +50,6 @@ def test_runs_of_train_py_are_drawn(tmp_path, capsys):
     assert width > height
     curves.main([str(tmp_path / "0")])
     assert (tmp_path / "0" / "curves.png").exists()
-
-
-def test_only_metrics_that_change_have_a_panel(tmp_path, monkeypatch):
-    drawn = []
-    figure = curves.Figure
-    monkeypatch.setattr(curves, "Figure", lambda **size: drawn.append(figure(**size)) or drawn[-1])
-    run = [
-        {"step": 0, "reward": 0.2, "response_length": 40.0, "entropy": 0.5},
-        {"step": 1, "reward": 0.9, "response_length": 40.5, "entropy": 0.3},
-    ]
-    curves.draw({"delta": [run]}, tmp_path / "curves.png")
-    titles = [axes.get_title() for axes in drawn[0].axes]
-    assert titles == ["training reward", "entropy"]
-    assert drawn[0].axes[0].get_ylim() == (0, 1)
 
 
 def test_a_folder_without_a_run_a_duplicate_and_an_unknown_type_are_refused(tmp_path, capsys):

@@ -21,7 +21,7 @@ from benchmarks.rollouts import (
     scripted_jobs,
     scripted_lengths,
 )
-from benchmarks.simulation import Sampler, Simulated, lengths, simulated
+from benchmarks.simulation import Sampler, Simulated, simulated
 from infra import sampler
 from rollout import Sampling, generate
 
@@ -101,19 +101,3 @@ def test_simulated_passes_match_the_sampler(in_flight, room):
     responses = [Simulated(length, PROMPT_WIDTH) for length in of_responses]
     _, passes = simulated(Sampler(1, 1, in_flight, room), responses)
     assert passes == len(counted)
-
-
-def test_simulated_seconds_match_a_hand_calculation():
-    """Responses of 100 and 10 tokens to a prompt of 50, in parallel: 64 and 36 passes."""
-    own = Sampler(multiplying=10**9, column_bytes=10**5, in_flight=2, room=10**6)
-    seconds, passes = simulated(own, [Simulated(100, 50), Simulated(10, 50)])
-    read = 64 * (2e9 + 2 * 50 * 1e5) + 36 * (2e9 + 114 * 1e5)
-    assert passes == 100
-    assert seconds == pytest.approx(100 * 0.004 + read / (0.7 * 3.35e12))
-
-
-@pytest.mark.parametrize("mean", [40, 2000, 4090])
-def test_lengths_have_the_given_mean_and_maximum(mean):
-    drawn = lengths(seed=1, prompts=50, group=8, mean=mean, longest=4096)
-    assert drawn.mean() == pytest.approx(mean, rel=0.03)
-    assert drawn.min() >= 1 and drawn.max() <= 4096

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
-from matplotlib.figure import Figure
 
 import toy
 import train
 from batch import Rollout, packed
 from benchmarks import comparisons, mean, runs, training
 from benchmarks.rows import IN_RANGE, MAIN, ORACLE, ROWS, SECONDARY, configured
-from benchmarks.runs import COLUMNS, Job, Trained, finished_runs, line_of
+from benchmarks.runs import Job, Trained, finished_runs
 from benchmarks.settings import LONG, LONGER, MAKE_TRAIN, SETTINGS, STUDY, Setting
 from infra.errors import UserError
 
@@ -147,16 +146,6 @@ def test_a_run_with_other_flags_is_refused(tmp_path, no_runs, monkeypatch):
         finished_runs(path)
 
 
-def test_cells_with_only_a_mean_are_read(tmp_path):
-    job = Job(STUDY, "dapo", 1e-4, 5)
-    line = line_of(job, Trained((), (), 0.0, 0.0, (0.25, 1.0), ()))
-    line |= {"length": "", "rewards": "0.25*2 1.0"}
-    path = tmp_path / "methods.csv"
-    path.write_text(",".join(COLUMNS) + "\n" + ",".join(str(line[x]) for x in COLUMNS) + "\n")
-    (run,) = finished_runs(path).values()
-    assert run.rewards == (0.25, 0.25, 1.0) and math.isnan(run.length)
-
-
 def test_the_committed_runs_are_those_of_the_rows_and_settings():
     done = finished_runs(ROOT / "results/methods.csv")  # refuses other flags
     of = comparisons.counted(done)
@@ -181,19 +170,6 @@ def test_differences_are_paired_and_corrected(capsys):
     assert lines[2] == "| a | 0.020 ± 0.013 | 4 of 4 | 0.049 | 0.12 |"
     assert lines[3] == "| b | -0.020 ± 0.013 | 0 of 4 | 0.049 | 0.12 |"
     assert "| 1 of 4 | 1 |" in lines[4]
-
-
-def test_points_are_aligned_with_their_names(tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    few = np.array([0.01, 0.03])
-    groups = {"one": {"a": few, "b": -few}, "other": {"b": 2 * few}}
-    comparisons.draw_differences(groups, "title", tmp_path / "x.png")
-    (axes,) = figures[0].axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    points = [container.lines[0] for container in axes.containers]
-    assert [line.get_xdata().tolist() for line in points] == [[0.02, -0.02], [0.04]]
-    assert [[round(y) for y in line.get_ydata()] for line in points] == [[0, 1], [1]]
 
 
 # ---- the study of the mean -----------------------------------------------------------------------

@@ -67,27 +67,6 @@ def test_a_response_adds_no_markup_to_a_page(tmp_path):
     assert [sample["problem"], *sample["tokens"]] == [ATTACK, ATTACK]
 
 
-def test_a_page_needs_no_network(tmp_path):
-    html = page([run_of(tmp_path / "run", [sample_of(["1"])])])
-    assert not [tag for tag, attributes in tags(html) if {"src", "href"} & attributes.keys()]
-    assert "url(" not in html and "@import" not in html
-    assert "default-src 'none'" in html
-
-
-@pytest.mark.parametrize(
-    "weights, expected",
-    [
-        ([1.0] * 10, (0.5, 1.5)),
-        ([0.8, 0.8, None, 1.2, 1.2], (0.8, 1.2)),
-        ([0.5, *([0.9, 1.1] * 100), 9.0], (0.9, 1.1)),  # two outliers do not stretch the scale
-    ],
-)
-def test_shades_span_the_range_of_weights(weights, expected, tmp_path):
-    run = run_of(tmp_path / "run", [sample_of(["1"] * len(weights), weights)])
-    data = data_of(page([run]))
-    assert (data["low"], data["high"]) == pytest.approx(expected, abs=1e-6)
-
-
 def test_a_folder_without_samples_is_refused(tmp_path):
     with pytest.raises(UserError, match="has no samples yet: wait for its first step"):
         page([run_of(tmp_path / "run", [])])

@@ -1,8 +1,6 @@
 """python -m benchmarks, the speed benchmarks and the graders, at small sizes."""
 
 import importlib
-import time
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +10,7 @@ from transformers import Qwen3Config
 
 from benchmarks import gpu, graders
 from benchmarks.__main__ import WHERE, main, parse_arguments
-from benchmarks.rollouts import alternate, plain_generate, random_model, sampled, spread
+from benchmarks.rollouts import plain_generate, random_model, sampled
 
 
 @pytest.mark.parametrize("name", WHERE)
@@ -29,20 +27,6 @@ def test_scripted_lengths_are_kept():
     lm = random_model(64, vocabulary=40)
     assert [len(tokens) for tokens in sampled(lm, lengths)] == lengths
     assert plain_generate(lm, 5, 70).shape == (5, 16 + 70)
-
-
-def test_alternate_calls_in_turn_after_an_untimed_call():
-    calls = []
-    slow_first = [0.2, 0.0, 0.0]
-
-    def a():
-        calls.append("a")
-        time.sleep(slow_first.pop(0))
-
-    seconds = alternate({"a": a, "b": partial(calls.append, "b")}, 2)
-    assert calls == ["a", "b"] * 3
-    assert max(seconds["a"]) < 0.2
-    assert spread([3.0, 1.0, 2.5], 3) == "2.500 (1.000 to 3.000)"
 
 
 def test_gpu_steps_train_and_are_tabulated(monkeypatch):

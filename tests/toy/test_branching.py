@@ -108,17 +108,3 @@ def test_decisive_results_are_those_with_the_largest_loss(regime, noise):
     # results that could have undone the error by chance.
     assert blamed > 0.93 * lost
     assert worst > 0.93 * wrong
-
-
-@pytest.mark.parametrize("regime", MISTAKEN)
-def test_only_the_operation_that_can_be_wrong_is_decisive(regime):
-    """If no other operation errs, only the results of this operation have an advantage."""
-    for each in toy.problems(12, seed=4, k=K):
-        _, steps = read(each["problem"])
-        can_be_wrong = np.array([operation == MISTAKEN[regime] for operation, _ in steps])
-        for _, results, advantage in branches(each["problem"], 0.0, regime):
-            assert np.allclose(advantage[~can_be_wrong], 0)
-            if results[-1] != int(each["answer"]):
-                mark = marked(each["problem"], results)
-                assert can_be_wrong[mark].all()
-                assert advantage[mark] < 0
