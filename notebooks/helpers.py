@@ -10,6 +10,7 @@ import io
 import runpy
 import sys
 from collections.abc import Callable
+from operator import call
 from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import NamedTuple
@@ -32,13 +33,12 @@ BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", 
 POS = {"color": BLUE, "marker": "o"}  # the two sides of an update
 NEG = {"color": ORANGE, "marker": "X"}
 
+OURS = ("ablations", "delta", "grpo", "helpers", "methods", "minimal", "toy")
+
 style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
 plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
 torch.set_num_threads(1)  # more threads would not speed up so small a model
 transformers.utils.logging.disable_progress_bar()
-
-
-# ---- pictures and sources ------------------------------------------------------------------------
 
 
 def show(fig: plt.Figure, alt: str) -> None:
@@ -83,20 +83,17 @@ def source(function: Callable) -> Code:
     return Code(inspect.getsource(function), language="python")
 
 
-# ---- exercises -----------------------------------------------------------------------------------
-
-
-def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=()) -> bool | None:
+def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call):
     """Print and return whether an answer is right: True, False, or None without an answer.
 
-    answer: numbers; with `cases`, a function. Then `expected` is the reference, and both are called
-        with each case, a tuple of arguments. A stub is None, or a function that returns None.
+    answer: numbers; with `cases`, a function. Then `expected` is the reference, and run(function,
+        *case) is compared for each case. A stub is None, or a function that returns None.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the functions of this repository that the answer may call.
     """
     pairs, fault = [(answer, expected)], ""
     if cases is not None:
-        pairs = [(answer(*case), expected(*case)) for case in cases]
+        pairs = [(run(answer, *case), run(expected, *case)) for case in cases]
         fault = borrowed(answer, may_use)
     if pairs[0][0] is None or pairs[0][0] is ...:
         print("not yet")
@@ -109,16 +106,15 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=()) -
 
 def difference(answer, expected, tolerance: float) -> str:
     """What distinguishes an answer from the expected numbers; '' if they agree."""
-    found, expected = (np.asarray(numbers, dtype=float) for numbers in (answer, expected))
+    if isinstance(answer, torch.Tensor):
+        answer = answer.detach()
+    found, expected = np.asarray(answer, dtype=float), np.asarray(expected, dtype=float)
     if found.shape != expected.shape:
         return f"shape {found.shape} where {expected.shape} is expected"
     allowed = tolerance * max(1.0, np.abs(expected).max(initial=0))
     if (np.abs(found - expected) <= allowed).all():  # a NaN is not right
         return ""
     return f"your numbers lie from {found.min():.3g} to {found.max():.3g}, mean {found.mean():.3g}"
-
-
-OURS = ("ablations", "delta", "grpo", "helpers", "methods", "minimal", "toy")
 
 
 def borrowed(function: Callable, may_use) -> str:
@@ -139,10 +135,10 @@ def weights_of(weigh: Callable, tokens: "Tokens") -> torch.Tensor | None:
     rho, N = weigh(tokens), len(tokens.token)
     if rho is None:
         return None
-    if not isinstance(rho, torch.Tensor) or rho.shape != (N,):
-        shape = getattr(rho, "shape", type(rho).__name__)
+    shape = getattr(rho, "shape", type(rho).__name__)
+    if shape != (N,):
         raise ValueError(f"got {shape}; return a tensor with one weight for each of the {N} tokens")
-    rho = rho.detach().float()
+    rho = torch.as_tensor(rho).detach().float()
     if not (rho >= 0).all():
         raise ValueError("a weight is negative or NaN: its token would move to the other side")
     if not abs(rho.mean() - 1) < 1e-3:
@@ -176,7 +172,7 @@ PIECES = {name: getattr(minimal, name) for name in [*NAMES.split(), "train_step"
 BAR = "\n\n# ----\n"
 
 
-def build(yours: Callable, hint: str, cases, tolerance=1e-4) -> bool | None:
+def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool | None:
     """`check` a piece of minimal.py's loop, and put it there if right, here and by mine.py.
 
     It may call earlier pieces, as minimal.NAME.
@@ -184,7 +180,7 @@ def build(yours: Callable, hint: str, cases, tolerance=1e-4) -> bool | None:
     name = yours.__name__
     earlier = list(PIECES)[: list(PIECES).index(name)]
     may_use = [*earlier, "token_outputs", "clipped_surrogate"]
-    right = check(yours, PIECES[name], hint, cases, tolerance, may_use)
+    right = check(yours, PIECES[name], hint, cases, tolerance, may_use, run)
     if right:
         setattr(minimal, name, yours)
         head = '"""My loop, piece by piece."""\n\nimport minimal\nimport numpy as np\nimport torch'
@@ -202,9 +198,6 @@ def use_mine() -> None:
     for name in found:
         setattr(minimal, name, mine[name])
     print("yours in minimal.py's loop:", ", ".join(found) or "nothing yet")
-
-
-# ---- the toy's tokens ----------------------------------------------------------------------------
 
 
 class Tokens(NamedTuple):
