@@ -1,18 +1,22 @@
 # Each target does its own setup. ARGS are passed to train.py: make train ARGS="--method dapo --seed 1"
 PYTHON ?= python3
 BIN = .venv/bin
+QUIET = --quiet --disable-pip-version-check
 
 train: .venv/.installed
 	$(BIN)/python train.py $(ARGS)
 
 test: .venv/.installed
-	$(BIN)/python -c 'import xdist' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check pytest-xdist==3.8.0
+	$(BIN)/python -c 'import xdist' 2> /dev/null || $(BIN)/python -m pip install $(QUIET) pytest-xdist==3.8.0
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: .venv/.installed
-	test -x $(BIN)/ruff || $(BIN)/python -m pip install --quiet --disable-pip-version-check ruff==0.17.6
+	test -x $(BIN)/ruff || $(BIN)/python -m pip install $(QUIET) ruff==0.17.6
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+
+engines: .venv-engines/.installed
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv-engines/bin/python -m pytest -q tests/engines
 
 gpu: .venv/.installed
 	$(BIN)/python bench.py gpu --json gpu.json
@@ -23,7 +27,15 @@ notebooks: .venv/.installed
 .venv/.installed: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install $(QUIET) -r requirements.txt
 	touch $@
 
-.PHONY: train test lint gpu notebooks
+# The real vLLM and TRL on a CPU. The packages removed are CUDA builds, which cannot be imported here.
+.venv-engines/.installed: tests/engines/requirements.txt
+	$(PYTHON) -m venv .venv-engines
+	.venv-engines/bin/python -m pip install $(QUIET) --retries 1 --no-deps --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
+	.venv-engines/bin/python -m pip install $(QUIET) -r $<
+	.venv-engines/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+.PHONY: train test lint engines gpu notebooks

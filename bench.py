@@ -26,6 +26,7 @@ WHERE = {
     "noise": "studies.training",
     "surprise": "studies.surprise",
     "mean": "studies.mean",
+    "centring": "studies.centring",
     "bases": "studies.training",
     "longer": "studies.training",
     "learn": "studies.training",

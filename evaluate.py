@@ -6,9 +6,10 @@
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
 Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
-the same command resumes an interrupted run. The folder cannot be reused with a different model,
-sampling flag. Ranks share the work, and a response depends only on (seed, benchmark, problem,
-sample). averages.json holds the averages and the input to `compare`; wrong.jsonl the wrong ones.
+the same command resumes an interrupted run. The folder is refused with another model, with the same
+model after further training, and with other sampling flags. Ranks share the work, and a response
+depends only on (seed, benchmark, problem, sample). averages.json holds the averages and the input
+to `compare`, wrong.jsonl the wrong responses.
 
 Departures from the paper: (1) a paired bootstrap over problems is reported alongside App. K's
 test, because repetitions do not measure the variation across problems.
@@ -16,7 +17,6 @@ test, because repetitions do not measure the variation across problems.
 Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """
 
-import json
 import math
 import sys
 from dataclasses import dataclass
@@ -24,24 +24,38 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from torch import distributed as dist
 
-import rollout
 from grading import graded_once, report_unearnable
-from infra.averages import common_benchmarks, read_averages, write_averages
+from infra.averages import common_benchmarks, write_averages
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag
-from infra.folder import append_line, claim, read_lines, write_lines, write_text
+from infra.folder import (
+    append_line,
+    claim,
+    hash_of,
+    read_json,
+    read_lines,
+    write_json,
+    write_lines,
+)
+from infra.model_files import locate
 from infra.problems import prepare_sandbox
-from infra.ranks import computation_dtype, end_ranks, on_first_rank, rank_and_world, start_ranks
+from infra.ranks import (
+    computation_dtype,
+    end_ranks,
+    from_all_ranks,
+    on_first_rank,
+    rank_and_world,
+    start_ranks,
+)
 from infra.responses import (
     encode_benchmarks,
     load_benchmarks,
     missing_responses,
     saved_responses,
 )
-from loading import load_model, locate
-from rollout import Job, Sample, Sampling, end_tokens
+from loading import load_model
+from rollout import Job, Sample, Sampling, end_tokens, generate
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -68,7 +82,6 @@ class Config:
     max_prompt_tokens: int = flag(2048, "longest prompt, tokens", low=1)
     seed: int = flag(0, "for sampling", low=0, high=10**12)
     in_flight: int = flag(256, "max responses that a rank samples at once", low=1)
-    code_sandbox: str = flag("strict", "isolation of programs", ["strict", "landlock"])
 
 
 # ---- averages ------------------------------------------------------------------------------------
@@ -113,25 +126,27 @@ def run(config: Config) -> dict:
     """
     folder = Path(config.output_dir)
     start_ranks()
-    model = None
     if not config.regrade:
-        model, _, _ = locate(config.model)  # its folder, before any data is fetched
-    benchmarks = load_benchmarks(config)  # by name
+        model, model_config, tokenizer = locate(config.model)  # reads no weights yet
+    benchmarks = load_benchmarks(config)  # name -> problems
     problems = [problem for benchmark in benchmarks.values() for problem in benchmark]
-    on_first_rank(prepare_sandbox, problems, config.code_sandbox)
+    on_first_rank(prepare_sandbox, problems)
 
-    settings = {}  # of the responses
-    if not config.regrade:
+    written = (*benchmarks, "averages.json")
+    if config.regrade:
+        settings = read_json(folder / "config.json")  # of the responses
+        if config.model not in ("", settings.get("model")):
+            raise UserError(f"{folder} holds no responses of {config.model}: drop --model")
+        on_first_rank(claim, folder, settings, written)
+    else:
+        prompts = encode_benchmarks(model_config, tokenizer, benchmarks, config)
         settings = {name: getattr(config, name) for name in OF_RESPONSES}
-        weights = [path.stat().st_mtime for path in model.glob("*.safetensors")]
-        settings["model_written_at"] = max(weights)  # training may replace the model
-    on_first_rank(claim, folder, settings, (*benchmarks, "averages.json"))
-    if not config.regrade:
-        on_first_rank(write_text, folder / "config.json", json.dumps(settings, indent=1))
+        settings["model_files"] = on_first_rank(hash_of, model, [])  # it may be trained further
+        on_first_rank(claim, folder, settings, written)
+        on_first_rank(write_json, folder / "config.json", settings)
         lm, tokenizer = load_model(model, computation_dtype())
-        encoded = encode_benchmarks(lm, tokenizer, benchmarks, config)
-        sample_missing(lm, tokenizer, benchmarks, encoded, config, folder)
-        dist.barrier()  # all ranks' responses are now on disk
+        sample_missing(lm, tokenizer, benchmarks, prompts, config, folder)
+        from_all_ranks(None)  # all responses are now on disk
 
     report_unearnable(problems)
     results = {}
@@ -139,7 +154,7 @@ def run(config: Config) -> dict:
         found = grade_benchmark(benchmark, config.samples, folder / name)  # [P, n]
         results[name] = summary(found)
     averages = {
-        "model": config.model,
+        "model": settings["model"],
         "samples": config.samples,
         "average": weighted_average(
             [result["avg"] for result in results.values()],
@@ -152,22 +167,22 @@ def run(config: Config) -> dict:
 
 
 def sample_missing(
-    lm, tokenizer, benchmarks: dict, encoded: dict, config: Config, folder: Path
+    lm, tokenizer, benchmarks: dict, prompts: dict, config: Config, folder: Path
 ) -> None:
     """Sample this rank's missing responses for all benchmarks, and append each to its file.
 
-    benchmarks, encoded: benchmark -> its problems, and token ids of its prompts. One sampler call
+    benchmarks, prompts: benchmark -> its problems, and token ids of their prompts. One sampler call
     covers all benchmarks, so ranks wait for long responses once, at the end.
     """
     rank, world = rank_and_world()
-    files = {name: folder / name / f"responses-{rank}.jsonl" for name in encoded}
+    files = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
     for path in files.values():
         path.parent.mkdir(exist_ok=True)
         if path.exists():
             # Remove the incomplete last line that a killed run may leave.
             write_lines(path, read_lines(path))
 
-    wanted = missing_responses(benchmarks, encoded, config.samples, folder, rank, world)
+    wanted = missing_responses(benchmarks, prompts, config.samples, folder, rank, world)
     jobs = []
     for each in wanted:
         name = (config.seed, number_of(each.benchmark), each.problem, each.sample)
@@ -187,7 +202,7 @@ def sample_missing(
     sampling = Sampling(  # each job's name holds the seed
         config.max_new_tokens, config.temperature, config.top_p, in_flight=config.in_flight
     )
-    rollout.generate(lm, jobs, ends, sampling, done=save)
+    generate(lm, jobs, ends, sampling, done=save)
 
 
 def number_of(benchmark: str) -> int:
@@ -229,7 +244,8 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
 
     U is the number of pairs a_i > b_j plus half the ties: a's rank sum minus n (n + 1) / 2.
     p is the probability of at least this U if n of the pooled values go to a at random.
-    Ties share their mean rank, so doubled ranks are integers.
+    Ties share their mean rank, so doubled ranks are integers. For a = [2, 3] and b = [1, 2] the
+    pooled values 1, 2, 2, 3 have doubled ranks 2, 5, 5, 8. Those of a sum to 13, so U is 3.5.
     """
     n = len(a)
     pooled = np.sort([*a, *b])
@@ -245,7 +261,7 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
         to_a = (n - np.arange(n + 1)) / (len(pooled) - dealt)  # [n + 1] P(next goes to a | k)
         taken = probability * to_a[:, None]
         probability -= taken
-        probability[1:, rank:] += taken[:-1, :-rank]
+        probability[1:, rank:] += taken[:-1, :-rank]  # one value more, and its rank in the sum
 
     u = (observed - n * (n + 1)) / 2
     return float(u), float(min(1.0, probability[n, observed:].sum()))
@@ -284,8 +300,8 @@ def compare(*folders: str) -> None:
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
     first, second = folders
-    one = read_averages(first)
-    two = read_averages(second)
+    one = read_json(Path(first) / "averages.json")
+    two = read_json(Path(second) / "averages.json")
     names = common_benchmarks(first, second, one, two)
 
     a = whole_repetitions(one, names)
@@ -320,6 +336,7 @@ def parse_config(argv: list[str]) -> Config:
     model = Path(config.model)
     beside = model.resolve().with_name(model.resolve().name + "-evaluation")
     default = beside if model.is_dir() else Path("evaluation") / model.name
+    config.model = str(model) if config.model else ""  # without a trailing slash
     config.output_dir = config.output_dir or str(default)
     return config
 

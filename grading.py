@@ -9,7 +9,7 @@ from collections.abc import Callable
 from answers.extraction import choice
 from batch import Rollout
 from infra.errors import UserError
-from infra.ranks import shared_by_ranks, speaks
+from infra.ranks import is_first_rank, shared_by_ranks
 from programs import ProgramsError, verify_code
 from verify import earnable, reward
 
@@ -109,7 +109,7 @@ def report_unearnable(problems: list[dict]) -> None:
 
     found = shared_by_ranks(golds, can_be_earned)
     unearnable = [gold for gold, earned in zip(golds, found, strict=True) if not earned]
-    if unearnable and speaks():
+    if unearnable and is_first_rank():
         print(
             f"{len(unearnable)} of {len(golds)} gold answers can never be matched, for example "
             f"{unearnable[0][:80]!r}: drop these problems, or replace the answers with values",

@@ -1,7 +1,7 @@
 """The policy π_θ: a causal language model and the log-probabilities of its response tokens.
 
 The forward pass of `Policy` takes whole sequences. For each response token it returns the
-log-probability, the entropy of the distribution and the hidden state that enters the LM head.
+log-probability, two means over the vocabulary and the hidden state that enters the LM head.
 Log-probabilities are computed in float32, in blocks of tokens: no [n, V] tensor exists. With
 V = 151,936 it would take 12 GB for one response of 20,000 tokens.
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 from torch.distributed.fsdp import FSDPModule
-from torch.nn.functional import linear
+from torch.nn.functional import linear, nll_loss
 from torch.utils.checkpoint import checkpoint
 
 from batch import MiniBatch, TokenBatch
@@ -24,16 +24,18 @@ from infra.progress import Progress
 from infra.ranks import full_tensor, sum_over_ranks
 from infra.rows import Rows
 
-LOGIT_BLOCK = 2**26  # logits in a block of a pass; four such tensors exist at once
+# Logits in a block of a pass; three such tensors exist at once. A GPU's blocks are larger, because
+# each block also reads the head's weights and adds to their gradient.
+LOGIT_BLOCK = {"cpu": 2**26, "cuda": 2**28}
 LOGITS_PER_BLOCK = 2**24  # in a method's `keep`
 
 
 class TokenOutputs(NamedTuple):
-    """What a pass says of n response tokens: those of the first response, then of the next."""
+    """Results of a pass for n response tokens: those of the first response, then of the next."""
 
-    logprob: torch.Tensor  # [n] float32, log π_θ(o_t | q, o_<t) at the sampling temperature, nats
-    entropy: torch.Tensor  # [n] float32, of π_θ(. | q, o_<t), nats; NaN if gradients are enabled
-    mean_p: torch.Tensor  # [n] float32, Σ_y π_θ(y | q, o_<t)²; NaN if gradients are enabled
+    logprob: torch.Tensor  # [n] float32, log p of the token at the sampling temperature, nats
+    entropy: torch.Tensor  # [n] float32, -Σ_y p(y) log p(y), nats; NaN if gradients are enabled
+    mean_p: torch.Tensor  # [n] float32, Σ_y p(y)², the mean of p(y); NaN if gradients are enabled
     hidden: torch.Tensor  # [n, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [n] ids
 
@@ -56,33 +58,38 @@ class Policy(torch.nn.Module):
         states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [b, T, H]
         hidden = states[:, :-1][mask[:, 1:]]  # [n, H]; the state at t-1 predicts token t
 
+        # In float32 outside the blocks: autograd sums the gradients of all blocks in float32, and
+        # rounds once. In bfloat16 the sum would be three times less accurate.
+        head = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W and any b
         parts = []
-        size = max(1, LOGIT_BLOCK // self.lm.config.vocab_size)
+        size = max(1, LOGIT_BLOCK[ids.device.type] // self.lm.config.vocab_size)
         for block in zip(hidden.split(size), token.split(size), strict=True):
             # The backward pass computes each block's logits again.
-            parts.append(checkpoint(self.block_logprobs, *block, use_reentrant=False))
-        numbers = [torch.cat(column) for column in zip(*parts, strict=True)]
-        return TokenOutputs(*numbers, hidden.detach().clone(), token)  # FSDP forbids views
+            parts.append(checkpoint(self.block_outputs, *block, *head, use_reentrant=False))
+        logprob, entropy, mean_p = (torch.cat(column) for column in zip(*parts, strict=True))
+        hidden = hidden.detach().clone()  # FSDP forbids views
+        return TokenOutputs(logprob, entropy, mean_p, hidden, token)
 
-    def block_logprobs(
-        self, hidden: torch.Tensor, token: torch.Tensor
+    def block_outputs(
+        self, hidden: torch.Tensor, token: torch.Tensor, *head: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(log p of `token`, entropy, mean_p) [n] under the head's softmax.
-
-        The entropy is minus the mean of log p, and mean_p the mean of p, over the drawn token.
-        hidden: [n, H]. token: [n].
-        """
-        logits = float32_logits(self.lm.get_output_embeddings(), hidden)  # [n, V]
+        """(log p of `token`, entropy, mean_p), [n] each: hidden [n, H], token [n], head W and b."""
+        logits = float32_linear(hidden, *head)  # [n, V]
         scale, cap = scale_and_cap(self.lm.config)
         if cap is not None:
-            logits, scale = logits.mul_(scale / cap).tanh_().clone(), cap
-        logp = logits.mul_(scale / self.temperature).log_softmax(dim=-1)
-        logprob = logp.gather(1, token[:, None]).squeeze(1)
+            logits = cap * torch.tanh(logits * (scale / cap))
+            scale = 1.0
+        if scale != self.temperature:  # else it would cost a pass over all logits
+            logits = logits * (scale / self.temperature)
+        logp = logits.log_softmax(dim=-1)
+        del logits
+        logprob = -nll_loss(logp, token, reduction="none")
+
         if torch.is_grad_enabled():  # no update uses the means, which would cost a tenth of it
             unknown = torch.full_like(logprob, torch.nan)
             return logprob, unknown, unknown
         p = logp.exp()
-        entropy = -logp.mul_(p).nan_to_num_().sum(dim=1)  # 0 log 0 = 0
+        entropy = -logp.mul_(p).sum(dim=1)  # a p of 0 has a finite log p
         return logprob, entropy, p.square_().sum(dim=1)
 
     @property
@@ -119,10 +126,14 @@ class Policy(torch.nn.Module):
                 module.reshard()
 
 
+# ---- the LM head ---------------------------------------------------------------------------------
+
+
 def scale_and_cap(config) -> tuple[float, float | None]:
     """(scale, cap) of the head, from the keys that Cohere, Granite and Gemma use in config.json.
 
-    infra/loading.py refuses a model with any other operation between W h and its logits.
+    logits = scale (W h + b), or cap tanh(scale (W h + b) / cap). loading.py refuses a model with
+    any other operation between W h + b and its logits.
     """
     scale = getattr(config, "logit_scale", None)
     scale = scale if isinstance(scale, float) else 1.0
@@ -130,56 +141,56 @@ def scale_and_cap(config) -> tuple[float, float | None]:
     return scale, getattr(config, "final_logit_softcapping", None)
 
 
-def float32_logits(head: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+def float32_linear(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
     """W h + b in float32: [..., H] -> [..., V]. In bfloat16 log p would err by 0.06 nats."""
     if hidden.is_cuda and hidden.dtype != torch.float32:
-        logits = Product.apply(hidden.flatten(0, -2), head.weight).unflatten(0, hidden.shape[:-1])
-    else:
-        logits = linear(hidden.float(), head.weight.float())
-    return logits if head.bias is None else logits + head.bias
+        logits = Product.apply(hidden.flatten(0, -2), weight).unflatten(0, hidden.shape[:-1])
+        return logits if bias is None else logits + bias
+    return linear(hidden.float(), weight.float(), None if bias is None else bias.float())
 
 
 class Product(torch.autograd.Function):
-    """h W.T in float32, without float32 copies of h [n, H] and W [V, H]."""
+    """h W.T in float32 from factors in h's dtype: h [n, H], W [V, H] in any dtype."""
 
     @staticmethod
     def forward(ctx, h: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(h, W)
-        return torch.mm(h, W.T, out_dtype=torch.float32)
+        return torch.mm(h, W.to(h.dtype).T, out_dtype=torch.float32)
 
     @staticmethod
     def backward(ctx, upstream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         h, W = ctx.saved_tensors
         upstream = upstream.to(h.dtype)
-        return upstream @ W, upstream.T @ h
+        return upstream @ W.to(h.dtype), torch.mm(upstream.T, h, out_dtype=torch.float32)
+
+
+# ---- the pass at θ_old ---------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def old_log_probabilities(
     policy: Policy, plan: list[MiniBatch], tokens: TokenBatch, keep: Callable | None = None
 ) -> None:
-    """One pass at θ_old over the rollout batch: sets logprob, entropy, mean_p, current and kept.
+    """One pass at θ_old over the rollout batch, whose results become fields of `tokens`.
 
-    plan: each rank runs its own micro-batches, and all ranks get the log p and entropies of all.
+    plan: each rank runs its own micro-batches, and all ranks get all tokens' log p and means.
     keep: (outputs, head) -> [n, ...], computed in float32 from the hidden states and kept on this
         rank as Rows, so that DelTA needs no further pass (App. L.1).
     """
     micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
-    logprob, entropy, mean_p = torch.zeros(3, len(tokens), device=tokens.token.device)
+    results = torch.zeros(3, len(tokens), device=tokens.token.device)  # log p, entropy, mean_p
     tokens.kept = Rows(len(tokens)) if keep else None
     head = cache(policy.head)  # gathered at most once, if `keep` calls it
     progress = Progress("old log p", sum(len(micro.places) for micro in micro_batches))
     for micro in micro_batches:
         out = policy(micro.ids, micro.mask)
-        logprob[micro.places] = out.logprob
-        entropy[micro.places] = out.entropy
-        mean_p[micro.places] = out.mean_p
+        results[:, micro.places] = torch.stack([out.logprob, out.entropy, out.mean_p])
         if keep:
             tokens.kept.add(micro.places, keep(out._replace(hidden=out.hidden.float()), head))
         progress.update(len(micro.places))
     progress.close()
-    # Other ranks' tokens are 0, so the sums join all tokens.
-    tokens.logprob = sum_over_ranks(logprob)
-    tokens.entropy = sum_over_ranks(entropy)
-    tokens.mean_p = sum_over_ranks(mean_p)
+    # Other ranks' tokens are 0, so the sum joins all tokens.
+    tokens.logprob, tokens.entropy, tokens.mean_p = sum_over_ranks(results)
     tokens.current = tokens.logprob  # θ is still θ_old

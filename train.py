@@ -30,11 +30,12 @@ from grpo import clipped_tokens, group_advantages, importance_weights, overlong_
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flag, listed, refuse_useless
 from infra.log import introduce, log, report, rollout_metrics, save_samples
+from infra.model_files import locate
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
 from infra.ranks import end_ranks, full_tensor, sum_over_ranks, this_device
 from infra.run import Run, export, running, start
-from loading import load_policy, locate
+from loading import load_policy
 from methods import METHODS, Method, token_weights
 from policy import old_log_probabilities
 from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
@@ -84,12 +85,11 @@ class Config(AblationFlags):
     micro_batch_tokens: int = flag(24576, "max tokens in a forward pass (ours)", low=1, free=True)
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once", low=1, free=True)
-    engine: str = flag("generate", "sampler; vllm is untested", choices=["generate", "vllm"])
+    engine: str = flag("generate", "sampler (docs/running.md)", choices=["generate", "vllm"])
 
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1, free=True)
     track: str = flag("", "also log to this module, such as wandb or trackio", free=True)
-    code_sandbox: str = flag("strict", "isolation of programs", ["strict", "landlock"], free=True)
 
     toy_regime: str = flag("learn", "the base's errors", ["learn", "learn-minus", "sharpen"])
     toy_k: int = flag(5, "operations in a problem", low=1)

@@ -9,17 +9,15 @@ differs from the other lines. A metric that hardly changes gets no panel.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import train
-from infra.errors import UserError
-from infra.flags import spelled
+from infra.errors import UserError, one_line_endings
+from infra.flags import defining_flags, spelled
 from infra.folder import read_json, read_lines
-from infra.run import defining_flags
 from methods import METHODS
 from studies.statistics import half_width
 
@@ -49,31 +47,34 @@ def read_run(folder: Path) -> tuple[dict, list[dict]]:
 
 
 def without_default_clip(settings: dict) -> dict:
-    """The settings; without the clip range if it is the method's default."""
+    """The settings, with a clip range of None if it is the method's default."""
     clips = (settings.get("clip_low"), settings.get("clip_high"))
     method = METHODS.get(settings["method"])
     if method is None or clips != method.default_clip:
         return settings
-    return {name: value for name, value in settings.items() if not name.startswith("clip_")}
+    return settings | {"clip_low": None, "clip_high": None}
 
 
 def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]]]:
     """The runs' metrics by label; runs with the same label differ only in their seeds.
 
-    Raises UserError if two runs have the same label and seed.
+    A label shows the flags in which runs that have them differ. Raises UserError if two runs have
+    the same label and seed.
     """
     names = sorted({name for settings, _ in runs for name in settings} - {"seed", "method"})
     differing = []
     for name in names:
-        values = [settings.get(name) for settings, _ in runs]
+        values = [settings[name] for settings, _ in runs if name in settings]
         if any(value != values[0] for value in values):
             differing.append(name)
 
     groups = {}
     seeds = {}
     for settings, metrics in runs:
-        extra = [f"{spelled(name)} {settings[name]}" for name in differing if name in settings]
-        label = ", ".join([settings["method"], *extra])
+        label = settings["method"]
+        for name in differing:
+            if settings.get(name) is not None:
+                label += f", {spelled(name)} {settings[name]}"
         if settings["seed"] in seeds.setdefault(label, []):
             raise UserError(f"two runs are {label} with --seed {settings['seed']}: give only one")
         seeds[label].append(settings["seed"])
@@ -133,22 +134,19 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="another file for the picture")
     args = parser.parse_args(argv)
     name = "curves.png" if len(args.runs) == 1 else "compared.png"
-    args.output = args.output or args.runs[0] / name
-    try:
+    output = args.output or args.runs[0] / name
+    with one_line_endings("benchmarks.curves"):
         kinds = Figure().canvas.get_supported_filetypes()
-        if args.output.suffix.removeprefix(".") not in kinds:
-            raise UserError(f"--output {args.output}: use one of {', '.join(sorted(kinds))}")
+        if output.suffix.removeprefix(".") not in kinds:
+            raise UserError(f"--output {output}: use one of {', '.join(sorted(kinds))}")
         groups = group_runs([read_run(folder) for folder in args.runs])
-    except UserError as error:
-        print(f"curves: {error}", file=sys.stderr)
-        sys.exit(2)
 
-    draw(groups, args.output)
+    draw(groups, output)
     for label, runs in groups.items():
         _, mean, width = curve(runs, "reward")
         interval = f" ± {width[-1]:.3f}" if len(runs) > 1 else ""
         print(f"{label}: {len(runs)} run(s), reward {mean[-1]:.3f}{interval} at the last step")
-    print(f"saved as {args.output}")
+    print(f"saved as {output}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
-"""Writes and prints an evaluation's averages.json; reads the inputs of `compare`."""
+"""Writes and prints an evaluation's averages.json; matches those of two for `compare`."""
 
-import json
 from pathlib import Path
 
 from infra.errors import UserError
-from infra.folder import read_json, write_text
+from infra.folder import write_json
 
 
 def write_averages(averages: dict, folder: Path) -> None:
     """Write averages.json, and print its averages as a Markdown table."""
-    write_text(folder / "averages.json", json.dumps(averages, indent=1) + "\n")
+    write_json(folder / "averages.json", averages)
     n = averages["samples"]
     print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
     for name, result in averages["benchmarks"].items():
@@ -18,11 +17,6 @@ def write_averages(averages: dict, folder: Path) -> None:
             cells.append("-" if result[key] is None else f"{result[key]:.2%}")
         print("| " + " | ".join(cells) + " |")
     print(f"question-weighted average: {averages['average']:.2%} ({folder / 'averages.json'})")
-
-
-def read_averages(folder: str) -> dict:
-    """The averages.json of an output folder. Raises UserError if it cannot be read."""
-    return read_json(Path(folder) / "averages.json")
 
 
 def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str]:

@@ -7,7 +7,7 @@ such fields.
 """
 
 import math
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
 from dataclasses import Field, field, fields
 from functools import partial
 
@@ -38,11 +38,14 @@ def value_of(each: Field, text: str):
         value = words[text.lower()] if each.type is bool else each.type(text)
     except (KeyError, ValueError):
         raise ArgumentTypeError(f"{text} is not of type {each.type.__name__}") from None
-    low, high = each.metadata.get("low", -math.inf), each.metadata.get("high", math.inf)
+
+    low = each.metadata.get("low", -math.inf)
     above = each.metadata.get("above", -math.inf)
-    if not (low <= value <= high and value > above and math.isfinite(value)):
+    high = each.metadata.get("high", math.inf)
+    if not low <= value <= high or not above < value < math.inf:
         least = f"above {above:g}" if "above" in each.metadata else f"at least {low:g}"
-        raise ArgumentTypeError(f"{text} must be {least} and at most {high:g}")
+        most = f" and at most {high:g}" if "high" in each.metadata else ""
+        raise ArgumentTypeError(f"{text} must be finite, {least}{most}")
     return value
 
 
@@ -50,21 +53,27 @@ class Parser(ArgumentParser):
     """argparse for a dataclass. An invalid flag raises a UserError, and prints no usage."""
 
     def __init__(self, config: type, prog: str, description: str, epilog: str = ""):
-        lines = partial(ArgumentDefaultsHelpFormatter, max_help_position=28, width=170)
+        lines = partial(HelpFormatter, max_help_position=30, width=180)  # one for each flag
         super().__init__(
             prog, f"{prog} [flags]", description, epilog, formatter_class=lines, allow_abbrev=False
         )
         for each in fields(config):
-            choices = each.metadata["choices"]
-            of = f"{each.metadata['of']}: " if "of" in each.metadata else ""
+            of, choices = each.metadata.get("of"), each.metadata["choices"]
+            help = f"{of}: {each.metadata['help']}" if of else each.metadata["help"]
+            if choices:
+                help += f": {', '.join(choices)}"
+            switch = each.type is bool  # --name, --name True or --name False
+            if each.default != "" and not switch:
+                help += f" (default: {each.default})"
             self.add_argument(
                 spelled(each.name),
                 type=partial(value_of, each),
                 default=each.default,
                 choices=choices,
-                help=of + each.metadata["help"] + (f": {', '.join(choices)}" if choices else ""),
-                metavar="",
-                **({"nargs": "?", "const": True} if each.type is bool else {}),
+                help=help.replace("%", "%%"),  # argparse would format it
+                nargs="?" if switch else None,
+                const=True if switch else None,
+                metavar=not each.default if switch else "",
             )
 
     def error(self, message):
@@ -79,6 +88,14 @@ def changed(config, name: str) -> bool:
 def of_other_methods(config, method: str) -> list[str]:
     """The flags in a Config that only methods other than `method` use."""
     return [each.name for each in fields(config) if each.metadata.get("of", method) != method]
+
+
+def defining_flags(config_class: type, config: dict) -> dict:
+    """The flags that a run's results depend on, of all those in its config.json."""
+    left_out = [each.name for each in fields(config_class) if each.metadata.get("free")]
+    left_out += of_other_methods(config_class, config["method"])
+    names = [each.name for each in fields(config_class) if each.name not in left_out]
+    return {name: config.get(name) for name in names}
 
 
 def listed(defaults: dict) -> str:

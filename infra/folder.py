@@ -1,50 +1,101 @@
 """The folder of a run or an evaluation: its owner, and files that survive a kill.
 
-config.json holds the flags of the run that owns the folder. Files are replaced in one rename, or
-appended line by line.
+config.json identifies the owner by its flags and by `hash_of` its model and problems. Files are
+replaced in one rename, or appended line by line.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
+from torch import OutOfMemoryError
 from torch.distributed.checkpoint.api import CheckpointException
 
 from infra.errors import Stop, UserError, first_line
 
-LOCKS: dict[Path, FileLock] = {}  # folders locked until this process ends
+SMALL_FILES = (".json", ".jinja", ".model", ".txt")  # config, tokenizer and chat template
 
 
-def claim(folder: Path, flags: dict, written: tuple[str, ...]) -> None:
+# ---- the owner -----------------------------------------------------------------------------------
+
+
+def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
     """Create `folder`, and lock it until this process ends.
 
-    flags: those that a run in this folder must not change.
-    written: patterns of the files that the run will write.
-    Raises UserError, and leaves the folder as it is, if it belongs to a run with other flags, holds
-    such files but no config.json, is being written by another process, or cannot be written.
+    identity: the part of config.json that must stay the same.
+    written: patterns of the files that will be written.
+    Raises UserError, and leaves the folder as it is, if it belongs to another run, holds such files
+    but no config.json, is being written by another process, or cannot be written.
     """
-    wrong = [path.name for pattern in written for path in folder.glob(pattern)]
-    if (folder / "config.json").exists():
-        before = read_json(folder / "config.json")
-        pairs = {name: (before.get(name), value) for name, value in flags.items()}
-        wrong = [f"{key} {old}, not {new}" for key, (old, new) in pairs.items() if old != new]
-    if wrong:
-        raise UserError(
-            f"--output-dir {folder} holds another run or other files ({'; '.join(wrong[:3])}): "
-            "choose another"
-        )
-    lock = LOCKS.setdefault(folder.resolve(), FileLock(folder / "lock"))
     try:
+        refuse_others(folder, identity, written)
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-    except Timeout as error:
-        raise UserError(f"--output-dir {folder} is being written by another process") from error
+        lock(folder)
     except OSError as error:
         raise UserError(f"--output-dir {folder} cannot be written ({error.strerror})") from error
+    refuse_others(folder, identity, written)  # another process may have written there meanwhile
+
+
+def refuse_others(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
+    """Raise UserError if `folder` belongs to another run or program."""
+    if folder.resolve() == folder.resolve().parent:
+        raise UserError(f"--output-dir {folder} is the root of the file system: choose another")
+
+    found = [path.name for pattern in written for path in folder.glob(pattern)]
+    if (folder / "config.json").exists():
+        known = read_json(folder / "config.json")
+        pairs = {name: (known.get(name), value) for name, value in identity.items()}
+        found = [f"{name} {old}, not {new}" for name, (old, new) in pairs.items() if old != new]
+    if found:
+        raise UserError(
+            f"--output-dir {folder} holds another run or other files ({'; '.join(found[:3])}): "
+            "choose another"
+        )
+
+
+def lock(folder: Path) -> None:
+    """Lock `folder` for this process. Raises UserError if another process holds the lock, OSError.
+
+    The file stays open, so the operating system releases the lock when the process ends, however it
+    ends. A child process does not inherit the lock.
+    """
+    flags = os.O_RDWR | os.O_CREAT  # these keep a file's content, and do not wait for a FIFO
+    file = os.open(folder / "lock", flags, mode=0o644)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        message = f"--output-dir {folder} is being written by another process"
+        raise UserError(message) from error
+    except OSError as error:  # some network file systems have no locks
+        print(f"{folder} cannot be locked ({error.strerror}): start no second run in it")
+
+
+def hash_of(model: Path, sets: list[list[dict]]) -> str:
+    """A hash of what results depend on besides flags: 16 hex digits.
+
+    model: a Hugging Face folder: its config, tokenizer and chat template, and the size and time of
+    its weights. In the hub's cache, weights are links to files that are named by a hash of their
+    content; it replaces the time, which is that of the download.
+    sets: of problems.
+    """
+    digest = sha256(json.dumps(sets, sort_keys=True, default=str).encode())
+    for path in sorted(model.iterdir()):
+        if path.suffix in SMALL_FILES:
+            digest.update(path.name.encode() + path.read_bytes())
+        if path.suffix == ".safetensors":
+            target = path.resolve()
+            stat = target.stat()
+            version = target.name if target.parent.name == "blobs" else stat.st_mtime_ns
+            digest.update(f"{path.name} {stat.st_size} {version}".encode())
+    return digest.hexdigest()[:16]
+
+
+# ---- files ---------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -53,9 +104,18 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
-        reason = str(error).strip().splitlines()[-1]
-        message = f"{path} could not be written ({reason}): free some disk space, then rerun"
+        found = cause(error)
+        if isinstance(found, OutOfMemoryError):
+            raise found from error
+        message = f"{path} could not be written ({first_line(found)}): free some disk space, rerun"
         raise Stop(message, 1) from error
+
+
+def cause(error: BaseException) -> BaseException:
+    """The error behind a checkpoint's: the first rank's, and the system's behind torch's."""
+    if isinstance(error, CheckpointException):
+        error, _ = next(iter(error.failures.values()))
+    return error.__context__ if isinstance(error.__context__, OSError) else error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -69,6 +129,11 @@ def write_text(path: Path, text: str) -> None:
         os.replace(aside, path)
 
 
+def write_json(path: Path, content: dict) -> None:
+    """Replace the content of a .json file. Raises Stop."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
 def write_lines(path: Path, lines: list[dict]) -> None:
     """Replace the content of a .jsonl file with these lines. Raises Stop."""
     write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
@@ -76,14 +141,14 @@ def write_lines(path: Path, lines: list[dict]) -> None:
 
 def append_line(path: Path, line: dict) -> None:
     """Append `line` to a .jsonl file. Raises Stop."""
-    with writing(path), open(path, "a") as file:
+    with writing(path), open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
 def read_json(path: Path) -> dict:
     """The dictionary in a .json file. Raises UserError."""
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)})") from error
 
@@ -93,6 +158,7 @@ def read_lines(path: Path) -> list[dict]:
     if not path.exists():
         return []
     try:
-        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
-    except ValueError as error:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)})") from error

@@ -9,9 +9,15 @@ from infra.folder import append_line, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
-SHOWN = (  # the metrics in the line of a step
-    *("reward", "response_length", "entropy", "grad_norm", "clip_fraction", "lambda_std"),
-    *("seconds", "eval_accuracy", "eval_greedy"),
+
+# The metrics in the line of a step
+SHOWN = ["reward", "response_length", "entropy", "grad_norm", "clip_fraction", "lambda_std"]
+SHOWN += ["seconds", "eval_accuracy", "eval_greedy"]
+
+HINT = (
+    "hint: for ten steps no group had unequal rewards, so nothing is learnt. Are responses cut off "
+    "(`truncated`)? Does verify.py find their answers (samples.jsonl)? Are the problems far too "
+    "hard or easy? --dynamic-sampling and a larger --group-size help"
 )
 
 
@@ -45,20 +51,26 @@ def log(run, metrics: dict) -> None:
         gist.append(f"left {timedelta(seconds=round(left))}")
     print(f"step {step:4d}/{run.cfg.steps}  " + "  ".join(gist), flush=True)
 
+    silent = metrics.get("grad_norm") == 0 and metrics["skipped_updates"] == 0
+    run.without_signal = run.without_signal + 1 if silent else 0
+    if run.without_signal == 10:
+        print(HINT, flush=True)
+
 
 def report(run) -> None:
     """Print the gain in accuracy, the output files, and the programs that draw them."""
     if run.rank > 0:
         return
     metrics = read_lines(run.folder / "metrics.jsonl")
-    seconds = sum(line.get("seconds", 0) for line in metrics)
+    seconds = [line["seconds"] for line in metrics if "seconds" in line]
     gained = ""
     for name in ("eval_accuracy", "eval_greedy"):
-        found = [line[name] for line in metrics if name in line]
+        found = {line["step"]: line[name] for line in metrics if name in line}
+        before = f"{found[0]:.3f} before and " if 0 in found else ""
         if found:
-            gained += f"{name} {found[0]:.3f} before and {found[-1]:.3f} after, "
+            gained += f"{name} {before}{found[max(found)]:.3f} after, "
     print(
-        f"done: {run.cfg.steps} steps in {seconds:.0f} s, {gained}"
+        f"done: {len(seconds)} steps in {sum(seconds):.0f} s, {gained}"
         f"model/, metrics.jsonl and samples.jsonl in {run.folder}\n"
         f"see it: python -m benchmarks.curves {run.folder}\n"
         f"        python -m benchmarks.samples {run.folder}"
@@ -112,22 +124,22 @@ def save_samples(run, step: int, rollouts: list, tokens) -> None:
     if run.rank > 0:
         return
     G = run.cfg.group_size
-    rewards = [each.reward for each in rollouts]
-    groups = [rewards[start : start + G] for start in range(0, len(rewards), G)]
-    for g in range(0, len(groups), max(1, len(groups) // GROUPS))[:GROUPS]:
-        differing = [j for j in range(G) if groups[g][j] != groups[g][0]]
+    count = len(rollouts) // G
+    for g in range(0, count, max(1, count // GROUPS))[:GROUPS]:
+        group = rollouts[g * G : (g + 1) * G]
+        rewards = [each.reward for each in group]
+        differing = [j for j in range(G) if rewards[j] != rewards[0]]
         for j in (0, differing[0] if differing else 1):
-            i = g * G + j
-            own = tokens.places(i)
+            own = tokens.places(g * G + j)
             sample = {
                 "step": step,
-                **{key: cell for key, cell in tokens.problems[i].items() if key != "tests"},
+                **{key: cell for key, cell in group[j].problem.items() if key != "tests"},
                 "group": g,
-                "group_rewards": groups[g],
-                "reward": groups[g][j],
+                "group_rewards": rewards,
+                "reward": rewards[j],
                 "advantage": round(float(tokens.advantage[own.start]), 4),
-                "response": rollouts[i].text,
-                "tokens": [run.tokenizer.decode([token]) for token in rollouts[i].tokens],
+                "response": group[j].text,
+                "tokens": [run.tokenizer.decode([token]) for token in group[j].tokens],
                 "lambda": rounded(tokens.weight[own], 4),
                 "logprob": rounded(tokens.logprob[own], 3),
                 "entropy": rounded(tokens.entropy[own], 3),

@@ -1,42 +1,27 @@
 """Loads problems from the toy, a local file or the hub, and encodes their prompts.
 
-A problem is {"problem": str, "answer": str}. Programming problems have "tests" instead of an answer
-(programs/problems.py). SOURCES lists the paper's training set (Sec. 5) and its benchmarks (Table
-1). Any other set works with --problem-column and --answer-column.
+A problem is {"problem": text, "answer": text}. A chat also has "chat", its messages. Multiple
+choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer.
+infra/tables.py lists the sets with a known name. Any other set works with --problem-column and
+--answer-column.
 """
 
-import csv
-import io
 import json
+import random
+from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
+from functools import partial
 
-import datasets
-from datasets.exceptions import DatasetsError
-
-from infra.errors import UserError, first_line
-from infra.hub import prefer_cache
-from infra.ranks import speaks
+from infra.errors import UserError, first_line, one_line
+from infra.ranks import is_first_rank
+from infra.tables import SOURCES, Source, read_table
 from programs import ProgramsError
-from programs.problems import CODE_INSTRUCTION, checked_tests
+from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests
 from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-LOCAL = (".jsonl", ".csv", ".parquet")  # file suffixes
-SOURCES = {  # name -> hub id, problem column, answer column
-    "deepmath": ("zwhe99/DeepMath-103K", "question", "final_answer"),
-    "aime24": ("HuggingFaceH4/aime_2024", "problem", "answer"),
-    "aime25": ("MathArena/aime_2025", "problem", "answer"),
-    "aime26": ("MathArena/aime_2026", "problem", "answer"),
-    "hmmt25_feb": ("MathArena/hmmt_feb_2025", "problem", "answer"),
-    "hmmt25_nov": ("MathArena/hmmt_nov_2025", "problem", "answer"),
-    "hmmt26_feb": ("MathArena/hmmt_feb_2026", "problem", "answer"),
-    "brumo25": ("MathArena/brumo_2025", "problem", "answer"),
-}
-
-
-# ---- tables --------------------------------------------------------------------------------------
+LETTERS = "ABCDEFGHIJ"  # of the options of a multiple-choice problem
 
 
 def load_problems(
@@ -49,106 +34,38 @@ def load_problems(
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
-    A hub id may name a revision: owner/set@1.2. Records without a text or an answer are dropped,
-    and so are repeated problems; the first rank prints how many. Error messages name `flag`. Raises
-    UserError for an unreadable set, a missing column, a cell that is neither text nor number, or
-    no remaining problem.
+    A hub id may name a revision: owner/set@1.2. Records without a text or an answer are dropped, as
+    are repeated problems; the first rank prints how many. Error messages name `flag`. Raises
+    UserError for an unreadable set, a missing column, a cell that is neither text nor number, or no
+    remaining problem.
     """
     if name in SETS:
         return problem_set(name, toy_k, seed)
 
-    hub, problem_column, answer_column = SOURCES.get(name, (name, problem_column, answer_column))
-    try:
-        records = read_file(Path(name)) if Path(name).suffix in LOCAL else read_hub(hub)
-    except (OSError, ValueError, csv.Error, DatasetsError) as error:
-        raise UserError(
-            f"cannot load {flag} {name!r} ({type(error).__name__}: {first_line(error)}): pass one "
-            f"of {', '.join(SOURCES)}, a file ({', '.join(LOCAL)}) or a hub id"
-        ) from error
-    columns = dict.fromkeys(column for record in records for column in record)
-    answer_column = "tests" if "tests" in columns else answer_column
-    for column in (problem_column, answer_column):
-        if column not in columns:
-            raise UserError(
-                f"{flag} {name} has no column {column}, only {', '.join(map(str, columns))}: see "
-                "--problem-column, --answer-column"
-            )
+    hub, _, revision = name.partition("@")
+    own = Source(hub, problem_column, answer_column, {"revision": revision or None})
+    source = SOURCES.get(name, own)  # of a local file, only the columns matter
+    records = read_table(name, source, flag)
+    read = reader_of(records, source, f"{flag} {name}")
 
-    problems = {}  # by their text; the first of several with the same text
-    for number, record in enumerate(records, start=1):
-        where = f"{flag} {name}, record {number},"
-        text = cell_text(record.get(problem_column), where)
-        cell = record.get(answer_column)
-        if answer_column == "tests":
-            problem = {"problem": text, "tests": tests_of(cell, where)}
-        else:
-            problem = {"problem": text, "answer": cell_text(cell, where)}
+    problems = {}  # by text; of several with the same text, the first that has an answer
+    gaps = 0
+    for index, record in enumerate(records):
+        try:
+            problem = read(record, index)
+        except ValueError as error:
+            raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
         if all(problem.values()):
-            problems.setdefault(text, problem)
-    if len(problems) < len(records) and speaks():
-        dropped = len(records) - len(problems)
-        print(f"{name}: {dropped} of {len(records)} records dropped: gaps or repeats")
+            problems.setdefault(problem["problem"], problem)
+        else:
+            gaps += 1
+    dropped = len(records) - len(problems)
+    if dropped and is_first_rank():
+        reasons = f"{gaps} without a text or an answer, {dropped - gaps} repeated"
+        print(f"{name}: {dropped} of {len(records)} records dropped: {reasons}")
     if not problems:
         raise UserError(f"{flag} {name} holds no problem with an answer")
     return list(problems.values())
-
-
-def read_file(path: Path) -> list[dict]:
-    """The records of a table. Raises OSError, ValueError, csv.Error or DatasetsError.
-
-    datasets would turn text such as 2024-01-02 into a date, and round integers above 2^53.
-    """
-    if path.suffix == ".parquet":
-        return datasets.load_dataset("parquet", data_files=str(path), split="train").to_list()
-    text = path.read_text(encoding="utf-8-sig")
-    if path.suffix == ".csv":
-        records = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-    else:
-        records = [json.loads(line) for line in text.split("\n") if line.strip()]
-    for number, record in enumerate(records, start=1):
-        if not isinstance(record, dict) or None in record:
-            raise ValueError(f"record {number} is not a dictionary, or longer than the header")
-    return records
-
-
-def read_hub(name: str) -> list[dict]:
-    """The records of a set's training split. Raises OSError, ValueError or DatasetsError."""
-    prefer_cache()
-    hub, _, revision = name.partition("@")
-    return datasets.load_dataset(hub, revision=revision or None, split="train").to_list()
-
-
-def cell_text(value, where: str) -> str:
-    """A cell as text; empty for a gap. Raises UserError unless it is a text or a number."""
-    if value is None or value != value:  # a gap, which is NaN in a column of numbers
-        return ""
-    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-        raise UserError(f"{where} holds a {type(value).__name__}: write a string or a number")
-    if isinstance(value, float) and value.is_integer():  # a column with gaps holds floats
-        value = int(value)
-    return str(value).strip()
-
-
-def tests_of(cell, where: str) -> list[dict]:
-    """The tests in a cell. Raises UserError for an invalid test."""
-    try:
-        return checked_tests(cell, where)
-    except ProgramsError as error:
-        raise UserError(error) from error
-
-
-def prepare_sandbox(problems: list[dict], mode: str) -> None:
-    """If any problem has tests, start the program sandbox that --code-sandbox selects.
-
-    The first rank prints the sandbox's protections. Raises UserError if any is missing.
-    """
-    if any("tests" in each for each in problems):
-        try:
-            walls = start_sandbox(mode)
-        except ProgramsError as error:
-            raise UserError(error) from error
-        if speaks():
-            print(walls, flush=True)
 
 
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
@@ -159,8 +76,117 @@ def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
-    prepare_sandbox(problems + held_out, cfg.code_sandbox)
+    prepare_sandbox(problems + held_out)
     return problems, held_out
+
+
+def prepare_sandbox(problems: list[dict]) -> None:
+    """If any problem has tests, start the program sandbox; the first rank prints a line about it.
+
+    Raises UserError if this machine cannot run programs safely.
+    """
+    if not any("tests" in each for each in problems):
+        return
+    try:
+        line = start_sandbox()
+    except ProgramsError as error:
+        raise UserError(error) from error
+    if is_first_rank():
+        print(line, flush=True)
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict, int], dict]:
+    """The function of a record and its index that returns a problem.
+
+    It reads the source's columns, or else the layout of a known set. Raises UserError if the
+    records have neither.
+    """
+    columns = dict.fromkeys(column for record in records for column in record)  # in order
+    answer = "tests" if "tests" in columns else source.answer_column
+    missing = [each for each in (source.problem_column, answer) if each not in columns]
+    if not missing:
+        return partial(read_record, source)
+    for layout, read in (*CHOICES, *LAYOUTS):
+        if columns.keys() >= set(layout):
+            return read
+    raise UserError(
+        f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
+        "--answer-column"
+    )
+
+
+def read_record(source: Source, record: dict, index: int) -> dict:
+    """The problem in a record; its text or its answer is empty for a gap. Raises ValueError."""
+    cell = record.get(source.problem_column)
+    chat = {}
+    if is_chat(cell):
+        chat = {"chat": cell}
+        cell = "\n".join(message["content"] for message in cell)
+    problem = {"problem": cell_text(cell, source.problem_column), **chat}
+
+    tests = record.get("tests")
+    if tests is None:
+        answer = cell_text(record.get(source.answer_column), source.answer_column)
+        return problem | {"answer": answer}
+    if not isinstance(tests, str):
+        tests = json.dumps(tests, default=float)  # a Decimal becomes a float again
+    return problem | {"tests": checked_tests(tests, "column tests")}
+
+
+def is_chat(cell) -> bool:
+    """Whether a cell is a list of messages, each with a role and content, both texts."""
+    if not isinstance(cell, list) or not cell:
+        return False
+    return all(
+        isinstance(message, dict)
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+        for message in cell
+    )
+
+
+def cell_text(cell, column: str) -> str:
+    """A text, or a number with all its digits; empty for a gap. Raises ValueError."""
+    if cell is None or cell != cell:  # a gap, which is NaN in a column of numbers
+        return ""
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float | Decimal):
+        kind = type(cell).__name__
+        raise ValueError(f"column {column}, holds a {kind}: write a string or a number")
+    if isinstance(cell, float | Decimal) and abs(cell) < 2**53 and cell == int(cell):
+        cell = int(cell)  # a column of integers with gaps holds floats
+    return str(cell).strip()
+
+
+def gpqa_problem(record: dict, index: int) -> dict:
+    """GPQA: the right and three wrong answers, shuffled with the index as seed."""
+    right = record["Correct Answer"]
+    options = [right, *(record[f"Incorrect Answer {number}"] for number in (1, 2, 3))]
+    random.Random(index).shuffle(options)
+    return multiple_choice(record["Question"], options, LETTERS[options.index(right)])
+
+
+def mmlu_pro_problem(record: dict, index: int) -> dict:
+    """MMLU-Pro: up to ten options, and the letter of the right one. Raises ValueError."""
+    if not isinstance(record["options"], list):  # of characters, if it is a text from .csv
+        raise ValueError("column options, is not a list: use .jsonl or .parquet")
+    return multiple_choice(record["question"], record["options"], record["answer"])
+
+
+def multiple_choice(question: str, options: list[str], right: str) -> dict:
+    """A question with its options listed below it; `right` is the letter of the right option."""
+    lettered = zip(LETTERS, options, strict=False)
+    lines = [f"({letter}) {option.strip()}" for letter, option in lettered]
+    problem = "\n".join([question.strip(), *lines, "Answer with the letter."])
+    return {"problem": problem, "answer": right, "choice": True}
+
+
+CHOICES = [  # like programs.problems.LAYOUTS: (columns of a known set, reader)
+    (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
+    (("question", "options", "answer", "answer_index"), mmlu_pro_problem),
+]
 
 
 # ---- prompts -------------------------------------------------------------------------------------
@@ -173,7 +199,7 @@ def encode_prompts(
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
     literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
-    problem remains or the template has no {problem}.
+    problem remains, the template has no {problem}, or the model's chat template refuses a problem.
     """
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
@@ -181,21 +207,32 @@ def encode_prompts(
     prompts = [encode_prompt(each, tokenizer, template) for each in problems]
     fits = [i for i, prompt in enumerate(prompts) if 0 < len(prompt) <= limit]
     if problems and not fits:
-        raise UserError(f"every prompt exceeds --max-prompt-tokens {limit}: raise it")
-    if len(fits) < len(problems) and speaks():
+        shortest = min(map(len, prompts))
+        raise UserError(
+            f"every prompt exceeds --max-prompt-tokens {limit}, and the shortest has {shortest} "
+            "tokens: raise it"
+        )
+    if len(fits) < len(problems) and is_first_rank():
         dropped = len(problems) - len(fits)
         print(f"{dropped} of {len(problems)} prompts dropped: above --max-prompt-tokens {limit}")
     return [problems[i] for i in fits], [prompts[i] for i in fits]
 
 
 def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
-    """Token ids of a prompt: with `template`, else the chat template, else the text alone."""
+    """Token ids: the chat as it is, else `template`, else the chat template, else only the text.
+
+    Raises UserError if the model's chat template is missing, does not compile or raises.
+    """
     text = problem["problem"]
-    if template or not tokenizer.chat_template:
-        return tokenizer(template.replace("{problem}", text) or text).input_ids
+    chat = problem.get("chat")
+    if not chat and (template or not tokenizer.chat_template):
+        return tokenizer((template or "{problem}").replace("{problem}", text)).input_ids
+
     instruction = CODE_INSTRUCTION if problem.get("tests") else INSTRUCTION
-    chat = [{"role": "user", "content": f"{text}\n{instruction}"}]
-    encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
+    chat = chat or [{"role": "user", "content": f"{text}\n{instruction}"}]
+    trouble = "its chat template fails: pass --prompt-template, or change the chats in the data"
+    with one_line(tokenizer.name_or_path, trouble):
+        encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
     return encoded["input_ids"]
 
 

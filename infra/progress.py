@@ -6,7 +6,7 @@ from collections import Counter
 
 from tqdm import tqdm
 
-from infra.ranks import speaks
+from infra.ranks import is_first_rank
 
 
 class Progress(tqdm):
@@ -17,7 +17,7 @@ class Progress(tqdm):
     def __init__(self, stage: str, total: int):
         pause = 1 if sys.stderr.isatty() else 60  # seconds before the first output, and between
         shown = {"unit": " tokens", "leave": False, "delay": pause, "mininterval": pause}
-        super().__init__(desc=stage, total=total, disable=not speaks(), **shown)
+        super().__init__(desc=stage, total=total, disable=not is_first_rank(), **shown)
 
     def show(self, done: int, total: int) -> None:
         """Show that `done` of `total` tokens are done. In sampling, `total` is an upper bound."""

@@ -7,6 +7,7 @@ code.
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 
 import torch
 from torch import distributed as dist
@@ -15,7 +16,8 @@ from torch.distributed.tensor import DTensor
 
 from infra.errors import Interrupted, Stop, UserError
 
-LIMIT = timedelta(days=1)  # for a collective: ranks may finish sampling hours apart
+LIMIT = timedelta(hours=1)  # for a collective operation; then the run ends
+SAMPLING_LIMIT = timedelta(days=1)  # for waiting until all ranks have sampled or graded their share
 
 
 def this_device() -> torch.device:
@@ -37,9 +39,12 @@ def rank_and_world() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
-def speaks() -> bool:
+def is_first_rank() -> bool:
     """Whether this process prints for all ranks, with or without a process group."""
     return int(os.environ.get("RANK", 0)) == 0
+
+
+# ---- start and end -------------------------------------------------------------------------------
 
 
 def start_ranks() -> tuple[int, int]:
@@ -47,17 +52,22 @@ def start_ranks() -> tuple[int, int]:
     if dist.is_initialized():
         return rank_and_world()
 
-    # The caches of sampling change size with every chunk, so fixed segments would often not fit.
-    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    backend, alone = "gloo", {}
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name of the same setting
+        # The caches of sampling change size with every chunk: fixed segments would often not fit.
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(this_device())
         # cuDNN's attention plans anew for every key length, i.e. for every token of a response.
         torch.backends.cuda.enable_cudnn_sdp(False)
         backend = "cpu:gloo,cuda:nccl"
-    if "RANK" not in os.environ:
-        alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group(backend, timeout=LIMIT, **alone)
+    store, rank, world = dist.HashStore(), 0, 1
+    if "RANK" in os.environ:
+        store, rank, world = next(dist.rendezvous("env://"))
+    # torchrun's store survives a restart, but new ranks must not read the addresses of dead ones.
+    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=LIMIT)
+    patient_group()  # created here, where all ranks arrive together
     return rank_and_world()
 
 
@@ -69,6 +79,9 @@ def end_ranks() -> None:
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.barrier()
         dist.destroy_process_group()
+
+
+# ---- exchange ------------------------------------------------------------------------------------
 
 
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
@@ -95,10 +108,16 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
 
 def from_all_ranks(mine) -> list:
-    """Each rank's `mine`, in rank order. All ranks call this."""
+    """Each rank's `mine`, in rank order. All ranks call this, up to SAMPLING_LIMIT apart."""
     shares = [None] * dist.get_world_size()
-    dist.all_gather_object(shares, mine)
+    dist.all_gather_object(shares, mine, patient_group())
     return shares
+
+
+@cache
+def patient_group() -> dist.ProcessGroup:
+    """All ranks, over the CPU, with SAMPLING_LIMIT: a rank may sample hours longer than others."""
+    return dist.new_group(backend="gloo", timeout=SAMPLING_LIMIT)
 
 
 def on_first_rank(function: Callable, *arguments):
@@ -127,11 +146,14 @@ def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+# ---- sharding ------------------------------------------------------------------------------------
+
+
 def shard(model: torch.nn.Module, layers: list[torch.nn.Module]) -> None:
     """Apply FSDP2, one unit per decoder layer; embedding, norm and LM head belong to the root.
 
-    Moves each unit to this rank's device before it is cut. On GPUs the compute dtype is bfloat16
-    and gradients are reduced in float32. FSDP averages gradients over ranks.
+    On GPUs the compute dtype is bfloat16 and gradients are reduced in float32. FSDP averages
+    gradients over ranks.
     """
     precision = MixedPrecisionPolicy()
     if this_device().type == "cuda":

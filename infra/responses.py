@@ -11,24 +11,29 @@ from pathlib import Path
 from infra.errors import UserError
 from infra.folder import read_lines
 from infra.problems import encode_prompts, load_problems, refuse_length
+from infra.tables import FILES
 
 
 def load_benchmarks(config) -> dict[str, list[dict]]:
     """Output folder name -> problems, cut to --limit, for --benchmarks in an evaluate.Config.
 
-    Raises UserError if none is named.
+    A file's folder has the file's name without its path, since responses depend on the name.
+    Raises UserError if no benchmark is named, or two would share a folder.
     """
     benchmarks = {}
     for name in filter(None, map(str.strip, config.benchmarks.split(","))):
         columns = (config.problem_column, config.answer_column)
+        folder = Path(name).name if Path(name).suffix in FILES else name.replace("/", "-")
+        if folder in benchmarks:
+            raise UserError(f"--benchmarks: two would share the folder {folder}: rename one")
         problems = load_problems(name, *columns, flag="--benchmarks")
-        benchmarks[name.replace("/", "-")] = problems[: config.limit or None]
+        benchmarks[folder] = problems[: config.limit or None]
     if not benchmarks:
         raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
     return benchmarks
 
 
-def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, list[dict]], config) -> dict:
+def encode_benchmarks(model_config, tokenizer, benchmarks: dict[str, list[dict]], config) -> dict:
     """Benchmark -> token ids of its prompts.
 
     Raises UserError if a prompt exceeds --max-prompt-tokens, or prompt plus response exceeds
@@ -41,7 +46,7 @@ def encode_benchmarks(lm, tokenizer, benchmarks: dict[str, list[dict]], config) 
         )
         if len(kept) < len(problems):
             raise UserError(f"{name}: raise --max-prompt-tokens, because all problems must fit")
-        refuse_length(lm.config, prompts, config.max_new_tokens)
+        refuse_length(model_config, prompts, config.max_new_tokens)
         encoded[name] = prompts
     return encoded
 

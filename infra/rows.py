@@ -1,9 +1,8 @@
-"""Sums and products over the rows of a matrix [N, H] that may be too large for the GPU.
+"""Sums and products over the rows of a matrix [N, H] that is sharded over the ranks.
 
-Each row belongs to a response token. `Rows` holds this rank's rows, in host memory and, on GPUs, in
-bfloat16. The functions process them in blocks, in float32, and return full results on every rank,
-so the calling code is plain maths on [N] tensors. A plain tensor holds all N rows and needs no
-communication.
+Each row belongs to a response token. `Rows` holds this rank's rows, on GPUs in bfloat16. The
+functions process them in blocks, in float32, and return full results on every rank, so the calling
+code is plain maths on [N] tensors. A plain tensor holds all N rows and needs no communication.
 
 Shapes: N rows in all, n in a part of them, H numbers per row, M sets of weights.
 """
@@ -16,6 +15,7 @@ import torch
 from infra.ranks import sum_over_ranks
 
 BLOCK = 2**22  # numbers
+SPARED = 0.25  # share of a GPU's memory that rows leave free, for the passes of the model
 
 
 @dataclass
@@ -26,10 +26,12 @@ class Rows:
     parts: list[tuple] = field(default_factory=list)  # (places [n] among the N, rows [n, H])
 
     def add(self, places: torch.Tensor, rows: torch.Tensor) -> None:
-        """Hold these rows [n, H] in host memory, in bfloat16 if they come from a GPU."""
-        dtype = torch.bfloat16 if rows.is_cuda else rows.dtype
-        held = torch.empty(rows.shape, dtype=dtype, pin_memory=rows.is_cuda)
-        self.parts.append((places, held.copy_(rows)))
+        """Hold these rows [n, H]: those of a GPU in bfloat16, and on the host if it is full."""
+        if rows.is_cuda:
+            rows = rows.bfloat16()
+            if free_share(rows.device) < SPARED:
+                rows = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows)
+        self.parts.append((places, rows))
 
     def __len__(self) -> int:
         return self.count
@@ -39,13 +41,20 @@ class Rows:
         return torch.Size((self.count, *self.parts[0][1].shape[1:]))
 
 
+def free_share(gpu: torch.device) -> float:
+    """The share of a GPU's memory that new tensors can use."""
+    free, total = torch.cuda.mem_get_info(gpu)
+    cached = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)  # by torch
+    return (free + cached) / total
+
+
 def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch.Tensor]]:
     """(slice, its rows on `device` in float32 or better) over v, without a full copy."""
     size = max(1, BLOCK // max(1, v.shape[1]))
     dtype = torch.promote_types(v.dtype, torch.float32)
     for start in range(0, len(v), size):
         block = slice(start, start + size)
-        yield block, v[block].to(device, dtype, non_blocking=True)
+        yield block, v[block].to(device, non_blocking=True).to(dtype)  # half as many bytes to move
 
 
 def weighted_sums(v: torch.Tensor | Rows, weights: torch.Tensor) -> torch.Tensor:

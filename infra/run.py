@@ -1,18 +1,18 @@
 """A run of train.py: its state, its folder and checkpoints, and stopping it on a signal.
 
 `checkpoint-STEP/` holds every rank's shards of the weights and Adam moments, and the RunState. It
-is written as `unfinished/` and renamed when complete.
+is written in `being-written/` and renamed when complete. It contains pickled Python objects, so
+load a checkpoint only from someone you trust.
 """
 
 import atexit
 import importlib
-import json
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -22,22 +22,22 @@ from torch import distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from infra.errors import Interrupted, Stop, UserError
-from infra.flags import of_other_methods
-from infra.folder import claim, read_json, read_lines, write_lines, write_text, writing
+from infra import folder as files
+from infra.errors import Interrupted, Stop, UserError, first_line
+from infra.flags import defining_flags
 from infra.problems import encode_prompts, refuse_length
 from infra.ranks import (
     end_ranks,
+    is_first_rank,
     on_first_rank,
     rank_and_world,
-    speaks,
     start_ranks,
     sum_over_ranks,
     this_device,
 )
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # these stop a run at the next safe point
-UNFINISHED = "unfinished"  # what is being written or deleted
+UNFINISHED = "being-written"  # what is being written or deleted; the next start deletes it
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", UNFINISHED)
 
 
@@ -49,6 +49,7 @@ class RunState:
     position: int = 0  # prompts drawn from the stream of problems
     streak: int = 0  # consecutive updates skipped because the gradient was not finite
     best: float = -1.0  # best evaluation accuracy
+    saved: list[str] = field(default_factory=list)  # the run's checkpoints, at most two
     unlogged: dict = field(default_factory=dict)  # metrics of an unfinished step
     memory: dict = field(default_factory=dict)  # method state across steps
 
@@ -80,29 +81,34 @@ class Run:
         self.rank, self.world = rank_and_world()
         self.told_to_stop = None  # the signal, once there is one
         self.seconds = []  # per step, since the program started
+        self.without_signal = 0  # consecutive steps in which every advantage was 0
 
         encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # token ids, a list each
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
         every = self.prompts + self.held_out_prompts
         refuse_length(policy.lm.config, every, cfg.max_new_tokens)
+        model = Path(policy.lm.name_or_path)  # its folder
         self.engine = None  # replaces `generate`
         if cfg.engine == "vllm":
             from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
 
             longest = max(map(len, every)) + cfg.max_new_tokens
-            self.engine = VLLMEngine(policy.lm.name_or_path, policy, longest, cfg.in_flight)
+            self.engine = VLLMEngine(model, policy, longest, cfg.in_flight)
 
         self.folder = Path(cfg.output_dir)  # files are written only from here on
-        on_first_rank(claim, self.folder, defining_flags(type(cfg), asdict(cfg)), WRITTEN)
+        inputs = on_first_rank(files.hash_of, model, [problems, held_out])
+        identity = defining_flags(type(cfg), asdict(cfg)) | {"model_and_problems": inputs}
+        on_first_rank(files.claim, self.folder, identity, WRITTEN)
         self.state = restore(self.folder, policy, optimizer)  # saved in checkpoints
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
-        on_first_rank(begin_writing, cfg, self.state)
+        on_first_rank(begin_writing, self.folder, asdict(cfg) | identity, self.state)
 
         self.tracker = import_tracker(cfg.track)  # also receives each line of metrics
         if self.tracker and self.rank == 0:
-            name = cfg.output_dir.replace("/", "-")
+            begun = (self.folder / "lock").stat().st_mtime  # tells apart runs of the same name
+            name = f"{self.folder.name}-{begun:.0f}"
             os.environ.setdefault("WANDB_RUN_ID", name)  # trackio knows a run by its name
             self.tracker.init(project="delta", name=name, config=asdict(cfg), resume="allow")
             atexit.register(self.tracker.finish)
@@ -115,8 +121,8 @@ class Run:
         """
         self.told_to_stop = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if speaks():  # print() is not allowed inside a signal handler
-            os.write(2, b"\nstopping at the next safe point; Ctrl-C stops without a checkpoint\n")
+        if is_first_rank():  # print() is not allowed inside a signal handler
+            os.write(2, b"\nstopping at the next safe point; Ctrl-C stops at once\n")
 
     def stopping(self) -> bool:
         """Whether this rank received a signal to stop."""
@@ -173,64 +179,65 @@ def running(run: Run) -> Iterator[None]:
 # ---- its folder ----------------------------------------------------------------------------------
 
 
-def defining_flags(config_class: type, config: dict) -> dict:
-    """The flags that a run's results depend on, of all those in its config.json."""
-    left_out = [each.name for each in fields(config_class) if each.metadata.get("free")]
-    left_out += of_other_methods(config_class, config["method"])
-    return {name: value for name, value in config.items() if name not in left_out}
-
-
-def begin_writing(cfg, state: RunState) -> None:
+def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
-    Raises UserError if the folder's checkpoints are lost.
+    config: the content of config.json. Raises UserError if the folder's checkpoints are lost.
     """
-    folder = Path(cfg.output_dir)
-    logged = state.step - 1 if state.unlogged else state.step
-    metrics, samples = read_lines(folder / "metrics.jsonl"), read_lines(folder / "samples.jsonl")
-    if state.step == 0 and metrics:
-        before = read_json(folder / "config.json")
-        if (folder / "model").exists() or metrics[-1]["step"] > before["save_every"]:
-            raise UserError(f"{folder} has lost its checkpoints: choose another --output-dir")
+    metrics = files.read_lines(folder / "metrics.jsonl")
+    samples = files.read_lines(folder / "samples.jsonl")
+    if state.step == 0:  # no checkpoint: none was due since the first update, or all are lost
+        updates = [line["step"] for line in metrics if line.get("grad_norm")]
+        if updates:
+            due = updates[0] + files.read_json(folder / "config.json")["save_every"]
+            if metrics[-1]["step"] > due or (folder / "model").exists():
+                raise UserError(f"{folder} has lost its checkpoints: choose another --output-dir")
         metrics = samples = []
+
+    logged = state.step - 1 if state.unlogged else state.step
+    metrics = [line for line in metrics if line["step"] <= logged]
+    samples = [line for line in samples if line["step"] <= state.step]
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
-    write_text(folder / "config.json", json.dumps(asdict(cfg), indent=1) + "\n")
-    write_lines(folder / "metrics.jsonl", [line for line in metrics if line["step"] <= logged])
-    write_lines(folder / "samples.jsonl", [line for line in samples if line["step"] <= state.step])
+    files.write_json(folder / "config.json", config)
+    files.write_lines(folder / "metrics.jsonl", metrics)
+    files.write_lines(folder / "samples.jsonl", samples)
 
 
-# ---- checkpoints ---------------------------------------------------------------------------------
+# ---- checkpoints and models ----------------------------------------------------------------------
 
 
 def content(policy, optimizer, state: RunState) -> dict:
-    """What a checkpoint holds: this rank's shards, the state and torch's random state."""
+    """What a checkpoint holds: this rank's shards, and the state."""
     weights, moments = get_state_dict(policy, optimizer)
-    random = torch.get_rng_state()
-    return {"weights": weights, "moments": moments, "state": state, "random": random}
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, ordered by step."""
-    return sorted(folder.glob("checkpoint-" + 6 * "[0-9]"))
+    return {"weights": weights, "moments": moments, "state": state}
 
 
 def save(folder: Path, policy, optimizer, state: RunState) -> None:
-    """Write checkpoint-STEP/, delete all but the newest two. All ranks call this. Raises Stop."""
+    """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this. Raises Stop.
+
+    A checkpoint that a user put there or renamed is never deleted.
+    """
     final = folder / f"checkpoint-{state.step:06d}"
     if on_first_rank(final.exists):
         return
-    with writing(final):  # flushed to the disk; returns when all ranks have written their files
-        dcp.save(content(policy, optimizer, state), checkpoint_id=folder / UNFINISHED)
-    on_first_rank(put_in_place, folder, final)
+    old = [folder / name for name in state.saved[:-1]]
+    state.saved = [*state.saved[-1:], final.name]
+    with files.writing(final):  # flushed to the disk; returns when all ranks have written
+        dcp.save(content(policy, optimizer, state), checkpoint_id=folder / UNFINISHED / "new")
+    on_first_rank(put_in_place, folder, final, old)
 
 
-def put_in_place(folder: Path, final: Path) -> None:
-    """Rename a complete checkpoint, and delete all but the newest two."""
-    with writing(final):
-        os.rename(folder / UNFINISHED, final)
-        for old in checkpoints(folder)[:-2]:
-            os.rename(old, folder / UNFINISHED)  # so that a kill leaves no part of a checkpoint
-            shutil.rmtree(folder / UNFINISHED)
+def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
+    """Rename a complete checkpoint and delete old ones, whose parts a kill leaves in UNFINISHED.
+
+    If an old one is a link, its target stays.
+    """
+    with files.writing(final):
+        for path in old:
+            if os.path.lexists(path):
+                os.rename(path, folder / UNFINISHED / path.name)
+        os.rename(folder / UNFINISHED / "new", final)
+        shutil.rmtree(folder / UNFINISHED)
 
 
 def restore(folder: Path, policy, optimizer) -> RunState:
@@ -238,19 +245,21 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 
     Raises UserError if it cannot be read.
     """
-    paths = on_first_rank(checkpoints, folder)
+    paths = on_first_rank(sorted, folder.glob("checkpoint-" + 6 * "[0-9]"))
     if not paths:
         return RunState()
     read = content(policy, optimizer, RunState())
     try:
         dcp.load(read, checkpoint_id=paths[-1])
     except (Exception, CheckpointException) as error:  # damaged files raise many classes
-        reason = type(error).__name__
-        raise UserError(f"{paths[-1]} cannot be read ({reason}): delete this folder") from error
-    weights, moments, state, random = read.values()
+        found = files.cause(error)
+        if isinstance(found, MemoryError | torch.OutOfMemoryError):
+            raise found from error
+        reason = f"{type(found).__name__}: {first_line(found)}"
+        raise UserError(f"{paths[-1]} cannot be read ({reason}): move this folder away") from error
+    weights, moments, state = read.values()
     set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
-    torch.set_rng_state(random)
-    if speaks():
+    if is_first_rank():
         print(f"continuing {folder} after step {state.step}")
     return state
 
@@ -258,16 +267,28 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 def export(folder: Path, policy, tokenizer) -> None:
     """Write the model as a Hugging Face folder in the compute dtype, bfloat16 on GPUs.
 
-    Replaces the files of an earlier model one by one. All ranks call this. Raises Stop.
+    Replaces an earlier model in `folder`. All ranks call this. Raises Stop.
     """
-    aside = folder.parent / UNFINISHED
+    new = folder.parent / UNFINISHED
     with policy.plain() as lm:
         if dist.get_rank() > 0:
             return
-        with writing(folder):
-            lm.save_pretrained(aside)
-            tokenizer.save_pretrained(aside)
-            folder.mkdir(exist_ok=True)
-            for path in aside.iterdir():
-                os.replace(path, folder / path.name)
-            aside.rmdir()
+        with files.writing(folder):
+            lm.save_pretrained(new)
+            tokenizer.save_pretrained(new)
+            replace_model(folder, new)
+
+
+def replace_model(folder: Path, new: Path) -> None:
+    """Move a model's files into `folder`. Other files there stay, and so does a link's target.
+
+    config.json is deleted first and comes last, so that a kill leaves no mixture that loads.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+    folder.mkdir(exist_ok=True)
+    for path in (folder / "config.json", *folder.glob("model*.safetensors*")):
+        path.unlink(missing_ok=True)
+    for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):
+        os.replace(path, folder / path.name)
+    new.rmdir()

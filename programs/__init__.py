@@ -1,7 +1,4 @@
-"""Grades programs: runs a program against its tests in a sandbox. The reward of coding problems.
-
-Imports only the standard library. README.md explains how it works and how to use it elsewhere.
-"""
+"""Grades programs by their tests, in a sandbox. README.md says how, and how to use it elsewhere."""
 
 
 class ProgramsError(ValueError):

@@ -1,18 +1,17 @@
 """Converts rows from known programming data sets to prompts and tests.
 
-A problem is {"problem": text, "tests": [...]}; programs/verify_code.py defines a test.
-A row whose tests are missing or unreadable gets an empty list. The row is then dropped and
-counted, like a problem without an answer.
+A problem is {"problem": text, "tests": [...]}; verify_code.py defines a test. A row whose tests are
+missing or unreadable gets an empty list. The caller drops the row and counts it.
 """
 
 import base64
+import io
 import json
-import pickletools
+import pickle
 import zlib
-from collections.abc import Callable
 
 from . import ProgramsError
-from .rules import RULES
+from .verify_code import RULES
 
 CODE_INSTRUCTION = (
     "Please reason step by step, and put your final Python program, imports included, in one "
@@ -24,13 +23,9 @@ KEYS = {  # the key that gives a test's kind -> (required keys, optional keys), 
     "function": ({"function": str, "args": list, "expected": object}, {"or": list, "rules": str}),
     "script": ({"script": str}, {"entry_point": str, "rules": str}),
 }
-NAMES = {str: "string", list: "list"}
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error)
 UNPACKED_BYTES = 2**29  # limit for one row's private tests
-
-# Pickle opcodes that contain a string, and opcodes that do not change it.
-TEXT_OPCODES = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
-IDLE_OPCODES = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
+INFINITE = {"Infinity": float("inf"), "-Infinity": -float("inf")}  # and not NaN
 
 
 # ---- the known data sets: (cells, row number) -> problem -----------------------------------------
@@ -43,17 +38,11 @@ def eurus_problem(cells: dict, index: int) -> dict:
     return {"problem": text, "chat": chat, "tests": paired_tests(cells["reward_model"])}
 
 
-def apps_problem(cells: dict, index: int) -> dict:
-    """APPS: a contest problem, with inputs and outputs in Eurus's format."""
-    tests = paired_tests({"ground_truth": cells["input_output"]})
-    return {"problem": contest_text(cells["question"], cells.get("starter_code")), "tests": tests}
-
-
 def paired_tests(reward_model: dict) -> list[dict]:
     """The tests in {"inputs": [...], "outputs": [...], "fn_name": the function's name, if any}.
 
-    The arguments of a function are a list, or text with one JSON value per line. The output is the
-    value, or a list with only this value. The data sets do not say which, so both are accepted.
+    The arguments are a list, or text with one JSON value per line. The output is the value, or a
+    list with only this value. The data set does not say which, so both are accepted.
     """
     try:
         truth = json.loads(reward_model["ground_truth"])
@@ -81,9 +70,7 @@ def call_test(name: str, given, wanted) -> dict:
 
 def lines_of(value) -> str:
     """A value as text: a list of lines is joined."""
-    if isinstance(value, list):
-        return "\n".join(str(line) for line in value)
-    return str(value)
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def humaneval_problem(cells: dict, index: int) -> dict:
@@ -103,18 +90,12 @@ def mbpp_problem(cells: dict, index: int) -> dict:
 
 def livecodebench_problem(cells: dict, index: int) -> dict:
     """LiveCodeBench: a contest problem on standard streams, or a method of class Solution."""
-    text = contest_text(cells["question_content"], cells.get("starter_code"))
-    return {"problem": text, "tests": livecodebench_tests(cells)}
-
-
-def contest_text(question: str, starter: str | None) -> str:
-    """A contest problem, followed by the starter code or a sentence about standard streams."""
-    starter = (starter or "").strip()
+    starter = (cells.get("starter_code") or "").strip()
+    how = "The program reads standard input and writes to standard output."
     if starter:
         how = f"Start your program with this code:\n```python\n{starter}\n```"
-    else:
-        how = "The program reads standard input and writes to standard output."
-    return f"{question.strip()}\n\n{how}"
+    text = f"{cells['question_content'].strip()}\n\n{how}"
+    return {"problem": text, "tests": livecodebench_tests(cells)}
 
 
 def livecodebench_tests(cells: dict) -> list[dict]:
@@ -124,10 +105,9 @@ def livecodebench_tests(cells: dict) -> list[dict]:
         rows = json.loads(cells["public_test_cases"]) + unpacked(cells["private_test_cases"])
         tests = []
         for row in rows:
+            test = {"input": row["input"], "output": row["output"]}
             if row["testtype"] == "functional":
                 test = call_test(name, row["input"], row["output"])
-            else:
-                test = {"input": row["input"], "output": row["output"]}
             tests.append(test | {"rules": "livecodebench"})
         return checked_tests(tests, "a row")
     except DAMAGE:
@@ -139,42 +119,29 @@ def unpacked(text: str) -> list[dict]:
     try:
         return json.loads(text)
     except ValueError:
-        packed = base64.b64decode(text)
-    stream = zlib.decompressobj()
-    content = stream.decompress(packed, UNPACKED_BYTES)
+        stream = zlib.decompressobj()
+        content = stream.decompress(base64.b64decode(text), UNPACKED_BYTES)
     if not stream.eof:
         raise ValueError("truncated or too large")
-    return json.loads(pickled_text(content))
+    try:
+        return json.loads(Plain(io.BytesIO(content)).load())
+    except Exception as error:  # damage has many names in pickle
+        raise ValueError(f"unreadable private tests ({error})") from error
 
 
-def pickled_text(content: bytes) -> str:
-    """The only string in a pickle. The opcodes are read, not executed. Raises ValueError."""
-    texts = []
-    for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name in TEXT_OPCODES:
-            texts.append(argument)
-        elif opcode.name not in IDLE_OPCODES:
-            raise ValueError(f"{opcode.name} in pickled tests")
-    if len(texts) != 1:
-        raise ValueError(f"{len(texts)} strings in pickled tests")
-    return texts[0]
+class Plain(pickle._Unpickler):
+    """Reads pickled data without code. In Python, because C reserves memory for any given size."""
+
+    def find_class(self, module: str, name: str):
+        raise ValueError(f"{module}.{name} in pickled tests")
 
 
 LAYOUTS = [  # (a known data set's columns, problem and tests first; reader)
     (("prompt", "reward_model", "ability"), eurus_problem),
     (("prompt", "test", "entry_point"), humaneval_problem),
     (("prompt", "test", "test_list", "test_imports"), mbpp_problem),
-    (("question", "input_output"), apps_problem),
     (("question_content", "private_test_cases", "public_test_cases"), livecodebench_problem),
 ]
-
-
-def layout_of(columns) -> tuple[tuple[str, ...], Callable] | None:
-    """The layout of the known data set with these columns; None if none has them."""
-    for needed, read in LAYOUTS:
-        if set(needed) <= set(columns):
-            return needed, read
-    return None
 
 
 # ---- the user's data sets ------------------------------------------------------------------------
@@ -192,54 +159,31 @@ def checked_tests(tests, where: str) -> list[dict]:
     if not isinstance(tests, list):
         raise ProgramsError(f"{where} is of type {type(tests).__name__}: write a list of tests")
     for number, test in enumerate(tests, start=1):
-        check_test(test, f"{where}, test {number},")
+        reason = flaw(test)
+        if reason:
+            raise ProgramsError(f"{where}, test {number}, {reason}")
     return tests
 
 
-def check_test(test, where: str) -> None:
-    """Raise ProgramsError for a test with missing or unknown keys, or a value of the wrong type."""
-    if not isinstance(test, dict):
-        raise ProgramsError(f"{where} is not a dictionary")
-    kind = next((key for key in KEYS if key in test), None)
+def flaw(test) -> str:
+    """Why a test cannot be used; empty if it can."""
+    kind = next((key for key in KEYS if isinstance(test, dict) and key in test), None)
     if kind is None:
-        raise ProgramsError(f"{where} has none of the keys {', '.join(KEYS)}")
-    needed, allowed = KEYS[kind]
-    types = needed | allowed
-    for key in needed:
-        if key not in test:
-            raise ProgramsError(f"{where} lacks {key}")
-    for key, value in test.items():
-        if key not in types:
-            raise ProgramsError(f"{where} has the key {key}, not allowed with {kind}")
-        if not isinstance(value, types[key]):
-            raise ProgramsError(f"{where} needs a {NAMES[types[key]]} for {key}")
+        return f"is not a dictionary with one of the keys {', '.join(KEYS)}"
+    needed, optional = KEYS[kind]
+    types = needed | optional
+    for key in {**needed, **test}:
+        if key not in types or key not in test or not isinstance(test[key], types[key]):
+            known = ", ".join(types)
+            return f"has a missing, unknown or mistyped {key}: with {kind} write {known}"
     if test.get("rules", "") not in RULES:
-        raise ProgramsError(f"{where} has unknown rules: use {', '.join(filter(None, RULES))}")
-    if flaw(test):
-        raise ProgramsError(f"{where} {flaw(test)}")
-    if kind == "script":
-        try:
-            compile(test["script"], "script", "exec")
-        except (SyntaxError, ValueError) as error:
-            raise ProgramsError(f"{where} has a script that is not Python ({error})") from error
-
-
-def flaw(test: dict) -> str:
-    """Why no program can pass a test; empty if a program can."""
-    for key in ("input", "output"):
-        try:
-            test.get(key, "").encode()
-        except UnicodeEncodeError:
-            return f"has a lone surrogate in its {key}, which UTF-8 cannot encode"
-    if holds_nan(test.get("expected")) or holds_nan(test.get("or")):
+        return f"has unknown rules: use {', '.join(filter(None, RULES))}"
+    golds = [test.get("expected"), test.get("or")]
+    if json.loads(json.dumps(golds), parse_constant=INFINITE.get) != golds:
         return "expects NaN, which equals nothing"
+    try:
+        f"{test.get('input')}{test.get('output')}".encode()  # a lone surrogate has no UTF-8
+        compile(test.get("script", ""), "script", "exec")
+    except (SyntaxError, ValueError) as error:
+        return f"cannot be run ({error})"
     return ""
-
-
-def holds_nan(value) -> bool:
-    """Whether a JSON value is or contains NaN."""
-    if isinstance(value, list):
-        return any(map(holds_nan, value))
-    if isinstance(value, dict):
-        return any(map(holds_nan, value.values()))
-    return value != value

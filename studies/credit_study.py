@@ -47,7 +47,7 @@ COLUMNS = [
     *("base", "row", "batch", "tokens"),
     *by_side("auc", "tied", "lift", "mean", "spread", "saturated"),
     *("cosine", "cosine_shape", "cosine_means", "agreement"),
-    *by_side("size_auc", "size_rank", "signed_rank"),
+    *by_side("size_auc", "signed_auc", "signed_rank"),
     *("cosine_sign", *by_side("mass")),
 ]
 POLICY_GRADIENT = "policy gradient"  # a separate row: agreement between the estimate's halves
@@ -240,18 +240,20 @@ def against_truth(
 ) -> dict[str, float]:
     """How well weights [N] rank each side's tokens by their true advantage Q - V.
 
+    The update is Σ ρ A v, and with true advantages it would be Σ (Q - V) v. So a weight's target is
+    (Q - V) / A, with its sign. It is below 0 for a right step in a wrong response.
     advantage: A [N]. known: the lines in results/truth.csv for these N tokens.
-    size_auc: AUC for |Q - V| beyond two standard errors. size_rank: rank correlation with |Q - V|.
-    signed_rank: rank correlation with (Q - V) sign(A), < 0 where A has the wrong sign.
+    size_auc: AUC for |Q - V| beyond two standard errors. signed_auc: AUC for a Q - V with the sign
+    of A beyond two standard errors. signed_rank: rank correlation with the target.
     """
     gain = torch.tensor([line["advantage"] for line in known])
     error = torch.tensor([line["standard_error"] for line in known])
-    size = gain.abs()
-    clear = size > 2 * error  # False where both are 0: p is nearly 1
+    clear = gain.abs() > 2 * error  # False where both are 0: p is nearly 1
+    helpful = clear & (gain * advantage > 0)
     numbers = {}
     for name, side in (("pos", advantage > 0), ("neg", advantage < 0)):
         here = weights[side]
         numbers[f"size_auc_{name}"] = auc(here, clear[side])
-        numbers[f"size_rank_{name}"] = rank_correlation(here, size[side])
-        numbers[f"signed_rank_{name}"] = rank_correlation(here, (gain * advantage.sign())[side])
+        numbers[f"signed_auc_{name}"] = auc(here, helpful[side])
+        numbers[f"signed_rank_{name}"] = rank_correlation(here, gain[side] / advantage[side])
     return numbers

@@ -175,10 +175,15 @@ def print_tables(lines: list[dict]) -> None:
         contrasts,
         CONTRASTS,
     )
-    of_truth = (("AUC", "size_auc", 0.5), ("rank", "size_rank", 0), ("signed", "signed_rank", 0))
+    of_truth = (
+        ("AUC of size", "size_auc", 0.5),
+        ("signed AUC", "signed_auc", 0.5),
+        ("rank", "signed_rank", 0),
+    )
     print_columns(
-        "True advantages: AUC for |Q - V| beyond 2 standard errors (* against 0.5); rank "
-        "correlation with |Q - V| and with (Q - V) sign(A) (* against 0)",
+        "True advantages: AUC for |Q - V| beyond 2 standard errors, and for a Q - V with the sign "
+        "of A beyond 2 standard errors (* against 0.5); rank correlation with a weight's target, "
+        "(Q - V) / A (* against 0)",
         by_side(study, "truth", "", *of_truth),
     )
 

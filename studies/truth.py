@@ -169,7 +169,11 @@ def read_truth(path: Path = Path("results/truth.csv")) -> list[dict]:
 
 
 def print_agreement(lines: list[dict]) -> None:
-    """Print how well `decisive` and |Q - V| agree on each base's right and wrong responses."""
+    """Print how well `decisive` and |Q - V| agree on each base's right and wrong responses.
+
+    Also prints the number of clear tokens, with |Q - V| beyond two standard errors, and how many of
+    them have a Q - V above 0. In a wrong response these are right steps.
+    """
     table = []
     for base in sorted({line["base"] for line in lines}):
         for reward, name in ((1.0, "right"), (0.0, "wrong")):
@@ -177,6 +181,9 @@ def print_agreement(lines: list[dict]) -> None:
             size = torch.tensor([abs(x["advantage"]) for x in some])
             marked = torch.tensor([bool(x["decisive"]) for x in some])
             share = float(size[marked].sum() / size.sum())
-            table.append([base, name, len(some), f"{auc(size, marked):.3f}", f"{share:.2f}"])
+            clear = [x for x in some if abs(x["advantage"]) > 2 * x["standard_error"]]
+            above = sum(x["advantage"] > 0 for x in clear)
+            cells = [base, name, len(some), f"{auc(size, marked):.3f}", f"{share:.2f}"]
+            table.append([*cells, len(clear), above])
     header = ["base", "responses", "tokens", "AUC of |Q - V| for labels"]
-    print_table([*header, "labelled share of Σ|Q - V|"], table)
+    print_table([*header, "labelled share of Σ|Q - V|", "clear", "of these above 0"], table)

@@ -1,5 +1,6 @@
 """Shared fixtures: the toy's committed base model, and rollouts from it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ hf_logging.disable_progress_bar()
 def base():
     """(model, tokenizer) of the toy's `sharpen` base. Read-only: tests that train copy it."""
     return toy.base_model()
+
+
+@pytest.fixture
+def base_copy(tmp_path):
+    """A folder with that model, to be changed."""
+    return shutil.copytree(toy.base_folder(), tmp_path / "model")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import importlib
 import inspect
 import re
 import shlex
-import sys
 import textwrap
 from types import SimpleNamespace
 
@@ -17,9 +16,7 @@ from references import token_batch, token_rows
 import bench
 import infra.log
 import methods
-import toy
 import train
-from delta import delta_coefficients, token_gradient_proxy
 from infra.flags import Parser
 from infra.rows import Rows
 from methods import Method
@@ -216,97 +213,3 @@ def test_the_example_method_runs(power):
     weights = record.weights(tokens, SimpleNamespace(power=power))
     expected = (-tokens.logprob) ** power
     torch.testing.assert_close(weights, expected / expected.mean())
-
-
-# ---- DelTA in TRL's trainer ----------------------------------------------------------------------
-
-
-def documented_trainer() -> type:
-    """The class that docs/trl.md prints."""
-    (code,) = code_blocks((ROOT / "docs/trl.md").read_text(), "python")
-    namespace = {}
-    exec(compile(code, "docs/trl.md", "exec"), namespace)
-    return namespace["DeltaTrainer"]
-
-
-@torch.no_grad()
-def plain_forward(lm, prompt: list[int], completion: list[int]) -> tuple[torch.Tensor, ...]:
-    """(input of the LM head [T, H], log p [T]) of the tokens of a completion."""
-    out = lm(torch.tensor([prompt + completion]), output_hidden_states=True)
-    hidden = out.hidden_states[-1][0, len(prompt) - 1 : -1]
-    logits = out.logits[0, len(prompt) - 1 : -1]
-    picked = torch.tensor(completion)[:, None]
-    return hidden, logits.log_softmax(dim=1).gather(1, picked).squeeze(1)
-
-
-class OneRank:
-    """The part of accelerate's Accelerator that the class in docs/trl.md uses."""
-
-    process_index = 0
-
-    def gather(self, x):
-        return x
-
-
-class StandIn:
-    """The part of TRL's GRPOTrainer that docs/trl.md uses: a batch and log-probabilities."""
-
-    def __init__(self, lm, batch):
-        self.model, self.batch = lm, batch
-        self.accelerator = OneRank()
-        self.args = SimpleNamespace(per_device_train_batch_size=2)
-
-    def _generate_and_score_completions(self, examples):
-        return dict(self.batch)
-
-    def _get_per_token_logps_and_entropies(self, model, ids, seen, T, size):
-        parts = []
-        for rows, mask in zip(ids.split(size), seen.split(size), strict=True):
-            logits = model(input_ids=rows, attention_mask=mask).logits[:, -T - 1 : -1]
-            chosen = logits.log_softmax(dim=2).gather(2, rows[:, -T:, None]).squeeze(2)
-            parts.append(chosen)
-        return torch.cat(parts), None, None
-
-
-def padded(rows: list[list[int]], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids, mask) for lists of tokens, padded with 0."""
-    side = "left" if left else "right"
-    ids = [torch.tensor(row) for row in rows]
-    ones = [torch.ones(len(row), dtype=torch.long) for row in rows]
-    pad = torch.nn.utils.rnn.pad_sequence
-    return pad(ids, True, padding_side=side), pad(ones, True, padding_side=side)
-
-
-@pytest.mark.parametrize("tools", [False, True])
-def test_the_trainer_for_trl_weighs_each_token_by_its_coefficient(tools, monkeypatch):
-    """The class in docs/trl.md on a padded batch, against plain forward passes without padding."""
-    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(GRPOTrainer=StandIn))
-    torch.manual_seed(0)
-    lm = toy.build_model().eval()
-    prompts = [[5, 6, 7], [5, 6, 7], [8, 9, 10, 11, 12], [8, 9, 10, 11, 12], [4]]
-    completions = [[13, 14, 15, 16], [9], [17, 3, 22], [6, 7, 8, 9, 10, 11], [5, 20]]
-    advantages = torch.tensor([0.7, -0.7, -1.5, 1.5, 0.0])
-    batch = {"advantages": advantages}
-    batch["prompt_ids"], batch["prompt_mask"] = padded(prompts, left=True)
-    batch["completion_ids"], batch["completion_mask"] = padded(completions, left=False)
-    mask = batch["completion_mask"].bool()
-    if tools:  # the last token of each response comes from a tool
-        batch["tool_mask"] = torch.roll(batch["completion_mask"], -1, dims=1)
-        batch["tool_mask"][3, -1] = 0  # a row without padding
-        mask = mask & batch["tool_mask"].bool()
-        assert mask.sum(dim=1).tolist() == [3, 0, 2, 5, 1]
-
-    result = documented_trainer()(lm, batch)._generate_and_score_completions([])
-
-    kept = mask.sum(dim=1).tolist()
-    pairs = zip(prompts, completions, strict=True)
-    passes = [plain_forward(lm, *pair) for pair in pairs]
-    hidden = torch.cat([h[:count] for (h, _), count in zip(passes, kept, strict=True)])
-    logprob = torch.cat([p[:count] for (_, p), count in zip(passes, kept, strict=True)])
-    per_token = advantages.repeat_interleave(torch.tensor(kept))
-    weights = delta_coefficients(token_gradient_proxy(hidden, logprob), per_token)
-    assert weights.max() - weights.min() > 0.1
-
-    torch.testing.assert_close(result["advantages"][mask], weights * per_token)
-    assert (result["advantages"][~mask] == 0).all()
-    assert result["completion_ids"] is batch["completion_ids"]

@@ -1,236 +1,147 @@
-"""infra/problems.py: local files, hub data set columns, dropped rows, prompts, order."""
+"""infra/problems.py: records become problems, and problems become prompts."""
 
-import csv
 import json
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import Dataset
-from infra.tables import cell_text
 
 import toy
-from infra import hub as hub_module
 from infra.errors import UserError
-from infra.hub import SOURCES
 from infra.problems import (
     INSTRUCTION,
-    draw_indices,
     encode_prompts,
     load_problems,
+    refuse_length,
 )
+from programs.problems import CODE_INSTRUCTION
+from verify import reward
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
+CHOICE = {"question": "q", "options": ["u", "v"], "answer": "B", "answer_index": 1}  # MMLU-Pro
 
 
-def write(path, table):
-    """Write `table`, a list of dicts, in the format of the path's extension."""
-    if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(line) + "\n" for line in table))
-    elif path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(table), path)
+def write(path, records):
+    """Write records as .jsonl or .parquet. Returns the path as a string."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
     else:
-        with open(path, "w", newline="") as file:
-            writer = csv.DictWriter(file, table[0])
-            writer.writeheader()
-            writer.writerows(table)
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return str(path)
 
 
-# ---- data sets --------------------------------------------------------------------------------
+# ---- records -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
-def test_load_problems_reads_local_files(tmp_path, suffix):
-    assert load_problems(write(tmp_path / f"a{suffix}", PROBLEMS)) == PROBLEMS
-
-    renamed = [
-        {"q": each["problem"], "a": int(each["answer"]), "solution": "long"} for each in PROBLEMS
-    ]
-    assert load_problems(write(tmp_path / f"b{suffix}", renamed), "q", "a") == PROBLEMS
-
-
-def test_load_problems_drops_and_counts_empty_and_repeated_problems(tmp_path, capsys):
-    table = [
+def test_load_problems_drops_and_counts_gaps_and_repeats_once(tmp_path, capsys, monkeypatch):
+    records = [
+        {"problem": "1+1?", "answer": None},  # the first repeat that has an answer is kept
         *PROBLEMS,
-        {"problem": "", "answer": "3"},
-        {"problem": "3+3?", "answer": None},
-        {"problem": "1+1?", "answer": "3"},  # the first of repeated problems is kept
+        {"problem": " ", "answer": "3"},
+        {"problem": "3+3?", "answer": float("nan")},
+        {"problem": "4+4?"},
+        {"problem": "1+1?", "answer": "3"},
         *PROBLEMS,
     ]
-    assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
-    assert capsys.readouterr().out == (
-        f"{tmp_path / 'a.jsonl'}: 5 of 7 problems dropped: 2 empty, or without an answer or tests, "
-        "1 repeated with a different answer (the first is kept), 2 repeated\n"
-    )
+    path = write(tmp_path / "a.jsonl", records)
+    assert load_problems(path) == PROBLEMS
+    dropped = "7 of 9 records dropped: 4 without a text or an answer, 3 repeated"
+    assert capsys.readouterr().out == f"{path}: {dropped}\n"
 
-
-def test_the_first_rank_prints_what_load_problems_drops(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RANK", "1")
-    assert load_problems(write(tmp_path / "a.jsonl", [*PROBLEMS, *PROBLEMS])) == PROBLEMS
+    assert load_problems(path) == PROBLEMS
     assert capsys.readouterr().out == ""
 
 
-def test_load_problems_prefers_a_duplicate_with_an_answer(tmp_path):
-    table = [{"problem": "1+1?", "answer": None}, *PROBLEMS]
-    assert load_problems(write(tmp_path / "a.jsonl", table)) == PROBLEMS
+@pytest.mark.parametrize(
+    "record, message",
+    [
+        ({"question": "1", "answer": 2}, " has no column problem, only question, answer: see --pr"),
+        ({"problem": "1", "gold": 2}, " has no column answer, only problem, gold: see --problem-c"),
+        ({"problem": "", "answer": ""}, " holds no problem with an answer"),
+        (
+            {"problem": {"text": "1"}, "answer": 2},
+            ", record 1, column problem, holds a dict: write",
+        ),
+        ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
+        ({"problem": "1", "answer": True}, ", record 1, column answer, holds a bool: write"),
+        ({"problem": [{"role": "user"}], "answer": 1}, ", record 1, column problem, holds a list"),
+        (CHOICE | {"options": "['u']"}, ", record 1, column options, is not a list: use .jsonl"),
+        ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
+        ({"problem": "1", "tests": "7"}, ", record 1, column tests is of type int"),
+    ],
+)
+def test_load_problems_names_the_record_and_the_column(record, message, tmp_path):
+    path = write(tmp_path / "a.jsonl", [record])
+    with pytest.raises(UserError) as refused:
+        load_problems(path, flag="--benchmarks")
+    assert str(refused.value).startswith(f"--benchmarks {path}{message}")
 
 
-def test_load_problems_reports_what_is_wrong(tmp_path):
-    with pytest.raises(UserError, match="no column question .it has problem, answer"):
-        load_problems(write(tmp_path / "a.jsonl", PROBLEMS), "question")
-    with pytest.raises(UserError, match="holds no problem"):
-        load_problems(write(tmp_path / "b.jsonl", [{"problem": "", "answer": ""}]))
-    with pytest.raises(UserError, match="there is no file .*missing.jsonl"):
-        load_problems(str(tmp_path / "missing.jsonl"))
-
-    (tmp_path / "broken.parquet").write_text("no parquet")
-    with pytest.raises(UserError, match="broken.parquet is not a parquet file"):
-        load_problems(str(tmp_path / "broken.parquet"))
-
-
-FREE_ANSWERS = sorted(name for name, source in SOURCES.items() if source.read is None)
-
-
-@pytest.mark.parametrize("name", FREE_ANSWERS)
-def test_known_sources_request_their_columns_from_the_hub(name, tmp_path, monkeypatch):
-    """A local file with the source's columns, plus an unneeded one, replaces the hub."""
-    source = SOURCES[name]
-    table = []
-    for each in PROBLEMS:
-        table.append(
-            {
-                source.problem_column: each["problem"],
-                source.answer_column: int(each["answer"]),
-                "solution": "x",
-            }
-        )
-    path = write(tmp_path / "a.parquet", table)
-    asked = []
-    load_dataset = hub_module.load_dataset
-
-    def hub(name, **options):
-        asked.append((name, dict(options)))
-        return load_dataset("parquet", data_files=path, **options)
-
-    monkeypatch.setattr(hub_module, "load_dataset", hub)
-    monkeypatch.setattr(hub_module, "asked_once", lambda *_, **__: None)
-    assert load_problems(name) == PROBLEMS
-    assert asked == [(source.hub, {"revision": None, **source.options})]
-
-
-def test_sources_match_the_paper():
-    """This covers the training set, the seven benchmarks and the benchmarks in other domains."""
-    assert {name: source.hub for name, source in SOURCES.items()} == {
-        "deepmath": "zwhe99/DeepMath-103K",
-        "aime24": "HuggingFaceH4/aime_2024",
-        "aime25": "MathArena/aime_2025",
-        "aime26": "MathArena/aime_2026",
-        "hmmt25_feb": "MathArena/hmmt_feb_2025",
-        "hmmt25_nov": "MathArena/hmmt_nov_2025",
-        "hmmt26_feb": "MathArena/hmmt_feb_2026",
-        "brumo25": "MathArena/brumo_2025",
-        "gpqa_diamond": "Idavidrein/gpqa",
-        "mmlu_pro": "TIGER-Lab/MMLU-Pro",
-        "eurus2_rl_code": "PRIME-RL/Eurus-2-RL-Data",
-        "humaneval_plus": "evalplus/humanevalplus",
-        "mbpp_plus": "evalplus/mbppplus",
-        "livecodebench": "json",
-    }
-    splits = {name: source.options["split"] for name, source in SOURCES.items()}
-    for name in ("mmlu_pro", "humaneval_plus", "mbpp_plus"):
-        assert splits.pop(name) == "test"
-    assert set(splits.values()) == {"train"}
-    assert SOURCES["gpqa_diamond"].options["name"] == "gpqa_diamond"
-
-
-def play_hub(monkeypatch, table):
-    """Make load_dataset return `table` for every data set."""
-    table = Dataset.from_list(table)
-    monkeypatch.setattr(hub_module, "load_dataset", lambda *names, **options: table)
+LONG = "123456789012345678901234567890"
+MIXED = '{"problem": "2", "answer": "one"}\n{"problem": "3", "answer": 3}\n'
 
 
 @pytest.mark.parametrize(
-    "name, hub, revision",
-    [("deepmath", "zwhe99/DeepMath-103K", None), ("a/b", "a/b", None), ("a/b@v1.2", "a/b", "v1.2")],
+    "number, text",
+    [
+        (LONG, LONG),
+        ("9007199254740993", "9007199254740993"),  # 2^53 + 1, which no float equals
+        ("9007199254740993.0", "9007199254740993.0"),
+        ("0.12345678901234567890123", "0.12345678901234567890123"),
+        ("2.0", "2"),
+        ("-0.50", "-0.50"),
+        ('"2.0"', "2.0"),
+        ('"2024-01-02"', "2024-01-02"),
+    ],
 )
-def test_the_requested_revision_is_loaded_and_its_commit_is_printed(
-    name, hub, revision, monkeypatch, capsys
-):
-    source = SOURCES.get(name)
-    columns = (source.problem_column, source.answer_column) if source else ("problem", "answer")
-    table = Dataset.from_list([dict(zip(columns, ("1+1?", "2"), strict=True))])
-    commit = "0123456789" * 4
-    asked = []
-
-    def load(name, **options):
-        asked.append((name, options["revision"]))
-        return table
-
-    def info(name, **options):
-        asked.append((name, options["revision"]))
-        return SimpleNamespace(sha=commit)
-
-    monkeypatch.setattr(hub_module, "load_dataset", load)
-    monkeypatch.setattr(hub_module.HfApi, "dataset_info", staticmethod(info))
-    assert load_problems(name) == PROBLEMS[:1]
-    assert asked == [(hub, revision), (hub, commit)]
-    assert f"{name}: {hub} at revision {commit}\n" in capsys.readouterr().out
-
-    def not_there(*_, **__):
-        raise ValueError("no such name")
-
-    monkeypatch.setattr(hub_module.HfApi, "dataset_info", not_there)
-    load_problems(name)
-    assert asked[-1] == (hub, revision)
-    assert f"at revision {revision or 'unknown'}\n" in capsys.readouterr().out
+def test_json_numbers_keep_their_digits(number, text, tmp_path):
+    (tmp_path / "a.jsonl").write_text(f'{{"problem": "1", "answer": {number}}}\n' + MIXED)
+    answers = [each["answer"] for each in load_problems(str(tmp_path / "a.jsonl"))]
+    assert answers == [text, "one", "3"]
 
 
-def test_gpqa_shuffles_its_answers_and_tracks_the_right_one(monkeypatch):
-    table = []
-    for i in range(8):
-        table.append(
-            {
-                "Question": f"q{i}",
-                "Correct Answer": "right",
-                "Incorrect Answer 1": "wrong1",
-                "Incorrect Answer 2": "wrong2",
-                "Incorrect Answer 3": "wrong3",
-            }
-        )
-    play_hub(monkeypatch, table)
-    problems = load_problems("gpqa_diamond")
-    assert len({each["answer"] for each in problems}) > 1
-    for i, each in enumerate(problems):
-        lines = each["problem"].split("\n")
-        assert lines[0] == f"q{i}"
-        assert [line[:4] for line in lines[1:5]] == ["(A) ", "(B) ", "(C) ", "(D) "]
-        assert sorted(line[4:] for line in lines[1:5]) == ["right", "wrong1", "wrong2", "wrong3"]
-        assert f"({each['answer']}) right" in lines
-        assert lines[5] == "Answer with the letter."
-        assert each["choice"] is True
-    assert problems == load_problems("gpqa_diamond")
+@pytest.mark.parametrize("number, value", [("1e23", "10^{23}"), ("1e-7", "10^{-7}")])
+def test_a_number_with_an_exponent_is_graded_exactly(number, value, tmp_path):
+    (tmp_path / "a.jsonl").write_text(f'{{"problem": "1", "answer": {number}}}\n')
+    (problem,) = load_problems(str(tmp_path / "a.jsonl"))
+    assert reward(f"\\boxed{{{value}}}", problem["answer"]) == 1
+    assert reward("\\boxed{99999999999999991611392}", problem["answer"]) == 0
 
 
-def test_mmlu_pro_has_600_problems_with_their_options_in_order(monkeypatch):
-    options = list("uvwxyzabcd")
-    table = [{"question": f"q{i}", "options": options, "answer": "J"} for i in range(700)]
-    play_hub(monkeypatch, table)
-    problems = load_problems("mmlu_pro")
-    assert len({each["problem"] for each in problems}) == 600
-    assert "(A) u\n(B) v\n" in problems[0]["problem"]
-    assert "(J) d\n" in problems[0]["problem"]
-    assert all(each["answer"] == "J" and each["choice"] for each in problems)
-    assert problems == load_problems("mmlu_pro")
+def test_parquet_numbers_are_exact_integers_or_stay_floats(tmp_path):
+    floats = [2.0, 2.5, None, float("nan"), 1e23, -3.0]
+    records = [{"problem": f"{i}?", "answer": value} for i, value in enumerate(floats)]
+    answers = [each["answer"] for each in load_problems(write(tmp_path / "a.parquet", records))]
+    assert answers == ["2", "2.5", "1e+23", "-3"]
 
-    play_hub(monkeypatch, table[:7])
-    assert len(load_problems("mmlu_pro")) == 7
+    records = [{"problem": "1", "answer": Decimal(LONG)}]
+    assert load_problems(write(tmp_path / "b.parquet", records))[0]["answer"] == LONG
 
 
-def test_cell_text_restores_integers():
-    cells = [None, 2, 2.0, 2.5, " x ", "2.0"]
-    assert [cell_text(cell) for cell in cells] == ["", "2", "2", "2.5", "x", "2.0"]
+def test_a_file_may_mix_answers_and_tests_whose_numbers_are_floats(tmp_path):
+    tests = [{"function": "half", "args": [1.5, [2, 0.25]], "expected": 0.75}]
+    records = [
+        {"problem": "p", "tests": tests},
+        {"problem": "q", "tests": json.dumps(tests)},
+        {"problem": "r", "answer": "7"},
+        {"problem": "s", "tests": []},
+    ]
+    problems = load_problems(write(tmp_path / "a.jsonl", records))
+    assert problems == [
+        {"problem": "p", "tests": tests},
+        {"problem": "q", "tests": tests},
+        {"problem": "r", "answer": "7"},
+    ]
+    assert json.dumps(problems[0]["tests"]) == json.dumps(tests)
+
+
+def test_named_columns_come_before_the_layout_of_a_known_set(tmp_path):
+    path = write(tmp_path / "a.parquet", [CHOICE])
+    assert load_problems(path, "question") == [{"problem": "q", "answer": "B"}]
+    assert load_problems(path)[0]["choice"] is True
 
 
 def test_toy_sets_do_not_overlap_and_the_held_out_set_ignores_the_seed():
@@ -238,84 +149,94 @@ def test_toy_sets_do_not_overlap_and_the_held_out_set_ignores_the_seed():
     held_out = load_problems("toy-held-out", seed=3)
     assert held_out == load_problems("toy-held-out", seed=4)
     assert train != load_problems("toy", seed=4)
-
     common = {each["problem"] for each in held_out} & {each["problem"] for each in train}
     assert len(common) < 5  # only by chance
 
 
-# ---- prompts ----------------------------------------------------------------------------------
+# ---- prompts -------------------------------------------------------------------------------------
 
 CHAINS = [{"problem": "1+2=?"}, {"problem": "1+2*3=?"}]  # 5 and 7 tokens
+CONTENTS = (
+    "{% for m in messages %}{% if m.role == 'user' %}8{% endif %}{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}7{% endif %}"
+)
+CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3=?"}]
 
 
-def test_encode_prompts_without_a_template_encodes_the_problem():
+def tokenizer_with(chat_template: str | None):
+    """The toy's tokenizer with a chat template."""
     tokenizer = toy.build_tokenizer()
-    problems, prompts = encode_prompts(CHAINS, tokenizer, 10)
-    assert problems == CHAINS
-    assert prompts == [tokenizer(each["problem"]).input_ids for each in CHAINS]
+    tokenizer.chat_template = chat_template
+    tokenizer.name_or_path = "some/model"
+    return tokenizer
 
 
 def test_encode_prompts_drops_and_counts_prompts_over_the_limit(capsys):
-    tokenizer = toy.build_tokenizer()
-    problems, prompts = encode_prompts(CHAINS, tokenizer, 5)
-    assert problems == CHAINS[:1]
-    assert prompts == [tokenizer("1+2=?").input_ids]
-    assert "1 of 2 problems dropped" in capsys.readouterr().out
-
-    with pytest.raises(UserError, match="shortest has 5 tokens"):
+    tokenizer = tokenizer_with(None)
+    tokens = [tokenizer(each["problem"]).input_ids for each in CHAINS]
+    assert encode_prompts(CHAINS, tokenizer, 7) == (CHAINS, tokens)
+    assert encode_prompts(CHAINS, tokenizer, 5) == (CHAINS[:1], tokens[:1])
+    said = "1 of 2 prompts dropped: above --max-prompt-tokens 5\n"
+    assert capsys.readouterr().out == said
+    with pytest.raises(UserError, match="--max-prompt-tokens 4, and the shortest has 5 tokens"):
         encode_prompts(CHAINS, tokenizer, 4)
     assert encode_prompts([], tokenizer, 4) == ([], [])
 
 
-def test_encode_prompts_fills_in_the_users_template():
-    tokenizer = toy.build_tokenizer()
-    _, prompts = encode_prompts(CHAINS, tokenizer, 20, "7{problem}8")
-    assert tokenizer.batch_decode(prompts) == ["71+2=?8", "71+2*3=?8"]
-    with pytest.raises(UserError, match="{problem}"):
+@pytest.mark.parametrize("chat_template", [None, CONTENTS])
+def test_a_prompt_template_replaces_the_chat_template(chat_template):
+    """A line break may be typed as a backslash and an n."""
+    tokenizer = tokenizer_with(chat_template)
+    _, prompts = encode_prompts(CHAINS, tokenizer, 20, r"7{problem}\n8")
+    assert tokenizer.batch_decode(prompts) == ["71+2=?\n8", "71+2*3=?\n8"]
+    with pytest.raises(UserError, match="--prompt-template '7' has no {problem}"):
         encode_prompts(CHAINS, tokenizer, 20, "7")
 
 
-def test_a_line_break_in_the_template_may_be_typed_as_backslash_n():
-    seen = []
-
-    def tokenizer(text):
-        seen.append(text)
-        return SimpleNamespace(input_ids=[1])
-
-    tokenizer.chat_template = None
-    encode_prompts(CHAINS[:1], tokenizer, 20, r"Q: {problem}\nA:")
-    assert seen == ["Q: 1+2=?\nA:"]
+@pytest.mark.parametrize("kind, said", [({}, INSTRUCTION), ({"tests": [7]}, CODE_INSTRUCTION)])
+def test_the_chat_template_gets_the_problem_and_an_instruction(kind, said):
+    tokenizer = tokenizer_with(CONTENTS)
+    _, prompts = encode_prompts([CHAINS[0] | kind], tokenizer, 200)
+    assert prompts == [tokenizer(f"81+2=?\n{said}7").input_ids]
 
 
-def test_encode_prompts_adds_the_instruction_to_a_chat():
-    tokenizer = toy.build_tokenizer()
-    tokenizer.chat_template = (
-        "{% for m in messages %}{{ m.content }}{% endfor %}"
-        "{% if add_generation_prompt %}7{% endif %}"
-    )
-    _, prompts = encode_prompts(CHAINS, tokenizer, 200)
-    assert prompts[0] == tokenizer(f"1+2=?\n{INSTRUCTION}7").input_ids
-    assert "\\boxed{" in tokenizer.decode(prompts[0])
-
-    _, prompts = encode_prompts(CHAINS, tokenizer, 200, "{problem}8")  # overrides the chat's
-    assert tokenizer.decode(prompts[0]) == "1+2=?8"
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_chat_passes_the_chat_template_unchanged(name, tmp_path):
+    """No instruction is added, and --prompt-template does not apply."""
+    problems = load_problems(write(tmp_path / name, [{"problem": CHAT, "answer": "5"}]))
+    assert problems == [{"problem": "1\n2+3=?", "answer": "5", "chat": CHAT}]
+    tokenizer = tokenizer_with(CONTENTS)
+    for template in ("", "9{problem}"):
+        _, prompts = encode_prompts(problems, tokenizer, 200, template)
+        assert tokenizer.batch_decode(prompts) == ["182+3=?7"]
 
 
-# ---- the order of problems --------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "chat_template, words",
+    [
+        ("{{ raise_exception('System role\nnot supported') }}", "TemplateError: System role"),
+        ("{% for m in messages %}{% endif %}", "TemplateSyntaxError: Encountered unknown tag"),
+        ("{{ messages[0].content + 1 }}", "TypeError: can only concatenate"),
+        (None, "ValueError: Cannot use chat template functions because"),
+    ],
+)
+def test_a_chat_template_that_fails_is_one_line(chat_template, words):
+    with pytest.raises(UserError) as refused:
+        encode_prompts([{"problem": "1", "chat": CHAT}], tokenizer_with(chat_template), 200)
+    said = str(refused.value)
+    assert said.startswith("--model some/model: its chat template fails: pass --prompt-template")
+    assert words in said and "\n" not in said
 
 
-def test_draw_indices_is_an_endless_stream_of_shuffled_epochs():
-    stream = draw_indices(10, 0, 30, seed=1)
-    epochs = [stream[:10], stream[10:20], stream[20:]]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(10))] * 3
-    assert epochs[0] != epochs[1]
-    assert draw_indices(10, 0, 30, seed=2) != stream
+def test_refuse_length_counts_the_prompt_and_the_response():
+    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40)
+    refuse_length(config, [[0] * 3, [0] * 8], 32)
+    with pytest.raises(UserError, match="33 after a prompt of 8 tokens exceeds the 40 .*to 32;"):
+        refuse_length(config, [[0] * 3, [0] * 8], 33)
 
-
-def test_draw_indices_continues_where_it_stopped():
-    stream = draw_indices(10, 0, 60, seed=1)
-    parts = []
-    for position in range(0, 60, 4):
-        parts += draw_indices(10, position, 4, seed=1)
-    assert parts == stream
-    assert draw_indices(10, 7, 35, seed=1) == stream[7:42]
+    refuse_length(SimpleNamespace(max_position_embeddings=None), [[0] * 8], 10**6)
+    config.rope_parameters = {"rope_type": "yarn", "original_max_position_embeddings": 20}
+    refuse_length(config, [[0] * 8], 32)
+    config.rope_parameters["rope_type"] = "longrope"
+    with pytest.raises(UserError, match="exceeds the 20 tokens"):
+        refuse_length(config, [[0] * 8], 13)

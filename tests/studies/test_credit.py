@@ -342,14 +342,14 @@ def test_against_truth_matches_a_hand_calculation():
     gains = [0.5, 0.0, -0.2, -0.4, 0.3, 0.0]
     errors = [0.1, 0.0, 0.15, 0.1, 0.1, 0.0]
     known = [{"advantage": a, "standard_error": b} for a, b in zip(gains, errors, strict=True)]
-    weights = torch.tensor([1.2, 0.9, 0.8, 1.2, 1.1, 0.8])
+    weights = torch.tensor([1.2, 0.9, 0.8, 1.1, 1.2, 0.8])
     found = against_truth(weights, advantage, known)
     assert found["size_auc_pos"] == 1  # only 0.5 is clear
     assert found["size_auc_neg"] == 1  # 0.4 and 0.3
-    assert found["size_rank_pos"] == pytest.approx(0.5)  # ranks 3 2 1 against 3 1 2
-    assert found["size_rank_neg"] == pytest.approx(1)
+    assert found["signed_auc_pos"] == 1
+    assert found["signed_auc_neg"] == 0.5  # only -0.4; 0.3 is a right step in a wrong response
     assert found["signed_rank_pos"] == pytest.approx(1)
-    assert found["signed_rank_neg"] == pytest.approx(0.5)  # 3 2 1 against 3 1 2
+    assert found["signed_rank_neg"] == pytest.approx(-0.5)  # 2 3 1 against targets 0.2, -0.15, 0
 
 
 @pytest.fixture

@@ -1,0 +1,144 @@
+"""Reads the records of a data set: a local file, one of the paper's sets by name, or a hub id.
+
+SOURCES lists the training sets (Sec. 5), the benchmarks (Table 1), and the sets for programming and
+from other domains.
+"""
+
+import csv
+import io
+import json
+import random
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+from datasets import Dataset, load_dataset
+from datasets.exceptions import DatasetsError
+from pyarrow import parquet
+
+from infra.errors import UserError, first_line
+from infra.hub import prefer_cache
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set on the hub. The columns do not matter if infra/problems.py has its layout."""
+
+    hub: str
+    problem_column: str = "problem"
+    answer_column: str = "answer"
+    options: dict = field(default_factory=dict)  # of load_dataset
+    only: tuple[str, str] | None = None  # only the records with this (column, value)
+    sample: int | None = None  # a fixed random sample of this many records
+
+
+TEST = {"split": "test"}
+CODE = ("ability", "code")
+LIVECODEBENCH = [  # release_v6, because the paper names none; datasets runs no loading script
+    f"hf://datasets/livecodebench/code_generation_lite/test{number}.jsonl"
+    for number in ("", 2, 3, 4, 5, 6)
+]
+SOURCES = {
+    "deepmath": Source("zwhe99/DeepMath-103K", "question", "final_answer"),
+    "aime24": Source("HuggingFaceH4/aime_2024"),
+    "aime25": Source("MathArena/aime_2025"),
+    "aime26": Source("MathArena/aime_2026"),
+    "hmmt25_feb": Source("MathArena/hmmt_feb_2025"),
+    "hmmt25_nov": Source("MathArena/hmmt_nov_2025"),
+    "hmmt26_feb": Source("MathArena/hmmt_feb_2026"),
+    "brumo25": Source("MathArena/brumo_2025"),
+    "gpqa_diamond": Source("Idavidrein/gpqa", options={"name": "gpqa_diamond"}),
+    "mmlu_pro": Source("TIGER-Lab/MMLU-Pro", options=TEST, sample=600),  # the paper's 600 of 12,032
+    "eurus2_rl_code": Source("PRIME-RL/Eurus-2-RL-Data", only=CODE),
+    "humaneval_plus": Source("evalplus/humanevalplus", options=TEST),
+    "mbpp_plus": Source("evalplus/mbppplus", options=TEST),
+    "livecodebench": Source("json", options={"data_files": LIVECODEBENCH}),
+}
+FILES = (".jsonl", ".csv", ".parquet")
+
+
+def read_table(name: str, source: Source, flag: str) -> list[dict]:
+    """The records of the local file `name`, else of `source`.
+
+    Raises UserError, which names `flag`, if they cannot be read or there are none.
+    """
+    local = Path(name).suffix in FILES
+    try:
+        table = read_file(Path(name)) if local else read_hub(source)
+    except (OSError, ValueError, IndexError, DatasetsError) as error:  # IndexError: an empty name
+        message = f"cannot load {flag} {name!r} ({first_line(error)})"
+        if not local:
+            known = f"{', '.join(SOURCES)}, a file ({', '.join(FILES)}) or a hub id"
+            message = f"{message}: pass one of {known}"
+        raise UserError(message) from error
+    if len(table) == 0:
+        raise UserError(f"{flag} {name} is empty")
+    return table if isinstance(table, list) else needed_columns(table, source)
+
+
+def needed_columns(table: Dataset, source: Source) -> list[dict]:
+    """The records with the source's columns only, if it has them: DeepMath's others are long."""
+    columns = (source.problem_column, source.answer_column, "tests")
+    present = [each for each in columns if each in table.column_names]
+    if source.problem_column in present and len(present) > 1:
+        table = table.select_columns(present)
+    return table.to_list()
+
+
+def read_hub(source: Source) -> Dataset:
+    """The records of a set on the hub. Raises OSError, ValueError, IndexError or DatasetsError."""
+    prefer_cache()
+    table = load_dataset(source.hub, **{"split": "train", **source.options})
+    if source.only:
+        column, value = source.only
+        table = table.filter(value.__eq__, input_columns=column)
+    if source.sample and source.sample < len(table):
+        table = table.select(random.Random(0).sample(range(len(table)), source.sample))
+    return table
+
+
+def read_file(path: Path) -> list[dict] | Dataset:
+    """The records of a local file. Raises OSError, ValueError or DatasetsError.
+
+    The standard library reads .jsonl and .csv, because datasets would turn a text such as
+    2024-01-02 into a date, and round integers above 2^53.
+    """
+    if path.suffix == ".parquet":
+        if parquet.read_metadata(path).num_rows == 0:
+            return []  # load_dataset would fail
+        return load_dataset("parquet", data_files=str(path), split="train")
+    text = path.read_text(encoding="utf-8-sig")
+    return read_csv(text) if path.suffix == ".csv" else read_json_lines(text)
+
+
+def read_json_lines(text: str) -> list[dict]:
+    """The dictionary on each line; decimal numbers keep their digits. Raises ValueError."""
+    records = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line, parse_float=Decimal)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"line {number} is not JSON: {error.msg}") from error
+        if not isinstance(record, dict):
+            raise ValueError(f'line {number} is not like {{"problem": "1+1?", "answer": "2"}}')
+        records.append(record)
+    return records
+
+
+def read_csv(text: str) -> list[dict]:
+    """The row on each line below the header; every cell is a text. Raises ValueError."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    records = []
+    try:
+        header = [column for column in reader.fieldnames or [] if column]
+        if len(set(header)) < len(header):
+            raise csv.Error(f"a column is repeated in {', '.join(header)}")
+        for record in reader:
+            if None in record:
+                raise csv.Error("more cells than in the header")
+            records.append(record)
+    except csv.Error as error:
+        raise ValueError(f"line {reader.reader.line_num}: {error}") from error
+    return records

@@ -1,0 +1,103 @@
+"""The wall around a program: it can read Python's libraries, compute, and answer. Nothing else.
+
+Three parts hold for every user, without namespaces or packages: Landlock, a filter of system calls
+(seccomp.py), and the kernel's limits. Root stays root, because only root may be able to read its
+Python, but loses all capabilities.
+
+Landlock (man 7 landlock) restricts files. Each process that enters it is a domain of its own, which
+cannot read the memory of a process outside, nor follow that process's links in /proc. The filter
+refuses what Landlock leaves open: sockets, signals, and changes of a file's owner, mode and times.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import struct
+import sys
+from glob import glob
+from pathlib import Path
+
+from .seccomp import Filter, checked, libc
+
+ROOTS = sorted({sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix})
+# Only libraries: sys.path may name a project, and /usr may contain one.
+SYSTEM = ["/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/nix/store"]
+SYSTEM += ["/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime"]
+SYSTEM += ["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
+NULL = "/dev/null"  # the only file that may be written
+
+# linux/landlock.h. The system calls have the same numbers on every machine.
+CREATE, ADD, ENTER = 444, 445, 446
+ASK_VERSION, BENEATH = 1, 1
+WRITE_FILE, READ_FILE, READ_FOLDER = 1 << 1, 1 << 2, 1 << 3
+# What a version of Landlock knows: (since version, rights on files, on the network, scopes). A
+# scope keeps signals, and sockets without a file name, within the domain.
+KNOWN = [(1, 13, 0, 0), (2, 14, 0, 0), (3, 15, 0, 0), (4, 15, 2, 0), (5, 16, 2, 0), (6, 16, 2, 2)]
+SILENT, SILENT_SINCE = 1, 7  # refusals are not written to the system's log, which they could fill
+
+DIE_WITH_PARENT, DUMPABLE, NO_NEW_RIGHTS = 1, 4, 38  # prctl(2)
+CAPABILITIES_VERSION = 0x20080522
+
+OPEN_FILES = 16  # a pair of sockets holds 0.4 MB that RLIMIT_AS does not count
+MB = 2**20
+LIMITS = {  # watch.py limits time, output and threads
+    resource.RLIMIT_STACK: 100 * MB,
+    resource.RLIMIT_FSIZE: 0,
+    resource.RLIMIT_MEMLOCK: 0,
+}
+
+
+class Wall:
+    """What all programs of a server share. Raises OSError if this machine lacks a part of it."""
+
+    def __init__(self):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # killed first if memory runs out
+        header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
+        checked(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+        checked(libc.prctl(NO_NEW_RIGHTS, 1, 0, 0, 0), "prctl")
+        checked(libc.prctl(DUMPABLE, 0, 0, 0, 0), "prctl")  # no core dumps
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # to send many descriptors
+        for root in ROOTS:
+            if not os.access(root, os.R_OK):
+                raise OSError(f"root without capabilities cannot read {root}: run as its owner")
+
+        version = landlock(CREATE, None, ctypes.c_size_t(0), ASK_VERSION)
+        known = max(row for row in KNOWN if row[0] <= version)
+        given_up = struct.pack("QQQ", *[(1 << count) - 1 for count in known[1:]])
+        self.ruleset = landlock(CREATE, given_up, ctypes.c_size_t(len(given_up)), 0)
+        self.silent = SILENT if version >= SILENT_SINCE else 0
+        libraries = [f"{root}/{name}" for root in ROOTS for name in ("lib", "lib64")]
+        for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+            libraries += glob(f"{folder}/*.so*")
+        for path in filter(os.path.exists, [*libraries, *SYSTEM, NULL]):
+            rights = READ_FILE | (READ_FOLDER if os.path.isdir(path) else 0)
+            rights |= WRITE_FILE if path == NULL else 0
+            opened = os.open(path, os.O_PATH)
+            landlock(ADD, self.ruleset, BENEATH, struct.pack("=Qi", rights, opened), 0)
+            os.close(opened)
+        self.filter = Filter()
+
+    def enter(self, memory_mb: int, server: int) -> int:
+        """Put this process, a child of `server`, behind the wall, permanently.
+
+        Returns the listener for new threads, which the program must not have. Raises OSError.
+        """
+        os.setsid()  # no terminal
+        os.sched_setaffinity(0, {libc.sched_getcpu()})  # libraries then start one thread
+        for name, value in {**LIMITS, resource.RLIMIT_AS: memory_mb * MB}.items():
+            highest = resource.getrlimit(name)[1]
+            value = value if highest == resource.RLIM_INFINITY else min(value, highest)
+            resource.setrlimit(name, (value, value))
+        checked(libc.prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0), "prctl")
+        if os.getppid() != server:
+            raise OSError("the server has ended")
+        landlock(ENTER, self.ruleset, self.silent)
+        os.close(self.ruleset)
+        return self.filter.enter()
+
+
+def landlock(*arguments) -> int:
+    """The result of a system call of Landlock. Raises OSError."""
+    return checked(libc.syscall(*arguments), "Landlock")

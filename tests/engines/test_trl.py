@@ -1,0 +1,141 @@
+"""trl_delta.py in the real TRL 1.16: `make engines`."""
+
+import json
+import re
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+from forked import ROOT
+
+pytest.importorskip("trl")
+pytestmark = pytest.mark.engine
+
+import trl
+from safetensors.torch import load_file
+from trl import GRPOTrainer
+from trl.generation import vllm_generation
+from trl.scripts import grpo
+from trl_worker import TOY, WEIGHTS, compared, trainer_of
+from wide_toy import save_wide_toy
+
+import toy
+import trl_delta
+from ablations import AblationFlags
+from infra.errors import UserError
+from trl_delta import WeightedTrainer
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one_rank", "two_ranks"])
+def comparison(request, tmp_path_factory) -> dict:
+    """The numbers of trl_worker.compared."""
+    if request.param == 1:
+        return compared()
+    path = tmp_path_factory.mktemp("trl") / "compared.json"
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    subprocess.run(
+        [sys.executable, *words, "tests/engines/trl_worker.py", path], cwd=ROOT, check=True
+    )
+    return json.loads(path.read_text())
+
+
+def test_a_range_of_one_is_trls_own_run_bit_for_bit(comparison):
+    assert comparison["same_metrics"]
+    assert comparison["same_parameters"]
+    assert 0 < comparison["rewards"][0] < 1  # there was something to learn
+
+
+@pytest.mark.parametrize("i", range(len(WEIGHTS)), ids=[str(each) for each in WEIGHTS])
+def test_the_weights_are_those_of_our_loop(comparison, i):
+    assert comparison["unlike"][i] < 0.01
+
+
+# ---- the script ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """run(folder of the model, *flags) -> the rewards of trl_delta.py's generation batches."""
+    monkeypatch.setattr(trl, "GRPOTrainer", GRPOTrainer)  # main replaces it
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [{"prompt": x["problem"], "solution": x["answer"]} for x in toy.problems(512)]
+    (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def rewards(model, *flags: str) -> list[float]:
+        paths = ["--model_name_or_path", model, "--dataset_name", data, "--output_dir", tmp_path]
+        trl_delta.main([*map(str, paths), *(TOY + UPDATES).split(), *flags])
+        return [float(x) for x in re.findall(r"'reward': '([\d.]+)'", capsys.readouterr().out)]
+
+    return rewards
+
+
+UPDATES = "--per_device_train_batch_size 32 --steps_per_generation 4 --learning_rate 3e-4"
+
+
+def test_delta_learns_the_toy(run):
+    """40 updates on 10 batches of 16 problems x 8 responses."""
+    rewards = run(
+        toy.base_folder(), "--method", "delta", "--proxy", "surprise", "--max_steps", "40"
+    )
+    assert len(rewards) == 10
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:2]) / 2 + 0.15, rewards
+
+
+def test_adapters_are_trained(run, tmp_path):
+    """PEFT wraps the model, whose head and hidden states the proxy needs."""
+    flags = ["--use_peft", "true", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj"]
+    (reward,) = run(toy.base_folder(), "--max_steps", "2", "--proxy", "topk", *flags)
+    assert 0 < reward < 1
+    weights = load_file(tmp_path / "adapter_model.safetensors")
+    assert all(x.any() for name, x in weights.items() if "lora_B" in name)  # these start at 0
+
+
+def test_the_methods_clip_range_is_trls(monkeypatch):
+    """The flags that reach TRL's script, where --epsilon and --epsilon_high may change them."""
+    reached = []
+    monkeypatch.setattr(trl, "GRPOTrainer", GRPOTrainer)
+    monkeypatch.setattr(grpo, "main", lambda *parts: reached.append(parts[1]))
+    for flags in ([], ["--method", "w_reinforce"], ["--epsilon_high", "0.5"]):
+        trl_delta.main(["--output_dir", "x", "--use_cpu", "true", "--bf16", "false", *flags])
+    ranges = [(each.epsilon, each.epsilon_high, each.delta) for each in reached]
+    assert ranges == [(0.2, 0.28, 10.0), (0.2, 0.2, 10.0), (0.2, 0.5, 10.0)]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--method", "sapo"],
+        ["--method", "fipo"],
+        ["--delta-variant", "fixed_gamma"],
+        ["--clip-high", "0.3"],
+        ["--method", "dapo", "--proxy", "surprise"],
+    ],
+)
+def test_what_trl_cannot_do_is_refused(run, flags):
+    with pytest.raises(UserError, match=flags[0]):
+        run(toy.base_folder(), *flags)
+
+
+# ---- vLLM in TRL ---------------------------------------------------------------------------------
+
+
+def test_vllm_colocated_samples_for_the_weights(tmp_path, monkeypatch):
+    """TRL's own engine in this process, before any update.
+
+    On a CPU its `sync_weights` fails in vLLM 0.30, which has repacked the weights.
+    """
+    vllm = pytest.importorskip("vllm")
+    quick = {"enforce_eager": True, "dtype": "float32", "kv_cache_memory_bytes": 2**28}
+    monkeypatch.setattr(vllm_generation, "LLM", partial(vllm.LLM, **quick))
+    monkeypatch.setattr(vllm_generation.VLLMGeneration, "sync_weights", lambda self: None)
+    flags = "--use_vllm true --vllm_max_model_length 128"
+    wide = save_wide_toy(tmp_path)
+    trainer = trainer_of(WeightedTrainer, wide, AblationFlags(proxy="surprise"), flags)
+    trainer.model.train()
+    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    mask = batch["completion_mask"].bool()
+    assert batch["advantages"].shape == mask.shape
+    apart = batch["old_per_token_logps"] - batch["sampling_per_token_logps"]
+    assert apart[mask].abs().mean() < 1e-6

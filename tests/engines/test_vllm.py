@@ -1,0 +1,189 @@
+"""infra/vllm_engine.py with the real vLLM 0.30 on a CPU: `make engines`."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from forked import ROOT
+from toy_runs import SMALL, read_lines, refusal, train_small
+
+pytest.importorskip("vllm")
+pytestmark = pytest.mark.engine
+
+from wide_toy import save_wide_toy
+
+import toy
+import train
+from infra.errors import Interrupted, UserError
+from infra.ranks import start_ranks
+from infra.vllm_engine import VLLMEngine, refuse_machine
+from loading import load_policy
+from rollout import Job, Sampling, generate, token_distribution
+from toy import TOKEN_ID
+
+ENGINE = ["--engine", "vllm", "--eval-data", "", "--max-new-tokens", "64", "--recompute", "False"]
+ENGINE += ["--max-prompt-tokens", "64", "--micro-batch-tokens", "4096", "--lr", "1e-4"]
+EOS, NEWLINE = TOKEN_ID["<eos>"], TOKEN_ID["\n"]
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    return save_wide_toy(tmp_path_factory.mktemp("wide"))
+
+
+@pytest.fixture(scope="module")
+def asleep(wide) -> VLLMEngine:
+    """An engine of the toy, before `holding`."""
+    refuse_machine()
+    start_ranks()
+    policy, _ = load_policy(wide)
+    return VLLMEngine(wide, policy, longest=200, in_flight=16)
+
+
+@pytest.fixture
+def engine(asleep) -> VLLMEngine:
+    """The engine, with the policy's weights."""
+    with asleep.holding():
+        yield asleep
+
+
+def jobs(count: int) -> list[Job]:
+    prompts = toy.build_tokenizer()([x["problem"] for x in toy.problems(count)]).input_ids
+    return [Job(prompt, (0, 1, i, 0)) for i, prompt in enumerate(prompts)]
+
+
+def tokens_of(samples: list) -> list[list[int]]:
+    return [tokens.tolist() for tokens, _ in samples]
+
+
+# ---- samples -------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def difference(engine: VLLMEngine, temperature: float = 1.0, top_p: float = 1.0) -> float:
+    """The mean difference of log p between vLLM, with the weights it has, and plain passes.
+
+    The prompts fill a block of vLLM's prefix cache, 128 tokens.
+    """
+    long = [Job((12 * job.prompt)[:140], job.name) for job in jobs(8)]
+    samples = engine.sample(long, [], Sampling(24, temperature, top_p))
+    differences = []
+    with engine.policy.plain() as lm:
+        for job, (tokens, logprob) in zip(long, samples, strict=True):
+            logits = lm(torch.tensor([[*job.prompt, *tokens]])).logits[0, len(job.prompt) - 1 : -1]
+            p = token_distribution(logits, temperature, top_p)
+            expected = p.log().gather(1, torch.from_numpy(tokens).long()[:, None]).squeeze(1)
+            differences.append((expected - torch.from_numpy(logprob)).abs())
+    return float(torch.cat(differences).mean())
+
+
+@pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (0.8, 0.7)])
+def test_log_p_is_that_of_the_distribution_drawn_from(engine, temperature, top_p):
+    assert difference(engine, temperature, top_p) < 1e-6
+
+
+def test_greedy_tokens_are_those_of_generate(engine):
+    sampling = Sampling(64, temperature=0.0)
+    ours = engine.sample(jobs(16), [EOS], sampling)
+    with engine.policy.plain() as lm:
+        assert tokens_of(ours) == tokens_of(generate(lm, jobs(16), [EOS], sampling))
+
+
+def test_a_response_ends_with_the_first_of_its_end_tokens(engine):
+    for ends in ([EOS], [EOS, NEWLINE]):
+        for tokens in tokens_of(engine.sample(jobs(16), ends, Sampling(72))):
+            assert [i for i, token in enumerate(tokens) if token in ends] == [len(tokens) - 1]
+    lengths = [len(tokens) for tokens in tokens_of(engine.sample(jobs(16), [EOS], Sampling(5)))]
+    assert lengths == 16 * [5]
+
+
+def test_a_sample_depends_only_on_its_job(engine):
+    """The responses come in the order of the jobs, whatever else is sampled."""
+    ends = [EOS, TOKEN_ID["5"]]  # of many lengths, so that they finish in another order
+    every = tokens_of(engine.sample(jobs(40), ends, Sampling(72)))  # more than in flight
+    assert len({len(tokens) for tokens in every}) > 5
+    some = [33, 2, 17]
+    chosen = engine.sample([jobs(40)[i] for i in some], ends, Sampling(72))
+    assert tokens_of(chosen) == [every[i] for i in some]
+    assert engine.sample([], ends, Sampling(72)) == []
+
+
+def test_after_an_interruption_no_request_is_left(engine):
+    answers = iter([False, False, True])
+    with pytest.raises(Interrupted):
+        engine.sample(jobs(40), [EOS], Sampling(72), stop=lambda: next(answers))
+    assert not engine.llm.llm_engine.has_unfinished_requests()
+    assert len(engine.sample(jobs(3), [EOS], Sampling(72))) == 3
+
+
+# ---- weights -------------------------------------------------------------------------------------
+
+
+def test_every_tensor_of_the_policy_reaches_vllm(asleep):
+    """Each is changed at random: q and k are normalised, so a factor would change nothing."""
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in asleep.policy.lm.named_parameters():
+        with asleep.holding() as engine:
+            shard = parameter.detach().to_local()
+            shard *= 1 + 0.3 * torch.randn(shard.shape, generator=generator)
+            assert difference(engine) > 1e-4, f"{name} changes nothing"
+        with asleep.holding() as engine:
+            assert difference(engine) < 1e-6, name
+
+
+def test_a_missing_weight_is_refused(asleep, monkeypatch):
+    missing = "model.layers.1.mlp.down_proj.weight"
+    rest = [(name, x) for name, x in asleep.weights() if name != missing]
+    monkeypatch.setattr(asleep, "weights", lambda: iter(rest))
+    with pytest.raises(UserError, match=f"lacks 1 weights .* {missing}"), asleep.holding():
+        pass
+
+
+@pytest.mark.parametrize(
+    "narrow, config, why",
+    [
+        (True, {}, "vLLM cannot run this model.*head_dim=16"),
+        (False, {"tie_word_embeddings": True}, "vLLM does not take all weights of Qwen3"),
+    ],
+    ids=["heads_of_16", "tied_embeddings"],
+)
+def test_what_vllm_cannot_do_on_a_cpu_is_refused(narrow, config, why, tmp_path, capsys):
+    model = toy.base_folder() if narrow else save_wide_toy(tmp_path / "model", **config)
+    flags = [*SMALL, *ENGINE, "--model", model, "--output-dir", tmp_path / "run"]
+    assert re.search(why, refusal(train.main, flags, capsys))
+    assert not (tmp_path / "run").exists()
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(wide, tmp_path_factory) -> list[dict]:
+    """The metrics of a run of three steps."""
+    return train_small(tmp_path_factory.mktemp("whole"), *ENGINE, "--model", str(wide), steps=3)
+
+
+def test_a_run_samples_from_its_current_weights(whole):
+    for row in whole:
+        assert row["mismatch"] < 1e-6
+        assert row["grad_norm"] > 0
+
+
+def test_a_resumed_run_is_the_same(whole, wide, tmp_path):
+    for steps in (2, 3):
+        rows = train_small(tmp_path, *ENGINE, "--model", str(wide), steps=steps)
+    assert rows == whole
+
+
+def test_two_ranks_agree_with_one(whole, wide, tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    flags = [*SMALL, *ENGINE, "--model", str(wide), "--steps", "2", "--output-dir", tmp_path]
+    subprocess.run([*torchrun, "train.py", *map(str, flags)], cwd=ROOT, check=True)
+    for row, other in zip(read_lines(tmp_path / "metrics.jsonl"), whole[:2], strict=True):
+        assert row["reward"] == other["reward"]
+        assert row["response_length"] == other["response_length"]
+        assert row["loss"] == pytest.approx(other["loss"], abs=1e-6)
+        assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+        assert row["mismatch"] < 1e-6

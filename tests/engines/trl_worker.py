@@ -1,0 +1,138 @@
+"""TRL's trainer with our weights, compared with TRL's own and with our own loop, on any ranks.
+
+    torchrun --nproc_per_node 2 tests/engines/trl_worker.py FILE
+
+writes the numbers of `compared` to FILE.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # before the project's imports
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import distributed as dist
+from trl import GRPOTrainer
+from trl.scripts import grpo
+
+import toy
+from ablations import AblationFlags, configured
+from batch import Rollout, packed, plan_mini_batches
+from infra.ranks import end_ranks, from_all_ranks, rank_and_world
+from methods import METHODS, token_weights
+from policy import Policy, old_log_probabilities
+from trl_delta import WeightedTrainer, right
+
+G = 8  # responses per problem
+WEIGHTS = [
+    *({"method": name} for name in ("dapo", "forking_tokens", "grpo", "opo", "otb", "w_reinforce")),
+    *({"proxy": name} for name in ("surprise", "centred", "lm_head", "topk", "exact")),
+    {"delta_variant": "no_centroids"},
+    {"delta_variant": "random"},
+]  # --select is missing: tokens with p near 1 have equal λ, so rounding chooses among them
+TIMES = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "step_time"}
+TOY = f"""
+    --reward_funcs trl_delta.right --num_generations {G} --max_completion_length 64
+    --gradient_accumulation_steps 1 --gradient_checkpointing false --lr_scheduler_type constant
+    --use_cpu true --bf16 false --report_to none --save_strategy no --logging_steps 1
+    --disable_tqdm true
+"""  # flags of `trl grpo`
+TWICE = f"""
+    --per_device_train_batch_size {32 // int(os.environ.get("WORLD_SIZE", 1))}
+    --steps_per_generation 2 --num_iterations 2 --max_steps 4 --learning_rate 3e-3
+"""  # two updates per generation batch and two passes over it; ratios leave the clip's range
+
+
+def trainer_of(kind: type, model: Path, weights: AblationFlags | None = None, more: str = ""):
+    """A trainer of the toy. weights: for WeightedTrainer. more: flags of `trl grpo`."""
+    flags = [*(TOY + TWICE + more).split(), "--output_dir", tempfile.mkdtemp()]
+    config = grpo.make_parser().parse_args_and_config(flags)[1]
+    problems = toy.problems(32, k=5) + toy.problems(32, k=3)  # prompts of two lengths
+    rows = [{"prompt": each["problem"], "solution": each["answer"]} for each in problems]
+    data = Dataset.from_list(rows)
+    named = {"weights": weights} if weights else {}
+    return kind(model=str(model), reward_funcs=right, args=config, train_dataset=data, **named)
+
+
+def metrics(trainer) -> list[dict]:
+    """What the trainer logged, without times."""
+    return [{name: row[name] for name in row.keys() - TIMES} for row in trainer.state.log_history]
+
+
+def compared() -> dict:
+    """Compares a range of [1, 1] with TRL's own run, and ρ of one batch with our loop's."""
+    theirs = trainer_of(GRPOTrainer, toy.base_folder())
+    theirs.train()
+    ones = trainer_of(WeightedTrainer, toy.base_folder(), AblationFlags(lam_min=1.0, lam_max=1.0))
+    ones.train()
+    examples = next(iter(ones.get_train_dataloader()))
+    batch = GRPOTrainer._generate_and_score_completions(ones, examples)
+    batch["tool_mask"] = torch.roll(batch["completion_mask"], -1, dims=1)  # not the last token
+    pairs = zip(theirs.model.parameters(), ones.model.parameters(), strict=True)
+    return {
+        "same_metrics": metrics(ones) == metrics(theirs),
+        "same_parameters": all(torch.equal(a, b) for a, b in pairs),
+        "rewards": [row["reward"] for row in metrics(theirs) if "reward" in row],
+        "unlike": [share_unlike(ones, batch, weights) for weights in WEIGHTS],
+    }
+
+
+def share_unlike(trainer, batch: dict, weights: dict) -> float:
+    """The share of tokens whose ρ A from the trainer and from our own loop differ, on one batch.
+
+    Rounding may swap tokens of equal priority where a method keeps only some.
+    """
+    flags = AblationFlags(**weights)
+    trainer.weights, trainer.method = flags, configured(METHODS[flags.method], flags)
+    with patch.object(GRPOTrainer, "_generate_and_score_completions", lambda *_: dict(batch)):
+        weighted = trainer._generate_and_score_completions([])["advantages"]  # [B, T]
+
+    mine = rollouts_of(batch)
+    rollouts, advantages = on_all_ranks(mine), on_all_ranks(batch["advantages"].tolist())
+    advantages = torch.tensor(advantages)
+    tokens = packed(rollouts, advantages, G)
+    tokens.generator.manual_seed(trainer.args.seed + trainer.state.global_step)
+    plan = plan_mini_batches(rollouts, advantages, len(rollouts), 4096)
+    old_log_probabilities(Policy(trainer.model), plan, tokens, trainer.method.keep)
+    expected = token_weights(trainer.method, tokens, flags) * tokens.advantage  # [N]
+    first = rank_and_world()[0] * len(mine)
+    places = slice(tokens.places(first).start, tokens.places(first + len(mine) - 1).stop)
+    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    apart = (weighted[mask] - expected[places]).abs()
+    return float((apart > 1e-4).float().mean())
+
+
+def rollouts_of(batch: dict) -> list[Rollout]:
+    """The responses of a batch of TRL's, without padding."""
+    sides = []
+    for side in ("prompt", "completion"):
+        masks = batch[f"{side}_mask"] * (batch["tool_mask"] if side == "completion" else 1)
+        rows = zip(batch[f"{side}_ids"], masks.bool(), strict=True)
+        sides.append([row[mask].tolist() for row, mask in rows])
+    return [
+        Rollout(prompt, np.array(tokens, dtype=np.int32), np.full(len(tokens), np.nan), "", False)
+        for prompt, tokens in zip(*sides, strict=True)
+    ]
+
+
+def on_all_ranks(mine: list) -> list:
+    """The lists of all ranks, joined in their order."""
+    shares = from_all_ranks(mine) if dist.is_initialized() else [mine]
+    return [each for share in shares for each in share]
+
+
+def main() -> None:
+    result = compared()
+    if rank_and_world()[0] == 0:
+        Path(sys.argv[1]).write_text(json.dumps(result))
+    end_ranks()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,359 @@
+"""The sandbox under attack: the programs of hostile.txt earn nothing and leave nothing behind."""
+
+import csv
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from programs.sandbox import client, seccomp, watch
+from programs.sandbox.client import Sandbox, SandboxBroken, Server
+from programs.sandbox.watch import Limits
+from programs.verify_code import Result, run_tests
+
+HELPERS = {
+    "LOOK": """
+import re
+FOUND = []
+def look(text):
+    text = text if isinstance(text, bytes) else text.encode('utf-8', 'replace')
+    FOUND.extend(re.findall(rb'gold-[0-9a-f]{32}', text))
+def tell(): print(FOUND[0].decode() if FOUND else 'nothing')
+""",
+    "LIBC": "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n",
+    "SEND": """
+import os
+def send(text, end='\\n'):
+    for d in range(3, 64):
+        try: os.write(d, (text + end).encode())
+        except OSError: pass
+""",
+}
+SLOW = Limits(cpu_seconds=0.5, wall_seconds=30, memory_mb=512)
+BUSY = Limits(cpu_seconds=0.1, wall_seconds=30, memory_mb=512)  # for programs that compute
+ASLEEP = Limits(cpu_seconds=0.3, wall_seconds=0.5, load=2, memory_mb=512)
+TROUBLE = 2  # seconds that a busy machine may add
+
+
+def hostile_programs() -> dict[str, tuple[str, str, str]]:
+    """name -> (kind, pattern, text), from hostile.txt."""
+    found = {}
+    parts = re.split(r"^==== (.*) ==== (.*) ==== (.*)\n", HOSTILE.read_text(), flags=re.MULTILINE)
+    for name, kind, pattern, text in zip(*[iter(parts[1:])] * 4, strict=True):
+        for word, helper in HELPERS.items():
+            text = re.sub(rf"^{word}$", lambda _, helper=helper: helper, text, flags=re.MULTILINE)
+        assert name not in found, name
+        found[name] = (kind, pattern, text.replace("NUL", "\0"))
+    return found
+
+
+HOSTILE = Path(__file__).parent / "hostile.txt"
+PROGRAMS = hostile_programs()
+# Where a kernel knows only the first version of Landlock (5.13 to 5.18), the filter must do more.
+OUTSIDE = (
+    "clos|other|changed|kill|connect|datagram|message|mapped|disk|signal|commands|capab|mounts"
+)
+FIRST = [name for name in PROGRAMS if re.search(OUTSIDE, name)]
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    made = Sandbox(1)
+    yield made
+    made.close()
+
+
+def server_that(tmp_path, monkeypatch, change: str) -> None:
+    """Make new servers run `change`, Python code, before they start."""
+    script = tmp_path / "server.py"
+    folder = Path(client.SERVER).parent.parent
+    script.write_text(
+        f"import runpy, sys\nsys.path.append({str(folder)!r})\nfrom sandbox import wall\n{change}\n"
+        f"runpy.run_path({str(client.SERVER)!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(client, "SERVER", script)
+
+
+def server_of(sandbox: Sandbox) -> Server:
+    """The server of a sandbox with one worker."""
+    server = sandbox.idle.get()
+    sandbox.idle.put(server)
+    return server
+
+
+def children(number: int) -> list[int]:
+    """The processes that a process has started."""
+    found = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+    return [int(each) for each in found]
+
+
+def asked(kind: str, gold: str) -> list[dict]:
+    """Tests of a kind that no hostile program can pass without the gold."""
+    if kind == "run":
+        return [{"input": "3 4\n", "output": gold}]
+    if kind == "calls":
+        return [{"function": "f", "args": [3], "expected": gold}]
+    return [{"script": f"assert f(3) == '{gold}'"}]
+
+
+def check_hostile(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
+    kind, pattern, text = PROGRAMS[name]
+    gold = "gold-" + secrets.token_hex(16)
+    file = tmp_path / "gold"
+    (tmp_path / "sub").mkdir()
+    file.write_text(gold)
+    before = file.stat()
+    server = server_of(sandbox).process.pid
+    guests = socket.create_server(("127.0.0.1", 0))
+    mailbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    mailbox.bind(str(tmp_path / "mailbox"))
+    with guests, mailbox:
+        places = {
+            **{"FILE": file, "FOLDER": tmp_path, "ROOT": ROOT, "MAILBOX": tmp_path / "mailbox"},
+            **{"SERVER": server, "CLIENT": os.getpid(), "PORT": guests.getsockname()[1]},
+        }
+        for word, value in places.items():
+            text = text.replace(word, str(value))
+        limits = ASLEEP if "wall" in pattern else BUSY if "CPU" in pattern else SLOW
+        started = time.monotonic()
+        result = run_tests(text, asked(kind, gold), limits, sandbox)
+        seconds = time.monotonic() - started
+
+        pattern = pattern.replace("wrong", f"printed, {gold}|printed, ")
+        reason = result.stopped.removeprefix("test 1 of 1: ")
+        assert result.passed == 0 and re.search(pattern, reason), result.stopped
+        assert result.stopped.isprintable()
+        busy = 12 * limits.cpu_seconds  # program and judge, and time for a busy machine
+        assert seconds < limits.wall_seconds + limits.load * busy + TROUBLE
+        guests.setblocking(False)
+        mailbox.setblocking(False)
+        for nobody in (guests.accept, lambda: mailbox.recv(1)):
+            with pytest.raises(BlockingIOError):
+                nobody()
+
+    after = file.stat()
+    assert children(server_of(sandbox).process.pid) == []
+    assert sorted(os.listdir(tmp_path)) == ["gold", "mailbox", "sub"]
+    assert (after.st_mode, after.st_mtime_ns, after.st_size) == (
+        before.st_mode,
+        before.st_mtime_ns,
+        before.st_size,
+    )
+    for objects in ("shm", "msg", "sem"):
+        assert len(Path(f"/proc/sysvipc/{objects}").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_hostile_program_earns_nothing_and_leaves_nothing(name, sandbox, tmp_path):
+    check_hostile(name, sandbox, tmp_path)
+
+
+def test_the_filter_replaces_what_the_first_landlock_lacks(tmp_path, monkeypatch):
+    change = "wall.KNOWN, wall.SILENT_SINCE = [(1, 13, 0, 0)], 99"
+    server_that(tmp_path, monkeypatch, change)
+    old = Sandbox(1)
+    try:
+        for number, name in enumerate(FIRST):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            check_hostile(name, old, folder)
+    finally:
+        old.close()
+    assert len(FIRST) > 20
+
+
+def test_every_listed_call_is_refused(sandbox):
+    """Each call of refused.csv, with zeros as arguments."""
+    with open(seccomp.REFUSED, newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["call"] not in seccomp.CONDITIONS]
+    numbers = [int(row[os.uname().machine] or -1) for row in rows]
+    assert len(numbers) > 100
+    program = (
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "for number in map(int, input().split()):\n"
+        "    result = libc.syscall(number, 0, 0, 0, 0, 0, 0)\n"
+        "    if result != -1 or ctypes.get_errno() not in (1, 38): print(number)\n"
+        "print('end')"
+    )
+    test = {"input": " ".join(map(str, {*numbers, 457, 469, 1000, 2**30 + 39})), "output": "end"}
+    assert run_tests(program, [test], None, sandbox) == Result(1, 1, "")
+
+
+# ---- what was once possible ----------------------------------------------------------------------
+
+
+def test_a_project_on_sys_path_stays_closed(tmp_path):
+    """An editable install adds the project's folder to sys.path; LD_LIBRARY_PATH may name it."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / ".env").write_text("secret")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "project.pth").write_text(str(project))
+    program = (
+        "import os, sys\nprint('PROJECT' in sys.path)\n"
+        "for act in (lambda: os.listdir('PROJECT'), lambda: open('PROJECT/.env').read()):\n"
+        "    try: print(act())\n    except PermissionError: print('refused')"
+    ).replace("PROJECT", str(project))
+    script = (
+        f"import sys\nsys.path.append({str(ROOT)!r})\n"
+        "from programs.verify_code import Result, run_tests\n"
+        f"test = {{'input': '', 'output': 'True\\nrefused\\nrefused'}}\n"
+        f"print(run_tests({program!r}, [test]))\n"
+    )
+    environment = {**os.environ, "LD_LIBRARY_PATH": f"{project}:.:/", "LOCAL_WORLD_SIZE": "99"}
+    command = [tmp_path / "venv" / "bin" / "python", "-c", script]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.stdout == f"{Result(1, 1, '')}\n", run.stderr
+
+
+KINDS = {
+    "inputs": ("time.sleep(0.3)\nprint(input())", {"input": "7", "output": "7"}),
+    "calls": ("def f(): time.sleep(0.3)", {"function": "f", "args": [], "expected": None}),
+    "scripts": ("def f(): time.sleep(0.3)", {"script": "assert f() is None"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_tests_of_a_program_share_one_wall_clock_budget(kind, sandbox):
+    program, test = KINDS[kind]
+    limits = Limits(cpu_seconds=1, wall_seconds=1, load=1)
+    started = time.monotonic()
+    result = run_tests(f"import time\n{program}", [test] * 9, limits, sandbox)
+    assert result.passed in (1, 2, 3) and "wall-clock budget" in result.stopped
+    assert time.monotonic() - started < 1 + TROUBLE
+
+
+def test_sockets_hold_little_memory(sandbox):
+    program = (
+        "import socket\nsize, kept = 0, []\n"
+        "try:\n    while True: kept += socket.socketpair()\nexcept OSError: pass\n"
+        "for each in kept:\n    each.setblocking(False)\n"
+        "    try:\n        while True: size += each.send(bytes(2**16))\n    except OSError: pass\n"
+        "print(len(kept), size < 4 * 2**20)"
+    )
+    test = {"input": "", "output": "12 True"}
+    assert run_tests(program, [test], None, sandbox) == Result(1, 1, "")
+
+
+def test_a_program_starts_a_limited_number_of_threads(sandbox, monkeypatch):
+    monkeypatch.setattr(watch, "STARTS", 20)
+    program = "import threading\nfor _ in range({}):\n    t = threading.Thread()\n"
+    program += "    t.start()\n    t.join()"
+    test = {"input": "", "output": ""}
+    assert run_tests(program.format(20), [test], None, sandbox) == Result(1, 1, "")
+    found = run_tests(program.format(21), [test], None, sandbox)
+    assert found == Result(0, 1, "test 1 of 1: too many threads")
+
+
+# ---- what a program finds ------------------------------------------------------------------------
+
+
+def test_a_program_finds_only_its_own_descriptors(sandbox):
+    look = "[d for d in range(64) if os.path.exists(f'/proc/self/fd/{d}')]"
+    test = {"input": "", "output": "[0, 1, 2]"}
+    assert run_tests(f"import os\nprint({look})", [test], None, sandbox).stopped == ""
+    test = {"function": "f", "args": [], "expected": 4}
+    assert run_tests(f"import os\ndef f(): return len({look})", [test], None, sandbox).passed == 1
+
+
+def test_a_program_has_one_core_and_may_ask_for_files_and_write_to_the_null_device(sandbox):
+    program = f"import os\nprint(len(os.sched_getaffinity(0)), os.path.exists({__file__!r}))\n"
+    program += "open('/dev/null', 'w').write('x')"
+    assert run_tests(program, [{"input": "", "output": "1 True"}], None, sandbox).passed == 1
+
+
+def test_a_fork_of_the_server_leaves_no_core_dump_and_is_killed_first():
+    program = (
+        "import os\nfrom programs.sandbox.wall import Wall, libc\nWall()\nif os.fork() == 0:\n"
+        "    print(libc.prctl(3, 0, 0, 0, 0), open('/proc/self/oom_score_adj').read(), end='')"
+    )
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout == "0 1000\n", run.stderr
+
+
+# ---- when the sandbox breaks ---------------------------------------------------------------------
+
+ONE = [{"input": "", "output": "1"}]
+
+
+def test_a_killed_server_is_replaced(sandbox):
+    server_of(sandbox).process.kill()
+    assert run_tests("print(1)", ONE, None, sandbox).passed == 1
+
+
+def test_a_broken_sandbox_raises_and_grades_nothing(sandbox, monkeypatch):
+    def broken(server, *jobs):
+        raise OSError("gone")
+
+    monkeypatch.setattr(Server, "run", broken)
+    with pytest.raises(SandboxBroken, match="cannot be run safely here .gone."):
+        run_tests("print(1)", ONE, None, sandbox)
+
+
+def test_a_program_that_breaks_two_servers_fails(sandbox, monkeypatch):
+    run = Server.run
+
+    def broken(server, wall, *jobs):
+        if jobs[0][0]["text"] != client.KNOWN:
+            server.process.kill()
+        return run(server, wall, *jobs)
+
+    monkeypatch.setattr(Server, "run", broken)
+    result = run_tests("print(1)", ONE, None, sandbox)
+    assert result.passed == 0 and "broke the sandbox twice" in result.stopped
+
+
+def test_no_process_survives_a_killed_run():
+    script = (
+        "from programs.sandbox.client import Limits, Sandbox\n"
+        "sandbox = Sandbox(1)\n"
+        "server = sandbox.idle.get()\n"
+        "print(server.process.pid, flush=True)\n"
+        "job = {'kind': 'run', 'text': 'while True: pass', 'contest': False}\n"
+        "server.run(1000, (job, Limits(cpu_seconds=1000)))\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            server = int(run.stdout.readline())
+            assert within_30_seconds(lambda: len(children(server)) == 1)
+            (program,) = children(server)
+        finally:
+            run.kill()  # otherwise the end of the block would wait for the run
+    for number in (server, program):
+        assert within_30_seconds(lambda number=number: not Path(f"/proc/{number}").exists())
+
+
+def within_30_seconds(condition) -> bool:
+    """Whether the condition becomes true within 30 seconds."""
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+LACKING = {  # Python code that imitates a machine without a part of the wall -> the reason
+    "wall.CREATE = 9999": "Landlock: Function not implemented",
+    "import platform\nplatform.machine = lambda: 'riscv64'": "no system-call filter for riscv64",
+    "wall.ROOTS.append('/nowhere')": "root without capabilities cannot read /nowhere",
+    "wall.SYSTEM.append('/proc')": "files stay readable",
+    "from sandbox import seccomp\nseccomp.NEW_LISTENER = 99": "seccomp: Invalid argument",
+}
+
+
+@pytest.mark.parametrize("change", LACKING)
+def test_without_the_wall_no_program_runs(change, tmp_path, monkeypatch):
+    server_that(tmp_path, monkeypatch, change)
+    with pytest.raises(
+        SandboxBroken, match=f"cannot be run safely here .*{LACKING[change]}"
+    ) as found:
+        Sandbox(1)
+    assert "\n" not in str(found.value) and "Linux 5.13" in str(found.value)

@@ -1,0 +1,186 @@
+"""Any causal language model: training and sampling use the model that from_pretrained returns.
+
+Each architecture of EXACT (models.py) is compared with its plain forward pass, one sequence
+at a time; each of REFUSED is refused in one line. Sliding windows have 8 tokens, responses 30, and
+the head runs in blocks of 20 tokens.
+"""
+
+import pytest
+import torch
+from models import EXACT, VOCABULARY, random_ids, save_random_model
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import policy as policy_module
+from infra import sampler
+from infra.errors import UserError
+from infra.ranks import full_tensor, start_ranks
+from loading import load_policy
+from rollout import Sampling, random_numbers, rollout, token_distribution
+
+TEMPERATURE = 0.7
+PROMPTS = [random_ids(5), random_ids(11, seed=1)]
+RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setitem(policy_module.LOGIT_BLOCK, "cpu", 20 * VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A function: architecture -> its model's folder, created on first use."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(name)
+            save_random_model(name, made[name])
+        return made[name]
+
+    start_ranks()
+    return of
+
+
+@pytest.fixture(scope="module")
+def policies(folder):
+    """A function: architecture -> its training policy, with recomputation. Read-only."""
+    loaded = {}
+
+    def of(name):
+        if name not in loaded:
+            loaded[name], _ = load_policy(folder(name), TEMPERATURE)
+        return loaded[name]
+
+    return of
+
+
+def plain_model(folder):
+    return AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+def outputs(policy):
+    """The policy's outputs for RESPONSES to PROMPTS, computed as one padded batch."""
+    pairs = list(zip(PROMPTS, RESPONSES, strict=True))
+    ids = pad_sequence([torch.cat(pair) for pair in pairs], batch_first=True)
+    mask = torch.zeros_like(ids, dtype=torch.bool)
+    for row, (prompt, response) in zip(mask, pairs, strict=True):
+        row[len(prompt) : len(prompt) + len(response)] = True
+    return policy(ids, mask)
+
+
+def plain_outputs(lm):
+    """(log p, entropy, Σ p²) of the same tokens, one unpadded sequence at a time."""
+    numbers = []
+    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
+        logits = lm(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
+        logp = (logits.float() / TEMPERATURE).log_softmax(-1)
+        p = logp.exp()
+        logprob = logp.gather(1, response[:, None]).squeeze(1)
+        numbers.append(torch.stack([logprob, -(p * logp).sum(1), (p * p).sum(1)]))
+    return torch.cat(numbers, dim=1)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_policy_outputs_match_the_plain_model(name, folder, policies):
+    with torch.no_grad():
+        ours = outputs(policies(name))
+        expected = plain_outputs(plain_model(folder(name)))
+    ours = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_policy_gradients_match_the_plain_model(name, folder, policies):
+    """All parameters, through recomputed layers, head, bias, scale and soft cap."""
+    upstream = torch.randn(49, generator=torch.Generator().manual_seed(0))
+    plain = plain_model(folder(name))
+    (plain_outputs(plain)[0] * upstream).sum().backward()
+    policy = policies(name)
+    (outputs(policy).logprob * upstream).sum().backward()
+
+    expected = dict(plain.named_parameters())
+    for key, parameter in policy.lm.named_parameters():
+        wanted = expected[key].grad
+        if wanted is None:  # an unused part
+            wanted = torch.zeros_like(expected[key])
+        ours = full_tensor(parameter.grad)
+        torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4, msg=key)
+        parameter.grad = None
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypatch):
+    """Each token is the inverse CDF of the full sequence's logits at the token's random number.
+
+    Responses are longer than every window. With chunks of 8 tokens and 5 of 8 responses in flight,
+    some responses leave while others arrive.
+    """
+    monkeypatch.setattr(sampler, "CHUNK", 8)
+    prompts = [prompt.tolist() for prompt in PROMPTS]
+    tokenizer = AutoTokenizer.from_pretrained(folder(name))
+    with policies(name).plain() as lm:
+        sampling = Sampling(30, TEMPERATURE, seed=7, in_flight=5)
+        sampled = rollout(lm, tokenizer, prompts, [0, 1], 4, sampling)
+
+    plain = plain_model(folder(name))
+    for i, each in enumerate(sampled):
+        ids = torch.tensor([*each.prompt, *each.tokens])[None]
+        with torch.no_grad():
+            logits = plain(ids).logits[0, len(each.prompt) - 1 : -1]
+        cdf = token_distribution(logits, TEMPERATURE).cumsum(1)  # [n, V]
+        u = torch.from_numpy(random_numbers(7, 0, i // 4, i % 4).random(len(cdf)))
+        expected = torch.searchsorted(cdf, (u * cdf[:, -1])[:, None], right=True).squeeze(1)
+        assert each.tokens.tolist() == expected.tolist()
+    assert max(len(each.tokens) for each in sampled) == 30
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_ten_updates_change_every_weight_of_the_exported_model(name, folder, tmp_path):
+    """AdamW maximises the batch's mean log p; the files then hold the policy's model."""
+    policy, _ = load_policy(folder(name), TEMPERATURE)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.0)
+    for _ in range(10):
+        (-outputs(policy).logprob.mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    with policy.plain() as lm:
+        lm.save_pretrained(tmp_path)
+
+    before, after = plain_model(folder(name)), plain_model(tmp_path)
+    with torch.no_grad():
+        expected = plain_outputs(after)[0]
+        torch.testing.assert_close(outputs(policy).logprob, expected, rtol=0, atol=1e-4)
+        assert expected.mean() > plain_outputs(before)[0].mean() + 0.3
+    for (key, old), new in zip(before.named_parameters(), after.parameters(), strict=True):
+        # A key bias shifts all of a query's scores equally, so the softmax does not change.
+        assert (new - old).abs().max() > 1e-3 or key.endswith("k_proj.bias"), key
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("bert", "log-probabilities in training differ"),
+        ("mamba", "caches more than keys and values"),
+        ("qwen3_5_text", "caches more than keys and values"),
+    ],
+)
+def test_other_models_are_refused_in_one_line(name, said, folder):
+    with pytest.raises(UserError, match=said) as error:
+        load_policy(folder(name))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["phi", "gemma2", "granite"])
+def test_head_gives_the_logits_or_refuses_a_bias_and_a_soft_cap(name, folder, policies):
+    policy = policies(name)
+    assert policy.head_is_matrix == (name == "granite")
+    if name != "granite":
+        with pytest.raises(ValueError, match="not a matrix times h"):
+            policy.head()
+        return
+    plain, ids = plain_model(folder(name)), RESPONSES[0][None]
+    with torch.no_grad():
+        logits = plain.base_model(ids).last_hidden_state @ policy.head().T
+        torch.testing.assert_close(logits, plain(ids).logits / TEMPERATURE, rtol=1e-4, atol=1e-4)

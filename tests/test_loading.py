@@ -1,0 +1,202 @@
+"""loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from forked import finished, torchrun
+from models import change_config, change_weights, save_random_model
+from toy_runs import same_weights
+from transformers import AutoModelForCausalLM
+
+import loading
+import policy as policy_module
+import toy
+from infra import sampler
+from infra.errors import UserError
+from infra.ranks import start_ranks
+from loading import BOUNDS, give_float32_head, load_model, load_policy, refuse_difference
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def ranks():
+    start_ranks()
+
+
+@pytest.fixture
+def random_folder(tmp_path):
+    """A function: architecture -> the folder of a random model."""
+
+    def of(name):
+        save_random_model(name, tmp_path / name)
+        return tmp_path / name
+
+    return of
+
+
+# ---- weights -------------------------------------------------------------------------------------
+
+
+def tied_under_the_other_name(folder):
+    """Store the tied weights only as lm_head."""
+    change_config(folder, tie_word_embeddings=True)
+    change_weights(folder, lambda ts: {k: v for k, v in ts.items() if "embed" not in k})
+
+
+def tied_and_stored_twice(folder):
+    change_config(folder, tie_word_embeddings=True)
+    change_weights(folder, lambda ts: ts | {"lm_head.weight": ts["model.embed_tokens.weight"] + 0})
+
+
+def with_two_end_tokens(folder):
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
+
+
+def without_prefix(folder):
+    change_weights(folder, lambda ts: {k.removeprefix("model."): v for k, v in ts.items()})
+
+
+def partly_float16(folder):
+    change_weights(folder, lambda ts: {k: v.half() if "_proj" in k else v for k, v in ts.items()})
+
+
+def called_bfloat16(folder):
+    """Change the dtype in config.json only."""
+    change_config(folder, dtype="bfloat16")
+
+
+def with_stale_shards(folder):
+    """Add shards with other weights: from_pretrained prefers model.safetensors."""
+    other = AutoModelForCausalLM.from_pretrained(folder)
+    other.lm_head.weight.data += 1
+    other.save_pretrained(folder / "other", max_shard_size="20KB")
+    for path in (folder / "other").glob("model*"):
+        shutil.move(path, folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        tied_under_the_other_name,
+        tied_and_stored_twice,
+        with_two_end_tokens,
+        without_prefix,
+        partly_float16,
+        called_bfloat16,
+        with_stale_shards,
+    ],
+)
+def test_the_models_equal_from_pretrained_s_bit_for_bit(change, base_copy):
+    """Their heads compute in float32 from states of any dtype."""
+    change(base_copy)
+    expected = AutoModelForCausalLM.from_pretrained(base_copy, dtype=torch.float32)
+    policy, _ = load_policy(base_copy, temperature=1e-4)
+    with policy.plain() as lm:
+        for ours in (lm, load_model(base_copy)[0]):
+            assert same_weights(ours, expected)
+            assert not ours.training
+            assert ours.generation_config.to_dict() == expected.generation_config.to_dict()
+            states = torch.zeros(1, 64, dtype=torch.bfloat16)
+            assert ours.get_output_embeddings()(states).dtype == torch.float32
+
+
+def test_three_ranks_hold_the_files_weights_and_only_the_first_reads_them(tmp_path):
+    """A tied mixture of experts: from_pretrained joins tensors, and no size divides by three."""
+    save_random_model("mixtral", tmp_path, tie_word_embeddings=True)
+    done = finished(torchrun(3, str(HERE / "load_on_ranks.py"), str(tmp_path)))
+    said = "read {}, weights 0, log p True"
+    assert sorted(done.stdout.splitlines()) == [said.format(x) for x in (False, False, True)]
+
+
+def test_a_refusal_on_the_first_rank_is_raised_on_all(tmp_path):
+    save_random_model("llama", tmp_path)
+    change_config(tmp_path, intermediate_size=96)
+    done = finished(torchrun(2, str(HERE / "load_on_ranks.py"), str(tmp_path)))
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all("its safetensors do not fit its config.json: mismatched" in line for line in lines)
+
+
+def test_float32_head_gives_unrounded_logits(base):
+    model = AutoModelForCausalLM.from_pretrained(toy.base_folder(), dtype=torch.bfloat16)
+    model.lm_head.bias = torch.nn.Parameter(torch.randn(model.config.vocab_size).bfloat16())
+    ids = torch.arange(5)[None]
+    rounded = model(ids).logits
+    give_float32_head(model)
+    hidden = model.base_model(ids).last_hidden_state.float()
+    expected = hidden @ model.lm_head.weight.float().T + model.lm_head.bias.float()
+    torch.testing.assert_close(model(ids).logits, expected)
+    assert rounded.dtype == torch.bfloat16
+    assert not torch.equal(rounded.float(), expected)
+
+
+# ---- the check -----------------------------------------------------------------------------------
+
+
+def without_scale(patch):
+    patch.setattr(policy_module, "scale_and_cap", lambda config: (1.0, None))
+
+
+def with_dropout(patch):
+    patch.setattr(loading, "shard", lambda policy, layers: shard(policy.train(), layers))
+
+
+def with_wrong_buffers(patch):
+    fill = loading.fill
+    patch.setattr(loading, "fill", lambda lm, whole, buffers: fill(lm, whole, zeros(buffers)))
+
+
+def with_wrong_positions(patch):
+    patch.setattr(sampler, "signature", lambda _: type("", (), {"parameters": {}}))
+
+
+shard = loading.shard
+
+
+def zeros(buffers):
+    return {key: torch.zeros_like(buffer) for key, buffer in buffers.items()}
+
+
+@pytest.mark.parametrize(
+    "name, change, where",
+    [
+        ("granite", without_scale, "training"),
+        ("phi3", with_dropout, "training"),
+        ("gemma", with_wrong_buffers, "training"),  # the embedding's scale
+        ("olmo3", with_wrong_buffers, "training"),  # rotary frequencies
+        ("gpt2", with_wrong_positions, "sampling"),
+    ],
+)
+def test_a_model_that_would_run_differently_is_refused(
+    name, change, where, random_folder, monkeypatch
+):
+    change(monkeypatch)
+    with pytest.raises(UserError, match=f"log-probabilities in {where} differ by"):
+        load_policy(random_folder(name))
+
+
+def test_a_model_that_would_be_evaluated_differently_is_refused(random_folder, monkeypatch):
+    with_wrong_positions(monkeypatch)
+    with pytest.raises(UserError, match="log-probabilities in sampling differ by"):
+        load_model(random_folder("gpt2"))
+
+
+def test_damaged_weights_are_refused(base_copy):
+    change_weights(base_copy, lambda ts: ts | {"model.norm.weight": torch.full((64,), torch.nan)})
+    for load in (load_policy, load_model):
+        with pytest.raises(UserError, match="its weights are damaged"):
+            load(base_copy)
+
+
+def test_only_a_mean_difference_within_rounding_passes_the_check():
+    expected = torch.full((3, 8), -2.0)
+    bound = BOUNDS[torch.float32]
+    shifted = expected.clone()
+    shifted[:, ::2] += 1.8 * bound  # 0.9 times the bound on average
+    refuse_difference("m", "training", shifted, expected)
+    for wrong in (1.1 * bound, -1.1 * bound, torch.nan):
+        with pytest.raises(UserError, match="--model m: log-probabilities in training"):
+            refuse_difference("m", "training", expected + wrong, expected)

@@ -1,0 +1,203 @@
+"""policy.py: outputs against unpadded forward passes, and the pass at θ_old.
+
+test_architectures.py compares outputs and gradients of every kind of head, in blocks.
+"""
+
+import copy
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import grad
+
+import policy as policy_module
+import toy
+from batch import micro_batch, packed, plan_mini_batches
+from methods import row_proxy
+from policy import Policy, Product, float32_linear, old_log_probabilities
+
+ALL = range(24)  # the responses of the fixture `batch`
+ADVANTAGES = torch.tensor([1.0, 0, -1, 0.5] * 6)
+ADVANTAGES[8:12] = 0
+
+
+def outputs(policy, batch, index=ALL):
+    micro = micro_batch(batch, list(index))
+    return policy(micro.ids, micro.mask)
+
+
+# ---- the forward pass ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_outputs_match_single_unpadded_forward_passes(base, batch, temperature):
+    """For responses in any order, with the end token; `hidden` is the input of the LM head."""
+    model, _ = base
+    index = [5, 2, 11, 0, 7]
+    expected = []
+    for i in index:
+        prompt, tokens = batch[i].prompt, torch.from_numpy(batch[i].tokens).long()
+        with torch.no_grad():
+            ids = torch.tensor([*prompt, *tokens])[None]
+            out = model(ids, output_hidden_states=True)
+        p = (out.logits[0].double() / temperature).softmax(-1)[len(prompt) - 1 : -1]
+        logprob = p.gather(1, tokens[:, None]).squeeze(1).log()
+        hidden = out.hidden_states[-1][0, len(prompt) - 1 : -1]
+        expected.append((logprob, -(p * p.log()).sum(1), (p * p).sum(1), hidden, tokens))
+
+    with torch.no_grad():
+        ours = outputs(Policy(model, temperature), batch, index)
+    for got, columns in zip(ours, zip(*expected, strict=True), strict=True):
+        wanted = torch.cat(columns).to(got.dtype)
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    assert ours.logprob.dtype == ours.entropy.dtype == ours.mean_p.dtype == torch.float32
+    assert ours.token[len(batch[5].tokens) - 1] == toy.TOKEN_ID["<eos>"]
+
+
+def test_padding_never_affects_results(base, batch):
+    """Other ids in the padding, or more padding, change no log p and no gradient."""
+    model, _ = base
+    policy = Policy(model)
+    micro = micro_batch(batch, list(ALL))
+    more = torch.nn.functional.pad(micro.ids, (0, 7))
+    mask = torch.nn.functional.pad(micro.mask, (0, 7))
+    total = torch.tensor([len(each.prompt) + len(each.tokens) for each in batch])
+    outside = torch.arange(more.shape[1]) >= total[:, None]
+
+    seen = []
+    for name in ("<pad>", "<eos>", "7"):
+        logprob = policy(more.masked_fill(outside, toy.TOKEN_ID[name]), mask).logprob
+        seen.append((logprob.detach(), *grad(logprob.sum(), model.lm_head.weight)))
+    for logprob, gradient in seen:
+        assert torch.equal(logprob, seen[0][0])
+        assert torch.equal(gradient, seen[0][1])
+    unpadded = policy(micro.ids, micro.mask).logprob.detach()
+    torch.testing.assert_close(unpadded, seen[0][0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_micro_batch_without_responses_has_no_outputs_and_a_gradient_of_zero(base, batch):
+    """A rank without responses makes the same forward and backward passes as the other ranks."""
+    out = outputs(Policy(base[0]), batch, [])
+    assert {len(each) for each in out} == {0}
+    (gradient,) = grad(out.logprob.sum(), base[0].lm_head.weight)
+    assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+# ---- the head ------------------------------------------------------------------------------------
+
+
+def test_means_are_not_computed_for_updates(base, batch):
+    out = outputs(Policy(base[0]), batch, [0])
+    assert out.logprob.requires_grad
+    assert out.entropy.isnan().all() and out.mean_p.isnan().all()
+    assert not out.hidden.requires_grad
+
+
+def test_a_certain_token_has_entropy_0_and_mean_p_1(base):
+    """0 log 0 = 0: a probability that underflows gives no NaN."""
+    W = torch.tensor([[1.0], [-1.0]])
+    with torch.no_grad():
+        numbers = Policy(base[0]).block_outputs(torch.tensor([[1e4]]), torch.tensor([0]), W)
+    assert [each.item() for each in numbers] == [0, 0, 1]
+
+
+def test_the_heads_gradient_is_summed_over_blocks_in_float32(base, batch, monkeypatch):
+    """In bfloat16 weights, a block per token gives the gradient of one block, rounded once."""
+    model = copy.deepcopy(base[0]).bfloat16()
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(model.config.vocab_size).bfloat16())
+    gradients = []
+    for size in (1, 10_000):
+        monkeypatch.setitem(policy_module.LOGIT_BLOCK, "cpu", size * model.config.vocab_size)
+        logprob = outputs(Policy(model), batch).logprob
+        gradients.append(grad(logprob.sum(), list(model.lm_head.parameters())))
+    for by_token, at_once in zip(*gradients, strict=True):
+        error = (by_token.double() - at_once.double()).norm() / at_once.double().norm()
+        assert error < 2e-4  # bfloat16 rounds to within 2e-3, and its sums err by more
+
+
+def test_a_gpus_product_is_exact_for_bfloat16_factors(monkeypatch):
+    """Values and gradients; torch.mm with `out_dtype` exists only on GPUs."""
+
+    def mm(a, b, out_dtype):
+        assert a.dtype == b.dtype == torch.bfloat16
+        return (a.double() @ b.double()).to(out_dtype)
+
+    monkeypatch.setattr(torch, "mm", mm)
+    g = torch.Generator().manual_seed(0)
+    h = torch.randn(6, 4, generator=g).bfloat16().requires_grad_()
+    W = torch.randn(5, 4, generator=g).bfloat16().float().requires_grad_()
+    upstream = torch.randn(6, 5, generator=g).bfloat16().float()
+    ours, expected = Product.apply(h, W), h.float() @ W.T
+    torch.testing.assert_close(ours, expected)
+    of_h, of_W = grad(ours, (h, W), upstream)
+    wanted_h, wanted_W = grad(expected, (h, W), upstream)
+    torch.testing.assert_close(of_W, wanted_W)
+    torch.testing.assert_close(of_h, wanted_h)  # rounded to bfloat16, like h
+
+
+def test_a_gpu_computes_logits_by_the_product():
+    """With fake tensors: devices, shapes and dtypes, without numbers."""
+    with FakeTensorMode(), torch.no_grad():
+        h = torch.empty(2, 3, 4, device="cuda", dtype=torch.bfloat16)
+        W, b = torch.empty(5, 4, device="cuda"), torch.empty(5, device="cuda")
+        logits = float32_linear(h, W, b)
+    assert logits.is_cuda
+    assert logits.shape == (2, 3, 5)
+    assert logits.dtype == torch.float32
+
+
+# ---- the pass at θ_old ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [1, 150, 10_000])
+def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, batch, budget):
+    policy = Policy(base[0])
+    with torch.no_grad():
+        whole = outputs(policy, batch)
+    tokens = packed(batch, ADVANTAGES, 4)
+    old_log_probabilities(
+        policy, plan_mini_batches(batch, ADVANTAGES, 8, budget), tokens, row_proxy
+    )
+    for name in ("logprob", "entropy", "mean_p"):
+        ours, expected = getattr(tokens, name), getattr(whole, name)
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+        assert not ours.requires_grad
+    assert tokens.current is tokens.logprob
+    assert torch.equal(tokens.token, whole.token)
+
+    places, kept = (torch.cat(column) for column in zip(*tokens.kept.parts, strict=True))
+    v = -torch.expm1(whole.logprob)[:, None] * whole.hidden  # (1 - p) h
+    torch.testing.assert_close(kept, v[places], rtol=1e-4, atol=1e-4)
+    assert torch.equal(places.sort().values, torch.arange(len(v)))
+    assert not kept.requires_grad
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_keep_gets_float32_states_and_a_head_that_is_gathered_at_most_once(base, batch, asks):
+    policy = Policy(copy.deepcopy(base[0]).bfloat16(), temperature=0.7)
+    gathered = []
+    seen = []
+
+    def gather():
+        gathered.append(Policy.head(policy))
+        return gathered[-1]
+
+    def keep(out, head):
+        if asks:
+            torch.testing.assert_close(head(), policy.lm.lm_head.weight / 0.7)
+        seen.append((out.hidden.dtype, len(out.token)))
+        return out.hidden
+
+    policy.head = gather
+    tokens = packed(batch, ADVANTAGES, 4)
+    plan = plan_mini_batches(batch, ADVANTAGES, 8, 150)
+    old_log_probabilities(policy, plan, tokens, keep)
+    assert len(gathered) == asks
+    micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
+    assert seen == [(torch.float32, len(micro.places)) for micro in micro_batches]
+
+
+def test_nothing_is_kept_without_keep(base, batch):
+    tokens = packed(batch, ADVANTAGES, 4)
+    old_log_probabilities(Policy(base[0]), plan_mini_batches(batch, ADVANTAGES, 8, 150), tokens)
+    assert tokens.kept is None
