@@ -94,7 +94,7 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
     pairs, fault = [(answer, expected)], ""
     if cases is not None:
         pairs = [(run(answer, *case), run(expected, *case)) for case in cases]
-        fault = borrowed(answer, may_use)
+        fault = borrowed(answer, may_use, expected)
     if pairs[0][0] is None or pairs[0][0] is ...:
         print("not yet")
         return None
@@ -117,15 +117,16 @@ def difference(answer, expected, tolerance: float) -> str:
     return f"your numbers lie from {found.min():.3g} to {found.max():.3g}, mean {found.mean():.3g}"
 
 
-def borrowed(function: Callable, may_use) -> str:
-    """Which function of this repository a student's function calls, unless it may; '' if none."""
+def borrowed(function: Callable, may_use, reference: Callable) -> str:
+    """Says that a student's function calls the reference, or the repository; '' if it does not."""
     inner = [x.co_names for x in function.__code__.co_consts if isinstance(x, CodeType)]
     names = set(function.__code__.co_names).union(*inner)
     things = [function.__globals__.get(name) for name in names]
     for module in filter(inspect.ismodule, list(things)):
         things += [getattr(module, name, None) for name in names]
     for thing in filter(inspect.isfunction, things):
-        if thing.__module__.split(".")[0] in OURS and thing.__name__ not in may_use:
+        ours = thing.__module__.split(".")[0] in OURS and thing.__name__ not in may_use
+        if ours or thing is reference:
             return f"it calls {thing.__name__}; write that part yourself"
     return ""
 
@@ -178,8 +179,7 @@ def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool |
     It may call earlier pieces, as minimal.NAME.
     """
     name = yours.__name__
-    earlier = list(PIECES)[: list(PIECES).index(name)]
-    may_use = [*earlier, "token_outputs", "clipped_surrogate"]
+    may_use = [*list(PIECES)[: list(PIECES).index(name)], "token_outputs", "clipped_surrogate"]
     right = check(yours, PIECES[name], hint, cases, tolerance, may_use, run)
     if right:
         setattr(minimal, name, yours)
@@ -221,25 +221,22 @@ class Batch(NamedTuple):
     decisive: torch.Tensor  # [N] which tokens decided the reward
 
 
-def batch(lm, tokenizer, problems: list[dict], G: int = 8, seed: int = 0) -> Batch:
-    """G responses to each problem, by minimal.sample."""
-    rollouts = minimal.sample(lm, tokenizer, problems, range(len(problems)), G, seed)
-    tokens = tokens_of(lm, rollouts, G)
-    asked = [problem for problem in problems for _ in range(G)]
-    responses = zip(asked, tokens.token.split(tokens.length.tolist()), strict=True)
-    marks = [toy.decisive(problem["problem"], ids) for problem, ids in responses]
-    return Batch(rollouts, tokens, asked, torch.cat(marks))
-
-
 @torch.no_grad()
-def tokens_of(lm, rollouts: minimal.Rollouts, G: int) -> Tokens:
+def batch(lm, tokenizer, problems: list[dict], G=8, seed=0, step=0, chosen=None) -> Batch:
+    """G responses to each problem, or to each of those chosen by index, by minimal.sample."""
+    chosen = range(len(problems)) if chosen is None else chosen
+    rollouts = minimal.sample(lm, tokenizer, problems, chosen, G, seed, step)
     logprob, hidden = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token)
     logp = lm.lm_head(hidden).log_softmax(dim=1)  # [N, V]
     p, length = logp.exp(), rollouts.is_token.sum(dim=1)
     A = minimal.group_advantages(rollouts.rewards, G).repeat_interleave(length)
     token = rollouts.ids[:, -rollouts.is_token.shape[1] :][rollouts.is_token]
     entropy, mean_p = -(p * logp).sum(dim=1), p.square().sum(dim=1)
-    return Tokens(token, length, A, logprob, entropy, mean_p, hidden)
+    tokens = Tokens(token, length, A, logprob, entropy, mean_p, hidden)
+    asked = [problems[i] for i in chosen for _ in range(G)]
+    responses = zip(asked, token.split(length.tolist()), strict=True)
+    marks = [toy.decisive(problem["problem"], ids) for problem, ids in responses]
+    return Batch(rollouts, tokens, asked, torch.cat(marks))
 
 
 def gradients(lm, rollouts: minimal.Rollouts, weights: torch.Tensor) -> torch.Tensor:
