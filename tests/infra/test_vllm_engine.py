@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from architectures import save_random_model
 from forked import call
+from models import save_random_model
 from safetensors.torch import load_file
 from toy_runs import refusal
 from transformers import AutoModelForCausalLM
