@@ -8,13 +8,13 @@
 A step samples G responses to each of some problems, rewards the right ones and turns rewards into
 advantages A. DelTA gives each token a weight near 1 (the third line of output). The update raises
 the probability of tokens with A > 0 and lowers that of tokens with A < 0. The loss measures no
-progress: at the start of a step it is -mean(ρ A), near 0.09 for DelTA and 0 for DAPO.
+progress: it starts at -mean(ρ A), which is 0 for DAPO and not for DelTA, because weight+ < weight-.
 
-This page is the specification of train.py: with the same seed both draw the same responses and have
-the same rewards, loss and gradient norm up to rounding (tests/test_minimal.py). train.py adds other
-models, data and methods, many GPUs, checkpoints and limits on memory.
+This page is the specification of train.py: with the same seed both have, up to rounding, the same
+responses, rewards, loss and gradient norm in the first epoch (512 steps, tests/test_minimal.py).
+train.py adds other models, data and methods, many GPUs, checkpoints and limits on memory.
 
-Shapes and their sizes here: B 128 responses per step, P 12 tokens in a prompt, T at most 64 in a
+Shapes and their sizes here: B 128 responses per step, P 13 tokens in a prompt, T at most 64 in a
 response, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
 mini-batch, H 64 hidden units, V 30 words.
 """
@@ -44,8 +44,8 @@ GROUP_SIZE = 8  # G, responses per problem (16)
 MINI_BATCH = 4  # problems per update (32)
 MAX_NEW_TOKENS = 64  # per response, with the end token (20,480)
 LEARNING_RATE = 1e-4  # (1e-6)
-WEIGHT_DECAY = 0.1
-MAX_GRAD_NORM = 1.0
+WEIGHT_DECAY = 0.1  # released code
+MAX_GRAD_NORM = 1.0  # released code
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     optimizer = torch.optim.AdamW(lm.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     problems = toy.problems(8192, seed=2 * flags.seed)
     held_out = toy.problems(512, seed=1)
-    generator = torch.Generator().manual_seed(1_000_003 * flags.seed)  # as in train.py
+    generator = torch.Generator().manual_seed(1_000_003 * flags.seed)  # rollout.SEED_STRIDE
     order = torch.randperm(len(problems), generator=generator).tolist()
 
     print_accuracy(lm, tokenizer, held_out, flags.seed)
@@ -113,9 +113,9 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str) -> tuple:
             continue  # no gradient; AdamW's momentum and weight decay would still move θ
 
         # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8), r = π_θ / π_old, which is 1 at k = 0 only.
-        # n counts the tokens with A = 0 too. λ̄ has mean 1 over all N tokens, not over these n.
+        # n counts A = 0 too; λ̄ has mean 1 over all N. Dual clip: where A < 0 a term is >= 10 A.
         logprob, _ = token_outputs(lm, rollouts.ids[responses], rollouts.is_token[responses])  # [n]
-        surrogate = clipped_surrogate(logprob, old_logprob[tokens], advantage[tokens])  # dual clip
+        surrogate = clipped_surrogate(logprob, old_logprob[tokens], advantage[tokens])
         objective = (weight[tokens] * surrogate).sum() / len(surrogate)
         (-objective).backward()
         norm = torch.nn.utils.clip_grad_norm_(lm.parameters(), MAX_GRAD_NORM)
@@ -161,9 +161,6 @@ def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
     return logprobs.gather(1, token[:, None]).squeeze(1), hidden
 
 
-# ---- samples, rewards and output -----------------------------------------------------------------
-
-
 def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Rollouts:
     """G responses o ~ π to each problem in `chosen`, and their rewards.
 
@@ -177,23 +174,26 @@ def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Ro
     prompts = torch.tensor(tokenizer([each["problem"] for each in asked]).input_ids)  # [B, P]
     P = prompts.shape[1]  # equal for all problems of the toy: no padding on the left
 
-    def inverse_cdf(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """Logits [B, V]: 0 for the token min{y : F(y) > u}, which `generate` takes, else -inf."""
-        F = logits.softmax(dim=-1).double().cumsum(dim=-1)  # [B, V]
-        u = draws[:, ids.shape[1] - P, None] * F[:, -1:]  # [B, 1]; F ends at 1 up to rounding
-        token = torch.searchsorted(F, u, right=True)  # [B, 1]
-        return torch.full_like(logits, -torch.inf).scatter(1, token, 0.0)
+    def drawn(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Logits [B, V]: 0 for the drawn token, which `generate` then takes, else -inf."""
+        token = inverse_cdf(logits, draws[:, ids.shape[1] - P])
+        return torch.full_like(logits, -torch.inf).scatter(1, token[:, None], 0.0)
 
-    processors = [] if greedy else [inverse_cdf]  # `generate` takes the likeliest token
+    processors = [] if greedy else [drawn]  # `generate` takes the likeliest token
     ids = lm.generate(prompts, logits_processor=processors, max_new_tokens=MAX_NEW_TOKENS)
     is_end = ids[:, P:] == tokenizer.eos_token_id  # [B, T]
     is_token = is_end.cumsum(dim=1) - is_end.long() == 0  # no end token before this column
-
     texts = tokenizer.batch_decode(ids[:, P:], skip_special_tokens=True)
     rewards = []  # R_i: 1 if the answer is right, else 0 (App. I)
     for text, each, ended in zip(texts, asked, is_end.any(dim=1), strict=True):
         rewards.append(reward(text, each["answer"], truncated=not ended))
     return Rollouts(ids, is_token, torch.tensor(rewards))
+
+
+def inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """The token min{y : F(y) > u} of each row: logits [B, V], u [B] uniform in [0, 1) -> [B]."""
+    F = logits.softmax(dim=-1).double().cumsum(dim=-1)  # [B, V]; ends at 1 up to rounding
+    return torch.searchsorted(F, u[:, None] * F[:, -1:], right=True).squeeze(1)
 
 
 def print_accuracy(lm, tokenizer, problems: list[dict], seed: int) -> None:
