@@ -19,7 +19,7 @@ engines: .venv-engines/.installed
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv-engines/bin/python -m pytest -q tests/engines
 
 gpu: .venv/.installed
-	$(BIN)/python bench.py gpu --json gpu.json
+	$(BIN)/python -m benchmarks gpu --json gpu.json
 
 notebooks: .venv/.installed
 	cd notebooks && for n in *.ipynb; do ../$(BIN)/jupyter nbconvert --to notebook --execute --inplace $$n || exit 1; done
