@@ -152,11 +152,9 @@ def every_token(seed=0, S=6, V=9, H=4):
     hidden = 2 * torch.randn(S, H, generator=g)
     token = torch.arange(V).repeat(S)
     of_token = hidden.repeat_interleave(V, dim=0)
-    head = torch.nn.Linear(H, V, bias=False)
-    head.weight = torch.nn.Parameter(W, requires_grad=False)
-    lm = SimpleNamespace(config=Qwen3Config(), get_output_embeddings=lambda: head)
+    policy = SimpleNamespace(lm=SimpleNamespace(config=Qwen3Config()), temperature=T)
     with torch.no_grad():
-        numbers = Policy.block_logprobs(SimpleNamespace(lm=lm, temperature=T), of_token, token)
+        numbers = Policy.block_outputs(policy, of_token, token, W)
     return token_outputs(of_token, token, *numbers), hidden, W
 
 
