@@ -32,8 +32,8 @@ def delta_weights(tokens, *flags):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("K", [0, 1, 2, 3])
-def test_delta_coefficients_match_reference(K, variant):
+@pytest.mark.parametrize("K", [0, 2])
+def test_variants_match_reference(K, variant):
     v, advantage = two_sides(seed=K)
     expected = SlowDelta(v, advantage, variant).coefficients(K, 0.7, 1.3)
     ours = delta_coefficients(v, advantage, K, 0.7, 1.3, VARIANTS[variant])
@@ -42,31 +42,12 @@ def test_delta_coefficients_match_reference(K, variant):
     torch.testing.assert_close(in_float64, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_variants_all_differ():
-    v, advantage = two_sides(seed=4)
-    results = [delta_coefficients(v, advantage, pieces=pieces) for pieces in VARIANTS.values()]
-    for i, one in enumerate(results):
-        for other in results[:i]:
-            assert (one - other).abs().max() > 1e-3
-
-
-def test_zero_advantage_rows_get_lam_min_or_no_weight():
-    v, advantage = two_sides(seed=6)
-    lam = delta_coefficients(v, advantage, lam_min=0.6, pieces=VARIANTS["no_norm"])
-    assert torch.all(lam[advantage == 0] == 0.6)
-    assert torch.all(lam[advantage != 0] > 0.6)
-    raw = delta_coefficients(v, advantage, pieces=VARIANTS["no_range_map"])
-    assert torch.all(raw[advantage == 0] == 0)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("K", [0, 1, 3])
-@pytest.mark.parametrize("v", [torch.zeros(4, 3), torch.ones(4, 3), torch.full((4, 3), 1e15)])
-def test_variants_are_finite_for_finite_input(v, K, variant):
-    for lam_min, lam_max in ((0.0, 0.0), (0.0, 1.0), (0.8, 1.2)):
-        advantage = torch.tensor([1.0, 2.0, -1.0, 0.0])
-        lam = delta_coefficients(v, advantage, K, lam_min, lam_max, VARIANTS[variant])
-        assert lam.isfinite().all()
+@pytest.mark.parametrize("v", [torch.ones(4, 3), torch.full((4, 3), 1e15)])
+def test_variants_are_finite_for_finite_input(v, variant):
+    advantage = torch.tensor([1.0, 2.0, -1.0, 0.0])
+    lam = delta_coefficients(v, advantage, 1, 0.0, 1.0, VARIANTS[variant])
+    assert lam.isfinite().all()
 
 
 def test_fixed_temperatures_come_from_the_first_batch():
@@ -82,8 +63,6 @@ def test_fixed_temperatures_come_from_the_first_batch():
     pieces = Pieces(temperatures=fixed_temperatures(memory))  # as in the next step of a run
     second = delta_coefficients(3 * v2, advantage2, pieces=pieces)
     assert memory["gamma"] == kept
-    assert (second - delta_coefficients(3 * v2, advantage2)).abs().max() > 1e-2
-
     slow = SlowDelta(3 * v2, advantage2)
     alpha = slow.scores(slow.margins([1.0] * len(v2)), kept)
     alpha = torch.tensor(slow.scores(slow.margins(alpha), kept))
@@ -96,8 +75,8 @@ def test_fixed_temperatures_come_from_the_first_batch():
 GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advantages 1, -1, 0.5, 0
 
 
-@pytest.mark.parametrize("variant", ["full", "within_side", "no_range_map"])
-@pytest.mark.parametrize("K, gamma", [(0, "lagged"), (1, "lagged"), (1, "fresh"), (3, "fresh")])
+@pytest.mark.parametrize("variant", ["full", "within_side"])
+@pytest.mark.parametrize("K, gamma", [(1, "lagged"), (1, "fresh"), (3, "fresh")])
 def test_variants_and_gamma_match_reference_in_combination(K, gamma, variant):
     tokens = token_batch(GROUPS, seed=2)
     ours = delta_weights(tokens, "--K", K, "--gamma", gamma, "--delta-variant", variant)
@@ -142,12 +121,12 @@ def test_lm_head_gradient_matches_autograd():
     torch.testing.assert_close(ours, torch.stack(rows))
 
 
-def every_token(seed=0, S=6, V=9, H=4):
-    """(rows, hidden, W): S states h, each with every token of the vocabulary as the drawn one.
+def every_token(S=6, V=9, H=4):
+    """(rows, hidden, W): S states h, each with every token of the vocabulary.
 
     Log-probabilities and means come from the head, at the temperature T. rows: S V tokens.
     """
-    g = torch.Generator().manual_seed(seed)
+    g = torch.Generator().manual_seed(0)
     W = torch.randn(V, H, generator=g)
     hidden = 2 * torch.randn(S, H, generator=g)
     token = torch.arange(V).repeat(S)
@@ -168,40 +147,6 @@ def test_zero_mean_proxies_match_reference_at_a_temperature(name):
     expected = [slow_zero_mean_proxy(h, W, T, name, y) for h in hidden for y in range(len(W))]
     ours = ZERO_MEAN[name](rows, None)
     torch.testing.assert_close(ours, torch.tensor(expected), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ZERO_MEAN)
-@pytest.mark.parametrize("seed", range(3))
-def test_zero_mean_proxies_have_mean_zero_in_every_state_unlike_the_row_proxy(name, seed):
-    rows, hidden, W = every_token(seed)
-
-    def mean(v):  # over the token, in each state: [S, H]
-        return (rows.logprob.exp()[:, None] * v).view(len(hidden), len(W), -1).sum(dim=1)
-
-    of_proxy = mean(ZERO_MEAN[name](rows, None))
-    torch.testing.assert_close(of_proxy, torch.zeros_like(hidden), rtol=0, atol=2e-6)
-    row = METHODS["delta"].keep(rows, None)
-    of_row = mean(row)
-    expected = (1 - rows.mean_p.view(len(hidden), -1)[:, :1]) * hidden  # (1 - Σ p²) h
-    torch.testing.assert_close(of_row, expected, rtol=1e-5, atol=1e-5)
-    assert of_row.norm() > 0.1 * hidden.norm()
-    difference = row - of_row.repeat_interleave(len(W), dim=0)
-    torch.testing.assert_close(centred_proxy(rows, None), difference, rtol=1e-5, atol=1e-5)
-
-
-def test_the_batchs_mean_changes_no_coefficient():
-    """A constant vector cancels in every margin; the mean of each state does not."""
-    v, advantage = two_sides(dtype=torch.float64)
-    expected = delta_coefficients(v, advantage.double())
-    shifted = delta_coefficients(v - v.mean(dim=0), advantage.double())
-    torch.testing.assert_close(shifted, expected)
-
-
-@pytest.mark.parametrize("name", ZERO_MEAN)
-def test_zero_mean_proxies_keep_the_states_dtype(name):
-    means = (torch.rand(3), torch.rand(3))
-    rows = token_outputs(torch.randn(3, 4).bfloat16(), None, -torch.rand(3), *means)
-    assert ZERO_MEAN[name](rows, None).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("proxy", ["lm_head", *ZERO_MEAN])
@@ -245,8 +190,7 @@ def test_random_coefficients_are_uniform_in_their_range_and_seeded():
     assert torch.equal(lam, draw(0))
     assert not torch.equal(lam, draw(1))
     assert lam.mean() == pytest.approx(1, abs=1e-6)
-    assert 0.78 < lam.min() < 0.82
-    assert 1.18 < lam.max() < 1.22
+    assert 0.78 < lam.min() < 0.82 and 1.18 < lam.max() < 1.22
     assert abs(lam.median() - 1) < 0.02
 
 
@@ -293,26 +237,18 @@ def test_configured_keeps_what_the_proxy_needs():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--proxy-topk", "5"], "--proxy-topk does nothing"),
-        (["--select-share", "0.3"], "--select-share does nothing"),
-        (["--delta-variant", "no_range_map", "--lam-min", "0.5"], "--lam-min does nothing"),
-        (["--delta-variant", "random", "--K", "3"], "--K does nothing"),
-        (["--delta-variant", "no_centroids", "--K", "3"], "--K does nothing"),
-        (["--delta-variant", "random", "--proxy", "centred"], "--proxy does nothing"),
-        (
-            ["--delta-variant", "no_centroids", "--proxy", "topk"],
-            "needs --proxy centred or surprise",
-        ),
-        (["--proxy", "surprise", "--proxy-topk", "5"], "--proxy-topk does nothing"),
-        (["--proxy", "centred", "--proxy-topk", "5"], "--proxy-topk does nothing"),
-        (["--delta-variant", "hard", "--gamma", "fresh"], "--gamma does nothing"),
-        (["--delta-variant", "fixed_gamma", "--gamma", "fresh"], "--gamma does nothing"),
-        (["--K", "0", "--gamma", "fresh"], "--gamma does nothing"),
-        (["--method", "dapo", "--gamma", "fresh"], "--gamma does nothing with --method dapo"),
-        (["--method", "sapo", "--clip-high", "0.9"], "--clip-high does nothing"),
-        (["--method", "dapo", "--proxy", "topk"], "--proxy does nothing with --method dapo"),
+        ("--proxy-topk 5", "--proxy-topk does nothing with --proxy lm_head"),
+        ("--select-share 0.3", "--select-share does nothing with --select none"),
+        ("--delta-variant no_range_map --lam-min 0.5", "--lam-min does nothing"),
+        ("--delta-variant random --K 3", "--K does nothing with --delta-variant random"),
+        ("--delta-variant random --proxy centred", "--proxy does nothing"),
+        ("--delta-variant no_centroids --proxy topk", "needs --proxy centred or surprise"),
+        ("--delta-variant hard --gamma fresh", "--gamma does nothing"),
+        ("--K 0 --gamma fresh", "--gamma does nothing with --K 0"),
+        ("--method sapo --clip-high 0.9", "--clip-high does nothing"),
+        ("--method dapo --proxy topk", "--proxy does nothing with --method dapo"),
     ],
 )
 def test_flags_without_effect_are_refused(flags, message):
     with pytest.raises(UserError, match=message):
-        train.parse_config(flags)
+        train.parse_config(flags.split())
