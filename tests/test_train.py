@@ -432,26 +432,6 @@ def test_a_method_with_invalid_weights_is_named_in_the_error(
 # ---- rewards -------------------------------------------------------------------------------------
 
 
-def test_rewards_may_be_integers_booleans_or_numpy_numbers(tmp_path, monkeypatch):
-    """They become floats where they are collected."""
-    graded_in_turn(monkeypatch, itertools.cycle([1, False, np.float32(0.5), np.int64(0)]))
-    train_steps(small_config(tmp_path, steps=1))
-    assert only_row(tmp_path)["reward"] == 0.375
-
-
-@pytest.mark.parametrize("bad", [math.nan, None, "1", [1.0, 0.0]])
-def test_a_reward_that_is_no_finite_number_is_refused(bad, tmp_path, monkeypatch):
-    graded_in_turn(monkeypatch, itertools.cycle([1.0, bad]))
-    with pytest.raises(UserError, match="training_rewards gave the reward "):
-        train_steps(small_config(tmp_path, steps=1))
-
-
-def test_a_wrong_number_of_rewards_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "grades", lambda *_: [1.0])
-    with pytest.raises(UserError, match="training_rewards gave 1 rewards for 32 responses"):
-        train_steps(small_config(tmp_path, steps=1))
-
-
 WRITTEN_LENGTHS = [10, 64, 30, 50]
 WRITTEN_REWARDS = [1.0, 1.0, 0.0, 0.0]  # two groups of two, equal within each group
 
