@@ -252,3 +252,22 @@ def test_configured_keeps_what_the_proxy_needs():
 def test_flags_without_effect_are_refused(flags, message):
     with pytest.raises(UserError, match=message):
         train.parse_config(flags.split())
+
+
+@pytest.mark.parametrize(
+    "flags, is_matrix, vocabulary, message",
+    [
+        ({"method": "otb"}, False, 9, "--method otb assumes .* W h.*--method opo"),
+        ({"proxy": "topk"}, False, 9, "--proxy topk assumes .* W h.*--proxy lm_head"),
+        ({"proxy": "exact"}, True, 151_936, "--proxy exact .* only models as small as the toy"),
+    ],
+)
+def test_check_model_refuses_what_the_model_cannot_do(flags, is_matrix, vocabulary, message):
+    def policy(is_matrix, vocabulary):
+        config = SimpleNamespace(vocab_size=vocabulary, hidden_size=4)
+        return SimpleNamespace(lm=SimpleNamespace(config=config), head_is_matrix=is_matrix)
+
+    flags = ablations.AblationFlags(**flags)
+    ablations.check_model(flags, policy(True, 9))
+    with pytest.raises(UserError, match=message):
+        ablations.check_model(flags, policy(is_matrix, vocabulary))

@@ -7,11 +7,18 @@ import pytest
 import torch
 from references import token_batch, token_outputs
 
-import ablations
 import train
 from grpo import group_advantages
 from infra.errors import UserError
-from methods import METHODS, clipped, logit_energy, reinforce_surrogate, sapo_surrogate
+from methods import (
+    METHODS,
+    Method,
+    clipped,
+    logit_energy,
+    reinforce_surrogate,
+    sapo_surrogate,
+    token_weights,
+)
 
 FLAGS = train.parse_config(["--group-size", "4"])
 
@@ -115,6 +122,20 @@ def test_slope_of_every_surrogate_at_ratio_one_is_the_advantage(name):
     torch.testing.assert_close(gradient, advantage)
 
 
+def test_token_weights_names_a_method_whose_weights_are_invalid():
+    tokens = token_batch([3, 4])
+    wrong = {
+        "gave weights of shape (6,)": torch.ones(6),
+        "gave a weight that is NaN or infinite": torch.full((7,), math.nan),
+        "gave a negative weight": tokens.logprob,
+    }
+    for message, weights in wrong.items():
+        method = Method(weights=lambda tokens, flags, weights=weights: weights)
+        with pytest.raises(UserError) as refused:
+            token_weights(method, tokens, SimpleNamespace(method="mine"))
+        assert str(refused.value).startswith(f"--method mine {message}")
+
+
 # ---- other papers' advantages: ρ A is the cited paper's, up to a scale ---------------------------
 
 LENGTHS = [4, 9, 2, 6, 5, 5, 1, 7]  # tokens per response, in two groups of 4
@@ -214,15 +235,3 @@ def test_logit_energy_is_the_squared_norm_of_the_logit_gradient(monkeypatch):
     (gradient,) = torch.autograd.grad(logprob.sum(), z)
     ours = logit_energy(token_outputs(h, y, logprob.detach()), lambda: W)
     torch.testing.assert_close(ours, gradient.square().sum(dim=1, keepdim=True))
-
-
-@pytest.mark.parametrize("is_matrix", [True, False])
-def test_otb_needs_a_matrix_head(is_matrix):
-    lm = SimpleNamespace(config=SimpleNamespace(vocab_size=9, hidden_size=4))
-    policy = SimpleNamespace(lm=lm, head_is_matrix=is_matrix)
-    flags = ablations.AblationFlags(method="otb")
-    if is_matrix:
-        ablations.check_model(flags, policy)
-        return
-    with pytest.raises(UserError, match="--method otb assumes .* W h.*--method opo"):
-        ablations.check_model(flags, policy)
