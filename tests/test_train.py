@@ -267,6 +267,18 @@ def test_every_method_trains(flags, tmp_path, first_model):
     assert not same_weights(run.policy, first_model)
 
 
+def test_random_weights_differ_between_steps(tmp_path, monkeypatch):
+    drawn = []
+
+    def weights(tokens, flags):
+        drawn.append(torch.rand(4, generator=tokens.generator))
+        return torch.ones_like(tokens.advantage)
+
+    monkeypatch.setitem(METHODS, "watched", Method(weights=weights))
+    train_steps(dataclasses.replace(small_config(tmp_path, steps=2), method="watched"))
+    assert not torch.equal(*drawn)
+
+
 def test_fipos_weights_follow_the_policy(tmp_path):
     """They are DAPO's in the first update and differ in the second."""
     norms = []
