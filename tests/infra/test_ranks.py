@@ -13,11 +13,8 @@ import pytest
 import torch
 from forked import finished, torchrun
 from safetensors.torch import load_file
-from torch import distributed as dist
 from toy_runs import SMALL, contents, read_lines, train_small, wait_for_step
 from worker import RUNS
-
-from infra import ranks
 
 NO_EVALUATION = [*SMALL, "--eval-data", ""]
 
@@ -98,21 +95,6 @@ def test_results_and_refusals_reach_all_ranks(by_ranks):
 # ---- start ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", None])
-def test_the_users_allocator_setting_is_kept(name, monkeypatch):
-    monkeypatch.setattr(dist, "is_initialized", lambda: False)
-    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
-    monkeypatch.setattr(ranks, "patient_group", lambda: None)
-    for each in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        monkeypatch.delenv(each, raising=False)
-    if name:
-        monkeypatch.setenv(name, "max_split_size_mb:512")
-    ranks.start_ranks()
-    settings = {key: value for key, value in os.environ.items() if key.endswith("_ALLOC_CONF")}
-    default = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    assert settings == ({name: "max_split_size_mb:512"} if name else default)
-
-
 # ---- interruptions of runs on two ranks ----------------------------------------------------------
 
 
@@ -139,14 +121,13 @@ def test_a_killed_rank_is_restarted_and_the_run_resumes_bit_equal(tmp_path, six_
     assert exported[0] == exported[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(number, tmp_path, six_steps):
+def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(tmp_path, six_steps):
     folder = tmp_path / "cut"
     agent = torchrun(2, *training(folder, "--steps", "6", "--save-every", "100"))
     wait_for_step(2, folder, agent)
-    agent.send_signal(number)
+    agent.send_signal(signal.SIGTERM)
     agent.wait()
-    assert agent.stderr.count(f"stopped by {number.name} after step") == 1
+    assert agent.stderr.count("stopped by SIGTERM after step") == 1
     assert_close(train_small(folder, "--eval-data", "", steps=6), metrics(six_steps))
 
 

