@@ -27,7 +27,6 @@ from infra.ranks import (
 )
 
 RUNS = {
-    "dapo": ["--method", "dapo"],
     "delta": [],
     "topk": ["--proxy", "topk", "--proxy-topk", "3"],  # `keep` gathers the head
     "control": ["--delta-variant", "no_centroids", "--proxy", "centred"],  # uses mean_p
