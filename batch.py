@@ -3,16 +3,16 @@
     Rollout      a sampled response with its prompt; a rollout batch is a list of B, on the host
     TokenBatch   one number per response token, without padding: [N]. The maths uses it, so that a
                  sum over (i, t) in the paper is a sum over tokens
-    MicroBatch   some responses as the model's input, padded: [b, T], and the places of their
+    MicroBatch   some responses as the model's input, padded: [b, L], and the places of their
                  tokens among the N
 
 For two responses of 3 and 2 tokens to the same prompt:
 
     MicroBatch.ids    [ q q a b c ]      packed tokens   a b c d e
                       [ q q d e . ]      places          0 1 2 3 4
-                                         of response     0 0 0 1 1
+                                         length          3 2
 
-Shapes: B responses, T tokens in the longest sequence, N packed response tokens; b and n of them in
+Shapes: B responses, L columns in the longest sequence, N packed response tokens; b and n of them in
 a micro-batch.
 """
 
@@ -66,9 +66,9 @@ class TokenBatch:
     # From the pass at θ_old: policy.old_log_probabilities.
     logprob: torch.Tensor | None = None  # [N] log π_old of the sampled token, nats
     entropy: torch.Tensor | None = None  # [N] entropy of π_old at that position, nats
-    mean_p: torch.Tensor | None = None  # [N] Σ_y p(y)² there: the mean of p over the drawn token
+    mean_p: torch.Tensor | None = None  # [N] Σ_y p(y)² there: the mean of p(y) over y ~ p
     kept: Rows | None = None  # [N, ...] output of the method's `keep` on the hidden states
-    current: torch.Tensor | None = None  # [N] log π_θ; equals `logprob` until an update moves θ
+    current: torch.Tensor | None = None  # [N] log π_old; log π_θ if the method follows_policy
 
     # From the method: methods.token_weights.
     weight: torch.Tensor | None = None  # [N] ρ
@@ -129,8 +129,8 @@ class MicroBatch(NamedTuple):
     """
 
     index: list[int]  # b numbers of its responses in the rollout batch
-    ids: torch.Tensor  # [b, T] prompt, response, padding
-    mask: torch.Tensor  # [b, T] bool: the response tokens, n in all
+    ids: torch.Tensor  # [b, L] prompt, response, padding
+    mask: torch.Tensor  # [b, L] bool: the response tokens, n in all
     places: torch.Tensor  # [n] their places among the N packed tokens
 
 
@@ -143,7 +143,7 @@ class MiniBatch:
     the same length on every rank.
     """
 
-    token_count: int  # N, tokens in all its responses, on all ranks
+    token_count: int  # tokens in all its responses, on all ranks
     trained: list[MicroBatch]
     silent: list[MicroBatch]  # responses with advantage 0
 

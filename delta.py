@@ -139,7 +139,7 @@ def delta_coefficients(
 
     for _ in range(K):
         alpha = pieces.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ from Δ⁽ᵏ⁾, lagged (γ⁽¹⁾ = γ⁽⁰⁾)
+        gamma = pieces.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ from Δ⁽ᵏ⁾: lags; γ⁽¹⁾ = γ⁽⁰⁾
         mu_pos, mu_neg = pieces.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = pieces.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 

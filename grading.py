@@ -1,6 +1,8 @@
 """Grades responses as 1.0 or 0.0: with verify.py, with programs/, or by multiple-choice letter.
 
 Each response is graded once, by one rank. All ranks get the grade, so they make the same decisions.
+`grade` takes one response, `grades` a list, `graded_once` a list that ranks split, and `graded`
+Rollouts.
 """
 
 import math

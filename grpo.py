@@ -163,7 +163,7 @@ def discriminator_scores(
     mass_pos: torch.Tensor,
     mass_neg: torch.Tensor,
 ) -> torch.Tensor:
-    """The change in log π of C candidate tokens per unit step along the raw gradient (Eq. 4).
+    """The change in log π of C candidate tokens per unit step along Σ ρ A v (Eq. 4).
 
     For a small step, the update is a linear classifier of candidate tokens. Used in the notebooks,
     not in training.

@@ -78,7 +78,8 @@ def load_policy(name: str | Path, temperature: float = 1.0, recompute: bool = Tr
     fill(lm, whole, buffers)
     whole.clear()  # 33 GB for 8B
 
-    # The first forward pass, which must precede `plain`, also lets FSDP find its root.
+    # At temperature 1, like the reference. This first forward pass also lets FSDP find its root,
+    # so it precedes `plain`.
     check_policy(name, policy, expected)
     with policy.plain() as sampler:
         check_sampler(name, sampler, expected)

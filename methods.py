@@ -299,7 +299,7 @@ def token_weights(method: Method, tokens: TokenBatch, flags: MethodFlags) -> tor
             f"--method {flags.method} gave weights of shape {tuple(weights.shape)}: "
             f"it must return one weight for each of the {len(tokens.logprob)} tokens"
         )
-    # If the policy itself is NaN, the loop skips and counts that update.
+    # θ may be NaN in an update (follows_policy): train.clip_and_step skips and counts it.
     policy_is_finite = tokens.current.isfinite().all()
     if policy_is_finite and not weights.isfinite().all():
         raise UserError(f"--method {flags.method} gave a weight that is NaN or infinite")

@@ -8,13 +8,13 @@
 A step samples G responses to each of some problems, rewards the right ones and turns rewards into
 advantages A. DelTA gives each token a weight near 1 (the third line of output). The update raises
 the probability of tokens with A > 0 and lowers that of tokens with A < 0. The loss measures no
-progress: at the start of a step it is -mean(ρ A), near 0.09 for DelTA and 0 for DAPO.
+progress: it starts at -mean(ρ A), which is 0 for DAPO and not for DelTA, because weight+ < weight-.
 
-This page is the specification of train.py: with the same seed both draw the same responses and have
-the same rewards, loss and gradient norm up to rounding (tests/test_minimal.py). train.py adds other
-models, data and methods, many GPUs, checkpoints and limits on memory.
+This page is the specification of train.py: with the same seed both have, up to rounding, the same
+responses, rewards, loss and gradient norm in the first epoch (512 steps, tests/test_minimal.py).
+train.py adds other models, data and methods, many GPUs, checkpoints and limits on memory.
 
-Shapes and their sizes here: B 128 responses per step, P 12 tokens in a prompt, T at most 64 in a
+Shapes and their sizes here: B 128 responses per step, P 13 tokens in a prompt, T at most 64 in a
 response, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
 mini-batch, H 64 hidden units, V 30 words.
 """
@@ -44,8 +44,8 @@ GROUP_SIZE = 8  # G, responses per problem (16)
 MINI_BATCH = 4  # problems per update (32)
 MAX_NEW_TOKENS = 64  # per response, with the end token (20,480)
 LEARNING_RATE = 1e-4  # (1e-6)
-WEIGHT_DECAY = 0.1
-MAX_GRAD_NORM = 1.0
+WEIGHT_DECAY = 0.1  # released code
+MAX_GRAD_NORM = 1.0  # released code
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     optimizer = torch.optim.AdamW(lm.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     problems = toy.problems(8192, seed=2 * flags.seed)
     held_out = toy.problems(512, seed=1)
-    generator = torch.Generator().manual_seed(1_000_003 * flags.seed)  # as in train.py
+    generator = torch.Generator().manual_seed(1_000_003 * flags.seed)  # rollout.SEED_STRIDE
     order = torch.randperm(len(problems), generator=generator).tolist()
 
     print_accuracy(lm, tokenizer, held_out, flags.seed)
@@ -113,9 +113,9 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str) -> tuple:
             continue  # no gradient; AdamW's momentum and weight decay would still move θ
 
         # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8), r = π_θ / π_old, which is 1 at k = 0 only.
-        # n counts the tokens with A = 0 too. λ̄ has mean 1 over all N tokens, not over these n.
+        # n counts A = 0 too; λ̄ has mean 1 over all N. Dual clip: where A < 0 a term is >= 10 A.
         logprob, _ = token_outputs(lm, rollouts.ids[responses], rollouts.is_token[responses])  # [n]
-        surrogate = clipped_surrogate(logprob, old_logprob[tokens], advantage[tokens])  # dual clip
+        surrogate = clipped_surrogate(logprob, old_logprob[tokens], advantage[tokens])
         objective = (weight[tokens] * surrogate).sum() / len(surrogate)
         (-objective).backward()
         norm = torch.nn.utils.clip_grad_norm_(lm.parameters(), MAX_GRAD_NORM)

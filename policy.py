@@ -1,11 +1,11 @@
 """The policy π_θ: a causal language model and the log-probabilities of its response tokens.
 
 The forward pass of `Policy` takes whole sequences. For each response token it returns the
-log-probability, two means over the vocabulary and the hidden state that enters the LM head.
-Log-probabilities are computed in float32, in blocks of tokens: no [n, V] tensor exists. With
+log-probability, the entropy, Σ_y p(y)² and the hidden state that enters the LM head.
+Log-probabilities are computed in float32, in blocks of m tokens: no [n, V] tensor exists. With
 V = 151,936 it would take 12 GB for one response of 20,000 tokens.
 
-Shapes: b responses in a micro-batch, T tokens in the longest sequence, n response tokens, N in the
+Shapes: b responses in a micro-batch, L columns in the longest sequence, n response tokens, N in the
 rollout batch, H hidden size, V vocabulary.
 """
 
@@ -53,9 +53,9 @@ class Policy(torch.nn.Module):
         self.twin = [twin]  # a list, so that its parameters are not registered as the policy's
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
-        """The outputs of the response tokens: ids [b, T] from column 0, mask [b, T] selects n."""
+        """The outputs of the response tokens: ids [b, L] from column 0, mask [b, L] selects n."""
         token = ids[mask]  # [n]
-        states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [b, T, H]
+        states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
         hidden = states[:, :-1][mask[:, 1:]]  # [n, H]; the state at t-1 predicts token t
 
         # In float32 outside the blocks: autograd sums the gradients of all blocks in float32, and
@@ -73,19 +73,19 @@ class Policy(torch.nn.Module):
     def block_outputs(
         self, hidden: torch.Tensor, token: torch.Tensor, *head: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(log p of `token`, entropy, mean_p), [n] each: hidden [n, H], token [n], head W and b."""
-        logits = float32_linear(hidden, *head)  # [n, V]
+        """(log p of `token`, entropy, mean_p), [m] each: hidden [m, H], token [m], head W and b."""
+        logits = float32_linear(hidden, *head)  # [m, V]
         scale, cap = scale_and_cap(self.lm.config)
         if cap is not None:
             logits = cap * torch.tanh(logits * (scale / cap))
             scale = 1.0
-        if scale != self.temperature:  # else it would cost a pass over all logits
+        if scale != self.temperature:  # a factor of 1 would still cost a pass
             logits = logits * (scale / self.temperature)
         logp = logits.log_softmax(dim=-1)
         del logits
         logprob = -nll_loss(logp, token, reduction="none")
 
-        if torch.is_grad_enabled():  # no update uses the means, which would cost a tenth of it
+        if torch.is_grad_enabled():  # no update uses them; they would cost a tenth of it
             unknown = torch.full_like(logprob, torch.nan)
             return logprob, unknown, unknown
         p = logp.exp()
@@ -175,7 +175,7 @@ def old_log_probabilities(
 ) -> None:
     """One pass at θ_old over the rollout batch, whose results become fields of `tokens`.
 
-    plan: each rank runs its own micro-batches, and all ranks get all tokens' log p and means.
+    plan: each rank runs its own micro-batches, and all ranks get the outputs of all tokens.
     keep: (outputs, head) -> [n, ...], computed in float32 from the hidden states and kept on this
         rank as Rows, so that DelTA needs no further pass (App. L.1).
     """

@@ -10,12 +10,13 @@ GPUs, batching changes log p by about 0.01, and most responses eventually differ
 comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
 
 Departures: the released code samples with a serving engine. This code calls `generate` in chunks of
-CHUNK tokens; between chunks, waiting responses replace finished ones. `--engine vllm` uses vLLM.
+64 tokens (infra.sampler.CHUNK); between chunks, waiting responses replace finished ones. With
+`--engine vllm` it samples with vLLM.
 
 Temperature is 1.0. Top-p is 1.0 in training and 0.7 in evaluation, and affects only sampling. In
 training the log-probabilities use the same temperature.
 
-Shapes: B responses, R in flight, L columns in the longest, V vocabulary size, G group size.
+Shapes: B responses, R in flight, V vocabulary size, G group size.
 """
 
 from collections import Counter
@@ -70,17 +71,17 @@ class Sample(NamedTuple):
 def token_distribution(
     logits: torch.Tensor, temperature: float = 1.0, top_p: float = 1.0
 ) -> torch.Tensor:
-    """Probabilities in float64 after temperature and top-p: logits [B, V] -> [B, V].
+    """Probabilities in float64 after temperature and top-p: logits [R, V] -> [R, V].
 
     Top-p keeps the smallest set of likeliest tokens whose mass reaches `top_p`. At temperature 0
     the likeliest token has probability 1. Logits that are not finite give NaN.
     """
     if temperature == 0:
-        highest, likeliest = logits.max(dim=-1, keepdim=True)  # [B, 1]
+        highest, likeliest = logits.max(dim=-1, keepdim=True)  # [R, 1]
         one = 1 + 0 * highest.double()  # NaN if the highest logit is NaN or inf
         return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, likeliest, one)
 
-    p = (logits.float() / temperature).softmax(dim=-1).double()  # [B, V]
+    p = (logits.float() / temperature).softmax(dim=-1).double()  # [R, V]
     if top_p < 1.0:
         ordered, index = p.sort(dim=-1, descending=True, stable=True)
         mass_before = ordered.cumsum(dim=-1).sub_(ordered)
@@ -246,7 +247,7 @@ def sample_chunk(lm, responses: list[Response], ends: list[int], sampling: Sampl
     rest = max(response.most - response.new for response in responses)
     count = min(sampler.CHUNK, rest)
     u = np.stack([response.numbers.random(count) for response in responses])
-    columns = max(2, *(len(response) for response in responses))
+    columns = max(2, *(len(response) for response in responses))  # next_tokens pads to 2
     uniforms = torch.from_numpy(u).to(lm.device)  # [R, count]
     choose = InverseCDF(uniforms, columns, sampling.temperature, sampling.top_p)
     new = next_tokens(lm, responses, choose, count, ends)  # [R, up to count]

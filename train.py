@@ -12,7 +12,7 @@ training are limited to --max-new-tokens, while evaluate.py uses the paper's 30,
 the released code: (4) the loss is divided by a mini-batch's token count over all ranks, as in the
 text, not averaged over micro-batches.
 
-Shapes: B responses per step, G per prompt, N packed response tokens, n in a micro-batch.
+Shapes: B responses per step, G per prompt, N packed response tokens, n of them in a micro-batch.
 """
 
 import math
@@ -65,7 +65,9 @@ class Config(AblationFlags):
     lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
-    importance_cap: float = flag(0.0, "C: weight by min(π_old / π_sampler, C); 0: off", low=0)
+    importance_cap: float = flag(
+        0.0, "C: weight by min(π_old / π_sampler, C); 0: off (ours)", low=0
+    )
 
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
     data: str = flag("deepmath", "a known name, a hub id, a .jsonl, .csv or .parquet file")
@@ -81,10 +83,10 @@ class Config(AblationFlags):
     eval_top_p: float = flag(0.7, "top-p in evaluation", above=0, high=1)
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
-    # Memory. These change the results only through rounding: see rollout.py.
+    # Memory. All but the engine change the results only through rounding: see rollout.py.
     micro_batch_tokens: int = flag(24576, "max tokens in a forward pass (ours)", low=1, free=True)
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
-    in_flight: int = flag(256, "max responses that a rank samples at once", low=1, free=True)
+    in_flight: int = flag(256, "max responses that a rank samples at once (ours)", low=1, free=True)
     engine: str = flag("generate", "sampler (docs/running.md)", choices=["generate", "vllm"])
 
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
@@ -166,9 +168,10 @@ def prepare(cfg: Config, method: Method | None = None) -> Run:
     problems, held_out = load_sets(cfg)
     policy, tokenizer = load_policy(model, cfg.temperature, cfg.recompute)  # sharded over the ranks
     ablations.check_model(cfg, policy)
-    optimizer = torch.optim.AdamW(  # other optimisers lack `fused` for sharded parameters
+    optimizer = torch.optim.AdamW(  # others may not accept `fused` with sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
+    # Claims --output-dir, and loads its newest checkpoint if there is one.
     run = Run(cfg, method, policy, tokenizer, optimizer, problems, held_out)
     report_unearnable(run.problems + run.held_out)
     return run
@@ -187,26 +190,26 @@ def train_step(run: Run, step: int) -> None:
     # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
     penalty = overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
-    tokens = packed(rollouts, advantages, cfg.group_size)  # a TokenBatch: N tokens
-    tokens.generator.manual_seed(SEED_STRIDE * cfg.seed + step)  # for random methods
-    tokens.memory = run.state.memory
+    batch = packed(rollouts, advantages, cfg.group_size)  # a TokenBatch: N tokens
+    batch.generator.manual_seed(SEED_STRIDE * cfg.seed + step)  # for random methods
+    batch.memory = run.state.memory
 
     # log π_old of every token, and the method's `keep` applied to the hidden states (App. L.1).
     # The updates run the same micro-batches, so the first ratio is exactly 1.
     plan = plan_mini_batches(
         rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
     )
-    old_log_probabilities(run.policy, plan, tokens, method.keep)
+    old_log_probabilities(run.policy, plan, batch, method.keep)
     run.look_for_signals()  # raises Interrupted after a signal
     watch.lap("old_logprob")
 
     # ρ, the method's weight for every token: λ̄ for DelTA. It stays fixed during the updates
     # (App. H), unless method.follows_policy.
-    tokens.weight = token_weights(method, tokens, cfg)
-    tokens.kept = None  # frees the hidden states before the update
+    batch.weight = token_weights(method, batch, cfg)
+    batch.kept = None  # frees the hidden states before the update
     watch.lap("weighting")
 
-    of_updates = update(run, plan, tokens)  # θ_old becomes θ
+    of_updates = update(run, plan, batch)  # θ_old becomes θ
     watch.lap("updating")
 
     run.state.step = step
@@ -214,21 +217,23 @@ def train_step(run: Run, step: int) -> None:
     run.state.unlogged = {
         "step": step,
         **of_updates,
-        **rollout_metrics(rollouts, tokens),
+        **rollout_metrics(rollouts, batch),
         **watch.seconds(),
     }
     if step == 1 or step % cfg.eval_every == 0:
-        save_samples(run, step, rollouts, tokens)
+        save_samples(run, step, rollouts, batch)
 
 
 def update(run: Run, plan: list[MiniBatch], batch: TokenBatch) -> dict:
-    """One optimiser step per mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
+    """One optimiser step per mini-batch, on J = Σ ρ min(r A, clip(r) A) / count (Eq. 8).
 
-    J averages over the mini-batch's tokens. batch: the rollout batch, with ρ. Returns metrics.
+    count: the mini-batch's tokens. batch: the rollout batch, with ρ. Returns metrics.
     """
     cfg, method = run.cfg, run.method
     off_policy = importance_weights(batch.logprob, batch.sampler_logprob, cfg.importance_cap)  # [N]
-    loss, clipped = torch.zeros(2, dtype=torch.float64, device=this_device())  # read at the end
+    loss, clipped = torch.zeros(
+        2, dtype=torch.float64, device=this_device()
+    )  # read once, at the end
     norms = []
     trained = [micro for mini_batch in plan for micro in mini_batch.trained]
     progress = Progress("update", sum(len(micro.places) for micro in trained))
@@ -238,7 +243,7 @@ def update(run: Run, plan: list[MiniBatch], batch: TokenBatch) -> dict:
         if not mini_batch.trained:
             continue  # every advantage is 0, on all ranks, so there is no direction (App. C)
 
-        N = mini_batch.token_count  # in Eq. 8: the mini-batch's tokens on all ranks
+        count = mini_batch.token_count  # tokens on all ranks, those with A = 0 too
         for micro in mini_batch.trained:
             tokens = batch.of(micro)  # its n tokens: log π_old, A and ρ, which is λ̄ with DelTA
             logprob = run.policy(micro.ids, micro.mask).logprob  # [n] log π_θ, with its gradient
@@ -248,7 +253,7 @@ def update(run: Run, plan: list[MiniBatch], batch: TokenBatch) -> dict:
 
             # min(r A, clip(r) A), r = π_θ / π_old; SAPO and REINFORCE use other surrogates
             surrogate = method.surrogate(logprob, tokens.logprob, tokens.advantage, cfg)
-            objective = (tokens.weight * off_policy[micro.places] * surrogate).sum() / N  # Eq. 8
+            objective = (tokens.weight * off_policy[micro.places] * surrogate).sum() / count
             (-objective * run.world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
             loss -= objective.detach()
@@ -346,7 +351,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
 
 
 def has_unequal_rewards(group: list[Rollout]) -> bool:
-    """Whether some response has an advantage other than 0."""
+    """Whether the rewards differ, before the overlong penalty."""
     rewards = torch.tensor([each.reward for each in group])
     return bool((rewards != rewards[0]).any())
 
@@ -364,7 +369,7 @@ def training_rewards(
 def evaluate(run: Run) -> dict[str, float]:
     """The accuracy on the held-out problems, with --eval-samples responses to each.
 
-    --eval-greedy adds the accuracy of greedy responses. Sharpening alone cannot raise it.
+    --eval-greedy adds the accuracy of greedy responses. Only another likeliest token can raise it.
     """
     cfg = run.cfg
     limits = {"seed": cfg.seed, "in_flight": cfg.in_flight}

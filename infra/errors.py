@@ -57,7 +57,7 @@ def one_line_endings(program: str) -> Iterator[None]:
     except OutOfMemoryError as error:
         lower = "lower --micro-batch-tokens, or --in-flight if it was sampling"
         message, code = f"{first_line(error)}: {lower}", 1
-    if int(os.environ.get("RANK", 0)) > 0:  # the first rank is_first_rank for all
+    if int(os.environ.get("RANK", 0)) > 0:  # the first rank prints for all
         if code > 128:
             sys.exit(code)  # a signal, which reaches every rank
         time.sleep(GRACE)  # torchrun ends this rank meanwhile, unless it failed alone
