@@ -31,25 +31,6 @@ def delta_weights(tokens, *flags):
     return configured(METHODS["delta"], cfg).weights(tokens, cfg)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("K", [0, 2])
-def test_variants_match_reference(K, variant):
-    v, advantage = two_sides(seed=K)
-    expected = SlowDelta(v, advantage, variant).coefficients(K, 0.7, 1.3)
-    ours = delta_coefficients(v, advantage, K, 0.7, 1.3, VARIANTS[variant])
-    torch.testing.assert_close(ours, expected.float(), rtol=2e-5, atol=2e-5)
-    in_float64 = delta_coefficients(v.double(), advantage.double(), K, 0.7, 1.3, VARIANTS[variant])
-    torch.testing.assert_close(in_float64, expected, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("v", [torch.ones(4, 3), torch.full((4, 3), 1e15)])
-def test_variants_are_finite_for_finite_input(v, variant):
-    advantage = torch.tensor([1.0, 2.0, -1.0, 0.0])
-    lam = delta_coefficients(v, advantage, 1, 0.0, 1.0, VARIANTS[variant])
-    assert lam.isfinite().all()
-
-
 def test_fixed_temperatures_come_from_the_first_batch():
     """The first batch gets the scores of `full`. The second is scored with the first batch's γ."""
     v1, advantage1 = two_sides(seed=1)
@@ -75,9 +56,15 @@ def test_fixed_temperatures_come_from_the_first_batch():
 GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advantages 1, -1, 0.5, 0
 
 
-@pytest.mark.parametrize("variant", ["full", "within_side"])
-@pytest.mark.parametrize("K, gamma", [(1, "lagged"), (1, "fresh"), (3, "fresh")])
-def test_variants_and_gamma_match_reference_in_combination(K, gamma, variant):
+COMBINED = [
+    *((2, "lagged", variant) for variant in VARIANTS),
+    *((2, "fresh", variant) for variant in VARIANTS if variant != "hard"),
+    (0, "lagged", "within_side"),
+]
+
+
+@pytest.mark.parametrize("K, gamma, variant", COMBINED)
+def test_variants_and_gamma_match_reference(K, gamma, variant):
     tokens = token_batch(GROUPS, seed=2)
     ours = delta_weights(tokens, "--K", K, "--gamma", gamma, "--delta-variant", variant)
     slow = SlowDelta(tokens.kept, tokens.advantage, variant, fresh=gamma == "fresh")
