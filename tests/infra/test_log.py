@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from batch import packed
-from infra import progress
 from infra.folder import read_lines
 from infra.log import log, mismatch, report, rollout_metrics, save_samples
-from infra.progress import Stopwatch
 
 
 def row(step, **changed):
@@ -172,12 +170,3 @@ def test_save_samples_saves_the_first_two_of_equally_rewarded_responses(tmp_path
 
 
 # ---- progress ------------------------------------------------------------------------------------
-
-
-def test_the_stages_seconds_add_up_to_a_steps(monkeypatch):
-    clock = iter([10.0, 11.0, 14.0, 15.0])
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
-    watch = Stopwatch()
-    for stage in ("sampling", "grading", "sampling"):
-        watch.lap(stage)
-    assert watch.seconds() == {"seconds": 5.0, "seconds_sampling": 2.0, "seconds_grading": 3.0}

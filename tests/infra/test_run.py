@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM
 
 import toy
 import train
-from infra.run import RunState, begin_writing, export, save
+from infra.run import RunState, export, save
 
 KILLS = int(os.environ.get("KILLS", 0))  # more moments than the suite's, for a longer test
 
@@ -97,36 +97,31 @@ def start_until(folder, pattern, count=1):
 
 
 NEW = "being-written/new"
-MOMENTS = {  # in the order in which they are reached, from step 2 on
+MOMENTS = {  # in the order in which they are reached
     "a checkpoint without its list of tensors": f"open .*{NEW}/.metadata",
     "a complete checkpoint, not in place": f"rename .*{NEW} .*checkpoint-000004",
     "a step without its line": "open .*metrics.jsonl a",
     "an old checkpoint aside, the new one not in place": f"rename .*{NEW} .*checkpoint-000006",
     "a partly deleted checkpoint": "remove __0_0.distcp",
     "trimmed metrics, untrimmed samples": "rename .*/.samples.jsonl",
-    "a model without its tokenizer": "open .*being-written/tokenizer_config.json",
     "a model without its weights": "rename .*being-written/model.safetensors .*/model/",
     "a model without its config": "rename .*being-written/config.json .*/model/",
 }
 
 
-def test_a_run_killed_nine_times_gives_the_same_files(whole, two_steps):
+def test_a_run_killed_nine_times_gives_the_same_files(whole, tmp_path):
     """Each start continues what the kill before it left."""
-    for moment, pattern in MOMENTS.items():
-        process = start_until(two_steps, pattern)
-        assert process.wait() == -signal.SIGKILL, (moment, process.stderr)
-    assert not (two_steps / "model" / "config.json").exists()  # so that no mixture loads
-    with open(two_steps / "metrics.jsonl", "a") as file:
-        file.write('{"step": 6, "lo')  # as if killed within a line
-    forked.finished(start_until(two_steps, "never"))
-    assert_same_run(two_steps, whole)
-
-
-def test_a_run_killed_before_its_first_checkpoint_starts_over(whole, tmp_path):
     folder = tmp_path / "cut"
-    process = start_until(folder, "open .*metrics.jsonl a", 3)
-    assert process.wait() == -signal.SIGKILL
-    assert train_small(folder, steps=2) == read_lines(whole / "metrics.jsonl")[:3]
+    before_any_checkpoint = start_until(folder, "open .*metrics.jsonl a", 2)
+    assert before_any_checkpoint.wait() == -signal.SIGKILL
+    for moment, pattern in MOMENTS.items():
+        process = start_until(folder, pattern)
+        assert process.wait() == -signal.SIGKILL, (moment, process.stderr)
+    assert not (folder / "model" / "config.json").exists()  # so that no mixture loads
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"step": 6, "lo')  # as if killed within a line
+    forked.finished(start_until(folder, "never"))
+    assert_same_run(folder, whole)
 
 
 def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps):
@@ -136,15 +131,6 @@ def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps):
     train_small(two_steps, steps=2)
     before[two_steps / "config.json"] = (two_steps / "config.json").read_bytes()  # of the copy
     assert contents(two_steps) == before
-
-
-@pytest.mark.parametrize("unlogged, kept", [({}, [0, 1, 2]), ({"step": 2}, [0, 1])])
-def test_a_line_is_written_again_if_its_checkpoint_has_its_metrics(unlogged, kept, two_steps):
-    """A run stopped in the evaluation of step 2, and killed after it wrote the line of step 2."""
-    config = json.loads((two_steps / "config.json").read_text())
-    begin_writing(two_steps, config, RunState(step=2, unlogged=unlogged))
-    assert [line["step"] for line in read_lines(two_steps / "metrics.jsonl")] == kept
-    assert {line["step"] for line in read_lines(two_steps / "samples.jsonl")} == {1, 2}
 
 
 @pytest.mark.skipif(not KILLS, reason="long: KILLS=20 python -m pytest tests/infra/test_run.py")
