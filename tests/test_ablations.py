@@ -182,43 +182,20 @@ def test_random_coefficients_are_uniform_in_their_range_and_seeded():
 
 
 def test_select_keeps_the_tokens_with_highest_or_lowest_coefficient():
-    tokens = token_batch([20, 30, 11])
-    share = ("--select-share", 0.3)
-    lam = delta_weights(tokens)
-    top = delta_weights(tokens, "--select", "top", *share) > 0
-    bottom = delta_weights(tokens, "--select", "bottom", *share) > 0
-    assert top.sum() == bottom.sum() == math.ceil(0.3 * 61)
-    assert not (top & bottom).any()
-    assert lam[top].min() >= lam[~top].max()
-    assert lam[bottom].max() <= lam[~bottom].min()
-    chance = delta_weights(tokens, "--select", "random", *share) > 0
-    assert chance.sum() == top.sum()
-    assert not torch.equal(chance, top)
-
-
-def test_select_counts_only_tokens_with_an_advantage():
-    """Tokens with zero advantage have the lowest λ and must not count in the bottom share."""
+    """Tokens with zero advantage have the lowest λ and do not count in the bottom share."""
     tokens = token_batch([20, 30, 11, 25])  # the fourth response has no advantage
-    weights = delta_weights(tokens, "--select", "bottom", "--select-share", 0.3)
     sides = tokens.advantage != 0
-    assert (weights[sides] > 0).sum() == math.ceil(0.3 * 61)
-    assert weights[sides].mean() == pytest.approx(1)
-    assert torch.all(weights[~sides] == 1)
-
-
-def test_configured_keeps_what_the_proxy_needs():
-    """The record's `keep` follows --proxy. The controls keep no hidden states."""
-    numbers = (-torch.rand(3), torch.rand(3), torch.rand(3))
-    rows = token_outputs(torch.randn(3, 4), torch.tensor([1, 0, 5]), *numbers)
-    head = torch.randn(6, 4)
-    shapes = {}
-    for proxy in ablations.PROXIES:
-        cfg = train.parse_config(["--proxy", proxy])
-        shapes[proxy] = configured(METHODS["delta"], cfg).keep(rows, lambda: head).shape
-    assert shapes == dict.fromkeys(ablations.PROXIES, (3, 4)) | {"exact": (3, 24)}
-    for control in ("random", "no_centroids", "no_centroids --proxy centred"):
-        cfg = train.parse_config(["--delta-variant", *control.split()])
-        assert configured(METHODS["delta"], cfg).keep is None
+    lam = delta_weights(tokens)[sides]
+    kept = {}
+    for which in ("top", "bottom", "random"):
+        weights = delta_weights(tokens, "--select", which, "--select-share", 0.3)
+        assert torch.all(weights[~sides] == 1)
+        assert weights[sides].mean() == pytest.approx(1)
+        kept[which] = weights[sides] > 0
+        assert kept[which].sum() == math.ceil(0.3 * 61)
+    assert lam[kept["top"]].min() >= lam[~kept["top"]].max()
+    assert lam[kept["bottom"]].max() <= lam[~kept["bottom"]].min()
+    assert not torch.equal(kept["random"], kept["top"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ saved, continued and graded correctly, whatever is sampled.
 
 import itertools
 import json
-import math
+import shutil
 
 import numpy as np
 import pytest
@@ -22,8 +22,8 @@ from evaluate import (
     summary,
     weighted_average,
 )
-from grading import grade
 from infra.errors import UserError
+from infra.folder import write_lines
 from infra.responses import saved_responses
 from rollout import generate
 
@@ -85,14 +85,6 @@ def test_mann_whitney_is_exact_with_ties(seed):
     assert mann_whitney(a, b) == (observed, pytest.approx(np.mean(as_large)))
 
 
-def test_mann_whitney_of_61_values_matches_a_hand_calculation():
-    # a: 31 ones; b: 20 zeros, 10 ones. U = 31 x (20 + 10 / 2).
-    u, p = mann_whitney([1.0] * 31, [0.0] * 20 + [1.0] * 10)
-    assert u == 775
-    # A U this large requires b, with 30 of the 61 values, to contain all 20 zeros.
-    assert p == pytest.approx(math.comb(41, 10) / math.comb(61, 30), rel=1e-9)
-
-
 def test_paired_bootstrap_uses_the_pairs():
     rng = np.random.default_rng(0)
     b = rng.random(40)
@@ -121,13 +113,9 @@ def write_averages(folder, grades_by_benchmark):
 
 def test_compare_prints_both_tests(tmp_path, capsys):
     # A's repetitions: 4/4, 3/4, 3/4; B's: 2/4, 2/4, 2/4; "only" is not in both
-    a = write_averages(
-        tmp_path / "A", {"x": [[1.0, 1, 1], [1, 1, 1], [1, 0, 0]], "y": [[1.0, 1, 1]]}
-    )
-    b = write_averages(
-        tmp_path / "B",
-        {"only": [[0.0, 0, 0]], "x": [[1.0, 1, 1], [0, 0, 0], [0, 0, 0]], "y": [[1, 1, 1]]},
-    )
+    ones, zeros = [1.0, 1, 1], [0.0, 0, 0]
+    a = write_averages(tmp_path / "A", {"x": [ones, ones, [1, 0, 0]], "y": [ones]})
+    b = write_averages(tmp_path / "B", {"only": [zeros], "x": [ones, zeros, zeros], "y": [ones]})
     evaluate.main(["compare", a, b])
     averages, repetitions, problems = capsys.readouterr().out.splitlines()
 
@@ -157,14 +145,11 @@ def test_compare_refuses_different_problems(tmp_path, capsys):
 
 
 @pytest.fixture(scope="module")
-def saved(base, tmp_path_factory):
+def saved(tmp_path_factory):
     """A folder with the base model in model/ and a benchmark of 6 toy problems, bench.jsonl."""
-    model, tokenizer = base
     folder = tmp_path_factory.mktemp("evaluate")
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    lines = [json.dumps(problem) + "\n" for problem in PROBLEMS]
-    (folder / "bench.jsonl").write_text("".join(lines))
+    shutil.copytree(toy.base_folder(), folder / "model")
+    write_lines(folder / "bench.jsonl", PROBLEMS)
     return folder
 
 
@@ -187,31 +172,6 @@ def averages(folder):
 
 def texts(folder):
     return {place: line["response"] for place, line in saved_responses(folder).items()}
-
-
-def test_an_evaluation_grades_and_averages_its_samples(saved, tmp_path, capsys):
-    evaluate.main(flags(saved, tmp_path, "--in-flight", "6"))
-    printed = capsys.readouterr().out
-    assert "| benchmark | problems | avg@3 | pass@3 | standard error |" in printed
-    assert f"| {BENCH} | 6 | " in printed
-
-    lines = read_lines(tmp_path / BENCH / "responses-0.jsonl")
-    assert {(line["asked"], line["sample"]) for line in lines} == {
-        (problem["problem"], sample) for problem in PROBLEMS for sample in range(3)
-    }
-    assert len(lines) == 18
-    assert all(0 < line["tokens"] <= 48 for line in lines)
-    answer = {problem["problem"]: problem for problem in PROBLEMS}
-    grades = {(x["asked"], x["sample"]): grade(x["response"], answer[x["asked"]]) for x in lines}
-    graded = [[grades[text, sample] for sample in range(3)] for text in answer]
-    expected = summary(np.array(graded))
-    assert averages(tmp_path)["benchmarks"] == {BENCH: expected}
-    assert averages(tmp_path)["average"] == expected["avg"]
-
-    wrong = read_lines(tmp_path / BENCH / "wrong.jsonl")
-    places = {(line["asked"], line["sample"]) for line in wrong}
-    assert places == {place for place, value in grades.items() if value == 0}
-    assert all(line["answer"] == answer[line["asked"]]["answer"] for line in wrong)
 
 
 def test_an_evaluation_continues_after_a_kill(saved, tmp_path):
@@ -249,21 +209,31 @@ def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
     assert one != two
 
 
-def test_regrade_grades_saved_responses(saved, tmp_path):
+def test_an_evaluation_samples_and_regrade_grades_its_responses(saved, tmp_path, capsys):
+    """The grades are known for the responses that replace the samples. One is cut off."""
     evaluate.main(flags(saved, tmp_path))
     path = tmp_path / BENCH / "responses-0.jsonl"
+    asked = [problem["problem"] for problem in PROBLEMS]
+    assert sorted(saved_responses(path.parent)) == sorted(itertools.product(asked, range(3)))
+
     lines = []
-    for i, problem in enumerate(PROBLEMS):  # replaces the sampled responses
+    for i, problem in enumerate(PROBLEMS):
         right, wrong = rf"\boxed{{{problem['answer']}}}", rf"\boxed{{1{problem['answer']}}}"
-        for sample, response in enumerate([right, wrong, right if i < 2 else wrong]):
+        unstated = f"so it is {problem['answer']}"
+        for sample, response in enumerate([right, wrong, right if i < 2 else unstated]):
             line = {"asked": problem["problem"], "sample": sample, "response": response}
-            lines.append(json.dumps(line | {"truncated": False}) + "\n")
-    path.write_text("".join(lines))
+            lines.append(line | {"truncated": i > 2 and sample == 2})
+    write_lines(path, lines)
     evaluate.main(flags(saved, tmp_path, "--regrade"))
     result = averages(tmp_path)["benchmarks"][BENCH]
-    assert result["repetitions"] == pytest.approx([1, 0, 1 / 3])
+    assert result["repetitions"] == pytest.approx([1, 0, 1 / 2])
     assert result["pass"] == 1
-    assert path.read_text() == "".join(lines)
+    assert averages(tmp_path)["average"] == pytest.approx(1 / 2)
+    assert read_lines(path) == lines
+    wrong = read_lines(tmp_path / BENCH / "wrong.jsonl")
+    assert len(wrong) == 6 + 3
+    assert wrong[0] == lines[1] | {"answer": PROBLEMS[0]["answer"]}
+    assert f"| {BENCH} | 6 | 50.00% | 100.00% |" in capsys.readouterr().out
     with pytest.raises(UserError, match="lacks 6 of 24 responses: run without --regrade"):
         grade_benchmark(PROBLEMS, 4, tmp_path / BENCH)
 
@@ -274,18 +244,6 @@ def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     assert (tmp_path / "two" / BENCH / "responses-1.jsonl").exists()
     assert texts(tmp_path / "two" / BENCH) == texts(tmp_path / "one" / BENCH)
     assert averages(tmp_path / "one") == averages(tmp_path / "two")
-
-
-def test_ctrl_c_during_an_evaluation_prints_one_line(saved, tmp_path, monkeypatch, capsys):
-    def pressed(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(evaluate, "generate", pressed)
-    with pytest.raises(SystemExit) as stopped:
-        evaluate.main(flags(saved, tmp_path))
-    assert stopped.value.code == 130
-    said = capsys.readouterr().err
-    assert said == "evaluate.py: stopped by Ctrl-C: rerun the command to resume\n"
 
 
 # ---- user errors ---------------------------------------------------------------------------------
@@ -311,7 +269,7 @@ def test_a_benchmark_with_a_prompt_over_the_limit_is_refused(saved, tmp_path, ca
     """The prompts have 8 and 12 tokens; the limit is 10."""
     short, long = toy.problems(1, k=3) + toy.problems(1, k=5)
     path = tmp_path / "mixed.jsonl"
-    path.write_text(json.dumps(short) + "\n" + json.dumps(long) + "\n")
+    write_lines(path, [short, long])
     argv = flags(saved, tmp_path / "out", "--benchmarks", path, "--max-prompt-tokens", "10")
     assert "raise --max-prompt-tokens" in refusal(evaluate.main, argv, capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mixed.jsonl"]  # nothing is written

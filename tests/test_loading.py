@@ -49,17 +49,8 @@ def with_two_end_tokens(folder):
     (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
 
 
-def without_prefix(folder):
-    change_weights(folder, lambda ts: {k.removeprefix("model."): v for k, v in ts.items()})
-
-
 def partly_float16(folder):
     change_weights(folder, lambda ts: {k: v.half() if "_proj" in k else v for k, v in ts.items()})
-
-
-def called_bfloat16(folder):
-    """Change the dtype in config.json only."""
-    change_config(folder, dtype="bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -67,9 +58,7 @@ def called_bfloat16(folder):
     [
         tied_under_the_other_name,
         with_two_end_tokens,
-        without_prefix,
         partly_float16,
-        called_bfloat16,
     ],
 )
 def test_the_models_equal_from_pretrained_s_bit_for_bit(change, base_copy):

@@ -200,13 +200,6 @@ def test_otb_subtracts_the_mean_reward_weighted_by_energy_so_far():
     assert torch.all(ours[alone] == 0)
 
 
-def test_otb_refuses_rows_kept_for_another_method():
-    tokens = graded_tokens()
-    tokens.kept = token_batch(LENGTHS).kept
-    with pytest.raises(ValueError, match="otb needs one number per token"):
-        weights("otb", tokens)
-
-
 def test_otb_equals_dapo_while_all_tokens_are_certain():
     """Certain tokens have no gradient; nothing is divided by 0."""
     tokens = graded_tokens()

@@ -1,15 +1,12 @@
 """verify_code.py: right programs pass, wrong ones fail with a reason, and faulty tests warn."""
 
 import json
-from decimal import Decimal
-from fractions import Fraction
 
 import pytest
 
 from programs import verify_code
 from programs.sandbox import compare
 from programs.sandbox.client import Sandbox
-from programs.sandbox.values import other, packed, unpacked
 from programs.sandbox.watch import Limits
 from programs.verify_code import Result, extract_program, rewards, run_tests
 
@@ -148,12 +145,6 @@ def test_a_program_cannot_make_a_script_count_as_faulty(body):
     limits = Limits(cpu_seconds=0.2)
     result = run_tests(f"def f(x): {body}", [{"script": UNKIND[body]}], limits)
     assert result.passed == 0 and "cannot judge any" not in result.stopped
-
-
-def test_a_program_changes_only_its_copies_of_a_scripts_arguments():
-    script = "x = [2, 1]\nassert f(x) == sorted(x) == [1, 2]"
-    assert run_tests("def f(x):\n    x.clear()\n    return x", [{"script": script}]).passed == 0
-    assert run_tests("def f(x):\n    x.sort()\n    return x", [{"script": script}]).passed == 1
 
 
 # ---- honest programs -----------------------------------------------------------------------------
@@ -343,24 +334,6 @@ def test_same_value_agrees_with_json():
 
 
 # ---- values --------------------------------------------------------------------------------------
-
-VALUES = [
-    *(None, True, 7, -(2**63), 2**63, 10**5000, 1.5, float("-inf"), "ä\n", "\ud800"),
-    *([], [1, [2]], (), (1, (2,)), set(), {1, "a"}, {}, {1: (2,)}, {(1,): {2: 3}}),
-    *(range(3, 9, 2), range(2**63), Fraction(-1, 3), Decimal("-1.50"), Decimal("1E+5")),
-    *(b"\x00", 1 + 2j, {"tuple": 1}, {"value": {"error": 2}}, Fraction(10**400, 7)),
-]
-
-
-def test_unpacked_returns_what_was_packed():
-    for value in VALUES:
-        back = unpacked(json.loads(json.dumps(packed(value))))
-        assert back == value and type(back) is type(value)
-    objects = unpacked(json.loads(json.dumps(packed([object(), print]), default=other)))
-    assert repr(objects) == "[<object>, <builtin_function_or_method>]" and bool(objects[0])
-    assert objects != unpacked(json.loads(json.dumps(packed([object(), print]), default=other)))
-    with pytest.raises(TypeError, match="not JSON"):
-        json.dumps(packed([print]))
 
 
 UNREADABLE = [  # what a program may write instead of an answer
