@@ -91,9 +91,9 @@ def train_until(words):
 
 
 def start_until(folder, pattern, count=1):
-    """Start the run of `whole` in a separate process, with the same number of threads."""
+    """Start the run of `whole` in a separate process."""
     words = [pattern, str(count), str(folder.parent / "changes"), *AT_ONCE, str(folder)]
-    return forked.Forked(train_until, words, torch.get_num_threads(), None)
+    return forked.Forked(train_until, words)
 
 
 NEW = "being-written/new"
@@ -254,7 +254,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
     """No file may exceed a megabyte; a checkpoint has 1.4."""
     before = contents(two_steps / "checkpoint-000002")
     words = ["train.py", *SMALL, "--steps", "6", "--output-dir", str(two_steps)]
-    full = forked.start(*words, threads=torch.get_num_threads(), file_limit=2**20)
+    full = forked.start(*words, file_limit=2**20)
     forked.finished(full, code=1)
     assert full.stderr.count("\n") == 1
     assert "checkpoint-000004 could not be written ([Errno 27] File too large): free" in full.stderr
