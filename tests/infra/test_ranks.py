@@ -87,7 +87,6 @@ def test_results_and_refusals_reach_all_ranks(by_ranks):
         assert results["tenths"] == [[0.4, 0.1, 0.3, 0.2, 0.5]] * count
         assert results["refused share"] == ["7 is refused"] * count
         assert results["refused first"] == ["rank 0 refuses"] * count
-        assert results["limits"] == [3600, 86400]  # an hour; a day for the slowest sampler
 
 
 # ---- interruptions of runs on two ranks ----------------------------------------------------------
