@@ -6,6 +6,8 @@ the head runs in blocks of 20 tokens. Loading already compares log p (tests/test
 the means and the updates are compared on one architecture of each kind.
 """
 
+from functools import cache
+
 import pytest
 import torch
 from models import EXACT, VOCABULARY, random_ids, save_random_model
@@ -34,13 +36,12 @@ def small_blocks(monkeypatch):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A function: architecture -> its model's folder, created on first use."""
-    made = {}
 
+    @cache
     def of(name):
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp(name)
-            save_random_model(name, made[name])
-        return made[name]
+        path = tmp_path_factory.mktemp(name)
+        save_random_model(name, path)
+        return path
 
     start_ranks()
     return of
@@ -49,12 +50,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def policies(folder):
     """A function: architecture -> its training policy, with recomputation. Read-only."""
-    loaded = {}
 
+    @cache
     def of(name):
-        if name not in loaded:
-            loaded[name], _ = load_policy(folder(name), TEMPERATURE)
-        return loaded[name]
+        policy, _ = load_policy(folder(name), TEMPERATURE)
+        return policy
 
     return of
 
