@@ -161,9 +161,6 @@ def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
     return logprobs.gather(1, token[:, None]).squeeze(1), hidden
 
 
-# ---- samples, rewards and output -----------------------------------------------------------------
-
-
 def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Rollouts:
     """G responses o ~ π to each problem in `chosen`, and their rewards.
 
@@ -177,23 +174,26 @@ def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Ro
     prompts = torch.tensor(tokenizer([each["problem"] for each in asked]).input_ids)  # [B, P]
     P = prompts.shape[1]  # equal for all problems of the toy: no padding on the left
 
-    def inverse_cdf(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """Logits [B, V]: 0 for the token min{y : F(y) > u}, which `generate` takes, else -inf."""
-        F = logits.softmax(dim=-1).double().cumsum(dim=-1)  # [B, V]
-        u = draws[:, ids.shape[1] - P, None] * F[:, -1:]  # [B, 1]; F ends at 1 up to rounding
-        token = torch.searchsorted(F, u, right=True)  # [B, 1]
-        return torch.full_like(logits, -torch.inf).scatter(1, token, 0.0)
+    def drawn(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Logits [B, V]: 0 for the drawn token, which `generate` then takes, else -inf."""
+        token = inverse_cdf(logits, draws[:, ids.shape[1] - P])
+        return torch.full_like(logits, -torch.inf).scatter(1, token[:, None], 0.0)
 
-    processors = [] if greedy else [inverse_cdf]  # `generate` takes the likeliest token
+    processors = [] if greedy else [drawn]  # `generate` takes the likeliest token
     ids = lm.generate(prompts, logits_processor=processors, max_new_tokens=MAX_NEW_TOKENS)
     is_end = ids[:, P:] == tokenizer.eos_token_id  # [B, T]
     is_token = is_end.cumsum(dim=1) - is_end.long() == 0  # no end token before this column
-
     texts = tokenizer.batch_decode(ids[:, P:], skip_special_tokens=True)
     rewards = []  # R_i: 1 if the answer is right, else 0 (App. I)
     for text, each, ended in zip(texts, asked, is_end.any(dim=1), strict=True):
         rewards.append(reward(text, each["answer"], truncated=not ended))
     return Rollouts(ids, is_token, torch.tensor(rewards))
+
+
+def inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """The token min{y : F(y) > u} of each row: logits [B, V], u [B] uniform in [0, 1) -> [B]."""
+    F = logits.softmax(dim=-1).double().cumsum(dim=-1)  # [B, V]; ends at 1 up to rounding
+    return torch.searchsorted(F, u[:, None] * F[:, -1:], right=True).squeeze(1)
 
 
 def print_accuracy(lm, tokenizer, problems: list[dict], seed: int) -> None:

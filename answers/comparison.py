@@ -1,217 +1,285 @@
-r"""Compares two answers: structures member by member, expressions by value.
+r"""Compares two trees: structures member by member, expressions by value.
 
-| kind (see `Structure`)        | two answers are equal if                                      |
-|-------------------------------|---------------------------------------------------------------|
-| ≈, x = \sqrt{2} ≈ 1.41        | the sides before the decimal are equal                        |
-| =                             | they state equal values, or one is a multiple of the other    |
-| quantity, 5\text{cm}          | the values are equal and the units agree                      |
-| <, ∧, interval                | they are the same interval                                    |
-| list, set, ∪                  | they have the same members in any order                       |
-| tuple, interval, matrix, word | they have the same members in the same order                  |
-| :                             | the ratios (2:4, 1:2) or times of day (2:30) are equal        |
-| value                         | the values are equal, at random points if there are names     |
+Lists and sets have the same members in any order, tuples and matrices in the same order. Equations
+state equal values, or one is a multiple of the other. Inequalities, intervals and unions are the
+same part of the real line. Quantities have equal values and units that agree.
 """
 
+import math
 import re
 from fractions import Fraction
 
-from answers import units
-from answers.equations import difference, in_order, is_name, same_equation, sides_of
-from answers.errors import Unreadable
-from answers.inequalities import all_unequal, intervals, same_inequality
-from answers.structure import Structure, structure
-from answers.values import Evaluator
+from answers import Unreadable, units
+from answers.parser import ANGULAR, INFINITY, ONE, ZERO, parse
+from answers.values import VALUES, Evaluator, add, divide, multiply, names, order, walk
 
-# Kinds whose members are compared in any order: 1, 2 equals the set {2, 1}.
-UNORDERED = ({"list"}, {"set"}, {"∪"}, {"list", "set"}, {"list", "∪"})
+BRACKETS = ("()", "[]", "(]", "[)")
+UNORDERED = ({"list"}, {"‹›"}, {"list", "‹›"})
+MIRRORED = {">": "<", "≥": "≤"}
+HOLDS = {"<": (-1,), ">": (1,), "≤": (-1, 0), "≥": (0, 1), "=": (0,), "≠": (-1, 1)}  # see `order`
+STEP = Fraction(1, 1 << 200)  # beside the end of an interval
+SIGNIFICANT = 6  # digits that a decimal needs to equal an irrational number
+
+
+def same_answer(p: list[str], g: list[str], seed: str = "") -> bool:
+    """Whether the tokens of two answers are equal; only the same tokens, if one is unreadable."""
+    try:
+        trees = [parse(p), parse(g)]
+        return Judge(trees, seed).same(*trees)
+    except Unreadable:
+        return p == g != []
 
 
 class Judge:
-    """Compares two answers within one work budget.
+    """Compares two answers within one budget. The prediction comes first."""
 
-    answers: both texts; their names and numbers determine the random points.
-    Every method takes the prediction first, and raises Unreadable for text outside the grammar.
-    """
+    def __init__(self, trees: list[tuple], seed: str = ""):
+        self.evaluator = Evaluator(trees, seed)
 
-    def __init__(self, answers: list[str], seed: str = ""):
-        self.evaluator = Evaluator(answers, seed)
-        self.structures = {}  # text -> its structure
-
-    def structure(self, text: str) -> Structure:
-        self.evaluator.arithmetic.pay(1)
-        if text not in self.structures:
-            self.structures[text] = structure(text)
-        return self.structures[text]
-
-    def same(self, a: str, b: str) -> bool:
-        """Whether two texts are the same answer."""
-        p = self.structure(a)
-        g = self.structure(b)
-        if p.kind == "≈" or g.kind == "≈":
-            return self.same(self.exact_form(a), self.exact_form(b))
-
-        p, g = self.as_coordinates(p, g), self.as_coordinates(g, p)
-        kinds = {p.kind, g.kind}
-        if "=" in kinds:
-            return same_equation(self, sides_of(p, a), sides_of(g, b))
+    def same(self, p: tuple, g: tuple) -> bool:
+        """Whether two trees are the same answer."""
+        self.evaluator.pay(5)
+        p, g = self.plain(p), self.plain(g)
+        p, g = coordinates(p, g), coordinates(g, p)
+        kinds = {p[0], g[0]}
         if "quantity" in kinds:
-            return self.same_quantity(a, b)
-        if "∧" in kinds or "<" in kinds:
-            return same_inequality(self, p, g)
-        if "list" in kinds and kinds & {"∪", "∖"}:
-            p, g = all_unequal(self, p), all_unequal(self, g)
-            kinds = {p.kind, g.kind}
+            p, p_unit = p[1:] if p[0] == "quantity" else (p, "")
+            g, g_unit = g[1:] if g[0] == "quantity" else (g, "")
+            return self.same(p, g) and (not p_unit or not g_unit or units.agree(p_unit, g_unit))
+        if is_equation(p) or is_equation(g):
+            return self.same_equation(sides(p), sides(g))
         if kinds in UNORDERED:
-            return self.same_members(p.members, g.members)
-        if kinds == {"matrix", "()"}:  # a column equals a tuple
-            return self.same_in_order(p.members, g.members)
-        if len(kinds) > 1 and kinds <= {"≠", "∪", "∖"}:
-            return self.same_members(intervals(self, p), intervals(self, g))
-        if p.kind != g.kind:
-            return False
+            return self.same_members(p[1:], g[1:])
+        if kinds == {"matrix", "()"}:
+            return self.same_in_order(p[1:], g[1:])  # a column is a tuple
+        if kinds <= VALUES:
+            return self.evaluator.equal(p, g, max(tolerance(p, 0), tolerance(g, SIGNIFICANT)))
+        if p[0] == "≈" and g[0] in VALUES:
+            allowed = tolerance(p[1], 0)
+            is_rational = isinstance(self.evaluator.constant(g), Fraction)
+            return allowed > 0 and not is_rational and self.evaluator.equal(p[1], g, allowed)
+        if kinds == {"text"}:
+            return [word.casefold() for word in p] == [word.casefold() for word in g]
+        if p[0] == g[0] and (p[0] in BRACKETS or self.same_in_order(p[1:], g[1:])):
+            return self.same_in_order(p[1:], g[1:])
+        return is_region(p) and is_region(g) and self.same_region(p, g)
 
-        if p.kind == "value":
-            return self.same_value(p.members[0], g.members[0])
-        if p.kind == "word":
-            return p.members == g.members
-        if p.kind == "≠":  # 2x ≠ 4 is x ≠ 2
-            return self.evaluator.proportional(difference(p.members), difference(g.members))
-        if p.kind == ":" and are_ratios(p.members, g.members):
-            return self.same_ratio(p.members, g.members)
-        return self.same_in_order(p.members, g.members)
-
-    # ---- values ----------------------------------------------------------------------------------
-
-    def same_value(self, p: str, g: str) -> bool:
-        r"""Whether two expressions are equal where both are defined. 90° equals 90 and \pi/2."""
-        tolerance = max(tolerance_of_prediction(p), tolerance_of_gold(g))
-        if self.evaluator.equal(p, g, tolerance):
-            return True
-        one_has_degrees = (r"\degree" in p) != (r"\degree" in g)
-        return one_has_degrees and self.evaluator.equal(p, g, tolerance, radians=True)
-
-    def same_ratio(self, ps: list[str], gs: list[str]) -> bool:
-        """Whether two ratios are equal, such as 2:4:6 and 1:2:3."""
-        pairs = zip(ps[1:], gs[1:], strict=True)
-        return all(self.same_value(f"({p})*({gs[0]})", f"({g})*({ps[0]})") for p, g in pairs)
-
-    def same_quantity(self, a: str, b: str) -> bool:
-        r"""5 cm equals 5 and 5 centimeters, but not 5 m. 90\degree equals \pi/2 radians, not 90."""
-        p, p_unit = self.quantity(a)
-        g, g_unit = self.quantity(b)
-        for unit, other in ((p_unit, b), (g_unit, a)):
-            if r"\degree" in other and units.is_angle(unit):
-                return self.evaluator.equal(p, g, radians=True)
-        if p_unit and g_unit:
-            return units.agree(p_unit, g_unit) and self.same(p, g)
-        return self.same(p, g)
-
-    def quantity(self, text: str) -> tuple[str, str]:
-        """(value, unit); the unit is empty if there is none."""
-        read = self.structure(text)
-        return tuple(read.members) if read.kind == "quantity" else (text, "")
-
-    # ---- members ---------------------------------------------------------------------------------
-
-    def same_members(self, ps: list[str], gs: list[str]) -> bool:
-        """Whether two lists have the same members in any order."""
+    def same_in_order(self, ps, gs) -> bool:
         if len(ps) != len(gs):
             return False
-        left = list(gs)
-        for member in ps:
+        pairs = zip(ps, gs, strict=True)
+        return all(p == g if isinstance(p, str) else self.same(p, g) for p, g in pairs)
+
+    def same_members(self, ps, gs) -> bool:
+        """Whether two lists have the same members in any order. ±x is two members."""
+        left = [signed for member in gs for signed in both_signs(member)]
+        for member in [signed for each in ps for signed in both_signs(each)]:
             partner = next((other for other in left if self.same(member, other)), None)
             if partner is None:
                 return False
             left.remove(partner)
-        return True
+        return not left
 
-    def same_in_order(self, ps: list[str], gs: list[str]) -> bool:
-        return len(ps) == len(gs) and all(map(self.same, ps, gs))
+    def same_equation(self, ps: list, gs: list) -> bool:
+        """Whether two equations, each given as its sides, are equal. Either may be a single side.
 
-    def as_coordinates(self, p: Structure, other: Structure) -> Structure:
-        """The list y=2, x=3 as the tuple (3,2), if `other` is a list or tuple without names.
-
-        A list without names becomes a tuple if `other` names its values. Any other p is unchanged.
+        2y = 4x equals y - 2x = 0, because one is a multiple of the other. S = 5 equals S = 2 + 3,
+        and x = 5 equals 5, because the left side only names the right.
         """
-        values = self.named_values(p)
-        other_values = self.named_values(other)
-        if values and not other_values and other.kind in ("list", "()"):
-            return Structure("()", values)
-        if other_values and not values and p.kind == "list":
-            return Structure("()", p.members)
+        if len(ps) > 1 and len(gs) > 1:
+            if len(ps) == len(gs) > 2 and self.same_in_order(ps, gs):
+                return True
+            if max(len(ps), len(gs)) > 2 and (is_label(ps[-2]) or is_label(gs[-2])):
+                return self.same_members(ps, gs)  # |AB| = |CD| = 5
+            if len(ps) == len(gs) == 2 and (not is_label(ps[0]) or ps[0] != gs[0]):
+                are_values = all(side[0] in VALUES for side in ps + gs)
+                return are_values and self.evaluator.proportional(("-", *ps), ("-", *gs))
+            if is_label(ps[0]) and is_label(gs[0]) and ps[0] != gs[0]:
+                return False
+        p = self.stated(ps, may_be_sum=True)
+        g = self.stated(gs, may_be_sum=False)
+        return p is not None and g is not None and self.same(p, g)
+
+    def stated(self, chain: list, may_be_sum: bool) -> tuple | None:
+        r"""The value that a chain states: its last side. None if another side contradicts it.
+
+        After a label, formulas with unknown names may follow: V = \pi r^2 h = 12\pi.
+        may_be_sum: whether m+n = 33 may state 33. As a gold answer it is a condition.
+        """
+        *earlier, last = chain
+        has_label = earlier and is_label(earlier[0])
+        if has_label or (may_be_sum and earlier and is_sum(earlier[0], last)):
+            earlier = earlier[1:]
+        for side in earlier:
+            is_formula = has_label and not names(side) <= names(last)
+            if not is_formula and not self.same(side, last):
+                return None
+        return last
+
+    def same_region(self, p: tuple, g: tuple) -> bool:
+        """Whether two inequalities, intervals or unions are the same part of the real line.
+
+        A part changes only at its ends, so both are compared at and beside every end of either.
+        """
+        parts = [node for node in [*walk(p), *walk(g)] if node[0] in (*BRACKETS, "‹›", "relation")]
+        variables = set().union(*(names(part) for part in parts if part[0] == "relation"))
+        name = next(iter(variables), "")
+        ends = [ZERO[1]]
+        for part in parts:
+            if part[0] != "relation":
+                ends.extend(self.evaluator.constant(end) for end in part[1:])
+            for left, right in zip(part[1::2], part[3::2], strict=False):
+                if part[0] == "relation":
+                    ends.extend(self.roots(left, right, name))
+        finite = [end for end in ends if abs(end) != math.inf]
+        points = [add(end, step) for end in finite for step in (-STEP, ZERO[1], STEP)]
+        pairs = ((self.contains(p, name, x), self.contains(g, name, x)) for x in points)
+        return len(variables) < 2 and all(a == b for a, b in pairs)
+
+    def roots(self, left: tuple, right: tuple, name: str) -> list:
+        """The x at which two sides, a x + b or |a x + b|, are equal. Others are Unreadable."""
+        if right[0] == "absolute":
+            left, right = right, left
+        if left[0] == "absolute":
+            found = self.roots(left[1], right, name)
+            return found + self.roots(left[1], ("-", ZERO, right), name)
+        if INFINITY in (left, right):
+            return []
+        line = ("-", left, right)
+        far = Fraction(1009, 7)
+        b, near, there = (self.at(line, name, x) for x in (ZERO[1], ONE[1], far))
+        a = add(near, -b)
+        if a == 0 or order(there, add(multiply(a, far), b)) != 0:
+            raise Unreadable
+        return [divide(-b, a)]
+
+    def at(self, tree: tuple, name: str, x):
+        return self.evaluator.constant(replaced(tree, name, ("number", x, 0)))
+
+    def contains(self, part: tuple, name: str, x) -> bool:
+        """Whether the number x lies in a part of the real line."""
+        kind, *members = part
+        if kind in BRACKETS and len(members) == 2:
+            low, high = (order(self.evaluator.constant(end), x) for end in members)
+            above = low < 0 or (low == 0 and kind[0] == "[")
+            return above and (high > 0 or (high == 0 and kind[1] == "]"))
+        if kind == "‹›":
+            return any(order(self.evaluator.constant(member), x) == 0 for member in members)
+        if kind == "relation":
+            values = [self.at(side, name, x) for side in members[::2]]
+            pairs = zip(values, members[1::2], values[1:], strict=False)
+            return all(order(left, right) in HOLDS[sign] for left, sign, right in pairs)
+        if kind in ("list", "∧"):
+            inside = [self.contains(member, name, x) for member in members]
+            return all(inside) if kind == "∧" else any(inside)
+        if kind != "∪":
+            raise Unreadable
+        inside = self.contains(members[0], name, x)
+        for sign, member in zip(members[1::2], members[2::2], strict=True):
+            other = self.contains(member, name, x)
+            inside = inside or other if sign == "∪" else inside and not other
+        return inside
+
+    def plain(self, p: tuple) -> tuple:
+        r"""The tree without what does not matter: x ∈ S is S, 5 > x is x < 5, R - S is R ∖ S."""
+        if p[0] == "relation":
+            if p[2] == "∈" and len(p) == 4 and p[3][0] != "name":
+                return self.plain(p[3])
+            if p[-2] == "≈" and self.is_rounded(p[-3], p[-1]):
+                return self.plain(p[:-2] if len(p) > 4 else p[1])
+            if set(p[2::2]) <= MIRRORED.keys():
+                return ("relation", *(MIRRORED.get(side, side) for side in p[:0:-1]))
+        if p[0] == "-" and p[1][0] in BRACKETS and p[2][0] == "‹›":
+            return ("∪", p[1], "∖", p[2])
+        signed = [p] if p[0] in ("list", "‹›") else both_signs(p)
+        return ("list", *signed) if len(signed) > 1 else p
+
+    def is_rounded(self, exact: tuple, decimal: tuple) -> bool:
+        """Whether a decimal is the exact number, rounded or truncated to the places written."""
+        if decimal[0] != "number":
+            return False
+        unit = Fraction(1, 10 ** decimal[2])
+        sign = -1 if decimal[1] < 0 else 1
+        error = sign * add(decimal[1], -self.evaluator.constant(exact))
+        return order(-unit, error) < 0 <= order(unit / 2, error)
+
+
+def is_equation(p: tuple) -> bool:
+    return p[0] == "relation" and set(p[2::2]) == {"="}
+
+
+def is_region(p: tuple) -> bool:
+    """Whether a tree is an interval, an inequality, or a combination of them."""
+    if p[0] in ("∧", "list"):
+        return all(member[0] == "relation" and is_region(member) for member in p[1:])
+    if p[0] == "relation":
+        return set(p[2::2]) <= HOLDS.keys()
+    return p[0] == "∪" or (p[0] in BRACKETS and len(p) == 3)
+
+
+def replaced(p: tuple, name: str, value: tuple) -> tuple:
+    """The tree with `value` for each occurrence of a name."""
+    if p == ("name", name):
+        return value
+    return tuple(replaced(c, name, value) if isinstance(c, tuple) else c for c in p)
+
+
+def coordinates(p: tuple, other: tuple) -> tuple:
+    """The list y=2, x=3 as (3,2) if `other` is a tuple, or as 3, 2 if it is a list of values."""
+    if p[0] != "list" or other[0] not in ("()", "list") or any(map(is_equation, other[1:])):
         return p
-
-    def named_values(self, p: Structure) -> list[str]:
-        """The values of y=2, x=3 sorted by name: 3, 2.
-
-        Empty unless all names have different letters: x=3, x=2 and x_1=3, x_2=2 stay lists.
-        """
-        if p.kind != "list":
-            return []
-        equations = [self.structure(member) for member in p.members]
-        if any(e.kind != "=" or not is_name(e.members[0]) for e in equations):
-            return []
-        names = [equation.members[0] for equation in equations]
-        letters = {name.split("_")[0].strip() for name in names}
-        if len(letters) < len(names):
-            return []
-        return in_order(names, [equation.members[-1] for equation in equations])
-
-    # ---- decimals ----------------------------------------------------------------------------
-
-    def exact_form(self, text: str) -> str:
-        r"""\sqrt{2} for \sqrt{2} ≈ 1.41. Raises Unreadable if the decimal does not match."""
-        read = self.structure(text)
-        if read.kind != "≈":
-            return text
-        exact, *decimals = read.members
-        value, _ = self.quantity(sides_of(self.structure(exact), exact)[-1])
-        for member in decimals:
-            decimal = re.fullmatch(r"-?\s?\d+(?:\.(\d*))?", self.quantity(member)[0])
-            if not decimal:
-                raise Unreadable
-            number = self.evaluator.constant(value)
-            if number is None or not is_rounded(decimal[0], number, len(decimal[1] or "")):
-                raise Unreadable
-        return exact
+    named = {m[1][1]: m[3] for m in p[1:] if is_equation(m) and len(m) == 4 and m[1][0] == "name"}
+    if len(named) < max(2, len(p) - 1) or any(len(name) > 1 for name in named):
+        return p
+    return (other[0], *(named[name] for name in sorted(named)))
 
 
-# ---- helpers for decimals and ratios -------------------------------------------------------------
+def both_signs(p: tuple) -> list[tuple]:
+    """Both trees that ±x stands for. In ±1∓2 and (±1,±2) the upper signs belong together."""
+    signs = [node[0] for node in walk(p) if node[0] in "±∓"]
+    if signs.count("±") > 1 and "∓" not in signs and p[0] != "()":
+        raise Unreadable  # ±1±2 has four values
+    return [with_signs(p, "+-"), with_signs(p, "-+")] if signs else [p]
 
 
-DECIMAL = re.compile(r"\s*-?\s*(\d*)\.(\d+)\s*")
-SIGNIFICANT = 6  # digits that a decimal needs to match an irrational number
-EXACTLY = Fraction(0)  # no tolerance
+def with_signs(p: tuple, signs: str) -> tuple:
+    kind = {"±": signs[0], "∓": signs[1]}.get(p[0], p[0])
+    return (kind, *(with_signs(c, signs) if isinstance(c, tuple) else c for c in p[1:]))
 
 
-def tolerance_of_prediction(text: str) -> Fraction:
-    """Half a unit in a decimal's last place; 0 if it has fewer than six significant digits."""
-    decimal = DECIMAL.fullmatch(text)
-    if not decimal or len((decimal[1] + decimal[2]).lstrip("0")) < SIGNIFICANT:
-        return EXACTLY
-    return Fraction(1, 2 * 10 ** len(decimal[2]))
+def sides(p: tuple) -> list[tuple]:
+    """The sides of an equation. Other trees are one side."""
+    return list(p[1::2]) if is_equation(p) else [p]
 
 
-def tolerance_of_gold(text: str) -> Fraction:
-    """Half a unit in a decimal's last place; 0 if it has fewer than six digits after the point."""
-    decimal = DECIMAL.fullmatch(text)
-    if not decimal or len(decimal[2]) < SIGNIFICANT:
-        return EXACTLY
-    return tolerance_of_prediction(text)
+def is_label(side: tuple) -> bool:
+    r"""Whether a side only names a value: x, f(3), AB, (x,y), \text{area}, |z|, \cos\theta."""
+    kind, *children = side
+    if kind in ("name", "function"):
+        word = re.search(r"\\text\{([^{}]*)", children[0])
+        return not word or units.names_a_quantity(word[1])
+    if kind == "text":
+        return units.names_a_quantity(" ".join(children))
+    if kind == "()":
+        return children == sorted(children) and all(map(is_label, children))
+    if kind in ("absolute", "call"):  # |z| and \cos A name values, |x| and \log x do not
+        is_known = kind == "absolute" or children[0] in ANGULAR
+        return is_known and is_label(children[-1]) and names(side).isdisjoint("xy")
+    factors = [node for node in walk(side) if node[0] != "*"]
+    return all(node[0] == "name" and node[1][0].isupper() for node in factors)
 
 
-def is_rounded(decimal: str, number: Fraction, digits: int) -> bool:
-    """Whether a decimal is `number` rounded (half up or down) or truncated to `digits` places."""
-    written = Fraction(decimal.replace(" ", ""))
-    if written * number < 0:
+def is_sum(side: tuple, last: tuple) -> bool:
+    """Whether a side combines names to state a value: m+n = 33, but not x+y = 5, a curve."""
+    found = names(side)
+    if side[0] not in VALUES or last[0] not in VALUES or names(last) or last == ZERO:
         return False
-    unit = Fraction(1, 10**digits)
-    error = abs(written) - abs(number)
-    return -unit < error <= unit / 2
+    return len(found) > 1 and not any(name[0] in "xyz" for name in found)
 
 
-def are_ratios(ps: list[str], gs: list[str]) -> bool:
-    """Whether both are ratios like 2:3, not times of day like 2:30."""
-    if len(ps) != len(gs):
-        return False
-    return not all(re.match(r"\d\d(?!\d)", member) for member in [*ps[1:], *gs[1:]])
+def tolerance(p: tuple, places: int) -> Fraction:
+    """Half a unit in the last place of a decimal with six digits, `places` behind its point."""
+    if p[0] != "number" or p[2] < max(places, 1):
+        return Fraction(0)
+    is_precise = abs(p[1]) * 10 ** p[2] >= 10 ** (SIGNIFICANT - 1)
+    return Fraction(is_precise, 2 * 10 ** p[2])

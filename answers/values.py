@@ -1,255 +1,311 @@
-r"""Compares expressions by value, at random points if they have variables or unknown functions.
+r"""Computes expressions, and compares them at random points if they have names.
 
-An expression without such names has one value. Points at which either expression is undefined are
-skipped, so \sqrt{1-x^2} is compared where |x| < 1. One budget, `FUEL`, limits all computations in a
-comparison of two answers.
+A value is a Fraction, which is exact; an mpmath number of 700 bits, real or complex; or a float,
+which is infinite. A result below the rounding noise is an exact 0: \sqrt{8}-2\sqrt{2}, \sin\pi.
+Magnitudes are limited, so that no two values differ by less than the noise: 1 is not \tanh(100),
+and \tanh(1000) is too large to compare.
 """
 
+import math
+import operator
 import random
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from answers.arithmetic import Arithmetic, as_fraction
-from answers.errors import OutOfFuel, TooLarge, Undefined, Unreadable
-from answers.expressions import Expression, read
-from answers.names import variables_in
+from mpmath.ctx_mp import MPContext
 
-FUEL = 15_000  # per comparison, in units of about a microsecond
-POINTS = 16  # points per comparison; MIN_POINTS are enough if more are hard to find
+from answers import Undefined, Unreadable
+
+mp = MPContext()  # separate from mpmath.mp, so no other code can change the precision
+mp.prec = 700
+NEAR = mp.mpf(2) ** -500  # relative difference of equal values
+MAX_MAGNITUDE = 480  # an approximate number lies between 2^-480 and 2^480
+SMALLEST, LARGEST = mp.mpf(2) ** -240, 160  # arguments of functions
+MAX_BITS = 1 << 15  # in a Fraction
+BUDGET = 8000  # operations in a comparison, each some 2 microseconds
+
+POINTS = 16  # twice as many if values may jump; MIN_POINTS if others are hard to find
 MIN_POINTS = 6
-ATTEMPTS = 120  # points to try at most
-WHOLE = ("n", "k", "m")  # always integers; other letters may be any real number
-SMALL = range(1, 10)
-NEAR = Fraction(1, 2**60)  # relative difference below which two ratios are equal
+JUMPING = frozenset(["floor", "ceil", "absolute"])
+ATTEMPTS = 120
+WHOLE = ("n", "k", "m")  # names that are always integers
 
 
-class Points:
-    """Random values for names. Points 0, 1, 2 ... are the same for both answers.
+def checked(a, scale=0):
+    """A value without parts below the noise of `scale`. Raises Undefined beyond the limits."""
+    if isinstance(a, Fraction):
+        if a.numerator.bit_length() + a.denominator.bit_length() > MAX_BITS:
+            raise Undefined
+        return a
+    real = 0 if abs(a.real) <= NEAR * scale else a.real
+    imaginary = 0 if abs(a.imag) <= NEAR * scale else a.imag
+    if real == imaginary == 0:
+        return Fraction(0)
+    if not abs(mp.mag(a)) <= MAX_MAGNITUDE:  # also if it is not a number
+        raise Undefined
+    return mp.mpc(real, imaginary) if imaginary else real
 
-    The points alternate between four kinds:
-    1. numbers between 0 and 1, for roots and inverse functions; every other one has a random sign;
-    2. small positive integers, for factorials;
-    3. fractions of both signs and four sizes, some larger than all numbers in the answers;
-    4. multiples of the numbers in the answers, some minus 1, where floors and ceilings may jump.
-    """
 
-    def __init__(self, texts: list[str], seed: str):
-        text = " ".join(texts)
-        self.draw = random.Random(ascii(text + seed))
-        numbers = sorted({*map(int, re.findall(r"\d{1,8}", text))} - {0, 1}) or [1]
-        sizes = (2, 10, 4 * numbers[-1], 10**9)
-        self.signed_sizes = tuple(sign * size for sign in (1, -1) for size in sizes)
-        self.steps = tuple((number, before) for number in numbers for before in (0, 1))
-        self.decks = {}  # (name, cards) -> the cards, shuffled
-        self.values = {}  # (name, point) -> value
-        self.taken = {}  # point -> the values of all names
+def approximate(a):
+    """A value with 700 bits. Raises Undefined for infinity, as in ∞ - ∞."""
+    if isinstance(a, float):
+        raise Undefined
+    if not isinstance(a, Fraction):
+        return a
+    a = mp.mpf(a.numerator) / a.denominator
+    return checked(a) or a  # 0 stays an mpmath number
 
-    def variable(self, name: str, point: int) -> Fraction:
-        """The value of a name at a point. Different names have different values."""
-        key = (name, point)
-        if key not in self.values:
-            taken = self.taken.setdefault(point, set())
-            value = self.drawn(name, point)
-            while value in taken:
-                value += self.draw.randint(1, len(taken))
-            taken.add(value)
-            self.values[key] = value
-        return self.values[key]
 
-    def drawn(self, name: str, point: int) -> Fraction:
-        turn, kind = divmod(point, 4)
-        if kind < 2 and (kind == 1 or name in WHOLE):
-            return Fraction(self.card(name, SMALL, 2 * turn + kind))
-        part = Fraction(self.draw.randint(1, 96), 97)
-        if kind == 0:
-            return -part if turn % 2 and self.draw.random() < 0.5 else part
+def on_both(operation: Callable) -> Callable:
+    """An operation on two fractions, or else on two approximate numbers."""
 
-        signed_size = self.card(name, self.signed_sizes, 2 * turn + kind - 2)
-        if kind == 2 and name not in WHOLE:
-            return signed_size * part
-        step, before = self.card(name, self.steps, 2 * turn + kind - 2)
-        return Fraction(step * round(signed_size * part) - before)
+    def apply(a, b):
+        if isinstance(a, Fraction) and isinstance(b, Fraction):
+            return checked(operation(a, b))
+        is_sum = operation in (operator.add, operator.sub)
+        if is_sum and (a == 0 or b == 0):
+            return operation(0, b) if a == 0 else a
+        a = approximate(a)
+        b = approximate(b)
+        result = operation(a, b)
+        return checked(result, max(abs(a), abs(b)) if is_sum else abs(result))
 
-    def card(self, name: str, cards: Sequence, place: int):
-        """A card from a name's deck. The deck is shuffled once; rounds start one card later."""
-        key = (name, cards)
-        if key not in self.decks:
-            self.decks[key] = self.draw.sample(cards, len(cards))
-        rounds, place = divmod(place, len(cards))
-        return self.decks[key][(rounds + place) % len(cards)]
+    return apply
 
-    def function(self, name: str, arguments: tuple, point: int) -> Fraction:
-        """The value of an unknown function for the given arguments."""
-        key = (name, arguments, point)
-        if key not in self.values:
-            self.values[key] = Fraction(self.draw.randint(-10_000, 10_000), 101)
-        return self.values[key]
+
+add = on_both(operator.add)
+subtract = on_both(operator.sub)
+multiply = on_both(operator.mul)
+divide = on_both(operator.truediv)  # ZeroDivisionError is an ArithmeticError, like Undefined
+
+
+def power(a, b):
+    """a^b. Odd roots of negative numbers are real, (-8)^(1/3) = -2; other roots are complex."""
+    if a == 0:
+        if not isinstance(b, Fraction) or b <= 0:
+            raise Undefined
+        return a
+    if isinstance(a, Fraction) and isinstance(b, Fraction) and b.denominator == 1:
+        if abs(b) * (a.numerator.bit_length() + a.denominator.bit_length()) > MAX_BITS:
+            raise Undefined
+        return a**b
+    is_odd_root = isinstance(b, Fraction) and b.denominator % 2 == 1 < b.denominator
+    if is_odd_root and isinstance(a, Fraction | mp.mpf) and a < 0:
+        return (-1) ** b.numerator * power(-a, b)
+    return checked(mp.power(approximate(a), approximate(b)))
+
+
+def call(function: str, a):
+    r"""A known function of a value, such as \sin or \ln."""
+    z = approximate(a)
+    if a != 0 and function != "ln" and not SMALLEST < abs(z) < LARGEST:
+        raise Undefined
+    value = getattr(mp, function.replace("arc", "a"))(z)
+    # A function of a rational number is 0 only where that is exact: \sin 0, \ln 1.
+    return checked(value, 0 if isinstance(a, Fraction) or function == "exp" else max(1, abs(value)))
+
+
+def whole(a, most: int) -> int:
+    if not isinstance(a, Fraction) or a.denominator > 1 or not 0 <= a <= most:
+        raise Undefined
+    return int(a)
+
+
+def floor(a) -> Fraction:
+    r"""⌊a⌋. A value within rounding noise of an integer is that integer: ⌊\log_2 8⌋ = 3."""
+    if isinstance(a, mp.mpc | float):
+        raise Undefined
+    if isinstance(a, Fraction):
+        return Fraction(math.floor(a))
+    nearest = Fraction(int(mp.nint(a)))
+    return nearest - 1 if subtract(a, nearest) < 0 else nearest
+
+
+def ceil(a) -> Fraction:
+    return -floor(-a)
+
+
+def binomial(a, b) -> Fraction:
+    n = whole(a, 10**9)
+    k = whole(b, 10**9)
+    if min(k, abs(n - k)) * n.bit_length() > MAX_BITS:
+        raise Undefined
+    return Fraction(math.comb(n, k))
+
+
+def factorial(a) -> Fraction:
+    return Fraction(math.factorial(whole(a, 3000)))
+
+
+OPERATIONS = {"+": add, "-": subtract, "*": multiply, "/": divide, "^": power, "!": factorial}
+OPERATIONS |= {"binomial": binomial, "absolute": abs, "floor": floor, "ceil": ceil}
+CONSTANTS = {"π": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1), "∞": math.inf}
+VALUES = frozenset(["number", "constant", "name", "function", "call", *OPERATIONS])
+
+
+def order(a, b) -> int:
+    """-1 for a < b, 0 for a = b, 1 for a > b; real numbers or infinite."""
+    if isinstance(a, float) or isinstance(b, float):
+        return (a > b) - (a < b)
+    difference = subtract(a, b)
+    return (difference > 0) - (difference < 0)
+
+
+def agree(a, b, tolerance: Fraction) -> bool:
+    """Whether two values are equal, or within `tolerance` unless both are rational."""
+    is_exact = isinstance(a, Fraction) and isinstance(b, Fraction)
+    if is_exact or isinstance(a, float) or isinstance(b, float):
+        return a == b
+    return order(abs(subtract(a, b)), tolerance) <= 0
+
+
+def walk(tree: tuple) -> Iterator[tuple]:
+    """All nodes of a tree."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(child for child in node[1:] if isinstance(child, tuple))
+
+
+def names(tree: tuple) -> set[str]:
+    """The names of variables and unknown functions."""
+    return {node[1] for node in walk(tree) if node[0] in ("name", "function")}
 
 
 class Evaluator:
-    """Compares expressions by value, with one budget for all computations.
+    """Compares expressions of two answers, `trees`, within one budget."""
 
-    answers: both texts; their names and numbers determine the points.
-    seed: mixed into the points' seed, to make the points unpredictable.
-    Every method raises Unreadable for text outside the grammar or beyond a limit.
-    """
+    def __init__(self, trees: list[tuple], seed: str = ""):
+        self.trees = trees
+        self.seed = seed
+        self.budget = BUDGET
+        self.is_real = False  # whether a complex value counts as undefined
+        self.draw = None  # the random numbers, once a name needs them
+        self.drawn = {}  # point -> {name: value}
 
-    def __init__(self, answers: list[str], seed: str = ""):
-        self.arithmetic = Arithmetic(FUEL)
-        self.points = Points(answers, seed)
-        self.variables = variables_in(answers)
-        self.expressions = {}  # (text, radians) -> its Expression
-        self.computed = {}  # (id of an Expression, point) -> its value or its error's type
+    def pay(self, operations: int) -> None:
+        self.budget -= operations
+        if self.budget < 0:
+            raise Unreadable
 
-    def expression(self, text: str, radians: bool = False) -> Expression:
-        """The parsed text, from a cache."""
-        key = (text, radians)
-        if key not in self.expressions:
-            expression = read(text, self.variables, radians)
-            self.arithmetic.pay(len(expression.tokens))
-            self.expressions[key] = expression
-        return self.expressions[key]
+    def variable(self, name: str, point: int) -> Fraction:
+        """The value of a name at a point, different for different names.
 
-    def names(self, text: str) -> frozenset[str]:
-        """The names of the variables and unknown functions in an expression."""
-        return self.expression(text).names
-
-    # ---- questions -------------------------------------------------------------------------------
-
-    def equal(
-        self, p: str, g: str, tolerance: Fraction = Fraction(0), radians: bool = False
-    ) -> bool:
-        """Whether two expressions are equal at all points where both are defined (>= MIN_POINTS).
-
-        Identical texts need only one such point. An expression undefined everywhere equals nothing.
-
-        tolerance: the largest difference accepted between an irrational and a rational number.
+        By turns: a number between -1 and 1, a small integer, a number of any size, and a multiple
+        of a number in the answers, where a floor or an absolute value may change.
         """
-        a = self.expression(p, radians)
-        b = self.expression(g, radians)
-        for p_value, g_value in self.pairs(a, b):
-            if not self.agree(p_value, g_value, tolerance):
-                return False
-            if a.tokens == b.tokens:
-                return True
-        return self.was_enough
+        drawn = self.drawn.setdefault(point, {})
+        if name in drawn:
+            return drawn[name]
+        if not self.draw:
+            self.draw = random.Random(ascii(self.trees) + self.seed)
+            self.steps = self.numbers()
+            sizes = (2, 10, 4 * self.steps[0], 10**9, 10**40)
+            self.sizes = self.draw.sample([sign * size for size in sizes for sign in (1, -1)], 10)
 
-    def proportional(self, p: str, g: str, positive: bool = False) -> bool:
-        """Whether p = c g at all points for one c != 0 (c > 0 if `positive`)."""
-        first = None
-        for p_value, g_value in self.pairs(self.expression(p), self.expression(g)):
-            if (p_value == 0) != (g_value == 0):
-                return False  # x + |x| = 0 is not x = 0, although 2x = c x for x > 0
-            if p_value == 0:
-                continue
-            ratio = self.ratio(p_value, g_value)
-            if ratio is None or (positive and ratio < 0):
-                return False
-            if first is None:
-                first = ratio
-            if abs(ratio - first) > NEAR * abs(first):
-                return False
-        return self.was_enough and first is not None
+        turn, kind = divmod(point, 4)
+        part = Fraction(self.draw.randint(1, 96), 97)
+        large = self.sizes[(point + ord(name[-1])) % 10] * (1 + part) / 2
+        value = (part, Fraction(self.draw.randint(1, 9)), large, large)[kind]
+        if kind == 0 and turn % 2 and self.draw.random() < 0.5:
+            value = -part
+        if kind == 3:
+            step = self.steps[turn // 2 % len(self.steps)]
+            value = step * round(value / step) - turn % 2
+        if name in WHOLE:
+            value = Fraction(round(value) or self.draw.randint(1, 9))
+        while value in drawn.values():
+            value += self.draw.randint(1, 5)
+        drawn[name] = value
+        return value
 
-    def constant(self, text: str) -> Fraction | None:
-        """The value of an expression, to BITS bits; None if it has names or is not real."""
-        expression = self.expression(text)
-        if expression.names:
+    def numbers(self) -> list[Fraction]:
+        """The sizes of numbers and powers in the answers, rounded if irrational; largest first."""
+        found = set()
+        for node in (node for tree in self.trees for node in walk(tree)):
+            if node[0] in ("number", "^", "!") and not names(node):
+                value = self.at(node, 0)
+                if isinstance(value, Fraction | mp.mpf):
+                    found.add(abs(value) if isinstance(value, Fraction) else int(abs(value)))
+        return sorted(map(Fraction, found - {0, 1} or {2}), reverse=True)
+
+    def value(self, node: tuple, point: int):
+        """The value of an expression at a point. Raises Undefined, or Unreadable without budget."""
+        kind = node[0]
+        if kind == "number":
+            return node[1]
+        if kind == "name":
+            return self.variable(node[1], point)
+        if kind == "constant":
+            return CONSTANTS[node[1]]
+        if kind not in VALUES:
+            raise Unreadable
+        if kind == "^" and node[1] == ("constant", "e"):
+            kind = "call"
+            node = ("call", "exp", node[2])
+        arguments = [self.value(child, point) for child in node[1:] if isinstance(child, tuple)]
+        if kind == "function":  # a random value, the same for equal arguments
+            texts = [mp.nstr(approximate(argument), 50) for argument in arguments]
+            return self.variable(f"{node[1]}{texts}", point)
+
+        self.pay(1)
+        result = call(node[1], *arguments) if kind == "call" else OPERATIONS[kind](*arguments)
+        if isinstance(result, Fraction):
+            self.pay((result.denominator.bit_length() >> 9) ** 2)
+        else:
+            self.pay(20 if kind in ("call", "^") else 2)
+        if self.is_real and isinstance(result, mp.mpc):
+            raise Undefined
+        return result
+
+    def at(self, node: tuple, point: int):
+        """The value, or None where it is undefined. An expression with names must be real."""
+        self.is_real = bool(names(node)) and ("constant", "i") not in walk(node)
+        try:
+            return self.value(node, point)
+        except ArithmeticError:
             return None
-        for value, _ in self.pairs(expression, expression):
-            return as_fraction(value)
-        return None
 
-    # ---- values ----------------------------------------------------------------------------------
+    def constant(self, node: tuple):
+        """The value of a real number. Raises Unreadable for other expressions."""
+        value = None if names(node) else self.at(node, 0)
+        if value is None or isinstance(value, mp.mpc):
+            raise Unreadable
+        return value
 
-    def pairs(self, a: Expression, b: Expression) -> Iterator[tuple]:
-        """(value of a, value of b) at every point where both are defined.
-
-        Without names there is one point, and a value that is too large raises Unreadable.
-        Afterwards `was_enough` says whether there were enough points. There are too few if only one
-        of the two is defined at six times as many points: \\sqrt{x-1} and \\sqrt{1-x} are both
-        defined only at 1.
-        """
-        has_names = bool(a.names or b.names)
-        found = 0
+    def pairs(self, p: tuple, g: tuple) -> Iterator[tuple]:
+        """The values of both at each point. Raises Undefined if both have values at few points."""
+        free = bool(names(p) | names(g))
+        jumps = JUMPING.intersection(node[0] for tree in (p, g) for node in walk(tree))
+        most = 2 * POINTS if jumps else POINTS
+        found = []
         alone = 0
-        self.was_enough = False
-        for point in range(ATTEMPTS if has_names else 1):
-            try:
-                values = [self.value(expression, point) for expression in (a, b)]
-            except OutOfFuel:
-                if found < MIN_POINTS:
-                    raise
-                break
-            if TooLarge in values:
-                if not has_names:
-                    raise Unreadable
+        for point in range(ATTEMPTS if free else 1):
+            a = self.at(p, point)
+            b = self.at(g, point)
+            if a is None or b is None:
+                alone += a is not b
                 continue
-            if Undefined in values:
-                alone += values != [Undefined, Undefined]
-                continue
-            yield tuple(values)
-            found += 1
-            if found == POINTS:
+            yield a, b
+            found.append(str(self.drawn.get(point)))
+            if len(found) == most:
                 break
-        self.was_enough = found >= (MIN_POINTS if has_names else 1) and 6 * found > alone
+        least = MIN_POINTS if free and p != g else 1
+        if min(len(found), 2 * len(set(found))) < least or 6 * len(found) <= alone:
+            raise Undefined
 
-    def value(self, expression: Expression, point: int):
-        """The value of one expression at a point, or the type of its error."""
-        key = (id(expression), point)
-        if key not in self.computed:
-            try:
-                self.computed[key] = self.run(expression, point)
-            except (Undefined, TooLarge) as error:
-                self.computed[key] = type(error)
-        return self.computed[key]
-
-    def run(self, expression: Expression, point: int):
-        """Run the steps: each pops its arguments from a stack of values and pushes its result."""
-        self.arithmetic.pay(len(expression.steps))
-        stack = []
-        for operation, arity, detail in expression.steps:
-            arguments = stack[len(stack) - arity :]
-            del stack[len(stack) - arity :]
-            if operation == "number":
-                value = detail
-            elif operation == "variable":
-                value = self.points.variable(detail, point)
-            elif operation == "constant":
-                value = self.arithmetic.constant(detail)
-            elif operation == "function":
-                keys = tuple(map(rounded, arguments))
-                value = self.points.function(detail, keys, point)
-            else:
-                value = getattr(self.arithmetic, operation)(*arguments)
-            stack.append(value)
-        return stack.pop()
-
-    def agree(self, p, g, tolerance: Fraction) -> bool:
-        """Whether two values are equal, or within `tolerance` unless both are rational."""
-        if p == g:
-            return True
-        if isinstance(p, float) or isinstance(g, float):
-            return False
-        if isinstance(p, Fraction) and isinstance(g, Fraction):
-            return False
+    def equal(self, p: tuple, g: tuple, tolerance: Fraction = Fraction(0)) -> bool:
+        """Whether two expressions are equal where both are defined."""
         try:
-            distance = as_fraction(abs(self.arithmetic.subtract(p, g)))
-        except TooLarge:
+            return all(agree(a, b, tolerance) for a, b in self.pairs(p, g))
+        except Undefined:
             return False
-        return distance <= tolerance
 
-    def ratio(self, p, g) -> Fraction | None:
-        """p / g if the quotient is real, else None."""
+    def proportional(self, p: tuple, g: tuple) -> bool:
+        """Whether p = c g, where c is the ratio at the first point where g is not 0."""
         try:
-            return as_fraction(self.arithmetic.divide(p, g))
-        except (TooLarge, Undefined):
-            return None
-
-
-def rounded(value):
-    """A dictionary key that is equal for equal values."""
-    if isinstance(value, float):
-        raise Undefined
-    return tuple(round(as_fraction(part) * 2**64) for part in (value.real, value.imag))
+            a, b = next(pair for pair in self.pairs(p, g) if pair[1] != 0)
+            return a != 0 and self.equal(p, ("*", ("number", divide(a, b), 0), g))
+        except (Undefined, StopIteration):
+            return False

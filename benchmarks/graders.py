@@ -3,7 +3,7 @@
 The two graders alternate in one run. Then verify.py grades all pairs of different gold answers.
 Times are CPU times for this process, so other work on the machine does not count.
 
-math_verify needs a separate environment: pip install math-verify==0.9.0 numpy tqdm
+math_verify needs a separate environment: pip install math-verify==0.9.0 numpy tqdm mpmath==1.3.0
 """
 
 import importlib.util

@@ -1,18 +1,19 @@
-"""Helpers for the notebooks: pictures, coloured words, exercises, blackboard, token gradients.
+"""Helpers for the notebooks: pictures, graded exercises, and batches of the toy's tokens.
 
 Importing this file adds the repository to the path, so a notebook imports from here first.
 
-Shapes: B responses, N packed response tokens, D parameters.
+Shapes: B responses, N packed response tokens, H hidden size, D parameters.
 """
 
-import base64
 import inspect
 import io
-import os
+import runpy
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from operator import call
 from pathlib import Path
+from types import CodeType, SimpleNamespace
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -20,327 +21,280 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import transformers
-from IPython.display import Code, display
+from IPython.display import Code, Image, display
 from matplotlib.patches import Rectangle
+from mpmath import betainc
 
+import minimal
 import toy
-from batch import Rollout
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish.
-BLUE = "#0072B2"
-ORANGE = "#D55E00"
-GREEN = "#009E73"
-PURPLE = "#CC79A7"
-GREY = "#7F7F7F"
-
-# The two sides of an update differ in colour and in marker. TRUTH marks decisive tokens.
-POS = {"color": BLUE, "marker": "o"}
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F"
+POS = {"color": BLUE, "marker": "o"}  # the two sides of an update
 NEG = {"color": ORANGE, "marker": "X"}
-TRUTH = GREEN
 
-plt.rcParams.update(
-    {
-        "figure.dpi": 110,
-        "font.size": 12,
-        "axes.titlesize": 12,
-        "figure.constrained_layout.use": True,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-    }
-)
+OURS = ("ablations", "delta", "grpo", "helpers", "methods", "minimal", "toy")
+
+style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
+plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
 torch.set_num_threads(1)  # more threads would not speed up so small a model
-transformers.utils.logging.disable_progress_bar()  # no progress bar in the output
-
-
-# ---- pictures ------------------------------------------------------------------------------------
+transformers.utils.logging.disable_progress_bar()
 
 
 def show(fig: plt.Figure, alt: str) -> None:
-    """Display a figure as a PNG with alternative text, and close it."""
-    data, metadata = as_png(fig, alt)
-    display(data, metadata=metadata, raw=True)
-
-
-def as_png(fig: plt.Figure, alt: str) -> tuple[dict, dict]:
-    """A figure's data and metadata, with alternative text, as `display` takes them; closes it.
-
-    Colours are rounded to 32 steps per channel, which makes the notebook's file smaller.
-    """
+    """Display a figure as a small PNG with alternative text, and close it."""
     fig.canvas.draw()
     rgba = np.asarray(fig.canvas.buffer_rgba()) / 255
     png = io.BytesIO()
-    plt.imsave(png, np.round(31 * rgba) / 31, format="png")
+    plt.imsave(png, np.round(31 * rgba) / 31, format="png")  # few colours make a small file
     plt.close(fig)
-    data = {"image/png": base64.b64encode(png.getvalue()).decode(), "text/plain": alt}
-    return data, {"image/png": {"alt": alt}}
+    display(Image(png.getvalue(), alt=alt))
 
 
-class LivePicture:
-    """A picture that is redrawn in place while a cell runs."""
+def credit_text(ax, words: list[str], values, title: str, marks, centre=0.0, limit=None) -> None:
+    """Draw words on backgrounds coloured by their values, the marked ones in a green frame.
 
-    def __init__(self, alt: str):
-        self.alt = alt
-        self.handle = None
-
-    def draw(self, function: Callable, *arguments) -> None:
-        """Redraw with function(figure, *arguments), on an empty figure."""
-        fig = plt.figure(figsize=(11, 4))
-        function(fig, *arguments)
-        data, metadata = as_png(fig, self.alt)
-        if self.handle is None:
-            self.handle = display(data, metadata=metadata, raw=True, display_id=True)
-        else:
-            self.handle.update(data, metadata=metadata, raw=True)
-
-
-def panels(draw: Callable, name: str, values: Sequence, alt: str, live: bool | None = None) -> None:
-    """A row of small pictures, one for each value of a parameter, instead of a slider.
-
-    draw: draw(ax, value) draws one panel and names its axes; the title is set here.
-    name: the parameter's name, for the titles `name = value`.
-    live: whether to add a slider below the row. None: add it if ipywidgets is installed and the
-        notebook is open in Jupyter rather than run from a command line.
-    """
-    size = (3.2 * len(values), 3.2)
-    fig, axes = plt.subplots(1, len(values), figsize=size, sharex=True, sharey=True, squeeze=False)
-    for ax, value in zip(axes[0], values, strict=True):
-        draw(ax, value)
-        ax.set_title(f"{name} = {value}")
-        ax.label_outer()
-    show(fig, alt)
-
-    if live is None:
-        live = "JPY_SESSION_NAME" in os.environ  # set by a Jupyter server for its notebooks
-    if live:
-        slider(draw, name, values, alt)
-
-
-def slider(draw: Callable, name: str, values: Sequence, alt: str) -> None:
-    """One panel with a slider over the values; nothing if ipywidgets is missing."""
-    try:
-        from ipywidgets import SelectionSlider, interact
-    except ImportError:
-        return
-
-    def one(value):
-        fig, ax = plt.subplots(figsize=(4.6, 3.6))
-        draw(ax, value)
-        ax.set_title(f"{name} = {value}")
-        show(fig, alt)
-
-    interact(one, value=SelectionSlider(options=list(values), description=name))
-
-
-# ---- coloured text -------------------------------------------------------------------------------
-
-
-def credit_text(
-    ax: plt.Axes,
-    words: list[str],
-    values,
-    title: str,
-    marks=None,
-    centre: float = 0.0,
-    limit: float | None = None,
-) -> None:
-    """Draw words on a background coloured by value: blue above the centre, orange below.
-
-    The underline shows the values without colours: solid above the centre, dotted below, and
-    thicker farther away. The output is a picture because some pages strip styles from HTML.
-
-    values: one per word.
-    marks: a bool per word; a frame is drawn around marked words, the tokens that decided.
-        None: no word is marked.
-    centre: the value shown without colour: 0 for scores, 1 for weights.
-    limit: the distance from the centre at which colour and underline are strongest; None: the
-        largest distance. Set it to compare texts, or if a few values are far away.
+    Above the centre: blue, underlined. Below: orange, dotted. The line's width is the strength.
+    limit: the distance from the centre with the full strength; None: the largest distance.
     """
     distance = np.asarray(values, dtype=float) - centre
-    limit = limit or float(np.abs(distance).max()) or 1.0
-    marks = [False] * len(words) if marks is None else marks
-
-    x, y, widest = 0, 0, 0
-    for word, away, mark in zip(words, distance, marks, strict=True):
-        text = word.replace("\n", "↵")
-        draw_word(ax, x, y, text, away / limit, mark)
-        widest = max(widest, x + len(text))
-        x, y = (0, y + 1) if "\n" in word else (x + len(text), y)
-    ax.set(xlim=(-0.5, max(21, widest) + 0.5), ylim=(y + 0.9, -0.9), title=title)
+    strengths = distance / (limit or np.abs(distance).max() or 1.0)
+    x, y = 0, 0
+    for word, strength, mark in zip(words, strengths, marks, strict=True):
+        text, end = word.replace("\n", "↵"), x + len(word)
+        colour, line = (BLUE, "-") if strength > 0 else (ORANGE, ":")
+        share = min(abs(strength), 1.0)
+        ax.add_patch(Rectangle((x, y - 0.5), end - x, 0.9, fc=colour, alpha=0.5 * share, lw=0))
+        if round(4 * share):
+            ax.plot([x + 0.1, end - 0.1], [y + 0.4] * 2, line, color=colour, lw=round(4 * share))
+        if mark:
+            ax.add_patch(Rectangle((x, y - 0.55), end - x, 1.05, fill=False, ec=GREEN, lw=3))
+        for k, letter in enumerate(text):  # one box per letter, whatever the font's width
+            ax.text(x + k + 0.5, y, letter, va="center", ha="center", family="monospace", size=14)
+        x, y = (0, y + 1) if "\n" in word else (end, y)
+    ax.set(xlim=(-0.5, 21.5), ylim=(y + 0.9, -0.9), title=title)
     ax.axis("off")
-    note = f"blue, solid: above {centre:g}; orange, dotted: below"
-    frame = "; green frame: the token decided" if any(marks) else ""
-    ax.figure.supxlabel(note + frame, fontsize=12)
+    key = f"blue, solid: above {centre:g}; orange, dotted: below; green frame: decided"
+    ax.figure.supxlabel(key, fontsize=12)
 
 
-def draw_word(ax: plt.Axes, x: int, y: int, text: str, strength: float, mark: bool) -> None:
-    """One word of credit_text from column x of line y; its value is `strength` limits away."""
-    share = min(abs(strength), 1.0)
-    colour, line = (BLUE, "-") if strength > 0 else (ORANGE, ":")
-    width = len(text)
-    ax.add_patch(Rectangle((x, y - 0.5), width, 0.9, fc=colour, alpha=0.5 * share, lw=0))
-    thick = round(
-        4 * share
-    )  # points; Matplotlib scales dots with it, so a hair would have millions
-    if thick:
-        ax.plot([x + 0.1, x + width - 0.1], [y + 0.4] * 2, line, color=colour, lw=thick)
-    if mark:
-        ax.add_patch(Rectangle((x, y - 0.55), width, 1.05, fill=False, ec=TRUTH, lw=3))
-    for k, letter in enumerate(text):  # one box per letter, whatever the font's width
-        ax.text(x + k + 0.5, y, letter, va="center", ha="center", family="monospace", size=14)
+def source(function: Callable) -> Code:
+    """The source code of a function or class in this repository."""
+    return Code(inspect.getsource(function), language="python")
 
 
-# ---- exercises -----------------------------------------------------------------------------------
-
-
-def check(answer, expected, hint: str, tolerance: float = 1e-4) -> bool | None:
+def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call):
     """Print and return whether an answer is right: True, False, or None without an answer.
 
-    answer: None or ... if the stub was not filled in; else a number, a bool, or a list, array or
-        tensor of numbers or bools.
-    tolerance: maximum difference, relative to the expected number if that exceeds 1.
+    answer: numbers; with `cases`, a function. Then `expected` is the reference, and run(function,
+        *case) is compared for each case. A stub is None, or a function that returns None.
+    tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
+    may_use: the functions of this repository that the answer may call.
     """
-    if answer is None or answer is ...:
+    pairs, fault = [(answer, expected)], ""
+    if cases is not None:
+        pairs = [(run(answer, *case), run(expected, *case)) for case in cases]
+        fault = borrowed(answer, may_use, expected)
+    if pairs[0][0] is None or pairs[0][0] is ...:
         print("not yet")
         return None
-    expected = as_array(expected)
-    try:
-        answer = as_array(answer)
-    except (TypeError, ValueError, RuntimeError):
-        print(f"not right: {type(answer).__name__} where numbers are expected. {hint}")
-        return False
+    for yours, right in pairs:
+        fault = fault or difference(yours, right, tolerance)
+    print(f"not right: {fault}. {hint}" if fault else "right")
+    return not fault
 
-    if answer.shape != expected.shape:
-        print(f"not right: shape {answer.shape} where {expected.shape} is expected. {hint}")
-        return False
-    allowed = tolerance * np.maximum(1.0, np.abs(expected))
-    right = bool((np.abs(answer - expected) <= allowed).all())  # a NaN is not right
-    print("right" if right else f"not right: {hint}")
+
+def difference(answer, expected, tolerance: float) -> str:
+    """What distinguishes an answer from the expected numbers; '' if they agree."""
+    if isinstance(answer, torch.Tensor):
+        answer = answer.detach()
+    found, expected = np.asarray(answer, dtype=float), np.asarray(expected, dtype=float)
+    if found.shape != expected.shape:
+        return f"shape {found.shape} where {expected.shape} is expected"
+    allowed = tolerance * max(1.0, np.abs(expected).max(initial=0))
+    if (np.abs(found - expected) <= allowed).all():  # a NaN is not right
+        return ""
+    return f"your numbers lie from {found.min():.3g} to {found.max():.3g}, mean {found.mean():.3g}"
+
+
+def borrowed(function: Callable, may_use, reference: Callable) -> str:
+    """Says that a student's function calls the reference, or the repository; '' if it does not."""
+    inner = [x.co_names for x in function.__code__.co_consts if isinstance(x, CodeType)]
+    names = set(function.__code__.co_names).union(*inner)
+    things = [function.__globals__.get(name) for name in names]
+    for module in filter(inspect.ismodule, list(things)):
+        things += [getattr(module, name, None) for name in names]
+    for thing in filter(inspect.isfunction, things):
+        ours = thing.__module__.split(".")[0] in OURS and thing.__name__ not in may_use
+        if ours or thing is reference:
+            return f"it calls {thing.__name__}; write that part yourself"
+    return ""
+
+
+def weights_of(weigh: Callable, tokens: "Tokens") -> torch.Tensor | None:
+    """ρ [N] = weigh(tokens): None for a stub. Raises ValueError unless ρ can be trained with."""
+    rho, N = weigh(tokens), len(tokens.token)
+    if rho is None:
+        return None
+    shape = getattr(rho, "shape", type(rho).__name__)
+    if shape != (N,):
+        raise ValueError(f"got {shape}; return a tensor with one weight for each of the {N} tokens")
+    rho = torch.as_tensor(rho).detach().float()
+    if not (rho >= 0).all():
+        raise ValueError("a weight is negative or NaN: its token would move to the other side")
+    if not abs(rho.mean() - 1) < 1e-3:
+        raise ValueError(f"the mean weight is {rho.mean():.3g}, not 1: divide by the mean")
+    return rho
+
+
+def leaderboard(answer, score: Callable, others: dict[str, float], unit: str) -> float | None:
+    """Print a table with the score of your answer, and return it; None for a stub or a refusal.
+
+    score: returns None for a stub, and raises ValueError for an answer against the rules.
+    """
+    rows, yours, remark = [(number, name) for name, number in others.items()], None, "not yet"
+    try:
+        yours = score(answer)
+    except ValueError as error:
+        remark = f"refused: {error}"
+    if yours is not None:
+        rows.append((yours, "you"))
+    print(f"      {unit}")
+    for place, (number, name) in enumerate(sorted(rows, reverse=True), start=1):
+        print(f"{place:3}. {number:9.4f}  {name}")
+    if yours is None:
+        print(f"  -  {remark:>9}  you")
+    return yours
+
+
+MINE = Path("mine.py")  # the pieces that a student has written, on one page
+NAMES = "group_advantages inverse_cdf token_gradient_proxy centroids margins token_weights"
+PIECES = {name: getattr(minimal, name) for name in [*NAMES.split(), "train_step"]}
+BAR = "\n\n# ----\n"
+
+
+def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool | None:
+    """`check` a piece of minimal.py's loop, and put it there if right, here and by mine.py.
+
+    It may call earlier pieces, as minimal.NAME.
+    """
+    name = yours.__name__
+    may_use = [*list(PIECES)[: list(PIECES).index(name)], "token_outputs", "clipped_surrogate"]
+    right = check(yours, PIECES[name], hint, cases, tolerance, may_use, run)
+    if right:
+        setattr(minimal, name, yours)
+        head = '"""My loop, piece by piece."""\n\nimport minimal\nimport numpy as np\nimport torch'
+        parts = MINE.read_text().split(BAR) if MINE.exists() else [head]
+        parts = [part for part in parts if not part.startswith(f"def {name}(")]
+        MINE.write_text(BAR.join([*parts, inspect.getsource(yours)]))
+        print(f"minimal.{name} is now yours, here and in later notebooks (mine.py)")
     return right
 
 
-def as_array(numbers) -> np.ndarray:
-    """Numbers of any type as float64."""
-    if isinstance(numbers, torch.Tensor):
-        numbers = numbers.detach().cpu().double().numpy()
-    return np.asarray(numbers, dtype=float)
+def use_mine() -> None:
+    """Put the pieces in mine.py in place of minimal.py's."""
+    mine = runpy.run_path(str(MINE)) if MINE.exists() else {}
+    found = [name for name in PIECES if name in mine]
+    for name in found:
+        setattr(minimal, name, mine[name])
+    print("yours in minimal.py's loop:", ", ".join(found) or "nothing yet")
 
 
-def leaderboard(
-    yours, others: dict[str, float], unit: str, lowest_first: bool = False
-) -> int | None:
-    """Print a table with your number at its rank, and return the rank; None without a number.
+class Tokens(NamedTuple):
+    """What training has of a batch's N response tokens; a method's weights may use it all."""
 
-    unit: what the numbers are, such as `cosine to the true gradient`.
-    lowest_first: whether a smaller number is better.
-    """
-    rows = [(float(number), name) for name, number in others.items()]
-    place = None
-    remark = ""
-    if yours is None or yours is ...:
-        remark = "not yet"
-    elif np.isnan(float(yours)):
-        remark = "not allowed (NaN)"
-    else:
-        rows.append((float(yours), "you"))
-    rows.sort(reverse=not lowest_first)
-
-    print(f"      {unit}")
-    for i, (number, name) in enumerate(rows, start=1):
-        if name == "you":
-            place = i
-        print(f"{i:3d}.  {number:8.4f}  {name}")
-    if remark:
-        print(f"  -   {remark}   you")
-    return place
+    token: torch.Tensor  # [N] ids: toy.VOCABULARY[id] is the word
+    length: torch.Tensor  # [B] tokens of each response; G responses to a problem in a row
+    advantage: torch.Tensor  # [N] A of the token's response
+    logprob: torch.Tensor  # [N] log p of the token, nats
+    entropy: torch.Tensor  # [N] of p in the token's context, nats
+    mean_p: torch.Tensor  # [N] Σ_y p(y)² there: the mean of p over the drawn word
+    hidden: torch.Tensor  # [N, H] h, which enters the LM head
 
 
-# ---- the blackboard ------------------------------------------------------------------------------
+class Batch(NamedTuple):
+    """Graded responses: the loop's rollouts, their tokens, and what only the toy knows."""
+
+    rollouts: minimal.Rollouts
+    tokens: Tokens
+    problems: list[dict]  # [B]
+    decisive: torch.Tensor  # [N] which tokens decided the reward
 
 
-@dataclass(frozen=True)
-class Blackboard:
-    """Four one-word responses of a policy over three words: small enough to compute by hand."""
-
-    words: list[str]  # a, b, c
-    p: torch.Tensor  # [3] π of each word, in the only context
-    token: torch.Tensor  # [4] the word that each response consists of
-    v: torch.Tensor  # [4, 3] its token gradient with respect to the three logits: e_x - p
-    rewards: torch.Tensor  # [4]
-    A: torch.Tensor  # [4] group advantages
-
-
-def blackboard() -> Blackboard:
-    """The example that recurs in every notebook.
-
-    The policy is a softmax over three logits with p = (1/2, 1/4, 1/4); the responses a, b, a, c of
-    one prompt have the rewards 1, 1, 0, 0. To keep the numbers simple, advantages use the
-    population standard deviation, 1/2, and no ε: they are ±1. (`grpo.group_advantages` uses the
-    unbiased standard deviation; then all are ±0.866, and nothing else changes.)
-    """
-    words = ["a", "b", "c"]
-    p = torch.tensor([0.5, 0.25, 0.25])
-    token = torch.tensor([0, 1, 0, 2])
-    rewards = torch.tensor([1.0, 1.0, 0.0, 0.0])
-    A = (rewards - rewards.mean()) / rewards.std(correction=0)
-    v = torch.eye(3)[token] - p  # ∇ log softmax(z)_x = e_x - p
-    return Blackboard(words, p, token, v, rewards, A)
+@torch.no_grad()
+def batch(lm, tokenizer, problems: list[dict], G=8, seed=0, step=0, chosen=None) -> Batch:
+    """G responses to each problem, or to each of those chosen by index, by minimal.sample."""
+    chosen = range(len(problems)) if chosen is None else chosen
+    rollouts = minimal.sample(lm, tokenizer, problems, chosen, G, seed, step)
+    logprob, hidden = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token)
+    logp = lm.lm_head(hidden).log_softmax(dim=1)  # [N, V]
+    p, length = logp.exp(), rollouts.is_token.sum(dim=1)
+    A = minimal.group_advantages(rollouts.rewards, G).repeat_interleave(length)
+    token = rollouts.ids[:, -rollouts.is_token.shape[1] :][rollouts.is_token]
+    entropy, mean_p = -(p * logp).sum(dim=1), p.square().sum(dim=1)
+    tokens = Tokens(token, length, A, logprob, entropy, mean_p, hidden)
+    asked = [problems[i] for i in chosen for _ in range(G)]
+    responses = zip(asked, token.split(length.tolist()), strict=True)
+    marks = [toy.decisive(problem["problem"], ids) for problem, ids in responses]
+    return Batch(rollouts, tokens, asked, torch.cat(marks))
 
 
-# ---- the toy -------------------------------------------------------------------------------------
+def gradients(lm, rollouts: minimal.Rollouts, weights: torch.Tensor) -> torch.Tensor:
+    """∇ Σ w log π over all parameters, for each row of weights [rows, N]: [rows, D]."""
+    logprob, _ = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token)
+    rows = []
+    for w in weights:
+        parts = torch.autograd.grad(w @ logprob, list(lm.parameters()), retain_graph=True)
+        rows.append(torch.cat([part.flatten() for part in parts]))
+    return torch.stack(rows)
 
 
-def source(function, start: str = "") -> Code:
-    """The source code of a function in this repository.
-
-    start: text in the first line to show; earlier lines are left out.
-    """
-    code = inspect.getsource(function)
-    if start:
-        line = code.rindex("\n", 0, code.index(start)) + 1
-        names = ", ".join(inspect.signature(function).parameters)
-        code = f"def {function.__name__}({names}):\n    ...\n{code[line:]}"
-    return Code(code, language="python")
+def reward_gradient(lm, tokenizer, problems: list[dict], G: int, seed: int) -> torch.Tensor:
+    """∇ E[R] on these problems, up to a factor, estimated from G fresh responses to each: [D]."""
+    rollouts = minimal.sample(lm, tokenizer, problems, range(len(problems)), G, seed)
+    R = rollouts.rewards.view(-1, G)
+    away = (R - R.mean(dim=1, keepdim=True)).flatten()  # R less a baseline
+    return gradients(lm, rollouts, away.repeat_interleave(rollouts.is_token.sum(dim=1))[None])[0]
 
 
-def token_gradients(lm, rollouts: list[Rollout]) -> torch.Tensor:
-    """∇ log π of every response token by autograd, over all parameters: [N, D]."""
-    parameters = list(lm.parameters())
-
-    gradients = []
-    for rollout in rollouts:  # one response at a time, to keep the graph small
-        start = len(rollout.prompt)
-        token = torch.from_numpy(rollout.tokens).long()  # [T]
-        ids = torch.cat([torch.tensor(rollout.prompt), token])
-        logits = lm(input_ids=ids[None], use_cache=False).logits[0, start - 1 : -1]  # [T, V]
-        logprob = logits.log_softmax(dim=1).gather(1, token[:, None])[:, 0]  # [T]
-
-        # Row t of the identity selects the gradient of token t; one call computes all T.
-        every = torch.eye(len(token))
-        parts = torch.autograd.grad(logprob, parameters, every, is_grads_batched=True)
-        gradients.append(torch.cat([part.flatten(1) for part in parts], dim=1))  # [T, D]
-    return torch.cat(gradients)
+def kinds(token: torch.Tensor) -> np.ndarray:
+    """The kind of each token [N]: a result (in the box too), connective, copy, or format."""
+    word = np.array([toy.VOCABULARY[i] for i in token.tolist()])
+    result = np.isin(np.roll(word, 1), ["=", "\\boxed{"])  # before the first word: an end token
+    some = [result, np.isin(word, toy.CONNECTIVES), np.isin(word, list("0123456789+-*"))]
+    return np.select(some, ["result", "connective", "copy"], "format")
 
 
-FRAME = ("=", "\n", "answer ", "\\boxed{", "}", "<eos>")
+def auc(weight: torch.Tensor, marked: torch.Tensor) -> float:
+    """The probability that a marked token has a larger weight than another; a tie counts half."""
+    _, place, count = weight.double().unique(return_inverse=True, return_counts=True)
+    rank = (count.cumsum(0) - (count - 1) / 2)[place]  # tied weights share their mean rank
+    n = int(marked.sum())
+    return float((rank[marked].sum() - n * (n + 1) / 2) / (n * (len(rank) - n)))
 
 
-def kinds(token_ids: torch.Tensor) -> list[str]:
-    """The kind of each token of a response.
-
-    `result` (the digit after = or in the box), `connective`, `frame` (=, line ends, the box, the
-    end token), or `copy` (an operand or its sign).
-    """
-    words = [toy.VOCABULARY[i] for i in token_ids.tolist()]
-    before = ["", *words[:-1]]
-    return [kind(word, last) for word, last in zip(words, before, strict=True)]
+def blackboard() -> SimpleNamespace:
+    """A softmax over the words a, b, c, and its responses a, b, a, c with rewards 1, 1, 0, 0."""
+    p, token = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0, 1, 0, 2])
+    rewards, A = torch.tensor([1.0, 1, 0, 0]), torch.tensor([1.0, 1, -1, -1])  # std 1/2, no ε
+    v = torch.eye(3)[token] - p  # [4, 3]: ∇ log softmax(z)_x = e_x - p
+    return SimpleNamespace(words=["a", "b", "c"], p=p, token=token, v=v, rewards=rewards, A=A)
 
 
-def kind(word: str, last: str) -> str:
-    """The kind of one word that follows `last`."""
-    if word in toy.CONNECTIVES:
-        return "connective"
-    if word in FRAME:
-        return "frame"
-    if last in ("=", "\\boxed{"):
-        return "result"
-    return "copy"
+def p_of_t(t: float, degrees: int) -> float:
+    """P(|T| > |t|) for Student's t: the p value of a two-sided test."""
+    return float(betainc(degrees / 2, 0.5, 0, degrees / (degrees + t * t), regularized=True))
+
+
+def t_quantile(q: float, degrees: int) -> float:
+    """The t with P(T < t) = q, for q above 1/2, by bisection."""
+    low, high = 0.0, 1e4
+    for _ in range(60):
+        t = (low + high) / 2
+        low, high = (t, high) if p_of_t(t, degrees) > 2 * (1 - q) else (low, t)
+    return high
+
+
+def half_width(d: np.ndarray) -> float:
+    """Half the 95 % t-interval of the mean of differences d [n]."""
+    return t_quantile(0.975, len(d) - 1) * d.std(ddof=1) / len(d) ** 0.5

@@ -1,81 +1,59 @@
 """verify.py on inputs designed to fool, hang or crash a grader."""
 
 import random
-import threading
+import time
 
 import pytest
-from hostile import hostile, megabytes, repeated_fragments
+from hostile import hostile
 
-import verify
-from answers.arithmetic import MAX_BITS
+from answers.values import BUDGET, Evaluator
 from verify import extract_answer, is_equivalent, reward
 
-HOSTILE = {**hostile(), **repeated_fragments(), **megabytes()}
+HOSTILE = hostile()
+MOST_SECONDS = 1.0  # of CPU time; some 20 times what the slowest call takes on an idle core
+GOLDS = ("57", "x+1", "\\{5,7\\}", "(0,1)")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_input_is_graded_within_the_budget_in_any_thread(name, monkeypatch):
-    """Every input gets a verdict within the budget, even in a thread, where alarms cannot fire."""
+def test_hostile_input_earns_nothing_within_the_budget(name, monkeypatch):
+    spent = []
+    pay = Evaluator.pay
+
+    def recorded(self, operations):
+        spent.append(operations)
+        pay(self, operations)
+
+    monkeypatch.setattr(Evaluator, "pay", recorded)
     response = HOSTILE[name]
     answer = extract_answer(response) or ""
-    rewards = []
-    others = []
-    judges = []
-
-    class RecordedJudge(verify.Judge):
-        def __init__(self, answers, seed):
-            super().__init__(answers, seed)
-            judges.append(self)
-
-    monkeypatch.setattr(verify, "Judge", RecordedJudge)
-
-    def judge():
-        for gold in ("57", "x+1", "\\{5,7\\}", "(0,1)"):
-            rewards.append(reward(response, gold))
-        others.append(is_equivalent("5", answer))
-        others.append(is_equivalent(answer, answer))
-
-    thread = threading.Thread(target=judge)
-    thread.start()
-    thread.join()
-    assert rewards == [0.0, 0.0, 0.0, 0.0]
-    assert others[0] in (True, False)
-    assert others[1] in (True, False)
-
-    # The operation that exceeds the budget is the last one; it may cost this much.
-    most = 2 * (2 * MAX_BITS >> 11) ** 2
-    assert all(judge.evaluator.arithmetic.fuel >= -most for judge in judges)
+    assert len(answer) < 50_000
+    calls = [(reward, response, gold) for gold in GOLDS]
+    for function, a, b in [*calls, (is_equivalent, "5", answer), (is_equivalent, answer, answer)]:
+        spent.clear()
+        start = time.process_time()
+        verdict = function(a, b)
+        assert time.process_time() - start < MOST_SECONDS
+        assert sum(spent[:-1]) <= BUDGET
+        assert function is is_equivalent or verdict == 0.0
 
 
-FRAGMENTS = (
-    "\\frac { } ( ) [ ] 1 2 x ^ _ ! + - * / , = < > \\sqrt \\pi e i \\infty | \\{ \\} \\pm \\sin"
-    " \\log \\binom 0 9 \\text{ \\cup % & \\\\ : . \\begin{pmatrix} \\end{pmatrix} \\boxed{ $ 3.5"
-    " \\lfloor \\rfloor 10^9 ^\\circ \\overline{ \\ge or n k"
-)
-TOKENS = [*FRAGMENTS.split(), " "]
+TOKENS = r"""
+    \frac { } ( ) [ ] 1 2 x ^ _ ! + - * / , = < > \sqrt \pi e i \infty | \{ \} \pm \sin \log \binom
+    0 9 \text{ \cup % & \\ : . \begin{pmatrix} \end{pmatrix} \boxed{ $ 3.5 \lfloor 10^9 ^\circ
+    \overline{ \ge or n k ≈ \in \mathbb{R} \setminus \tan \rfloor
+"""
 
 
-def test_random_token_soup_never_raises():
+def test_random_tokens_and_characters_never_raise():
     draw = random.Random(0)
-    for _ in range(8_000):
-        a = "".join(draw.choices(TOKENS, k=draw.randint(1, 30)))
-        b = "".join(draw.choices(TOKENS, k=draw.randint(1, 30)))
+    tokens = [*TOKENS.split(), " "]
+    for _ in range(3_000):
+        a = "".join(draw.choices(tokens, k=draw.randint(1, 30)))
+        b = "".join(draw.choices(tokens, k=draw.randint(1, 30)))
         assert reward("\\boxed{" + a + "}", b) in (0.0, 1.0)
         assert is_equivalent(a, a) in (True, False)
 
-
-def test_a_ratio_too_large_for_floats_is_wrong_and_never_raises():
-    assert reward(r"\boxed{(\pi x=0)=(x/10^{1000}=0)}", "5") == 0.0
-
-
-def test_random_characters_never_raise():
-    draw = random.Random(1)
-    for _ in range(8_000):
-        characters = []
-        for _ in range(draw.randint(1, 60)):
-            highest = draw.choice([128, 256, 0x11000])  # ASCII, Latin-1, beyond 16 bits
-            characters.append(chr(draw.randrange(highest)))
-        text = "".join(characters)
-
+        highest = draw.choice([128, 256, 0x11000])  # ASCII, Latin-1, beyond 16 bits
+        text = "".join(chr(draw.randrange(highest)) for _ in range(draw.randint(1, 60)))
         assert reward(text, "5") in (0.0, 1.0)
         assert is_equivalent(text, text) in (True, False)
