@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import sys
+from types import SimpleNamespace
 
 import forked
 import pytest
@@ -295,14 +296,14 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(tmp_path,
 def test_a_tracker_receives_the_metrics(tmp_path, monkeypatch):
     started, lines = [], []
 
-    class Tracker:
-        """The functions of wandb and trackio that a run calls."""
+    def log(values, step):
+        lines.append({"step": step, **values})
 
-        init = staticmethod(lambda **settings: started.append(settings))
-        log = staticmethod(lambda values, step: lines.append({"step": step, **values}))
-        finish = staticmethod(lambda: None)
+    def init(**settings):
+        started.append(settings)
 
-    monkeypatch.setitem(sys.modules, "wandb", Tracker)
+    module = SimpleNamespace(init=init, log=log, finish=bool)  # the functions that a run calls
+    monkeypatch.setitem(sys.modules, "wandb", module)
     monkeypatch.setitem(os.environ, "WANDB_RUN_ID", "")
     monkeypatch.delitem(os.environ, "WANDB_RUN_ID")
     train_small(tmp_path / "run", "--track", "wandb", steps=2)

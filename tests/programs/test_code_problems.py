@@ -54,12 +54,6 @@ ROWS = {  # name -> (row, words of its prompt, number of tests, rules, right pro
         eurus(json.dumps({"fn_name": "add", "inputs": [[3, 4], [1, 1]], "outputs": [[7], 2]})),
         *("Add.", 2, None, ADD),
     ),
-    "Eurus, arguments as text": (
-        eurus(
-            json.dumps({"fn_name": "add", "inputs": ["3\n4", "1\n1\n"], "outputs": ["7", "[2]"]})
-        ),
-        *("Add.", 2, None, ADD),
-    ),
     "HumanEval+": (
         {"prompt": "def add(a: int):\n    '''Sum.'''\n", "entry_point": "add", "test": HUMANEVAL},
         *("```python\ndef add(a: int):", 1, "evalplus", ADD),
