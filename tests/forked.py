@@ -1,9 +1,8 @@
 """Runs the scripts in separate processes that start with everything imported.
 
 Importing torch and transformers takes about five seconds; a fork is immediate. One server process
-imports the scripts once for all tests and forks itself for every script that a test starts. The
-torchrun agent is also such a fork, and it forks its ranks. The server computes nothing, so it
-has no torch threads for a fork to lose.
+imports the scripts once for all tests and forks itself for every script. The torchrun agent is also
+such a fork, and it forks its ranks. The server computes nothing, so a fork loses no threads.
 """
 
 import os
@@ -17,6 +16,8 @@ from multiprocessing import forkserver, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
+
+import torch
 
 ROOT = Path(__file__).parent.parent
 
@@ -32,14 +33,14 @@ def ensure_server() -> None:
 
 
 class Forked:
-    """A script in a separate process, with the project's folder as working directory."""
+    """A script in a separate process, in the project's folder, with torch's threads as here."""
 
-    def __init__(self, script: Callable, words: list[str], threads: int, file_limit: int | None):
+    def __init__(self, script: Callable, words: list[str], file_limit: int | None = None):
         self._folder = TemporaryDirectory()
         self._outputs = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
         for path in self._outputs:
             path.touch()
-        arguments = (script, words, self._outputs, threads, file_limit)
+        arguments = (script, words, self._outputs, torch.get_num_threads(), file_limit)
         ensure_server()
         self._process = SERVER.Process(target=begin, args=arguments)
         self._process.start()
@@ -74,27 +75,18 @@ class Forked:
         return self.returncode
 
 
-def start(*words: str, threads: int = 1, file_limit: int | None = None) -> Forked:
+def start(*words: str, file_limit: int | None = None) -> Forked:
     """Start `python WORDS` in the background.
 
-    Args:
-        words: a script and its arguments
-        threads: torch's threads per process
-        file_limit: bytes; a write beyond the limit fails, as on a full disk
+    file_limit: bytes; a write beyond the limit fails, as on a full disk.
     """
-    return Forked(run_script, list(words), threads, file_limit)
+    return Forked(run_script, list(words), file_limit)
 
 
-def torchrun(ranks: int, *words: str, file_limit: int | None = None) -> Forked:
-    """Start `torchrun --nproc_per_node RANKS WORDS` in the background.
-
-    WORDS may start with torchrun options. The rendezvous binds port 0, so no other process can
-    take the port first.
-    """
+def torchrun(ranks: int, *words: str) -> Forked:
+    """Start `torchrun --nproc_per_node RANKS WORDS`, with options first, in the background."""
     options = ["--nproc_per_node", str(ranks), "--start-method", "fork", "--run-path"]
-    if "--rdzv-endpoint" not in words:
-        options.append("--standalone")
-    return Forked(run_agent, [*options, *words], 1, file_limit)
+    return Forked(run_agent, [*options, "--standalone", *words])
 
 
 def finished(process: Forked, code: int = 0) -> Forked:
@@ -115,8 +107,6 @@ def call(function: Callable, *arguments):
 
 def begin(script, words, outputs, threads, file_limit) -> None:
     """Set up this process as a shell would: output, signals, limits, folder."""
-    import torch
-
     for path, number in zip(outputs, (1, 2), strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout.reconfigure(line_buffering=True)

@@ -50,22 +50,6 @@ def token_outputs(hidden, token, logprob=None, entropy=None, mean_p=None):
     )
 
 
-def slow_zero_mean_proxy(h, W, temperature, name, y) -> list[float]:
-    """A zero-mean proxy of one state h [H] and its token y, in Python floats.
-
-    centred: (Σ p² - p_y) h. surprise: (log p_y - Σ p log p) h.
-    """
-    h, W = h.double().tolist(), W.double().tolist()
-    logits = [sum(a * b for a, b in zip(row, h, strict=True)) / temperature for row in W]
-    total = sum(math.exp(z) for z in logits)
-    p = [math.exp(z) / total for z in logits]
-    if name == "centred":
-        s = sum(q * q for q in p) - p[y]
-    else:
-        s = math.log(p[y]) - sum(q * math.log(q) for q in p)
-    return [s * x for x in h]
-
-
 def squared_distance(x, y):
     return sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
 

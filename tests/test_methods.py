@@ -7,11 +7,18 @@ import pytest
 import torch
 from references import token_batch, token_outputs
 
-import ablations
 import train
 from grpo import group_advantages
 from infra.errors import UserError
-from methods import METHODS, clipped, logit_energy, reinforce_surrogate, sapo_surrogate, top_share
+from methods import (
+    METHODS,
+    Method,
+    clipped,
+    logit_energy,
+    reinforce_surrogate,
+    sapo_surrogate,
+    token_weights,
+)
 
 FLAGS = train.parse_config(["--group-size", "4"])
 
@@ -50,11 +57,6 @@ def test_forking_tokens_keep_the_top_fifth_by_entropy():
     assert torch.all(rho[kept] == 23 / 5)
 
 
-def test_top_share_selects_the_share_and_has_mean_one():
-    rho = top_share(torch.tensor([0.1, 0.9, 0.5, 0.3, 0.7]), 0.5)
-    assert rho.tolist() == pytest.approx([0, 5 / 3, 5 / 3, 0, 5 / 3])
-
-
 def fipo_by_double_sum(log_ratio, lengths):
     """Eq. 15 term by term."""
     expected = []
@@ -81,14 +83,6 @@ def test_fipo_weights_match_an_explicit_double_sum():
     assert ours[49] == 1
     assert ((ours > 1) & (ours < 1.2)).any()
     assert (ours == 1).any()
-
-
-def test_fipo_equals_dapo_at_ratio_one():
-    assert torch.equal(weights("fipo", token_batch([3, 4])), torch.ones(7))
-
-
-def test_only_fipo_follows_the_policy():
-    assert [name for name in METHODS if METHODS[name].follows_policy] == ["fipo"]
 
 
 @pytest.mark.parametrize("A, tau", [(1.5, 1.0), (-0.5, 1.05)])
@@ -128,6 +122,20 @@ def test_slope_of_every_surrogate_at_ratio_one_is_the_advantage(name):
     torch.testing.assert_close(gradient, advantage)
 
 
+def test_token_weights_names_a_method_whose_weights_are_invalid():
+    tokens = token_batch([3, 4])
+    wrong = {
+        "gave weights of shape (6,)": torch.ones(6),
+        "gave a weight that is NaN or infinite": torch.full((7,), math.nan),
+        "gave a negative weight": tokens.logprob,
+    }
+    for message, weights in wrong.items():
+        method = Method(weights=lambda tokens, flags, weights=weights: weights)
+        with pytest.raises(UserError) as refused:
+            token_weights(method, tokens, SimpleNamespace(method="mine"))
+        assert str(refused.value).startswith(f"--method mine {message}")
+
+
 # ---- other papers' advantages: ρ A is the cited paper's, up to a scale ---------------------------
 
 LENGTHS = [4, 9, 2, 6, 5, 5, 1, 7]  # tokens per response, in two groups of 4
@@ -164,10 +172,6 @@ def test_w_reinforce_gives_w_to_correct_and_minus_one_to_wrong_responses():
         expected += [0.1 if reward else -1.0] * length
     assert_proportional(weights("w_reinforce", tokens) * tokens.advantage, expected, False)
 
-    expected = [0.4 if x > 0 else x for x in expected]
-    ours = weights("w_reinforce", tokens, "--right-weight", "0.4") * tokens.advantage
-    assert_proportional(ours, expected, False)
-
 
 def test_opo_subtracts_the_mean_reward_weighted_by_length():
     tokens = graded_tokens()
@@ -196,13 +200,6 @@ def test_otb_subtracts_the_mean_reward_weighted_by_energy_so_far():
     assert torch.all(ours[alone] == 0)
 
 
-def test_otb_refuses_rows_kept_for_another_method():
-    tokens = graded_tokens()
-    tokens.kept = token_batch(LENGTHS).kept
-    with pytest.raises(ValueError, match="otb needs one number per token"):
-        weights("otb", tokens)
-
-
 def test_otb_equals_dapo_while_all_tokens_are_certain():
     """Certain tokens have no gradient; nothing is divided by 0."""
     tokens = graded_tokens()
@@ -221,10 +218,9 @@ def test_a_group_of_equal_rewards_does_not_affect_the_scale(name):
     assert torch.all(weights(name, graded_tokens([1.0] * 8)) == 1)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_logit_energy_is_the_squared_norm_of_the_logit_gradient(seed, monkeypatch):
+def test_logit_energy_is_the_squared_norm_of_the_logit_gradient(monkeypatch):
     monkeypatch.setattr("methods.LOGITS_PER_BLOCK", 20)  # two tokens per block
-    g = torch.Generator().manual_seed(seed)
+    g = torch.Generator().manual_seed(0)
     W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
     y = torch.tensor([0, 3, 8, 3, 1])
     z = (h @ W.T).requires_grad_()
@@ -232,19 +228,3 @@ def test_logit_energy_is_the_squared_norm_of_the_logit_gradient(seed, monkeypatc
     (gradient,) = torch.autograd.grad(logprob.sum(), z)
     ours = logit_energy(token_outputs(h, y, logprob.detach()), lambda: W)
     torch.testing.assert_close(ours, gradient.square().sum(dim=1, keepdim=True))
-
-    p = logprob.detach().exp()  # the paper's formula
-    known = 1 - 2 * p + z.detach().softmax(dim=1).square().sum(dim=1)
-    torch.testing.assert_close(ours.flatten(), known)
-
-
-@pytest.mark.parametrize("is_matrix", [True, False])
-def test_otb_needs_a_matrix_head(is_matrix):
-    lm = SimpleNamespace(config=SimpleNamespace(vocab_size=9, hidden_size=4))
-    policy = SimpleNamespace(lm=lm, head_is_matrix=is_matrix)
-    flags = ablations.AblationFlags(method="otb")
-    if is_matrix:
-        ablations.check_model(flags, policy)
-        return
-    with pytest.raises(UserError, match="--method otb assumes .* W h.*--method opo"):
-        ablations.check_model(flags, policy)

@@ -7,14 +7,13 @@ import copy
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import grad
 
 import policy as policy_module
 import toy
 from batch import micro_batch, packed, plan_mini_batches
 from methods import row_proxy
-from policy import Policy, Product, float32_linear, old_log_probabilities
+from policy import Policy, Product, old_log_probabilities
 
 ALL = range(24)  # the responses of the fixture `batch`
 ADVANTAGES = torch.tensor([1.0, 0, -1, 0.5] * 6)
@@ -29,11 +28,10 @@ def outputs(policy, batch, index=ALL):
 # ---- the forward pass ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_outputs_match_single_unpadded_forward_passes(base, batch, temperature):
+def test_outputs_match_single_unpadded_forward_passes(base, batch):
     """For responses in any order, with the end token; `hidden` is the input of the LM head."""
     model, _ = base
-    index = [5, 2, 11, 0, 7]
+    index, temperature = [5, 2, 11, 0, 7], 0.7
     expected = []
     for i in index:
         prompt, tokens = batch[i].prompt, torch.from_numpy(batch[i].tokens).long()
@@ -54,27 +52,6 @@ def test_outputs_match_single_unpadded_forward_passes(base, batch, temperature):
     assert ours.token[len(batch[5].tokens) - 1] == toy.TOKEN_ID["<eos>"]
 
 
-def test_padding_never_affects_results(base, batch):
-    """Other ids in the padding, or more padding, change no log p and no gradient."""
-    model, _ = base
-    policy = Policy(model)
-    micro = micro_batch(batch, list(ALL))
-    more = torch.nn.functional.pad(micro.ids, (0, 7))
-    mask = torch.nn.functional.pad(micro.mask, (0, 7))
-    total = torch.tensor([len(each.prompt) + len(each.tokens) for each in batch])
-    outside = torch.arange(more.shape[1]) >= total[:, None]
-
-    seen = []
-    for name in ("<pad>", "<eos>", "7"):
-        logprob = policy(more.masked_fill(outside, toy.TOKEN_ID[name]), mask).logprob
-        seen.append((logprob.detach(), *grad(logprob.sum(), model.lm_head.weight)))
-    for logprob, gradient in seen:
-        assert torch.equal(logprob, seen[0][0])
-        assert torch.equal(gradient, seen[0][1])
-    unpadded = policy(micro.ids, micro.mask).logprob.detach()
-    torch.testing.assert_close(unpadded, seen[0][0], rtol=1e-5, atol=1e-5)
-
-
 def test_a_micro_batch_without_responses_has_no_outputs_and_a_gradient_of_zero(base, batch):
     """A rank without responses makes the same forward and backward passes as the other ranks."""
     out = outputs(Policy(base[0]), batch, [])
@@ -84,13 +61,6 @@ def test_a_micro_batch_without_responses_has_no_outputs_and_a_gradient_of_zero(b
 
 
 # ---- the head ------------------------------------------------------------------------------------
-
-
-def test_means_are_not_computed_for_updates(base, batch):
-    out = outputs(Policy(base[0]), batch, [0])
-    assert out.logprob.requires_grad
-    assert out.entropy.isnan().all() and out.mean_p.isnan().all()
-    assert not out.hidden.requires_grad
 
 
 def test_a_certain_token_has_entropy_0_and_mean_p_1(base):
@@ -135,21 +105,10 @@ def test_a_gpus_product_is_exact_for_bfloat16_factors(monkeypatch):
     torch.testing.assert_close(of_h, wanted_h)  # rounded to bfloat16, like h
 
 
-def test_a_gpu_computes_logits_by_the_product():
-    """With fake tensors: devices, shapes and dtypes, without numbers."""
-    with FakeTensorMode(), torch.no_grad():
-        h = torch.empty(2, 3, 4, device="cuda", dtype=torch.bfloat16)
-        W, b = torch.empty(5, 4, device="cuda"), torch.empty(5, device="cuda")
-        logits = float32_linear(h, W, b)
-    assert logits.is_cuda
-    assert logits.shape == (2, 3, 5)
-    assert logits.dtype == torch.float32
-
-
 # ---- the pass at θ_old ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("budget", [1, 150, 10_000])
+@pytest.mark.parametrize("budget", [1, 150])
 def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, batch, budget):
     policy = Policy(base[0])
     with torch.no_grad():
@@ -195,9 +154,3 @@ def test_keep_gets_float32_states_and_a_head_that_is_gathered_at_most_once(base,
     assert len(gathered) == asks
     micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
     assert seen == [(torch.float32, len(micro.places)) for micro in micro_batches]
-
-
-def test_nothing_is_kept_without_keep(base, batch):
-    tokens = packed(batch, ADVANTAGES, 4)
-    old_log_probabilities(Policy(base[0]), plan_mini_batches(batch, ADVANTAGES, 8, 150), tokens)
-    assert tokens.kept is None

@@ -1,18 +1,19 @@
-"""rollout.py: samples follow the model and depend only on (seed, step, problem, sample)."""
+"""rollout.py: samples follow the model and depend only on (seed, step, problem, sample).
+
+test_architectures.py compares every token with the inverse CDF of a plain forward pass.
+"""
 
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import GenerationConfig
 
 import rollout as rollout_module
 import toy
 from benchmarks.rollouts import Given
 from infra import sampler
 from infra.errors import Interrupted
-from infra.sampler import prefill
 from rollout import (
     InverseCDF,
     Job,
@@ -69,24 +70,6 @@ def test_token_distribution_top_p_keeps_the_smallest_sufficient_set():
         torch.testing.assert_close(p, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_inverse_cdf_frequencies_match_the_distribution():
-    """A chi-square test of 40,000 draws from 12 tokens, one of them impossible, at T = 0.8."""
-    logits = torch.randn(12, generator=torch.Generator().manual_seed(0)) * 1.5
-    logits[4] = -torch.inf
-    draws = 40_000
-    u = torch.from_numpy(np.stack([random_numbers(0, 0, 0, i).random(1) for i in range(draws)]))
-
-    choose = InverseCDF(u, 3, 0.8, 1.0)
-    drawn = choose(torch.zeros(draws, 3, dtype=torch.long), logits.expand(draws, -1)).argmax(1)
-
-    p = (logits.double() / 0.8).softmax(0)
-    count = torch.bincount(drawn, minlength=12).double()
-    assert count[4] == 0
-    possible = p > 0
-    chi_square = ((count - draws * p)[possible] ** 2 / (draws * p[possible])).sum()
-    assert chi_square < 29.6  # the 99.9 % point for 10 degrees of freedom
-
-
 def test_inverse_cdf_never_draws_an_impossible_token():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]])
     for u in (0.0, 0.2689, 0.2690, 0.5, 1 - 2**-53):
@@ -95,27 +78,7 @@ def test_inverse_cdf_never_draws_an_impossible_token():
         assert token == (1 if u < 0.26894 else 3)  # σ(-1) = 0.26894
 
 
-def test_rollout_samples_have_the_models_log_probabilities(base):
-    """The mean of -log p over many sampled tokens is the mean entropy, within the sampling error.
-
-    log p comes from one forward pass over complete sequences, without cache or chunks.
-    """
-    model, tokenizer = base
-    prompts = prompts_of(tokenizer, (64, 8, 5))
-    for temperature in (1.0, 1.5):
-        out = rollout(model, tokenizer, prompts, list(range(64)), 4, Sampling(64, temperature))
-        surprise = []
-        for each in out:
-            logprob = (response_logits(model, each) / temperature).log_softmax(-1)
-            entropy = -(logprob.exp() * logprob).sum(-1)
-            tokens = torch.from_numpy(each.tokens).long()
-            sampled = logprob.gather(1, tokens[:, None]).squeeze(1)
-            surprise.append(-sampled - entropy)
-        surprise = torch.cat(surprise)  # a martingale difference: mean zero
-        assert surprise.mean().abs() < 4 * surprise.std() / len(surprise) ** 0.5
-
-
-@pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (1.4, 1.0), (1.0, 0.9)])
+@pytest.mark.parametrize("temperature, top_p", [(1.4, 1.0), (1.0, 0.9)])
 def test_rollout_returns_the_log_probabilities_of_its_samples(base, temperature, top_p):
     """They match one forward pass over complete sequences, despite chunks and new rows."""
     model, tokenizer = base
@@ -130,18 +93,12 @@ def test_rollout_returns_the_log_probabilities_of_its_samples(base, temperature,
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "temperature, top_p, seed, in_flight", [(0, 1, 0, 256), (0, 0.7, 5, 3), (1e-4, 1, 0, 256)]
-)
-def test_temperature_0_is_greedy_whatever_the_random_numbers(
-    base, temperature, top_p, seed, in_flight
-):
+def test_temperature_0_is_greedy_whatever_the_random_numbers(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 3, 5))
-    sampling = Sampling(48, temperature, top_p, seed, in_flight)
+    sampling = Sampling(48, temperature=0, top_p=0.7, seed=5, in_flight=3)
     out = rollout(model, tokenizer, prompts, [0, 1, 2, 3], 1, sampling)
-    if temperature == 0:
-        assert all((each.logprob == 0).all() for each in out)  # probability 1
+    assert all((each.logprob == 0).all() for each in out)  # probability 1
 
     config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
     greedy = model.generate(torch.tensor(prompts), generation_config=config)
@@ -154,26 +111,17 @@ def test_temperature_0_is_greedy_whatever_the_random_numbers(
 
 def test_rollout_does_not_depend_on_the_rest_of_the_batch(base):
     model, tokenizer = base
-    prompts = prompts_of(tokenizer, (4, 1, 5), (4, 2, 2))
+    prompts = prompts_of(tokenizer, (2, 1, 5), (2, 2, 2))
 
     def sampled(prompts, problem_ids, in_flight=256):
         sampling = Sampling(48, seed=5, in_flight=in_flight)
         return ids_of(rollout(model, tokenizer, prompts, problem_ids, 3, sampling, step=2))
 
-    together = sampled(prompts, range(8))
-    for in_flight in (5, 24):
-        assert sampled(prompts, range(8), in_flight) == together
-
-    alone = []
-    for i in range(8):
-        alone += sampled([prompts[i]], [i])
-    assert alone == together
-
-    backwards = sampled(prompts[::-1], range(8)[::-1])
-    assert backwards[-3:] == together[:3]
-
+    together = sampled(prompts, range(4))
+    assert sampled(prompts, range(4), in_flight=5) == together
     torch.manual_seed(123)  # torch's global random state has no effect either
-    assert sampled(prompts[:2], [0, 1]) == together[:6]
+    for i in range(4):
+        assert sampled([prompts[i]], [i]) == together[3 * i : 3 * i + 3]
 
 
 @pytest.mark.parametrize(
@@ -190,12 +138,11 @@ def test_rollout_depends_on_seed_step_and_problem(base, change):
     assert any(one[0] != response for response in one[1:4])  # the samples of a group differ
 
 
-@pytest.mark.parametrize("in_flight", [1, 5, 256])
-def test_a_repeated_problem_gets_new_responses(in_flight, base):
+def test_a_repeated_problem_gets_new_responses(base):
     """The first occurrence gets the same responses as on its own. A second call keeps counting."""
     model, tokenizer = base
     (prompt,) = prompts_of(tokenizer, (1, 1, 5))
-    options = {"group_size": 3, "sampling": Sampling(48, seed=5, in_flight=in_flight), "step": 2}
+    options = {"group_size": 3, "sampling": Sampling(48, seed=5, in_flight=5), "step": 2}
     alone = ids_of(rollout(model, tokenizer, [prompt], [4], **options))
     twice = ids_of(rollout(model, tokenizer, [prompt] * 2, [4, 4], **options))
     assert twice[:3] == alone
@@ -210,15 +157,6 @@ def test_a_repeated_problem_gets_new_responses(in_flight, base):
     assert calls == twice
 
 
-def test_random_numbers_are_determined_by_their_names_and_in_range():
-    names = [(0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
-    numbers = [random_numbers(*name).random(50) for name in names]
-    assert len({tuple(some) for some in numbers}) == len(names)
-    assert all(((some >= 0) & (some < 1)).all() for some in numbers)
-    whole, source = random_numbers(0, 1, 2, 3).random(50), random_numbers(0, 1, 2, 3)
-    assert np.array_equal(whole, np.concatenate([source.random(20), source.random(30)]))
-
-
 def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base, monkeypatch):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (2, 4, 5))
@@ -226,12 +164,8 @@ def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base,
 
     config = GenerationConfig(
         do_sample=True,
-        temperature=0.1,
         top_k=1,
         repetition_penalty=5.0,
-        no_repeat_ngram_size=2,
-        min_new_tokens=60,
-        suppress_tokens=[5],
         eos_token_id=END,
     )
     monkeypatch.setattr(model, "generation_config", config)
@@ -251,7 +185,7 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
     assert lengths[0] < lengths[-1]  # k = 2 makes shorter responses than k = 5
     assert all("<eos>" not in text for text in texts_of(whole))
 
-    for limit in (lengths[0] - 1, lengths[len(lengths) // 2], lengths[-1] - 1, 80):
+    for limit in (lengths[len(lengths) // 2], 80):
         cut = rollout(model, tokenizer, prompts, list(range(10)), 2, Sampling(limit))
         assert ids_of(cut) == [ids[:limit] for ids in ids_of(whole)]
         for each in cut:
@@ -305,94 +239,33 @@ def random_model():
         return toy.build_model().eval()
 
 
-def numbers_that_end(length, limit, name):
-    """[limit] uniform draws for a response of `length` tokens that ends with LAST."""
-    u = random_numbers(0, 0, name, 0).random(limit) * 0.5
-    if length <= limit:
-        u[length - 1] = 1 - 2**-53
-    return u
-
-
 def scripted_jobs(monkeypatch, lengths):
-    """One job per length."""
+    """One job for each length of at most 200 tokens; the response ends with LAST there."""
 
     def numbers(seed, step, problem, sample):
-        return Given(numbers_that_end(lengths[problem], 200, problem))
+        u = random_numbers(0, 0, problem, 0).random(200) * 0.5
+        u[lengths[problem] - 1] = 1 - 2**-53
+        return Given(u)
 
     monkeypatch.setattr(rollout_module, "random_numbers", numbers)
     prompts = [PROMPTS[i % len(PROMPTS)] for i in range(len(lengths))]
     return [Job(prompt, (0, 0, i, 0)) for i, prompt in enumerate(prompts)]
 
 
-def test_chunked_output_matches_one_plain_generate_call(monkeypatch):
-    """Prompts of unequal lengths, one with a single token; responses of one to three chunks."""
-    model = random_model()
-    limit = 150
-    lengths = [140, 64, 1, 65, 999]  # 65: a chunk and one token; 999 is truncated
-    jobs = scripted_jobs(monkeypatch, lengths)
-    chunked = generate(model, jobs, [LAST], Sampling(limit, 0.8, in_flight=2))
-    assert [len(new.tokens) for new in chunked] == [140, 64, 1, 65, limit]
-
-    config = GenerationConfig(
-        do_sample=False, max_new_tokens=limit, eos_token_id=LAST, pad_token_id=0
-    )
-    for i, (job, new) in enumerate(zip(jobs, chunked, strict=True)):
-        prompt = job.prompt
-        numbers = torch.from_numpy(numbers_that_end(lengths[i], limit, i)[None])
-        choose = InverseCDF(numbers, len(prompt), 0.8, 1.0)
-        whole = model.generate(
-            torch.tensor([prompt]),
-            logits_processor=LogitsProcessorList([choose]),
-            generation_config=config,
-        )
-        assert whole[0, len(prompt) :].tolist() == new.tokens.tolist()
-
-
-SETTINGS = [
-    (8, 256, 2**40),
-    (16, 3, 2**40),
-    (64, 5, 2**40),
-    (8, 256, 200),
-    (8, 7, 120),
-]
-
-
-@pytest.mark.parametrize("chunk, in_flight, cache_tokens", SETTINGS)
+@pytest.mark.parametrize("chunk, in_flight, cache_tokens", [(16, 3, 2**40), (8, 7, 120)])
 def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_tokens):
     """Responses leave and arrive between chunks, and are paused if the caches grow too large."""
     model = random_model()
     limit = 45
-    lengths = [3, 45, 8, 9, 999, 16, 17, 40, 1, 33, 24, 999]
+    lengths = [3, 45, 8, 9, 99, 16, 17, 40, 1, 33, 24, 99]
     jobs = scripted_jobs(monkeypatch, lengths)
     whole = generate(model, jobs, [LAST], Sampling(limit))
     assert [len(new.tokens) for new in whole] == [min(length, limit) for length in lengths]
 
-    shapes = []
-    original = model.generate
-
-    def spy(ids, **options):
-        shapes.append(ids.shape)
-        return original(ids, **options)
-
-    arrivals = []
-
-    def spy_on_arrivals(lm, sequences):
-        arrivals.extend(sequences)
-        return prefill(lm, sequences)
-
-    monkeypatch.setattr(model, "generate", spy)
-    monkeypatch.setattr(sampler, "prefill", spy_on_arrivals)
     monkeypatch.setattr(sampler, "CHUNK", chunk)
     sampling = Sampling(limit, in_flight=in_flight, cache_tokens=cache_tokens)
     chunked = generate(model, jobs, [LAST], sampling)
     assert [new.tokens.tolist() for new in chunked] == [new.tokens.tolist() for new in whole]
-    for count, columns in shapes:
-        assert count == 1 or count <= in_flight
-        assert count == 1 or count * (columns + chunk) <= cache_tokens
-    if cache_tokens < 2**40:
-        assert len(arrivals) > len(jobs)  # some were paused and resumed
-    else:
-        assert len(arrivals) == len(jobs)
 
 
 def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
@@ -410,22 +283,6 @@ def test_a_long_response_does_not_hold_up_the_others(monkeypatch):
     jobs = scripted_jobs(monkeypatch, [48, *[8] * 8])
     generate(model, jobs, [LAST], Sampling(48, in_flight=3))
     assert counts == [3, 3, 3, 3, 1, 1]
-
-
-def test_prompts_are_prefilled_once(base, monkeypatch):
-    model, tokenizer = base
-    prompts = prompts_of(tokenizer, (4, 1, 5))
-    seen = []
-    forward = model.base_model.forward
-
-    def spy(*arguments, **options):
-        seen.append(options["input_ids"].shape)
-        return forward(*arguments, **options)
-
-    monkeypatch.setattr(model.base_model, "forward", spy)
-    rollout(model, tokenizer, prompts, [0, 1, 2, 3], 8, Sampling(40))
-    assert seen[0] == (4, len(prompts[0]) - 1)
-    assert set(seen[1:]) == {(32, 1)}
 
 
 # ---- the order of problems -----------------------------------------------------------------------

@@ -18,6 +18,7 @@ from infra.ranks import full_tensor
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = str(ROOT / "tests" / "data" / "toy_problems.jsonl")  # 48 of toy.problems(seed=1)
+HELD_OUT = str(ROOT / "tests" / "data" / "toy_few.jsonl")  # the first eight, so that it is fast
 
 SMALL = [
     *("--prompts", "8"),
@@ -26,7 +27,7 @@ SMALL = [
     *("--save-every", "2"),
     *("--eval-every", "2"),
     *("--data", PROBLEMS),
-    *("--eval-data", PROBLEMS),
+    *("--eval-data", HELD_OUT),
 ]
 
 

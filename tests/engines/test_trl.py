@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from functools import partial
 
 import pytest
 from forked import ROOT
@@ -15,16 +14,12 @@ pytestmark = pytest.mark.engine
 import trl
 from safetensors.torch import load_file
 from trl import GRPOTrainer
-from trl.generation import vllm_generation
 from trl.scripts import grpo
-from trl_worker import TOY, WEIGHTS, compared, trainer_of
-from wide_toy import save_wide_toy
+from trl_worker import TOY, WEIGHTS, compared
 
 import toy
 import trl_delta
-from ablations import AblationFlags
 from infra.errors import UserError
-from trl_delta import WeightedTrainer
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one_rank", "two_ranks"])
@@ -119,23 +114,3 @@ def test_what_trl_cannot_do_is_refused(run, flags):
 
 
 # ---- vLLM in TRL ---------------------------------------------------------------------------------
-
-
-def test_vllm_colocated_samples_for_the_weights(tmp_path, monkeypatch):
-    """TRL's own engine in this process, before any update.
-
-    On a CPU its `sync_weights` fails in vLLM 0.30, which has repacked the weights.
-    """
-    vllm = pytest.importorskip("vllm")
-    quick = {"enforce_eager": True, "dtype": "float32", "kv_cache_memory_bytes": 2**28}
-    monkeypatch.setattr(vllm_generation, "LLM", partial(vllm.LLM, **quick))
-    monkeypatch.setattr(vllm_generation.VLLMGeneration, "sync_weights", lambda self: None)
-    flags = "--use_vllm true --vllm_max_model_length 128"
-    wide = save_wide_toy(tmp_path)
-    trainer = trainer_of(WeightedTrainer, wide, AblationFlags(proxy="surprise"), flags)
-    trainer.model.train()
-    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
-    mask = batch["completion_mask"].bool()
-    assert batch["advantages"].shape == mask.shape
-    apart = batch["old_per_token_logps"] - batch["sampling_per_token_logps"]
-    assert apart[mask].abs().mean() < 1e-6

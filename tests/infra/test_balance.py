@@ -49,20 +49,6 @@ def test_deal_covers_all_responses_within_the_budget_in_equal_steps(world, seed)
     assert [40] in groups  # longer than the budget: a separate micro-batch
 
 
-def test_ranks_in_lockstep_wait_little():
-    """In every round the slowest of four ranks has at most 15 % more than the mean."""
-    ratios = []
-    for seed in range(20):
-        lengths = random_lengths(120, seed)
-        slowest = total = 0
-        for groups in zip(*dealt(lengths, 400, 4), strict=True):
-            of_ranks = [padded(lengths, group) for group in groups]
-            slowest += 4 * max(of_ranks)
-            total += sum(of_ranks)
-        ratios.append(slowest / total)
-    assert sum(ratios) / len(ratios) < 1.15
-
-
 def test_a_rank_without_responses_gets_an_empty_micro_batch():
     assert deal([2], [10, 50, 20], 60, 0, 2) == [[2]]
     assert deal([2], [10, 50, 20], 60, 1, 2) == [[]]

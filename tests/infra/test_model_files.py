@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 from models import change_config, change_weights
-from transformers import Qwen3ForCausalLM
 
 import toy
 import train
@@ -50,10 +49,6 @@ def without_a_shard(folder):
     min(folder.glob("model-0*")).unlink()
 
 
-def in_another_format(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
 def without_tokenizer(folder):
     for path in folder.glob("tokenizer*"):
         path.unlink()
@@ -76,26 +71,19 @@ def with_a_larger_tokenizer(folder):
 NO_WEIGHTS = "its weights must be whole .safetensors files"
 ONE_MATRIX = 'two different matrices: set "tie_word_embeddings": false in config.json'
 WRONG = [
-    (write("model.safetensors", b""), NO_WEIGHTS),
     (write("model.safetensors", b"version https://git-lfs.github.com/spec/v1"), NO_WEIGHTS),
     (cut_off, NO_WEIGHTS),
     (without_a_shard, "No such file or directory"),
-    (in_another_format, NO_WEIGHTS),
     (weights(lambda ts: {k: v for k, v in ts.items() if "q_proj" not in k}), "missing keys model."),
     (weights(lambda ts: ts | {"score.weight": torch.ones(2)}), "unexpected keys score.weight"),
     (config(intermediate_size=96), "mismatched keys ('model.layers.0.mlp.down_proj.weight'"),
     (config(tie_word_embeddings=True), ONE_MATRIX),
-    (weights(lambda ts: {k: v for k, v in ts.items() if "lm_head" not in k}), "keys lm_head"),
     (write("config.json", b"{"), "cannot read config.json"),
-    (lambda folder: (folder / "config.json").unlink(), "cannot read config.json"),
-    (config(hidden_size="64"), "hidden_size"),
     (config(model_type="nonsense"), "nonsense"),
-    (config(rope_parameters={"rope_type": "nope"}), "nope"),
     (config(model_type="t5"), "not a plain language model: pass a text model"),
     (config(model_type="gemma3", text_config={}), "not a plain language model: pass a text model"),
     (config(quantization_config={"quant_method": "fp8"}), "quantised: pass the original model"),
     (write("generation_config.json", b"{no"), "cannot read generation_config.json"),
-    (write("generation_config.json", b"[1]"), "cannot read generation_config.json"),
     (write("generation_config.json", b'{"eos_token_id": "</s>"}'), "set eos_token_id to the id of"),
     (without_end_token, "set eos_token_id to the id of an end token"),
     (write("tokenizer.json", b"{}"), "cannot read the tokenizer"),
@@ -113,20 +101,6 @@ def test_wrong_files_are_refused_in_one_line(change, said, base_copy, capfd):
     assert said in str(error.value)
     assert "\n" not in str(error.value)
     assert capfd.readouterr().err == ""  # the library prints no progress bar or report
-
-
-def test_a_model_without_a_matrix_as_its_head_is_refused(base_copy, monkeypatch):
-    monkeypatch.setattr(Qwen3ForCausalLM, "get_output_embeddings", lambda self: None)
-    with pytest.raises(UserError, match="Qwen3ForCausalLM has no matrix as its head"):
-        read(base_copy)
-
-
-def test_right_files_give_from_pretrained_s_model_without_dropout(base_copy, base):
-    lm = read(base_copy)
-    assert not lm.training
-    assert all(
-        torch.equal(x, y) for x, y in zip(lm.parameters(), base[0].parameters(), strict=True)
-    )
 
 
 def test_the_message_for_an_unreachable_hub_id_says_how_to_pass_a_folder(monkeypatch, capsys):

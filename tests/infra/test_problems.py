@@ -17,7 +17,6 @@ from infra.problems import (
     refuse_length,
 )
 from programs.problems import CODE_INSTRUCTION
-from verify import reward
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
 CHOICE = {"question": "q", "options": ["u", "v"], "answer": "B", "answer_index": 1}  # MMLU-Pro
@@ -59,18 +58,11 @@ def test_load_problems_drops_and_counts_gaps_and_repeats_once(tmp_path, capsys, 
     "record, message",
     [
         ({"question": "1", "answer": 2}, " has no column problem, only question, answer: see --pr"),
-        ({"problem": "1", "gold": 2}, " has no column answer, only problem, gold: see --problem-c"),
         ({"problem": "", "answer": ""}, " holds no problem with an answer"),
-        (
-            {"problem": {"text": "1"}, "answer": 2},
-            ", record 1, column problem, holds a dict: write",
-        ),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
-        ({"problem": "1", "answer": True}, ", record 1, column answer, holds a bool: write"),
         ({"problem": [{"role": "user"}], "answer": 1}, ", record 1, column problem, holds a list"),
         (CHOICE | {"options": "['u']"}, ", record 1, column options, is not a list: use .jsonl"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
-        ({"problem": "1", "tests": "7"}, ", record 1, column tests is of type int"),
     ],
 )
 def test_load_problems_names_the_record_and_the_column(record, message, tmp_path):
@@ -89,10 +81,8 @@ MIXED = '{"problem": "2", "answer": "one"}\n{"problem": "3", "answer": 3}\n'
     [
         (LONG, LONG),
         ("9007199254740993", "9007199254740993"),  # 2^53 + 1, which no float equals
-        ("9007199254740993.0", "9007199254740993.0"),
         ("0.12345678901234567890123", "0.12345678901234567890123"),
         ("2.0", "2"),
-        ("-0.50", "-0.50"),
         ('"2.0"', "2.0"),
         ('"2024-01-02"', "2024-01-02"),
     ],
@@ -101,14 +91,6 @@ def test_json_numbers_keep_their_digits(number, text, tmp_path):
     (tmp_path / "a.jsonl").write_text(f'{{"problem": "1", "answer": {number}}}\n' + MIXED)
     answers = [each["answer"] for each in load_problems(str(tmp_path / "a.jsonl"))]
     assert answers == [text, "one", "3"]
-
-
-@pytest.mark.parametrize("number, value", [("1e23", "10^{23}"), ("1e-7", "10^{-7}")])
-def test_a_number_with_an_exponent_is_graded_exactly(number, value, tmp_path):
-    (tmp_path / "a.jsonl").write_text(f'{{"problem": "1", "answer": {number}}}\n')
-    (problem,) = load_problems(str(tmp_path / "a.jsonl"))
-    assert reward(f"\\boxed{{{value}}}", problem["answer"]) == 1
-    assert reward("\\boxed{99999999999999991611392}", problem["answer"]) == 0
 
 
 def test_parquet_numbers_are_exact_integers_or_stay_floats(tmp_path):
@@ -136,21 +118,6 @@ def test_a_file_may_mix_answers_and_tests_whose_numbers_are_floats(tmp_path):
         {"problem": "r", "answer": "7"},
     ]
     assert json.dumps(problems[0]["tests"]) == json.dumps(tests)
-
-
-def test_named_columns_come_before_the_layout_of_a_known_set(tmp_path):
-    path = write(tmp_path / "a.parquet", [CHOICE])
-    assert load_problems(path, "question") == [{"problem": "q", "answer": "B"}]
-    assert load_problems(path)[0]["choice"] is True
-
-
-def test_toy_sets_do_not_overlap_and_the_held_out_set_ignores_the_seed():
-    train = load_problems("toy", seed=3)
-    held_out = load_problems("toy-held-out", seed=3)
-    assert held_out == load_problems("toy-held-out", seed=4)
-    assert train != load_problems("toy", seed=4)
-    common = {each["problem"] for each in held_out} & {each["problem"] for each in train}
-    assert len(common) < 5  # only by chance
 
 
 # ---- prompts -------------------------------------------------------------------------------------
@@ -215,8 +182,6 @@ def test_a_chat_passes_the_chat_template_unchanged(name, tmp_path):
     "chat_template, words",
     [
         ("{{ raise_exception('System role\nnot supported') }}", "TemplateError: System role"),
-        ("{% for m in messages %}{% endif %}", "TemplateSyntaxError: Encountered unknown tag"),
-        ("{{ messages[0].content + 1 }}", "TypeError: can only concatenate"),
         (None, "ValueError: Cannot use chat template functions because"),
     ],
 )

@@ -13,11 +13,8 @@ import pytest
 import torch
 from forked import finished, torchrun
 from safetensors.torch import load_file
-from torch import distributed as dist
 from toy_runs import SMALL, contents, read_lines, train_small, wait_for_step
 from worker import RUNS
-
-from infra import ranks
 
 NO_EVALUATION = [*SMALL, "--eval-data", ""]
 
@@ -52,7 +49,7 @@ def by_ranks(tmp_path_factory):
     """
     flags = [
         *NO_EVALUATION,
-        *("--steps", "3"),
+        *("--steps", "2"),
         *("--prompts", "6"),
         *("--mini-batch", "3"),
         *("--micro-batch-tokens", "300"),
@@ -71,14 +68,12 @@ def test_two_ranks_match_one(name, by_ranks):
     """Metrics, token weights and parameters, with AdamW; samples are identical."""
     (one, alone), (two, shared) = by_ranks
     assert_close(metrics(two / name), metrics(one / name))
-    assert len(alone[name]) == len(shared[name]) == 3
+    assert len(alone[name]) == len(shared[name]) == 2
     for a, b in zip(alone[name], shared[name], strict=True):
         assert torch.equal(a["token"], b["token"])
         torch.testing.assert_close(a["weights"], b["weights"], rtol=0, atol=1e-5)
-        if name in ("delta", "topk"):  # the others keep no rows
+        if name != "control":  # which keeps no rows
             assert 0 < b["rows"] < a["rows"] == len(a["token"])
-        else:
-            assert a["rows"] == b["rows"] == 0
 
     weights, others = (
         load_file(folder / name / "model/model.safetensors") for folder in (one, two)
@@ -92,25 +87,6 @@ def test_results_and_refusals_reach_all_ranks(by_ranks):
         assert results["tenths"] == [[0.4, 0.1, 0.3, 0.2, 0.5]] * count
         assert results["refused share"] == ["7 is refused"] * count
         assert results["refused first"] == ["rank 0 refuses"] * count
-        assert results["limits"] == [3600, 86400]  # an hour; a day for the slowest sampler
-
-
-# ---- start ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", None])
-def test_the_users_allocator_setting_is_kept(name, monkeypatch):
-    monkeypatch.setattr(dist, "is_initialized", lambda: False)
-    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
-    monkeypatch.setattr(ranks, "patient_group", lambda: None)
-    for each in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        monkeypatch.delenv(each, raising=False)
-    if name:
-        monkeypatch.setenv(name, "max_split_size_mb:512")
-    ranks.start_ranks()
-    settings = {key: value for key, value in os.environ.items() if key.endswith("_ALLOC_CONF")}
-    default = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    assert settings == ({name: "max_split_size_mb:512"} if name else default)
 
 
 # ---- interruptions of runs on two ranks ----------------------------------------------------------
@@ -139,14 +115,13 @@ def test_a_killed_rank_is_restarted_and_the_run_resumes_bit_equal(tmp_path, six_
     assert exported[0] == exported[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(number, tmp_path, six_steps):
+def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(tmp_path, six_steps):
     folder = tmp_path / "cut"
     agent = torchrun(2, *training(folder, "--steps", "6", "--save-every", "100"))
     wait_for_step(2, folder, agent)
-    agent.send_signal(number)
+    agent.send_signal(signal.SIGTERM)
     agent.wait()
-    assert agent.stderr.count(f"stopped by {number.name} after step") == 1
+    assert agent.stderr.count("stopped by SIGTERM after step") == 1
     assert_close(train_small(folder, "--eval-data", "", steps=6), metrics(six_steps))
 
 

@@ -90,9 +90,6 @@ def test_missing_responses_are_dealt_to_the_ranks(tmp_path):
     for file, i, sample in (("responses-0", 0, 1), ("responses-4", 2, 0)):
         line = {"asked": f"{i}?", "sample": sample, "response": "x"}
         append_line(tmp_path / "b" / f"{file}.jsonl", line)
-    with open(tmp_path / "b" / "responses-0.jsonl", "a") as file:
-        file.write('{"asked": "1?", "sam')  # cut off by a kill
-
     benchmarks = {"a": problems[:2], "b": problems}
     encoded = {"a": [[1], [2]], "b": [[3], [4], [5]]}
     shares = []

@@ -9,11 +9,8 @@ import toy
 from infra import sampler
 from infra.sampler import (
     CHUNK,
-    Layer,
     Response,
-    cache_room,
     joined,
-    left_padded,
     next_flight,
     prefill,
     split,
@@ -83,10 +80,6 @@ def test_a_long_response_is_not_overtaken_and_always_runs_alone():
     assert waiting == [short]
 
 
-def test_on_the_cpu_the_room_is_unlimited():
-    assert cache_room(toy.build_model(), 256, 0.7) == float("inf")
-
-
 # ---- their keys and values -----------------------------------------------------------------------
 
 
@@ -115,15 +108,6 @@ def assert_holds(model, caches, sequences):
                 torch.testing.assert_close(part, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_left_padded_mask_comes_from_lengths_and_has_at_least_two_columns():
-    ids, mask = left_padded(SEQUENCES[:3], torch.device("cpu"))
-    assert ids.tolist() == [[5, 6, 7, 8], [0, 0, 0, 9], [0, 0, 10, 11]]
-    assert mask.tolist() == [[1, 1, 1, 1], [0, 0, 0, 1], [0, 0, 1, 1]]
-    ids, mask = left_padded([torch.tensor([0]), torch.tensor([3])], torch.device("cpu"))
-    assert ids.tolist() == [[0, 0], [0, 3]]
-    assert mask.tolist() == [[0, 1], [0, 1]]
-
-
 @pytest.mark.parametrize("most", [2**14, 5])
 def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(model, monkeypatch, most):
     monkeypatch.setattr(sampler, "PREFILL_TOKENS", most)
@@ -148,16 +132,3 @@ def test_a_joint_cache_splits_into_the_same_caches(model):
     assert caches == [[], [], [], []]  # freed layer by layer
     again = split(joint, [len(sequence) for sequence in SEQUENCES])
     assert_holds(model, again, SEQUENCES)
-
-
-def test_a_layer_with_spare_columns_equals_a_dynamic_layer():
-    generator = torch.Generator().manual_seed(0)
-    keys, values = torch.randn(2, 3, 2, 7, 4, generator=generator)  # 3 responses, 7 columns
-    ours, plain = Layer(list(keys), list(values), spare=5), DynamicCache()
-    plain.update(keys, values, 0)
-    for _ in range(5):
-        new = torch.randn(2, 3, 2, 1, 4, generator=generator)
-        found, expected = ours.update(*new), plain.update(*new, 0)
-        assert torch.equal(found[0], expected[0])
-        assert torch.equal(found[1], expected[1])
-    assert ours.get_seq_length() == 12

@@ -3,7 +3,6 @@
 import csv
 import io
 import socket
-from contextlib import nullcontext
 from unittest import mock
 
 import datasets
@@ -49,17 +48,12 @@ REFUSED = {
     "missing.jsonl": (None, "No such file"),
     "empty.jsonl": (b"", "{path} is empty"),
     "empty.parquet": (b"", "Parquet file size is 0 bytes"),
-    "blank.jsonl": (b"\n\n", "{path} is empty"),
     "header.csv": (b"problem,answer\n", "{path} is empty"),
-    "text.parquet": (b"no parquet", "footer"),
     "latin.csv": ("problem,answer\né,1\n".encode("latin-1"), "'utf-8' codec can't decode"),
     "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "(line 3 is not JSON: Unterminated"),
-    "nul.jsonl": (GOOD + b"\0\0\0\n", "(line 2 is not JSON"),
     "list.jsonl": (GOOD + b"\n[1]\n", "(line 3 is not like {{"),
-    "array.jsonl": (b"[\n" + GOOD + b"]", "(line 1 is not JSON"),
     "twice.csv": (b"problem,answer,answer\n1,2,3\n", "(line 1: a column is repeated in problem, a"),
     "wide.csv": (b"problem,answer\n1,2\n1,2,3\n", "(line 3: more cells than in the header"),
-    "quote.csv": (b'problem,answer\n1,2\n"a"b,2\n', "(line 3: ',' expected after"),
 }
 
 
@@ -74,13 +68,6 @@ def test_read_table_names_what_is_wrong_with_a_file(name, tmp_path):
     assert message.format(path=path) in str(refused.value)
     assert f"--eval-data {path}" in str(refused.value).replace("'", "")
     assert "\n" not in str(refused.value)
-
-
-def test_a_parquet_file_without_rows_is_empty(tmp_path):
-    schema = pa.schema([("problem", pa.string()), ("answer", pa.string())])
-    pq.write_table(schema.empty_table(), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="a.parquet is empty"):
-        load_problems(str(tmp_path / "a.parquet"))
 
 
 def test_csv_cells_stay_as_they_are(tmp_path):
@@ -113,8 +100,6 @@ def hub(monkeypatch):
     "name, columns, set_name, revision",
     [
         ("deepmath", ("question", "final_answer"), "zwhe99/DeepMath-103K", {}),
-        ("aime24", ("problem", "answer"), "HuggingFaceH4/aime_2024", {}),
-        ("a/b", ("problem", "answer"), "a/b", {"revision": None}),
         ("a/b@1.2", ("problem", "answer"), "a/b", {"revision": "1.2"}),
     ],
 )
@@ -153,28 +138,10 @@ def test_mmlu_pro_is_a_fixed_sample_with_its_options_in_order(hub):
     assert problems == load_problems("mmlu_pro")
 
 
-@pytest.mark.parametrize(
-    "name, set_name, options",
-    [
-        ("humaneval_plus", "evalplus/humanevalplus", {"split": "test"}),
-        ("mbpp_plus", "evalplus/mbppplus", {"split": "test"}),
-        ("livecodebench", "json", {"split": "train", "data_files": tables.LIVECODEBENCH}),
-        ("eurus2_rl_code", "PRIME-RL/Eurus-2-RL-Data", {"split": "train"}),
-    ],
-)
-def test_programming_sets_are_read_whole_except_for_mathematics(name, set_name, options, hub):
-    records = [{"prompt": "p", "ability": "math"}, {"prompt": "q", "ability": "code"}]
-    load = hub(records)
-    read = tables.read_table(name, tables.SOURCES[name], "--data")
-    load.assert_called_once_with(set_name, **options)
-    assert read == (records[1:] if name == "eurus2_rl_code" else records)
-
-
-@pytest.mark.parametrize("answers", [False, True])
-def test_a_hub_out_of_reach_is_one_line_without_retries(answers, monkeypatch):
-    """The proxy refuses connections, or accepts one and sends nothing."""
-    with socket.create_server(("127.0.0.1", 0)) if answers else nullcontext() as silent:
-        port = silent.getsockname()[1] if answers else 9
+def test_a_hub_out_of_reach_is_one_line_without_retries(monkeypatch):
+    """The proxy accepts a connection and sends nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
         for name in ("HTTPS_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)

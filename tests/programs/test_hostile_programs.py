@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from programs.sandbox import client, seccomp, watch
+from programs.sandbox import client, seccomp
 from programs.sandbox.client import Sandbox, SandboxBroken, Server
 from programs.sandbox.watch import Limits
 from programs.verify_code import Result, run_tests
@@ -214,43 +214,13 @@ def test_a_project_on_sys_path_stays_closed(tmp_path):
     assert run.stdout == f"{Result(1, 1, '')}\n", run.stderr
 
 
-KINDS = {
-    "inputs": ("time.sleep(0.3)\nprint(input())", {"input": "7", "output": "7"}),
-    "calls": ("def f(): time.sleep(0.3)", {"function": "f", "args": [], "expected": None}),
-    "scripts": ("def f(): time.sleep(0.3)", {"script": "assert f() is None"}),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_tests_of_a_program_share_one_wall_clock_budget(kind, sandbox):
-    program, test = KINDS[kind]
+def test_all_tests_of_a_program_share_one_wall_clock_budget(sandbox):
+    program = "import time\ntime.sleep(0.3)\nprint(7)"
     limits = Limits(cpu_seconds=1, wall_seconds=1, load=1)
     started = time.monotonic()
-    result = run_tests(f"import time\n{program}", [test] * 9, limits, sandbox)
+    result = run_tests(program, [{"input": "", "output": "7"}] * 9, limits, sandbox)
     assert result.passed in (1, 2, 3) and "wall-clock budget" in result.stopped
     assert time.monotonic() - started < 1 + TROUBLE
-
-
-def test_sockets_hold_little_memory(sandbox):
-    program = (
-        "import socket\nsize, kept = 0, []\n"
-        "try:\n    while True: kept += socket.socketpair()\nexcept OSError: pass\n"
-        "for each in kept:\n    each.setblocking(False)\n"
-        "    try:\n        while True: size += each.send(bytes(2**16))\n    except OSError: pass\n"
-        "print(len(kept), size < 4 * 2**20)"
-    )
-    test = {"input": "", "output": "12 True"}
-    assert run_tests(program, [test], None, sandbox) == Result(1, 1, "")
-
-
-def test_a_program_starts_a_limited_number_of_threads(sandbox, monkeypatch):
-    monkeypatch.setattr(watch, "STARTS", 20)
-    program = "import threading\nfor _ in range({}):\n    t = threading.Thread()\n"
-    program += "    t.start()\n    t.join()"
-    test = {"input": "", "output": ""}
-    assert run_tests(program.format(20), [test], None, sandbox) == Result(1, 1, "")
-    found = run_tests(program.format(21), [test], None, sandbox)
-    assert found == Result(0, 1, "test 1 of 1: too many threads")
 
 
 # ---- what a program finds ------------------------------------------------------------------------
@@ -264,38 +234,9 @@ def test_a_program_finds_only_its_own_descriptors(sandbox):
     assert run_tests(f"import os\ndef f(): return len({look})", [test], None, sandbox).passed == 1
 
 
-def test_a_program_has_one_core_and_may_ask_for_files_and_write_to_the_null_device(sandbox):
-    program = f"import os\nprint(len(os.sched_getaffinity(0)), os.path.exists({__file__!r}))\n"
-    program += "open('/dev/null', 'w').write('x')"
-    assert run_tests(program, [{"input": "", "output": "1 True"}], None, sandbox).passed == 1
-
-
-def test_a_fork_of_the_server_leaves_no_core_dump_and_is_killed_first():
-    program = (
-        "import os\nfrom programs.sandbox.wall import Wall, libc\nWall()\nif os.fork() == 0:\n"
-        "    print(libc.prctl(3, 0, 0, 0, 0), open('/proc/self/oom_score_adj').read(), end='')"
-    )
-    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert run.stdout == "0 1000\n", run.stderr
-
-
 # ---- when the sandbox breaks ---------------------------------------------------------------------
 
 ONE = [{"input": "", "output": "1"}]
-
-
-def test_a_killed_server_is_replaced(sandbox):
-    server_of(sandbox).process.kill()
-    assert run_tests("print(1)", ONE, None, sandbox).passed == 1
-
-
-def test_a_broken_sandbox_raises_and_grades_nothing(sandbox, monkeypatch):
-    def broken(server, *jobs):
-        raise OSError("gone")
-
-    monkeypatch.setattr(Server, "run", broken)
-    with pytest.raises(SandboxBroken, match="cannot be run safely here .gone."):
-        run_tests("print(1)", ONE, None, sandbox)
 
 
 def test_a_program_that_breaks_two_servers_fails(sandbox, monkeypatch):
@@ -343,9 +284,7 @@ def within_30_seconds(condition) -> bool:
 LACKING = {  # Python code that imitates a machine without a part of the wall -> the reason
     "wall.CREATE = 9999": "Landlock: Function not implemented",
     "import platform\nplatform.machine = lambda: 'riscv64'": "no system-call filter for riscv64",
-    "wall.ROOTS.append('/nowhere')": "root without capabilities cannot read /nowhere",
     "wall.SYSTEM.append('/proc')": "files stay readable",
-    "from sandbox import seccomp\nseccomp.NEW_LISTENER = 99": "seccomp: Invalid argument",
 }
 
 

@@ -1,6 +1,5 @@
 """programs/ works as its README says when copied into another project under another name."""
 
-import ast
 import re
 import shutil
 import subprocess
@@ -10,23 +9,6 @@ from pathlib import Path
 from conftest import ROOT
 
 FOLDER = Path(ROOT) / "programs"
-
-
-def imported_names(path: Path) -> set[str]:
-    """The top-level modules that a file imports, without relative imports."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.add(node.module.partition(".")[0])
-    return names
-
-
-def test_only_the_standard_library_and_the_folder_itself_are_imported():
-    for path in FOLDER.rglob("*.py"):
-        own = {"sandbox"} if path.name == "server.py" else set()  # server.py is started as a script
-        assert imported_names(path) <= sys.stdlib_module_names | own, path
 
 
 def test_a_copy_under_another_name_runs_its_readme_example(tmp_path):

@@ -1,54 +1,34 @@
 """verify_code.py: right programs pass, wrong ones fail with a reason, and faulty tests warn."""
 
 import json
-import os
-import sys
-from decimal import Decimal
-from fractions import Fraction
 
 import pytest
 
-import grading
 from programs import verify_code
-from programs.sandbox import client, compare
+from programs.sandbox import compare
 from programs.sandbox.client import Sandbox
-from programs.sandbox.values import other, packed, unpacked
 from programs.sandbox.watch import Limits
 from programs.verify_code import Result, extract_program, rewards, run_tests
 
 # ---- extract -------------------------------------------------------------------------------------
 
 PROGRAMS = {
-    "```python\nprint(1)\n```": "print(1)\n",
-    "```\nprint(1)\n```": "print(1)\n",
     "text\n```py\na\n```\nmore\n```Python3\nb\n```\nend": "b\n",
     "```python\na\n```\nIt prints\n```text\n7\n```": "a\n",
-    "```python\na\n```\nRun it:\n```bash\npython a.py\n```\n": "a\n",
     "~~~python\na\n```\nb\n~~~": "a\n```\nb\n",
     "````python\na = '''\n```\n'''\n````": "a = '''\n```\n'''\n",
-    "  ```python  title\n  a\n  ```": "a\n",
     "```python:main.py\na\n```": "a\n",
-    "```{python}\na\n```": "a\n",
     "```{.python .numberLines}\na\n```": "a\n",
-    "```python3.11\na\n```": "a\n",
     "1. So:\n\n    ```python\n    if a:\n\n        b\n    ```": "if a:\n\n    b\n",
     "> ```python\n> if a:\n>\n>     b\n> ```": "if a:\n\n    b\n",
-    "    ```python\na\n    ```": "a\n",
     "```python\ndef f():\n    '\\\n    ```\n    '\n```": "def f():\n    '\\\n    ```\n    '\n",
     "```python\na\n```\nOutput:\n```\n7\n```": "a\n",
-    "```\n7\n```\n```python\na\n```": "a\n",
     "```\na\n```\n```\nb\n```": "b\n",
-    "```pycon\n>>> a\n```": None,
     "```python2\na\n```": None,
-    "```pypy\na\n```": None,
-    "```python\r\na\r\n```": "a\r\n",
     "print(1)": None,
-    "```python print(1)```": None,
-    "```python\ncut off": None,
     "```python\na\n```\n```python\ncut off": "a\n",
     "```python\n\n```": None,
     "```cpp\nint main() {}\n```": None,
-    "": None,
 }
 
 
@@ -58,12 +38,8 @@ def test_extract_program_finds_the_last_python_block():
 
 
 def test_extract_program_takes_linear_time():
-    assert extract_program("```python\n" + "x" * 10**6 + "\n```") is None
-    for response in ("```" * 10**5, "```\n" * 10**5, "`" * 10**6 + "\n", " " * 10**6 + "```"):
+    for response in ("```\n" * 10**5, "`" * 10**6 + "\n", " " * 10**6 + "```", "~" * 10**6 + "`"):
         assert extract_program(response) is None
-    for response in ("~" * 10**6 + "`", "```" + " " * 10**6 + "`", "~~~" + "x~" * 10**6 + "`"):
-        assert extract_program(response) is None
-    assert extract_program("> " * 10**5 + "```\n" + "> " * 10**4 + "7\n```") is not None
 
 
 # ---- kinds of tests ------------------------------------------------------------------------------
@@ -139,12 +115,8 @@ def test_run_tests_refuses_unusable_tests():
 
 FAULTY = {  # a script -> the warning about it
     "import no_such_package\nassert add(3, 4) == 7": "No module named 'no_such_package'.*install",
-    "def late():\n    import no_such\nassert add(3, 4) == 7\nlate()": "No module named 'no_such'",
     "assert 1 / 0 == add(3, 4)": "ZeroDivisionError.*fix the test; it begins: assert 1 / 0",
     "assert 1 == 2 and add(3, 4) == 7": "AssertionError",
-    "assert add(3, lambda x: x) == 7": "type function is not JSON",
-    "import sys\nsys.exit(1)": "cannot judge any program",
-    "def check(add): assert add(3, 4) == 8": "it calls none of the program's functions",
     "assert callable(add)": "it calls none of the program's functions",
     "return add(3, 4)": "outside function",
 }
@@ -160,13 +132,9 @@ def test_a_faulty_script_passes_no_program_and_warns(script):
 
 UNKIND = {  # a program's return value or action -> a script that it breaks
     "raise ValueError('\\nModuleNotFoundError: No module named x')": "assert f(3) == 7",
-    "return '\\nModuleNotFoundError: No module named x'": "import os\nassert f(3) == 7, f(3)",
     "return 0": "assert 7 / f(3) == 1",
-    "return object()": "assert f(3).size == 7",
-    "return print": "assert f(f(3)) == 7",
     "return 3": "import sys\nsys.exit(f(3))",
     "import os; os._exit(3)": "assert f(3) == 7",
-    "raise SystemExit(3)": "assert f(3) == 7",
     "return range(10**18)": "assert sorted(f(3)) == 7",
 }
 
@@ -179,46 +147,23 @@ def test_a_program_cannot_make_a_script_count_as_faulty(body):
     assert result.passed == 0 and "cannot judge any" not in result.stopped
 
 
-def test_a_program_changes_only_its_copies_of_a_scripts_arguments():
-    script = "x = [2, 1]\nassert f(x) == sorted(x) == [1, 2]"
-    assert run_tests("def f(x):\n    x.clear()\n    return x", [{"script": script}]).passed == 0
-    assert run_tests("def f(x):\n    x.sort()\n    return x", [{"script": script}]).passed == 1
-
-
 # ---- honest programs -----------------------------------------------------------------------------
 
 HONEST = {  # programs that print their input, "ä 7"
     "input": "print(input())",
     "input by descriptor": "print(open(0).read())",
-    "input by name": "print(open('/dev/stdin').read())",
-    "input by bytes": "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())",
     "input of many lines": "import sys\nprint(*[line.strip() for line in sys.stdin])",
     "main": "if __name__ == '__main__': print(input())",
-    "exit": "print(input())\nexit()",
     "exit at once": "import os\nprint(input(), flush=True)\nos._exit(0)",
-    "names without import": "print(Counter([input()]).most_common()[0][0])",
-    "redefined names": "def sum(x): return x\ndef gcd(x): return sum(x)\nprint(gcd(input()))",
-    "annotations": "def f(x: List[int]) -> Optional[str]: return x\nprint(f(input()))",
     "threads": "import threading\nt = threading.Thread(target=lambda: print(input()))\nt.start()",
     "a pool of threads": "from concurrent.futures import ThreadPoolExecutor\n"
     "with ThreadPoolExecutor(9) as pool: print(*pool.map(str, [input()]))",
     "deep recursion": "import sys, threading\nsys.setrecursionlimit(10**6)\n"
     "threading.stack_size(2**26)\ndef f(n): return n and f(n - 1)\n"
     "t = threading.Thread(target=f, args=(50000,))\nt.start()\nt.join()\nprint(input())",
-    "deep recursion in main": "import sys\nsys.setrecursionlimit(10**6)\n"
-    "def f(n): return n and 1 + f(n - 1)\nprint(input() if f(90000) == 90000 else 0)",
-    "half a gigabyte of stack": "import threading\nthreading.stack_size(2**29)\n"
-    "t = threading.Thread(target=lambda: print(input()))\nt.start()\nt.join()",
     "much memory": "x = bytes(500 * 2**20)\nprint(input())",
-    "numpy": "import numpy\nprint(input() if numpy.ones((50, 50)).sum() == 2500 else 'x')",
     "asyncio": "import asyncio\nasync def f(): print(input())\nasyncio.run(f())",
-    "hashes": "import hashlib, secrets, uuid\nprint(input() if hashlib.md5(b'').digest() else '')",
     "time zones": "import datetime, zoneinfo\nzoneinfo.ZoneInfo('Europe/Berlin')\nprint(input())",
-    "errors written": "import sys\nprint('x', file=sys.stderr)\nprint(input())",
-    "no output for a while": "sys.stdout = open('/dev/null', 'w')\nprint('x')\n"
-    "sys.stdout = sys.__stdout__\nprint(input())",
-    "annotations of types": "from __future__ import annotations\nimport dataclasses\n"
-    "@dataclasses.dataclass(order=True)\nclass P:\n    x: str\nprint(max(P(''), P(input())).x)",
     "exit handlers": "import atexit\natexit.register(lambda: print(input()))",
     "sleep beyond the CPU limit": "import time\ntime.sleep(0.7)\nprint(input())",
 }
@@ -232,16 +177,12 @@ def test_an_honest_program_passes(name):
 
 RETURNED = {  # the return value of a right function -> the expected value from JSON
     "__import__('numpy').int64(7)": 7,
-    "__import__('numpy').bool_(True)": True,
     "__import__('numpy').array([[7, 1.0]])": [[7, 1]],
     "__import__('enum').IntEnum('C', 'A B').B": 2,
-    "__import__('enum').Enum('C', {'A': '7'}, type=str).A": "7",
     "collections.namedtuple('P', 'x y')(7, [8])": [7, [8]],
-    "collections.defaultdict(list, {3: [7]})": {"3": [7]},
     "((1, 2), [3, (4,)])": [[1, 2], [3, [4]]],
     "'ä\\n\\u2028\\\\'": "ä\n\u2028\\",
     "1e300 * 1e10": float("inf"),
-    "10**4000": 10**4000,
     "__import__('decimal').Decimal('0.5')": 0.5,
     "[True, False]": [1, 0],
 }
@@ -256,26 +197,6 @@ def test_returned_values_of_many_classes_equal_their_json_forms():
     either = [call([1])[0] | {"or": [1]}]
     for value, passed in (("[1]", 1), ("1", 1), ("[[1]]", 0)):
         assert run_tests(f"def f(): return {value}", either).passed == passed
-
-
-ITERATED = {  # the body of f -> a value that f(3) equals, and a value that it does not equal
-    "return range(x)": ("range(3)", "[0, 1, 2]"),
-    "return map(int, '012')": ("[0, 1, 2]", None),
-    "import numpy; return numpy.arange(x)": ("[0, 1, 2]", "[0, 1, 3]"),
-    "from fractions import Fraction; return Fraction(1, x)": ("Fraction(1, 3)", "1 / 3"),
-    "from decimal import Decimal; return Decimal('0.1') * x": ("Decimal('0.3')", "0.3"),
-    "return {(1, x): {x, 1j}, b'a': None}": ("{(1, 3): {3, 1j}, b'a': None}", "{}"),
-}
-
-
-@pytest.mark.parametrize("body", ITERATED)
-def test_values_in_scripts_behave_as_in_python(body):
-    right, wrong = ITERATED[body]
-    imports = "from fractions import Fraction\nfrom decimal import Decimal\n"
-    got = "list(f(3))" if "map" in body else "f(3)"
-    program = f"def f(x):\n    {body}"
-    assert run_tests(program, [{"script": f"{imports}assert {got} == {right}"}]).stopped == ""
-    assert run_tests(program, [{"script": f"{imports}assert f(3) == {wrong}"}]).passed == 0
 
 
 # ---- limits and rules ----------------------------------------------------------------------------
@@ -293,24 +214,6 @@ def test_limits_hold_for_each_call_and_grow_with_the_expected_output():
     assert "too much output" in run_tests("print('x' * 3000)", stream("x"), limits).stopped
 
 
-def test_a_script_that_computes_does_not_use_up_its_programs_budget():
-    script = (
-        "import time\nassert add(1, 1) == 2\nend = time.process_time() + 0.8\n"
-        "while time.process_time() < end: pass\nassert add(3, 4) == 7"
-    )
-    limits = Limits(cpu_seconds=0.3, wall_seconds=0.5)
-    assert run_tests(ADD, [{"script": script}], limits) == Result(1, 1, "")
-
-
-ALLOWED = {  # a program -> a test that it passes here, in LiveCodeBench, in PRIME and in APPS
-    "print(mean([1, 3]), datetime.date(2024, 1, 1).year)": stream("2 2024"),
-    "print(stdin.readline())": stream("7", given="7"),
-    "def f(n): return n and 1 + f(n - 1)\nprint(f(40000))": stream("40000"),
-    "print(len(str(10 ** 40000)), int('7' * 9999) > 1)": stream("40001 True"),
-    "print()\nprint(7)": stream("7"),
-    "def f(): return 1": call(True),
-    "def mean(x): return 7\nprint(mean(3))": stream("7"),
-}
 DIFFERING = {  # a program -> a test, and whether it passes by LiveCodeBench's rules
     "x = bytes(2 * 10**9)\nprint(7)": (stream("7"), True),
     "print(0.3333333)": (stream("0.3333333333"), False),
@@ -319,9 +222,6 @@ DIFFERING = {  # a program -> a test, and whether it passes by LiveCodeBench's r
 
 
 def test_rules_select_an_official_graders_memory_and_tolerance():
-    for program, (test,) in ALLOWED.items():
-        for rules in ("", "livecodebench"):
-            assert run_tests(program, [test | {"rules": rules}]).stopped == "", program
     for program, ((test,), theirs) in DIFFERING.items():
         assert run_tests(program, [test | {"rules": "livecodebench"}]).passed == theirs
         assert run_tests(program, [test]).passed == (not theirs)
@@ -329,22 +229,6 @@ def test_rules_select_an_official_graders_memory_and_tolerance():
     program = "def f(): return len(bytes(2 * 10**9))"
     assert run_tests(program, [script]).passed == 0
     assert run_tests(program, [script | {"rules": "evalplus"}]).passed == 1
-
-
-def test_preset_imports_do_not_count_as_the_programs_functions():
-    for name in ("gcd", "print", "Counter"):
-        test = {"function": name, "args": [3, 0], "expected": 3}
-        assert f"no function {name}" in run_tests("x = 1", [test]).stopped
-        assert run_tests(f"from math import gcd as {name}", [test]).passed == 1
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python itself limits calls through C")
-def test_the_stack_is_large():
-    program = (
-        "import functools, sys\nsys.setrecursionlimit(10**6)\n"
-        "@functools.lru_cache(None)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(45000))"
-    )
-    assert run_tests(program, stream("45000")) == Result(1, 1, "")
 
 
 # ---- rewards -------------------------------------------------------------------------------------
@@ -366,19 +250,6 @@ def test_rewards_are_1_only_for_all_tests_and_run_identical_programs_once(monkey
     assert len(asked) == 3
 
 
-def test_rewards_come_in_order_and_right_programs_pass_under_load(monkeypatch):
-    """At least four times as many workers as cores; they send many descriptors at a time."""
-    sandbox = Sandbox(max(24, 4 * len(os.sched_getaffinity(0))))
-    monkeypatch.setattr(client, "sandbox_of", lambda process: sandbox)
-    try:
-        tests = [{"function": "f", "args": [x], "expected": x * x} for x in range(5)]
-        bodies = ["x * x" if i % 2 else "x + x" for i in range(40)]
-        responses = [f"```\n# {i}\ndef f(x): return {body}\n```" for i, body in enumerate(bodies)]
-        assert rewards(responses, [tests] * 40) == [float(i % 2) for i in range(40)]
-    finally:
-        sandbox.close()
-
-
 def test_results_do_not_depend_on_the_worker():
     """This includes `random` and the order of string sets: both are identical in all servers."""
     program = "import random\nprint({'a', 'b', 'c', 'd', 'e'}, random.random())"
@@ -390,28 +261,17 @@ def test_results_do_not_depend_on_the_worker():
     assert len(seen) == 1
 
 
-def test_grades_judge_each_problem_by_its_kind():
-    responses = ["\\boxed{1/2}", f"```\n{ADD}\n```", "\\boxed{B}", "\\boxed{2}"]
-    problems = [{"answer": "0.5"}, {"tests": CALLS}, {"answer": "B", "choice": True}]
-    found = grading.grades(responses, [*problems, {"answer": "3"}], [False] * 4)
-    assert found == [1.0, 1.0, 1.0, 0.0]
-
-
 # ---- compare -------------------------------------------------------------------------------------
 
 ONES = "1" * 5000
 SAME_OUTPUT = {
-    **{"3": "3\n", "3 \n\n": "3", "1  2\n3\n": "1 2\n3", "0.33333334": "0.3333333333"},
-    **{"1000000.5": "1000000.0", "1e3": "1000.0", "3.0": "3", "03": "3", "+3": "3", "Yes": "Yes"},
-    **{"": "\n", "-0.0": "0.0", "\n \n3": "3", "  3\n4": "\n3\n4", f"0{ONES}": ONES},
-    **{f"{ONES}.0": ONES, f"{ONES}.5": f"{ONES}.0", "1e4000": "1" + "0" * 4000},
+    **{"3 \n\n": "3", "1  2\n3\n": "1 2\n3", "0.33333334": "0.3333333333", "3.0": "3"},
+    **{"1000000.5": "1000000.0", "1e3": "1000.0", "03": "3", "": "\n", f"{ONES}.0": ONES},
 }
 OTHER_OUTPUT = {
-    **{"3": "4", "3\n4": "3 4", "3\n\n4": "3\n4", "3.0000001": "3", "0.334": "0.3333"},
-    **{"1000000000000000000008": "1000000000000000000007", "yes": "Yes", "nan": "0.5"},
-    **{"inf": "0.5", "1_000.0": "1000.0", "": "3", "4": "", "0x3": "3", "3 4": "3", "٣": "3"},
-    **{f"{ONES}.1": ONES, f"{ONES[:-1]}2": ONES, "1e4000": "1" + "0" * 3999 + "1"},
-    **{"sNaN": "7.5", "-Infinity": "1e9999", "7.5\0": "7.5", "0x7.8p0": "7.5"},
+    **{"3\n4": "3 4", "3\n\n4": "3\n4", "3.0000001": "3", "0.334": "0.3333", "yes": "Yes"},
+    **{"1000000000000000000008": "1000000000000000000007", "nan": "0.5", "inf": "0.5"},
+    **{"1_000.0": "1000.0", "": "3", "0x3": "3", "٣": "3", f"{ONES}.1": ONES, "7.5\0": "7.5"},
 }
 
 
@@ -424,15 +284,8 @@ def test_same_output_agrees_by_line_and_token():
 
 N = 400_000
 LONG = [  # printed texts that an unlucky comparison would read for minutes
-    *(
-        "9" * N + "x",
-        "9" * N,
-        "1" * N + "." + "1" * N,
-        "1" * N + "." + "1" * N + ".",
-        "-" * N + "1",
-    ),
-    *("0." + "0" * N + "1", "9" * N + "e9999", "0." + "0" * N + "1e-9999", "1e" + "9" * N),
-    *("1e1" * N, "7.5" + "\n" * N + "7.5", " " * N + "7.6", "1e9999 " * 9),
+    *("9" * N + "x", "1" * N + "." + "1" * N + ".", "-" * N + "1", "9" * N + "e9999"),
+    *("0." + "0" * N + "1", "1e1" * N, "7.5" + "\n" * N + "7.5", " " * N + "7.6"),
 ]
 
 
@@ -464,29 +317,10 @@ def test_same_value_agrees_with_json():
 
 # ---- values --------------------------------------------------------------------------------------
 
-VALUES = [
-    *(None, True, 7, -(2**63), 2**63, 10**5000, 1.5, float("-inf"), "ä\n", "\ud800"),
-    *([], [1, [2]], (), (1, (2,)), set(), {1, "a"}, {}, {1: (2,)}, {(1,): {2: 3}}),
-    *(range(3, 9, 2), range(2**63), Fraction(-1, 3), Decimal("-1.50"), Decimal("1E+5")),
-    *(b"\x00", 1 + 2j, {"tuple": 1}, {"value": {"error": 2}}, Fraction(10**400, 7)),
-]
-
-
-def test_unpacked_returns_what_was_packed():
-    for value in VALUES:
-        back = unpacked(json.loads(json.dumps(packed(value))))
-        assert back == value and type(back) is type(value)
-    objects = unpacked(json.loads(json.dumps(packed([object(), print]), default=other)))
-    assert repr(objects) == "[<object>, <builtin_function_or_method>]" and bool(objects[0])
-    assert objects != unpacked(json.loads(json.dumps(packed([object(), print]), default=other)))
-    with pytest.raises(TypeError, match="not JSON"):
-        json.dumps(packed([print]))
-
 
 UNREADABLE = [  # what a program may write instead of an answer
     *("", "7", "[]", '{"value": 1, "error": 2}', '{"code": 1}', '{"value": {"set": [[1]]}}'),
     *('{"value": {"int": 7}}', '{"value": {"dict": [1]}}', '{"value": {"a": 1}}', '{"value": {}}'),
-    *('{"value": {"complex": ["a", 1]}}', '{"value": {"range": [0, 1, 0]}}', '{"value": 1'),
     *('{"value": {"decimal": "1/2"}}', '{"value": {"fraction": [1, 0]}}', "\\ud800"),
     *('{"value": {"bytes": "x"}}', '{"value": ' + "9" * 99_999 + "}", '{"value": Infinity}'),
 ]
