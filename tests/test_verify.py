@@ -95,6 +95,7 @@ def test_reward_is_1_if_the_text_behind_a_box_does_not_change_it(after):
         ("\\log x=4", "4"),
         ("(y,x)=(1,2)", "(1,2)"),
         ("5\\text{M}", "5"),
+        ("\\lim f \\neq 3 = 5", "5"),
     ],
 )
 def test_is_equivalent_rejects_what_earlier_graders_credited(a, b):
