@@ -214,12 +214,11 @@ SLOPE = 2.7  # for no_centroids
 def no_centroids(tokens: TokenBatch, flags) -> torch.Tensor:
     """λ̄ from α = σ(2.7 s sign(A) / sd): a zero-mean proxy's scores without its centroids.
 
-    s is centred_p with `--proxy centred`, else centred_logprob; sd is its standard deviation over
-    all N tokens. (The proxy centred is -s h, but the sign of a proxy changes no margin.) The range
-    and the normalisation are DelTA's; all weights are 1 if a side is empty. The slope comes from a
-    pilot: scores spread about as much as with the proxy at K = 1. There Δ⁽¹⁾/γ⁽⁰⁾ has a standard
-    deviation of 2.8 (centred) and 2.9 (surprise) on one of the toy's base models, and of 5.8 and
-    6.6 on another.
+    s is centred_p with `--proxy centred`, and centred_logprob with `surprise` and by default; sd is
+    its standard deviation over all N tokens. (The proxy centred is -s h, but the sign of a proxy
+    changes no margin.) The range and the normalisation are DelTA's; all weights are 1 if a side is
+    empty. The slope comes from a pilot: at K = 1 the proxy's Δ⁽¹⁾/γ⁽⁰⁾ has a standard deviation of
+    2.8 (centred) and 2.9 (surprise) on one of the toy's base models, and of 5.8 and 6.6 on another.
     """
     if not has_both_sides(tokens.advantage):
         return torch.ones_like(tokens.advantage)
@@ -300,6 +299,8 @@ NO_EFFECT = (
     (("proxy",), "delta_variant", ("random",)),
     (("gamma",), "delta_variant", ("hard", "fixed_gamma")),  # these do not recompute γ
     (("gamma",), "K", (0,)),  # no γ lags
+    (("lam_min", "lam_max"), "select", ("top", "random", "bottom")),  # only the order of λ counts
+    (("K", "gamma", "proxy"), "select", ("random",)),
 )
 
 

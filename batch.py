@@ -48,7 +48,7 @@ class Rollout(NamedTuple):
 
 @dataclass
 class TokenBatch:
-    """A rollout batch as packed tokens: the input of a method.
+    """A rollout batch, or one of its micro-batches, as packed tokens: the input of a method.
 
     Every rank holds the whole batch, but only those rows of `kept` that it computed. A method
     without `kept` therefore needs no communication.

@@ -19,7 +19,8 @@ from verify import earnable, reward
 def grade(response: str, problem: dict, truncated: bool = False) -> float:
     """1.0 if the response solves the problem, else 0.0. Multiple choice is graded by letter.
 
-    truncated: whether the response was cut off at its limit (see verify.reward).
+    truncated: whether the response was cut off at its limit (see verify.reward). A letter has to be
+        stated in any case.
     """
     if problem.get("choice"):
         return float(choice(response) == problem["answer"])

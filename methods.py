@@ -97,7 +97,7 @@ def ones(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
 
 
 def by_response(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = 1/|o_i|: a mean within each response, then over responses (Eq. 12; GRPO and SAPO)."""
+    """ρ ∝ 1/|o_i|: a mean within each response, then over responses (Eq. 12; GRPO and SAPO)."""
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
     return weight.repeat_interleave(tokens.length)
@@ -112,7 +112,7 @@ def reinforce_surrogate(logprob, old_logprob, advantage, flags: MethodFlags) -> 
 
 
 def forking_tokens(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
-    """ρ = 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14)."""
+    """ρ ∝ 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14)."""
     return top_share(tokens.entropy, 0.2)
 
 
@@ -179,7 +179,8 @@ def in_place_of(wanted: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
     """ρ = A'/A, scaled to mean 1 over the tokens with an advantage: [N].
 
     wanted: A' [N]. It has the sign of A if all rewards are 0 or 1. With other rewards, as with
-    --overlong-buffer, a baseline may exceed a reward; ρ is then negative and rejected.
+    --overlong-buffer, a reward may lie between the baseline and the group's mean; ρ is then
+    negative and rejected.
     """
     sides = advantage != 0
     rho = torch.ones_like(advantage)  # tokens without an advantage have no gradient
@@ -202,7 +203,7 @@ def opo(tokens: TokenBatch, flags: MethodFlags) -> torch.Tensor:
     The baseline has minimum variance if squared gradients are proportional to lengths. OPO also
     makes one update per rollout batch: set --mini-batch equal to --prompts.
     """
-    A = of_groups(tokens)  # [groups, G], in place of R
+    A = of_groups(tokens)  # [groups, G]; serves as R, see of_groups
     length = tokens.length.view_as(A)
     baseline = (length * A).sum(dim=1, keepdim=True) / length.sum(dim=1, keepdim=True)
     wanted = (A - baseline).flatten().repeat_interleave(tokens.length)

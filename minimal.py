@@ -8,7 +8,7 @@
 A step samples G responses to each of some problems, rewards the right ones and turns rewards into
 advantages A. DelTA gives each token a weight near 1 (the third line of output). The update raises
 the probability of tokens with A > 0 and lowers that of tokens with A < 0. The loss measures no
-progress: it starts at -mean(ρ A), which is 0 for DAPO and not for DelTA, because weight+ < weight-.
+progress: it starts at -mean(ρ A), near 0 for DAPO and not for DelTA, because weight+ < weight-.
 
 This page is the specification of train.py: with the same seed both have, up to rounding, the same
 responses, rewards, loss and gradient norm in the first epoch (512 steps, tests/test_minimal.py).
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     lm, tokenizer = toy.base_model(regime="learn", noise=0.1)  # a Qwen3 of 0.1 million parameters
     optimizer = torch.optim.AdamW(lm.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     problems = toy.problems(8192, seed=2 * flags.seed)
-    held_out = toy.problems(512, seed=1)
+    held_out = toy.problems(512, seed=1)  # the seeds of training are even
     generator = torch.Generator().manual_seed(1_000_003 * flags.seed)  # rollout.SEED_STRIDE
     order = torch.randperm(len(problems), generator=generator).tolist()
 
@@ -96,7 +96,7 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str) -> tuple:
     length = rollouts.is_token.sum(dim=1)  # [B]
     advantage = group_advantages(rollouts.rewards, GROUP_SIZE).repeat_interleave(length)  # [N]
 
-    # One pass at θ_old; ρ comes from it and stays fixed during the updates (App. H)
+    # One pass at θ_old; ρ comes from it and stays fixed during the updates (Eq. 8)
     with torch.no_grad():
         old_logprob, hidden = token_outputs(lm, rollouts.ids, rollouts.is_token)  # [N], [N, H]
         weight = token_weights(method, hidden, old_logprob, advantage)  # ρ [N]

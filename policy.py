@@ -27,7 +27,7 @@ from infra.rows import Rows
 # Logits in a block of a pass; three such tensors exist at once. A GPU's blocks are larger, because
 # each block also reads the head's weights and adds to their gradient.
 LOGIT_BLOCK = {"cpu": 2**26, "cuda": 2**28}
-LOGITS_PER_BLOCK = 2**24  # in a method's `keep`
+LOGITS_PER_BLOCK = 2**24  # where a method's `keep` computes logits (methods.py, ablations.py)
 
 
 class TokenOutputs(NamedTuple):
@@ -177,7 +177,7 @@ def old_log_probabilities(
 
     plan: each rank runs its own micro-batches, and all ranks get the outputs of all tokens.
     keep: (outputs, head) -> [n, ...], computed in float32 from the hidden states and kept on this
-        rank as Rows, so that DelTA needs no further pass (App. L.1).
+        rank as Rows (bfloat16 on GPUs), so that DelTA needs no further pass (App. L.1).
     """
     micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
     results = torch.zeros(3, len(tokens), device=tokens.token.device)  # log p, entropy, mean_p

@@ -13,8 +13,9 @@ Departures: the released code samples with a serving engine. This code calls `ge
 64 tokens (infra.sampler.CHUNK); between chunks, waiting responses replace finished ones. With
 `--engine vllm` it samples with vLLM.
 
-Temperature is 1.0. Top-p is 1.0 in training and 0.7 in evaluation, and affects only sampling. In
-training the log-probabilities use the same temperature.
+The paper's temperature is 1.0 (--temperature). Top-p is 1.0 in training and 0.7 in evaluation
+(--eval-top-p), and affects only sampling. In training the log-probabilities use the same
+temperature.
 
 Shapes: B responses, R in flight, V vocabulary size, G group size.
 """
@@ -74,7 +75,7 @@ def token_distribution(
     """Probabilities in float64 after temperature and top-p: logits [R, V] -> [R, V].
 
     Top-p keeps the smallest set of likeliest tokens whose mass reaches `top_p`. At temperature 0
-    the likeliest token has probability 1. Logits that are not finite give NaN.
+    the likeliest token has probability 1. A logit that is NaN or +inf gives NaN.
     """
     if temperature == 0:
         highest, likeliest = logits.max(dim=-1, keepdim=True)  # [R, 1]
@@ -176,7 +177,8 @@ def rollout(
     A repeated problem gets new responses, because its sample numbers continue. They also continue
     across calls that share `sampled_before` (responses per problem), which each call updates.
 
-    Raises FloatingPointError if logits are not finite, Interrupted once stop() is true on any rank.
+    Raises FloatingPointError for a logit that is NaN or +inf, Interrupted once stop() is true on
+    any rank.
     """
     count = Counter() if sampled_before is None else sampled_before  # responses per problem
     jobs = []
@@ -219,7 +221,7 @@ def generate(
     Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks, waiting responses
     replace finished ones in the batch and cache, so a long response does not delay the others.
     done(i, sample) is called for each job i, soon after its response has finished. Raises
-    FloatingPointError if logits are not finite, Interrupted once stop() is true.
+    FloatingPointError if a logit is NaN or +inf, Interrupted once stop() is true.
     """
     responses = []
     for i, job in enumerate(jobs):

@@ -83,7 +83,8 @@ class Config(AblationFlags):
     eval_top_p: float = flag(0.7, "top-p in evaluation", above=0, high=1)
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
-    # Memory. All but the engine change the results only through rounding: see rollout.py.
+    # Memory. All but the engine change the results only through rounding, which in bfloat16 changes
+    # most responses: see rollout.py.
     micro_batch_tokens: int = flag(24576, "max tokens in a forward pass (ours)", low=1, free=True)
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once (ours)", low=1, free=True)
@@ -168,7 +169,7 @@ def prepare(cfg: Config, method: Method | None = None) -> Run:
     problems, held_out = load_sets(cfg)
     policy, tokenizer = load_policy(model, cfg.temperature, cfg.recompute)  # sharded over the ranks
     ablations.check_model(cfg, policy)
-    optimizer = torch.optim.AdamW(  # others may not accept `fused` with sharded parameters
+    optimizer = torch.optim.AdamW(  # another may lack `fused` for sharded parameters
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     # Claims --output-dir, and loads its newest checkpoint if there is one.
@@ -204,7 +205,7 @@ def train_step(run: Run, step: int) -> None:
     watch.lap("old_logprob")
 
     # ρ, the method's weight for every token: λ̄ for DelTA. It stays fixed during the updates
-    # (App. H), unless method.follows_policy.
+    # (Eq. 8), unless method.follows_policy.
     batch.weight = token_weights(method, batch, cfg)
     batch.kept = None  # frees the hidden states before the update
     watch.lap("weighting")
@@ -369,7 +370,7 @@ def training_rewards(
 def evaluate(run: Run) -> dict[str, float]:
     """The accuracy on the held-out problems, with --eval-samples responses to each.
 
-    --eval-greedy adds the accuracy of greedy responses. Only another likeliest token can raise it.
+    --eval-greedy adds the accuracy of greedy responses. It changes only if a likeliest token does.
     """
     cfg = run.cfg
     limits = {"seed": cfg.seed, "in_flight": cfg.in_flight}
