@@ -1,10 +1,10 @@
 """Helpers for the notebooks: pictures, graded exercises, and batches of the toy's tokens.
 
 Importing this file adds the repository to the path, so a notebook imports from here first.
-
 Shapes: B responses, N packed response tokens, H hidden size, D parameters.
 """
 
+import dis
 import inspect
 import io
 import runpy
@@ -30,11 +30,9 @@ import toy
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish.
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F"
-POS = {"color": BLUE, "marker": "o"}  # the two sides of an update
-NEG = {"color": ORANGE, "marker": "X"}
+POS, NEG = {"color": BLUE, "marker": "o"}, {"color": ORANGE, "marker": "X"}  # an update's sides
 
 OURS = ("ablations", "delta", "grpo", "helpers", "methods", "minimal", "toy")
-
 style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
 plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
 torch.set_num_threads(1)  # more threads would not speed up so small a model
@@ -44,8 +42,7 @@ transformers.utils.logging.disable_progress_bar()
 def show(fig: plt.Figure, alt: str) -> None:
     """Display a figure as a small PNG with alternative text, and close it."""
     fig.canvas.draw()
-    rgba = np.asarray(fig.canvas.buffer_rgba()) / 255
-    png = io.BytesIO()
+    rgba, png = np.asarray(fig.canvas.buffer_rgba()) / 255, io.BytesIO()
     plt.imsave(png, np.round(31 * rgba) / 31, format="png")  # few colours make a small file
     plt.close(fig)
     display(Image(png.getvalue(), alt=alt))
@@ -57,13 +54,11 @@ def credit_text(ax, words: list[str], values, title: str, marks, centre=0.0, lim
     Above the centre: blue, underlined. Below: orange, dotted. The line's width is the strength.
     limit: the distance from the centre with the full strength; None: the largest distance.
     """
-    distance = np.asarray(values, dtype=float) - centre
+    distance, x, y = np.asarray(values, dtype=float) - centre, 0, 0
     strengths = distance / (limit or np.abs(distance).max() or 1.0)
-    x, y = 0, 0
     for word, strength, mark in zip(words, strengths, marks, strict=True):
-        text, end = word.replace("\n", "↵"), x + len(word)
+        text, end, share = word.replace("\n", "↵"), x + len(word), min(abs(strength), 1.0)
         colour, line = (BLUE, "-") if strength > 0 else (ORANGE, ":")
-        share = min(abs(strength), 1.0)
         ax.add_patch(Rectangle((x, y - 0.5), end - x, 0.9, fc=colour, alpha=0.5 * share, lw=0))
         if round(4 * share):
             ax.plot([x + 0.1, end - 0.1], [y + 0.4] * 2, line, color=colour, lw=round(4 * share))
@@ -100,14 +95,16 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
         return None
     for yours, right in pairs:
         fault = fault or difference(yours, right, tolerance)
+        typed = cases and not fault and isinstance(right, tuple | torch.Tensor)
+        if typed and getattr(yours[0], "dtype", None) != right[0].dtype:
+            fault = f"a tensor of type {right[0].dtype} is expected"
     print(f"not right: {fault}. {hint}" if fault else "right")
     return not fault
 
 
 def difference(answer, expected, tolerance: float) -> str:
     """What distinguishes an answer from the expected numbers; '' if they agree."""
-    if isinstance(answer, torch.Tensor):
-        answer = answer.detach()
+    answer = answer.detach() if isinstance(answer, torch.Tensor) else answer
     found, expected = np.asarray(answer, dtype=float), np.asarray(expected, dtype=float)
     if found.shape != expected.shape:
         return f"shape {found.shape} where {expected.shape} is expected"
@@ -121,7 +118,7 @@ def borrowed(function: Callable, may_use, reference: Callable) -> str:
     """Says that a student's function calls the reference, or the repository; '' if it does not."""
     inner = [x.co_names for x in function.__code__.co_consts if isinstance(x, CodeType)]
     names = set(function.__code__.co_names).union(*inner)
-    things = [function.__globals__.get(name) for name in names]
+    things = [function.__globals__.get(name, sys.modules.get(name)) for name in names]
     for module in filter(inspect.ismodule, list(things)):
         things += [getattr(module, name, None) for name in names]
     for thing in filter(inspect.isfunction, things):
@@ -157,8 +154,7 @@ def leaderboard(answer, score: Callable, others: dict[str, float], unit: str) ->
         yours = score(answer)
     except ValueError as error:
         remark = f"refused: {error}"
-    if yours is not None:
-        rows.append((yours, "you"))
+    rows += [(yours, "you")] if yours is not None else []
     print(f"      {unit}")
     for place, (number, name) in enumerate(sorted(rows, reverse=True), start=1):
         print(f"{place:3}. {number:9.4f}  {name}")
@@ -176,11 +172,16 @@ BAR = "\n\n# ----\n"
 def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool | None:
     """`check` a piece of minimal.py's loop, and put it there if right, here and by mine.py.
 
-    It may call earlier pieces, as minimal.NAME.
+    It may call earlier pieces, as minimal.NAME. mine.py gets no other part of the cell.
     """
     name = yours.__name__
     may_use = [*list(PIECES)[: list(PIECES).index(name)], "token_outputs", "clipped_surrogate"]
     right = check(yours, PIECES[name], hint, cases, tolerance, may_use, run)
+    used = {step.argval for step in dis.get_instructions(yours) if step.opname == "LOAD_GLOBAL"}
+    outside = used.intersection(yours.__globals__) - {"minimal", "np", "torch", *PIECES}
+    if right and outside:
+        print(f"but not saved: define or import inside the function: {', '.join(sorted(outside))}")
+        return False
     if right:
         setattr(minimal, name, yours)
         head = '"""My loop, piece by piece."""\n\nimport minimal\nimport numpy as np\nimport torch'
@@ -194,9 +195,8 @@ def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool |
 def use_mine() -> None:
     """Put the pieces in mine.py in place of minimal.py's."""
     mine = runpy.run_path(str(MINE)) if MINE.exists() else {}
-    found = [name for name in PIECES if name in mine]
-    for name in found:
-        setattr(minimal, name, mine[name])
+    found = {name: mine[name] for name in PIECES if name in mine}
+    vars(minimal).update(found)
     print("yours in minimal.py's loop:", ", ".join(found) or "nothing yet")
 
 
