@@ -11,9 +11,12 @@ import train
 from delta import delta_coefficients, token_gradient_proxy
 
 
-def test_minimal_and_train_have_the_same_steps_and_accuracies(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("method", ["delta", "dapo"])
+def test_minimal_and_train_have_the_same_steps_and_accuracies(
+    method, tmp_path, monkeypatch, capsys
+):
     """Loss and gradient norm differ by rounding: train.py uses other batches in its passes."""
-    flags = ["--steps", "5", "--seed", "5"]
+    flags = ["--method", method, "--steps", "5", "--seed", "5"]
     train.main([*flags, "--eval-data", PROBLEMS, "--output-dir", str(tmp_path)])
     before, *lines = read_lines(tmp_path / "metrics.jsonl")
     capsys.readouterr()
