@@ -27,7 +27,8 @@ def phrases(heading: str) -> str:
 
 
 THOUGHT = re.compile(
-    r"[<◁](?=[/|\w])(/?)\|?(?i:(?:begin_of_|(end_of_))?(?:think(?:ing)?|thoughts?|reasoning))\|?[>▷]"
+    r"[<◁](?=[/|\w])(/?)\|?"
+    r"(?i:(?:begin_of_|(end_of_))?(?:think(?:ing)?|thoughts?|reasoning))\|?[>▷]"
 )
 BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
 TAGGED = re.compile(r"<answer>([^<>]{1,400})</answer>")

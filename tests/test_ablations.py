@@ -185,6 +185,8 @@ def test_select_keeps_the_tokens_with_highest_or_lowest_coefficient():
         ("--delta-variant random --proxy centred", "--proxy does nothing"),
         ("--delta-variant no_centroids --proxy topk", "needs --proxy centred or surprise"),
         ("--delta-variant hard --gamma fresh", "--gamma does nothing"),
+        ("--select top --lam-min 0.5", "--lam-min does nothing with --select top"),
+        ("--select random --K 2", "--K does nothing with --select random"),
         ("--K 0 --gamma fresh", "--gamma does nothing with --K 0"),
         ("--method sapo --clip-high 0.9", "--clip-high does nothing"),
         ("--method dapo --proxy topk", "--proxy does nothing with --method dapo"),

@@ -1,7 +1,5 @@
 """loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from models import change_config, change_weights, save_random_model
@@ -15,8 +13,6 @@ from infra import sampler
 from infra.errors import UserError
 from infra.ranks import start_ranks
 from loading import BOUNDS, give_float32_head, load_model, load_policy, refuse_difference
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True)
