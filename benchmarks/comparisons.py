@@ -133,8 +133,9 @@ def draw_differences(groups: Tested, title: str, path: Path) -> None:
     height = 1.3 + 0.1 * len(names) + 0.11 * points  # inches
     figure = Figure(figsize=(7, height), layout="constrained")
     axes = figure.subplots()
+    step = min(0.15, 0.75 / len(groups))  # lines of two names do not mix
     for number, (label, group) in enumerate(groups.items()):
-        shift = 0.15 * (number - (len(groups) - 1) / 2)
+        shift = step * (number - (len(groups) - 1) / 2)
         axes.errorbar(
             [values.mean() for values in group.values()],
             [names.index(name) + shift for name in group],

@@ -2,11 +2,13 @@
 
 import csv
 import re
+import shutil
 
 import numpy as np
 import pytest
 from conftest import ROOT
 
+from benchmarks import mean
 from benchmarks.__main__ import main
 from benchmarks.statistics import half_width
 
@@ -105,6 +107,36 @@ def test_the_page_of_credit_matches_its_files(capsys):
             assert cell == f"{gain.mean():+.3f} ± {half_width(gain):.3f}"
     marks = [x for x in printed if len(x) == 7]
     assert len(marks) == 11 and all(x in table_rows(PAGES["credit"]) for x in marks)
+
+
+def test_the_page_of_the_mean_matches_its_csv(tmp_path, capsys):
+    """Its columns have the labels that `mean` prints; stars mark planned tests with p <= 0.05."""
+    copy = shutil.copy(ROOT / "results/mean.csv", tmp_path)  # the picture is drawn beside it
+    main(["mean", "--csv", str(copy)])
+    printed = {}
+    for cells in table_rows(capsys.readouterr().out):
+        if len(cells) == 5 and cells[1].startswith("difference"):
+            label = cells[0]
+        elif len(cells) == 5:
+            printed[label, cells[0]] = cells[1], float(cells[3])
+
+    planned = [f"{a} minus {b}" for a, b in (*mean.PRIMARY, *mean.SECONDARY)]
+    described = {f"{row} minus dapo" for row in mean.ALL_ROWS if row != "dapo"} - set(planned)
+    found = []
+    labels = ()
+    for line in PAGES["mean"].replace("\\*", "*").splitlines():
+        first, *cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if not line.startswith("|"):
+            labels = ()
+        elif cells and " minus " in cells[0]:
+            labels = cells
+        elif cells and labels:
+            for label, cell in zip(labels, cells, strict=True):
+                interval, p = printed[label, first]
+                assert cell == interval + "*" * (p <= 0.05 and label not in described)
+                found.append(label)
+    assert set(planned) | described <= set(found)
+    assert len(found) == 6 * 5 + 6 * 6 + 6 * 4 + 5 * 3
 
 
 def test_make_train_matches_its_csv(capsys):
