@@ -1,6 +1,7 @@
 """The tables and pictures of docs/results/direction.md, from the lines of results/direction.csv."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from benchmarks.training import ENDS
 
 FLAT = 0.05  # the rise of DAPO's reward below which a setting is flat
 BOUND = 0.01  # of equivalence, in mean training reward
+LARGE_MODELS = (0.25, 0.55)  # published mean cosines of their states (docs/results/direction.md)
 
 Run = dict[str, np.ndarray | float]
 Study = dict[tuple[str, str], dict[int, Run]]  # (setting, row) -> seed -> run
@@ -162,6 +164,13 @@ def print_equivalence(study: Study, pairs: list[tuple[str, str]]) -> None:
     print_table(["difference", "setting", "mean, 90 % interval", f"within ± {BOUND}"], lines)
 
 
+def of_doses(study: Study) -> dict[str, np.ndarray]:
+    """DelTA minus DAPO at the doses that are not primary, in SECONDARY: one family of tests."""
+    doses = [dose for dose in DOSES if dose not in ("S = 0", "S = 1")]
+    pairs = product(doses, SECONDARY)
+    return {f"{dose}, {setting}": paired(study, setting, dose, "dapo") for dose, setting in pairs}
+
+
 def print_rows(study: Study) -> None:
     """Print every row minus DAPO in the three settings where all rows ran."""
     lines = []
@@ -224,7 +233,7 @@ def draw_dose(study: Study, path: Path) -> None:
     panels = figure.subplots(1, len(SECONDARY), sharey=True)
     for axes, setting in zip(panels, SECONDARY, strict=True):
         own = np.mean([run["hidden_cosine"] for run in study[setting, "dapo"].values()])
-        for K, colour, mark in ((1, "#0072B2", "o"), (0, "#D55E00", "s")):
+        for K, colour, line in ((1, "#0072B2", "-o"), (0, "#D55E00", "-s")):
             points = []
             for dose in DOSES:
                 values = paired(study, setting, dose if K else f"{dose}, K = 0", "dapo")
@@ -233,7 +242,9 @@ def draw_dose(study: Study, path: Path) -> None:
                     cosine = 1.0 if dose == "scalar" else (own + S2) / (1 + S2)
                     points.append((cosine, values.mean(), half_width(values)))
             x, y, error = zip(*points, strict=True)
-            axes.errorbar(x, y, error, fmt=f"-{mark}", color=colour, capsize=2, label=f"K = {K}")
+            label = f"DelTA, K = {K}"
+            axes.errorbar(x, y, error, fmt=line, color=colour, capsize=2, label=label)
+        axes.axvspan(*LARGE_MODELS, color="0.88", label="large models, published")
         axes.axhline(0, color="0.3", linewidth=1)
         axes.set_title(setting)
         axes.set_xlabel("mean cosine of two tokens' states")
@@ -282,6 +293,7 @@ def print_all(lines: list[dict], folder: Path) -> None:
     print_differences("model minus its dapo", over("model", "model, dapo"))
     print_differences("bottom minus random half, S = 1", over("bottom half, S = 1", "random half"))
     print_differences("centred minus S = 1", over("centred", "S = 1"))
+    print_differences("dose: minus dapo", of_doses(study))
     print_equivalence(study, [("scalar", "S = 1"), ("rule", "S = 1"), ("side means", "S = 1")])
     print_rows(study)
 
