@@ -177,7 +177,7 @@ def delta_coefficients(
         next_gamma = steps.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ lags: also from Δ⁽ᵏ⁾
         mu_pos, mu_neg = steps.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
-        gamma = next_gamma  # the first time nothing changes: γ⁽¹⁾ = γ⁽⁰⁾
+        gamma = next_gamma  # γ⁽¹⁾ = γ⁽⁰⁾: at k = 0 both come from Δ⁽⁰⁾
 
     if not delta.isfinite().all():
         raise ValueError("a margin is not finite: the entries of v are too large for float32")
