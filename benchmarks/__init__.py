@@ -2,9 +2,9 @@
 
 `python -m benchmarks NAME` runs one (__main__.py); two notebooks import statistics.py.
 
-    runs on the toy     training.py trains rows x settings.py x seeds into results/NAME.csv, one
-                        line for each run; direction.py does so for the study of a common
-                        direction, and direction_tables.py prints it; statistics.py, tables.py
+    runs on the toy     direction.py trains rows x settings.py x seeds into results/direction.csv,
+                        one line for each run; direction_tables.py prints the tables; tables.py
+                        and statistics.py are for any study
     speed and memory    plan.py and simulation.py (estimates), gpu.py
     pictures of runs    curves.py, samples.py and picture.py, commands of their own
     graders             graders.py, a command of its own

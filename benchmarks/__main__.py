@@ -9,8 +9,6 @@ from pathlib import Path
 from infra.errors import one_line_endings
 
 WHERE = {  # NAME -> the module of its function, what it does
-    "make_train": ("training", "the gain from `make train` over seeds (10 minutes)"),
-    "baselines": ("training", "GRPO, CISPO, GSPO and Dr. GRPO against DAPO (20 minutes)"),
     "direction": (
         "direction_tables",
         "when DelTA helps: a direction shared by all states (4 hours)",

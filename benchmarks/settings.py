@@ -10,14 +10,6 @@ import toy
 
 SIZE = "--prompts 16 --group-size 8 --mini-batch 4 --steps 28"
 
-EVALUATED = f"{SIZE} --eval-every 28 --save-every 1000"  # before and after training
-FIVE_OPERATIONS = "--toy-k 5 --max-prompt-tokens 40 --max-new-tokens 44"
-SETTINGS = {  # of benchmarks/training.py: flags of train.py
-    "learn": f"--toy-regime learn --toy-noise 0.1 {EVALUATED} {FIVE_OPERATIONS}",
-    "k5": f"--toy-regime sharpen {EVALUATED} {FIVE_OPERATIONS} --toy-noise 0.2",
-    "make train": "--eval-every 160",
-}
-
 
 @dataclass(frozen=True)
 class Setting:

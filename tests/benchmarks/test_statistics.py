@@ -1,4 +1,4 @@
-"""benchmarks/statistics.py, compared with closed forms and hand calculations."""
+"""benchmarks/statistics.py and tables.py, compared with closed forms and hand calculations."""
 
 import math
 
@@ -17,6 +17,7 @@ from benchmarks.statistics import (
     spearman,
     two_sided_p,
 )
+from benchmarks.tables import print_differences
 
 
 @pytest.mark.parametrize("t", [-30.0, -1.0, 0.0, 0.5, 2.0, 40.0, 1e4])
@@ -76,3 +77,13 @@ def test_rank_correlation_matches_a_hand_calculation_and_all_permutations():
     assert permutation_p(x, y) == pytest.approx(8 / 24, abs=0.01)
     # ties share their mean rank: 1.5, 1.5, 3, 4
     assert spearman([1, 2, 3, 4], [1, 1, 2, 3]) == pytest.approx(4.5 / 22.5**0.5)
+
+
+def test_differences_are_tested_together(capsys):
+    values = np.array([0.03, 0.01, 0.02, 0.02])
+    print_differences("k5", {"a": values, "b": -values, "c": values - 0.02, "d": values[:1]})
+    lines = capsys.readouterr().out.splitlines()
+    # Holm: both become 3 p, since the second cannot be lower. One run, d, is left out.
+    assert lines[2] == "| a | 0.020 ± 0.013 | 0.020 | 4 of 4 | 0.049 | 0.12 |"
+    assert lines[3] == "| b | -0.020 ± 0.013 | -0.020 | 0 of 4 | 0.049 | 0.12 |"
+    assert "| 1 of 4 | 1 |" in lines[4] and not lines[5]
