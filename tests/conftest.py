@@ -1,9 +1,10 @@
-"""Shared fixtures: the toy's committed base model, and rollouts from it."""
+"""Shared fixtures: the toy's committed base model, rollouts from it, and a finished run."""
 
 import shutil
 from pathlib import Path
 
 import pytest
+from toy_runs import train_small
 from transformers.utils import logging as hf_logging
 
 import toy
@@ -39,3 +40,11 @@ def batch(base):
     problems = toy.problems(3, seed=5) + toy.problems(3, seed=6, k=3)
     prompts = tokenizer([problem["problem"] for problem in problems]).input_ids
     return rollout(model, tokenizer, prompts, list(range(6)), 4, Sampling(48, seed=3), step=1)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The folder of an uninterrupted run of three steps. Read-only."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    train_small(folder, steps=3)
+    return folder

@@ -11,7 +11,7 @@ import shutil
 import numpy as np
 import pytest
 from forked import finished, torchrun
-from toy_runs import read_lines, refusal
+from toy_runs import contents, read_lines, refusal
 
 import evaluate
 import toy
@@ -23,7 +23,7 @@ from evaluate import (
     weighted_average,
 )
 from infra.errors import UserError
-from infra.folder import write_lines
+from infra.folder import read_json, write_json, write_lines
 from infra.responses import saved_responses
 from rollout import generate
 
@@ -144,18 +144,25 @@ def test_compare_refuses_evaluations_without_a_common_benchmark(tmp_path):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A folder with the base model in model/ and a benchmark of 6 toy problems, bench.jsonl."""
+    """A folder with the base model in model/, PROBLEMS in bench.jsonl, their evaluation in out/."""
     folder = tmp_path_factory.mktemp("evaluate")
     shutil.copytree(toy.base_folder(), folder / "model")
-    write_lines(folder / "bench.jsonl", PROBLEMS)
+    write_lines(folder / BENCH, PROBLEMS)
+    evaluate.main(flags(folder, folder / "out"))
     return folder
+
+
+@pytest.fixture
+def out(saved, tmp_path):
+    """A copy of that evaluation."""
+    return shutil.copytree(saved / "out", tmp_path / "out")
 
 
 def flags(saved, output, *more):
     """The flags of an evaluation with three samples per problem, written to `output`."""
     named = {
         "--model": saved / "model",
-        "--benchmarks": saved / "bench.jsonl",
+        "--benchmarks": saved / BENCH,
         "--samples": 3,
         "--max-new-tokens": 48,
         "--top-p": 1.0,
@@ -165,31 +172,34 @@ def flags(saved, output, *more):
 
 
 def averages(folder):
-    return json.loads((folder / "averages.json").read_text())
+    return read_json(folder / "averages.json")
 
 
 def texts(folder):
     return {place: line["response"] for place, line in saved_responses(folder).items()}
 
 
-def test_an_evaluation_continues_after_a_kill(saved, tmp_path):
-    evaluate.main(flags(saved, tmp_path))
-    path = tmp_path / BENCH / "responses-0.jsonl"
-    whole, result = path.read_text(), averages(tmp_path)
+def test_an_evaluation_continues_after_a_kill_and_grows(saved, out):
+    path = out / BENCH / "responses-0.jsonl"
+    whole, result = path.read_text(), averages(out)
 
     half = whole[: len(whole) // 2]  # in the middle of a line
     path.write_text(half)
-    evaluate.main(flags(saved, tmp_path))
+    evaluate.main(flags(saved, out))
     continued = path.read_text()
     assert sorted(continued.splitlines()) == sorted(whole.splitlines())  # each line once
     assert continued.startswith(half[: half.rindex("\n") + 1])
-    assert averages(tmp_path) == result
+    assert averages(out) == result
+
+    before = texts(out / BENCH)
+    evaluate.main(flags(saved, out, "--samples", 4))
+    assert before.items() < texts(out / BENCH).items()
+    assert len(texts(out / BENCH)) == 24
 
 
 def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
     """A set gets the same responses as on its own. A copy of the set gets different ones."""
-    other = tmp_path / "other.jsonl"
-    other.write_text((saved / "bench.jsonl").read_text())
+    other = shutil.copy(saved / BENCH, tmp_path / "other.jsonl")
     calls = []
 
     def spy(lm, requests, *more, **named):
@@ -199,18 +209,16 @@ def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluate, "generate", spy)
     both = f"{saved / BENCH},{other}"
     evaluate.main(flags(saved, tmp_path / "both", "--benchmarks", both, "--in-flight", "7"))
-    evaluate.main(flags(saved, tmp_path / "alone"))
-    assert calls == [2 * 18, 18]
+    assert calls == [2 * 18]
     one, two = (texts(tmp_path / "both" / name) for name in (BENCH, "other.jsonl"))
-    assert one == texts(tmp_path / "alone" / BENCH)
+    assert one == texts(saved / "out" / BENCH)
     assert one.keys() == two.keys()
     assert one != two
 
 
-def test_an_evaluation_samples_and_regrade_grades_its_responses(saved, tmp_path, capsys):
+def test_regrade_grades_the_saved_responses(saved, out, capsys):
     """The grades are known for the responses that replace the samples. One is cut off."""
-    evaluate.main(flags(saved, tmp_path))
-    path = tmp_path / BENCH / "responses-0.jsonl"
+    path = out / BENCH / "responses-0.jsonl"
     asked = [problem["problem"] for problem in PROBLEMS]
     assert sorted(saved_responses(path.parent)) == sorted(itertools.product(asked, range(3)))
 
@@ -222,18 +230,43 @@ def test_an_evaluation_samples_and_regrade_grades_its_responses(saved, tmp_path,
             line = {"asked": problem["problem"], "sample": sample, "response": response}
             lines.append(line | {"truncated": i > 2 and sample == 2})
     write_lines(path, lines)
-    evaluate.main(flags(saved, tmp_path, "--regrade"))
-    result = averages(tmp_path)["benchmarks"][BENCH]
+    evaluate.main(flags(saved, out, "--regrade"))
+    result = averages(out)["benchmarks"][BENCH]
     assert result["repetitions"] == pytest.approx([1, 0, 1 / 2])
     assert result["pass"] == 1
-    assert averages(tmp_path)["average"] == pytest.approx(1 / 2)
+    assert averages(out)["average"] == pytest.approx(1 / 2)
     assert read_lines(path) == lines
-    wrong = read_lines(tmp_path / BENCH / "wrong.jsonl")
+    wrong = read_lines(out / BENCH / "wrong.jsonl")
     assert len(wrong) == 6 + 3
     assert wrong[0] == lines[1] | {"answer": PROBLEMS[0]["answer"]}
     assert f"| {BENCH} | 6 | 50.00% | 100.00% |" in capsys.readouterr().out
     with pytest.raises(UserError, match="lacks 6 of 24 responses: run without --regrade"):
-        grade_benchmark(PROBLEMS, 4, tmp_path / BENCH)
+        grade_benchmark(PROBLEMS, 4, out / BENCH)
+
+
+def test_regrade_takes_the_models_name_from_its_folder(saved, out, capsys):
+    regrade = flags(saved, out, "--regrade")
+    evaluate.main(regrade[2:])  # without --model
+    assert averages(out)["model"] == str(saved / "model")
+    before = contents(out)
+    said = refusal(evaluate.main, [*regrade, "--model", "other"], capsys)
+    assert said == f"evaluate.py: {out} holds no responses of other: drop --model\n"
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "chat_template.jinja"])
+def test_an_evaluation_does_not_mix_two_models_of_one_name(name, saved, tmp_path, capsys):
+    """A continued training run may have written the weights again."""
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    moved = read_json(copy / "out/config.json") | {"model": str(copy / "model")}
+    write_json(copy / "out/config.json", moved)
+    path = copy / "model" / name
+    content = path.read_bytes() if path.exists() else b"{{ messages[0].content }}"
+    path.write_bytes(content if name.endswith("safetensors") else content + b"\n")
+    before = contents(copy)
+    said = refusal(evaluate.main, flags(copy, copy / "out"), capsys)
+    assert "out holds another run or other files (model_" in said
+    assert contents(copy) == before
 
 
 OTHER = {  # bench.jsonl of the same length
@@ -245,17 +278,15 @@ OTHER = {  # bench.jsonl of the same length
 
 @pytest.mark.parametrize("change", OTHER)
 def test_compare_refuses_the_same_number_of_other_problems(change, saved, tmp_path, capsys):
-    one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    evaluate.main(flags(saved, one))
+    one, two = str(saved / "out"), str(tmp_path / "two")
     write_lines(tmp_path / BENCH, OTHER[change])
-    evaluate.main(flags(saved, two, "--benchmarks", tmp_path / BENCH))
+    evaluate.main(flags(saved, two, "--benchmarks", tmp_path / BENCH, "--samples", 1))
     said = refusal(evaluate.main, ["compare", one, two], capsys)
     assert f"{BENCH}: {one} and {two} have different problems, or another order (6 and 6" in said
 
 
 def test_compare_names_the_flags_in_which_the_sampling_differs(saved, tmp_path, capsys):
-    one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    evaluate.main(flags(saved, one))
+    one, two = str(saved / "out"), str(tmp_path / "two")
     evaluate.main(flags(saved, two, "--temperature", 0.5, "--seed", 1, "--samples", 2))
     capsys.readouterr()
     evaluate.main(["compare", one, two])
@@ -266,11 +297,11 @@ def test_compare_names_the_flags_in_which_the_sampling_differs(saved, tmp_path, 
 
 
 def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
-    evaluate.main(flags(saved, tmp_path / "one"))
-    finished(torchrun(2, "evaluate.py", *flags(saved, tmp_path / "two")))
-    assert (tmp_path / "two" / BENCH / "responses-1.jsonl").exists()
-    assert texts(tmp_path / "two" / BENCH) == texts(tmp_path / "one" / BENCH)
-    assert averages(tmp_path / "one") == averages(tmp_path / "two")
+    one, two = saved / "out", tmp_path / "two"
+    finished(torchrun(2, "evaluate.py", *flags(saved, two)))
+    assert (two / BENCH / "responses-1.jsonl").exists()
+    assert texts(two / BENCH) == texts(one / BENCH)
+    assert averages(one) == averages(two)
 
 
 # ---- user errors ---------------------------------------------------------------------------------
@@ -280,15 +311,12 @@ def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     "argv, message",
     [
         ("", "--model DIR is required"),
-        ("--model /no/such --benchmarks toy", "/no/such: no model folder"),
         ("compare a", "two output folders"),
         ("compare /no/a /no/b", "/no/a/averages.json cannot be read"),
-        ("--model MODEL --benchmarks /no/such.jsonl", "/no/such.jsonl"),
     ],
 )
-def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys, saved):
-    words = argv.replace("MODEL", str(saved / "model")).split()
-    assert message in refusal(evaluate.main, words, capsys)
+def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys):
+    assert message in refusal(evaluate.main, argv.split(), capsys)
 
 
 def test_a_benchmark_with_a_prompt_over_the_limit_is_refused(saved, tmp_path, capsys):

@@ -10,7 +10,6 @@ import pytest
 import torch
 from conftest import ROOT
 from references import token_batch, two_sides
-from toy_runs import train_small
 
 import delta
 import evaluate
@@ -109,9 +108,8 @@ def test_every_flag_in_the_tables_is_accepted(text):
             train.parse_config(words)
 
 
-def test_every_logged_metric_is_explained(tmp_path):
-    train_small(tmp_path, "--eval-greedy", steps=2)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+def test_every_logged_metric_is_explained(finished):
+    lines = (finished / "metrics.jsonl").read_text().splitlines()
     logged = {name for line in lines for name in json.loads(line)}
     assert {"loss", "seconds_grading", "mismatch", "eval_greedy"} < logged
     assert logged <= set(re.findall(r"`(\w+)`", METRICS))

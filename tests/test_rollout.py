@@ -13,7 +13,6 @@ from transformers import GenerationConfig
 
 import toy
 from infra import sampler
-from infra.errors import Interrupted
 from rollout import (
     InverseCDF,
     Sampling,
@@ -186,15 +185,6 @@ def test_rollout_reports_non_finite_logits(base, temperature):
 def test_a_rank_without_a_response_returns_none(base):
     """Two ranks that share a single held-out problem."""
     assert rollout(*base, [], [], 1, Sampling(4)) == []
-
-
-def test_stop_abandons_the_batch(base):
-    model, tokenizer = base
-    own = model.generation_config
-    prompts = tokenizer(["1+2=?"]).input_ids
-    with pytest.raises(Interrupted):
-        rollout(model, tokenizer, prompts, [0], 2, Sampling(40), stop=lambda: True)
-    assert model.generation_config is own
 
 
 # ---- chunks --------------------------------------------------------------------------------------

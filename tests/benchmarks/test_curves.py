@@ -1,14 +1,16 @@
 """benchmarks/curves.py: how runs are grouped, their mean and band, and errors."""
 
 import json
+import shutil
 
 import numpy as np
 from PIL import Image
-from toy_runs import refusal, train_small
+from toy_runs import refusal
 
 from benchmarks import curves
 from benchmarks.curves import curve, group_runs
 from benchmarks.statistics import half_width
+from infra.folder import read_json, write_json
 
 
 def fake_run(method="delta", seed=0, rewards=(0.25, 0.5), **settings) -> tuple[dict, list[dict]]:
@@ -35,12 +37,12 @@ def test_a_curve_is_the_mean_over_runs_at_common_steps():
     assert curve(runs[:1], "reward")[2].tolist() == [0, 0, 0]
 
 
-def test_runs_of_train_py_are_drawn(tmp_path, capsys):
-    for seed in ("0", "1"):
-        train_small(tmp_path / seed, "--method", "dapo", "--seed", seed, steps=2)
+def test_runs_of_train_py_are_drawn(finished, tmp_path, capsys):
+    other = shutil.copytree(finished, tmp_path / "other")
+    write_json(other / "config.json", read_json(other / "config.json") | {"seed": 1})
     picture = tmp_path / "both.png"
-    curves.main([str(tmp_path / "0"), str(tmp_path / "1"), "--output", str(picture)])
-    assert "dapo: 2 run(s), reward 0." in capsys.readouterr().out
+    curves.main([str(finished), str(other), "--output", str(picture)])
+    assert "delta: 2 run(s), reward 0." in capsys.readouterr().out
     width, height = Image.open(picture).size
     assert width > height
 

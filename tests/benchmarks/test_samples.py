@@ -8,10 +8,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
-from toy_runs import SMALL, refusal, train_steps
+from toy_runs import refusal
 
 import toy
-import train
 from benchmarks import picture
 from benchmarks.samples import page
 from infra.errors import UserError
@@ -48,11 +47,9 @@ def tags(html: str) -> list[tuple]:
     return found
 
 
-def test_a_page_shows_the_samples_of_two_runs(tmp_path):
-    command = [*SMALL, "--steps", "2", "--output-dir", str(tmp_path / "run")]
-    run = train_steps(train.parse_config(command))
+def test_a_page_shows_the_samples_of_two_runs(finished, tmp_path):
     other = run_of(tmp_path / "other", [sample_of(["no", "toy"])], method="dapo")
-    shown, second = data_of(page([run.folder, other]))["runs"]
+    shown, second = data_of(page([finished, other]))["runs"]
     assert [shown["label"], second["label"]] == ["delta, seed 0", "dapo, seed 0"]
     assert {sample["step"] for sample in shown["samples"]} == {1, 2}
     for sample in shown["samples"]:
