@@ -125,9 +125,6 @@ def main(argv: list[str] | None = None) -> None:
     name = "curves.png" if len(args.runs) == 1 else "compared.png"
     output = args.output or args.runs[0] / name
     with one_line_endings("benchmarks.curves"):
-        kinds = Figure().canvas.get_supported_filetypes()
-        if output.suffix.removeprefix(".") not in kinds:
-            raise UserError(f"--output {output}: use one of {', '.join(sorted(kinds))}")
         groups = group_runs([read_run(folder) for folder in args.runs])
 
     draw(groups, output)

@@ -249,10 +249,6 @@ def plan(args) -> None:
     own, flags = parser.parse_known_args(args.flags)
     config = train.parse_config(flags)
     mean = own.mean_tokens if own.mean_tokens is not None else max(1, config.max_new_tokens // 4)
-    if own.gpus < 1:
-        raise UserError(f"--gpus {own.gpus} must be at least 1")
-    if own.gpu_tb_s <= 0:
-        raise UserError(f"--gpu-tb-s {own.gpu_tb_s:g} must be above 0")
     if not 1 <= mean <= config.max_new_tokens:
         raise UserError(f"--mean-tokens {mean} is not between 1 and --max-new-tokens")
 

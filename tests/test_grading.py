@@ -40,15 +40,10 @@ def test_rewards_may_be_integers_booleans_or_numpy_numbers():
     assert graded_as([1, False, np.float32(0.5)]) == [1.0, 0.0, 0.5]
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_reward_that_is_no_finite_number_is_refused(bad):
+@pytest.mark.parametrize("rewards", [[1.0, math.nan, 0.0], [1.0, math.inf, 0.0], [1.0, 0.0]])
+def test_rewards_that_are_not_one_finite_number_each_are_refused(rewards):
     with pytest.raises(UserError, match="mine must return one finite number"):
-        graded_as([1.0, bad, 0.0])
-
-
-def test_a_wrong_number_of_rewards_is_refused():
-    with pytest.raises(UserError, match="mine must return one finite number"):
-        graded_as([1.0, 0.0])
+        graded_as(rewards)
 
 
 def test_gold_answers_that_no_response_can_match_are_counted_and_shown(capsys):

@@ -27,21 +27,18 @@ COMMITTED = [
 ]
 
 
-def train_code_base(steps: int = 1500, batch: int = 64, noise=0.1) -> Qwen3ForCausalLM:
-    """The code toy's base, which confuses min and max: trained like the others (toy/base.py).
-
-    batch: demonstrations per step. noise: the share of other errors. Takes a few minutes.
-    """
+def train_code_base() -> Qwen3ForCausalLM:
+    """The code toy's base: it confuses min and max, and one other token in ten is random."""
     rng = np.random.default_rng([0, 1])
     torch.manual_seed(0)
     model = build_model(vocabulary=len(code_tokenizer.VOCABULARY))
 
     def draw() -> tuple[list[str], list[str]]:
-        asked = code_task.problems(batch, seed=int(rng.integers(2**31)))
+        asked = code_task.problems(64, seed=int(rng.integers(2**31)))
         texts = [each["problem"] for each in asked]
-        return texts, [code_task.demonstration(text, rng, noise) for text in texts]
+        return texts, [code_task.demonstration(text, rng, 0.1) for text in texts]
 
-    return fit(model, code_tokenizer.build_tokenizer(), draw, steps)
+    return fit(model, code_tokenizer.build_tokenizer(), draw, steps=1500)
 
 
 def main(folder: Path = BASES) -> None:

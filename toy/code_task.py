@@ -20,7 +20,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import starmap
 
 import numpy as np
 
@@ -87,7 +86,8 @@ def function_of(chain: Chain) -> Callable:
 
 def results(chain: Chain) -> list[int | bool]:
     """The function's value for each of its test inputs."""
-    return list(starmap(function_of(chain), inputs(chain.arguments)))
+    function = function_of(chain)
+    return [function(*values) for values in inputs(chain.arguments)]
 
 
 def program(chain: Chain) -> list[str]:

@@ -31,8 +31,6 @@ VOCABULARY += ["add ", "plus ", "subtract ", "minus ", "times ", "multiply ", "d
 VOCABULARY += ["modulo ", "remainder ", "most ", "cap ", "least ", "raise ", "by ", "at ", "to "]
 VOCABULARY += ["is ", "it ", "not ", "below ", "above ", "less ", "more ", "than ", "equal "]
 
-TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
-
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer over VOCABULARY; decode(encode(text)) returns the text.

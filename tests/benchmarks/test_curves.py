@@ -47,10 +47,8 @@ def test_runs_of_train_py_are_drawn(finished, tmp_path, capsys):
     assert width > height
 
 
-def test_a_duplicate_and_an_unknown_type_are_refused(tmp_path, capsys):
+def test_a_duplicate_is_refused(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(fake_run()[0]))
     (tmp_path / "metrics.jsonl").write_text(json.dumps(fake_run()[1][0]) + "\n")
     said = refusal(curves.main, [tmp_path, tmp_path], capsys)
     assert "two runs are delta with --seed 0" in said
-    said = refusal(curves.main, [tmp_path, "--output", tmp_path / "curves.xyz"], capsys)
-    assert "curves.xyz: use one of " in said

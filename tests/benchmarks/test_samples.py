@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
 import torch
@@ -38,13 +37,9 @@ def data_of(html: str) -> dict:
     return json.loads(text)
 
 
-def tags(html: str) -> list[tuple]:
-    """A page's opening tags with their attributes, as a browser parses them."""
-    found = []
-    parser = HTMLParser()
-    parser.handle_starttag = lambda tag, attributes: found.append((tag, dict(attributes)))
-    parser.feed(html)
-    return found
+def without_data(html: str) -> str:
+    """A page from which a browser would remove the data element."""
+    return re.sub(r"<script [^>]*>.*?</script>", "", html, count=1, flags=re.DOTALL)
 
 
 def test_a_page_shows_the_samples_of_two_runs(finished, tmp_path):
@@ -62,7 +57,7 @@ def test_a_page_shows_the_samples_of_two_runs(finished, tmp_path):
 def test_a_response_adds_no_markup_to_a_page(tmp_path):
     plain = page([run_of(tmp_path / "plain", [sample_of(["1"])])])
     attack = page([run_of(tmp_path / "attack", [sample_of([ATTACK], problem=ATTACK)])])
-    assert tags(attack) == tags(plain)
+    assert without_data(attack) == without_data(plain)
     (sample,) = data_of(attack)["runs"][0]["samples"]
     assert [sample["problem"], *sample["tokens"]] == [ATTACK, ATTACK]
 

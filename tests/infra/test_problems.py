@@ -72,14 +72,6 @@ def test_load_problems_names_the_record_and_the_column(record, message, tmp_path
     assert str(refused.value).startswith(f"--benchmarks {path}{message}")
 
 
-def test_options_may_be_numbers(tmp_path):
-    (problem,) = load_problems(write(tmp_path / "a.jsonl", [CHOICE | {"options": [1, 2.5]}]))
-    assert problem["problem"].split("\n")[1:3] == ["(A) 1", "(B) 2.5"]
-    gpqa = {"Question": "q", "Correct Answer": 7} | {f"Incorrect Answer {i}": i for i in (1, 2, 3)}
-    (problem,) = load_problems(write(tmp_path / "b.jsonl", [gpqa]))
-    assert f"({problem['answer']}) 7" in problem["problem"]
-
-
 RATIONALE = "48/2 = <<48/2=24>>24 clips in May.\n48+24 = <<48+24=72>>72 clips in both.\n#### 72"
 MATH = {
     "level": "Level 1",
@@ -118,10 +110,8 @@ MIXED = '{"problem": "2", "answer": "one"}\n{"problem": "3", "answer": 3}\n'
     [
         (LONG, LONG),
         ("9007199254740993", "9007199254740993"),  # 2^53 + 1, which no float equals
-        ("0.1234567890123456", "0.1234567890123456"),
         ("2.0", "2"),
         ('"2.0"', "2.0"),
-        ('"2024-01-02"', "2024-01-02"),
     ],
 )
 def test_json_numbers_keep_their_digits(number, text, tmp_path):

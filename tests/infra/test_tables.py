@@ -98,12 +98,8 @@ def hub(monkeypatch):
     "name, columns, set_name, options",
     [
         ("deepmath", ("question", "final_answer"), "zwhe99/DeepMath-103K", {}),
-        ("a/b@1.2", ("problem", "answer"), "a/b", {"revision": "1.2"}),
         ("a/b::x[:9]@1", ("problem", "answer"), "a/b", {"split": "x[:9]", "revision": "1"}),
-        ("gsm8k", ("question", "answer"), "openai/gsm8k", {"name": "main"}),
         ("gsm8k-test", ("question", "answer"), "openai/gsm8k", {"name": "main", "split": "test"}),
-        ("math", ("problem", "answer"), "rasbt/math_full_minus_math500", {}),
-        ("math500", ("problem", "answer"), "HuggingFaceH4/MATH-500", {"split": "test"}),
     ],
 )
 def test_only_the_needed_columns_become_python_objects(name, columns, set_name, options, hub):
@@ -139,14 +135,6 @@ def test_mmlu_pro_is_a_fixed_sample_with_its_options_in_order(hub):
     assert "\n(A) u\n(B) v\n" in problems[0]["problem"] and "\n(J) d\n" in problems[0]["problem"]
     assert all(each["answer"] == "J" and each["choice"] for each in problems)
     assert problems == load_problems("mmlu_pro")
-
-
-def test_a_set_with_a_loading_script_or_without_a_name_is_one_line(hub):
-    load = hub([PROBLEM])
-    load.side_effect = RuntimeError("Dataset scripts are no longer supported, but found a.py")
-    for name, words in (("some/set", "scripts are no longer"), ("", "an empty name")):
-        with pytest.raises(UserError, match=f"--data '{name}' .*{words}.*: pass one of deepmath"):
-            load_problems(name)
 
 
 def test_a_hub_out_of_reach_is_one_line_without_retries(monkeypatch):
