@@ -1,7 +1,4 @@
-"""The settings of the runs on the toy: a task, a base model and a run's length.
-
-The names are those in results/*.csv.
-"""
+"""The settings of the runs on the toy: a task, a base model and a run's length."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -93,10 +93,8 @@ def test_the_methods_clip_range_is_trls(monkeypatch):
     "flags",
     [
         ["--method", "sapo"],
-        ["--method", "fipo"],
         ["--delta-variant", "fixed_gamma"],
         ["--clip-high", "0.3"],
-        ["--method", "dapo", "--proxy", "surprise"],
     ],
 )
 def test_what_trl_cannot_do_is_refused(run, flags):

@@ -34,7 +34,7 @@ def write(path, records):
 # ---- records -------------------------------------------------------------------------------------
 
 
-def test_load_problems_drops_and_counts_gaps_and_repeats_once(tmp_path, capsys, monkeypatch):
+def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
     records = [
         {"problem": "1+1?", "answer": None},  # the first repeat that has an answer is kept
         *PROBLEMS,
@@ -48,10 +48,6 @@ def test_load_problems_drops_and_counts_gaps_and_repeats_once(tmp_path, capsys, 
     assert load_problems(path) == PROBLEMS
     dropped = "7 of 9 records dropped: 4 without a text or an answer, 3 repeated"
     assert capsys.readouterr().out == f"{path}: {dropped}\n"
-
-    monkeypatch.setenv("RANK", "1")
-    assert load_problems(path) == PROBLEMS
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
