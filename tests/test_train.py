@@ -275,17 +275,12 @@ def two_by_two(folder, *flags):
     return train.prepare(small_config(folder, *flags, steps=1))
 
 
-def assert_graded(run, rollouts):
-    """Each response has its own problem, prompt and grade."""
-    for each in rollouts:
-        assert each.reward == grade(each.text, each.problem)
-        assert each.prompt == run.prompts[run.problems.index(each.problem)]
-
-
 def test_sample_grades_each_response_and_continues_the_stream_of_prompts(tmp_path):
     run = two_by_two(tmp_path)
     first, run.state.position = train.sample(run, 1, Stopwatch())
-    assert_graded(run, first)
+    for each in first:
+        assert each.reward == grade(each.text, each.problem)
+        assert each.prompt == run.prompts[run.problems.index(each.problem)]
     assert run.state.position == 2
     texts = [each.problem["problem"] for each in first]
     assert texts[0] == texts[1] != texts[2] == texts[3]

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import Forked
+from forked import ROOT, Forked
 
 import train
 from infra.ranks import full_tensor
 
-ROOT = Path(__file__).parent.parent
 PROBLEMS = str(ROOT / "tests" / "data" / "toy_problems.jsonl")  # 48 of toy.problems(seed=1)
 HELD_OUT = str(ROOT / "tests" / "data" / "toy_few.jsonl")  # the first eight, so that it is fast
 
