@@ -1,14 +1,12 @@
 """benchmarks/plan.py and simulation.py, compared with FSDP2 and with the sampler."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import ROOT
+from forked import finished, start
 from scripted import LAST, random_model, scripted_requests
 from toy_runs import refusal
 from transformers import Qwen2Config
@@ -27,14 +25,7 @@ PAPER = train.parse_config(["--model", "Qwen/Qwen3"])  # App. I
 def test_the_update_matches_fsdp_on_fake_tensors():
     """In a separate process, because its process group is fake."""
     words = ["8B", "4", "4", "1", "22528"]  # size, layers, ranks, sequences, tokens
-    done = subprocess.run(
-        [sys.executable, "tests/benchmarks/fake_ranks.py", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = finished(start("tests/benchmarks/fake_ranks.py", *words))
     config = qwen3("8B")
     config.num_hidden_layers, config.layer_types = 4, config.layer_types[:4]
     p = planned(config, replace(PAPER, micro_batch_tokens=22528), 4, 80)
