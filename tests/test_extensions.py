@@ -188,6 +188,13 @@ def test_common_and_scalar_match_delta_on_the_states_written_out(proxy, S, K):
     torch.testing.assert_close(ours, slow.float(), rtol=1e-3, atol=1e-4)
 
 
+def test_common_0_is_the_published_proxy_bit_for_bit():
+    tokens = token_batch([7, 3, 5, 4, 6, 8])
+    ours, published = delta_of(STATES, tokens, "--common", "0"), delta_of(STATES, tokens)
+    assert torch.equal(ours[0], published[0])
+    assert torch.equal(ours[1], published[1])
+
+
 def test_a_direction_orthogonal_to_the_head_changes_weights_but_no_probability():
     W = torch.randn(9, 6, generator=torch.Generator().manual_seed(3))
     W[:, 5] = 0.0  # h + u with u along the last axis
@@ -196,3 +203,13 @@ def test_a_direction_orthogonal_to_the_head_changes_weights_but_no_probability()
     tokens = token_batch([7, 3, 5, 4, 6, 8])
     apart = (delta_of(shifted, tokens)[0] - delta_of(STATES, tokens)[0]).abs()
     assert apart.max() > 0.1
+
+
+def test_common_tends_to_scalar_for_states_of_one_length():
+    tokens = token_batch([7, 3, 5, 4, 6, 8])
+    states = torch.nn.functional.normalize(STATES, dim=1)
+    scalar = delta_of(states, tokens, "--proxy", "scalar")[0]
+    far = [delta_of(states, tokens, "--common", S)[0] - scalar for S in ("1", "10", "100")]
+    apart = [x.abs().max() for x in far]
+    assert apart[0] > apart[1] > apart[2]
+    assert apart[2] < 0.01

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import socket
 from unittest import mock
 
@@ -42,6 +43,15 @@ def test_read_table_reads_parquet_and_named_columns(tmp_path):
     rows = [{"q": "1+1?", "a": 2, "solution": "long"}, {"q": "2+2?", "a": None, "solution": "long"}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert load_problems(str(tmp_path / "a.parquet"), "q", "a") == [PROBLEM]
+
+
+def test_a_parquet_file_replaced_by_one_of_the_same_size_and_time_is_read_again(tmp_path):
+    """As with cp -p, rsync -t and tar; load_dataset would return its cached records."""
+    path = tmp_path / "a.parquet"
+    for answer in "23":
+        pq.write_table(pa.Table.from_pylist([{"problem": "1+1?", "answer": answer}]), path)
+        os.utime(path, (1, 1))
+        assert load_problems(str(path)) == [PROBLEM | {"answer": answer}]
 
 
 REFUSED = {
@@ -99,7 +109,10 @@ def hub(monkeypatch):
     [
         ("deepmath", ("question", "final_answer"), "zwhe99/DeepMath-103K", {}),
         ("a/b::x[:9]@1", ("problem", "answer"), "a/b", {"split": "x[:9]", "revision": "1"}),
+        ("gsm8k", ("question", "answer"), "openai/gsm8k", {"name": "main"}),
         ("gsm8k-test", ("question", "answer"), "openai/gsm8k", {"name": "main", "split": "test"}),
+        ("math", ("problem", "answer"), "rasbt/math_full_minus_math500", {}),
+        ("math500", ("problem", "answer"), "HuggingFaceH4/MATH-500", {"split": "test"}),
     ],
 )
 def test_only_the_needed_columns_become_python_objects(name, columns, set_name, options, hub):
@@ -135,6 +148,14 @@ def test_mmlu_pro_is_a_fixed_sample_with_its_options_in_order(hub):
     assert "\n(A) u\n(B) v\n" in problems[0]["problem"] and "\n(J) d\n" in problems[0]["problem"]
     assert all(each["answer"] == "J" and each["choice"] for each in problems)
     assert problems == load_problems("mmlu_pro")
+
+
+def test_a_set_with_a_loading_script_or_without_a_name_is_one_line(hub):
+    load = hub([PROBLEM])
+    load.side_effect = RuntimeError("Dataset scripts are no longer supported, but found a.py")
+    for name, words in (("some/set", "scripts are no longer"), ("", "an empty name")):
+        with pytest.raises(UserError, match=f"--data '{name}' .*{words}.*: pass one of deepmath"):
+            load_problems(name)
 
 
 def test_a_hub_out_of_reach_is_one_line_without_retries(monkeypatch):
