@@ -52,12 +52,6 @@ class Config:
     common: float = flag(
         0.0, "S: DelTA sees the states [h, S ‖h‖], not h (ours)", low=0, method="delta"
     )
-    gamma: str = flag(
-        "lagged",
-        "γ from the margins before a refinement (App. H), or from those after it (ours)",
-        ["lagged", "fresh"],
-        method="delta",
-    )
     select: str = flag(
         "none",
         "plain DAPO on tokens chosen by λ (Sec. 5.2)",
@@ -125,8 +119,6 @@ class Config:
 CLIP = ("clip_low", "clip_high")
 OF_TOY_BASE = ("toy_regime", "toy_noise", "toy_filler", "toy_zipf")
 NO_EFFECT = {  # (a flag, its value): the flags that then do nothing
-    ("delta_variant", "hard"): ("gamma",),  # these do not recompute γ
-    ("delta_variant", "fixed_gamma"): ("gamma",),
     ("select", "none"): ("select_share",),
     ("proxy", "topk"): ("common",),  # these do not read the states
     ("proxy", "scalar"): ("common",),
@@ -197,8 +189,6 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
         steps = replace(
             steps, temperatures=ablations.fixed_temperatures({} if memory is None else memory)
         )
-    if cfg.gamma == "fresh":
-        steps = replace(steps, scores=extensions.fresh_scores)
 
     weights = partial(methods.delta_weights, steps=steps)
     if "random" in (cfg.delta_variant, cfg.select):

@@ -1,8 +1,8 @@
 """What is not in the paper: other papers' methods, and our own questions about DelTA.
 
 REINFORCE, CISPO, GSPO and Dr. GRPO are methods. For `--method delta` there are an exact proxy for
-toy-sized models, proxies whose mean over the vocabulary is zero, and scores without the lag of γ. A
-method of your own belongs here too: write its weights and add its record to OTHER_METHODS.
+toy-sized models and proxies whose mean over the vocabulary is zero. A method of your own belongs
+here too: write its weights and add its record to OTHER_METHODS.
 
 Departure: REINFORCE still divides by the group's standard deviation, so that one learning rate
 suits all methods.
@@ -17,7 +17,6 @@ from collections.abc import Callable
 import torch
 
 from batch import TokenBatch
-from delta import scores, temperatures
 from grpo import likelihood_ratio
 from infra.errors import UserError
 from methods import Method, by_response, clipped, where_clipped
@@ -89,19 +88,6 @@ def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
     std = 1 / torch.where(high > low, high - low, 1.0)  # since (1 - 0) / std = high - low
     rho = std.expand_as(A).flatten().repeat_interleave(tokens.length)  # [N] A'/A
     return torch.where(tokens.advantage == 0, 1.0, rho / rho[tokens.advantage != 0].mean())
-
-
-# ---- DelTA without the lag of γ ------------------------------------------------------------------
-
-
-def fresh_scores(
-    delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
-) -> torch.Tensor:
-    """α = σ(Δ/γ) with γ computed from the current margins: no lag (App. H).
-
-    gamma_pos and gamma_neg, computed before the refinement, are ignored. At K = 0 nothing changes.
-    """
-    return scores(delta, advantage, *temperatures(delta, advantage))
 
 
 # ---- an exact proxy ------------------------------------------------------------------------------

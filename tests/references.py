@@ -52,11 +52,10 @@ def squared_distance(x, y):
 class SlowDelta:
     """Sec. 3.2 and Apps. F-H token by token, with explicit squared distances, in Python floats."""
 
-    def __init__(self, v, advantage, variant="full", fresh=False):
+    def __init__(self, v, advantage, variant="full"):
         self.v = v.double().tolist()
         self.A = advantage.double().tolist()
         self.variant = variant
-        self.fresh = fresh  # γ from the current margins, without lag
         self.plus = [i for i, a in enumerate(self.A) if a > 0]
         self.minus = [i for i, a in enumerate(self.A) if a < 0]
 
@@ -89,8 +88,6 @@ class SlowDelta:
     def scores(self, delta, gamma):
         if self.variant == "hard":
             return [float(d > 0) for d in delta]
-        if self.fresh:
-            gamma = self.temperatures(delta)
         own = [gamma[0] if a > 0 else gamma[1] for a in self.A]
         return [1 / (1 + math.exp(-d / g)) for d, g in zip(delta, own, strict=True)]
 

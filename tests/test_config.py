@@ -14,7 +14,6 @@ from methods import PAPER_METHODS, Method
     [
         ("--proxy-topk 5", "--proxy-topk does nothing with --proxy lm_head"),
         ("--select-share 0.3", "--select-share does nothing with --select none"),
-        ("--delta-variant hard --gamma fresh", "--gamma does nothing"),
         ("--proxy surprise --proxy-topk 5", "--proxy-topk does nothing with --proxy surprise"),
         ("--method sapo --clip-high 0.9", "--clip-high does nothing"),
         ("--method dapo --proxy topk", "--proxy does nothing with --method dapo"),

@@ -215,7 +215,7 @@ def test_three_skipped_updates_in_a_row_stop_the_run(watched, tmp_path, monkeypa
 
 WEIGHTS = [  # each method, and flags that change what a step keeps or stores
     *(["--method", method] for method in METHODS),
-    ["--K", "3", "--gamma", "fresh"],
+    ["--K", "3"],
     ["--proxy", "topk", "--proxy-topk", "5"],
     ["--proxy", "exact"],
     ["--delta-variant", "fixed_gamma"],
