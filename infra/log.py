@@ -13,12 +13,6 @@ LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 SHOWN = ["reward", "response_length", "entropy", "grad_norm", "clip_fraction", "lambda_std"]
 SHOWN += ["seconds", "eval_accuracy", "eval_greedy"]
 
-HINT = (
-    "hint: for ten steps no group had unequal rewards, so nothing is learnt. Are responses cut off "
-    "(`truncated`)? Does verify.py find their answers (samples.jsonl)? Are the problems far too "
-    "hard or easy? --dynamic-sampling and a larger --group-size help"
-)
-
 
 def introduce(run) -> None:
     """Print a run's size, folder and first prompt before its first step."""
@@ -49,11 +43,6 @@ def log(run, metrics: dict) -> None:
         gist.append(f"tokens/s {tokens / metrics['seconds']:.0f}")
         gist.append(f"left {timedelta(seconds=round(left))}")
     print(f"step {step:4d}/{run.cfg.steps}  " + "  ".join(gist), flush=True)
-
-    no_gradient = metrics.get("grad_norm") == 0 and metrics["skipped_updates"] == 0
-    run.without_signal = run.without_signal + 1 if no_gradient else 0
-    if run.without_signal == 10:
-        print(HINT, flush=True)
 
 
 def report(run) -> None:

@@ -80,7 +80,6 @@ class Run:
         self.rank, self.world = rank_and_world()
         self.stop_signal = None  # SIGTERM or SIGINT, once received
         self.seconds = []  # per step, since the program started
-        self.without_signal = 0  # consecutive steps in which every advantage was 0
 
         encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # token ids, a list each

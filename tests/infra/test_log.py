@@ -15,7 +15,7 @@ from infra.log import log, mismatch, report, rollout_metrics, save_samples, weig
 def row(step, **changed):
     """A step's metrics that are printed or plotted."""
     metrics = {"step": step, "reward": 0.5, "response_length": 40.0, "entropy": 0.4}
-    return metrics | {"grad_norm": 0.2, "skipped_updates": 0, "seconds": 2.0} | changed
+    return metrics | {"grad_norm": 0.2, "seconds": 2.0} | changed
 
 
 METRICS = [
@@ -33,7 +33,6 @@ def run_in(folder, rank=0, steps=220, tokenizer=None):
         rank=rank,
         cfg=cfg,
         seconds=[],
-        without_signal=0,
         tokenizer=tokenizer,
         tracker=None,
     )
@@ -53,19 +52,6 @@ def test_log_appends_a_line_and_prints_a_summary(tmp_path, capsys):
     assert first.split() == ["step", "0/130", "eval_accuracy", "0.25"]
     assert second.startswith("step    1/130  reward 0.5  response_length 40  entropy 0.4")
     assert third.endswith("eval_accuracy 0.625  tokens/s 107  left 0:05:20")  # 128 x 2.5 s
-
-
-def test_a_hint_is_printed_once_after_ten_steps_without_a_reward(tmp_path, capsys):
-    run = run_in(tmp_path)
-    silent = row(1, grad_norm=0.0)
-    skipped = row(1, grad_norm=0.0, skipped_updates=1)  # a gradient that is not finite
-    for metrics in [silent] * 9 + [row(1)] + [silent] * 9 + [skipped] + [silent] * 9:
-        log(run, metrics)
-    assert "hint" not in capsys.readouterr().out
-    log(run, silent)
-    assert "hint: for ten steps no group had unequal rewards" in capsys.readouterr().out
-    log(run, silent)
-    assert "hint" not in capsys.readouterr().out
 
 
 def test_mismatch_is_the_distance_between_two_distributions():
