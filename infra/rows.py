@@ -61,11 +61,6 @@ class Rows:
                 total += own[..., block] @ x
         return sum_over_ranks(total)
 
-    def isfinite(self) -> torch.Tensor:
-        """Whether each row is finite: bool [N]."""
-        device = self.parts[0][0].device
-        return per_row(self, lambda x: x.isfinite().all(dim=1).to(x.dtype), device).bool()
-
 
 def free_share(gpu: torch.device) -> float:
     """The share of a GPU's memory that new tensors can use."""

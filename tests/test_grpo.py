@@ -29,17 +29,9 @@ def test_group_advantages_equal_rewards_give_exact_zeros():
     assert torch.equal(group_advantages(rewards, 8), torch.zeros(33 * 8))
 
 
-@pytest.mark.parametrize(
-    "rewards, size, match",
-    [
-        ([1.0, 0.0], 1, "at least 2"),
-        ([1.0, 0, 1], 2, "groups of 2"),
-        ([1.0, float("nan")], 2, "NaN"),
-    ],
-)
-def test_group_advantages_reject_bad_arguments(rewards, size, match):
-    with pytest.raises(ValueError, match=match):
-        group_advantages(torch.tensor(rewards), size)
+def test_group_advantages_need_two_responses_per_prompt():
+    with pytest.raises(ValueError, match="at least 2"):
+        group_advantages(torch.tensor([1.0, 0.0]), 1)
 
 
 @pytest.mark.parametrize("max_length, buffer", [(64, 40), (64, 64), (20480, 4096)])
