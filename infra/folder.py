@@ -14,7 +14,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from safetensors import SafetensorError
-from torch import OutOfMemoryError
 from torch.distributed.checkpoint.api import CheckpointException
 
 from infra.errors import Stop, UserError, first_line
@@ -35,14 +34,14 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...], defaults: dict
     Raises UserError, and leaves the folder as it is, if it belongs to another run, holds such files
     but no config.json, is being written by another process, or cannot be written.
     """
-    found = [path.name for pattern in written for path in folder.glob(pattern)]
+    others = [path.name for pattern in written for path in folder.glob(pattern)]
     if (folder / "config.json").exists():
         known = defaults | read_json(folder / "config.json")
         pairs = {name: (known.get(name), value) for name, value in identity.items()}
-        found = [f"{name} {old}, not {new}" for name, (old, new) in pairs.items() if old != new]
-    if found:
+        others = [f"{name} {old}, not {new}" for name, (old, new) in pairs.items() if old != new]
+    if others:
         raise UserError(
-            f"--output-dir {folder} holds another run or other files ({'; '.join(found[:3])}): "
+            f"--output-dir {folder} holds another run or other files ({'; '.join(others[:3])}): "
             "choose another"
         )
     try:
@@ -98,11 +97,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
-        found = cause(error)
-        if isinstance(found, OutOfMemoryError):
-            raise found from error
-        message = f"{path} could not be written ({first_line(found)}): mend this, then rerun"
-        raise Stop(message, 1) from error
+        reason = first_line(cause(error))
+        raise Stop(f"{path} could not be written ({reason}): mend this, then rerun", 1) from error
 
 
 def cause(error: BaseException) -> BaseException:
@@ -116,8 +112,7 @@ def write_text(path: Path, text: str) -> None:
     """Replace the content of a file: readers find the old or the new one. Raises Stop."""
     aside = path.with_name(f"{path.name}.{UNFINISHED}")
     with writing(path):
-        aside.unlink(missing_ok=True)  # a link's target stays
-        with open(aside, "x", encoding="utf-8") as file:
+        with open(aside, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -181,25 +181,22 @@ def running(run: Run) -> Iterator[None]:
 def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
-    config: the content of config.json. Raises UserError if the folder's checkpoints are lost.
+    config: the content of config.json. Raises UserError for a run whose checkpoints are lost.
     """
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
-    if state.step == 0:  # no checkpoint: none was due since the first update, or all are lost
-        updates = [line["step"] for line in metrics if line.get("grad_norm")]
-        lost = not metrics and ((folder / "model").exists() or (folder / "best").exists())
-        if updates:
-            due = updates[0] + files.read_json(folder / "config.json")["save_every"]
-            lost = metrics[-1]["step"] > due or (folder / "model").exists()
-        if lost:
-            raise UserError(f"{folder} has lost its checkpoints: choose another --output-dir")
+    if state.step == 0:  # no checkpoint: none was due yet, or all are lost
+        updates = [line for line in metrics if line.get("grad_norm")]
+        due = updates and len(updates) > files.read_json(folder / "config.json")["save_every"]
+        if due or (folder / "model").exists():
+            raise UserError(
+                f"{folder} holds a run without checkpoints: choose another --output-dir"
+            )
         metrics = samples = []
 
     logged = state.step - 1 if state.unlogged else state.step
     metrics = [line for line in metrics if line["step"] <= logged]
     samples = [line for line in samples if line["step"] <= state.step]
-    if (folder / UNFINISHED).is_symlink():
-        (folder / UNFINISHED).unlink()  # its target stays
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
     files.write_json(folder / "config.json", config)
     files.write_lines(folder / "metrics.jsonl", metrics)
@@ -255,10 +252,10 @@ def restore(folder: Path, policy, optimizer) -> RunState:
     try:
         dcp.load(read, checkpoint_id=paths[-1])
     except (Exception, CheckpointException) as error:  # damaged files raise many classes
-        found = files.cause(error)
-        if isinstance(found, MemoryError | torch.OutOfMemoryError):
-            raise found from error
-        reason = f"{type(found).__name__}: {first_line(found)}"
+        cause = files.cause(error)
+        if isinstance(cause, MemoryError | torch.OutOfMemoryError):
+            raise cause from error
+        reason = f"{type(cause).__name__}: {first_line(cause)}"
         raise UserError(f"{paths[-1]} cannot be read ({reason}): move this folder away") from error
     weights, moments, state = read.values()
     set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)

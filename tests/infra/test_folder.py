@@ -4,7 +4,6 @@ import os
 import signal
 
 import pytest
-import torch
 from toy_runs import SMALL, contents, refusal
 
 import train
@@ -100,10 +99,8 @@ def test_garbage_in_a_file_is_reported(garbage, tmp_path):
             read(path)
 
 
-def test_a_failure_to_write_becomes_one_line_but_lack_of_memory_does_not(tmp_path):
+def test_a_failure_to_write_becomes_one_line(tmp_path):
     refused = pytest.raises(Stop, match="file could not be written .*No space left.* mend")
     with refused as stopped, writing(tmp_path / "file"), open("/dev/full", "w") as file:
         file.write("text")
     assert stopped.value.args[1] == 1
-    with pytest.raises(torch.OutOfMemoryError), writing(tmp_path / "file"):
-        raise torch.OutOfMemoryError("CUDA out of memory")
