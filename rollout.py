@@ -229,15 +229,16 @@ def generate(
     limit = min(sampling.in_flight, len(requests))
     capacity = sampling.cache_tokens or cache_capacity(lm, limit, sampling.top_p)
     waiting, running = list(responses), []
-    with closing(Progress("sampling", len(requests) * sampling.max_new_tokens)) as progress:
+    with closing(Progress("sampling", len(requests), "responses")) as progress:
         while waiting or running:
             running = schedule(running, waiting, limit, capacity)
             sample_chunk(lm, running, ends, sampling)
             for response in running:
                 if response.finished and done:
                     done(response.index, response.sampled()[0])
-            running = [response for response in running if not response.finished]
-            progress.show(*tokens_done(responses))
+            unfinished = [response for response in running if not response.finished]
+            progress.update(len(running) - len(unfinished))
+            running = unfinished
             if stop and stop():
                 raise Interrupted
     return [response.sampled() for response in responses]
@@ -258,11 +259,3 @@ def sample_chunk(lm, responses: list[Response], ends: list[int], sampling: Sampl
     logprob = torch.stack(choose.logprobs, dim=1).cpu()
     for response, tokens, logs in zip(responses, new, logprob, strict=True):
         response.append(tokens, logs, ends)
-
-
-def tokens_done(responses: list[Response]) -> tuple[int, int]:
-    """(tokens sampled so far, the maximum that may be sampled)."""
-    done = sum(response.new for response in responses)
-    unfinished = [response for response in responses if not response.finished]
-    rest = sum(response.max_new_tokens - response.new for response in unfinished)
-    return done, done + rest

@@ -10,19 +10,14 @@ from infra.ranks import is_first_rank
 
 
 class Progress(tqdm):
-    """A bar of the tokens done in one stage, on the first rank; in a log once per minute."""
+    """A bar of what is done in one stage, on the first rank; in a log once per minute."""
 
     monitor_interval = 0  # tqdm then starts no thread
 
-    def __init__(self, stage: str, total: int):
+    def __init__(self, stage: str, total: int, unit: str = "tokens"):
         pause = 1 if sys.stderr.isatty() else 60  # seconds before the first output, and between
-        shown = {"unit": " tokens", "leave": False, "delay": pause, "mininterval": pause}
+        shown = {"unit": f" {unit}", "leave": False, "delay": pause, "mininterval": pause}
         super().__init__(desc=stage, total=total, disable=not is_first_rank(), **shown)
-
-    def show(self, done: int, total: int) -> None:
-        """Show that `done` of `total` tokens are done. In sampling, `total` is an upper bound."""
-        self.total = total
-        self.update(done - self.n)
 
 
 class Stopwatch:

@@ -226,17 +226,12 @@ class VLLMEngine:
         engine = self.llm.llm_engine
         self.llm.enqueue(prompts, settings, use_tqdm=False)
         responses = {}  # by vLLM's number of the request, which rises with the requests
-        finished, most = 0, len(requests) * sampling.max_new_tokens  # tokens
-        with closing(Progress("sampling", most)) as progress:
+        with closing(Progress("sampling", len(requests), "responses")) as progress:
             while engine.has_unfinished_requests():
                 for output in engine.step():
-                    if not output.finished:
-                        continue
-                    tokens, logprob = drawn(output.outputs[0])
-                    responses[int(output.request_id)] = tokens, logprob
-                    finished += len(tokens)
-                    most -= sampling.max_new_tokens - len(tokens)
-                progress.show(finished, most)
+                    if output.finished:
+                        responses[int(output.request_id)] = drawn(output.outputs[0])
+                        progress.update()
                 if stop and stop():
                     raise Interrupted  # the run ends, so the engine may keep its requests
         return [responses[number] for number in sorted(responses)]
