@@ -98,11 +98,6 @@ class Parser(ArgumentParser):
         raise UserError(f"{message} (python {self.prog} --help lists the flags)")
 
 
-def changed(config, name: str) -> bool:
-    """Whether a flag differs from its default."""
-    return getattr(config, name) != getattr(type(config), name)
-
-
 def of_other_methods(config, method: str) -> list[str]:
     """The flags in a Config that only methods other than `method` use."""
     return [
@@ -124,17 +119,17 @@ def listed(defaults: dict) -> str:
 
 
 def refuse_useless(config, no_effect: dict[tuple, tuple], given: dict) -> None:
-    """Raise UserError for a flag that was changed although it does nothing.
+    """Raise UserError for a flag that was given although it does nothing.
 
     no_effect: (a flag, its value) -> the flags that then do nothing. Those of other methods do
-    nothing either. given: the flags on the command line, since a toy may have other defaults.
+    nothing either. given: the flags on the command line.
     """
     other_methods = ("method", config.method), of_other_methods(config, config.method)
     for (name, value), useless in [other_methods, *no_effect.items()]:
         if getattr(config, name) != value:
             continue
         for flag_name in useless:
-            if flag_name in given and changed(config, flag_name):
+            if flag_name in given:
                 raise UserError(
                     f"{spelled(flag_name)} does nothing with {spelled(name)} {quote(str(value))}"
                 )

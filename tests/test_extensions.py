@@ -176,7 +176,8 @@ FACTORS = {  # v = factor h
 @pytest.mark.parametrize("K", [0, 1, 2])
 def test_common_and_scalar_match_delta_on_the_states_written_out(proxy, S, K):
     tokens = token_batch([7, 3, 5, 4, 6, 8])
-    ours, v = delta_of(STATES, tokens, "--proxy", proxy, "--common", str(S), "--K", str(K))
+    common = ["--common", str(S)] if S else []
+    ours, v = delta_of(STATES, tokens, "--proxy", proxy, *common, "--K", str(K))
     factor = FACTORS[proxy](tokens, torch.linspace(0.1, 0.9, 33)).tolist()
     expected = []
     for f, h in zip(factor, STATES.tolist(), strict=True):

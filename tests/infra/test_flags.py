@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 import pytest
 
 from infra.errors import UserError
-from infra.flags import Parser, changed, defining_flags, flag, of_other_methods
+from infra.flags import Parser, defining_flags, flag, of_other_methods
 
 
 @dataclass
@@ -52,9 +52,8 @@ def test_parser_refuses_an_invalid_flag_in_one_line(argv, message):
     assert "\n" not in str(error.value)
 
 
-def test_changed_and_defining_flags():
+def test_the_flags_that_define_a_run():
     config = parse("--whole", "2", "--text", "a")
-    assert changed(config, "whole") and not changed(config, "share")
     assert of_other_methods(Example, "dapo") == ["lam"]
     assert of_other_methods(Example, "delta") == []
     saved = asdict(config)
