@@ -133,8 +133,8 @@ def run(config: Config) -> dict:
 
     results = {}
     for name, benchmark in benchmarks.items():
-        found = grade_benchmark(benchmark, config.samples, folder / name)  # [P, n]
-        results[name] = summary(found) | {"hash": files.hash_of(benchmark)}
+        grades = grade_benchmark(benchmark, config.samples, folder / name)  # [P, n]
+        results[name] = summary(grades) | {"hash": files.hash_of(benchmark)}
     averages = {
         "model": settings["model"],
         "sampling": {x: settings.get(x) for x in OF_SAMPLING} | {"samples": config.samples},
@@ -172,7 +172,7 @@ def sample_missing(
     def save(i: int, tokens: np.ndarray) -> None:
         name, problem, sample = missing[i]
         line = {
-            "asked": benchmarks[name][problem]["problem"],
+            "problem": benchmarks[name][problem]["problem"],
             "sample": sample,
             "response": tokenizer.decode(tokens, skip_special_tokens=True),
             "tokens": len(tokens),
@@ -197,24 +197,24 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     All ranks call this. Raises UserError if responses are missing.
     """
     saved = on_first_rank(saved_responses, folder)
-    places = [(each["problem"], sample) for each in problems for sample in range(samples)]
+    places = [(problem["problem"], sample) for problem in problems for sample in range(samples)]
     missing = [place for place in places if place not in saved]
     if missing:
         raise UserError(
             f"{folder} lacks {len(missing)} of {len(places)} responses: run without --regrade"
         )
 
-    responses = [saved[place]["response"] for place in places]
-    asked = [each for each in problems for _ in range(samples)]
-    truncated = [saved[place]["truncated"] for place in places]
-    found = grade_on_ranks(responses, asked, truncated)
+    lines = [saved[place] for place in places]
+    responses = [line["response"] for line in lines]
+    of_responses = [problem for problem in problems for _ in range(samples)]
+    rewards = grade_on_ranks(responses, of_responses, [line["truncated"] for line in lines])
     wrong = [
-        saved[place] | {"answer": each.get("answer")}
-        for place, each, value in zip(places, asked, found, strict=True)
-        if value < 1
+        line | {"answer": problem.get("answer")}
+        for line, problem, reward in zip(lines, of_responses, rewards, strict=True)
+        if reward < 1
     ]
     on_first_rank(files.write_lines, folder / "wrong.jsonl", wrong)
-    return np.array(found).reshape(len(problems), samples)
+    return np.array(rewards).reshape(len(problems), samples)
 
 
 # ---- comparison of two models --------------------------------------------------------------------

@@ -63,13 +63,11 @@ def grade_on_ranks(
     """
 
     def of_share(share: list[tuple]) -> list[float]:
-        texts = [text for text, _, _ in share]
-        asked = [problem for _, problem, _ in share]
-        cut = [was_cut for _, _, was_cut in share]
-        found = [float(value) for value in grader(texts, asked, cut)]
-        if len(found) != len(share) or not all(map(math.isfinite, found)):
+        columns = [list(column) for column in zip(*share, strict=True)] or [[], [], []]
+        rewards = [float(value) for value in grader(*columns)]
+        if len(rewards) != len(share) or not all(map(math.isfinite, rewards)):
             raise UserError(f"{grader.__name__} must return one finite number for each response")
-        return found
+        return rewards
 
     return shared_by_ranks(list(zip(responses, problems, truncated, strict=True)), of_share)
 
@@ -78,12 +76,12 @@ def add_rewards(
     rollouts: list[Rollout], problems: list[dict], grader: Callable[..., list[float]] = grade_all
 ) -> list[Rollout]:
     """The rollouts with their problems and rewards. All ranks call this. Raises UserError."""
-    texts = [each.text for each in rollouts]
-    truncated = [each.truncated for each in rollouts]
+    texts = [response.text for response in rollouts]
+    truncated = [response.truncated for response in rollouts]
     rewards = grade_on_ranks(texts, problems, truncated, grader)
     return [
-        each._replace(problem=problem, reward=reward)
-        for each, problem, reward in zip(rollouts, problems, rewards, strict=True)
+        response._replace(problem=problem, reward=reward)
+        for response, problem, reward in zip(rollouts, problems, rewards, strict=True)
     ]
 
 
@@ -93,26 +91,27 @@ def report_unearnable(problems: list[dict], where: str) -> None:
     Ranks share the work, and the first one prints. All ranks call this. Raises UserError, which
     names `where`, if most are like that.
     """
-    graded = [each for each in problems if not is_graded_otherwise(each)]
-    golds = sorted({each["answer"] for each in graded})
+    # Others are graded by their tests or their letter.
+    graded = [x for x in problems if not x.get("tests") and not x.get("choice")]
+    golds = sorted({problem["answer"] for problem in graded})
 
     def troubles(share: list[str]) -> list[str]:
         return [trouble_with(gold) for gold in share]
 
-    found = dict(zip(golds, shared_by_ranks(golds, troubles), strict=True))
-    unearnable = [each for each in graded if found[each["answer"]]]
+    trouble = dict(zip(golds, shared_by_ranks(golds, troubles), strict=True))
+    unearnable = [problem for problem in graded if trouble[problem["answer"]]]
     if not unearnable:
         return
     first = unearnable[0]
-    said = (
+    message = (
         f"{where}: {len(unearnable)} of {len(graded)} gold answers can never be matched; the first "
-        f"{found[first['answer']]}: {first['answer'][:80]!r}, for {first['problem'][:80]!r}"
+        f"{trouble[first['answer']]}: {first['answer'][:80]!r}, for {first['problem'][:80]!r}"
     )
     if 2 * len(unearnable) > len(graded):
         remedy = 'name another --answer-column, or end the answers with "#### x" or \\boxed{x}'
-        raise UserError(f"{said}: {remedy}")
+        raise UserError(f"{message}: {remedy}")
     if is_first_rank():
-        print(f"{said}: drop these problems, or replace the answers with values", flush=True)
+        print(f"{message}: drop these problems, or replace the answers with values", flush=True)
 
 
 WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
@@ -129,8 +128,3 @@ def trouble_with(gold: str) -> str:
     if re.match(r"\[\s*['\"]", gold):
         return "is a list of texts"
     return ""
-
-
-def is_graded_otherwise(problem: dict) -> bool:
-    """Whether the problem is graded by its tests or its letter, not by verify.py."""
-    return bool(problem.get("tests") or problem.get("choice"))

@@ -40,8 +40,8 @@ def one_line(name: object, trouble: str) -> Iterator[None]:
     except (UserError, OutOfMemoryError):
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"--model {name}: {trouble} ({said:.300})") from error
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"--model {name}: {trouble} ({reason:.300})") from error
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def read_tokenizer(name: str | Path, folder: Path, config):
         with one_line(name, f"cannot read generation_config.json of {folder}"):
             end = GenerationConfig.from_pretrained(folder).eos_token_id
     ends = {tokenizer.eos_token_id, *(end if isinstance(end, list) else [end])} - {None}
-    if not ends or not all(isinstance(each, int) for each in ends):
+    if not ends or not all(isinstance(token, int) for token in ends):
         raise UserError(f"--model {name}: set eos_token_id to the id of an end token, not {end!r}")
     return tokenizer
 

@@ -85,7 +85,7 @@ def prepare_sandbox(problems: list[dict]) -> None:
 
     Raises UserError if this machine cannot run programs safely.
     """
-    if not any("tests" in each for each in problems):
+    if not any("tests" in problem for problem in problems):
         return
     try:
         line = start_sandbox()
@@ -106,7 +106,7 @@ def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict
     """
     columns = dict.fromkeys(column for record in records for column in record)  # in order
     answer = "tests" if "tests" in columns else source.answer_column
-    missing = [each for each in (source.problem_column, answer) if each not in columns]
+    missing = [name for name in (source.problem_column, answer) if name not in columns]
     if not missing:
         return partial(read_record, source)
     for layout, read in (*CHOICES, *LAYOUTS):
@@ -161,10 +161,10 @@ def short_answer(gold: str) -> str:
     _, _, last = gold.rpartition("####")
     if "####" in gold and last.strip() and "\n" not in last.strip():
         return last.strip()
-    found = boxes(gold)
-    if not found:
+    boxed = boxes(gold)
+    if not boxed:
         return gold
-    return boxed_answer(gold, found) or found[-1][2]
+    return boxed_answer(gold, boxed) or boxed[-1][2]
 
 
 def gpqa_problem(record: dict, index: int) -> dict:
@@ -220,7 +220,7 @@ def encode_prompts(
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
     template = template.replace("\\n", "\n")
-    prompts = [encode_prompt(each, tokenizer, template) for each in problems]
+    prompts = [encode_prompt(problem, tokenizer, template) for problem in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     if problems and not fits:
         shortest = min(map(len, prompts))

@@ -84,7 +84,7 @@ def read_table(name: str, source: Source, flag: str) -> list[dict]:
 def needed_columns(names: list[str], source: Source) -> list[str]:
     """The source's columns only, if `names` has them: DeepMath's others are long."""
     columns = (source.problem_column, source.answer_column, "tests")
-    present = [each for each in columns if each in names]
+    present = [column for column in columns if column in names]
     return present if source.problem_column in present and len(present) > 1 else names
 
 
