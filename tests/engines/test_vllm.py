@@ -17,7 +17,7 @@ from wide_toy import save_wide_toy
 import toy
 import train
 from infra.ranks import start_ranks
-from infra.vllm_engine import VLLMEngine, refuse_machine
+from infra.vllm_engine import VLLMEngine
 from loading import load_policy
 from rollout import Request, Sampling, token_distribution
 from toy import TOKEN_ID
@@ -35,7 +35,6 @@ def wide(tmp_path_factory):
 @pytest.fixture(scope="module")
 def asleep(wide) -> VLLMEngine:
     """An engine of the toy, before `holding`."""
-    refuse_machine()
     start_ranks()
     policy, _ = load_policy(wide)
     return VLLMEngine(wide, policy, longest=200, in_flight=16)

@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM
 import toy
 import train
 from infra import folder as files
-from infra.run import export, save
+from infra.run import export
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +128,10 @@ def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
     for folder in (kept, unfinished):
         folder.mkdir()
         (folder / "mine").touch()
+    train.train_step(run, train.selected_method(run.cfg), 1)  # before, there are no moments
     for step in (2, 4, 6):
         run.state.step = step
-        save(run.folder, run.policy, run.optimizer, run.state)
+        run.save()
     found = sorted(path.name for path in run.folder.glob("checkpoint-*"))
     assert found == ["checkpoint-000001", "checkpoint-000004", "checkpoint-000006"]
     assert (kept / "mine").exists() and (unfinished / "mine").exists()
