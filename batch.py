@@ -34,7 +34,7 @@ class Rollout(NamedTuple):
 
     prompt: list[int]  # token ids
     tokens: np.ndarray  # [tokens] int32, without the prompt, with the end token
-    logprob: np.ndarray  # [tokens] float32, the sampler's log p, nats; NaN if it gives none
+    logprob: np.ndarray  # [tokens] float32, the sampler's log p, nats
     text: str  # decoded, without special tokens
     truncated: bool  # stopped by max_new_tokens, not by an end token
 
@@ -57,7 +57,7 @@ class TokenBatch:
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
     advantage: torch.Tensor  # [N] the response's A, repeated over its tokens
-    sampler_logprob: torch.Tensor  # [N] the sampler's log p, nats; NaN if unknown
+    sampler_logprob: torch.Tensor  # [N] the sampler's log p, nats
     problems: list[dict]  # B, one for each response
     seed: int  # for random methods: differs from step to step
 

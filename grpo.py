@@ -10,6 +10,7 @@ Symbols: A advantage, r ratio.
 import torch
 
 EPS = 1e-6  # added to the group's standard deviation
+DUAL_CLIP = 10.0
 
 
 def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
@@ -58,19 +59,16 @@ def clipped_surrogate(
     advantage: torch.Tensor,
     clip_low: float = 0.2,
     clip_high: float = 0.28,
-    dual_clip: float | None = 10.0,
 ) -> torch.Tensor:
     """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2), maximised by an update.
 
-    All tensors are [N]. For A < 0 the result is at least dual_clip * A, so one token whose ratio
-    explodes cannot dominate the update. dual_clip=None disables this limit.
+    All tensors are [N]. For A < 0 the result is at least DUAL_CLIP * A, so one token whose ratio
+    explodes cannot dominate the update.
     """
     ratio = likelihood_ratio(logprob, old_logprob)  # r
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     surrogate = torch.min(ratio * advantage, clipped * advantage)
-    if dual_clip is None:
-        return surrogate
-    bounded = torch.max(surrogate, dual_clip * advantage)
+    bounded = torch.max(surrogate, DUAL_CLIP * advantage)
     return torch.where(advantage < 0, bounded, surrogate)
 
 
@@ -102,14 +100,7 @@ def importance_weights(
     for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training"). Not in the paper (--importance-cap). A cap of 0 gives all ones.
     old_logprob, sampler_logprob: [N] log π_old and log π_sampler of the sampled token. Returns [N].
-    Raises ValueError if one of the sampler's log-probabilities is missing or not finite.
     """
     if cap == 0:
         return torch.ones_like(old_logprob)
-    missing = int((~sampler_logprob.isfinite()).sum())
-    if missing:
-        raise ValueError(
-            f"--importance-cap: the sampler returned no finite log-probability for {missing} of "
-            f"{len(sampler_logprob)} tokens: make it return one for every token, or drop the flag"
-        )
     return likelihood_ratio(old_logprob, sampler_logprob).clamp(max=cap)  # π_old / π_sampler

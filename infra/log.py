@@ -53,10 +53,9 @@ def report(run) -> None:
     seconds = [line["seconds"] for line in metrics if "seconds" in line]
     gained = ""
     for name in ("eval_accuracy", "eval_greedy"):
-        accuracy = {line["step"]: line[name] for line in metrics if name in line}
-        before = f"{accuracy[0]:.3f} before and " if 0 in accuracy else ""
+        accuracy = [line[name] for line in metrics if name in line]
         if accuracy:
-            gained += f"{name} {before}{accuracy[max(accuracy)]:.3f} after, "
+            gained += f"{name} {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, "
     print(
         f"done: {len(seconds)} steps in {sum(seconds):.0f} s, {gained}"
         f"model/, metrics.jsonl and samples.jsonl in {run.folder}\n"
@@ -114,15 +113,11 @@ def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
     """How far the sampler's distribution is from the policy's at θ_old: metrics in nats.
 
     logprob, sampled: [N] log-probabilities of the drawn tokens, π_old's and the sampler's.
-    Tokens without a value from the sampler are left out; if none remain, there are no metrics.
     mismatch_kl estimates KL(π_sampler || π_old) by the mean of r - 1 - log r, where
     r = π_old / π_sampler (Schulman 2020, "Approximating KL divergence"). This estimator is
     unbiased and has no negative terms.
     """
-    known = ~sampled.isnan()
-    if not known.any():
-        return {}
-    log_ratio = (logprob - sampled)[known].double()
+    log_ratio = (logprob - sampled).double()
     return {
         "mismatch": float(log_ratio.abs().mean()),
         "mismatch_max": float(log_ratio.abs().max()),
