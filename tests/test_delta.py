@@ -129,10 +129,10 @@ def test_delta_coefficients_reject_values_that_are_not_finite(bad):
     for i in (17, (advantage == 0).nonzero()[0]):  # with an advantage, and without
         damaged = v.clone()
         damaged[i, 2] = bad
-        with pytest.raises(ValueError, match="margin is not finite: v has NaN or inf"):
+        with pytest.raises(ValueError, match="margin is not finite: v or A has NaN or inf"):
             delta_coefficients(damaged, advantage)
     advantage[3] = bad
-    with pytest.raises(ValueError, match="advantage contains"):
+    with pytest.raises(ValueError, match="margin is not finite: v or A has NaN or inf"):
         delta_coefficients(v, advantage)
 
 
@@ -142,21 +142,11 @@ def test_delta_coefficients_reject_margins_that_overflow():
         delta_coefficients(v * 1e30, advantage)
 
 
-BAD_ARGUMENTS = [
-    ({"K": -1}, "K is -1"),
-    ({"K": 0.5}, "K is 0.5"),
-    ({"lam_min": 1.3}, "lam_min"),
-    ({"lam_max": float("inf")}, "lam_max"),
-    ({"advantage": torch.ones(4)}, r"\(61, 5\) and \(4,\)"),
-    ({"v": torch.ones(61)}, r"\(61,\)"),
-]
-
-
-@pytest.mark.parametrize("change, match", BAD_ARGUMENTS)
-def test_delta_coefficients_reject_bad_arguments(change, match):
+def test_delta_coefficients_reject_other_shapes():
     v, advantage = two_sides()
-    with pytest.raises(ValueError, match=match):
-        delta_coefficients(**({"v": v, "advantage": advantage} | change))
+    for wrong in ((v, torch.ones(4)), (torch.ones(61), advantage)):
+        with pytest.raises(ValueError, match=r"v must be \[N, H\] and advantage \[N\], got \(61,"):
+            delta_coefficients(*wrong)
 
 
 def test_delta_coefficients_are_accurate_in_bfloat16():
