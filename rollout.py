@@ -13,10 +13,6 @@ Departures: the released code samples with a serving engine. This code calls `ge
 64 tokens (infra.sampler.CHUNK); between chunks, waiting responses replace finished ones. With
 `--engine vllm` it samples with vLLM.
 
-The paper's temperature is 1.0 (--temperature). Top-p is 1.0 in training and 0.7 in evaluation
-(--eval-top-p), and affects only sampling. In training the log-probabilities use the same
-temperature.
-
 Shapes: B responses, R in flight, V vocabulary size, G group size.
 """
 
@@ -51,7 +47,6 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     in_flight: int = 256  # max responses sampled at once
-    cache_tokens: int = 0  # max tokens in all caches together; 0: as many as fit in free memory
 
 
 class Request(NamedTuple):
@@ -227,7 +222,7 @@ def generate(
             Response(i, torch.tensor(request.prompt), sampling.max_new_tokens, numbers)
         )
     limit = min(sampling.in_flight, len(requests))
-    capacity = sampling.cache_tokens or cache_capacity(lm, limit, sampling.top_p)
+    capacity = cache_capacity(lm, limit, sampling.top_p)
     waiting, running = list(responses), []
     with closing(Progress("sampling", len(requests), "responses")) as progress:
         while waiting or running:

@@ -187,8 +187,8 @@ def test_a_rank_without_a_response_returns_none(base):
 # ---- chunks --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk, in_flight, cache_tokens", [(16, 3, 2**40), (8, 7, 120)])
-def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_tokens):
+@pytest.mark.parametrize("chunk, in_flight, capacity", [(16, 3, 2**40), (8, 7, 120)])
+def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, capacity):
     """Responses leave and arrive between chunks, and are paused if the caches grow too large."""
     model = random_model()
     limit = 45
@@ -198,8 +198,8 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, cache_
     assert [len(tokens) for tokens, _ in whole] == [min(length, limit) for length in lengths]
 
     monkeypatch.setattr(sampler, "CHUNK", chunk)
-    sampling = Sampling(limit, in_flight=in_flight, cache_tokens=cache_tokens)
-    chunked = generate(model, requests, [LAST], sampling)
+    monkeypatch.setattr("rollout.cache_capacity", lambda *_: capacity)
+    chunked = generate(model, requests, [LAST], Sampling(limit, in_flight=in_flight))
     for (tokens, _), (expected, _) in zip(chunked, whole, strict=True):
         assert tokens.tolist() == expected.tolist()
 

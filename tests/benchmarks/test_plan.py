@@ -124,8 +124,8 @@ def test_simulated_passes_match_the_sampler(in_flight, capacity, monkeypatch):
     lm = random_model()
     lm.register_forward_hook(lambda *_: counted.append(1))
     requests = scripted_requests(monkeypatch, lengths, [prompt])
-    sampling = Sampling(200, in_flight=in_flight, cache_tokens=capacity)
-    drawn = generate(lm, requests, [LAST], sampling)
+    monkeypatch.setattr("rollout.cache_capacity", lambda *_: capacity)
+    drawn = generate(lm, requests, [LAST], Sampling(200, in_flight=in_flight))
     assert [len(tokens) for tokens, _ in drawn] == lengths
     responses = [Simulated(length, len(prompt)) for length in lengths]
     _, passes = simulated(Sampler(1, 1, in_flight, capacity), responses)
