@@ -19,8 +19,7 @@ get the larger weight, where A < 0 the others do. With `--K 0` the weights take 
 
 This page is the specification of train.py: with the same seed both have, up to rounding, the same
 responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
-(tests/test_minimal.py). train.py adds other models, data
-and methods, many GPUs, checkpoints and limits on memory.
+(tests/test_minimal.py). train.py adds other models, data, methods, many GPUs and checkpoints.
 
 Shapes and their sizes here: B 128 responses per step, P 13 tokens in a prompt, T at most 64 in a
 response, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
@@ -50,12 +49,10 @@ def main(argv: list[str] | None = None) -> list[dict]:
     """Train the toy, and print a line per step. Returns the metrics of each step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], usage=argparse.SUPPRESS)
     parser.add_argument("--method", choices=["delta", "dapo"], default="delta")
-    parser.add_argument("--K", type=int, default=1)  # refinements of the centroids, for DelTA
+    parser.add_argument("--K", type=int, choices=range(10), default=1)  # refinements, for DelTA
     parser.add_argument("--steps", type=int, default=160)
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args(argv)
-    if flags.K < 0:
-        parser.error(f"--K {flags.K}: the number of refinements must be 0 or more")
     if flags.K != 1 and flags.method == "dapo":
         parser.error("--K does nothing with --method dapo")
 
