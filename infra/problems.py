@@ -48,7 +48,6 @@ def load_problems(
     read = reader_of(records, source, f"{flag} {name}")
 
     problems = {}  # by text; of several with the same text, the first that has an answer
-    gaps = 0
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
@@ -56,12 +55,10 @@ def load_problems(
             raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
         if all(problem.values()):
             problems.setdefault(problem["problem"], problem)
-        else:
-            gaps += 1
     dropped = len(records) - len(problems)
     if dropped and is_first_rank():
-        reasons = f"{gaps} without a text or an answer, {dropped - gaps} repeated"
-        print(f"{name}: {dropped} of {len(records)} records dropped: {reasons}")
+        reason = "repeated, or without a text or an answer"
+        print(f"{name}: {dropped} of {len(records)} records dropped: {reason}")
     if not problems:
         raise UserError(f"{flag} {name} holds no problem with an answer: see --answer-column")
     return list(problems.values())
@@ -223,11 +220,7 @@ def encode_prompts(
     prompts = [encode_prompt(problem, tokenizer, template) for problem in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     if problems and not fits:
-        shortest = min(map(len, prompts))
-        raise UserError(
-            f"every prompt exceeds --max-prompt-tokens {limit}, and the shortest has {shortest} "
-            "tokens: raise it"
-        )
+        raise UserError(f"every prompt exceeds --max-prompt-tokens {limit}: raise it")
     if len(fits) < len(problems) and is_first_rank():
         dropped = len(problems) - len(fits)
         print(f"{dropped} of {len(problems)} prompts dropped: above --max-prompt-tokens {limit}")
@@ -261,12 +254,8 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
         limit = min(limit, scheme["original_max_position_embeddings"])
     longest = max((len(prompt) for prompt in prompts), default=0)
     if limit and longest + max_new_tokens > limit:
-        remedy = f"lower it to {limit - longest}"
-        if longest >= limit:
-            remedy = "leave out problems of this length"
         raise UserError(
             f"--max-new-tokens {max_new_tokens} after a prompt of {longest} tokens exceeds the "
-            f"{limit} tokens that the positions of this {config.model_type} support: {remedy}; "
-            "if a scheme such as yarn extends the positions, raise max_position_embeddings in "
-            "config.json"
+            f"{limit} tokens that this {config.model_type} supports: lower it, or if a scheme such "
+            "as yarn extends the positions, raise max_position_embeddings in config.json"
         )

@@ -50,13 +50,13 @@ def is_first_rank() -> bool:
 # ---- start and end -------------------------------------------------------------------------------
 
 
-def start_ranks(expandable: bool = True) -> tuple[int, int]:
-    """Start the process group (one rank without torchrun). Returns (rank, number of ranks).
+def start_ranks(expandable: bool = True) -> None:
+    """Start the process group: one rank without torchrun.
 
     expandable: whether segments of GPU memory may grow, which a sleeping engine cannot free.
     """
     if dist.is_initialized():
-        return rank_and_world()
+        return
 
     if expandable and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # an older name of the setting
         # The caches of sampling change size with every chunk: fixed segments would often not fit.
@@ -74,7 +74,6 @@ def start_ranks(expandable: bool = True) -> tuple[int, int]:
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=LIMIT)
     patient_group()  # created here, where all ranks arrive together
-    return rank_and_world()
 
 
 def end_ranks() -> None:
