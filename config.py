@@ -96,8 +96,7 @@ class Config:
     eval_top_p: float = flag(0.7, "top-p in evaluation", above=0, high=1)
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
-    # Memory. The first three change results only through rounding. In bfloat16, on GPUs, rounding
-    # changes most responses eventually: see rollout.py.
+    # Memory. The first three change results only through rounding: see rollout.py.
     micro_batch_tokens: int = flag(24576, "max tokens in a forward pass (ours)", low=1, free=True)
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once (ours)", low=1, free=True)

@@ -61,7 +61,7 @@ class WeightedTrainer(GRPOTrainer):
 
 def right(completions, solution, **_):
     """R by verify.py, against the data set's column `solution`."""
-    texts = [each if isinstance(each, str) else each[-1]["content"] for each in completions]
+    texts = [x if isinstance(x, str) else x[-1]["content"] for x in completions]
     return [reward(text, gold) for text, gold in zip(texts, solution, strict=True)]
 
 

@@ -64,7 +64,7 @@ def missing_responses(
     These are its share, minus the responses already in `folder`. A problem's responses are spread
     over the ranks, because a hard problem has only long responses.
     """
-    every = [
+    wanted = [
         (name, i, sample)
         for name, problems in benchmarks.items()
         for i in range(len(problems))
@@ -73,6 +73,6 @@ def missing_responses(
     saved = {name: saved_responses(folder / name) for name in benchmarks}
     return [
         (name, i, sample)
-        for name, i, sample in every[rank::world]
+        for name, i, sample in wanted[rank::world]
         if (benchmarks[name][i]["problem"], sample) not in saved[name]
     ]

@@ -83,14 +83,14 @@ class Run:
         encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # token ids, a list each
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
-        every = self.prompts + self.held_out_prompts
-        refuse_length(policy.lm.config, every, cfg.max_new_tokens)
+        prompts = self.prompts + self.held_out_prompts
+        refuse_length(policy.lm.config, prompts, cfg.max_new_tokens)
         model = Path(policy.lm.name_or_path)  # its folder
         self.engine = None  # replaces `generate`
         if cfg.engine == "vllm":
             from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
 
-            longest = max(map(len, every)) + cfg.max_new_tokens
+            longest = max(map(len, prompts)) + cfg.max_new_tokens
             self.engine = VLLMEngine(model, policy, longest, cfg.in_flight)
 
         self.folder = Path(cfg.output_dir)  # files are written only from here on
