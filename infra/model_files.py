@@ -39,7 +39,7 @@ def locate(name: str | Path) -> tuple:
 
     folder = Path(name)
     if not folder.is_dir():
-        trouble = "no such folder or hub id, or no network: hf download ID --local-dir FOLDER"
+        trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
         prefer_cache()
         with one_line(name, trouble):
             # One rank of a node downloads while the others wait.
