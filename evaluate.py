@@ -172,7 +172,7 @@ def sample_missing(
     def save(i: int, tokens: np.ndarray) -> None:
         name, problem, sample = missing[i]
         line = {
-            "problem": benchmarks[name][problem]["problem"],
+            "asked": benchmarks[name][problem]["problem"],
             "sample": sample,
             "response": tokenizer.decode(tokens, skip_special_tokens=True),
             "tokens": len(tokens),

@@ -112,7 +112,8 @@ def write_text(path: Path, text: str) -> None:
     """Replace the content of a file: readers find the old or the new one. Raises Stop."""
     aside = path.with_name(f"{path.name}.{UNFINISHED}")
     with writing(path):
-        with open(aside, "w", encoding="utf-8") as file:
+        aside.unlink(missing_ok=True)  # a link's target stays
+        with open(aside, "x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -53,7 +53,7 @@ def encode_benchmarks(model_config, tokenizer, benchmarks: dict[str, list[dict]]
 def saved_responses(folder: Path) -> dict[tuple[str, int], dict]:
     """(problem's text, sample) -> line, from the files of all ranks and runs in `folder`."""
     lines = [line for path in folder.glob("responses-*.jsonl") for line in read_lines(path)]
-    return {(line["problem"], line["sample"]): line for line in lines}
+    return {(line["asked"], line["sample"]): line for line in lines}
 
 
 def missing_responses(

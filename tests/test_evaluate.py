@@ -227,7 +227,7 @@ def test_regrade_grades_the_saved_responses(saved, out, capsys):
         right, wrong = rf"\boxed{{{problem['answer']}}}", rf"\boxed{{1{problem['answer']}}}"
         unstated = f"so it is {problem['answer']}"
         for sample, response in enumerate([right, wrong, right if i < 2 else unstated]):
-            line = {"problem": problem["problem"], "sample": sample, "response": response}
+            line = {"asked": problem["problem"], "sample": sample, "response": response}
             lines.append(line | {"truncated": i > 2 and sample == 2})
     write_lines(path, lines)
     evaluate.main(flags(saved, out, "--regrade"))

@@ -31,7 +31,7 @@ def test_missing_responses_are_dealt_to_the_ranks(tmp_path):
     problems = [{"problem": f"{i}?"} for i in range(3)]
     (tmp_path / "b").mkdir()
     for file, i, sample in (("responses-0", 0, 1), ("responses-4", 2, 0)):
-        line = {"problem": f"{i}?", "sample": sample, "response": "x"}
+        line = {"asked": f"{i}?", "sample": sample, "response": "x"}
         append_line(tmp_path / "b" / f"{file}.jsonl", line)
     benchmarks = {"a": problems[:2], "b": problems}
     shares = [missing_responses(benchmarks, 2, tmp_path, rank, 2) for rank in range(2)]
