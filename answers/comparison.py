@@ -42,10 +42,15 @@ class Judge:
         p, g = self.plain(p), self.plain(g)
         p, g = coordinates(p, g), coordinates(g, p)
         kinds = {p[0], g[0]}
+        if p[0] == "percent" and g[0] == "number" and abs(g[1]) > 1 and self.same(p[1], g):
+            return True  # 20% for 20, as 20 cm for 20
         if "quantity" in kinds:
             p, p_unit = p[1:] if p[0] == "quantity" else (p, "")
             g, g_unit = g[1:] if g[0] == "quantity" else (g, "")
-            return self.same(p, g) and (not p_unit or not g_unit or units.agree(p_unit, g_unit))
+            agree = "percent" not in kinds and (
+                not p_unit or not g_unit or units.agree(p_unit, g_unit)
+            )
+            return agree and self.same(p, g)
         if is_equation(p) or is_equation(g):
             return self.same_equation(sides(p), sides(g))
         if kinds in UNORDERED:

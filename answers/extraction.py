@@ -62,6 +62,7 @@ DENIED = re.compile(
     rf"[\s$*:(]*|{signs('negates')})$"
 )
 CHANGED = re.compile(rf"[\s$(),\\]*(?:\\text\{{\s*)?{phrases('changes')}|{signs('touches')}")
+PERCENT = re.compile(r"[\s$]{0,3}(?:\\?%|percent(?![a-zA-Z]))")  # also behind a box
 # Sentences behind an answer.
 BEGIN = r"(?i)(?:^|[—–:;,?(\[-])[\s*$.,)]{0,9}"
 JUDGED = rf"(?<!\d\s){phrases('judged')}(?!\s[$\d\\])"
@@ -168,6 +169,10 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
     if DENIED.search(response[max(previous, start - BEFORE) : start].replace("**", "")):
         return None
     after = TAG.sub("\n", response[end : end + AFTER].replace("**", ""))
+    percent = PERCENT.match(after)
+    if percent:
+        content += "\\%"
+        after = after[percent.end() :]
     if CHANGED.match(after) or is_withdrawn(content, after):
         return None
 

@@ -96,7 +96,15 @@ TOKEN = re.compile(
 )
 NOT_IN_NUMBERS = re.compile(r"[^\d.eE+-]")
 NUMBER_IN_TEXT = re.compile(r"(?<![\w^.-])-?\.?\d")
-MEANINGS = {"and": "and", "or": ",", "percent": "%", "per cent": "%", "degree": "°", "degrees": "°"}
+MEANINGS = {
+    "and": "and",
+    "or": ",",
+    "percent": "%",
+    "per cent": "%",
+    "pct": "%",
+    "degree": "°",
+    "degrees": "°",
+}
 
 
 def normalise(answer: str) -> list[str]:
@@ -138,7 +146,7 @@ def word(letters: str, answer: str) -> list[str]:
 def upright(text: str, tokens: list[str]) -> list[str]:
     r"""The tokens of \text{...}: \text{5 cm} is 5\text{cm}, \text{A} is A, \text{ or } a comma."""
     stripped = text.replace("\\ ", " ").replace("$", "").strip(" ,;~")
-    meaning = MEANINGS.get(stripped.lower().rstrip("."))
+    meaning = MEANINGS.get(stripped.lower().strip(".()"))
     if meaning or not stripped:
         return [meaning or ","] if meaning or "," in text else []
     if stripped.lstrip("\\") in FUNCTIONS:

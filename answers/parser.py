@@ -5,8 +5,8 @@ A node is a tuple (kind, *children). The tree of `(\frac{1}{2}, x]` is
     ("(]", ("/", ("number", 1, 0), ("number", 2, 0)), ("name", "x"))
 
 Expressions are number (a Fraction and its digits after the point), name, constant, call (of a known
-function, \sin x), function (an unknown one, f(2x)), absolute, floor, ceil, binomial and the
-operations + - * / ^ ! ± ∓; -x is 0 - x. Structures are list, () [] (] [), ‹› for a set, matrix
+function, \sin x), function (an unknown one, f(2x)), absolute, floor, ceil, binomial, percent and
+the operations + - * / ^ ! ± ∓; -x is 0 - x. Structures are list, () [] (] [), ‹› for a set, matrix
 with its rows, : for a ratio, ∧ for relations that all hold, relation and ∪ with members and signs
 in turn (x, "<", y), quantity (a value and its unit), text (its words), and ≈ before a decimal.
 """
@@ -153,7 +153,7 @@ class Parser:
                 raise Unreadable  # it depends on the exponent
             return ("^", left, power)
         if token == "%":
-            return ("/", left, ("number", Fraction(100), 0))
+            return ("percent", left)
         if token == "°":
             return ("*", left, DEGREE) if self.in_angle else ("quantity", left, "degree")
         if token == "_":
@@ -180,8 +180,8 @@ class Parser:
         """The operand that begins with `token`, which is taken."""
         if token in "+-±∓":
             inside = self.read(PRODUCT)
-            if token == "-" and inside[0] == "quantity":  # -5°
-                return ("quantity", ("-", ZERO, inside[1]), inside[2])
+            if token == "-" and inside[0] in ("quantity", "percent"):  # -5°
+                return (inside[0], ("-", ZERO, inside[1]), *inside[2:])
             if token == "-" and inside[0] == "number":
                 return ("number", -inside[1], inside[2])
             return inside if token == "+" else (token, ZERO, inside)

@@ -137,8 +137,13 @@ def factorial(a) -> Fraction:
     return Fraction(math.factorial(whole(a, 3000)))
 
 
+def percent(a):
+    return divide(a, Fraction(100))
+
+
 OPERATIONS = {"+": add, "-": subtract, "*": multiply, "/": divide, "^": power, "!": factorial}
 OPERATIONS |= {"binomial": binomial, "absolute": abs, "floor": floor, "ceil": ceil}
+OPERATIONS |= {"percent": percent}
 CONSTANTS = {"π": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1), "∞": math.inf}
 VALUES = frozenset(["number", "constant", "name", "function", "call", *OPERATIONS])
 

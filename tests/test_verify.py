@@ -29,10 +29,27 @@ def test_reward_and_earnable_accept_numbers():
     assert earnable(5)
 
 
-def test_a_percentage_is_its_value():
-    assert reward("\\boxed{10\\%}", "0.1") == 1.0
-    assert reward("\\boxed{10\\%}", "10") == 0.0
-    assert reward("\\boxed{10}", "10\\%") == 0.0
+@pytest.mark.parametrize(
+    "response", ["{10\\%}", "{10}\\%", "{10} percent", "{x = 10\\%}", "{10.0\\%}"]
+)
+def test_a_percentage_is_its_value_or_a_gold_number_above_1(response):
+    assert reward(f"\\boxed{response}.", "0.1") == 1.0
+    assert reward(f"\\boxed{response}.", "10") == 1.0
+    assert reward(f"\\boxed{response}.", "10\\%") == 1.0
+    assert reward(f"\\boxed{response} is wrong.", "10") == 0.0
+
+
+@pytest.mark.parametrize(
+    "response, gold",
+    [("10", "10\\%"), ("1\\%", "1"), ("0.5\\%", "0.5"), ("45\\%", "45^\\circ"), ("11\\%", "10")],
+)
+def test_a_percentage_is_nothing_else(response, gold):
+    assert reward(boxed(response), gold) == 0.0
+
+
+def test_a_negative_percentage_has_a_sign_too():
+    assert reward("\\boxed{-10\\%}", "-10") == 1.0
+    assert reward("\\boxed{-10\\%}", "10") == 0.0
 
 
 @pytest.mark.parametrize("noun", ["clips", "paper clips", "bags of flour", "trays can be filled"])
