@@ -10,11 +10,11 @@ from .latex import MAX_CHARS, normalise
 
 # Commands that restate a question, unless they are an index (V_\max); and NaN.
 QUESTION = re.compile(
-    r"\\(?:sum|prod|i*o?int|lim|limsup|liminf)(?![a-zA-Z])|\b(?i:nan)\b"
-    r"|(?<!_)(?<!_\{)\\(?:min|max|sup|inf)(?![a-zA-Z])"
+    r"\\(?:sum|prod|i*o?int|lim)(?![a-zA-Z])|\b(?i:nan)\b"
+    r"|(?<!_)(?<!_\{)\\(?:min|max)(?![a-zA-Z])"
 )
 # Next to one of these, "=" does not state a value: \lim f \neq 3 = 5.
-DENIAL = re.compile(r"\\(?:not|neq?|approx|sim|text\w*|mathrm|mbox)(?![a-zA-Z])|[!<>]$")
+DENIAL = re.compile(r"\\neq?(?![a-zA-Z])")
 
 
 def is_equivalent(prediction: str, gold: str | float, seed: str = "") -> bool:

@@ -58,8 +58,8 @@ NOUNS = r"[a-zA-Z](?:[a-zA-Z/'-]|\^\d){0,20}(?:\s\(?[a-zA-Z][a-zA-Z/'-]{0,20}\)?
 
 # Directly before and behind a box.
 DENIED = re.compile(
-    rf"(?i)(?:{phrases('denies')}(?:\s(?:be|equals?|to|the|a|answer|value|is|of|right|correct)){{0,4}}"
-    rf"[\s$*:(]*|{signs('negates')})$"
+    rf"(?i)(?:{phrases('denies')}(?:\s(?:be|to|answer|is|correct)){{0,4}}[\s$*:(]*"
+    rf"|{signs('negates')})$"
 )
 CHANGED = re.compile(rf"[\s$(),\\]*(?:\\text\{{\s*)?{phrases('changes')}|{signs('touches')}")
 PERCENT = re.compile(r"[\s$]{0,3}(?:\\?%|percent(?![a-zA-Z]))")  # also behind a box
@@ -76,26 +76,21 @@ SETTLED = re.compile(rf"(?i)\W*{phrases('settles')}")
 # "So there are 80 points".
 RESTATED = re.compile(
     rf"(?i)(?:{phrases('concludes')}[^?]{{0,200}}?(?:{phrases('states')}\s|'s\s|[:=])"
-    rf"|^[\s$)]{{0,5}}(?:=|[-=]>|→))\s{{0,3}}(?:only |just |exactly )?"
-    rf"(?:({NUMBER})|{FORMULA.pattern})[\s*$)]{{0,5}}(?:[,;]|$)|^[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
+    rf"|^[\s$)]{{0,5}}=)\s{{0,3}}(?:({NUMBER})|{FORMULA.pattern})[\s*$)]{{0,5}}(?:[,;]|$)"
+    rf"|^[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
     rf"|^\W*(?:so|thus|hence|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
 )
-# Between two boxes, the second replaces the first, also in "1/2 = 0.5", but not in "1, y = 2".
-REPLACES = re.compile(rf"{phrases('replaces')}|(?<![a-zA-Z])(?<![a-zA-Z]\s)=\s*$")
+REPLACES = re.compile(phrases("replaces"))  # between two boxes
 # Answers without a box.
-STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|are|:|=)|(?i:final answer)|#### ")
+STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|are|:|=)|#### ")
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
-LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^|(?<!\d):)[\s,:]*$")
+LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
 SUM = re.compile(r"(?:^|(?<=\s))[-−$\\(]{0,3}\d(?:[^=,a-zA-Z]|,\d|[a-zA-Z]{3,}){0,200}=\s*")
-# A formula, number or choice at the end of a sentence, with the words behind it.
-RESULT = re.compile(
-    rf"(?:{FORMULA.pattern}|(?:^|(?<=[\s:=]))({NUMBER}|\(?[A-J]\)?))(?:\s({NOUNS}))?$"
-)
+# A formula or number at the end of a sentence, with the words behind it.
+RESULT = re.compile(rf"(?:{FORMULA.pattern}|(?:^|(?<=[\s:=]))({NUMBER}))(?:\s({NOUNS}))?$")
 CONCLUSION = re.compile(r",\s(?:and\s)?(?:so|thus|hence|therefore)\s")
-REASON = re.compile(r",?\s(?:because|since|which|where|as)\s")
-MATHEMATICS = re.compile(
-    r"[^a-zA-Z]{0,99}(?:(?:\\[a-z]+|[a-z]|pi)(?![a-zA-Z])[^a-zA-Z]{0,99}){0,40}"
-)
+REASON = re.compile(r",?\s(?:because|since|which|where)\s")
+MATHEMATICS = re.compile(r"[^a-zA-Z]{0,99}(?:(?:\\[a-z]+|[a-z])(?![a-zA-Z])[^a-zA-Z]{0,99}){0,40}")
 
 
 def extract_answer(response: str, truncated: bool = False) -> str | None:

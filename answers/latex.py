@@ -85,13 +85,13 @@ TOKEN = re.compile(
     r"(?P<gap>[\s~$]+|\\(?:text)?color\s?\{[^{}]{1,20}\}|\\[hv]space\*?\s?\{[^{}]{1,20}\})"
     # 1{,}234, 1 234; 6.02e23; 12, 12., 1.5, .5
     r"|(?P<number>[1-9]\d{0,2}(?:(?:\{,\}|,\\!|\\[,! ]|[ ~])\d{3}){1,30}(?![\d/])(?! \d)(?:\.\d+)?"
-    r"|(?:\d+\.\d+|\d+|\.\d+)[eE][-+]?\d{1,3}(?![\w.])|\d+\.?\d*|\.\d+)"
-    r"|\\(?:text(?:bf|it|rm|sf|normal)?|mathrm|mathsf|operatorname\*?|mbox|emph)\s?"
-    r"\{(?P<text>(?:[^{}]|\{[^{}]{0,50}\}){0,300})\}"
+    r"|(?:\d+\.\d+|\d+)[eE][-+]?\d{1,3}(?![\w.])|\d+\.?\d*|\.\d+)"
+    r"|\\(?:text(?:bf|rm|normal)?|mathrm|mbox)\s?"
+    r"\{(?P<text>[^{}]{0,300})\}"
     r"|(?P<word>[a-zA-Z]+)"
-    r"|(?P<sign>\\\\|\\mathbb\{[A-Z]\}"
+    r"|(?P<sign>\\mathbb\{[A-Z]\}"
     r"|\\(?:begin|end)\{[a-zA-Z]{1,9}\}"
-    r"|\\[a-zA-Z]+|\\.|\*\*|<=|>=|!=|!!|\.{2,}|.)",
+    r"|\\[a-zA-Z]+|\\.|[<>!]=|!!|\.{2,}|.)",
     re.DOTALL,
 )
 NOT_IN_NUMBERS = re.compile(r"[^\d.eE+-]")

@@ -40,9 +40,9 @@ SYMBOLS = frozenset(UNITS.values())
 
 IDLE = JOINING | {"unit", "total", "altogether", "u"}  # words that need not agree
 PLURAL = re.compile("(?:[a-z]+-)?[a-z]{2,}[a-hj-rtv-z](?<!th)s")
-WORD = re.compile(r"[^\W\d_]+(?:-[a-z]+)?|\^-?\d|[/$]|[^\s(),]")
+WORD = re.compile(r"[^\W\d_]+(?:-[a-z]+)?|\^-?\d|[^\s(),]")
 # "the area of the square" names an area; "the square of the area" does not.
-OPERATION = re.compile(r"(?i:(?<!of )(?<!of the )(?<!of a )\b(?:squares?|cubes?|roots?|base)\b)")
+OPERATION = re.compile(r"(?i:(?<!of )(?<!of the )(?<!of a )\bsquares?\b)")
 
 
 def words_of(text: str) -> list[str]:

@@ -199,6 +199,9 @@ def test_reward_is_1_for_what_earlier_graders_missed(response, gold):
         ("y=2, x=3", "(3,2)"),
         ("\\log^2 x", "(\\log x)^2"),
         ("x \\equiv 3", "x \\equiv 3"),
+        ("x <= 3", "x \\le 3"),
+        ("x >= 3", "x \\ge 3"),
+        ("x != 3", "x \\ne 3"),
     ],
 )
 def test_is_equivalent_is_symmetric_and_reproducible(a, b):
@@ -222,6 +225,8 @@ def test_is_equivalent_is_symmetric_and_reproducible(a, b):
         ("\\int x", "\\int x"),
         ("\\equiv 3", "\\equiv 4"),
         ("204_5", "204"),
+        ("3!!", "720"),
+        ("\\min x^2", "\\min x^2"),
     ],
 )
 def test_is_equivalent_rejects_different_answers(a, b):

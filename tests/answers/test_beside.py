@@ -27,3 +27,43 @@ def test_line_changes_the_verdict_on_its_case(heading, line, case, monkeypatch):
             without = re.compile(pattern.pattern.replace(whole, shorter))
             monkeypatch.setattr(extraction, name, without)
     assert reward(response, 7) != verdict
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "-§",
+        r"2\times §",
+        r"x \neq §",
+        "§ for odd n",
+        r"§\sqrt{2}",
+        r"§\cdot 2",
+        r"§\times 3",
+        r"§\frac{1}{2}",
+        "§. I misread it.",
+        "§. I missed one case.",
+        "§. But the question asks for twice that.",
+        "§. That is too small.",
+        "§. It should have been 8.",
+        "§. I don't think so.",
+        "§. Let's recount.",
+        "§. Actually, we have more.",
+        "§. So it is 8, not more.",
+    ],
+)
+def test_other_words_of_a_line_withdraw_the_answer(case):
+    assert reward(case.replace("§", r"\boxed{7}"), 7) == 0.0
+
+
+@pytest.mark.parametrize("settled", ["Yes", "That's right", "This is correct", "It is right"])
+def test_a_doubt_is_settled(settled):
+    assert reward(rf"\boxed{{7}}. Wait, let me check. {settled}.", 7) == 1.0
+
+
+@pytest.mark.parametrize(
+    "before, behind", [("$", "$"), ("$$", "$$"), (r"\(", r"\)"), (r"\[", r"\]")]
+)
+def test_a_formula_states_a_result(before, behind):
+    formula = rf"{before}\frac{{3}}{{4}}{behind}"
+    assert reward(f"The answer is {formula}.", "3/4") == 1.0
+    assert reward(rf"\boxed{{7}}. However, it is {formula}.", 7) == 0.0

@@ -29,6 +29,8 @@ FOLDER = Path(__file__).parents[2] / "answers"
         # thoughts
         ("\\boxed{1}</think> The answer is $2$.", "2"),
         ("<think>\\boxed{1}", None),
+        ("<|begin_of_thought|>\\boxed{1}", None),
+        ("<reasoning>\\boxed{1}", None),
         # stated
         ("the answer is 7. Done.", "7"),
         ("<answer>80</answer> or <answer> 82 </answer>", "82"),
@@ -44,10 +46,15 @@ FOLDER = Path(__file__).parents[2] / "answers"
         ("The answer is (2, 3)", "(2, 3)"),
         ("Answer: π/4", "π/4"),
         ("Answer: Yes", "Yes"),
+        ("Answer = 5", "5"),
+        ("The answer is \\frac{1}{2}.", "\\frac{1}{2}"),
+        ("The answer is 2x + 1.", "2x + 1"),
+        ("The area is 12 cm^2.", "12 \\text{cm^2}"),
         ("#### 20 + 40 = 60 bags", "60 \\text{bags}"),
         # at the end
         ("in all 1,234 ways", "1,234 \\text{ways}"),
         ("so we get 1,234 ways", "1,234 \\text{ways}"),
+        ("1,000 + 20 = 1,020 bags", "1,020 \\text{bags}"),
         ("so they have $14 + $7 = $21", "$21"),
         ("3 rides * 6 tickets per ride = 18 tickets", "18 \\text{tickets}"),
         ("no idea", None),
@@ -84,6 +91,8 @@ def test_boxes_returns_the_last_boxes_in_order():
         ("\\boxed{C}", "C"),
         ("\\boxed{\\text{(D)}}", "D"),
         ("\\boxed{\\textbf{B. } 5}", "B"),
+        ("\\boxed{\\mathrm{C}}", "C"),
+        ("\\boxed{\\mathbf{(D)}}", "D"),
         ("The answer is (A).", "A"),
         ("**Answer:** E", "E"),
         ("I choose option B", "B"),
