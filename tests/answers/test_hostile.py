@@ -6,6 +6,7 @@ import time
 import pytest
 from hostile import hostile
 
+from answers.values import BUDGET, Evaluator
 from verify import extract_answer, is_equivalent, reward
 
 HOSTILE = hostile()
@@ -24,6 +25,21 @@ def test_hostile_input_earns_nothing_in_little_time(name):
         verdict = function(a, b)
         assert time.process_time() - start < MOST_SECONDS
         assert function is is_equivalent or verdict == 0.0
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name.startswith("32 boxes of")])
+def test_the_boxes_of_a_response_share_operations(name, monkeypatch):
+    """Comparing the boxes with each other takes no more than comparing one with the gold answer."""
+    operations = []
+    pay = Evaluator.pay
+
+    def counted(self, paid):
+        operations.append(paid)
+        pay(self, paid)
+
+    monkeypatch.setattr(Evaluator, "pay", counted)
+    reward(HOSTILE[name], "57")
+    assert sum(operations) < 2 * BUDGET
 
 
 TOKENS = r"""
