@@ -58,7 +58,7 @@ NOUNS = r"[a-zA-Z](?:[a-zA-Z/'-]|\^\d){0,20}(?:\s\(?[a-zA-Z][a-zA-Z/'-]{0,20}\)?
 
 # Directly before and behind a box.
 DENIED = re.compile(
-    rf"(?i)(?:{phrases('denies')}(?:\s(?:be|to|answer|is|correct)){{0,4}}[\s$*:(]*"
+    rf"(?i)(?:{phrases('denies')}(?:\s(?:be|answer)){{0,4}}[\s$*:(]*"
     rf"|{signs('negates')})$"
 )
 CHANGED = re.compile(rf"[\s$(),\\]*(?:\\text\{{\s*)?{phrases('changes')}|{signs('touches')}")
@@ -78,18 +78,18 @@ RESTATED = re.compile(
     rf"(?i)(?:{phrases('concludes')}[^?]{{0,200}}?(?:{phrases('states')}\s|'s\s|[:=])"
     rf"|^[\s$)]{{0,5}}=)\s{{0,3}}(?:({NUMBER})|{FORMULA.pattern})[\s*$)]{{0,5}}(?:[,;]|$)"
     rf"|^[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
-    rf"|^\W*(?:so|thus|hence|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
+    rf"|^\W*(?:so|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
 )
 REPLACES = re.compile(phrases("replaces"))  # between two boxes
 # Answers without a box.
-STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|are|:|=)|#### ")
+STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|:|=)|#### ")
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
 LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
 SUM = re.compile(r"(?:^|(?<=\s))[-−$\\(]{0,3}\d(?:[^=,a-zA-Z]|,\d|[a-zA-Z]{3,}){0,200}=\s*")
 # A formula or number at the end of a sentence, with the words behind it.
 RESULT = re.compile(rf"(?:{FORMULA.pattern}|(?:^|(?<=[\s:=]))({NUMBER}))(?:\s({NOUNS}))?$")
-CONCLUSION = re.compile(r",\s(?:and\s)?(?:so|thus|hence|therefore)\s")
-REASON = re.compile(r",?\s(?:because|since|which|where)\s")
+CONCLUSION = re.compile(r",\s(?:and\s)?so\s")
+REASON = re.compile(r",?\s(?:because|since)\s")
 MATHEMATICS = re.compile(r"[^a-zA-Z]{0,99}(?:(?:\\[a-z]+|[a-z])(?![a-zA-Z])[^a-zA-Z]{0,99}){0,40}")
 
 

@@ -48,7 +48,13 @@ def test_line_changes_the_verdict_on_its_case(heading, line, case, monkeypatch):
         "§. I don't think so.",
         "§. Let's recount.",
         "§. Actually, we have more.",
-        "§. So it is 8, not more.",
+        "§. However, it is 8, as required.",
+        "§. Therefore there are 8 points.",
+        "§ (wrong)",
+        "§ (rejected)",
+        "§. That is not correct.",
+        "§. This does not work.",
+        "§. This cannot be.",
     ],
 )
 def test_other_words_of_a_line_withdraw_the_answer(case):
