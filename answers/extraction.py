@@ -78,7 +78,7 @@ RESTATED = re.compile(
     rf"(?i)(?:{phrases('concludes')}[^?]{{0,200}}?(?:{phrases('states')}\s|'s\s|[:=])"
     rf"|^[\s$)]{{0,5}}=)\s{{0,3}}(?:({NUMBER})|{FORMULA.pattern})[\s*$)]{{0,5}}(?:[,;]|$)"
     rf"|^[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
-    rf"|^\W*(?:so|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
+    rf"|^\W*(?:so|thus|hence|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
 )
 REPLACES = re.compile(phrases("replaces"))  # between two boxes
 # Answers without a box.

@@ -10,7 +10,7 @@ PAIRS = tables.tables() | {
 }
 # Right answers that earn nothing: "Known losses" in answers/README.md. Other entries are 0.
 MISSED = {
-    "answers": 41,
+    "answers": 39,
     "responses": 11,
     "examination": 14,
     "golds": 5,
