@@ -2,8 +2,8 @@
 
 form: the kind of gold, such as "number", "list" or "interval".
 value: shared by all golds that are the same answer.
-open: shared by golds whose equality is a matter of opinion: 30 and 30°, or the list 13, 169 and
-the number 13,169.
+open: shared by golds whose equality is a matter of opinion: 30 and 30°, 40 and 40\\%, or the list
+13, 169 and the number 13,169.
 """
 
 import itertools
