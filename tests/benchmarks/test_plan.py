@@ -64,7 +64,7 @@ def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys
     assert "8.19 billion parameters on 1 GPUs of 80 GB" in text
     assert "98.3 per checkpoint" in text and "does not fit" in text
     for flags, message in (
-        (["--model", tmp_path, "--max-new-tokens", "40000"], "exceeds the 32768 tokens that the"),
+        (["--model", tmp_path, "--max-new-tokens", "40000"], "exceeds the 32768 tokens"),
         (["--model", "toy", "--mean-tokens", "65"], "--mean-tokens 65 is not between"),
     ):
         assert message in refusal(main, ["plan", *flags], capsys)

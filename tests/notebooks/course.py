@@ -26,8 +26,8 @@ SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</de
 
 # Shorter runs in tests: texts of notebooks 0, 5 and 7, and their replacements.
 SHORTER = {
-    "M = 256": "M = 96",
-    "branched(fresh, some_of, 128, seed=3)": "branched(fresh, some_of, 64, seed=3)",
+    "M = 256": "M = 48",
+    "branched(fresh, some_of, 128, seed=3)": "branched(fresh, some_of, 32, seed=3)",
     "asked, 48, seed=50 + half": "asked, 24, seed=50 + half",
     "STEPS, PROMPTS, GROUP, RATE = 14, 16, 8, 3e-4": "STEPS, PROMPTS, GROUP, RATE = 2, 4, 8, 1e-3",
     "seeds = range(4)": "seeds = range(2)",
