@@ -27,7 +27,7 @@ from policy import LOGITS_PER_BLOCK, TokenOutputs
 def within_side_margins(
     v: torch.Tensor | Rows, advantage: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Tensor
 ) -> torch.Tensor:
-    """Δ = -‖v - μ_own‖²: no opposite side (Table 2)."""
+    """Δ = -‖v - μ_own‖²: no opposite side (Table 2); 0 where A = 0."""
     to_pos = squared_distances(v, mu_pos)
     to_neg = squared_distances(v, mu_neg)
     to_own = torch.where(advantage > 0, to_pos, to_neg)

@@ -123,7 +123,7 @@ class MicroBatch(NamedTuple):
     """Responses that run through the model together, built once per step. Tensors on its device.
 
     Sequences start at column 0, so with causal attention no real token attends to the padding on
-    the right. Without responses there are two columns of padding: ranks gather each other's
+    the right. A rank without responses passes two columns of padding: ranks gather each other's
     shards, so all must run equally many passes.
     """
 

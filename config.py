@@ -1,7 +1,7 @@
 """Every flag of train.py, and the method that the flags select.
 
 `Config` lists all hyper-parameters. The defaults are the paper's (App. I); "ours" marks one that
-the paper does not state. With --model toy those of toy/presets.py replace them: 16 prompts x 8
+it does not state for DelTA. With --model toy those of toy/presets.py replace them: 16 prompts x 8
 responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the token weights.
 """
 
@@ -34,8 +34,8 @@ DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]
 
 @dataclass
 class Config:
-    """The hyper-parameters. `method` names the only method that uses a flag, and all others refuse
-    it. `free` flags may change when a run resumes."""
+    """The hyper-parameters. In flag(...), `method` names the only method that uses the flag, and
+    all others refuse it; `free` flags may change when a run resumes."""
 
     # Token weights
     method: str = flag("delta", "token weights (App. E)", METHODS)
@@ -48,9 +48,9 @@ class Config:
         "full", "ablation (Tables 2 and 3) or control", DELTA_VARIANTS, method="delta"
     )
     proxy: str = flag("lm_head", "proxy for a token's gradient (App. F)", PROXIES, method="delta")
-    proxy_topk: int = flag(20, "number of tokens for --proxy topk", low=1, method="delta")
+    proxy_topk: int = flag(20, "number of tokens for --proxy topk (ours)", low=1, method="delta")
     common: float = flag(
-        0.0, "S: DelTA sees the states [h, S ‖h‖], not h (ours)", low=0, method="delta"
+        0.0, "S: adds S ‖h‖ to DelTA's h, a common direction (ours)", low=0, method="delta"
     )
     select: str = flag(
         "none",
@@ -108,7 +108,7 @@ class Config:
     track: str = flag("", "also log to this module, such as wandb or trackio", free=True)
 
     # The toy
-    toy_regime: str = flag("learn", "the base's errors", ["learn", "learn-minus", "sharpen"])
+    toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "learn-minus", "sharpen"])
     toy_k: int = flag(5, "operations in a problem", low=1)
     toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
     toy_filler: int = flag(1, "number of connectives that open a step", low=0)
@@ -119,7 +119,7 @@ CLIP = ("clip_low", "clip_high")
 OF_TOY_BASE = ("toy_regime", "toy_noise", "toy_filler", "toy_zipf")
 NO_EFFECT = {  # (a flag, its value): the flags that then do nothing
     ("select", "none"): ("select_share",),
-    ("proxy", "topk"): ("common",),  # these do not read the states
+    ("proxy", "topk"): ("common",),  # these v have no factor h
     ("proxy", "scalar"): ("common",),
     ("eval_data", ""): ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy"),
 }

@@ -10,7 +10,7 @@ the two distances is the token's margin. The margin gives a score between 0 and 
 weight around 1 in the DAPO loss.
 
 Departures: (1) all statistics are over the whole rollout batch, as in the text; the released code
-computes them on each rank's shard. (2) No denominator is clamped. A side whose scores are all 0 has
+computes them on each rank's shard. (2) No mass is clamped. A side whose scores are all 0 has
 the centroid 0, and if a side has no tokens, every coefficient is 1.
 
 Shapes: N packed response tokens (one row per token, no padding), H hidden size.
@@ -57,9 +57,8 @@ def side_centroids(
     mass = token_mass.sum(dim=1)  # [2] M₊, M₋ (Eqs. 3, 11)
 
     divisor = torch.where(mass == 0, 1.0, mass)  # avoids 0 / 0 for a side without mass
-    share = token_mass / divisor[:, None]  # [2, N], each row sums to 1
-    # At least float32: as integers, shares would be 0. delta_coefficients casts integers and 16-bit
-    # floats before; in a direct call torch refuses them in the product.
+    share = token_mass / divisor[:, None]  # [2, N], a side sums to 1, or 0
+    # v's dtype, but at least float32: as integers, shares would be 0.
     share = share.to(torch.promote_types(v.dtype, torch.float32))
     mu_pos, mu_neg = share @ v  # [2, H] μ₊, μ₋ (Eqs. 3, 11)
     return mu_pos, mu_neg, mass[0], mass[1]
@@ -164,7 +163,7 @@ def delta_coefficients(
     if not (advantage > 0).any() or not (advantage < 0).any():
         return torch.ones(len(advantage), device=advantage.device)  # there is nothing to separate
     if v.dtype not in (torch.float32, torch.float64):
-        v = v.float()  # never Rows: its dtype is that of its results
+        v = v.float()  # not for Rows, whose dtype is one of the two
 
     mu_pos, mu_neg = steps.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)

@@ -1,7 +1,7 @@
 """The paper's evaluation (App. I), and its test of whether one model beats another (App. K).
 
     python evaluate.py --model DIR --benchmarks aime24,aime25            sample, grade, summarise
-    torchrun --nproc_per_node 8 evaluate.py --model DIR                  the same, on eight GPUs
+    torchrun --nproc_per_node 8 evaluate.py --model DIR                  all seven, on eight GPUs
     python evaluate.py --model DIR --benchmarks aime24,aime25 --regrade  grade saved responses again
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
@@ -124,7 +124,7 @@ def run(config: Config) -> dict:
     else:
         prompts = encode_benchmarks(model_config, tokenizer, benchmarks, config)
         settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}
-        settings["model_files"] = on_first_rank(files.hash_of, [], model)  # as trained so far
+        settings["model_files"] = on_first_rank(files.hash_of, [], model)  # without problems
         on_first_rank(files.claim, folder, settings, written, vars(Config()))
         on_first_rank(files.write_json, folder / "config.json", settings)
         lm, tokenizer = load_model(model, ranks.computation_dtype())

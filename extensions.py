@@ -146,7 +146,8 @@ def with_common_direction(proxy: Callable, common: float) -> Callable:
 
     def features(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
         norm = outputs.hidden.norm(dim=1, keepdim=True)
-        return proxy(outputs._replace(hidden=torch.cat([outputs.hidden, common * norm], 1)), head)
+        longer = outputs._replace(hidden=torch.cat([outputs.hidden, common * norm], 1))
+        return proxy(longer, lambda: torch.nn.functional.pad(head(), (0, 1)))  # W'
 
     return features
 

@@ -1,8 +1,7 @@
 """Grades responses as 1.0 or 0.0: with verify.py, with programs/, or by multiple-choice letter.
 
-`grade` takes one response and `grade_all` a list. `grade_on_ranks` splits a list over the ranks, so
-each response is graded once, and all ranks get the grades and make the same decisions.
-`add_rewards` does this for Rollouts.
+`grade` takes one response to a problem without tests, `grade_all` a list. `grade_on_ranks` splits a
+list over the ranks: each response is graded once, and all ranks get the grades.
 """
 
 import math
@@ -115,7 +114,7 @@ def report_unearnable(problems: list[dict], where: str) -> None:
 
 
 WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
-MOST_WORDS = 8  # the golds of our labelled tables have at most 3
+MOST_WORDS = 8  # the golds of tests/answers have at most 3
 NEXT_SENTENCE = re.compile(r"(?<![A-Z][a-z])[.!?]\s+[A-Z\d$\\]")  # not "St. Louis"
 
 

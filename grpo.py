@@ -49,7 +49,7 @@ def overlong_penalty(length: torch.Tensor, max_length: int, buffer: int) -> torc
 
 
 def likelihood_ratio(logprob: torch.Tensor, old_logprob: torch.Tensor) -> torch.Tensor:
-    """r = π_θ / π_old per token: [N], or another ratio of two. The clamp keeps exp finite."""
+    """exp(log p - log p_old) per token: [N], r = π_θ / π_old. The clamp keeps it finite."""
     return (logprob - old_logprob).clamp(-20, 20).exp()
 
 

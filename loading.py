@@ -94,7 +94,7 @@ def give_float32_head(lm: torch.nn.Module) -> None:
         return float32_linear(hidden, head.weight, head.bias)
 
     head = lm.get_output_embeddings()
-    head.forward = partial(forward, head)  # a deepcopy then uses its own head
+    head.forward = partial(forward, head)  # not a closure: a copy of lm must call its own head
 
 
 # ---- sharding ------------------------------------------------------------------------------------

@@ -68,8 +68,8 @@ class Method:
     # goes into train.update.
     surrogate: Callable[..., torch.Tensor] = clipped
 
-    # Defaults of --clip-low and --clip-high. None: DAPO's range for the surrogate `clipped`, and no
-    # clip for any other, whose flags are then refused and whose clip_fraction is 0.
+    # Defaults of --clip-low and --clip-high. None: DAPO's range if the surrogate is `clipped`, else
+    # no clip: both flags are refused, and clip_fraction is 0.
     clip: tuple[float, float] | None = None
 
     # (log π_θ [n], tokens, flags) -> bool [n], the tokens whose gradient that clip removes.

@@ -13,9 +13,10 @@ is closer to the centroid of its own side, A > 0 or A < 0, than to the other's. 
 are the means of the two sides.
 
 The last line of this output shows each word with its weight. There are only two weights: with K = 1
-the temperature lags. It belongs to margins some 100 times smaller, so every score is near 0 or 1.
-On this toy the scores tell connectives such as `Then` from all other words: where A > 0 connectives
-get the larger weight, where A < 0 the others do. With `--K 0` the weights take many values.
+the temperature lags. It is the standard deviation of margins some 100 times smaller than those that
+it divides, so every score is near 0 or 1. On this toy the scores tell connectives such as `Then`
+from all other words: where A > 0 connectives get the larger weight, where A < 0 the others do. With
+`--K 0` the weights take many values.
 
 This page is the specification of train.py: with the same seed both have, up to rounding, the same
 responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     if flags.K != 1 and flags.method == "dapo":
         parser.error("--K does nothing with --method dapo")
 
-    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")  # its likeliest products are wrong
+    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")  # errs in a * b
     optimizer = torch.optim.AdamW(lm.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     problems = toy.problems(8192, seed=2 * flags.seed)
     held_out = toy.problems(512, seed=1)  # the seeds of training are even

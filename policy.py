@@ -37,7 +37,7 @@ class TokenOutputs(NamedTuple):
 
     logprob: torch.Tensor  # [n] float32, log p of the token at the sampling temperature, nats
     entropy: torch.Tensor  # [n] float32, -Σ_y p(y) log p(y), nats; NaN if gradients are enabled
-    mean_p: torch.Tensor  # [n] float32, Σ_y p(y)², the mean of p(y); NaN if gradients are enabled
+    mean_p: torch.Tensor  # [n] float32, Σ_y p(y)² = E[p(y)]; NaN if gradients are enabled
     hidden: torch.Tensor  # [n, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [n] ids
 

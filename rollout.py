@@ -222,11 +222,11 @@ def generate(
             Response(i, torch.tensor(request.prompt), sampling.max_new_tokens, numbers)
         )
     limit = min(sampling.in_flight, len(requests))
-    capacity = cache_capacity(lm, limit, sampling.top_p)
+    capacity = cache_capacity(lm, limit, sampling.top_p)  # columns; top-p needs memory too
     waiting, running = list(responses), []
     with closing(Progress("sampling", len(requests), "responses")) as progress:
         while waiting or running:
-            running = schedule(running, waiting, limit, capacity)
+            running = schedule(running, waiting, limit, capacity)  # takes from `waiting`
             sample_chunk(lm, running, ends, sampling)
             for response in running:
                 if response.finished and done:
@@ -244,7 +244,7 @@ def sample_chunk(lm, responses: list[Response], ends: list[int], sampling: Sampl
     rest = max(response.max_new_tokens - response.new for response in responses)
     count = min(sampler.CHUNK, rest)
     u = np.stack([response.numbers.random(count) for response in responses])
-    columns = max(2, *(len(response) for response in responses))  # next_tokens pads to 2
+    columns = max(2, *(len(response) for response in responses))  # as next_tokens pads
     uniforms = torch.from_numpy(u).to(lm.device)  # [R, count]
     choose = InverseCDF(uniforms, columns, sampling.temperature, sampling.top_p)
     new = next_tokens(lm, responses, choose, count, ends)  # [R, up to count]

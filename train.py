@@ -55,7 +55,7 @@ def train(cfg: Config, make_method: Callable[[Config, dict], Method] = selected_
         if cfg.eval_data and run.state.step == 0:
             log(run, {"step": 0, **evaluate(run)})
         if run.state.unlogged:
-            finish_step(run)  # it stopped after train_step and before finish_step, see these two
+            finish_step(run)  # an earlier process stopped after the last update
 
         for step in range(run.state.step + 1, cfg.steps + 1):
             train_step(run, method, step)
@@ -69,13 +69,13 @@ def train(cfg: Config, make_method: Callable[[Config, dict], Method] = selected_
 def prepare(cfg: Config) -> Run:
     """The run described by cfg, new or resumed. Cheap checks come first. Raises UserError."""
     start(cfg)  # the ranks
-    model, _, _ = locate(model_folder(cfg))  # its folder; reads no weights yet
+    model, _, _ = locate(model_folder(cfg))  # a folder; reads no weights yet
     problems, held_out = load_sets(cfg)
     # Prints how many gold answers no response can match, and refuses a set with mostly such ones.
     report_unearnable(problems, f"--data {cfg.data}")
     report_unearnable(held_out, f"--eval-data {cfg.eval_data}")
     policy, tokenizer = load_policy(model, cfg.temperature, cfg.recompute)  # sharded over the ranks
-    optimizer = torch.optim.AdamW(  # not every optimiser has `fused` for sharded parameters
+    optimizer = torch.optim.AdamW(
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     # Claims --output-dir, and loads its newest checkpoint if there is one.
@@ -135,8 +135,8 @@ def update(
 ) -> dict:
     """One optimiser step per mini-batch, on J = Σ ρ min(r A, clip(r) A) / token_count (Eq. 8).
 
-    --importance-cap multiplies ρ by importance weights. A loss term on every token, such as a KL
-    penalty, needs mini_batch.micro_batches wherever `with_gradient` stands below.
+    --importance-cap multiplies ρ by importance weights. `with_gradient` has only the responses with
+    A ≠ 0: a loss term on every token, such as a KL penalty, needs mini_batch.micro_batches there.
     tokens: the rollout batch. weight: ρ [N]. Returns metrics.
     """
     cfg = run.cfg

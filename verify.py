@@ -11,11 +11,11 @@ Departures from the paper:
 2. The paper's run script adds a length penalty to the reward: `grpo.overlong_penalty`, off by
    default here (--overlong-buffer).
 
-Rules of comparison (answers/README.md lists the known losses):
+Rules of comparison (answers/README.md lists right answers that earn nothing):
 1. Rational values must be exactly equal; other values must agree to 150 digits.
-2. A decimal with six significant digits equals an irrational number that rounds to it, but never a
-   rational one: 3.14159 is \pi, and 0.333333 is not 1/3. A gold decimal counts as rounded only with
-   six digits after the point: 15300.75 is exact.
+2. A decimal of six or more significant digits equals an irrational number that rounds to it, but
+   never a rational one: 3.14159 is \pi, and 0.333333 is not 1/3. A gold decimal counts as rounded
+   only with six or more digits after the point: 15300.75 is exact.
 3. An unreadable answer equals only the same tokens. An answer that is undefined (0/0) or restates a
    question (\sum, \int, \lim, \max) equals nothing.
 4. No text is executed; characters, tokens, depth, members, digits and operations are limited.

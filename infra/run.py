@@ -197,8 +197,7 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     if state.step == 0:  # no checkpoint: none was due yet, or all are lost
         updates = [line for line in metrics if line.get("grad_norm")]
         due = updates and len(updates) > files.read_json(folder / "config.json")["save_every"]
-        lost = due or (folder / "model").exists() or not metrics and (folder / "best").exists()
-        if lost:
+        if due or (folder / "model").exists() or not metrics and (folder / "best").exists():
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
         metrics = samples = []
 

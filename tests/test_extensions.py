@@ -189,6 +189,17 @@ def test_common_and_scalar_match_delta_on_the_states_written_out(proxy, S, K):
     torch.testing.assert_close(ours, slow.float(), rtol=1e-3, atol=1e-4)
 
 
+def test_the_exact_gradient_of_longer_states_has_the_policy_s_probabilities():
+    tokens = token_batch([7, 3, 5, 4, 6, 8])
+    W = torch.randn(50, 6, generator=torch.Generator().manual_seed(3))
+    outputs = token_outputs(STATES, tokens.token % 50, tokens.logprob, tokens.entropy, None)
+    method = selected_method(train.parse_config(["--proxy", "exact", "--common", "2"]))
+    residual = torch.nn.functional.one_hot(outputs.token, 50) - (STATES @ W.T).softmax(1)
+    states = torch.cat([STATES, 2 * STATES.norm(dim=1, keepdim=True)], dim=1)
+    expected = torch.einsum("nv,nh->nvh", residual, states).flatten(1)
+    torch.testing.assert_close(method.features(outputs, lambda: W), expected)
+
+
 def test_common_0_is_the_published_proxy_bit_for_bit():
     tokens = token_batch([7, 3, 5, 4, 6, 8])
     ours, published = delta_of(STATES, tokens, "--common", "0"), delta_of(STATES, tokens)
