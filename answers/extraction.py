@@ -82,10 +82,12 @@ RESTATED = re.compile(
 )
 REPLACES = re.compile(phrases("replaces"))  # between two boxes
 # Answers without a box.
-STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|:|=)|#### ")
+STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####")
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
 LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
-SUM = re.compile(r"(?:^|(?<=\s))[-−$\\(]{0,3}\d(?:[^=,a-zA-Z]|,\d|[a-zA-Z]{3,}){0,200}=\s*")
+SUM = re.compile(
+    r"(?:^|(?<=\s))(\\\(\s?|)[-−$(]{0,3}\d(?:[^=,a-zA-Z]|,\d|[a-zA-Z]{3,}|x\s?\d){0,200}=\s*"
+)
 # A formula or number at the end of a sentence, with the words behind it.
 RESULT = re.compile(rf"(?:{FORMULA.pattern}|(?:^|(?<=[\s:=]))({NUMBER}))(?:\s({NOUNS}))?$")
 CONCLUSION = re.compile(r",\s(?:and\s)?so\s")
@@ -220,7 +222,7 @@ def result(sentence: str) -> str | None:
 
     A sum before it is omitted, "20 + 40 = 60". A counted number needs no introduction.
     """
-    sentence = SUM.sub("", CONCLUSION.split(sentence.strip(" :,"))[-1])
+    sentence = SUM.sub(r"\1", CONCLUSION.split(sentence.strip(" :,"))[-1])
     found = RESULT.search(sentence)
     if not found:
         return None
