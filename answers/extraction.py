@@ -86,11 +86,14 @@ STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####")
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
 LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
 SUM = re.compile(
-    r"(?:^|(?<=\s))(\\\(\s?|)[-−$(]{0,3}\d(?:[^=,a-zA-Z]|,\d|[a-zA-Z]{3,}|x\s?\d){0,200}=\s*"
+    r"(?:^|(?<=\s))(\\\(\s?|\$\s?(?=[^$]{1,300}\$(?!\d))|)[-−$(]{0,3}"
+    r"\d(?:[^=,a-zA-Z]|,\d|[a-zA-Z]{3,}|x\s?\d){0,200}=\s*"
 )
 # A formula or number at the end of a sentence, with the words behind it.
 RESULT = re.compile(rf"(?:{FORMULA.pattern}|(?:^|(?<=[\s:=]))({NUMBER}))(?:\s({NOUNS}))?$")
-CONCLUSION = re.compile(r",\s(?:and\s)?so\s")
+CONCLUSION = re.compile(r",\s(?:and\s)?so\s|(?:^|\s)(?:[Ss]ince|As)\s.{1,300},\s")
+# A number before a result, unless it only counts things: "6 erasers and 8 pencils cost".
+OTHER = re.compile(rf"=|{phrases('leads')}[\s:$]*\d|\d(?![\d,.]*\s[a-zA-Z]{{3}})")
 REASON = re.compile(r",?\s(?:because|since)\s")
 MATHEMATICS = re.compile(r"[^a-zA-Z]{0,99}(?:(?:\\[a-z]+|[a-z])(?![a-zA-Z])[^a-zA-Z]{0,99}){0,40}")
 
@@ -228,12 +231,13 @@ def result(sentence: str) -> str | None:
         return None
     before = re.sub(r"(?:^|(?<=\s))[a-zA-Z]\s?=\s*$", "", sentence[: found.start()])
     *answers, words = found.groups()
-    if SUPPOSED.search(before) or re.search(r"\d|=", before):
+    is_led = LEADING.search(before)
+    if SUPPOSED.search(before) or re.search(OTHER if is_led else r"\d|=", before):
         return None
     answer = next(answer for answer in answers if answer).strip()
     if "$" in answer and units.is_harmless(words or ""):
         return answer
-    if not LEADING.search(before) and not (words and units.is_counted(words)):
+    if not is_led and not (words and units.is_counted(words)):
         return None
     return f"{answer} \\text{{{words}}}" if words else answer
 
