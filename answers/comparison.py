@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 
 from . import Unreadable, units
-from .parser import ANGULAR, INFINITY, ONE, ZERO, parse
+from .parser import INFINITY, ONE, ZERO, parse
 from .values import BUDGET, VALUES, Evaluator, add, divide, multiply, names, order, walk
 
 BRACKETS = ("()", "[]", "(]", "[)")
@@ -59,10 +59,6 @@ class Judge:
             return self.same_in_order(p[1:], g[1:])  # a column is a tuple
         if kinds <= VALUES:
             return self.evaluator.equal(p, g, max(tolerance(p, 0), tolerance(g, SIGNIFICANT)))
-        if p[0] == "≈" and g[0] in VALUES:
-            allowed = tolerance(p[1], 0)
-            is_rational = isinstance(self.evaluator.constant(g), Fraction)
-            return allowed > 0 and not is_rational and self.evaluator.equal(p[1], g, allowed)
         if kinds == {"text"}:
             return [word.casefold() for word in p] == [word.casefold() for word in g]
         if p[0] == g[0] and (p[0] in BRACKETS or self.same_in_order(p[1:], g[1:])):
@@ -142,12 +138,7 @@ class Judge:
         return len(variables) < 2 and all(a == b for a, b in pairs)
 
     def roots(self, left: tuple, right: tuple, name: str) -> list:
-        """The x at which two sides, a x + b or |a x + b|, are equal. Others are Unreadable."""
-        if right[0] == "absolute":
-            left, right = right, left
-        if left[0] == "absolute":
-            found = self.roots(left[1], right, name)
-            return found + self.roots(left[1], ("-", ZERO, right), name)
+        """The x at which two sides, a x + b, are equal. Others are Unreadable."""
         if INFINITY in (left, right):
             return []
         line = ("-", left, right)
@@ -186,7 +177,7 @@ class Judge:
         return inside
 
     def plain(self, p: tuple) -> tuple:
-        r"""The tree without what does not matter: x ∈ S is S, 5 > x is x < 5, R - S is R ∖ S."""
+        r"""The tree without what does not matter: x ∈ S is S, 5 > x is x < 5."""
         if p[0] == "relation":
             if p[2] == "∈" and len(p) == 4 and p[3][0] != "name":
                 return self.plain(p[3])
@@ -194,8 +185,6 @@ class Judge:
                 return self.plain(p[:-2] if len(p) > 4 else p[1])
             if set(p[2::2]) <= MIRRORED.keys():
                 return ("relation", *(MIRRORED.get(side, side) for side in p[:0:-1]))
-        if p[0] == "-" and p[1][0] in BRACKETS and p[2][0] == "‹›":
-            return ("∪", p[1], "∖", p[2])
         signed = [p] if p[0] in ("list", "‹›") else both_signs(p)
         return ("list", *signed) if len(signed) > 1 else p
 
@@ -258,7 +247,7 @@ def sides(p: tuple) -> list[tuple]:
 
 
 def is_label(side: tuple) -> bool:
-    r"""Whether a side only names a value: x, f(3), AB, (x,y), \text{area}, |z|, \cos\theta."""
+    r"""Whether a side only names a value: x, f(3), AB, (x,y), \text{area}."""
     kind, *children = side
     if kind in ("name", "function"):
         word = re.search(r"\\text\{([^{}]*)", children[0])
@@ -267,9 +256,6 @@ def is_label(side: tuple) -> bool:
         return units.names_a_quantity(" ".join(children))
     if kind == "()":
         return children == sorted(children) and all(map(is_label, children))
-    if kind in ("absolute", "call"):  # |z| and \cos A name values, |x| and \log x do not
-        is_known = kind == "absolute" or children[0] in ANGULAR
-        return is_known and is_label(children[-1]) and names(side).isdisjoint("xy")
     factors = [node for node in walk(side) if node[0] != "*"]
     return all(node[0] == "name" and node[1][0].isupper() for node in factors)
 

@@ -15,10 +15,9 @@ MAX_CHARS = 4000  # in an answer
 MAX_TOKENS = 400
 
 LISTED = units.sections("spellings.txt")
-SIGNS = {}  # a spelling of a sign -> the one that is kept
-for line in LISTED["signs"].splitlines():
-    kept, *others = line.split() or [""]
-    SIGNS |= dict.fromkeys(others, kept)
+# A spelling of a sign, or a word for it -> the sign that is kept.
+SIGNS = units.synonyms(LISTED["signs"].strip().splitlines())
+MEANINGS = units.synonyms(LISTED["words"].strip().splitlines())
 DROPPED = frozenset([*LISTED["dropped"].split(), "\\ ", "\\\n", "\\"])
 FUNCTIONS = frozenset(LISTED["functions"].split())
 INEQUALITIES = frozenset("<>≤≥≠")
@@ -26,7 +25,6 @@ INEQUALITIES = frozenset("<>≤≥≠")
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 VARIANT = re.compile("[\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000½⅓⅔¼¾]")
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
-LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n")
 
 
 def plain(text: str) -> str:
@@ -35,7 +33,6 @@ def plain(text: str) -> str:
     text = VARIANT.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
     text = re.sub(r"(\d{1,9})⁄(\d{1,9})", r"\\frac{\1}{\2}", text)  # of ½
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda run: f"^{{{run[0].translate(RAISED)}}}", text)
-    text = re.sub("[₀₁₂₃₄₅₆₇₈₉ₙ]+", lambda run: f"_{{{run[0].translate(LOWERED)}}}", text)
     return re.sub(r"√\s?(\d{1,50})", r"\\sqrt{\1}", text)
 
 
@@ -96,15 +93,6 @@ TOKEN = re.compile(
 )
 NOT_IN_NUMBERS = re.compile(r"[^\d.eE+-]")
 NUMBER_IN_TEXT = re.compile(r"(?<![\w^.-])-?\.?\d")
-MEANINGS = {
-    "and": "and",
-    "or": ",",
-    "percent": "%",
-    "per cent": "%",
-    "pct": "%",
-    "degree": "°",
-    "degrees": "°",
-}
 
 
 def normalise(answer: str) -> list[str]:

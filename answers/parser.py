@@ -8,7 +8,7 @@ Expressions are number (a Fraction and its digits after the point), name, consta
 function, \sin x), function (an unknown one, f(2x)), absolute, floor, ceil, binomial, percent and
 the operations + - * / ^ ! ± ∓; -x is 0 - x. Structures are list, () [] (] [), ‹› for a set, matrix
 with its rows, : for a ratio, ∧ for relations that all hold, relation and ∪ with members and signs
-in turn (x, "<", y), quantity (a value and its unit), text (its words), and ≈ before a decimal.
+in turn (x, "<", y), quantity (a value and its unit), text (its words).
 """
 
 import re
@@ -185,8 +185,6 @@ class Parser:
             if token == "-" and inside[0] == "number":
                 return ("number", -inside[1], inside[2])
             return inside if token == "+" else (token, ZERO, inside)
-        if token == "≈":
-            return ("≈", self.read(RELATION))
         if token[0].isdecimal() or (token[0] == "." and token[1:].isdecimal()):
             digits = token.partition(".")[2]
             return ("number", Fraction(token.rstrip(".")), len(digits) if digits.isdecimal() else 0)

@@ -22,23 +22,20 @@ def sections(file: str) -> dict[str, str]:
     return listed
 
 
+def synonyms(entries: list[str]) -> dict[str, str]:
+    """{each word of an entry: the first word of the entry}."""
+    return {word: entry.split()[0] for entry in entries for word in entry.split()}
+
+
 LISTED = sections("words.txt")
-NOUNS, CHANGING, BEFORE, JOINING, BEHIND, LABELS, INTRODUCTIONS, ANSWERS = (
-    frozenset(LISTED[heading].split())
-    for heading in (
-        *("counted", "changing", "before", "joining", "behind"),
-        *("labels", "introductions", "answers"),
-    )
-)
-BESIDE = BEFORE | JOINING | BEHIND
-IN_LABELS = BEFORE | JOINING | LABELS | INTRODUCTIONS
-UNITS = {}  # name or symbol of a unit -> its symbol
-for entry in LISTED["units"].split(","):
-    symbol, *names = entry.split()
-    UNITS |= dict.fromkeys([symbol, *names], symbol)
+WORDS = {heading: frozenset(text.split()) for heading, text in LISTED.items()}
+BESIDE = WORDS["before"] | WORDS["joining"] | WORDS["behind"]
+IN_LABELS = WORDS["before"] | WORDS["joining"] | WORDS["labels"] | WORDS["introductions"]
+ANSWERS = WORDS["answers"]
+UNITS = synonyms(LISTED["units"].split(","))  # name or symbol of a unit -> its symbol
 SYMBOLS = frozenset(UNITS.values())
 
-IDLE = JOINING | {"unit", "total", "altogether", "u"}  # words that need not agree
+IDLE = WORDS["joining"] | {"unit", "total", "altogether", "u"}  # words that need not agree
 PLURAL = re.compile("(?:[a-z]+-)?[a-z]{2,}[a-hj-rtv-z](?<!th)s")
 WORD = re.compile(r"[^\W\d_]+(?:-[a-z]+)?|\^-?\d|[^\s(),]")
 # "the area of the square" names an area; "the square of the area" does not.
@@ -59,14 +56,14 @@ def known(word: str) -> str | None:
     word = word.lower()
     for ending, singular in (("", ""), ("s", ""), ("es", ""), ("ies", "y")):
         stem = word.removesuffix(ending) + singular
-        if word.endswith(ending) and len(stem) > 2 and stem in UNITS.keys() | NOUNS:
+        if word.endswith(ending) and len(stem) > 2 and stem in UNITS.keys() | WORDS["counted"]:
             return UNITS.get(stem, stem)
     return word[:-1] if PLURAL.fullmatch(word) else None
 
 
 def is_harmless(text: str) -> bool:
     """Whether no word of a text changes the number before it."""
-    return CHANGING.isdisjoint(words_of(text.lower()))
+    return WORDS["changing"].isdisjoint(words_of(text.lower()))
 
 
 def is_counted(text: str) -> bool:
@@ -80,10 +77,10 @@ def is_counted(text: str) -> bool:
         return False
     nouns = [known(word) for word in words]
     listed = [noun or word in BESIDE for noun, word in zip(nouns, lowered, strict=True)]
-    if all(listed) and (nouns[-1] or lowered[-1] in BEHIND):
+    if all(listed) and (nouns[-1] or lowered[-1] in WORDS["behind"]):
         return lowered[0] not in ("to", "for")
     head = next((i for i, noun in enumerate(nouns) if noun), None)
-    if head is None or lowered[0] in JOINING or any(len(word) == 1 for word in words):
+    if head is None or lowered[0] in WORDS["joining"] or any(len(word) == 1 for word in words):
         return False
     return nouns[head] not in SYMBOLS or all(listed[:head])
 
@@ -103,7 +100,7 @@ def names_a_quantity(text: str) -> bool:
 def introduces(text: str) -> bool:
     """Whether a text before an answer says nothing about it: "The number of ways is", "So"."""
     last = text.rpartition(" ")[2].lower()
-    return (last in INTRODUCTIONS or text.endswith(":")) and names_a_quantity(text)
+    return (last in WORDS["introductions"] or text.endswith(":")) and names_a_quantity(text)
 
 
 def is_word(letters: str) -> bool:
