@@ -132,13 +132,6 @@ def test_compare_prints_both_tests(tmp_path, capsys):
     assert p == pytest.approx(1 / 16, abs=0.01)
 
 
-def test_compare_refuses_evaluations_without_a_common_benchmark(tmp_path):
-    a = write_averages(tmp_path / "A", {"x": [[1.0]]})
-    b = write_averages(tmp_path / "B", {"y": [[1.0]]})
-    with pytest.raises(UserError, match="no benchmark in common"):
-        evaluate.compare(a, b)
-
-
 # ---- complete evaluations ------------------------------------------------------------------------
 
 

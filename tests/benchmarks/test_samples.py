@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 from PIL import Image
 from toy_runs import refusal
 
@@ -83,14 +82,3 @@ def test_the_picture_shows_a_right_and_a_wrong_response_to_one_problem(tmp_path,
     width, height = Image.open(folder / "tokens.png").size
     assert width > height
     assert "--step takes one of 1, 2" in refusal(picture.main, [folder, "--step", 2], capsys)
-
-
-def test_each_token_has_a_box_with_the_colour_of_its_weight():
-    axes = Figure().subplots()
-    sample = rated("1+2=?", 1.0) | {"decisive": [1]}
-    picture.draw_response(axes, sample, picture.colours_of(0.2))
-    *_, framed, _, _ = boxes = axes.patches
-    assert len(boxes) == 5 and framed.get_xy() == boxes[1].get_xy() and not framed.get_fill()
-    red, _, blue, _ = zip(*(box.get_facecolor() for box in boxes if box is not framed), strict=True)
-    assert red[0] > blue[0] and red[1] < blue[1]  # orange below 1, violet above
-    assert axes.get_title(loc="left").startswith("right response, A = +1.00")
