@@ -19,11 +19,12 @@ from worker import RUNS
 from infra.ranks import computation_dtype
 
 NO_EVALUATION = [*SMALL, "--eval-data", ""]
+KEPT = ["--delta-variant", "fixed_gamma"]  # checkpoints hold its temperatures
 
 
 def training(folder, *flags: str) -> list[str]:
     """The arguments of a train.py command that writes to `folder`."""
-    return ["train.py", *NO_EVALUATION, "--output-dir", str(folder), *flags]
+    return ["train.py", *NO_EVALUATION, *KEPT, "--output-dir", str(folder), *flags]
 
 
 def metrics(folder) -> list[dict]:
@@ -123,7 +124,7 @@ def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(tmp_path, six_ste
     agent.send_signal(signal.SIGTERM)
     agent.wait()
     assert agent.stderr.count("stopped by SIGTERM after step") == 1
-    assert_close(train_small(folder, "--eval-data", "", steps=6), metrics(six_steps))
+    assert_close(train_small(folder, "--eval-data", "", *KEPT, steps=6), metrics(six_steps))
 
 
 def test_a_refusal_ends_all_ranks_with_one_message(tmp_path, six_steps):
