@@ -11,6 +11,7 @@ from unittest import mock
 import forked
 import pytest
 from toy_runs import (
+    HELD_OUT,
     PROBLEMS,
     SMALL,
     contents,
@@ -209,7 +210,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
 
 
 def test_export_replaces_a_model_but_no_users_files(run, first_model):
-    """Weights in other shards belong to the replaced model."""
+    """Weights in other shards belong to the replaced model. A link's target stays."""
     target = run.folder / "model"
     export(target, run.policy, run.tokenizer)
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
@@ -223,6 +224,14 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     assert names(target) == written | users
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), run.policy.lm)
     assert not (run.folder / "being-written").exists()
+
+    link = run.folder / "best"
+    link.symlink_to(target)
+    before = contents(target)
+    train.train_step(run, train.selected_method(run.cfg), 2)
+    export(link, run.policy, run.tokenizer)
+    assert contents(target) == before
+    assert same_weights(AutoModelForCausalLM.from_pretrained(link), run.policy.lm)
 
 
 # ---- a folder of another run ---------------------------------------------------------------------
@@ -255,12 +264,15 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(tmp_path,
     """Their names are the same."""
     problems = shutil.copy(PROBLEMS, tmp_path / "mine.jsonl")
     model = shutil.copytree(toy.base_folder(), tmp_path / "base")
+    held_out = shutil.copy(HELD_OUT, tmp_path / "held_out.jsonl")
     flags = ("--data", str(problems), "--model", str(model), "--max-new-tokens", "64")
+    flags += ("--eval-data", str(held_out))
     flags += ("--max-prompt-tokens", "64", "--micro-batch-tokens", "4096")
     folder = tmp_path / "run"
     train_small(folder, *flags, steps=1)
     before = contents(folder)
-    for path, name in ((problems, "problems"), (model / "tokenizer.json", "model_files")):
+    changes = [(problems, "problems"), (held_out, "problems")]
+    for path, name in (*changes, (model / "tokenizer.json", "model_files")):
         content = path.read_text()
         path.write_text(content.replace("8+3", "9+3") + "\n")
         said = refusal_of(folder, capsys, *flags)
