@@ -27,6 +27,7 @@ from toy_runs import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluate
+import toy
 import train
 from ablations import random_coefficients
 from batch import TokenBatch, packed
@@ -34,6 +35,7 @@ from config import METHODS, Config
 from grading import grade
 from grpo import group_advantages
 from infra.errors import Interrupted
+from infra.folder import write_lines
 from infra.progress import Stopwatch
 from infra.run import RunState
 from methods import Method
@@ -154,11 +156,15 @@ def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypat
     assert norms[1] == pytest.approx(1.5 * norms[0], rel=1e-4)
 
 
-def test_micro_batches_do_not_change_the_update(tmp_path):
+def test_micro_batches_do_not_change_the_update(tmp_path, monkeypatch):
+    """Responses have two lengths, so a mean of the means of micro-batches would differ."""
+    mixed = tmp_path / "mixed.jsonl"
+    write_lines(mixed, toy.problems(24, seed=5) + toy.problems(24, seed=6, k=3))
     rows = []
     for budget in ("100000", "150"):
-        cfg = small_config(tmp_path / budget, "--micro-batch-tokens", budget, steps=1)
-        train_steps(cfg)
+        graded_in_turn(monkeypatch, itertools.cycle([1.0, 0.0, 0.0]))  # unequal in every group
+        flags = ["--micro-batch-tokens", budget, "--data", str(mixed)]
+        train_steps(small_config(tmp_path / budget, *flags, steps=1))
         rows.append(only_row(tmp_path / budget))
     whole, parts = rows
     for name in ("loss", "grad_norm", "entropy"):
@@ -168,7 +174,8 @@ def test_micro_batches_do_not_change_the_update(tmp_path):
 def test_a_step_without_any_advantage_changes_nothing(tmp_path, monkeypatch, first_model):
     """All responses are graded as correct, so there is no optimiser step and no weight decay."""
     graded_in_turn(monkeypatch, itertools.repeat(1.0))
-    run = train_steps(small_config(tmp_path, steps=1))
+    run = train_steps(small_config(tmp_path, "--weight-decay", "0.5", steps=1))
+    assert run.optimizer.defaults["weight_decay"] == 0.5
     row = only_row(tmp_path)
     assert row["reward"] == 1
     assert row["grad_norm"] == row["loss"] == row["skipped_updates"] == 0
@@ -349,6 +356,12 @@ def test_a_signal_saves_and_the_same_command_continues(
     saved = [f"checkpoint-{step:06d}"] if step else []  # none before the first update
     assert [path.name for path in folder.glob("checkpoint-*")] == saved
 
+    def killed(*arguments):
+        raise AssertionError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="killed"):
+        patch.setattr(train, "train_step", killed)  # after the line of step 2, before a checkpoint
+        train_small(folder, "--save-every", "9", steps=3)
     train_small(folder, "--save-every", "9", steps=3)  # no further call is interrupted
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert read_lines(folder / name) == read_lines(finished / name)
