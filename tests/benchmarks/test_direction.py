@@ -107,7 +107,7 @@ def study(shift_of, flat=()):
         ([0.02] * 4 + [0.0] * 3, "confirmed"),
         ([0.02] * 3 + [0.0] * 4, "partly confirmed"),
         ([0.02] * 1 + [0.0] * 6, "refuted"),
-        ([0.02] * 6 + [-0.02], "refuted"),  # reversed in one
+        ([0.02] * 6 + [-0.008], "refuted"),  # in one below DAPO, not below S = 0
     ],
 )
 def test_verdict_follows_the_protocol(shifts, verdict, capsys):
@@ -118,6 +118,14 @@ def test_verdict_follows_the_protocol(shifts, verdict, capsys):
         pairs[b] = print_differences(b, values)
     direction_tables.print_verdict(pairs["dapo"], pairs["S = 0"], found)
     assert f"verdict: {verdict}:" in capsys.readouterr().out
+
+
+def test_rows_are_equivalent_within_one_percent(capsys):
+    found = study(dict(zip(direction.SECONDARY, [0.0, 0.005, 0.015], strict=True)))
+    direction_tables.print_equivalence(found, [("S = 1", "dapo")])
+    *_, equal, near, apart = capsys.readouterr().out.strip().splitlines()
+    assert equal.endswith("| yes |") and near.endswith("| yes |")
+    assert apart.endswith("| no |")
 
 
 def test_a_setting_whose_reward_does_not_rise_is_flat():
