@@ -320,3 +320,11 @@ def test_a_benchmark_with_a_prompt_over_the_limit_is_refused(saved, tmp_path, ca
     argv = flags(saved, tmp_path / "out", "--benchmarks", path, "--max-prompt-tokens", "10")
     assert "raise --max-prompt-tokens" in refusal(evaluate.main, argv, capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mixed.jsonl"]  # nothing is written
+
+
+def test_a_benchmark_that_nobody_can_earn_is_refused(saved, tmp_path, capsys):
+    path = tmp_path / "mine.jsonl"
+    write_lines(path, [{"problem": "1+2?", "answer": r"\sum_{k=1}^{2} k"}])
+    argv = flags(saved, tmp_path / "out", "--benchmarks", path)
+    assert "1 of 1 gold answers can never be matched" in refusal(evaluate.main, argv, capsys)
+    assert not (tmp_path / "out").exists()

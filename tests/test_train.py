@@ -17,6 +17,7 @@ import torch
 from models import save_byte_tokenizer, save_random_model
 from toy_runs import (
     PROBLEMS,
+    SMALL,
     read_lines,
     refusal,
     same_weights,
@@ -92,6 +93,13 @@ def test_train_writes_all_promised_files(finished, first_model):
     assert AutoTokenizer.from_pretrained(finished / "model").eos_token == "<eos>"
     assert not same_weights(models[1], first_model)
     assert {sample["step"] for sample in read_lines(finished / "samples.jsonl")} == {1, 2}
+
+
+def test_an_evaluation_has_its_own_top_p(tmp_path):
+    """A small one leaves the likeliest token only."""
+    flags = ["--eval-data", PROBLEMS, "--eval-top-p", "1e-6"]
+    metrics = train.evaluate(train.prepare(small_config(tmp_path, *flags, steps=1)))
+    assert metrics["eval_accuracy"] == metrics["eval_greedy"]
 
 
 def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
@@ -413,6 +421,16 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     assert message in refusal(train.main, flags.split(), capsys)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flag", ["--data", "--eval-data"])
+def test_a_set_that_nobody_can_earn_is_refused(flag, tmp_path, capsys):
+    path = tmp_path / "mine.jsonl"
+    write_lines(path, [{"problem": "1+2?", "answer": r"\sum_{k=1}^{2} k"}])
+    command = [*SMALL, "--steps", "1", flag, path, "--output-dir", tmp_path / "run"]
+    said = refusal(train.main, command, capsys)
+    assert f"{flag} {path}: 1 of 1 gold answers can never be matched" in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_file_like_gsm8k_trains_and_evaluates_a_random_qwen3(tmp_path):
