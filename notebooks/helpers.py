@@ -78,20 +78,25 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
     """Print and return whether an answer is right: True, False, or None without an answer.
 
     answer: numbers; with `cases`, a function. Then `expected` is the reference, and run(function,
-        *case) is compared for each case. A stub is None, or a function that returns None.
+        *case) is compared for each case, up to the first difference. A stub is None, or a function
+        that returns None.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the names of the repository's functions that the answer may call.
     """
-    pairs, fault = [(answer, expected)], ""
+    fault = ""
     try:
-        if cases is not None:
-            right = [run(expected, *case) for case in cases]
-            with closed(may_use, expected):
-                pairs = [(untouched(run, answer, *x), y) for x, y in zip(cases, right, strict=True)]
-        if pairs[0][0] is None:
-            print("not yet")
-            return None
-        fault = next(filter(None, (difference(*pair, tolerance) for pair in pairs)), "")
+        for case in [()] if cases is None else cases:
+            found, right = answer, expected
+            if cases is not None:
+                right = run(expected, *case)
+                with closed(may_use, expected):
+                    found = untouched(run, answer, *case)
+            if found is None:
+                print("not yet")
+                return None
+            fault = difference(found, right, tolerance)
+            if fault:
+                break
     except ValueError as error:
         fault = str(error)
     print(f"not right: {fault}. {hint}" if fault else "right")
