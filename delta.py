@@ -154,12 +154,14 @@ def delta_coefficients(
     K: number of centroid refinements.
     lam_min, lam_max: range of the coefficients before normalisation.
     steps: the functions of this file, each replaceable.
-    Raises ValueError for mismatched shapes, NaN or inf.
+    Raises ValueError for mismatched shapes, NaN or inf, K < 0 or lam_min > lam_max.
     """
     if len(v.shape) != 2 or advantage.shape != v.shape[:1]:
         raise ValueError(
             f"v must be [N, H] and advantage [N], got {tuple(v.shape)} and {tuple(advantage.shape)}"
         )
+    if K < 0 or not 0 <= lam_min <= lam_max:
+        raise ValueError(f"need K >= 0, 0 <= lam_min <= lam_max: got {K}, {lam_min}, {lam_max}")
     if not (advantage > 0).any() or not (advantage < 0).any():
         return torch.ones(len(advantage), device=advantage.device)  # there is nothing to separate
     if v.dtype not in (torch.float32, torch.float64):

@@ -71,15 +71,13 @@ def prepare(cfg: Config) -> Run:
     start(cfg)  # the ranks
     model, _, _ = locate(model_folder(cfg))  # a folder; reads no weights yet
     problems, held_out = load_sets(cfg)
-    # Prints how many gold answers no response can match, and refuses a set with mostly such ones.
-    report_unearnable(problems, f"--data {cfg.data}")
+    report_unearnable(problems, f"--data {cfg.data}")  # counts golds that nothing can match
     report_unearnable(held_out, f"--eval-data {cfg.eval_data}")
     policy, tokenizer = load_policy(model, cfg.temperature, cfg.recompute)  # sharded over the ranks
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
-    # Claims --output-dir, and loads its newest checkpoint if there is one.
-    return Run(cfg, policy, tokenizer, optimizer, problems, held_out)
+    return Run(cfg, policy, tokenizer, optimizer, problems, held_out)  # opens --output-dir
 
 
 def train_step(run: Run, method: Method, step: int) -> None:

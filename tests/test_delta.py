@@ -142,6 +142,12 @@ def test_delta_coefficients_reject_margins_that_overflow():
         delta_coefficients(v * 1e30, advantage)
 
 
+@pytest.mark.parametrize("bad", [{"K": -1}, {"lam_min": 1.3}, {"lam_min": -0.1}])
+def test_delta_coefficients_reject_a_number_or_range_without_meaning(bad):
+    with pytest.raises(ValueError, match="need K >= 0, 0 <= lam_min <= lam_max: got"):
+        delta_coefficients(*two_sides(), **bad)
+
+
 def test_delta_coefficients_reject_other_shapes():
     v, advantage = two_sides()
     for wrong in ((v, torch.ones(4)), (torch.ones(61), advantage)):

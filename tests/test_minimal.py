@@ -20,7 +20,7 @@ def test_minimal_and_train_have_the_same_steps_and_accuracies(
     weights, tmp_path, monkeypatch, capsys
 ):
     """Loss and gradient norm differ by rounding: train.py uses other batches in its passes."""
-    flags = [*weights.split(), "--steps", "2", "--seed", "5"]
+    flags = [*weights.split(), "--steps", "5", "--seed", "5"]
     train.main([*flags, "--eval-data", PROBLEMS, "--output-dir", str(tmp_path)])
     before, *lines = read_lines(tmp_path / "metrics.jsonl")
     capsys.readouterr()
@@ -32,7 +32,7 @@ def test_minimal_and_train_have_the_same_steps_and_accuracies(
     monkeypatch.setattr(toy, "problems", with_few_held_out)
     steps = minimal.main(flags)
 
-    assert len(lines) == len(steps) == 2
+    assert len(lines) == len(steps) == 5
     for line, step in zip(lines, steps, strict=True):
         assert step["reward"] == line["reward"]
         assert step["loss"] == pytest.approx(line["loss"], abs=1e-6)
