@@ -178,7 +178,7 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
         logprobs.append(logprobs_of(logits, token))
         return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
 
-    with one_line(name, "its architecture cannot be sampled here"):
+    with one_line(name, "it cannot be sampled with a cache of keys and values alone"):
         next_tokens(lm, responses, forced, LAST)
     refuse_difference(name, "sampling", torch.stack(logprobs, dim=1), expected)
 

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    DynamicCache,
-    GenerationConfig,
-)
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as hf_logging
 
 from infra.errors import UserError, one_line
@@ -23,9 +16,6 @@ from infra.hub import prefer_cache
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one of these files
-
-# Cache layers that hold only keys and values, like infra/sampler.py.
-KEYS_AND_VALUES = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
 def locate(name: str | Path) -> tuple:
@@ -49,21 +39,14 @@ def locate(name: str | Path) -> tuple:
 
 
 def read_config(name: str | Path, folder: str | Path):
-    """The model's config. Raises UserError if the architecture cannot be trained or sampled here.
-
-    The check at load would refuse most such models too, but only after reading their weights.
-    """
+    """The model's config. Raises UserError for a model that is quantised, or has more than text."""
     with one_line(name, f"cannot read config.json of {folder}"):
         config = AutoConfig.from_pretrained(folder)
     trouble = None
-    others = [x for x in DynamicCache(config=config).layers if type(x) not in KEYS_AND_VALUES]
     if config.get_text_config() is not config or config.is_encoder_decoder:
         trouble = "is not a plain language model: pass a text model"
     elif getattr(config, "quantization_config", None) is not None:
         trouble = "is quantised: pass the original model"
-    elif others:
-        kind = type(others[0]).__name__
-        trouble = f"caches more than keys and values ({kind}): pass a plain transformer"
     if trouble:
         raise UserError(f"--model {name}: this {config.model_type} {trouble}")
     return config
