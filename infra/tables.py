@@ -4,8 +4,6 @@ SOURCES lists the training sets (Sec. 5), the benchmarks (Table 1), the sets for
 from other domains, and GSM8K and MATH for small models.
 """
 
-import csv
-import io
 import json
 import random
 from dataclasses import dataclass, field
@@ -56,7 +54,7 @@ SOURCES = {
     "math": Source("rasbt/math_full_minus_math500"),  # 12,000 of MATH's 12,500 problems
     "math500": Source("HuggingFaceH4/MATH-500::test"),  # the others
 }
-FILES = (".jsonl", ".csv", ".parquet")
+FILES = (".jsonl", ".parquet")
 
 
 def read_table(name: str, source: Source, flag: str) -> list[dict]:
@@ -67,7 +65,7 @@ def read_table(name: str, source: Source, flag: str) -> list[dict]:
     local = Path(name).suffix in FILES
     try:
         table = read_file(Path(name), source) if local else read_hub(source)
-    except (OSError, ValueError, RuntimeError, csv.Error, DatasetsError) as error:
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         tried = f", on the hub {source.hub}" if name in SOURCES else ""
         message = f"cannot load {flag} {name!r}{tried} ({first_line(error)})"
         if not local:
@@ -115,20 +113,14 @@ def read_file(path: Path, source: Source) -> list[dict]:
     """The records of a local file. Raises the errors that read_table expects.
 
     load_dataset would return its cached copy of a file that was replaced by one of the same time.
-    From .jsonl and .csv it would make a date of a text such as 2024-01-02, and round integers
+    From .jsonl it would make a date of a text such as 2024-01-02, and round integers
     above 2^53.
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
         return file.read(needed_columns(file.schema_arrow.names, source)).to_pylist()
-    text = path.read_text(encoding="utf-8-sig")
-    return read_csv(text) if path.suffix == ".csv" else read_json_lines(text)
-
-
-def read_json_lines(text: str) -> list[dict]:
-    """The dictionary on each line. Raises ValueError."""
     records = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -138,13 +130,4 @@ def read_json_lines(text: str) -> list[dict]:
         if not isinstance(record, dict):
             raise ValueError(f'line {number} is not like {{"problem": "1+1?", "answer": "2"}}')
         records.append(record)
-    return records
-
-
-def read_csv(text: str) -> list[dict]:
-    """The row on each line below the header; every cell is a text. Raises ValueError, csv.Error."""
-    records = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-    for number, record in enumerate(records, start=1):
-        if None in record:
-            raise ValueError(f"record {number} has more cells than the header")
     return records
