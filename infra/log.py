@@ -4,10 +4,12 @@ from datetime import timedelta
 
 import torch
 
+from infra.errors import UserError
 from infra.folder import append_line, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
+REFUSED_MISMATCH = 0.3  # nats; with vLLM only, which may run a model differently
 
 # The metrics in the line of a step
 SHOWN = ["reward", "response_length", "entropy", "grad_norm", "clip_fraction", "lambda_std"]
@@ -24,7 +26,16 @@ def introduce(run) -> None:
 
 
 def log(run, metrics: dict) -> None:
-    """Append a line to metrics.jsonl, send it to the tracker and print a summary."""
+    """Append a line to metrics.jsonl, send it to the tracker and print a summary.
+
+    Raises UserError, on all ranks, if vLLM samples from another distribution than the policy's.
+    """
+    mismatch = metrics.get("mismatch", 0)
+    if run.cfg.engine == "vllm" and mismatch > REFUSED_MISMATCH:
+        raise UserError(
+            f"--engine vllm: log-probabilities differ by {mismatch:.2g} nats from the policy's: "
+            "vLLM runs this model differently: drop the flag, and choose another --output-dir"
+        )
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
@@ -33,8 +44,8 @@ def log(run, metrics: dict) -> None:
         run.tracker.log({name: metrics[name] for name in metrics if name != "step"}, step=step)
 
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
-    if metrics.get("mismatch", 0) > LARGE_MISMATCH:
-        gist.append(f"mismatch {metrics['mismatch']:.3g} nats: sampler and policy disagree")
+    if mismatch > LARGE_MISMATCH:
+        gist.append(f"mismatch {mismatch:.3g} nats: sampler and policy disagree")
     if "seconds" in metrics:
         run.seconds.append(metrics["seconds"])
         recent = run.seconds[-20:]
@@ -75,7 +86,7 @@ def rollout_metrics(rollouts: list, tokens) -> dict:
         "response_length": float(tokens.length.float().mean()),
         "truncated": sum(response.truncated for response in rollouts) / len(rollouts),
         "without_advantage": float((tokens.advantage == 0).float().mean()),
-        **mismatch(tokens.logprob, tokens.sampler_logprob),
+        "mismatch": float((tokens.logprob - tokens.sampler_logprob).abs().mean()),
     }
 
 
@@ -107,22 +118,6 @@ def weight_metrics(tokens, weight: torch.Tensor) -> dict:
         share = (own - own.min()) / (own.max() - own.min())
         metrics["lambda_saturated"] = float(((share < 0.02) | (share > 0.98)).float().mean())
     return metrics
-
-
-def mismatch(logprob: torch.Tensor, sampled: torch.Tensor) -> dict:
-    """How far the sampler's distribution is from the policy's at θ_old: metrics in nats.
-
-    logprob, sampled: [N] log-probabilities of the drawn tokens, π_old's and the sampler's.
-    mismatch_kl estimates KL(π_sampler || π_old) by the mean of r - 1 - log r, where
-    r = π_old / π_sampler (Schulman 2020, "Approximating KL divergence"). This estimator is
-    unbiased and has no negative terms.
-    """
-    log_ratio = (logprob - sampled).double()
-    return {
-        "mismatch": float(log_ratio.abs().mean()),
-        "mismatch_max": float(log_ratio.abs().max()),
-        "mismatch_kl": float((log_ratio.expm1() - log_ratio).mean()),
-    }
 
 
 def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -> None:

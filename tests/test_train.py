@@ -145,7 +145,6 @@ def test_mismatch_is_zero_on_the_cpu(tmp_path):
     train_steps(small_config(tmp_path, "--lr", "1e-3", "--temperature", "1.3", steps=2))
     for row in read_lines(tmp_path / "metrics.jsonl"):
         assert row["mismatch"] < 1e-5
-        assert abs(row["mismatch_kl"]) < 1e-6
 
 
 def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypatch):

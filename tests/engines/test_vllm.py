@@ -118,19 +118,22 @@ def test_every_tensor_of_the_policy_reaches_vllm(asleep):
             assert difference(engine) < 1e-6, name
 
 
-@pytest.mark.parametrize(
-    "narrow, config, why",
-    [
-        (True, {}, "vLLM cannot run this model.*head_dim=16"),
-        (False, {"tie_word_embeddings": True}, "vLLM does not take all weights of Qwen3"),
-    ],
-    ids=["heads_of_16", "tied_embeddings"],
-)
-def test_what_vllm_cannot_do_on_a_cpu_is_refused(narrow, config, why, tmp_path, capsys):
-    model = toy.base_folder() if narrow else save_wide_toy(tmp_path / "model", **config)
+def refused(tmp_path, capsys, model) -> str:
     flags = [*SMALL, *ENGINE, "--model", model, "--output-dir", tmp_path / "run"]
-    assert re.search(why, refusal(train.main, flags, capsys))
+    return refusal(train.main, flags, capsys)
+
+
+def test_what_vllm_cannot_run_on_a_cpu_is_refused(tmp_path, capsys):
+    said = refused(tmp_path, capsys, toy.base_folder())
+    assert re.search("vLLM cannot run this model.*head_dim=16", said)
     assert not (tmp_path / "run").exists()
+
+
+def test_what_vllm_runs_differently_is_refused_after_a_step(tmp_path, capsys):
+    """On a CPU it does not take a tied head. Nothing of the step is kept."""
+    model = save_wide_toy(tmp_path / "model", tie_word_embeddings=True)
+    assert "vLLM runs this model differently" in refused(tmp_path, capsys, model)
+    assert read_lines(tmp_path / "run" / "metrics.jsonl") == []
 
 
 # ---- runs ----------------------------------------------------------------------------------------

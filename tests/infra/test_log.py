@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from batch import packed
+from infra.errors import UserError
 from infra.folder import read_lines
-from infra.log import log, mismatch, report, rollout_metrics, save_samples, weight_metrics
+from infra.log import log, report, rollout_metrics, save_samples, weight_metrics
 
 
 def row(step, **changed):
@@ -27,7 +28,7 @@ METRICS = [
 
 def run_in(folder, rank=0, steps=220, tokenizer=None):
     """The parts of a run that the tests need."""
-    cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps)
+    cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps, engine="generate")
     return SimpleNamespace(
         folder=folder,
         rank=rank,
@@ -54,17 +55,15 @@ def test_log_appends_a_line_and_prints_a_summary(tmp_path, capsys):
     assert third.endswith("eval_accuracy 0.625  tokens/s 107  left 0:05:20")  # 128 x 2.5 s
 
 
-def test_mismatch_is_the_distance_between_two_distributions():
-    """Four samples with exactly the sampler's frequencies, so the estimate equals the KL."""
-    policy = torch.tensor([0.4, 0.4, 0.2])
-    sampler = torch.tensor([0.25, 0.5, 0.25])
-    drawn = torch.tensor([0, 1, 1, 2])
-    found = mismatch(policy.log()[drawn], sampler.log()[drawn])
-    kl = (sampler * (sampler / policy).log()).sum()
-    assert found["mismatch_kl"] == pytest.approx(float(kl), rel=1e-5)
-    ratios = (policy / sampler).log().abs()[drawn]
-    assert found["mismatch"] == pytest.approx(float(ratios.mean()), rel=1e-5)
-    assert found["mismatch_max"] == pytest.approx(float(ratios.max()), rel=1e-5)
+def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
+    run = run_in(tmp_path)
+    log(run, row(1, mismatch=0.2))
+    assert "mismatch 0.2 nats: sampler and policy disagree" in capsys.readouterr().out
+    run.cfg.engine = "vllm"
+    for rank in (0, 1):
+        run.rank = rank
+        with pytest.raises(UserError, match="differ by 0.4 nats .* drop the flag"):
+            log(run, row(2, mismatch=0.4))
 
 
 # ---- the last lines ------------------------------------------------------------------------------
@@ -111,8 +110,6 @@ def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
         "lambda_std": float((weights - weights.mean()).square().sum() / (len(weights) - 1)) ** 0.5,
         "lambda_above_one": float((weights > 1).double().mean()),
         "mismatch": 0.0,
-        "mismatch_max": 0.0,
-        "mismatch_kl": 0.0,
     }
     for name, side in (("pos", tokens.advantage > 0), ("neg", tokens.advantage < 0)):
         pair = np.stack([weights[side].numpy(), 1 - np.exp(tokens.logprob[side].double().numpy())])
