@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable
 
-from answers.extraction import choice
+from answers.extraction import TAIL, boxes, without_thoughts
 from batch import Rollout
 from infra.errors import UserError
 from infra.ranks import is_first_rank, shared_by_ranks
@@ -127,3 +127,27 @@ def trouble_with(gold: str) -> str:
     if re.match(r"\[\s*['\"]", gold):
         return "is a list of texts"
     return ""
+
+
+# ---- multiple choice -----------------------------------------------------------------------------
+
+LETTER_IN_BOX = re.compile(r"(?:[\s${(]|\\(?:text|mathrm|mathbf|textbf)\b){0,9}([A-J])(?![\w'])")
+STATED_LETTERS = (  # "The answer is (A)", "Option B"; "(A)"; a separate line
+    re.compile(r"(?i:answer|choice|option)[\s*]{0,4}(?i:is|:)?[\s*:($]{0,5}([A-J])(?![\w'])"),
+    re.compile(r"\(([A-J])\)"),
+    re.compile(r"(?m)^[\s*]{0,5}([A-J])[*.)]{0,3}\s{0,5}$"),
+)
+
+
+def choice(response: str) -> str | None:
+    """The letter A-J of a multiple-choice response: in its last box, else the last one stated."""
+    response = without_thoughts(response)
+    found = boxes(response)
+    if found:
+        letter = LETTER_IN_BOX.match(found[-1][2])
+        return letter[1] if letter else None
+    for letters in STATED_LETTERS:
+        stated = letters.findall(response[-TAIL:])
+        if stated:
+            return stated[-1]
+    return None

@@ -21,7 +21,7 @@ Rules of comparison (answers/README.md lists right answers that earn nothing):
 4. No text is executed; characters, tokens, depth, members, digits and operations are limited.
 """
 
-from answers.equivalence import earnable, is_equivalent
+from answers.comparison import earnable, is_equivalent
 from answers.extraction import extract_answer
 
 __all__ = ["earnable", "extract_answer", "is_equivalent", "reward"]

@@ -1,9 +1,4 @@
-r"""Decides whether the answer in a response equals a gold answer: the machinery of verify.py.
-
-`extraction` finds the answer in the response, `latex` gives it one spelling as a list of tokens,
-`parser` makes the tokens a tree, and `comparison` compares two trees. `values` computes
-expressions, and `units` lists the words that may stand beside a number.
-"""
+"""Decides whether the answer in a response equals a gold answer: the machinery of verify.py."""
 
 
 class Unreadable(Exception):

@@ -1,4 +1,4 @@
-r"""Compares two trees: structures member by member, expressions by value.
+r"""Compares two answers, as trees: structures member by member, expressions by value.
 
 Lists and sets have the same members in any order, tuples and matrices in the same order. Equations
 state equal values, or one is a multiple of the other. Inequalities, intervals and unions are the
@@ -10,6 +10,7 @@ import re
 from fractions import Fraction
 
 from . import Unreadable, units
+from .latex import MAX_CHARS, normalise
 from .parser import INFINITY, ONE, ZERO, parse
 from .values import BUDGET, VALUES, Evaluator, add, divide, multiply, names, order, walk
 
@@ -19,10 +20,46 @@ MIRRORED = {">": "<", "≥": "≤"}
 HOLDS = {"<": (-1,), ">": (1,), "≤": (-1, 0), "≥": (0, 1), "=": (0,), "≠": (-1, 1)}  # see `order`
 STEP = Fraction(1, 1 << 200)  # beside the end of an interval
 SIGNIFICANT = 6  # digits that a decimal needs to equal an irrational number
+# Commands that restate a question, unless they are an index (V_\max); and NaN.
+QUESTION = re.compile(
+    r"\\(?:sum|prod|i*o?int|lim)(?![a-zA-Z])|\b(?i:nan)\b"
+    r"|(?<!_)(?<!_\{)\\(?:min|max)(?![a-zA-Z])"
+)
+# Next to one of these, "=" does not state a value: \lim f \neq 3 = 5.
+DENIAL = re.compile(r"\\neq?(?![a-zA-Z])")
 
 
-def same_answer(p: list[str], g: list[str], seed: str = "", budget: int = BUDGET) -> bool:
-    """Whether the tokens of two answers are equal; only the same tokens, if one is unreadable."""
+def is_equivalent(prediction: str, gold: str | float, seed: str = "") -> bool:
+    """Whether two answers are equal by the rules of verify.py. Never raises.
+
+    gold: text, or a number.
+    seed: together with both answers, determines the points at which names are evaluated.
+    """
+    gold = str(gold)
+    if max(len(prediction), len(gold)) > MAX_CHARS:
+        return False
+    prediction = without_question(prediction)
+    if QUESTION.search(prediction):
+        return False
+    return same_answer(prediction, without_question(gold), seed)
+
+
+def without_question(answer: str) -> str:
+    r"""Returns v for an answer of the form \int ... = v, and any other answer unchanged."""
+    question, _, value = answer.rpartition("=")
+    is_stated = QUESTION.search(question) and not DENIAL.search(question)
+    is_whole = value.count("{") == value.count("}") and not QUESTION.search(value)
+    return value if is_stated and is_whole else answer
+
+
+def earnable(gold: str | float) -> bool:
+    """Whether any answer can earn the reward for `gold`: not if `gold` restates a question."""
+    return is_equivalent(str(gold), gold)
+
+
+def same_answer(prediction: str, gold: str, seed: str = "", budget: int = BUDGET) -> bool:
+    """Whether two answers are equal; if one is unreadable, whether they have the same tokens."""
+    p, g = normalise(prediction), normalise(gold)
     try:
         trees = [parse(p), parse(g)]
         return Judge(trees, seed, budget).same(*trees)

@@ -9,7 +9,7 @@ from collections import deque
 
 from . import units
 from .comparison import same_answer
-from .latex import MAX_CHARS, closing_brace, normalise
+from .latex import MAX_CHARS, closing_brace
 from .values import BUDGET
 
 MAX_RESPONSE = 200_000  # characters, more than 30,000 tokens; a longer response has no answer
@@ -135,10 +135,6 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     return None if answer is None or is_withdrawn(answer, "\n".join(rest)) else answer
 
 
-def same(a: str, b: str) -> bool:
-    return same_answer(normalise(a), normalise(b), budget=PART)
-
-
 def without_thoughts(response: str) -> str:
     """The text after the last thought; empty if it is not closed."""
     thoughts = deque(THOUGHT.finditer(response), maxlen=1)
@@ -184,7 +180,7 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
         start = box[0]
         if len(", ".join([box[2], *texts])) > MAX_CHARS:
             return None
-        if not any(same(box[2], text) for text in texts):
+        if not any(same_answer(box[2], text, budget=PART) for text in texts):
             texts.insert(0, box[2])
     return ", ".join(texts)
 
@@ -200,7 +196,7 @@ def is_withdrawn(answer: str, after: str) -> bool:
             return True
         is_doubted |= DOUBTED.search(sentence) is not None
         restated = ["".join(found.groups("")) for found in RESTATED.finditer(sentence)]
-        if not all(same(other, answer) for other in restated):
+        if not all(same_answer(other, answer, budget=PART) for other in restated):
             return True
         if restated or SETTLED.match(sentence):
             is_doubted = False
@@ -240,25 +236,3 @@ def result(sentence: str) -> str | None:
     if not is_led and not (words and units.is_counted(words)):
         return None
     return f"{answer} \\text{{{words}}}" if words else answer
-
-
-LETTER_IN_BOX = re.compile(r"(?:[\s${(]|\\(?:text|mathrm|mathbf|textbf)\b){0,9}([A-J])(?![\w'])")
-STATED_LETTERS = (  # "The answer is (A)", "Option B"; "(A)"; a separate line
-    re.compile(r"(?i:answer|choice|option)[\s*]{0,4}(?i:is|:)?[\s*:($]{0,5}([A-J])(?![\w'])"),
-    re.compile(r"\(([A-J])\)"),
-    re.compile(r"(?m)^[\s*]{0,5}([A-J])[*.)]{0,3}\s{0,5}$"),
-)
-
-
-def choice(response: str) -> str | None:
-    """The letter A-J of a multiple-choice response: in its last box, else the last one stated."""
-    response = without_thoughts(response)
-    found = boxes(response)
-    if found:
-        letter = LETTER_IN_BOX.match(found[-1][2])
-        return letter[1] if letter else None
-    for letters in STATED_LETTERS:
-        stated = letters.findall(response[-TAIL:])
-        if stated:
-            return stated[-1]
-    return None

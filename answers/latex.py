@@ -21,19 +21,16 @@ MEANINGS = units.synonyms(LISTED["words"].strip().splitlines())
 DROPPED = frozenset([*LISTED["dropped"].split(), "\\ ", "\\\n", "\\"])
 FUNCTIONS = frozenset(LISTED["functions"].split())
 INEQUALITIES = frozenset("<>≤≥≠")
+BASES = LISTED["bases"].split()
 
-INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 VARIANT = re.compile("[\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000½⅓⅔¼¾]")
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 
 
 def plain(text: str) -> str:
-    r"""Variants of characters as LaTeX: x¹⁰ is x^{10}, √21 is \sqrt{21}, a full-width 5 is 5."""
-    text = INVISIBLE.sub("", text)
+    """Variants of characters in one spelling: x¹⁰ is x^{10}, a full-width 5 is 5."""
     text = VARIANT.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
-    text = re.sub(r"(\d{1,9})⁄(\d{1,9})", r"\\frac{\1}{\2}", text)  # of ½
-    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda run: f"^{{{run[0].translate(RAISED)}}}", text)
-    return re.sub(r"√\s?(\d{1,50})", r"\\sqrt{\1}", text)
+    return re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda run: f"^{{{run[0].translate(RAISED)}}}", text)
 
 
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is not a brace
@@ -59,11 +56,20 @@ def repeating(found: re.Match) -> str:
     return f"({whole}.{fixed}0+{period}/{'9' * len(period)}{'0' * len(fixed)})"
 
 
+def in_base(found: re.Match) -> str:
+    r"""204_5 and 204_{\text{five}} as 54."""
+    digits, base = found.groups()
+    try:
+        return str(int(digits, BASES.index(base) + 2 if base in BASES else int(base)))
+    except ValueError:  # 7 is not a digit in base 5
+        return found[0]
+
+
 def without_commas(found: re.Match) -> str:
     return found[0].replace(",", "")
 
 
-CALLED = {function.__name__: function for function in (words_behind, repeating, without_commas)}
+CALLED = {each.__name__: each for each in (words_behind, repeating, in_base, without_commas)}
 REWRITINGS = []
 for line in LISTED["rewritings"].strip().splitlines():
     pattern, _, new = line.partition(" =>")
@@ -137,8 +143,6 @@ def upright(text: str, tokens: list[str]) -> list[str]:
     meaning = MEANINGS.get(stripped.lower().strip(".()"))
     if meaning or not stripped:
         return [meaning or ","] if meaning or "," in text else []
-    if stripped.lstrip("\\") in FUNCTIONS:
-        return ["\\" + stripped.lstrip("\\")]
     if re.fullmatch(r"\(?[a-zA-Z]\)?", stripped):
         letter = stripped.strip("()")
         is_unit = tokens and (tokens[-1][-1].isdecimal() or tokens[-1] in ")}")

@@ -22,7 +22,7 @@ MAX_MEMBERS = 64
 
 # How tightly tokens bind to the operand before them, in levels two spaces apart. "text" stands for
 # a unit, "beside" for a factor without a sign.
-BINDING = r"\\  &  , ; ∧  = < > ≤ ≥ ≠ ≈ ∈  ∪ ∖  :  text  + - ± ∓  * /  beside  ^ ! % ° _"
+BINDING = r"\\  &  , ; ∧  = < > ≤ ≥ ≠ ≈ ∈  ∪ ∖  :  text  + - ± ∓  * /  beside  ^ ! % °"
 LEVEL = {token: i for i, level in enumerate(BINDING.split("  ")) for token in level.split()}
 ROWS, CELLS, LIST, RELATION, UNION, RATIO, UNIT, SUM, PRODUCT, BESIDE, POWER = range(11)
 END = -1  # of an expression
@@ -34,7 +34,6 @@ ANGULAR = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
 GREEK = frozenset(units.sections("spellings.txt")["letters"].split())
 CONSTANTS = "eiπ∞"
 APPLIED = frozenset("fghuvwyFGHPQTIE")  # functions before a bracket: f(x+1), but x(x+1)
-BASES = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 CURRENCIES = ("USD", "EUR", "GBP", "JPY")
 
 ZERO = ("number", Fraction(0), 0)
@@ -156,8 +155,6 @@ class Parser:
             return ("percent", left)
         if token == "°":
             return ("*", left, DEGREE) if self.in_angle else ("quantity", left, "degree")
-        if token == "_":
-            return ("number", in_base(left, self.spelled_group()), 0)
         return (token, left)
 
     def quantity(self, left: tuple) -> tuple:
@@ -273,13 +270,3 @@ class Parser:
             return ("name", name)
         inside = self.bracket(self.take())
         return ("function", name, *(inside[1:] if inside[0] in ("()", "[]") else (inside,)))
-
-
-def in_base(left: tuple, base: str) -> Fraction:
-    r"""204_5 and 204_{\text{five}} are 54."""
-    if base[6:] in BASES:
-        base = str(BASES.index(base[6:]) + 2)
-    try:
-        return Fraction(int(str(left[1]), int(base)))
-    except ValueError:  # 7 is not a digit in base 5
-        raise Unreadable from None

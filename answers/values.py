@@ -11,6 +11,7 @@ import operator
 import random
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 
 from mpmath.ctx_mp import MPContext
 
@@ -137,13 +138,9 @@ def factorial(a) -> Fraction:
     return Fraction(math.factorial(whole(a, 3000)))
 
 
-def percent(a):
-    return divide(a, Fraction(100))
-
-
 OPERATIONS = {"+": add, "-": subtract, "*": multiply, "/": divide, "^": power, "!": factorial}
 OPERATIONS |= {"binomial": binomial, "absolute": abs, "floor": floor, "ceil": ceil}
-OPERATIONS |= {"percent": percent}
+OPERATIONS |= {"percent": partial(multiply, Fraction(1, 100))}
 CONSTANTS = {"π": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1), "∞": math.inf}
 VALUES = frozenset(["number", "constant", "name", "function", "call", *OPERATIONS])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from grading import grade_all, grade_on_ranks, report_unearnable, trouble_with
+from grading import choice, grade_all, grade_on_ranks, report_unearnable, trouble_with
 from infra.errors import UserError
 
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
@@ -25,6 +25,28 @@ def test_grades_judge_each_problem_by_its_kind():
     problems += [{"answer": "3"}, {"answer": "7"}, {"answer": "7"}]
     found = grade_all(responses, problems, [False] * 6 + [True])
     assert found == [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "response, letter",
+    [
+        ("\\boxed{C}", "C"),
+        ("\\boxed{\\text{(D)}}", "D"),
+        ("\\boxed{\\textbf{B. } 5}", "B"),
+        ("\\boxed{\\mathrm{C}}", "C"),
+        ("\\boxed{\\mathbf{(D)}}", "D"),
+        ("The answer is (A).", "A"),
+        ("**Answer:** E", "E"),
+        ("I choose option B", "B"),
+        ("(A) or (B)? It must be (B)", "B"),
+        ("so\n\nC", "C"),
+        ("\\boxed{5}", None),
+        ("A good day", None),
+        ("The answer is Apple", None),
+    ],
+)
+def test_choice(response, letter):
+    assert choice(response) == letter
 
 
 def graded_as(rewards):

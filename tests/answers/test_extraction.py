@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from answers.extraction import MAX_BOXES, boxes, choice, extract_answer
+from answers.extraction import MAX_BOXES, boxes, extract_answer
 
 FOLDER = Path(__file__).parents[2] / "answers"
 
@@ -98,28 +98,6 @@ def test_boxes_returns_the_last_boxes_in_order():
     found = boxes("".join(f"\\boxed{{{i}}}" for i in range(100)))
     assert [content for _, _, content in found] == [str(i) for i in range(100 - MAX_BOXES, 100)]
     assert all(a[1] == b[0] for a, b in zip(found, found[1:], strict=False))
-
-
-@pytest.mark.parametrize(
-    "response, letter",
-    [
-        ("\\boxed{C}", "C"),
-        ("\\boxed{\\text{(D)}}", "D"),
-        ("\\boxed{\\textbf{B. } 5}", "B"),
-        ("\\boxed{\\mathrm{C}}", "C"),
-        ("\\boxed{\\mathbf{(D)}}", "D"),
-        ("The answer is (A).", "A"),
-        ("**Answer:** E", "E"),
-        ("I choose option B", "B"),
-        ("(A) or (B)? It must be (B)", "B"),
-        ("so\n\nC", "C"),
-        ("\\boxed{5}", None),
-        ("A good day", None),
-        ("The answer is Apple", None),
-    ],
-)
-def test_choice(response, letter):
-    assert choice(response) == letter
 
 
 def test_the_folder_works_inside_another_package(tmp_path):
