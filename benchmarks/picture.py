@@ -56,25 +56,33 @@ def place(tokens: list[str]) -> list[tuple[int, int, str]]:
     return placed
 
 
-def draw_response(axes: Axes, sample: dict, colours: ScalarMappable) -> None:
-    """Draw the tokens, one box each; those in sample["decisive"] have a frame."""
-    placed = place(sample["tokens"])
-    weights = np.array(sample["lambda"], dtype=float)  # NaN, where there is none, has no colour
+def draw_tokens(
+    axes: Axes, tokens: list[str], weights: np.ndarray, colours: ScalarMappable, framed: list[int]
+) -> int:
+    """Draw the tokens, one box each, and a frame around some. Returns how many are drawn."""
+    placed = place(tokens)
     for i, (column, line, text) in enumerate(placed):
         shape = ((column + 0.04, line - 0.42), len(text) - 0.08, 0.84)
         axes.add_patch(Rectangle(*shape, color=colours.to_rgba(weights[i]), lw=0))
-        if i in sample.get("decisive", []):
+        if i in framed:
             axes.add_patch(Rectangle(*shape, fill=False, lw=1.8, zorder=2))
         for k, letter in enumerate(text):  # one box per letter, whatever the font's width
             place_at = {"ha": "center", "va": "center", "parse_math": False}
             axes.text(column + k + 0.5, line, letter, family="monospace", size=14, **place_at)
-    title = "right" if sample["reward"] > 0 else "wrong"
-    title += f" response, A = {sample['advantage']:+.2f}"
-    if len(placed) < len(weights):
-        title += f", first {len(placed)} of {len(weights)} tokens"
-    axes.set_title(title, size=12, loc="left")
     axes.set(xlim=(-0.1, WIDTH), ylim=(placed[-1][1] + 0.6, -0.7))
     axes.axis("off")
+    return len(placed)
+
+
+def draw_response(axes: Axes, sample: dict, colours: ScalarMappable) -> None:
+    """Draw a response's tokens; those in sample["decisive"] have a frame."""
+    weights = np.array(sample["lambda"], dtype=float)  # NaN, where there is none, has no colour
+    drawn = draw_tokens(axes, sample["tokens"], weights, colours, sample.get("decisive", []))
+    title = "right" if sample["reward"] > 0 else "wrong"
+    title += f" response, A = {sample['advantage']:+.2f}"
+    if drawn < len(weights):
+        title += f", first {drawn} of {len(weights)} tokens"
+    axes.set_title(title, size=12, loc="left")
 
 
 def colours_of(reach: float) -> ScalarMappable:

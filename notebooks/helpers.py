@@ -25,7 +25,6 @@ import numpy as np
 import torch
 import transformers
 from IPython.display import Image, display
-from matplotlib.patches import Rectangle
 
 import minimal
 import toy
@@ -48,30 +47,6 @@ def show(fig: plt.Figure, alt: str) -> None:
     plt.imsave(png, np.round(31 * rgba) / 31, format="png")  # few colours make a small file
     plt.close(fig)
     display(Image(png.getvalue(), alt=alt))
-
-
-def credit_text(ax, words: list[str], values, title: str, marks, centre=0.0, limit=None) -> None:
-    """Draw words coloured by their values, blue above the centre, the marked ones in a frame.
-
-    limit: the distance from the centre with the full strength; None: the largest distance.
-    """
-    distance, x, y, widest = np.asarray(values, dtype=float) - centre, 0, 0, 21
-    strengths = distance / (limit or np.abs(distance).max() or 1.0)
-    for word, strength, mark in zip(words, strengths, marks, strict=True):
-        text, end, share = word.replace("\n", "↵"), x + len(word), min(abs(strength), 1.0)
-        colour, line = (BLUE, "-") if strength > 0 else (ORANGE, ":")
-        ax.add_patch(Rectangle((x, y - 0.5), end - x, 0.9, fc=colour, alpha=0.5 * share, lw=0))
-        if round(4 * share):
-            ax.plot([x + 0.1, end - 0.1], [y + 0.4] * 2, line, color=colour, lw=round(4 * share))
-        if mark:
-            ax.add_patch(Rectangle((x, y - 0.55), end - x, 1.05, fill=False, ec=GREEN, lw=3))
-        for k, letter in enumerate(text):  # one box per letter, whatever the font's width
-            ax.text(x + k + 0.5, y, letter, va="center", ha="center", family="monospace", size=14)
-        x, y, widest = *((0, y + 1) if "\n" in word else (end, y)), max(widest, end)
-    ax.set(xlim=(-0.5, widest + 0.5), ylim=(y + 0.9, -0.9), title=title)
-    ax.axis("off")
-    key = f"blue, solid: above {centre:g}; orange, dotted: below; green frame: decided"
-    ax.figure.supxlabel(key, fontsize=12)
 
 
 def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call):
