@@ -22,76 +22,12 @@ def read(path):
     return nbformat.read(path, as_version=4)
 
 
-def text_of(notebook):
-    """The sources of all cells, without outputs."""
-    return "\n".join(cell.source for cell in notebook.cells)
-
-
 @each(NOTEBOOKS)
 def test_lesson_runs_with_the_pieces_of_earlier_ones_and_grades_answers_correctly(path, tmp_path):
     """Runs in a separate process, because the cells set the state of matplotlib and torch."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     shutil.copytree(ROOT / "results", tmp_path / "results")
     assert forked.call(course.run, path, tmp_path / "notebooks") == []
-
-
-# ---- the parts of a lesson -----------------------------------------------------------------------
-
-PARTS = (
-    "Where we are",
-    "The question",
-    "Before you look",
-    "What you should see",
-    "What would refute it",
-    "What it means for 8B",
-    "## Exercises",
-    "Read next",
-)
-
-
-@each(NOTEBOOKS)
-def test_lesson_has_its_parts_in_order_on_lines_that_fit_the_page(path):
-    notebook = read(path)
-    places = [text_of(notebook).find(part) for part in PARTS]
-    assert -1 not in places, PARTS[places.index(-1)]
-    assert places == sorted(places)
-    for cell in notebook.cells:
-        lines = cell.source.splitlines()
-        tables = [line for line in lines if line.startswith(("| ", "[Open in"))]
-        assert max(len(line) for line in lines if line not in tables) <= 100
-        assert cell.cell_type != "code" or len(lines) <= 35
-
-
-@each(NOTEBOOKS)
-def test_each_picture_has_words_beside_it_and_an_assertion_that_can_refute_it(path):
-    """The alternative text describes it; the text after it names assertions above."""
-    cells = read(path).cells
-    asserted = False
-    for i, cell in enumerate(cells):
-        if cell.cell_type == "code":
-            asserted |= re.search(r"^\s*assert ", cell.source, re.MULTILINE) is not None
-        for output in cell.get("outputs", []):
-            if "image/png" in output.get("data", {}):
-                assert len(output.metadata["image/png"]["alt"]) >= 40
-                later = "\n".join(each.source for each in cells[i + 1 : i + 5])
-                assert "What you should see" in later and "What would refute it" in later
-        if "What would refute it" in cell.source:
-            assert asserted, cell.source
-            asserted = False
-
-
-EXERCISE = re.compile(r"^\*\*(?:Exercise )?([1-4])[.,]", re.MULTILINE)
-
-
-@each(NOTEBOOKS)
-def test_exercises_are_numbered_and_have_two_hints_and_a_solution(path):
-    """`check` prints the first hint. In an exercise with a leaderboard, that hint is folded."""
-    exercises = [cell for cell in course.code_cells(path) if cell.exercise]
-    text = text_of(read(path))
-    assert EXERCISE.findall(text) == [str(cell.exercise) for cell in exercises]
-    assert text.count("<summary>Second hint</summary>") == len(exercises)
-    assert text.count("<summary>Solution</summary>") == len(exercises)
-    assert text.count("<summary>Hint</summary>") == len(re.findall(r"^leaderboard\(", text, re.M))
 
 
 # ---- a host --------------------------------------------------------------------------------------
@@ -142,14 +78,6 @@ def test_notebook_is_committed_with_clean_outputs(path):
     for output in outputs:
         assert output.output_type != "error" and output.get("name") != "stderr"
         assert "application/vnd.jupyter.widget-view+json" not in output.get("data", {})
+        if "image/png" in output.get("data", {}):
+            assert len(output.metadata["image/png"]["alt"]) >= 40
     assert str(ROOT) not in path.read_text()
-
-
-# ---- size ----------------------------------------------------------------------------------------
-
-
-def test_the_course_keeps_its_size():
-    assert [path.name[0] for path in NOTEBOOKS] == list("01234567")
-    cells = [cell for path in NOTEBOOKS for cell in read(path).cells]
-    words = [len(cell.source.split()) for cell in cells if cell.cell_type == "markdown"]
-    assert sum(words) <= 17_000
