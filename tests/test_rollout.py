@@ -42,13 +42,6 @@ def texts_of(rollouts):
     return [each.text for each in rollouts]
 
 
-@torch.no_grad()
-def response_logits(model, each):
-    """The logits that predict each token of a response: [tokens, V], from one forward pass."""
-    ids = torch.tensor([*each.prompt, *each.tokens.tolist()])
-    return model(ids[None]).logits[0, len(each.prompt) - 1 : -1]
-
-
 # ---- the distribution -------------------------------------------------------------------------
 
 
@@ -83,8 +76,11 @@ def test_rollout_returns_the_log_probabilities_of_its_samples(base, temperature,
     sampling = Sampling(80, temperature, top_p, seed=1, in_flight=5)
     out = rollout(model, tokenizer, prompts, list(range(8)), 2, sampling)
     for each in out:
-        p = token_distribution(response_logits(model, each), temperature, top_p)
         tokens = torch.from_numpy(each.tokens).long()
+        ids = torch.tensor([*each.prompt, *tokens])
+        with torch.no_grad():
+            logits = model(ids[None]).logits[0, len(each.prompt) - 1 : -1]  # [tokens, V]
+        p = token_distribution(logits, temperature, top_p)
         expected = p.gather(1, tokens[:, None]).squeeze(1).log().float()
         found = torch.from_numpy(each.logprob)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -33,7 +33,6 @@ import train
 from ablations import random_coefficients
 from batch import TokenBatch, packed
 from config import METHODS, Config
-from grading import grade
 from grpo import group_advantages
 from infra.errors import Interrupted
 from infra.folder import write_lines
@@ -287,20 +286,6 @@ def two_by_two(folder, *flags):
     """A prepared run with two groups of two responses per step."""
     flags = ["--prompts", "2", "--mini-batch", "2", "--group-size", "2", *flags]
     return train.prepare(small_config(folder, *flags, steps=1))
-
-
-def test_sample_grades_each_response_and_continues_the_stream_of_prompts(tmp_path):
-    run = two_by_two(tmp_path)
-    first, run.state.position = train.sample(run, 1, Stopwatch())
-    for each in first:
-        assert each.reward == grade(each.text, each.problem)
-        assert each.prompt == run.prompts[run.problems.index(each.problem)]
-    assert run.state.position == 2
-    texts = [each.problem["problem"] for each in first]
-    assert texts[0] == texts[1] != texts[2] == texts[3]
-    second, position = train.sample(run, 2, Stopwatch())
-    assert position == 4
-    assert not {each.problem["problem"] for each in second} & set(texts)
 
 
 @pytest.mark.parametrize(
