@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -136,23 +137,36 @@ def delta_of(hidden, tokens, *flags):
     """(λ̄ [N], v [N, F]) with these flags, for hidden states [N, H]."""
     cfg = train.parse_config(list(flags))
     method = selected_method(cfg)
-    v = method.features(token_outputs(hidden, tokens.token, tokens.logprob), None)
+    mean_p = torch.linspace(0.1, 0.9, len(hidden))
+    outputs = token_outputs(hidden, tokens.token, tokens.logprob, tokens.entropy, mean_p)
+    v = method.features(outputs, None)
     return method.weights(dataclasses.replace(tokens, features=v), cfg), v
 
 
 STATES = torch.randn(33, 6, generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize("proxy, S", [("lm_head", 0.7), ("lm_head", 2), ("scalar", 0)])
+FACTORS = {  # v = factor h
+    "lm_head": lambda tokens, mean_p: 1 - tokens.logprob.exp(),
+    "centred": lambda tokens, mean_p: mean_p - tokens.logprob.exp(),
+    "surprise": lambda tokens, mean_p: tokens.logprob + tokens.entropy,
+    "scalar": lambda tokens, mean_p: 1 - tokens.logprob.exp(),
+}
+
+
+@pytest.mark.parametrize(
+    ("proxy", "S"), [*product(["centred", "surprise"], [0.7]), ("lm_head", 2), ("scalar", 0)]
+)
 @pytest.mark.parametrize("K", [0, 1, 2])
 def test_common_and_scalar_match_delta_on_the_states_written_out(proxy, S, K):
     tokens = token_batch([7, 3, 5, 4, 6, 8])
     common = ["--common", str(S)] if S else []
     ours, v = delta_of(STATES, tokens, "--proxy", proxy, *common, "--K", str(K))
+    factor = FACTORS[proxy](tokens, torch.linspace(0.1, 0.9, 33)).tolist()
     expected = []
-    for logprob, h in zip(tokens.logprob.tolist(), STATES.tolist(), strict=True):
+    for f, h in zip(factor, STATES.tolist(), strict=True):
         state = [*h, S * math.sqrt(sum(x * x for x in h))] if proxy != "scalar" else [1.0]
-        expected.append([(1 - math.exp(logprob)) * x for x in state])
+        expected.append([f * x for x in state])
     expected = torch.tensor(expected)
     torch.testing.assert_close(v, expected, rtol=1e-4, atol=1e-5)
     slow = SlowDelta(expected, tokens.advantage).coefficients(K, 0.8, 1.2)
