@@ -173,10 +173,10 @@ def delta_coefficients(
 
     for _ in range(K):
         alpha = steps.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        next_gamma = steps.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾ lags: also from Δ⁽ᵏ⁾
+        next_gamma = steps.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, one step late: from Δ⁽ᵏ⁾
         mu_pos, mu_neg = steps.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
-        gamma = next_gamma  # γ⁽¹⁾ = γ⁽⁰⁾: at k = 0 both come from Δ⁽⁰⁾
+        gamma = next_gamma  # so γ⁽¹⁾ = γ⁽⁰⁾
 
     if not delta.isfinite().all():
         raise ValueError("a margin is not finite: v or A has NaN or inf, or too large numbers")
