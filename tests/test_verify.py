@@ -180,6 +180,8 @@ def test_is_equivalent_rejects_what_earlier_graders_credited(a, b):
         (boxed("(0,\\infty)\\setminus\\{1\\}"), "(0,1)\\cup(1,\\infty)"),
         (boxed("2043_{\\text{five}}"), "2043_5"),
         (boxed("0.1\\overline{6}"), "1/6"),
+        (boxed("\\text{sin}\\,x\\mathrm{cos}x + \\mathrm{tan} x"), "\\sin x\\cos x+\\tan x"),
+        (boxed("\\mathrm{log}_2 3"), "\\log_2 3"),
         (boxed("V=\\pi r^2h=12\\pi"), "12\\pi"),
     ],
 )
