@@ -31,7 +31,7 @@ def log(run, metrics: dict) -> None:
     Raises UserError, on all ranks, if vLLM samples from another distribution than the policy's.
     """
     mismatch = metrics.get("mismatch", 0)
-    if run.cfg.engine == "vllm" and mismatch > REFUSED_MISMATCH:
+    if run.cfg.engine == "vllm" and not mismatch <= REFUSED_MISMATCH:  # NaN too
         raise UserError(
             f"--engine vllm: log-probabilities differ by {mismatch:.2g} nats from the policy's: "
             "vLLM runs this model differently: drop the flag, and choose another --output-dir"
@@ -44,7 +44,7 @@ def log(run, metrics: dict) -> None:
         run.tracker.log({name: metrics[name] for name in metrics if name != "step"}, step=step)
 
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
-    if mismatch > LARGE_MISMATCH:
+    if not mismatch <= LARGE_MISMATCH:
         gist.append(f"mismatch {mismatch:.3g} nats: sampler and policy disagree")
     if "seconds" in metrics:
         run.seconds.append(metrics["seconds"])

@@ -113,8 +113,7 @@ def read_file(path: Path, source: Source) -> list[dict]:
     """The records of a local file. Raises the errors that read_table expects.
 
     load_dataset would return its cached copy of a file that was replaced by one of the same time.
-    From .jsonl it would make a date of a text such as 2024-01-02, and round integers
-    above 2^53.
+    From .jsonl it would make a date of a text such as 2024-01-02, and round integers above 2^53.
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)

@@ -1,6 +1,7 @@
 """infra/log.py and infra/progress.py: a run's output and files, for given metrics."""
 
 import dataclasses
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -64,6 +65,8 @@ def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
         run.rank = rank
         with pytest.raises(UserError, match="differ by 0.4 nats .* drop the flag"):
             log(run, row(2, mismatch=0.4))
+        with pytest.raises(UserError, match="differ by nan nats"):
+            log(run, row(2, mismatch=math.nan))
 
 
 # ---- the last lines ------------------------------------------------------------------------------
@@ -98,6 +101,8 @@ def graded(batch):
 
 def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
     rollouts, tokens, weight = graded
+    sampled = tokens.logprob + torch.tensor([0.5, -0.1]).repeat(len(tokens))[: len(tokens)]
+    tokens = dataclasses.replace(tokens, sampler_logprob=sampled)
     metrics = rollout_metrics(rollouts, tokens) | weight_metrics(tokens, weight)
     weights = weight.double()
     expected = {
@@ -109,7 +114,7 @@ def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
         "lambda_mean": float(weights.mean()),
         "lambda_std": float((weights - weights.mean()).square().sum() / (len(weights) - 1)) ** 0.5,
         "lambda_above_one": float((weights > 1).double().mean()),
-        "mismatch": 0.0,
+        "mismatch": float((tokens.logprob - sampled).abs().mean()),
     }
     for name, side in (("pos", tokens.advantage > 0), ("neg", tokens.advantage < 0)):
         pair = np.stack([weights[side].numpy(), 1 - np.exp(tokens.logprob[side].double().numpy())])
