@@ -63,7 +63,7 @@ def long_computations() -> dict[str, str]:
         "fractions of primes": "+".join(f"1/{n}^{{99}}" for n in range(1001, 1060, 2)),
         "polynomials": ",".join(f"(x+{i})^5" for i in range(60)),
         "roots of names": "+".join(f"\\sqrt{{x-{i}}}" for i in range(60)),
-        "functions": "+".join(f"\\sin^{{{i}}}(x/{i})" for i in range(2, 50)),
+        "functions": "+".join(f"\\sin(x/{i})" for i in range(2, 50)) + "+\\ln(-x^2-1)",
     }
 
 
