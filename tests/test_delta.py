@@ -16,6 +16,7 @@ from delta import (
     normalise,
     scores,
     side_centroids,
+    temperatures,
     token_gradient_proxy,
 )
 from grpo import clipped_surrogate
@@ -121,6 +122,11 @@ def test_delta_coefficients_are_finite_for_finite_input(v):
         for lam_min, lam_max in ((0.0, 0.0), (0.0, 1.0), (0.8, 1.2)):
             lam = delta_coefficients(v, torch.tensor(advantage), 1, lam_min, lam_max)
             assert lam.isfinite().all()
+
+
+def test_temperatures_have_their_floor_on_the_variance():
+    gamma = temperatures(torch.zeros(4), torch.tensor([1.0, 1.0, -1.0, -1.0]))
+    assert torch.stack(gamma).tolist() == pytest.approx([1e-6, 1e-6], rel=1e-6)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("-inf")])

@@ -278,6 +278,14 @@ def test_compare_refuses_the_same_number_of_other_problems(change, saved, tmp_pa
     assert f"{BENCH}: {one} and {two} have different problems, or another order (6 and 6" in said
 
 
+def test_compare_refuses_averages_that_do_not_name_their_problems(tmp_path, capsys):
+    """As an earlier version wrote them."""
+    folders = [write_averages(tmp_path / name, {"x": [[1.0, 0.0]]}) for name in "AB"]
+    for path in tmp_path.glob("*/averages.json"):
+        path.write_text(path.read_text().replace('"hash"', '"other"'))
+    assert "have different problems" in refusal(evaluate.main, ["compare", *folders], capsys)
+
+
 def test_compare_names_the_flags_in_which_the_sampling_differs(saved, tmp_path, capsys):
     one, two = str(saved / "out"), str(tmp_path / "two")
     evaluate.main(flags(saved, two, "--temperature", 0.5, "--seed", 1, "--samples", 2))

@@ -16,6 +16,7 @@ import pytest
 import torch
 from models import save_byte_tokenizer, save_random_model
 from toy_runs import (
+    HELD_OUT,
     PROBLEMS,
     SMALL,
     read_lines,
@@ -28,6 +29,7 @@ from toy_runs import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluate
+import rollout
 import toy
 import train
 from ablations import random_coefficients
@@ -39,6 +41,7 @@ from infra.folder import write_lines
 from infra.progress import Stopwatch
 from infra.run import RunState
 from methods import Method
+from rollout import random_numbers
 from toy.presets import CHAINS
 
 
@@ -305,6 +308,21 @@ def test_dynamic_sampling_replaces_groups_of_equal_rewards(
     rollouts, position = train.sample(run, 1, Stopwatch())
     assert [each.reward for each in rollouts] == chosen
     assert position == prompts
+
+
+def test_a_problem_that_returns_in_a_later_round_gets_new_responses(tmp_path, monkeypatch):
+    """Ten rounds of two problems, out of eight."""
+    keys = []
+
+    def recorded(*key):
+        keys.append(key)
+        return random_numbers(*key)
+
+    monkeypatch.setattr(rollout, "random_numbers", recorded)
+    graded_in_turn(monkeypatch, [0] * 40)
+    run = two_by_two(tmp_path, "--dynamic-sampling", "--data", HELD_OUT)
+    train.sample(run, 1, Stopwatch())
+    assert len(set(keys)) == len(keys) == 40
 
 
 # ---- signals -------------------------------------------------------------------------------------

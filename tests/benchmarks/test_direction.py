@@ -1,11 +1,8 @@
 """benchmarks/direction.py and direction_tables.py: rows, the model's direction, the tables."""
 
-import math
 import re
 import shutil
 
-import numpy as np
-import pytest
 import torch
 from conftest import ROOT
 from references import token_batch
@@ -14,7 +11,6 @@ from transformers import AutoModelForCausalLM
 import toy
 from benchmarks import direction
 from benchmarks.__main__ import main
-from delta import centroids, margins, scores, temperatures
 
 
 def test_the_reparametrised_model_has_the_base_s_logits_and_its_states_share_a_direction():
@@ -40,32 +36,6 @@ def test_rule_raises_sure_tokens_of_right_responses_and_surprising_ones_of_wrong
         expected.append(1.2 if raised else 0.8)
     expected = torch.tensor(expected)
     torch.testing.assert_close(direction.rule(tokens, None), expected / expected.mean())
-
-
-def test_random_half_keeps_half_of_the_tokens_with_an_advantage():
-    tokens = token_batch([5, 8, 3, 6])
-    weight = direction.random_half(tokens, None)
-    assert weight.mean() == pytest.approx(1)
-    assert sorted(weight[tokens.advantage != 0].tolist()) == [0] * 8 + [2] * 8
-    assert not torch.equal(weight, direction.random_half(token_batch([5, 8, 3, 6], seed=1), None))
-
-
-@pytest.mark.parametrize("N, H", [(2_000, 16), (8_000, 64), (20_000, 32)])
-def test_without_signal_one_refinement_saturates_as_sqrt_n_over_h(N, H):
-    """Δ⁽¹⁾/γ⁽⁰⁾ spreads by 1 + 0.83 / d, where d = 2 sqrt(H/N) without signal (direction.md)."""
-    distances = []
-    for seed in range(8):
-        v = torch.randn(N, H, generator=torch.Generator().manual_seed(seed))
-        A = torch.ones(N)
-        A[: N // 2] = -1
-        mu_pos, mu_neg = centroids(v, A)
-        distances.append(float((mu_pos - mu_neg).norm()))
-        delta = margins(v, A, mu_pos, mu_neg)
-        gamma = temperatures(delta, A)
-        refined = margins(v, A, *centroids(v, A, scores(delta, A, *gamma)))
-        ratio = float(refined[A > 0].std() / gamma[0])
-        assert ratio == pytest.approx(1 + 0.826 / distances[-1], rel=0.06)
-    assert np.mean(distances) == pytest.approx(2 * math.sqrt(H / N), rel=0.1)
 
 
 # ---- tables --------------------------------------------------------------------------------------

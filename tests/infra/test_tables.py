@@ -17,6 +17,7 @@ from infra.problems import load_problems
 
 GOOD = b'{"problem": "1+1?", "answer": "2"}\n'
 PROBLEM = {"problem": "1+1?", "answer": "2"}
+TYPES = pa.schema({"q": "string", "a": "int64", "solution": "string", "tests": "string"}.items())
 
 
 # ---- local files ---------------------------------------------------------------------------------
@@ -36,9 +37,12 @@ def test_read_table_reads_files_as_editors_write_them(content, tmp_path):
 
 
 def test_read_table_reads_parquet_and_named_columns(tmp_path):
-    rows = [{"q": "1+1?", "a": 2, "solution": "long"}, {"q": "2+2?", "a": None, "solution": "long"}]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    assert load_problems(str(tmp_path / "a.parquet"), "q", "a") == [PROBLEM]
+    tests = '[{"input": "1", "output": "2"}]'
+    rows = [{"q": "1+1?", "a": 2, "solution": "long"}, {"q": "2+2?"}, {"q": "f?", "tests": tests}]
+    pq.write_table(pa.Table.from_pylist(rows, TYPES), tmp_path / "a.parquet")
+    first, program = load_problems(str(tmp_path / "a.parquet"), "q", "a")
+    assert first == PROBLEM
+    assert program["tests"]
 
 
 def test_a_parquet_file_replaced_by_one_of_the_same_size_and_time_is_read_again(tmp_path):

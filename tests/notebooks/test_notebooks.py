@@ -30,16 +30,6 @@ def test_lesson_runs_with_the_pieces_of_earlier_ones_and_grades_answers_correctl
     assert forked.call(course.run, path, tmp_path / "notebooks") == []
 
 
-@each(NOTEBOOKS)
-def test_exercises_have_two_hints_and_a_solution(path):
-    """`check` prints the first hint. In an exercise with a leaderboard, that hint is folded."""
-    exercises = [cell for cell in course.code_cells(path) if cell.exercise]
-    text = "\n".join(cell.source for cell in read(path).cells)
-    for words in ("Second hint", "Solution"):
-        assert text.count(f"<summary>{words}</summary>") == len(exercises)
-    assert text.count("<summary>Hint</summary>") == len(re.findall(r"^leaderboard\(", text, re.M))
-
-
 # ---- a host --------------------------------------------------------------------------------------
 
 
