@@ -55,7 +55,7 @@ def by_ranks(tmp_path_factory):
         *("--prompts", "6"),
         *("--mini-batch", "3"),
         *("--micro-batch-tokens", "300"),
-        *("--lr", "3e-5"),
+        *("--lr", "3e-6"),  # AdamW turns rounding of a gradient near 0 into a step of this size
     ]
     found = []
     for count in (1, 2):
@@ -80,7 +80,7 @@ def test_two_ranks_match_one(name, by_ranks):
         load_file(folder / name / "model/model.safetensors") for folder in (one, two)
     )
     for key, weight in weights.items():
-        assert (others[key] - weight).norm() <= 1e-5 * weight.norm(), key
+        assert (others[key] - weight).norm() <= 1e-6 * weight.norm(), key
 
 
 def test_results_and_refusals_reach_all_ranks(by_ranks):
