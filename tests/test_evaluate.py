@@ -190,6 +190,13 @@ def test_an_evaluation_continues_after_a_kill_and_grows(saved, out):
     assert len(texts(out / BENCH)) == 24
 
 
+def test_a_response_is_truncated_at_the_limit_alone(saved, out, tmp_path):
+    evaluate.main(flags(saved, tmp_path, "--max-new-tokens", 5))
+    for folder, limit in ((out, 48), (tmp_path, 5)):
+        for line in saved_responses(folder / BENCH).values():
+            assert line["truncated"] == (line["tokens"] == limit)
+
+
 def test_all_benchmarks_are_sampled_in_one_call(saved, tmp_path, monkeypatch):
     """A set gets the same responses as on its own. A copy of the set gets different ones."""
     other = shutil.copy(saved / BENCH, tmp_path / "other.jsonl")

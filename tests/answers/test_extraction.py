@@ -22,6 +22,7 @@ FOLDER = Path(__file__).parents[2] / "answers"
         ("\\boxed{}", ""),
         # neighbours
         ("$\\boxed{1}$ and $\\boxed{2}$", "1, 2"),
+        (", ".join(f"\\boxed{{{i}}}" for i in range(8)), "0, 1, 2, 3, 4, 5, 6, 7"),
         ("\\boxed{1} \\quad\\text{or}\\quad \\boxed{2}", "1, 2"),
         ("$\\boxed{42}$ or $\\boxed{42}$", "42"),
         ("\n1. $\\boxed{3}$\n2. $\\boxed{4}$", "3, 4"),

@@ -1,8 +1,5 @@
 """infra/errors.py: an error that a user can act on ends the program with one line and a code."""
 
-import importlib
-import sys
-
 import pytest
 import torch
 
@@ -36,12 +33,3 @@ def test_an_error_ends_with_one_line_and_a_code(error, code, said, rank, monkeyp
     silent = rank == 1 and code == 130
     assert capsys.readouterr().err == ("" if silent else f"train.py: {said}\n")
     assert slept == ([GRACE] if rank == 1 and not silent else [])
-
-
-def test_windows_is_refused_in_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(SystemExit) as stopped:
-        importlib.reload(errors)
-    assert stopped.value.code == 2
-    said = capsys.readouterr().err
-    assert "on Windows, use WSL" in said and said.count("\n") == 1

@@ -33,6 +33,8 @@ def test_claim_creates_a_folder_and_admits_its_owner_again(tmp_path):
     claim(folder, {"lr": 1.0, "K": 1}, WRITTEN, {"lr": 3.0, "K": 1})  # K came later
     with pytest.raises(UserError, match=r"another run .*\(lr 1.0, not 2.0; K 1, not 2\)"):
         claim(folder, {"lr": 2.0, "K": 2}, WRITTEN, {"K": 1})
+    with pytest.raises(UserError, match="model_files None, not 5e"):  # of an earlier version
+        claim(folder, {"lr": 1.0, "model_files": "5e"}, WRITTEN, {})
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         {"problem": " ", "answer": "3"},
         {"problem": "3+3?", "answer": float("nan")},
         {"problem": "4+4?"},
-        {"problem": "1+1?", "answer": "3"},
         *PROBLEMS,
+        {"problem": "1+1?", "answer": "3"},
     ]
     path = write(tmp_path / "a.jsonl", records)
     assert load_problems(path) == PROBLEMS
