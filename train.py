@@ -27,7 +27,15 @@ from config import Config, parse_config, selected_method
 from grading import add_rewards, grade_all, report_unearnable
 from grpo import group_advantages, importance_weights, overlong_penalty
 from infra.errors import one_line_endings
-from infra.log import introduce, log, report, rollout_metrics, save_samples, weight_metrics
+from infra.log import (
+    introduce,
+    log,
+    refuse_mismatch,
+    report,
+    rollout_metrics,
+    save_samples,
+    weight_metrics,
+)
 from infra.model_files import locate
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
@@ -203,6 +211,7 @@ def finish_step(run: Run) -> None:
     """
     run.look_for_signals()
     cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
+    refuse_mismatch(run, metrics["mismatch"])  # before an evaluation with such an engine
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
         metrics = metrics | evaluate(run)
         if metrics["eval_accuracy"] > run.state.best:

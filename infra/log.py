@@ -25,17 +25,17 @@ def introduce(run) -> None:
         print(f"a prompt: {run.tokenizer.decode(run.prompts[0])[:300]!r}", flush=True)
 
 
-def log(run, metrics: dict) -> None:
-    """Append a line to metrics.jsonl, send it to the tracker and print a summary.
-
-    Raises UserError, on all ranks, if vLLM samples from another distribution than the policy's.
-    """
-    mismatch = metrics.get("mismatch", 0)
+def refuse_mismatch(run, mismatch: float) -> None:
+    """Raise UserError, on all ranks, if vLLM samples from another distribution than the policy."""
     if run.cfg.engine == "vllm" and not mismatch <= REFUSED_MISMATCH:  # NaN too
         raise UserError(
             f"--engine vllm: log-probabilities differ by {mismatch:.2g} nats from the policy's: "
             "vLLM runs this model differently: drop the flag, and choose another --output-dir"
         )
+
+
+def log(run, metrics: dict) -> None:
+    """Append a line to metrics.jsonl, send it to the tracker and print a summary."""
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
@@ -44,7 +44,8 @@ def log(run, metrics: dict) -> None:
         run.tracker.log({name: metrics[name] for name in metrics if name != "step"}, step=step)
 
     gist = [f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics]
-    if not mismatch <= LARGE_MISMATCH:
+    mismatch = metrics.get("mismatch", 0)
+    if not mismatch <= LARGE_MISMATCH:  # NaN too
         gist.append(f"mismatch {mismatch:.3g} nats: sampler and policy disagree")
     if "seconds" in metrics:
         run.seconds.append(metrics["seconds"])

@@ -117,7 +117,7 @@ def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
     flags = ["--eval-data", PROBLEMS, "--eval-every", "1"]
     run = train.prepare(small_config(tmp_path, *flags, steps=5))
     for step in range(1, 6):
-        run.state.step, run.state.unlogged = step, {"step": step}
+        run.state.step, run.state.unlogged = step, {"step": step, "mismatch": 0.0}
         train.finish_step(run)
     assert exported == [("best", 1), ("best", 2), ("best", 3)]
 

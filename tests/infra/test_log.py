@@ -11,7 +11,14 @@ import torch
 from batch import packed
 from infra.errors import UserError
 from infra.folder import read_lines
-from infra.log import log, report, rollout_metrics, save_samples, weight_metrics
+from infra.log import (
+    log,
+    refuse_mismatch,
+    report,
+    rollout_metrics,
+    save_samples,
+    weight_metrics,
+)
 
 
 def row(step, **changed):
@@ -60,13 +67,12 @@ def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
     run = run_in(tmp_path)
     log(run, row(1, mismatch=0.2))
     assert "mismatch 0.2 nats: sampler and policy disagree" in capsys.readouterr().out
+    refuse_mismatch(run, 0.4)
     run.cfg.engine = "vllm"
-    for rank in (0, 1):
-        run.rank = rank
-        with pytest.raises(UserError, match="differ by 0.4 nats .* drop the flag"):
-            log(run, row(2, mismatch=0.4))
-        with pytest.raises(UserError, match="differ by nan nats"):
-            log(run, row(2, mismatch=math.nan))
+    refuse_mismatch(run, 0.2)
+    for mismatch in (0.4, math.nan):
+        with pytest.raises(UserError, match=f"differ by {mismatch} nats .* drop the flag"):
+            refuse_mismatch(run, mismatch)
 
 
 # ---- the last lines ------------------------------------------------------------------------------
