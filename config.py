@@ -29,6 +29,7 @@ def joined(paper: dict, others: dict) -> dict:
 
 METHODS = joined(methods.PAPER_METHODS, extensions.OTHER_METHODS)  # the values of --method
 PROXIES = joined(ablations.PAPER_PROXIES, extensions.OTHER_PROXIES)  # of --proxy
+DTYPES = ["auto", "float32", "bfloat16"]
 DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]
 
 
@@ -100,6 +101,7 @@ class Config:
     micro_batch_tokens: int = flag(24576, "max tokens in a forward pass (ours)", low=1, free=True)
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once (ours)", low=1, free=True)
+    dtype: str = flag("auto", "of the computation; auto: bfloat16 if a GPU has it", DTYPES)
     engine: str = flag("generate", "sampler (docs/running.md)", choices=["generate", "vllm"])
 
     # Output

@@ -41,7 +41,7 @@ from rollout import Request, Sampling, end_tokens, generate
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
 # A folder holds the responses of one model, sampled with one setting of these flags.
-OF_SAMPLING = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template")
+OF_SAMPLING = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template", "dtype")
 
 
 @dataclass
@@ -63,6 +63,11 @@ class Config:
     max_prompt_tokens: int = flag(2048, "longest prompt, tokens", low=1)
     seed: int = flag(0, "for sampling", low=0, high=10**12)
     in_flight: int = flag(256, "max responses that a rank samples at once", low=1)
+    dtype: str = flag(
+        "auto",
+        "of the computation; auto: bfloat16 if a GPU has it",
+        ["auto", "float32", "bfloat16"],
+    )
 
 
 # ---- averages ------------------------------------------------------------------------------------
@@ -127,7 +132,9 @@ def run(config: Config) -> dict:
         settings["model_files"] = on_first_rank(files.hash_of, [], model)  # without problems
         on_first_rank(files.claim, folder, settings, written, vars(Config()))
         on_first_rank(files.write_json, folder / "config.json", settings)
-        lm, tokenizer = load_model(model, ranks.computation_dtype())
+        dtype = ranks.computation_dtype(config.dtype)
+        ranks.warn_slow_bfloat16(dtype)
+        lm, tokenizer = load_model(model, dtype)
         sample_missing(lm, tokenizer, benchmarks, prompts, config, folder)
         ranks.from_all_ranks(None)  # all responses are now on disk
 

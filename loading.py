@@ -1,7 +1,7 @@
 """Loads a model by name, and checks that training and sampling agree with `from_pretrained`.
 
 `load_model` loads the full model, for evaluation. `load_policy` shards it over all ranks, for
-training: weights, gradients and Adam moments in float32, computation in bfloat16 on GPUs.
+training: weights, gradients and Adam moments in float32, computation in the dtype of --dtype.
 
 An unknown scale in the head, dropout, or a cache that a layer cannot use would silently change the
 model in training or sampling. So three short sequences run through `from_pretrained`'s model,
@@ -23,9 +23,9 @@ from transformers import AutoModelForCausalLM
 
 from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
-from infra.ranks import computation_dtype, on_first_rank, rank_and_world, shard, this_device
+from infra.ranks import on_first_rank, rank_and_world, shard, this_device
 from infra.sampler import Response, next_tokens
-from policy import Policy, float32_linear
+from policy import Policy, convert_head, float32_linear
 
 LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
 LAST = 8  # tokens of each that are compared: the last ones, which the sampler is forced to choose
@@ -36,22 +36,32 @@ BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 
 
 def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
-    """(full model with float32 logits, tokenizer). All ranks call this. Raises UserError."""
+    """(full model in `dtype`, tokenizer). All ranks call this. Raises UserError.
+
+    The logits are in float32.
+    """
     folder, _, tokenizer = locate(name)
     lm = from_files(name, folder, dtype)
     expected = reference_logprobs(name, lm)
     lm = lm.to(this_device())
     give_float32_head(lm)  # like train.py's sampler
-    check_sampler(name, lm, expected)
+    convert_head(lm)
+    check_sampler(name, lm, expected, dtype)
     return lm, tokenizer
 
 
-def load_policy(name: str | Path, temperature: float = 1.0, recompute: bool = True) -> tuple:
+def load_policy(
+    name: str | Path,
+    temperature: float = 1.0,
+    recompute: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> tuple:
     """(sharded Policy, tokenizer). All ranks call this; only the first reads the weights.
 
     name: folder or hub id.
     temperature: for sampling and log-probabilities.
     recompute: activation checkpointing per layer.
+    dtype: that of the computation.
     Raises UserError, for example if the policy differs from from_pretrained's model.
     """
     folder, config, tokenizer = locate(name)
@@ -74,15 +84,15 @@ def load_policy(name: str | Path, temperature: float = 1.0, recompute: bool = Tr
         for layer in layers:  # stores only its input, and runs again in the backward pass
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     policy = Policy(lm, unsharded_lm=unsharded_lm)
-    shard(policy, layers)
+    shard(policy, layers, dtype)
     fill(lm, whole, buffers)
     whole.clear()  # 33 GB for 8B
 
     # At temperature 1, like the reference. This first forward pass also lets FSDP find its root,
     # so it precedes `unsharded`.
-    check_policy(name, policy, expected)
-    with policy.unsharded() as sampler:
-        check_sampler(name, sampler, expected)
+    check_policy(name, policy, expected, dtype)
+    with policy.sampler() as sampler:
+        check_sampler(name, sampler, expected, dtype)
     policy.temperature = temperature
     return policy, tokenizer
 
@@ -155,18 +165,20 @@ def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
 
 
 @torch.no_grad()
-def check_policy(name: str | Path, policy: Policy, expected: torch.Tensor) -> None:
+def check_policy(
+    name: str | Path, policy: Policy, expected: torch.Tensor, dtype: torch.dtype
+) -> None:
     """Compare log p in one padded batch with `expected` [3, LAST]. All ranks call this."""
     ids = pad_sequence(random_sequences(policy.lm.config.vocab_size), batch_first=True)
     column, length = torch.arange(ids.shape[1]), torch.tensor(LENGTHS)[:, None]
     mask = (length - LAST <= column) & (column < length)
     with one_line(name, "its architecture cannot be trained here"):
         logprob = policy(ids.to(this_device()), mask.to(this_device())).logprob
-    refuse_difference(name, "training", logprob.view_as(expected).cpu(), expected)
+    refuse_difference(name, "training", logprob.view_as(expected).cpu(), expected, dtype)
 
 
 @torch.no_grad()
-def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
+def check_sampler(name: str | Path, lm, expected: torch.Tensor, dtype: torch.dtype) -> None:
     """Compare log p with a cache and padding with `expected` [3, LAST]. All ranks call this."""
     sequences = random_sequences(lm.config.vocab_size)
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
@@ -180,17 +192,21 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
 
     with one_line(name, "it cannot be sampled with a cache of keys and values alone"):
         next_tokens(lm, responses, forced, LAST)
-    refuse_difference(name, "sampling", torch.stack(logprobs, dim=1), expected)
+    refuse_difference(name, "sampling", torch.stack(logprobs, dim=1), expected, dtype)
 
 
 def refuse_difference(
-    name: str | Path, where: str, logprobs: torch.Tensor, expected: torch.Tensor
+    name: str | Path,
+    where: str,
+    logprobs: torch.Tensor,
+    expected: torch.Tensor,
+    dtype: torch.dtype,
 ) -> None:
     """Raise UserError, on all ranks, if `logprobs` differ from `expected` by more than rounding."""
     apart = (logprobs - expected).abs().mean().nan_to_num(nan=torch.inf)
     if rank_and_world()[1] > 1:
         dist.all_reduce(apart, dist.ReduceOp.MAX)
-    bound = BOUNDS[computation_dtype()]
+    bound = BOUNDS[dtype]
     if apart > bound:
         raise UserError(
             f"--model {name}: log-probabilities in {where} differ by {apart:.2g} nats from "

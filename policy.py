@@ -125,6 +125,19 @@ class Policy(torch.nn.Module):
             for module in shards:
                 module.reshard()
 
+    @contextmanager
+    def sampler(self) -> Iterator[torch.nn.Module]:
+        """`unsharded`, with its head converted once for all tokens. All ranks enter together."""
+        with self.unsharded() as lm:
+            head = lm.get_output_embeddings()
+            own = head._parameters
+            head._parameters = dict(own)
+            convert_head(lm)
+            try:
+                yield lm
+            finally:
+                head._parameters = own  # frees the converted head
+
 
 def logit_block(device: torch.device) -> int:
     """The number of float32 logits in a block of a pass."""
@@ -156,6 +169,19 @@ def float32_linear(
         logits = Product.apply(hidden.flatten(0, -2), weight).unflatten(0, hidden.shape[:-1])
         return logits if bias is None else logits + bias
     return linear(hidden.float(), weight.float(), None if bias is None else bias.float())
+
+
+def convert_head(lm: torch.nn.Module) -> None:
+    """Give a model that samples on a CPU its LM head in float32; an embedding tied to it stays.
+
+    Otherwise every token would convert the head anew. A GPU needs no copy: its matrix product has a
+    float32 result.
+    """
+    head = lm.get_output_embeddings()
+    if head.weight.is_cuda or head.weight.dtype == torch.float32:
+        return
+    for name, parameter in list(head.named_parameters()):
+        setattr(head, name, torch.nn.Parameter(parameter.detach().float(), requires_grad=False))
 
 
 class Product(torch.autograd.Function):

@@ -39,7 +39,14 @@ from infra.log import (
 from infra.model_files import locate
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
-from infra.ranks import end_ranks, full_tensor, sum_over_ranks, this_device
+from infra.ranks import (
+    computation_dtype,
+    end_ranks,
+    full_tensor,
+    sum_over_ranks,
+    this_device,
+    warn_slow_bfloat16,
+)
 from infra.run import Run, export, running, start
 from loading import load_policy
 from methods import Method, ones, token_weights
@@ -81,7 +88,9 @@ def prepare(cfg: Config) -> Run:
     problems, held_out = load_sets(cfg)
     report_unearnable(problems, f"--data {cfg.data}")  # counts golds that nothing can match
     report_unearnable(held_out, f"--eval-data {cfg.eval_data}")
-    policy, tokenizer = load_policy(model, cfg.temperature, cfg.recompute)  # sharded over the ranks
+    dtype = computation_dtype(cfg.dtype)
+    warn_slow_bfloat16(dtype)
+    policy, tokenizer = load_policy(model, cfg.temperature, cfg.recompute, dtype)  # sharded
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 
 import torch
 from torch import distributed as dist
@@ -27,12 +28,26 @@ def this_device() -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
-def computation_dtype() -> torch.dtype:
-    """The dtype in which models compute: bfloat16 on GPUs that have it, else float32."""
+def computation_dtype(flag: str = "auto") -> torch.dtype:
+    """The dtype in which models compute; weights, gradients and moments are in float32.
+
+    flag: --dtype. auto is bfloat16 on GPUs that have it, else float32.
+    """
+    if flag != "auto":
+        return getattr(torch, flag)
     if this_device().type == "cpu":
         return torch.float32
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)  # no T4, no V100
     return torch.bfloat16 if has_bfloat16 else torch.float32
+
+
+def warn_slow_bfloat16(dtype: torch.dtype) -> None:
+    """Print a line if the models compute in bfloat16 on a CPU without instructions for it."""
+    processor = Path("/proc/cpuinfo")  # on Linux; its flags are avx512_bf16, amx_bf16 or bf16
+    if dtype == torch.float32 or this_device().type != "cpu" or not processor.exists():
+        return
+    if "bf16" not in processor.read_text() and is_first_rank():
+        print("--dtype bfloat16: this processor has no such instructions: float32 is faster")
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -154,13 +169,16 @@ def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
 # ---- sharding ------------------------------------------------------------------------------------
 
 
-def shard(model: torch.nn.Module, layers: list[torch.nn.Module]) -> None:
+def shard(
+    model: torch.nn.Module, layers: list[torch.nn.Module], dtype: torch.dtype = torch.float32
+) -> None:
     """Apply FSDP2, one unit per decoder layer; embedding, norm and LM head belong to the root.
 
-    Gradients are reduced in float32, whatever the compute dtype. FSDP averages them over ranks.
+    dtype: that of the computation. Gradients are reduced in float32 all the same. FSDP averages
+        them over ranks.
     """
     precision = MixedPrecisionPolicy()
-    if computation_dtype() == torch.bfloat16:
+    if dtype == torch.bfloat16:
         precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     for module in (*layers, model):
         fully_shard(module, mp_policy=precision)

@@ -27,6 +27,7 @@ from infra.flags import defining_flags
 from infra.folder import UNFINISHED
 from infra.problems import encode_prompts, refuse_length
 from infra.ranks import (
+    computation_dtype,
     end_ranks,
     is_first_rank,
     on_first_rank,
@@ -91,7 +92,8 @@ class Run:
             from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
 
             longest = max(map(len, prompts)) + cfg.max_new_tokens
-            self.engine = VLLMEngine(model, policy, longest, cfg.in_flight)
+            dtype = computation_dtype(cfg.dtype)
+            self.engine = VLLMEngine(model, policy, longest, cfg.in_flight, dtype)
 
         self.folder = Path(cfg.output_dir)  # files are written only from here on
         identity = defining_flags(type(cfg), asdict(cfg))
@@ -135,7 +137,7 @@ class Run:
 
     def sampler(self) -> AbstractContextManager:
         """The model or engine for `rollout`, with the current weights. All ranks enter together."""
-        return self.engine.holding() if self.engine else self.policy.unsharded()
+        return self.engine.holding() if self.engine else self.policy.sampler()
 
     def save(self) -> None:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.

@@ -30,7 +30,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from infra.errors import Interrupted, one_line
 from infra.progress import Progress
-from infra.ranks import computation_dtype, full_tensor, rank_and_world, this_device
+from infra.ranks import full_tensor, rank_and_world, this_device
 from infra.sampler import SHARE_OF_FREE_MEMORY
 
 TRAINING_BYTES = 12  # per parameter: weight and two Adam moments in float32; no gradients
@@ -58,20 +58,21 @@ def layer_of(named_parameter: tuple[str, torch.Tensor]) -> str:
 class VLLMEngine:
     """Takes the model's place in `rollout` and samples the responses."""
 
-    def __init__(self, folder: Path, policy, longest: int, in_flight: int):
+    def __init__(self, folder: Path, policy, longest: int, in_flight: int, dtype: torch.dtype):
         """All ranks call this. vLLM sizes itself by the least free memory.
 
         folder: the model's folder, with its config and tokenizer.
         policy: the policy.Policy whose weights are used for sampling.
         longest: max tokens in prompt and response together.
         in_flight: max requests at once.
+        dtype: that of the computation.
         Raises UserError if vLLM cannot run the model or take its weights.
         """
         from vllm import LLM
 
         self.policy = policy
         self.generation_config = policy.lm.generation_config
-        self.dtype = computation_dtype()
+        self.dtype = dtype
 
         rank, world = rank_and_world()
         for name, value in (("RANK", rank), ("LOCAL_RANK", 0), ("WORLD_SIZE", world)):

@@ -91,7 +91,7 @@ def without_scale(patch):
 
 
 def with_dropout(patch):
-    patch.setattr(loading, "shard", lambda policy, layers: shard(policy.train(), layers))
+    patch.setattr(loading, "shard", lambda policy, *rest: shard(policy.train(), *rest))
 
 
 def with_wrong_buffers(patch):
@@ -145,7 +145,7 @@ def test_only_a_mean_difference_within_rounding_passes_the_check():
     bound = BOUNDS[torch.float32]
     shifted = expected.clone()
     shifted[:, ::2] += 1.8 * bound  # 0.9 times the bound on average
-    refuse_difference("m", "training", shifted, expected)
+    refuse_difference("m", "training", shifted, expected, torch.float32)
     for wrong in (1.1 * bound, -1.1 * bound, torch.nan):
         with pytest.raises(UserError, match="--model m: log-probabilities in training"):
-            refuse_difference("m", "training", expected + wrong, expected)
+            refuse_difference("m", "training", expected + wrong, expected, torch.float32)

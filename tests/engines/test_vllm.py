@@ -37,7 +37,7 @@ def asleep(wide) -> VLLMEngine:
     """An engine of the toy, before `holding`."""
     start_ranks()
     policy, _ = load_policy(wide)
-    return VLLMEngine(wide, policy, longest=200, in_flight=16)
+    return VLLMEngine(wide, policy, longest=200, in_flight=16, dtype=torch.float32)
 
 
 @pytest.fixture

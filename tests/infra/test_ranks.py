@@ -18,12 +18,13 @@ from worker import RUNS
 
 from infra.ranks import computation_dtype
 
-NO_EVALUATION = [*SMALL, "--eval-data", ""]
+# AdamW turns rounding of a gradient near 0 into a step as large as the rate.
+LOW_RATE = ["--eval-data", "", "--lr", "3e-6"]
 
 
 def training(folder, *flags: str) -> list[str]:
     """The arguments of a train.py command that writes to `folder`."""
-    return ["train.py", *NO_EVALUATION, "--output-dir", str(folder), *flags]
+    return ["train.py", *SMALL, *LOW_RATE, "--output-dir", str(folder), *flags]
 
 
 def metrics(folder) -> list[dict]:
@@ -50,12 +51,12 @@ def by_ranks(tmp_path_factory):
     Six prompts in mini-batches of three and small micro-batches deliberately divide unevenly.
     """
     flags = [
-        *NO_EVALUATION,
+        *SMALL,
+        *LOW_RATE,
         *("--steps", "2"),
         *("--prompts", "6"),
         *("--mini-batch", "3"),
         *("--micro-batch-tokens", "300"),
-        *("--lr", "3e-6"),  # AdamW turns rounding of a gradient near 0 into a step of this size
     ]
     found = []
     for count in (1, 2):
@@ -126,7 +127,7 @@ def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(tmp_path, six_ste
     agent.send_signal(signal.SIGTERM)
     agent.wait()
     assert agent.stderr.count("stopped by SIGTERM after step") == 1
-    assert_close(train_small(folder, "--eval-data", "", steps=6), metrics(six_steps))
+    assert_close(train_small(folder, *LOW_RATE, steps=6), metrics(six_steps))
 
 
 def test_a_refusal_ends_all_ranks_with_one_message(tmp_path, six_steps):
