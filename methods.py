@@ -200,3 +200,51 @@ def token_weights(method: Method, tokens: TokenBatch, flags) -> torch.Tensor:
             f"{len(tokens.logprob)} tokens: a negative one moves its token to the other side"
         )
     return weights
+
+
+def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
+    """What a method's weights ρ [N] single out (docs/running.md).
+
+    surprise_pos, surprise_neg: the mean of 1 - p where A > 0, and where A < 0.
+    lambda_pos, lambda_neg: the mean weight of each side.
+    mass_pos, mass_neg: Σ ρ|A| over each side, as a share of Σ|A| over both.
+    lambda_corr_pos, lambda_corr_neg: the correlation of the weight with 1 - p on each side.
+    lambda_scalar: the correlation of the weight with the λ̄ of the proxy 1 - p, which knows no
+        hidden states, over the tokens with an advantage.
+    lambda_saturated: the share of these tokens whose λ is within 2 % of an end of its range. Scores
+        of 0 and 1 give 1.
+    A number that is not defined (an empty side, equal weights, no range) is left out.
+    """
+    metrics = {
+        "lambda_mean": float(weight.mean()),
+        "lambda_std": float(weight.std()),
+        "lambda_above_one": float((weight > 1).float().mean()),
+    }
+    surprise = -torch.expm1(tokens.logprob)  # 1 - p
+    mass = tokens.advantage.abs()  # |A|
+    for name, side in (("pos", tokens.advantage > 0), ("neg", tokens.advantage < 0)):
+        if not side.any():
+            continue
+        metrics[f"surprise_{name}"] = float(surprise[side].mean())
+        metrics[f"lambda_{name}"] = float(weight[side].mean())
+        metrics[f"mass_{name}"] = float((weight * mass)[side].sum() / mass.sum())
+        metrics[f"lambda_corr_{name}"] = correlation(weight[side], surprise[side])
+
+    own = tokens.advantage != 0
+    bounds = flags.lam_min, flags.lam_max
+    scalar = delta_coefficients(surprise[:, None], tokens.advantage, flags.K, *bounds)
+    metrics["lambda_scalar"] = correlation(weight[own], scalar[own])
+    if flags.method == "delta" and weight.min() > 0 and flags.lam_min < flags.lam_max:
+        # The smallest λ is λ_min: it is that of the tokens with A = 0, and of a score of 0.
+        lam = weight[own] * (flags.lam_min / weight.min())
+        alpha = (lam - flags.lam_min) / (flags.lam_max - flags.lam_min)
+        metrics["lambda_saturated"] = float(((alpha < 0.02) | (alpha > 0.98)).float().mean())
+    return {name: number for name, number in metrics.items() if number is not None}
+
+
+def correlation(x: torch.Tensor, y: torch.Tensor) -> float | None:
+    """Pearson's, of two [n]; None if one of them is constant up to rounding."""
+    pair = torch.stack([x, y]).double()  # [2, n]
+    if not (pair.std(dim=1, correction=0) > 1e-9).all():  # NaN without numbers
+        return None
+    return float(pair.corrcoef()[0, 1])

@@ -34,7 +34,6 @@ from infra.log import (
     report,
     rollout_metrics,
     save_samples,
-    weight_metrics,
 )
 from infra.model_files import locate
 from infra.problems import load_sets
@@ -49,7 +48,7 @@ from infra.ranks import (
 )
 from infra.run import Run, export, running, start
 from loading import load_policy
-from methods import Method, ones, token_weights
+from methods import Method, ones, token_weights, weight_metrics
 from policy import old_log_probabilities
 from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
 from toy.by_name import model_folder
@@ -137,7 +136,7 @@ def train_step(run: Run, method: Method, step: int) -> None:
 
     metrics |= rollout_metrics(rollouts, tokens) | {"hidden_cosine": hidden_cosine}
     if method.weights is not ones:  # else every ρ is 1
-        metrics |= weight_metrics(tokens, weight)
+        metrics |= weight_metrics(tokens, weight, cfg)
     run.state.step = step
     run.state.position = position
     run.state.unlogged = {"step": step, **metrics, **watch.seconds()}  # finish_step logs them

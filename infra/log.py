@@ -91,42 +91,12 @@ def rollout_metrics(rollouts: list, tokens) -> dict:
     }
 
 
-def weight_metrics(tokens, weight: torch.Tensor) -> dict:
-    """What a method's weights ρ [N] single out (docs/running.md).
-
-    lambda_pos, lambda_neg: the mean weight where A > 0, and where A < 0.
-    lambda_corr_pos, lambda_corr_neg: the correlation of the weight with 1 - p on each side.
-    lambda_saturated: of the tokens with an advantage, the share whose weight is within 2 % of the
-        range from the smallest or the largest. Scores of 0 and 1 give 1.
-    A number that is not defined (an empty side, equal weights) is left out.
-    """
-    metrics = {
-        "lambda_mean": float(weight.mean()),
-        "lambda_std": float(weight.std()),
-        "lambda_above_one": float((weight > 1).float().mean()),
-    }
-    surprise = -torch.expm1(tokens.logprob)  # 1 - p
-    for name, side in (("pos", tokens.advantage > 0), ("neg", tokens.advantage < 0)):
-        if not side.any():
-            continue
-        metrics[f"lambda_{name}"] = float(weight[side].mean())
-        pair = torch.stack([weight[side], surprise[side]]).double()  # [2, n]
-        if (pair.std(dim=1, correction=0) > 1e-9).all():
-            metrics[f"lambda_corr_{name}"] = float(pair.corrcoef()[0, 1])
-
-    own = weight[tokens.advantage != 0]
-    if len(own) and own.max() > own.min():
-        share = (own - own.min()) / (own.max() - own.min())
-        metrics["lambda_saturated"] = float(((share < 0.02) | (share > 0.98)).float().mean())
-    return metrics
-
-
 def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -> None:
     """Append two responses from each of four groups, spread over the batch, to samples.jsonl.
 
     The two rewards differ if the group's rewards do. Only the first rank writes. Problems are saved
     without their tests, which are often long, and ρ as each token's `lambda`. The arguments are
-    those of rollout_metrics and weight_metrics.
+    those of rollout_metrics, and ρ [N].
     """
     if run.rank > 0:
         return

@@ -6,14 +6,22 @@ Tests over METHODS include those of extensions.py.
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
-from references import token_batch
+from references import SlowDelta, token_batch
 
 import train
 from config import METHODS
 from infra.errors import UserError
-from methods import Method, clipped, fipo_weights, sapo_surrogate, token_weights
+from methods import (
+    Method,
+    clipped,
+    fipo_weights,
+    sapo_surrogate,
+    token_weights,
+    weight_metrics,
+)
 
 FLAGS = train.parse_config(["--group-size", "4"])
 
@@ -122,3 +130,71 @@ def test_token_weights_names_a_method_whose_weights_are_invalid():
         with pytest.raises(UserError) as refused:
             token_weights(method, tokens, SimpleNamespace(method="mine"))
         assert str(refused.value).startswith("--method mine must give one finite weight")
+
+
+# ---- the metrics of weights ----------------------------------------------------------------------
+
+
+def with_advantages(lengths, advantage):
+    """A token batch with the advantages of its responses."""
+    repeated = torch.tensor(advantage).repeat_interleave(torch.tensor(lengths))
+    return token_batch(lengths, advantage=repeated)
+
+
+def test_weight_metrics_are_means_and_correlations_by_side():
+    tokens = with_advantages([40, 25, 30, 20], [1.5, -0.5, 0.0, -1.0])
+    cfg = train.parse_config(["--K", "0", "--lam-min", "0.5"])
+    surprise = 1 - tokens.logprob.double().exp()
+    rho = (0.7 + 0.4 * torch.rand(115, generator=torch.Generator().manual_seed(1))).double()
+    rho[:10] = 1.2  # λ_max: λ̄ = λ / 0.9 from here on
+    rho[65:95] = 0.5  # λ_min
+    rho = rho / 0.9
+    metrics = weight_metrics(tokens, rho.float(), cfg)
+
+    A = tokens.advantage.double()
+    total = A.abs().sum()
+    expected = {"lambda_mean": rho.mean(), "lambda_std": rho.std()}
+    expected["lambda_above_one"] = (rho > 1).double().mean()
+    for name, side in (("pos", A > 0), ("neg", A < 0)):
+        expected[f"surprise_{name}"] = surprise[side].mean()
+        expected[f"lambda_{name}"] = rho[side].mean()
+        expected[f"mass_{name}"] = (rho * A.abs())[side].sum() / total
+        pair = np.stack([rho[side].numpy(), surprise[side].numpy()])
+        expected[f"lambda_corr_{name}"] = np.corrcoef(pair)[0, 1]
+    scalar = SlowDelta(surprise[:, None], A).coefficients(0, 0.5, 1.2)
+    expected["lambda_scalar"] = np.corrcoef(rho[A != 0].numpy(), scalar[A != 0].numpy())[0, 1]
+    expected["lambda_saturated"] = 10 / 85
+    assert metrics == pytest.approx({k: float(x) for k, x in expected.items()}, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "method", "missing"),
+    [
+        ([1.5, -0.5], "delta", set()),
+        ([1.5, 0.0], "delta", {"surprise_neg", "lambda_neg", "mass_neg", "lambda_corr_neg"}),
+        ([1.5, -0.5], "grpo", {"lambda_saturated"}),
+    ],
+)
+def test_weight_metrics_leave_out_what_is_not_defined(advantage, method, missing):
+    tokens = with_advantages([9, 7], advantage)
+    metrics = weight_metrics(tokens, torch.rand(16) + 0.5, train.parse_config(["--method", method]))
+    missing = missing | ({"lambda_scalar"} if "lambda_neg" in missing else set())
+    every = [
+        "mean",
+        "std",
+        "above_one",
+        "pos",
+        "neg",
+        "corr_pos",
+        "corr_neg",
+        "scalar",
+        "saturated",
+    ]
+    every = {f"lambda_{name}" for name in every}
+    every |= {f"{name}_{side}" for name in ("surprise", "mass") for side in ("pos", "neg")}
+    assert metrics.keys() == every - missing
+
+
+def test_equal_weights_have_no_correlation():
+    metrics = weight_metrics(token_batch([9, 7]), torch.ones(16), FLAGS)
+    assert not [name for name in metrics if "corr" in name or "scalar" in name]

@@ -17,7 +17,6 @@ from infra.log import (
     report,
     rollout_metrics,
     save_samples,
-    weight_metrics,
 )
 
 
@@ -106,41 +105,19 @@ def graded(batch):
 
 
 def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
-    rollouts, tokens, weight = graded
+    rollouts, tokens, _ = graded
     sampled = tokens.logprob + torch.tensor([0.5, -0.1]).repeat(len(tokens))[: len(tokens)]
     tokens = dataclasses.replace(tokens, sampler_logprob=sampled)
-    metrics = rollout_metrics(rollouts, tokens) | weight_metrics(tokens, weight)
-    weights = weight.double()
+    metrics = rollout_metrics(rollouts, tokens)
     expected = {
         "reward": 0.5,
         "entropy": float(tokens.entropy.mean()),
         "response_length": sum(len(each.tokens) for each in rollouts) / 24,
         "truncated": sum(each.truncated for each in rollouts) / 24,
         "without_advantage": len(rollouts[5].tokens) / len(tokens),  # its A is 0
-        "lambda_mean": float(weights.mean()),
-        "lambda_std": float((weights - weights.mean()).square().sum() / (len(weights) - 1)) ** 0.5,
-        "lambda_above_one": float((weights > 1).double().mean()),
         "mismatch": float((tokens.logprob - sampled).abs().mean()),
     }
-    for name, side in (("pos", tokens.advantage > 0), ("neg", tokens.advantage < 0)):
-        pair = np.stack([weights[side].numpy(), 1 - np.exp(tokens.logprob[side].double().numpy())])
-        expected[f"lambda_{name}"] = pair[0].mean()
-        expected[f"lambda_corr_{name}"] = np.corrcoef(pair)[0, 1]
-    own = weights[tokens.advantage != 0]
-    low, high = float(own.min()), float(own.max())
-    near = [w for w in own.tolist() if min(w - low, high - w) < 0.02 * (high - low)]
-    expected["lambda_saturated"] = len(near) / len(own)
     assert metrics == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize(("highest", "defined"), [(99.0, {"pos", "neg"}), (0.0, {"neg"})])
-def test_weight_metrics_leave_out_what_is_not_defined(graded, highest, defined):
-    """Equal weights have no correlation and no range; an empty side has no mean either."""
-    _, tokens, weight = graded
-    tokens = dataclasses.replace(tokens, advantage=tokens.advantage.clamp(max=highest))
-    metrics = weight_metrics(tokens, torch.ones_like(weight))
-    names = ("pos", "neg", "corr_pos", "corr_neg", "saturated")
-    assert {name for name in names if f"lambda_{name}" in metrics} == defined
 
 
 def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):
