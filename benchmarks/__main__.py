@@ -14,6 +14,8 @@ WHERE = {  # NAME -> the module of its function, what it does
         "when DelTA helps: a direction shared by all states (4 hours)",
     ),
     "plan": ("plan", "what fits, and sampling time: <flags of train.py> --gpus 8 --gpu-gb 80"),
+    "credit": ("credit", "what DelTA gives to real text: <flags of train.py>"),
+    "branches": ("branches", "what its tokens deserve, by branching: <the same flags>"),
     "gpu": ("gpu", "training steps of Qwen3-0.6B to 4B on this GPU, beside the plan"),
 }
 
@@ -32,7 +34,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=3, help="repetitions of each timing")
     parser.add_argument("--json", default="", help="also write the measurements to this file")
     args, args.flags = parser.parse_known_args(argv)
-    if args.flags and args.name != "plan":
+    if args.flags and args.name not in ("plan", "credit", "branches"):
         parser.error(f"unrecognized arguments: {' '.join(args.flags)}")
     args.csv = args.csv or f"results/{args.name}.csv"
     return args

@@ -1,0 +1,178 @@
+"""The credit that tokens of real text deserve, measured by branching, and which rule points at it.
+
+`python -m benchmarks branches FLAGS` continues prefixes of right and wrong responses in the batch
+of `python -m benchmarks credit FLAGS`. V of a prefix is the share of continuations that are right;
+V of the whole response is its reward. A segment is the text between two prefixes. Its credit is the
+change of V in the direction of the response's advantage: up in a right response, down in a wrong
+one. A rule of token weights points at credit if it gives more to the segments that have it.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.credit import coefficients, proxies, sampled_batch
+from benchmarks.statistics import spearman
+from benchmarks.tables import append_csv, print_table, read_csv
+from config import parse_config
+from loading import load_model
+from rollout import Request, Sampling, end_tokens, generate
+from verify import reward
+
+COLUMNS = ("model", "response", "reward", "start", "value", "continuations")
+RESPONSES = 8  # of each reward
+POINTS = 15  # prefixes of a response, at most
+CONTINUATIONS = 12  # of each prefix
+LARGE = 0.2  # a segment has credit if V changes by more than this
+KEY = 77  # the seed of continuations
+
+
+def chosen_responses(batch: dict) -> list[int]:
+    """RESPONSES right and as many wrong complete responses of mixed groups, spread over groups."""
+    G = batch["G"]
+    R = torch.tensor([response.reward for response in batch["rollouts"]]).view(-1, G)
+    mixed = (R.std(dim=1) > 0).nonzero().flatten().tolist()
+    found = []
+    for wanted in (1.0, 0.0):
+        ranked = []  # (number within its group, index)
+        for g in mixed:
+            own = [g * G + j for j in range(G) if R[g, j] == wanted]
+            complete = [i for i in own if not batch["rollouts"][i].truncated]
+            ranked += list(enumerate(complete))
+        found += [i for _, i in sorted(ranked)[:RESPONSES]]
+    return found
+
+
+def starts_of_segments(texts: list[str]) -> list[int]:
+    """Where prefixes end: at the start, after sentences and lines, and before numbers."""
+    points = {0}
+    for t in range(1, len(texts)):
+        ended = texts[t - 1].strip().endswith((".", "!", "?", ":")) or "\n" in texts[t - 1]
+        number = texts[t].strip()[:1].isdigit() and not texts[t - 1].strip()[-1:].isdigit()
+        if ended or number:
+            points.add(t)
+    points = sorted(points)
+    index = np.linspace(0, len(points) - 1, min(POINTS, len(points))).round().astype(int)
+    return [points[i] for i in sorted(set(index.tolist()))]
+
+
+def branches(args) -> None:
+    """Measure the values of prefixes that the CSV lacks, and print how each rule points."""
+    path = Path(args.csv)
+    cfg = parse_config(args.flags)
+    batch = sampled_batch(args.flags)
+    model = Path(cfg.model).name
+    first = (batch["length"].cumsum(0) - batch["length"]).tolist()
+
+    wanted = []  # (response, start of a segment)
+    for i in chosen_responses(batch):
+        texts = batch["texts"][first[i] : first[i] + int(batch["length"][i])]
+        wanted += [(i, start) for start in starts_of_segments(texts)]
+    known = {(int(x["response"]), int(x["start"])) for x in read_csv(path, COLUMNS)}
+    missing = [point for point in wanted if point not in known]
+    if missing:
+        measure(path, cfg, model, batch, missing)
+    lines = [line for line in read_csv(path, COLUMNS) if line["model"] == model]
+    print_rules(batch, lines)
+
+
+def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, int]]) -> None:
+    """Append V of each point (response, start) to the CSV, response by response."""
+    lm, tokenizer = load_model(cfg.model)
+    ends = end_tokens(lm, tokenizer)
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, in_flight=cfg.in_flight)
+    responses = list(dict.fromkeys(i for i, _ in points))
+    for i in responses:
+        rollout = batch["rollouts"][i]
+        starts = [start for j, start in points if j == i]
+        requests = []
+        for start in starts:
+            prompt = [*rollout.prompt, *rollout.tokens[:start].tolist()]
+            keys = [(KEY, i, start, m) for m in range(CONTINUATIONS)]
+            requests += [Request(prompt, key) for key in keys]
+        drawn = generate(lm, requests, ends, sampling)
+        grades = []
+        for request, (tokens, _) in zip(requests, drawn, strict=True):
+            ids = [*request.prompt[len(rollout.prompt) :], *tokens.tolist()]
+            text = tokenizer.decode(ids, skip_special_tokens=True)
+            cut = tokens[-1] not in ends
+            grades.append(reward(text, rollout.problem["answer"], truncated=cut))
+        values = np.array(grades).reshape(len(starts), CONTINUATIONS).mean(axis=1)
+        lines = []
+        for start, value in zip(starts, values.tolist(), strict=True):
+            cells = (model, i, rollout.reward, start, round(value, 4), CONTINUATIONS)
+            lines.append(dict(zip(COLUMNS, cells, strict=True)))
+        append_csv(path, COLUMNS, lines)
+
+
+def rules_of(batch: dict) -> dict[str, torch.Tensor]:
+    """Each rule's weights [N]; the sign rules are the two signs of 1 - p, on either side."""
+    v = proxies(batch)
+    surprise = -torch.expm1(batch["logprob"])
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "delta": coefficients(batch, v["delta"], 1, False),
+        "delta, K = 0": coefficients(batch, v["delta"], 0, False),
+        "scalar": coefficients(batch, v["scalar"], 1, False),
+        "topk": coefficients(batch, v["topk"], 1, False),
+        "sure tokens up": -surprise,
+        "unsure tokens up": surprise,
+        "entropy": batch["entropy"],
+        "random": torch.rand(len(surprise), generator=generator),
+    }
+
+
+def segments_of(batch: dict, lines: list[dict], rules: dict) -> list[dict]:
+    """One record for each segment: its response, reward, credit, and each rule's mean weight.
+
+    A weight is relative to the mean over its response, so that responses can be pooled.
+    """
+    first = (batch["length"].cumsum(0) - batch["length"]).tolist()
+    found = []
+    for i in sorted({int(line["response"]) for line in lines}):
+        own = sorted((int(x["start"]), float(x["value"])) for x in lines if int(x["response"]) == i)
+        R, length = batch["rollouts"][i].reward, int(batch["length"][i])
+        points = [*own, (length, R)]
+        whole = slice(first[i], first[i] + length)
+        for (start, V), (end, next_V) in zip(points[:-1], points[1:], strict=True):
+            span = slice(first[i] + start, first[i] + end)
+            weights = {name: float(w[span].mean() - w[whole].mean()) for name, w in rules.items()}
+            credit = (next_V - V) * (1 if R == 1 else -1)
+            found.append({"response": i, "reward": R, "credit": credit, **weights})
+    return found
+
+
+def auc_of_credit(weights: np.ndarray, credit: np.ndarray) -> float:
+    """The probability that a segment with credit has the larger weight; NaN if all are alike."""
+    has_credit = credit > LARGE
+    high, low = weights[has_credit][:, None], weights[~has_credit]
+    if not high.size or not low.size:
+        return np.nan
+    return float((high > low).mean() + (high == low).mean() / 2)
+
+
+def print_rules(batch: dict, lines: list[dict]) -> None:
+    """Print how each rule points at credit on each side, with 95 % intervals over responses."""
+    rules = rules_of(batch)
+    segments = segments_of(batch, lines, rules)
+    generator = np.random.default_rng(0)
+    for side, R in (("right", 1.0), ("wrong", 0.0)):
+        own = [segment for segment in segments if segment["reward"] == R]
+        of = np.array([segment["response"] for segment in own])
+        credit = np.array([segment["credit"] for segment in own])
+        names = np.unique(of)
+        draws = [generator.choice(names, len(names)) for _ in range(1000)]
+        resampled = [np.concatenate([np.flatnonzero(of == i) for i in draw]) for draw in draws]
+        cells = []
+        for name in rules:
+            weights = np.array([segment[name] for segment in own])
+            row = [name]
+            for statistic in (auc_of_credit, spearman):
+                values = [statistic(weights[index], credit[index]) for index in resampled]
+                low, high = np.nanquantile(values, [0.025, 0.975])
+                row.append(f"{statistic(weights, credit):.2f} ({low:.2f} to {high:.2f})")
+            cells.append(row)
+        large = int((credit > LARGE).sum())
+        print(f"{side}: {len(names)} responses, {len(own)} segments, {large} with credit")
+        print_table(["rule", "AUC", "rank correlation"], cells)

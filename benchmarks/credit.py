@@ -1,0 +1,229 @@
+"""What DelTA gives to the tokens of real text, and what these tokens deserved. No training.
+
+    python -m benchmarks credit --model FOLDER --data FILE --prompts 64 --group-size 8 ...
+    python -m benchmarks branches <the same flags>
+
+Both take the flags of train.py. `credit` samples one rollout batch, keeps it in --output-dir, and
+appends the statistics of each rule's weights to the CSV. `branches` continues prefixes of some of
+these responses: the value V of a prefix is the share of right continuations, and the credit of a
+segment of tokens is the change of V over it. Protocol and results: docs/results/real.md.
+
+Shapes: N response tokens of a batch, H hidden size.
+"""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import train
+from ablations import top_k_hidden_gradient
+from batch import packed, plan_mini_batches
+from benchmarks.tables import append_csv, print_table, read_csv
+from config import parse_config
+from delta import delta_coefficients
+from grpo import group_advantages
+from infra.progress import Stopwatch
+from methods import correlation
+from policy import old_log_probabilities
+
+COLUMNS = ("model", "pool", "rule", "side", "statistic", "value")
+TOP_K = 20
+KINDS = {  # kind of token -> what its text matches, without spaces around it; the first one counts
+    "end": r"<\|.*\|>|</s>|<end_of_turn>|<eos>",
+    "space": r"",
+    "digits": r"[\d.,]*\d[\d.,]*",
+    "operator": r"[-+*/=<>×÷·%^]+",
+    "LaTeX": r"\\.*|frac|times|text|boxed|div|cdot|left|right",
+    "word": r"[^\W\d_]+'?[^\W\d_]*",
+    "punctuation": r".*",
+}
+
+
+# ---- the batch -----------------------------------------------------------------------------------
+
+
+def sampled_batch(flags: list[str]) -> dict:
+    """The rollout batch that the flags describe, from --output-dir if it is there already.
+
+    Returns rollouts, A, log p, entropy, Σ p² [N], states h and top-K proxies [N, H], the texts of
+    tokens [N], lengths [B] and G.
+    """
+    cfg = parse_config(flags)
+    path = Path(cfg.output_dir) / "batch.pt"
+    if path.exists():
+        return torch.load(path, weights_only=False)
+
+    run = train.prepare(cfg)
+    rollouts, _ = train.sample(run, 1, Stopwatch())
+    rewards = torch.tensor([response.reward for response in rollouts])
+    advantages = group_advantages(rewards, cfg.group_size)
+    plan = plan_mini_batches(
+        rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
+    )
+    top_k = partial(top_k_hidden_gradient, k=TOP_K)
+
+    def features(outputs, head) -> torch.Tensor:
+        columns = [outputs.hidden, top_k(outputs, head), outputs.mean_p[:, None]]
+        return torch.cat(columns, dim=1)  # [n, 2 H + 1]
+
+    logprob, entropy, rows, _ = old_log_probabilities(run.policy, plan, features)
+    tokens = packed(rollouts, advantages, logprob, entropy)
+    H = (rows.shape[1] - 1) // 2
+    found = torch.empty(rows.shape)
+    for index, part in rows.parts:
+        found[index] = part.float()
+    batch = {
+        "rollouts": rollouts,
+        "advantage": tokens.advantage,
+        "logprob": logprob,
+        "entropy": entropy,
+        "hidden": found[:, :H],
+        "top_k": found[:, H : 2 * H],
+        "mean_p": found[:, 2 * H],
+        "texts": [run.tokenizer.decode([token]) for token in tokens.token.tolist()],
+        "length": tokens.length,
+        "G": cfg.group_size,
+    }
+    torch.save(batch, path)
+    return batch
+
+
+def proxies(batch: dict) -> dict[str, torch.Tensor]:
+    """Each proxy's v [N, H] or [N, 1]."""
+    p, h = batch["logprob"].exp(), batch["hidden"]
+    surprise = -torch.expm1(batch["logprob"])
+    return {
+        "delta": surprise[:, None] * h,
+        "scalar": surprise[:, None],
+        "centred": (batch["mean_p"] - p)[:, None] * h,
+        "topk": batch["top_k"],
+        "without mean state": surprise[:, None] * (h - h.mean(dim=0)),
+        "state alone": h,
+    }
+
+
+def coefficients(batch: dict, v: torch.Tensor, K: int, apart: bool) -> torch.Tensor:
+    """λ̄ [N] over the batch, or if `apart` over each problem's group for itself."""
+    A = batch["advantage"]
+    if not apart:
+        return delta_coefficients(v, A, K)
+    sizes = batch["length"].view(-1, batch["G"]).sum(dim=1).tolist()  # tokens of each group
+    parts = zip(v.split(sizes), A.split(sizes), strict=True)
+    return torch.cat([delta_coefficients(own, a, K) for own, a in parts])
+
+
+# ---- statistics ----------------------------------------------------------------------------------
+
+
+def kind_of(text: str) -> str:
+    """The kind of a token, such as `digits` for ` 12`."""
+    stripped = text.strip()
+    return next(kind for kind, form in KINDS.items() if re.fullmatch(form, stripped, re.DOTALL))
+
+
+def explained(lam: torch.Tensor, p: torch.Tensor, states: torch.Tensor) -> tuple[float, float]:
+    """(R² given p alone, R² given the state alone) of λ [n], each on the half not fitted.
+
+    Given p: the mean in 50 bins of equal count. Given the state: ridge regression on [n, H].
+    """
+    half = torch.arange(len(lam)) % 2 == 0
+    y = lam.double()
+    edges = p[half].double().quantile(torch.linspace(0, 1, 51, dtype=torch.float64)[1:-1])
+    bins = torch.bucketize(p.double(), edges)  # [n] 0 to 49
+    count = torch.bincount(bins[half], minlength=50)
+    total = torch.bincount(bins[half], y[half], minlength=50)
+    by_p = torch.where(count > 0, total / count, y[half].mean())[bins]
+
+    x = states.double() - states[half].double().mean(dim=0)
+    gram = x[half].T @ x[half]
+    ridge = 1e-3 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+    slope = torch.linalg.solve(gram + ridge, x[half].T @ (y[half] - y[half].mean()))
+    by_state = y[half].mean() + x @ slope
+
+    left = (y - y[half].mean())[~half].square().sum()
+    errors = [(y - fitted)[~half].square().sum() for fitted in (by_p, by_state)]
+    return tuple(float(1 - error / left) for error in errors)
+
+
+def statistics(batch: dict, lam: torch.Tensor, scalar: torch.Tensor) -> list[tuple]:
+    """(side, statistic, value) of a rule's weights λ̄ [N], beside `scalar`'s."""
+    A, p = batch["advantage"], batch["logprob"].exp()
+    kinds = np.array([kind_of(text) for text in batch["texts"]])
+    both = A != 0
+    found = [("both", "correlation with scalar", correlation(lam[both], scalar[both]))]
+    alike = (lam > lam[both].median()) == (scalar > scalar[both].median())
+    found.append(("both", "same side of both medians", float(alike[both].float().mean())))
+    for name, side in (("A > 0", A > 0), ("A < 0", A < 0)):
+        own = lam[side]
+        by_p, by_state = explained(own, p[side], batch["hidden"][side])
+        found += [
+            (name, "mean weight", float(own.mean())),
+            (name, "mean 1 - p", float(1 - p[side].mean())),
+            (name, "mass", float((lam * A.abs())[side].sum() / A.abs().sum())),
+            (name, "correlation with 1 - p", correlation(own, 1 - p[side])),
+            (name, "R² given p", by_p),
+            (name, "R² given state", by_state),
+        ]
+        of_side = kinds[side.numpy()]
+        for kind in KINDS:
+            if (of_side == kind).any():
+                mean = own[torch.from_numpy(of_side == kind)].mean() / own.mean()
+                found.append((name, f"weight of {kind}", float(mean)))
+    return found
+
+
+def credit(args) -> None:
+    """Append a batch's statistics to the CSV, unless its model is there, and print all tables."""
+    path = Path(args.csv)
+    if args.flags:
+        model = Path(parse_config(args.flags).model).name
+        if not [line for line in read_csv(path, COLUMNS) if line["model"] == model]:
+            append_csv(path, COLUMNS, measured(model, sampled_batch(args.flags)))
+    lines = read_csv(path, COLUMNS)
+    for model in dict.fromkeys(line["model"] for line in lines):
+        print_tables(model, [line for line in lines if line["model"] == model])
+
+
+def measured(model: str, batch: dict) -> list[dict]:
+    """The lines of the CSV for one model."""
+    v = proxies(batch)
+    rules = [(name, 1, False) for name in v] + [("delta", 0, False), ("delta", 2, False)]
+    rules += [("scalar", 0, False), ("delta", 1, True)]
+    R = torch.tensor([response.reward for response in batch["rollouts"]])
+    facts = {
+        "responses": len(R),
+        "tokens": len(batch["logprob"]),
+        "share right": float(R.mean()),
+        "truncated": sum(x.truncated for x in batch["rollouts"]) / len(R),
+        "groups with both": int((R.view(-1, batch["G"]).std(dim=1) > 0).sum()),
+    }
+    lines = [("batch", "", "", name, value) for name, value in facts.items()]
+    for name, K, apart in rules:
+        lam = coefficients(batch, v[name], K, apart)
+        scalar = coefficients(batch, v["scalar"], K, apart)
+        pool = "problem" if apart else "batch"
+        for side, statistic, value in statistics(batch, lam, scalar):
+            lines.append((pool, f"{name}, K = {K}", side, statistic, value))
+    return [dict(zip(COLUMNS, (model, *line), strict=True)) for line in lines]
+
+
+def print_tables(model: str, lines: list[dict]) -> None:
+    """Print one model's tables: facts, then a row for each rule and side."""
+    facts = [line for line in lines if not line["rule"]]
+    print(f"**{model}**: " + ", ".join(f"{x['statistic']} {float(x['value']):g}" for x in facts))
+    rows = {}
+    for line in lines:
+        if line["rule"]:
+            key = (line["rule"], line["pool"], line["side"])
+            rows.setdefault(key, {})[line["statistic"]] = line["value"]
+    for side in ("both", "A > 0", "A < 0"):
+        own = {key[:2]: row for key, row in rows.items() if key[2] == side}
+        names = list(next(iter(own.values())))
+        cells = [
+            [*key, *(f"{float(row[x]):.3f}" if row.get(x) else "" for x in names)]
+            for key, row in own.items()
+        ]
+        print_table([f"{side}: rule", "pooled over", *names], cells)
