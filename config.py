@@ -136,7 +136,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
     parser = Parser(Config, "train.py", "RLVR with DelTA and other token weights.", epilog)
     given = vars(parser.parse_args(argv))
     of_toy = TOYS.get(given.get("model", Config.model), {})
-    clip = METHODS[given.get("method", Config.method)].default_clip or DAPO_CLIP
+    clip = METHODS[given.get("method", Config.method)].clip_range or DAPO_CLIP
     cfg = Config(**(dict(zip(CLIP, clip, strict=True)) | of_toy | given))
 
     cfg.model = str(Path(cfg.model))  # without a trailing slash
@@ -156,7 +156,7 @@ def check_flags(cfg: Config, given: dict) -> None:
     if cfg.model != "toy":
         chains = {"toy", "toy-held-out"} & {cfg.data, cfg.eval_data}
         useless["model", cfg.model] = OF_TOY_BASE if chains else ("toy_k", *OF_TOY_BASE)
-    if METHODS[cfg.method].default_clip is None:
+    if METHODS[cfg.method].clip_range is None:
         useless["method", cfg.method] = CLIP
     if cfg.proxy != "topk":
         useless["proxy", cfg.proxy] = ("proxy_topk", *useless.get(("proxy", cfg.proxy), ()))

@@ -19,7 +19,7 @@ import torch
 from batch import TokenBatch
 from grpo import likelihood_ratio
 from infra.errors import UserError
-from methods import Method, by_response, clipped, where_clipped
+from methods import Method, by_response, dapo_is_clipped, dapo_surrogate
 from policy import TokenOutputs
 
 # ---- other papers' methods -----------------------------------------------------------------------
@@ -61,12 +61,12 @@ def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Te
     weights are ρ ∝ 1/|o_i|, as GRPO's: scaled by the mean length of the rollout batch. The paper's
     clip range is 3e-4 and 4e-4 (Sec. 5.1): a mean log-ratio is small.
     """
-    return clipped(by_sequence(logprob, tokens), tokens, flags)
+    return dapo_surrogate(by_sequence(logprob, tokens), tokens, flags)
 
 
-def where_gspo_clips(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+def gspo_is_clipped(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
     """All tokens of the responses that are clipped: bool [n]."""
-    return where_clipped(by_sequence(logprob, tokens), tokens, flags)
+    return dapo_is_clipped(by_sequence(logprob, tokens), tokens, flags)
 
 
 def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
@@ -164,12 +164,15 @@ def scalar_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
 # ---- the values of --method and --proxy, beside the paper's --------------------------------------
 
 OTHER_METHODS = {
-    "reinforce": Method(surrogate=reinforce_surrogate),
-    "cispo": Method(surrogate=cispo_surrogate),
+    "reinforce": Method(surrogate=reinforce_surrogate, clip_range=None),
+    "cispo": Method(surrogate=cispo_surrogate, clip_range=None),
     "gspo": Method(
-        weights=by_response, surrogate=gspo_surrogate, clip=(3e-4, 4e-4), clips=where_gspo_clips
+        weights=by_response,
+        surrogate=gspo_surrogate,
+        clip_range=(3e-4, 4e-4),
+        is_clipped=gspo_is_clipped,
     ),
-    "dr_grpo": Method(weights=dr_grpo, clip=(0.2, 0.2)),
+    "dr_grpo": Method(weights=dr_grpo, clip_range=(0.2, 0.2)),
 }
 OTHER_PROXIES = {
     "exact": lm_head_gradient,

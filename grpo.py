@@ -72,7 +72,7 @@ def clipped_surrogate(
     return torch.where(advantage < 0, bounded, surrogate)
 
 
-def clipped_tokens(
+def is_clipped(
     logprob: torch.Tensor,
     old_logprob: torch.Tensor,
     advantage: torch.Tensor,

@@ -25,25 +25,23 @@ import torch
 
 from batch import TokenBatch
 from delta import PAPER, Steps, delta_coefficients, token_gradient_proxy
-from grpo import clipped_surrogate, clipped_tokens, likelihood_ratio
+from grpo import clipped_surrogate, is_clipped, likelihood_ratio
 from infra.errors import UserError
 from policy import TokenOutputs
 
 DAPO_CLIP = (0.2, 0.28)
 
 
-def clipped(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+def dapo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
     """DAPO's surrogate (Sec. 2), used by most methods, with the clip range in `flags`: [n]."""
     return clipped_surrogate(
         logprob, tokens.logprob, tokens.advantage, flags.clip_low, flags.clip_high
     )
 
 
-def where_clipped(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
-    """The tokens whose gradient the clip of `clipped` removes: bool [n]."""
-    return clipped_tokens(
-        logprob, tokens.logprob, tokens.advantage, flags.clip_low, flags.clip_high
-    )
+def dapo_is_clipped(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+    """The tokens whose gradient the clip of `dapo_surrogate` removes: bool [n]."""
+    return is_clipped(logprob, tokens.logprob, tokens.advantage, flags.clip_low, flags.clip_high)
 
 
 def ones(tokens: TokenBatch, flags) -> torch.Tensor:
@@ -66,27 +64,20 @@ class Method:
     # tokens of a micro-batch; the loop multiplies it by ρ. Responses with A = 0 are skipped in an
     # update, since Eq. 8 gives them no gradient. A loss term on every token, such as a KL penalty,
     # goes into train.update.
-    surrogate: Callable[..., torch.Tensor] = clipped
+    surrogate: Callable[..., torch.Tensor] = dapo_surrogate
 
-    # Defaults of --clip-low and --clip-high. None: DAPO's range if the surrogate is `clipped`, else
-    # no clip: both flags are refused, and clip_fraction is 0.
-    clip: tuple[float, float] | None = None
+    # The defaults of --clip-low and --clip-high. None: the surrogate has no clip, so both flags are
+    # refused, and clip_fraction is 0.
+    clip_range: tuple[float, float] | None = DAPO_CLIP
 
     # (log π_θ [n], tokens, flags) -> bool [n], the tokens whose gradient that clip removes.
-    clips: Callable[..., torch.Tensor] = where_clipped
+    is_clipped: Callable[..., torch.Tensor] = dapo_is_clipped
 
     # (outputs, head) -> [n, F], computed from the hidden states at θ_old and passed to `weights` as
     # tokens.features. outputs is a policy.TokenOutputs with hidden [n, H] in float32; head() is the
     # LM head divided by the temperature, W [V, H]: logits = hidden @ W.T. Each rank holds the rows
     # of its own responses; `features @ x` and infra.rows.per_row return results for all N.
     features: Callable[..., torch.Tensor] | None = None
-
-    @property
-    def default_clip(self) -> tuple[float, float] | None:
-        """The defaults of --clip-low and --clip-high; None if the surrogate does not clip."""
-        if self.clip is None and self.surrogate is clipped:
-            return DAPO_CLIP
-        return self.clip
 
 
 # ---- GRPO and forking tokens ---------------------------------------------------------------------
@@ -141,7 +132,7 @@ def fipo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Te
     update of a rollout batch. It is not normalised, as in the released code.
     """
     f = fipo_weights(logprob.detach(), tokens.logprob, tokens.length)
-    return f * clipped(logprob, tokens, flags)
+    return f * dapo_surrogate(logprob, tokens, flags)
 
 
 def fipo_weights(
@@ -183,10 +174,10 @@ def delta_weights(tokens: TokenBatch, flags, steps: Steps = PAPER) -> torch.Tens
 
 PAPER_METHODS = {
     "dapo": Method(),
-    "grpo": Method(weights=by_response, clip=(0.2, 0.2)),
+    "grpo": Method(weights=by_response, clip_range=(0.2, 0.2)),
     "forking_tokens": Method(weights=forking_tokens),
-    "sapo": Method(weights=by_response, surrogate=sapo_surrogate),
-    "fipo": Method(surrogate=fipo_surrogate, clip=DAPO_CLIP),
+    "sapo": Method(weights=by_response, surrogate=sapo_surrogate, clip_range=None),
+    "fipo": Method(surrogate=fipo_surrogate),
     "delta": Method(weights=delta_weights, features=row_proxy),
 }
 

@@ -175,8 +175,8 @@ def update(
             (-objective * run.world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
             loss -= objective.detach()
-            if method.default_clip is not None:  # else the surrogate has no clip
-                clipped += method.clips(logprob.detach(), own, cfg).sum()  # own.logprob: log π_old
+            if method.clip_range is not None:  # else the surrogate has no clip
+                clipped += method.is_clipped(logprob.detach(), own, cfg).sum()
             progress.update(len(own))
 
         norms.append(clip_and_step(run, cfg.max_grad_norm))

@@ -29,7 +29,7 @@ from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, refuse_useless
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
-from methods import DAPO_CLIP, clipped, token_weights
+from methods import DAPO_CLIP, dapo_surrogate, token_weights
 from policy import Policy, TokenOutputs
 from verify import reward
 
@@ -41,7 +41,7 @@ class WeightedTrainer(GRPOTrainer):
 
     def __init__(self, *arguments, weights: Config, **named):
         self.method = selected_method(weights)
-        if self.method.surrogate is not clipped:
+        if self.method.surrogate is not dapo_surrogate:
             raise UserError(f"--method {weights.method} needs a loss of its own: use train.py")
         if weights.delta_variant == "fixed_gamma":
             raise UserError("--delta-variant fixed_gamma needs a checkpoint's memory: use train.py")
@@ -146,7 +146,7 @@ def main(argv: list[str] | None = None) -> None:
     check_flags(weights, vars(given))
     of_trl = {("method", weights.method): CLIP}  # here they are --epsilon and --epsilon_high
     refuse_useless(weights, of_trl, vars(given))
-    low, high = METHODS[weights.method].default_clip or DAPO_CLIP
+    low, high = METHODS[weights.method].clip_range or DAPO_CLIP
     parser = grpo.make_parser()
     parser.set_defaults(epsilon=low, epsilon_high=high, delta=10.0)  # 10: grpo.py's dual clip
     trl.GRPOTrainer = partial(WeightedTrainer, weights=weights)

@@ -46,7 +46,7 @@ def read_run(folder: Path) -> tuple[dict, list[dict]]:
     settings = defining_flags(train.Config, config)
     method = METHODS.get(settings["method"])
     clip = (settings.get("clip_low"), settings.get("clip_high"))
-    if method and method.default_clip in (None, clip):
+    if method and method.clip_range in (None, clip):
         settings |= {"clip_low": None, "clip_high": None}
     return settings, metrics
 

@@ -69,7 +69,7 @@ def test_gspo_is_the_clipped_surrogate_of_whole_responses():
     torch.testing.assert_close(ours, objective)
     gradients = [torch.autograd.grad(x, logprob)[0] for x in (ours, objective)]
     torch.testing.assert_close(*gradients)
-    assert method.clips(logprob.detach(), tokens, cfg).tolist() == clips
+    assert method.is_clipped(logprob.detach(), tokens, cfg).tolist() == clips
     assert clips == [True] * 8 + [False] * 6  # risen with A > 0, fallen with A < 0
 
 

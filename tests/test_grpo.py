@@ -7,9 +7,9 @@ import torch
 
 from grpo import (
     clipped_surrogate,
-    clipped_tokens,
     group_advantages,
     importance_weights,
+    is_clipped,
     overlong_penalty,
 )
 
@@ -61,7 +61,7 @@ def test_clipped_tokens_have_no_gradient_and_others_do(A):
     advantage = torch.full((41,), A)
     surrogate = clipped_surrogate(logprob, torch.zeros(41), advantage)
     (gradient,) = torch.autograd.grad(surrogate.sum(), logprob)
-    silenced = clipped_tokens(logprob.detach(), torch.zeros(41), advantage)
+    silenced = is_clipped(logprob.detach(), torch.zeros(41), advantage)
     assert torch.equal(silenced, gradient == 0)
     assert silenced.any()
 

@@ -16,7 +16,7 @@ from config import METHODS
 from infra.errors import UserError
 from methods import (
     Method,
-    clipped,
+    dapo_surrogate,
     fipo_weights,
     sapo_surrogate,
     token_weights,
@@ -91,7 +91,7 @@ def test_fipo_weights_match_an_explicit_double_sum():
     assert ((ours > 1) & (ours < 1.2)).any()
     assert (ours == 1).any()
     surrogate = METHODS["fipo"].surrogate(logprob, tokens, FLAGS)
-    assert torch.equal(surrogate, ours * clipped(logprob, tokens, FLAGS))
+    assert torch.equal(surrogate, ours * dapo_surrogate(logprob, tokens, FLAGS))
 
 
 @pytest.mark.parametrize("A, tau", [(1.5, 1.0), (-0.5, 1.05)])
@@ -109,7 +109,7 @@ def test_sapo_surrogate_slope_matches_the_formula_and_is_one_at_ratio_one(A, tau
 def test_clipped_surrogate_uses_the_clip_flags():
     narrow = SimpleNamespace(clip_low=0.1, clip_high=0.05)
     ratios = torch.tensor([0.5, 2.0]).log()
-    out = clipped(ratios, tokens_of(torch.zeros(2), torch.tensor([-1.0, 1.0])), narrow)
+    out = dapo_surrogate(ratios, tokens_of(torch.zeros(2), torch.tensor([-1.0, 1.0])), narrow)
     assert out.tolist() == pytest.approx([-0.9, 1.05])
 
 
