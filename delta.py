@@ -15,8 +15,8 @@ the centroid 0, and if a side has no tokens, every coefficient is 1.
 
 Shapes: N packed response tokens (one row per token, no padding), H hidden size.
 Symbols: v proxy, A advantage, μ centroid, M mass, Δ margin, γ temperature, α score, λ coefficient.
-v is a tensor, or any matrix with shape, dtype and @, such as infra.rows.Rows. Its rows are sharded
-over ranks, and its `v @ x` and `x @ v` are full results on every rank.
+v is a tensor, or in training an infra.rows.Rows: its rows are sharded over ranks, and its `v @ x`
+and `x @ v` are full results on every rank.
 """
 
 from collections.abc import Callable
@@ -95,9 +95,10 @@ def temperatures(delta: torch.Tensor, advantage: torch.Tensor) -> tuple[torch.Te
 def scores(
     delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
 ) -> torch.Tensor:
-    """α [N] = argmax over [0, 1] of α Δ + γ h(α), where h is the binary entropy (Eq. 5).
+    """α [N] = argmax over [0, 1] of α Δ + γ H_b(α), H_b the binary entropy (Eq. 5).
 
-    γ is the temperature of the token's side. If A = 0, the score has no effect: λ is λ_min.
+    Its derivative in α, Δ - γ log(α / (1 - α)), is 0 at α = σ(Δ/γ). γ is the temperature of the
+    token's side. If A = 0, the score has no effect: λ is λ_min.
     """
     gamma = torch.where(advantage > 0, gamma_pos, gamma_neg).to(delta.dtype)
     return torch.sigmoid(delta / gamma)  # σ(Δ/γ) (Eq. 6)
@@ -173,7 +174,7 @@ def delta_coefficients(
 
     for _ in range(K):
         alpha = steps.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        next_gamma = steps.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, one step late: from Δ⁽ᵏ⁾
+        next_gamma = steps.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, from Δ⁽ᵏ⁾: it lags (App. H)
         mu_pos, mu_neg = steps.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
         gamma = next_gamma  # so γ⁽¹⁾ = γ⁽⁰⁾

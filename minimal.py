@@ -5,18 +5,18 @@
     step    1/160  reward 0.188  loss 0.0882  grad_norm 0.141  weight+ 0.827  weight- 1.12
     reward 1, A 2.47: Then 1.17  0 0.78  * 0.78  0 0.78  = 0.78  0 0.78  ...
 
-The toy's problems are chains such as 7*6+1-4, worked from left to right, mod 10. A step samples G
-responses to each of some problems, rewards the right ones and turns rewards into advantages A. The
-update raises the probability of tokens with A > 0 and lowers the others'. DAPO gives all tokens of
-a response the same credit. DelTA multiplies it by a weight near 1, larger if the token's gradient
-is closer to the centroid of its own side, A > 0 or A < 0, than to the other's. weight+ and weight-
-are the means of the two sides.
+This is RLVR, reinforcement learning with verifiable rewards. The toy's problems are chains such as
+7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems,
+rewards the right ones with 1 and turns rewards into advantages A: those of a response compared with
+the others of its problem. The update raises the probability of tokens with A > 0 and lowers the
+others'. DAPO gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from
+0.8 to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid of its
+own side, A > 0 or A < 0, than to the other's. The centroids are refined K times. weight+ and
+weight- are the mean weights of the two sides.
 
-The last line of this output shows each word with its weight. There are only two weights: with K = 1
-the temperature lags. It is the standard deviation of margins some 100 times smaller than those that
-it divides, so every score is near 0 or 1. On this toy the scores tell connectives such as `Then`
-from all other words: where A > 0 connectives get the larger weight, where A < 0 the others do. With
-`--K 0` the weights take many values.
+The last line of this output shows each word with its weight. On this toy the weights tell
+connectives such as `Then` from all other words: where A > 0 connectives get the larger weight,
+where A < 0 the others do.
 
 This page is the specification of train.py: with the same seed both have, up to rounding, the same
 responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
@@ -44,15 +44,18 @@ MAX_NEW_TOKENS = 64  # per response, with the end token (20,480)
 LEARNING_RATE = 1e-4  # (1e-6)
 WEIGHT_DECAY = 0.1  # released code
 MAX_GRAD_NORM = 1.0  # released code
+LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the same)
+SEED_STRIDE = 1_000_003  # spreads the seeds of a run's random numbers, as in train.py
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Train the toy, and print a line per step. Returns the metrics of each step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], usage=argparse.SUPPRESS)
-    parser.add_argument("--method", choices=["delta", "dapo"], default="delta")
-    parser.add_argument("--K", type=int, choices=range(10), default=1)  # refinements, for DelTA
-    parser.add_argument("--steps", type=int, default=160)
-    parser.add_argument("--seed", type=int, default=0)
+    methods = ["delta", "dapo"]
+    parser.add_argument("--method", choices=methods, default="delta", help="the token weights")
+    parser.add_argument("--K", type=int, choices=range(10), default=1, help="DelTA's refinements")
+    parser.add_argument("--steps", type=int, default=160, help="batches of responses")
+    parser.add_argument("--seed", type=int, default=0, help="of problems and of sampling")
     flags = parser.parse_args(argv)
     if flags.K != 1 and flags.method == "dapo":
         parser.error("--K does nothing with --method dapo")
@@ -61,7 +64,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     optimizer = torch.optim.AdamW(lm.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     problems = toy.problems(8192, seed=2 * flags.seed)
     held_out = toy.problems(512, seed=1)  # the seeds of training are even
-    generator = torch.Generator().manual_seed(1_000_003 * flags.seed)  # as in rollout.draw_indices
+    generator = torch.Generator().manual_seed(SEED_STRIDE * flags.seed)
     order = torch.randperm(len(problems), generator=generator).tolist()
 
     print_accuracy(lm, tokenizer, held_out, flags.seed)
@@ -89,7 +92,7 @@ class Rollouts(NamedTuple):
 
 
 def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tuple:
-    """One rollout batch: θ_old becomes θ. Returns (metrics, A [N], weights ρ [N])."""
+    """One step: several updates on one batch of responses. Returns (metrics, A [N], ρ [N])."""
     length = rollouts.is_token.sum(dim=1)  # [B]
     advantage = group_advantages(rollouts.rewards, GROUP_SIZE)  # [B]
     advantage = advantage.repeat_interleave(length)  # [N], the same for all tokens of a response
@@ -141,9 +144,10 @@ def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Ro
     prompts = torch.tensor(tokenizer([x["problem"] for x in repeated]).input_ids)  # [B, P]
     P = prompts.shape[1]  # equal for all problems of the toy: no padding on the left
 
-    # A plain do_sample=True would be as good; see "common random numbers".
-    names = [(seed, step, i, j) for i in chosen for j in range(G)]
-    processors = [] if greedy else [fixed_draws(names, P)]  # [] takes the likeliest token
+    # Each response has its own generator of random numbers (end of file). `fixed_draws` leaves the
+    # drawn token alone, so greedy decoding takes it. A plain do_sample=True would be as good.
+    keys = [(seed, step, i, j) for i in chosen for j in range(G)]
+    processors = [] if greedy else [fixed_draws(keys, P)]  # [] takes the likeliest token
     ids = lm.generate(prompts, logits_processor=processors, max_new_tokens=MAX_NEW_TOKENS)
 
     is_end = ids[:, P:] == tokenizer.eos_token_id  # [B, T]
@@ -183,7 +187,7 @@ def clipped_surrogate(logprob, old_logprob, A) -> torch.Tensor:
     """min(r A, clip(r, 1-ε_low, 1+ε_high) A) of each token, r = π_θ / π_old: all are [n]."""
     ratio = (logprob - old_logprob).clamp(-20, 20).exp()  # r; 1 before the first update of a step
     surrogate = torch.min(ratio * A, ratio.clamp(1 - 0.2, 1 + 0.28) * A)
-    # Dual clip, as in verl: at least 10 A, so that one exploding ratio cannot dominate.
+    # Dual clip, as in verl: for A < 0 never below -10 |A|, so no exploding ratio can dominate.
     return torch.where(A < 0, torch.max(surrogate, 10 * A), surrogate)
 
 
@@ -200,11 +204,13 @@ def token_weights(method: str, hidden, logprob, A, K: int = 1) -> torch.Tensor:
     gamma = temperatures(delta, A)  # γ⁽⁰⁾
     for _ in range(K):
         alpha = torch.sigmoid(delta / gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = temperatures(delta, A)  # γ⁽ᵏ⁺¹⁾ lags: it comes from Δ⁽ᵏ⁾
+        # γ⁽ᵏ⁺¹⁾ comes from Δ⁽ᵏ⁾, one step late (App. H). A refinement makes the toy's margins some
+        # 80 times larger and γ does not follow: with K = 1 every score is near 0 or 1.
+        gamma = temperatures(delta, A)
         delta = margins(v, A, *centroids(v, A, alpha))  # Δ⁽ᵏ⁺¹⁾
     alpha = torch.sigmoid(delta / gamma)  # α*
-    lam = torch.where(A == 0, 0.8, 0.8 + (1.2 - 0.8) * alpha)  # λ in [λ_min, λ_max]
-    return lam / lam.mean()  # λ̄ = λ N / Z (Eq. 8)
+    lam = torch.where(A == 0, LAM_MIN, LAM_MIN + (LAM_MAX - LAM_MIN) * alpha)  # λ
+    return lam / lam.mean()  # λ̄ = λ N / Z with Z = Σ λ (Eq. 8)
 
 
 def token_gradient_proxy(hidden, logprob) -> torch.Tensor:
@@ -222,7 +228,8 @@ def centroids(v, A, alpha=None) -> tuple[torch.Tensor, torch.Tensor]:
 
 def margins(v, A, mu_pos, mu_neg) -> torch.Tensor:
     """Δ [N] = ‖v - μ_other‖² - ‖v - μ_own‖², and 0 where A = 0. ‖v‖² cancels (App. G)."""
-    return A.sign() * (2 * (v @ (mu_pos - mu_neg)) + mu_neg @ mu_neg - mu_pos @ mu_pos)
+    margin_pos = 2 * (v @ (mu_pos - mu_neg)) + mu_neg @ mu_neg - mu_pos @ mu_pos
+    return A.sign() * margin_pos  # A > 0: ‖v-μ₋‖² - ‖v-μ₊‖²; swapped for A < 0
 
 
 def temperatures(delta, A) -> torch.Tensor:
@@ -236,9 +243,9 @@ def temperatures(delta, A) -> torch.Tensor:
 # problem, sample, position). train.py has the same numbers.
 
 
-def fixed_draws(names: list[tuple], P: int):
-    """A logits processor for `generate`: token t is drawn by number t of a name's generator."""
-    draws = [np.random.default_rng(name).random(MAX_NEW_TOKENS) for name in names]
+def fixed_draws(keys: list[tuple], P: int):
+    """A logits processor for `generate`: token t is drawn by number t of a key's generator."""
+    draws = [np.random.default_rng(key).random(MAX_NEW_TOKENS) for key in keys]
     draws = torch.from_numpy(np.stack(draws))  # [B, MAX_NEW_TOKENS]
 
     def only_the_drawn(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
