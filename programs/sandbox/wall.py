@@ -23,7 +23,7 @@ from .seccomp import Filter, checked, libc
 ROOTS = sorted({sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix})
 # Only libraries: sys.path may name a project, and /usr may contain one.
 SYSTEM = ["/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/nix/store"]
-SYSTEM += ["/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom"]
+SYSTEM += ["/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime", *glob("/dev/*random")]
 NULL = "/dev/null"  # the only file that may be written
 
 # linux/landlock.h. The system calls have the same numbers on every machine.
