@@ -7,14 +7,10 @@ The program is the last fenced Python block in a response. It earns 1.0 if it pa
     {"function": "add", "args": [3, 4], "expected": 7}       a call, with JSON values
     {"script": "assert add(3, 4) == 7"}                      assertions (HumanEval+, MBPP+)
 
-compare.py has the rules for outputs and values. A program that ends with an error fails, whatever
-it printed before. A script is faulty if it fails before its first call to the program, never calls
-it, or lacks a package: no program passes, and a warning is printed. Later errors in a script count
-against the program, whose values may have caused them.
+compare.py has the rules for outputs and values, judge.py those for scripts; a faulty script passes
+no program, and a warning is printed. A program that ends with an error fails, whatever it printed.
 
-Departures from the paper: (1) the paper does not say how programs are run. The limits are ours:
-1 GB, 6 s of CPU time per test as in LiveCodeBench (30 s per script), and for all tests together a
-wall-clock budget of 60 s plus ten times the CPU time. README.md explains the sandbox.
+Departures from the paper: (1) the paper names no limits of programs; those of watch.py are ours.
 """
 
 import re
@@ -182,13 +178,12 @@ class Trial:
     def run_scripts(self, tests: list[dict], limits: Limits, tolerance: float) -> Iterator[None]:
         """Run the program once per script; the script calls its functions."""
         for test in tests:
-            script, entry_point = test["script"], test.get("entry_point", "")
-            judging = {"kind": "script", "text": script, "entry_point": entry_point}
+            judging = {"entry_point": "", **test, "kind": "script"}
             judge, failure = self.judged(judging, limits)
             if judge.code == FAULT:
                 advice = "install the package" if "ModuleNotFound" in failure else "fix the test"
                 failure = f"a test's script cannot judge any program ({failure}): {advice}"
-                warnings.warn(f"{failure}; it begins: {excerpt(script)}", stacklevel=2)
+                warnings.warn(f"{failure}; it begins: {excerpt(test['script'])}", stacklevel=2)
             if failure is not None:
                 raise Failed(failure)
             yield

@@ -33,6 +33,8 @@ class Server:
 
     def __init__(self):
         libraries = os.environ.get("LD_LIBRARY_PATH", "")  # some builds of Python need it to start
+        # One arena for all threads: each further one reserves 64 MB of address space.
+        settings = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1"}
         self.door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.door.settimeout(PATIENCE)
         with theirs:
@@ -40,10 +42,10 @@ class Server:
             # would order sets of strings differently.
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-P", str(SERVER)],
-                env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LD_LIBRARY_PATH": libraries},
+                env=settings | {"LD_LIBRARY_PATH": libraries},
                 cwd="/",
-                stdin=theirs,
-                stdout=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,  # like a program's input, it can seek
+                stdout=theirs,
                 start_new_session=True,
             )
 

@@ -75,7 +75,7 @@ def judge_values(job: dict, calls: socket.socket) -> int:
 
 
 def judge_script(job: dict, calls: socket.socket) -> int:
-    """Run the assertion script job["text"]. Functions that it lacks come from the program.
+    """Run the assertion script job["script"]. Functions that it lacks come from the program.
 
     job["entry_point"], if any, names a function of the program even where Python has one of that
     name. If the script defines `check`, it is called with this function.
@@ -97,7 +97,7 @@ def judge_script(job: dict, calls: socket.socket) -> int:
     names[entry_point] = partial(caller.ask, entry_point)
     verdict = RIGHT
     try:
-        exec(compile(job["text"], "tests.py", "exec"), namespace)
+        exec(compile(job["script"], "tests.py", "exec"), namespace)
         if entry_point and "check" in namespace:
             namespace["check"](names[entry_point])
     except Ended:

@@ -36,6 +36,9 @@ CONDITIONS = {
     "clone": [(0, 0x10400, (0x10400,))],
     "open": [(1, ACCESS | TRUNCATE, OPENING)],
     "openat": [(2, ACCESS | TRUNCATE, OPENING)],
+    # MAP_SHARED of files, MAP_PRIVATE. RLIMIT_AS does not count shared memory whose map has shrunk.
+    "mmap": [(3, 0x4002F, (0x01, 0x02, 0x22))],  # no MAP_HUGETLB: those pages are reserved
+    "sendto": [(3, 0x1, (0,))],  # no MSG_OOB: it was a way out of Chrome's filter, CVE-2025-38236
     "fcntl": [(1, WHOLE, FCNTL)],
     "ioctl": [(1, WHOLE, IOCTL)],
     "prctl": [(0, WHOLE, (15, 16))],  # PR_SET_NAME, PR_GET_NAME

@@ -26,7 +26,7 @@ LONGEST = 500  # bytes of a message
 
 def start() -> tuple[dict, socket.socket | None]:
     """Serve. Returns (job, socket for calls), and only in a job's process, behind the wall."""
-    door = socket.socket(fileno=os.dup2(0, DOOR))  # a job's process closes 0
+    door = socket.socket(fileno=os.dup2(1, DOOR))  # a job's process closes 1
     exec(program.READY, {})  # imports modules once for all programs
     gc.collect()
     gc.freeze()

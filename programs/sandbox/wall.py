@@ -23,15 +23,14 @@ from .seccomp import Filter, checked, libc
 ROOTS = sorted({sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix})
 # Only libraries: sys.path may name a project, and /usr may contain one.
 SYSTEM = ["/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/nix/store"]
-SYSTEM += ["/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime"]
-SYSTEM += ["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
+SYSTEM += ["/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime", *glob("/dev/*random")]
 NULL = "/dev/null"  # the only file that may be written
 
 # linux/landlock.h. The system calls have the same numbers on every machine.
 CREATE, ADD, ENTER = 444, 445, 446
 BENEATH = 1
 WRITE_FILE, READ_FILE, READ_FOLDER, ALL = 1 << 1, 1 << 2, 1 << 3, (1 << 13) - 1
-DIE_WITH_PARENT, DUMPABLE, NO_NEW_RIGHTS = 1, 4, 38  # prctl(2)
+DIE_WITH_PARENT, DUMPABLE, NO_NEW_RIGHTS, NO_HUGE_PAGES = 1, 4, 38, 41  # prctl(2)
 CAPABILITIES_VERSION = 0x20080522
 
 OPEN_FILES = 16  # a pair of sockets holds 0.4 MB that RLIMIT_AS does not count
@@ -45,8 +44,9 @@ class Wall:
         Path("/proc/self/oom_score_adj").write_text("1000")  # killed first if memory runs out
         header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
         checked(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
-        checked(libc.prctl(NO_NEW_RIGHTS, 1, 0, 0, 0), "prctl")
-        checked(libc.prctl(DUMPABLE, 0, 0, 0, 0), "prctl")  # no core dumps
+        # No core dumps. RLIMIT_AS does not count the rest of a huge page that is unmapped in part.
+        for setting, value in {NO_NEW_RIGHTS: 1, DUMPABLE: 0, NO_HUGE_PAGES: 1}.items():
+            checked(libc.prctl(setting, value, 0, 0, 0), "prctl")
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # to send many descriptors
         for root in ROOTS:

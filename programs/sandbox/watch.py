@@ -13,7 +13,7 @@ from .values import excerpt
 
 ERRORS_KEPT = 4000  # last bytes of a program's standard error
 TICK = 0.05  # longest time between two looks at the clocks, seconds
-THREADS = 64  # of a program at a time
+THREADS = 128  # of a program at a time
 STARTS = 10_000  # of threads in all, because each one costs this process time
 
 # ioctl(2) on a filter's listener, from linux/seccomp.h
@@ -24,7 +24,7 @@ RECEIVE, ANSWER, CONTINUE = 0xC0502100, 0xC0182101, 1
 class Limits:
     """A program's limits. The wall clock only stops programs that sleep."""
 
-    cpu_seconds: float = 6.0  # per run or function call, summed over threads
+    cpu_seconds: float = 6.0  # per run or function call, as in LiveCodeBench; all threads together
     wall_seconds: float = 60.0  # for all tests together, plus `load` times the CPU time used
     load: float = 10.0
     memory_mb: int = 1024  # of address space
