@@ -1,0 +1,113 @@
+"""benchmarks/credit.py and branches.py: kinds of tokens, statistics of weights, measured credit."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import branches, credit
+from delta import delta_coefficients
+
+KINDS = {
+    "end": ["<|im_end|>", "</s>"],
+    "space": [" ", "\n\n"],
+    "digits": ["7", " 12", "3.5", "1,000"],
+    "operator": ["+", " =", "÷", "**"],
+    "LaTeX": ["\\", "\\(", " frac", "boxed"],
+    "word": [" So", "don't", "über"],
+    "punctuation": [".", "$", " (", "7th"],
+}
+
+
+@pytest.mark.parametrize(("kind", "texts"), KINDS.items())
+def test_kind_of_a_token(kind, texts):
+    assert {text: credit.kind_of(text) for text in texts} == dict.fromkeys(texts, kind)
+
+
+@pytest.fixture
+def batch():
+    """Two groups of four responses; those of the second group have equal rewards."""
+    g = torch.Generator().manual_seed(3)
+    length = torch.tensor([40, 31, 52, 25, 30, 30, 20, 44])
+    rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    N = int(length.sum())
+    p = torch.rand(N, generator=g)
+    texts = [["7", "+", "So", ".", " ", "frac"][i % 6] for i in range(N)]
+    advantage = torch.tensor([1.0, -1, -1, 1, 0, 0, 0, 0]).repeat_interleave(length)
+    return {
+        "rollouts": [SimpleNamespace(reward=R, truncated=i == 3) for i, R in enumerate(rewards)],
+        "advantage": advantage,
+        "logprob": p.log(),
+        "entropy": torch.rand(N, generator=g),
+        "hidden": torch.randn(N, 6, generator=g),
+        "top_k": torch.randn(N, 6, generator=g),
+        "mean_p": torch.rand(N, generator=g),
+        "texts": texts,
+        "length": length,
+        "G": 4,
+    }
+
+
+def test_what_p_and_the_state_explain(batch):
+    """Weights that are a function of p are explained by p, linear ones in h by the state."""
+    p, h = batch["logprob"].exp(), batch["hidden"]
+    of_p, of_state = (p - 0.5).abs(), h @ torch.arange(6.0)
+    given_p, given_state = credit.explained(of_p, p, h)
+    assert given_p > 0.9 > 0.1 > given_state
+    given_p, given_state = credit.explained(of_state, p, h)
+    assert given_state > 0.9 > 0.1 > given_p
+
+
+def test_statistics_of_the_scalar_rule_beside_itself(batch):
+    lines = credit.measured("m", batch)
+    found = {(x["rule"], x["side"], x["statistic"]): x["value"] for x in lines}
+    assert found["", "", "groups with both"] == 1
+    assert found["scalar, K = 1", "both", "correlation with scalar"] == pytest.approx(1)
+    A, surprise = batch["advantage"], 1 - batch["logprob"].exp()
+    lam = delta_coefficients(surprise[:, None] * batch["hidden"], A, 2)
+    pos = A > 0
+    expected = float((lam * A)[pos].sum() / A.abs().sum())
+    assert found["delta, K = 2", "A > 0", "mass"] == pytest.approx(expected)
+    words = pos & torch.tensor([text == "So" for text in batch["texts"]])
+    expected = float(lam[words].mean() / lam[pos].mean())
+    assert found["delta, K = 2", "A > 0", "weight of word"] == pytest.approx(expected)
+
+
+def test_weights_of_each_problem_for_itself(batch):
+    v = credit.proxies(batch)["delta"]
+    apart = credit.coefficients(batch, v, 1, apart=True)
+    n = int(batch["length"][:4].sum())
+    assert torch.equal(apart[:n], delta_coefficients(v[:n], batch["advantage"][:n], 1))
+    assert torch.equal(apart[n:], torch.ones(len(apart) - n))
+
+
+# ---- measured credit -----------------------------------------------------------------------------
+
+
+def test_chosen_responses_are_complete_and_of_mixed_groups(batch):
+    assert branches.chosen_responses(batch) == [0, 1, 2]  # 3 is truncated, 4 to 7 are all wrong
+
+
+def test_segments_start_after_sentences_and_before_numbers():
+    texts = ["So", " 1", "2", " +", " 3", ".", " Then", "\n", "x", " is", " 7"]
+    assert branches.starts_of_segments(texts) == [0, 1, 4, 6, 8, 10]
+    many = branches.starts_of_segments([".", "a"] * 40)
+    assert len(many) == branches.POINTS
+    assert many[0] == 0
+
+
+def test_credit_is_the_change_of_value_in_the_direction_of_the_advantage(batch):
+    points = [(0, 0, 0.5), (0, 10, 0.25), (1, 0, 0.5), (1, 20, 0.75)]
+    lines = [{"response": str(i), "start": str(t), "value": str(V)} for i, t, V in points]
+    weights = torch.arange(len(batch["texts"])).double()
+    found = branches.segments_of(batch, lines, {"late": weights})
+    assert [segment["credit"] for segment in found] == [-0.25, 0.75, -0.25, 0.75]
+    late = [segment["late"] for segment in found]
+    assert late == pytest.approx([4.5 - 19.5, 24.5 - 19.5, 9.5 - 15, 25 - 15])
+
+
+def test_auc_counts_pairs_of_segments():
+    credit_of, weights = np.array([0.5, 0.1, 0.3, -0.4]), np.array([3.0, 1.0, 2.0, 2.0])
+    assert branches.auc_of_credit(weights, credit_of) == (1 + 1 + 1 + 0.5) / 4
+    assert np.isnan(branches.auc_of_credit(weights, credit_of - 1))
