@@ -104,9 +104,9 @@ def six_steps(tmp_path_factory):
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds the ranks in /proc")
 def test_a_killed_rank_is_restarted_and_the_run_resumes_bit_equal(tmp_path):
-    """With fixed_gamma, whose temperatures are in the checkpoint."""
+    """In bfloat16, with fixed_gamma, whose temperatures are in the checkpoint."""
     whole, folder = tmp_path / "whole", tmp_path / "cut"
-    flags = ["--steps", "6", "--delta-variant", "fixed_gamma"]
+    flags = ["--steps", "6", "--delta-variant", "fixed_gamma", "--dtype", "bfloat16"]
     finished(torchrun(2, *training(whole, *flags)))
     restarts = ["--max-restarts", "2", "--monitor-interval", "0.1"]
     agent = torchrun(2, *restarts, *training(folder, *flags))

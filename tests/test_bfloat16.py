@@ -1,0 +1,81 @@
+"""--dtype bfloat16 on a CPU takes the way of a GPU: float32 weights, gradients and moments.
+
+infra/test_ranks.py kills and resumes such a run on two ranks.
+"""
+
+import pytest
+import torch
+from models import save_random_model
+from toy_runs import read_lines, small_config, train_steps
+
+from infra.ranks import warn_slow_bfloat16
+from loading import load_model
+
+BFLOAT16 = ("--dtype", "bfloat16")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run after two steps, with recomputation."""
+    flags = [*BFLOAT16, "--recompute", "True"]
+    return train_steps(small_config(tmp_path_factory.mktemp("run"), *flags, steps=2))
+
+
+def dtypes(tensors) -> set:
+    return {x.dtype for x in tensors}
+
+
+def test_weights_and_moments_are_float32_and_the_sampler_is_not(run):
+    assert dtypes(run.policy.parameters()) == {torch.float32}
+    moments = [x for state in run.optimizer.state.values() for x in state.values()]
+    assert dtypes(moments) == {torch.float32}
+    with run.policy.unsharded() as lm:
+        assert dtypes(lm.parameters()) == {torch.bfloat16}
+
+
+def test_the_head_is_converted_for_a_rollout_alone(run):
+    """The embedding, which this model ties to its head, keeps its dtype; an export is bfloat16."""
+    with run.policy.unsharded() as lm:
+        own = lm.get_output_embeddings().weight
+    with run.policy.sampler() as lm:
+        head = lm.get_output_embeddings().weight
+        assert head.dtype == torch.float32
+        assert torch.equal(head, own.float())
+        assert lm.get_input_embeddings().weight.dtype == torch.bfloat16
+    assert lm.get_output_embeddings().weight.dtype == torch.bfloat16
+
+
+def test_both_passes_of_a_step_round_alike(run):
+    """So the ratio of the first update is exactly 1."""
+    ids = torch.arange(40).view(2, 20) % 30
+    mask = torch.arange(20) >= torch.tensor([[7], [11]])
+    with torch.no_grad():
+        old = run.policy(ids, mask).logprob
+    assert torch.equal(run.policy(ids, mask).logprob, old)
+
+
+def test_mismatch_is_rounding(run):
+    mismatch = [line["mismatch"] for line in read_lines(run.folder / "metrics.jsonl")]
+    assert len(mismatch) == 2
+    assert all(1e-5 < each < 0.05 for each in mismatch)
+
+
+def test_an_evaluation_has_float32_logits(tmp_path):
+    save_random_model("qwen3", tmp_path)
+    lm, _ = load_model(tmp_path, torch.bfloat16)
+    assert lm.get_input_embeddings().weight.dtype == torch.bfloat16
+    assert lm.get_output_embeddings().weight.dtype == torch.float32
+    assert lm(torch.tensor([[1, 2, 3]])).logits.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [("fpu avx2", True), ("fpu avx512_bf16", False), ("fp asimd bf16", False)],
+)
+def test_a_processor_without_bfloat16_gets_a_line(flags, said, monkeypatch, capsys):
+    monkeypatch.setattr("pathlib.Path.exists", lambda path: True)
+    monkeypatch.setattr("pathlib.Path.read_text", lambda path: f"flags: {flags}")
+    warn_slow_bfloat16(torch.float32)
+    assert not capsys.readouterr().out
+    warn_slow_bfloat16(torch.bfloat16)
+    assert bool(capsys.readouterr().out) == said
