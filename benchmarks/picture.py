@@ -13,6 +13,7 @@ benchmarks/samples.py shows them.
 import argparse
 import re
 import textwrap
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -35,19 +36,12 @@ ASPECT = 0.62  # a letter's width, as a share of its size
 
 def pair_of(samples: list[dict], step: int | None = None) -> tuple[dict, dict]:
     """The first right and wrong response to one problem. Raises UserError if there is none."""
-    pairs = {}  # step -> its first pair
-    for one in samples:
-        for other in samples:
-            alike = one["step"] == other["step"] and one["problem"] == other["problem"]
-            if alike and one["reward"] > other["reward"]:
-                pairs.setdefault(one["step"], (one, other))
-    if not pairs:
-        raise UserError("no problem has a right and a wrong response: train for more steps")
-    step = next(iter(pairs)) if step is None else step
-    if step not in pairs:
-        steps = ", ".join(map(str, pairs))
-        raise UserError(f"step {step} has no right and wrong response: --step takes one of {steps}")
-    return pairs[step]
+    for one, other in product(samples, samples):
+        alike = one["step"] == other["step"] and one["problem"] == other["problem"]
+        if alike and one["reward"] > other["reward"] and step in (None, one["step"]):
+            return one, other
+    where = "yet: train for more steps" if step is None else f"at step {step}: leave --step out"
+    raise UserError(f"no problem has a right and a wrong response {where}")
 
 
 def visible(text: str) -> str:

@@ -18,7 +18,6 @@ from infra.errors import UserError, one_line_endings
 from infra.folder import read_json, read_lines, write_text
 from toy.by_name import decisive_tokens
 
-
 # Orange below a weight of 1, blue above, which colour-blind readers can tell apart. Black letters
 # can be read on each, and printed in grey, blue is darker than orange.
 COLOURS = ((242, 160, 70), (247, 247, 247), (98, 154, 217))  # red, green, blue
