@@ -123,7 +123,7 @@ def draw(groups: dict[str, list], names: list[str], window: int, path: Path) -> 
             axes.plot(*curve(runs, name, window), style, color=colour, lw=2.2, label=label)
         axes.grid(alpha=0.3)
         if axes.dataLim.y0 >= 0:  # custom rewards may be negative
-            axes.set_ylim(0)
+            axes.set_ylim(0, 1.08 * axes.dataLim.y1 or 1)
     lines, labels = axes.get_legend_handles_labels()
     title = f"thick: mean over {window} steps; thin: each run"
     figure.legend(lines, labels, loc="outside lower center", ncols=min(3, len(labels)), title=title)

@@ -117,4 +117,4 @@ def test_text_is_drawn_as_it_is(tmp_path):
     folder = run_of(tmp_path / "run", [rated("a $x_\n" * 99, x, tokens=text) for x in (0.0, 1.0)])
     picture.main([str(folder)])
     assert Image.open(folder / "tokens.png").width == 1400
-    assert picture.place(text * 50, 54)[-1][:3] == (399, 14, 49)  # 400 tokens fit
+    assert picture.place(text * 50, 54)[-1][::2] == (399, 49)  # 400 tokens fit
