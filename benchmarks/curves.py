@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None) -> None:
     with one_line_endings("benchmarks.curves"):
         runs = []
         for path in args.runs:
-            runs += read_table(path) if path.suffix == ".csv" else [read_run(path)]
+            runs += read_table(path) if path.is_file() else [read_run(path)]
         draw(group_runs(runs), args.metrics, args.window, output)
     print(f"saved as {output}")
 

@@ -103,7 +103,7 @@ def draw_response(axes: Axes, sample: dict, colours: ScalarMappable, **fitting) 
     verdict = "right" if sample["reward"] > 0 else "wrong"
     title = f"{verdict}, A = {sample['advantage']:+.2f}, mean weight {np.nanmean(weights):.2f}"
     if drawn < len(weights):
-        title += f", first {drawn} of {len(weights)} tokens"
+        title += f"\nfirst {drawn} of {len(weights)} tokens"
     axes.set_title(title, size=11, loc="left", weight="bold")
 
 
@@ -133,7 +133,7 @@ def draw(one: dict, other: dict, label: str, path: Path) -> None:
     head = textwrap.wrap(visible(problem), 118, max_lines=5, placeholder=" …")
     head.append(f"({label}, step {one['step']})")
 
-    top, middle, bottom = 15 * len(head) + 30, 1.45 * size * (lines + 0.3), 62  # pixels
+    top, middle, bottom = 15 * len(head) + 40, 1.45 * size * (lines + 0.3), 62  # pixels
     height = top + middle + bottom
     pixels = np.array([WIDTH, height, WIDTH, height])
     figure = Figure(figsize=pixels[:2] / 72, dpi=72)  # so that a point is a pixel
