@@ -1,34 +1,35 @@
-"""Plots one run of train.py, or several together.
+"""Plots one run of train.py, or several together, to be shown 700 pixels wide.
 
     python -m benchmarks.curves RUN                        # RUN/curves.png
     python -m benchmarks.curves RUN RUN ...                # compared.png in the first RUN
+    python -m benchmarks.curves FILE.csv --metrics reward --output FILE.png
 
-RUN is an --output-dir. Runs that differ only in their seed share one line: their mean, with the
-95 % t-interval over seeds as a band. A line's label shows its method and the settings in which it
-differs from the other lines.
+RUN is an --output-dir. A CSV has a line for each step of a run, with the columns `row` or `method`,
+`step`, the metrics, and `seed` if there are several. Each run is a thin line. Runs that differ only
+in their seed share one thick line: the running mean of their mean. Its label shows its method and
+the settings in which it differs from the other lines.
 """
 
 import argparse
+import csv
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import train
-from benchmarks.statistics import half_width
 from config import METHODS
 from infra.errors import UserError, one_line_endings
 from infra.flags import defining_flags, spelled
 from infra.folder import read_json, read_lines
 
-SHARE = "share right"
-PANELS = (
-    ("reward", SHARE, "training reward"),
-    ("eval_accuracy", SHARE, "held-out accuracy"),
-    ("eval_greedy", SHARE, "held-out accuracy, greedy"),
-    ("response_length", "tokens", "response length"),
-    ("entropy", "nats per token", "entropy"),
-)
+PANELS = {  # metric -> its title
+    "reward": "training reward",
+    "eval_accuracy": "held-out accuracy",
+    "eval_greedy": "held-out accuracy, greedy",
+    "response_length": "tokens per response",
+    "entropy": "entropy, nats per token",
+}
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":")  # legible in grey
@@ -49,6 +50,20 @@ def read_run(folder: Path) -> tuple[dict, list[dict]]:
     if method and method.clip_range in (None, clip):
         settings |= {"clip_low": None, "clip_high": None}
     return settings, metrics
+
+
+def read_table(path: Path) -> list[tuple[dict, list[dict]]]:
+    """The runs in a CSV, as those of `read_run`. Empty cells are left out."""
+    runs = {}  # method and seed -> metrics
+    with open(path, newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            method = line.get("row") or line.get("method")
+            if not method or not line.get("step"):
+                raise UserError(f"{path} needs the columns `row` or `method`, and `step`")
+            metrics = {name: float(line[name]) for name in PANELS if line.get(name)}
+            run = runs.setdefault((method, line.get("seed")), [])
+            run.append({"step": int(line["step"])} | metrics)
+    return [({"method": method, "seed": seed}, run) for (method, seed), run in runs.items()]
 
 
 def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]]]:
@@ -76,41 +91,43 @@ def group_runs(runs: list[tuple[dict, list[dict]]]) -> dict[str, list[list[dict]
     return groups
 
 
-def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """A metric's steps, mean and interval half-width over runs, at the steps they all have.
+def curve(runs: list[list[dict]], name: str, window: int) -> tuple[list[int], np.ndarray]:
+    """A metric's steps, those that all runs have, and its running mean there over the runs.
 
-    With a single run the half-widths are 0.
+    The running mean covers the steps at most window // 2 away.
     """
     values = [{row["step"]: row[name] for row in run if name in row} for run in runs]
     steps = sorted(set.intersection(*(set(run) for run in values)))
-    table = np.array([[run[step] for step in steps] for run in values])  # [runs, steps]
-    widths = np.zeros(len(steps))
-    if len(runs) > 1:
-        widths = np.array([half_width(column) for column in table.T])
-    return steps, table.mean(axis=0), widths
+    mean = np.mean([[run[step] for step in steps] for run in values], axis=0)  # [steps]
+    near = np.abs(np.subtract.outer(steps, steps)) <= window // 2  # [steps, steps]
+    return steps, near @ mean / near.sum(axis=1)
 
 
-def draw(groups: dict[str, list[list[dict]]], path: Path) -> None:
-    """Draw one panel per metric that all runs have, with one line per group."""
+def draw(groups: dict[str, list], names: list[str], window: int, path: Path) -> None:
+    """Draw one panel per metric that all runs have, with one thick line per group."""
     runs = [run for of_label in groups.values() for run in of_label]
-    panels = [x for x in PANELS if all(any(x[0] in row for row in run) for run in runs)]
-    figure = Figure(figsize=(4.2 * len(panels), 4), layout="constrained")
-    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, (name, unit, title) in zip(all_axes, panels, strict=True):
+    names = [name for name in names if all(any(name in row for row in run) for run in runs)]
+    if not names:
+        raise UserError("the runs share no metric that --metrics names")
+    across = min(2, len(names))
+    down = -(-len(names) // across)
+    figure = Figure(figsize=(7, 0.6 + 2.8 * down), layout="constrained")
+    for place, name in enumerate(names, start=1):
+        axes = figure.add_subplot(down, across, place, title=PANELS[name], xlabel="step")
         for i, (label, runs) in enumerate(groups.items()):
-            steps, mean, width = curve(runs, name)
-            colour = COLOURS[i % len(COLOURS)]
-            seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
-            style = STYLES[i % len(STYLES)]
-            axes.plot(steps, mean, style, color=colour, label=f"{label} ({seeds})")
-            axes.fill_between(steps, mean - width, mean + width, color=colour, alpha=0.2, lw=0)
-        axes.set(title=title, xlabel="step", ylabel=unit)
-        low, high = axes.dataLim.intervaly
-        if low >= 0:  # custom rewards may be negative or exceed 1
-            axes.set_ylim(0, 1 if unit == SHARE and high <= 1 else None)
+            colour, style = COLOURS[i % len(COLOURS)], STYLES[i % len(STYLES)]
+            for run in runs:
+                points = [(row["step"], row[name]) for row in run if name in row]
+                axes.plot(*zip(*points, strict=True), color=colour, lw=0.8, alpha=0.4)
+            label += " (1 seed)" if len(runs) == 1 else f" ({len(runs)} seeds)"
+            axes.plot(*curve(runs, name, window), style, color=colour, lw=2.2, label=label)
+        axes.grid(alpha=0.3)
+        if axes.dataLim.y0 >= 0:  # custom rewards may be negative
+            axes.set_ylim(0, 1.08 * axes.dataLim.y1 or 1)
     lines, labels = axes.get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside lower center", ncols=min(4, len(labels)))
-    figure.savefig(path, dpi=120)
+    title = f"thick: mean over {window} steps; thin: each run"
+    figure.legend(lines, labels, loc="outside lower center", ncols=min(3, len(labels)), title=title)
+    figure.savefig(path, dpi=200)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -120,18 +137,18 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--metrics", nargs="+", choices=PANELS, default=[*PANELS])
+    parser.add_argument("--window", type=int, default=5, help="steps in a running mean")
     parser.add_argument("--output", type=Path, help="another file for the picture")
     args = parser.parse_args(argv)
-    name = "curves.png" if len(args.runs) == 1 else "compared.png"
-    output = args.output or args.runs[0] / name
+    first = args.runs[0]
+    folder = first if first.is_dir() else first.parent
+    output = args.output or folder / ("curves.png" if len(args.runs) == 1 else "compared.png")
     with one_line_endings("benchmarks.curves"):
-        groups = group_runs([read_run(folder) for folder in args.runs])
-
-    draw(groups, output)
-    for label, runs in groups.items():
-        _, mean, width = curve(runs, "reward")
-        interval = f" ± {width[-1]:.3f}" if len(runs) > 1 else ""
-        print(f"{label}: {len(runs)} run(s), reward {mean[-1]:.3f}{interval} at the last step")
+        runs = []
+        for path in args.runs:
+            runs += read_table(path) if path.is_file() else [read_run(path)]
+        draw(group_runs(runs), args.metrics, args.window, output)
     print(f"saved as {output}")
 
 

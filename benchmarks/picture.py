@@ -1,116 +1,156 @@
 """Draws a right and a wrong response to one problem of a run, each token coloured by its weight.
 
-    python -m benchmarks.picture RUN                 # RUN/tokens.png, from step 1
+    python -m benchmarks.picture RUN                 # RUN/tokens.png
     python -m benchmarks.picture RUN --step 40 --output FILE
 
-RUN is an --output-dir of train.py. The two responses are the first of RUN/samples.jsonl at that
-step that share a problem and differ in their reward. On the toy a frame marks the tokens known to
-decide the reward.
+RUN is an --output-dir of train.py. The two responses are the first of RUN/samples.jsonl that share
+a step and a problem and differ in their reward. The picture is made to be shown 700 pixels wide.
+Both responses have one scale, whose middle is 1, the weight of every token in DAPO. On the toy a
+frame marks the tokens known to decide the reward. The font has no Chinese and no emojis:
+benchmarks/samples.py shows them.
 """
 
 import argparse
+import re
+import textwrap
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import TwoSlopeNorm
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from benchmarks.samples import read_samples
+from benchmarks.samples import COLOURS, limits, read_samples
 from infra.errors import UserError, one_line_endings
 
-WIDTH = 24  # characters in a line
-LINES = 20  # of a response; the rest is left out
-COLOURS = "PuOr"  # from orange, below 1, to violet; colour-blind readers can tell them apart
+WIDTH = 700  # of the picture in pixels, as it is shown; the file has twice as many
+PANEL = 340  # of a response, in such pixels
+SIZES = (15, 12, 10)  # of the letters: the first at which a response fits on SHORT lines
+SHORT = 16
+LINES = 90  # of a response; the rest is left out
+ASPECT = 0.62  # a letter's width, as a share of its size
 
 
-def pair_of(samples: list[dict], step: int) -> tuple[dict, dict]:
-    """The first right and wrong response to one problem at a step. Raises UserError if none."""
-    for one in samples:
-        for other in samples:
-            alike = one["step"] == other["step"] == step and one["problem"] == other["problem"]
-            if alike and one["reward"] > other["reward"]:
-                return one, other
-    steps = ", ".join(str(x) for x in dict.fromkeys(sample["step"] for sample in samples))
-    raise UserError(
-        f"no problem has a right and a wrong response at step {step}: --step takes one of {steps}"
-    )
+def pair_of(samples: list[dict], step: int | None = None) -> tuple[dict, dict]:
+    """The first right and wrong response to one problem. Raises UserError if there is none."""
+    for one, other in product(samples, samples):
+        alike = one["step"] == other["step"] and one["problem"] == other["problem"]
+        if alike and one["reward"] > other["reward"] and step in (None, one["step"]):
+            return one, other
+    where = "yet: train for more steps" if step is None else f"at step {step}: leave --step out"
+    raise UserError(f"no problem has a right and a wrong response {where}")
 
 
-def place(tokens: list[str]) -> list[tuple[int, int, str]]:
-    """The column, the line and the visible text of each token, on at most LINES lines."""
+def visible(text: str) -> str:
+    """The text with a mark in place of each character that is not seen."""
+    text = text.replace("\n", "↵").replace("\t", "→")
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+def place(tokens: list[str], columns: int) -> list[tuple[int, int, int, str]]:
+    """Parts of tokens on at most LINES lines: the token's index, column, line and visible text.
+
+    A line ends after a token's line breaks, and where the next part does not fit.
+    """
     placed = []
     column = line = 0
-    for token in tokens:
-        text = token.replace("\n", "↵").replace("\t", "→")
-        if column and column + len(text) > WIDTH:
-            column, line = 0, line + 1
-        if line == LINES:
-            break
-        placed.append((column, line, text[:WIDTH]))
-        column += len(text)
-        if token.endswith("\n"):
-            column, line = 0, line + 1
+    for i, token in enumerate(tokens):
+        for part in re.findall(rf"[^\n]{{0,{columns - 1}}}\n+|[^\n]{{1,{columns}}}", token):
+            text = visible(part)[:columns]
+            if column + len(text) > columns:
+                column, line = 0, line + 1
+            if line == LINES:
+                return placed
+            placed.append((i, column, line, text))
+            column += len(text)
+            if part.endswith("\n"):
+                column = columns  # the next part does not fit
     return placed
 
 
 def draw_tokens(
-    axes: Axes, tokens: list[str], weights: np.ndarray, colours: ScalarMappable, framed: list[int]
+    axes: Axes,
+    tokens: list[str],
+    weights: np.ndarray,
+    colours: ScalarMappable,
+    framed: list[int],
+    columns: int = 24,
+    size: float = 14,
 ) -> int:
     """Draw the tokens, one box each, and a frame around some. Returns how many are drawn."""
-    placed = place(tokens)
-    for i, (column, line, text) in enumerate(placed):
-        shape = ((column + 0.04, line - 0.42), len(text) - 0.08, 0.84)
+    placed = place(tokens, columns)
+    for i, column, line, text in placed:
+        shape = ((column + 0.05, line - 0.44), len(text) - 0.1, 0.88)
         axes.add_patch(Rectangle(*shape, color=colours.to_rgba(weights[i]), lw=0))
         if i in framed:
             axes.add_patch(Rectangle(*shape, fill=False, lw=1.8, zorder=2))
         for k, letter in enumerate(text):  # one box per letter, whatever the font's width
-            place_at = {"ha": "center", "va": "center", "parse_math": False}
-            axes.text(column + k + 0.5, line, letter, family="monospace", size=14, **place_at)
-    axes.set(xlim=(-0.1, WIDTH), ylim=(placed[-1][1] + 0.6, -0.7))
+            at = {"ha": "center", "va": "center_baseline", "parse_math": False}
+            axes.text(column + k + 0.5, line, letter, family="monospace", size=size, **at)
+    axes.set(xlim=(-0.1, columns), ylim=(placed[-1][2] + 0.6, -0.7))
     axes.axis("off")
-    return len(placed)
+    return placed[-1][0] + 1
 
 
-def draw_response(axes: Axes, sample: dict, colours: ScalarMappable) -> None:
+def draw_response(axes: Axes, sample: dict, colours: ScalarMappable, **fitting) -> None:
     """Draw a response's tokens; those in sample["decisive"] have a frame."""
     weights = np.array(sample["lambda"], dtype=float)  # NaN, where there is none, has no colour
-    drawn = draw_tokens(axes, sample["tokens"], weights, colours, sample.get("decisive", []))
-    title = "right" if sample["reward"] > 0 else "wrong"
-    title += f" response, A = {sample['advantage']:+.2f}"
+    framed = sample.get("decisive", [])
+    drawn = draw_tokens(axes, sample["tokens"], weights, colours, framed, **fitting)
+    verdict = "right" if sample["reward"] > 0 else "wrong"
+    title = f"{verdict}, A = {sample['advantage']:+.2f}, mean weight {np.nanmean(weights):.2f}"
     if drawn < len(weights):
-        title += f", first {drawn} of {len(weights)} tokens"
-    axes.set_title(title, size=12, loc="left")
+        title += f"\nfirst {drawn} of {len(weights)} tokens"
+    axes.set_title(title, size=11, loc="left", weight="bold")
 
 
 def colours_of(reach: float) -> ScalarMappable:
-    """Weight -> colour, for weights from 1 - reach to 1 + reach.
+    """Weight -> colour, for weights from 1 - reach to 1 + reach."""
+    between = LinearSegmentedColormap.from_list("credit", np.array(COLOURS) / 255)
+    return ScalarMappable(Normalize(1 - reach, 1 + reach), between)
 
-    The darkest half of the map is left out, because black letters stand on its colours.
-    """
-    return ScalarMappable(TwoSlopeNorm(1, 1 - 2 * reach, 1 + 2 * reach), COLOURS)
+
+def draw_scale(axes: Axes, colours: ScalarMappable, low: float, high: float, note: str) -> None:
+    """Draw the colours of the weights from low to high, and a note below."""
+    bar = axes.figure.colorbar(colours, cax=axes, orientation="horizontal", label=note)
+    axes.set_xlim(low, high)
+    bar.set_ticks([1], labels=["1, as in DAPO"])
+    axes.text(-0.01, 0.5, f"≤ {low:.2f}", ha="right", va="center", transform=axes.transAxes)
+    axes.text(1.01, 0.5, f"≥ {high:.2f}", ha="left", va="center", transform=axes.transAxes)
 
 
 def draw(one: dict, other: dict, label: str, path: Path) -> None:
-    """Draw two responses side by side, with the scale of the weights below."""
-    weights = np.array([*one["lambda"], *other["lambda"]], dtype=float)
-    reach = max(0.01, np.nanmax(np.abs(weights - 1)))  # of the scale, on both sides of 1
-    colours = colours_of(reach)
-    lines = max(place(sample["tokens"])[-1][1] for sample in (one, other)) + 1
-    figure = Figure(figsize=(6.6, 1.7 + 0.3 * lines), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for axes, sample in zip(panels, (one, other), strict=True):
-        draw_response(axes, sample, colours)
-    bar = figure.colorbar(colours, ax=panels, location="bottom", aspect=40, fraction=0.06)
-    bar.ax.set_xlim(1 - reach, 1 + reach)
-    bar.set_ticks([1 - reach, 1, 1 + reach], labels=[f"{1 + x * reach:.2f}" for x in (-1, 0, 1)])
-    framed = "; framed: it decided the reward" if "decisive" in one else ""
-    bar.set_label(f"weight of the token in the loss{framed}")
-    problem = one["problem"].strip().split("\n")[0][:50]
-    figure.suptitle(f"{problem}   ({label}, step {one['step']})", parse_math=False)
-    figure.savefig(path, dpi=140)
+    """Draw two responses side by side, with the problem above and the scale below."""
+    for size in SIZES:
+        columns = int(PANEL / (ASPECT * size))
+        lines = max(place(sample["tokens"], columns)[-1][2] for sample in (one, other)) + 1
+        if lines <= SHORT:
+            break
+    problem = " ".join(one["problem"].split())
+    head = textwrap.wrap(visible(problem), 118, max_lines=5, placeholder=" …")
+    head.append(f"({label}, step {one['step']})")
+
+    top, middle, bottom = 15 * len(head) + 40, 1.45 * size * (lines + 0.3), 62  # pixels
+    height = top + middle + bottom
+    pixels = np.array([WIDTH, height, WIDTH, height])
+    figure = Figure(figsize=pixels[:2] / 72, dpi=72)  # so that a point is a pixel
+    figure.text(8 / WIDTH, 1 - 8 / height, "\n".join(head), size=11, va="top", parse_math=False)
+
+    low, high = limits([one, other])
+    colours = colours_of(max(1 - low, high - 1))
+    for x, sample in ((5, one), (WIDTH - PANEL - 5, other)):
+        axes = figure.add_axes(np.array([x, bottom, PANEL, middle]) / pixels)
+        draw_response(axes, sample, colours, columns=columns, size=size)
+        axes.set_ylim(lines - 0.4, -0.7)
+    note = "weight of the token in the loss"
+    if "decisive" in one:
+        note += "; framed: it decided the reward"
+    scale = figure.add_axes(np.array([150, bottom - 22, WIDTH - 300, 12]) / pixels)
+    draw_scale(scale, colours, low, high, note)
+    figure.savefig(path, dpi=144)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -120,7 +160,7 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, metavar="RUN")
-    parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--step", type=int, help="default: the first that has such a pair")
     parser.add_argument("--output", type=Path, help="another file for the picture")
     args = parser.parse_args(argv)
     with one_line_endings("benchmarks.picture"):

@@ -18,19 +18,29 @@ from infra.errors import UserError, one_line_endings
 from infra.folder import read_json, read_lines, write_text
 from toy.by_name import decisive_tokens
 
+# Orange below a weight of 1, blue above, which colour-blind readers can tell apart. Black letters
+# can be read on each, and printed in grey, blue is darker than orange.
+COLOURS = ((242, 160, 70), (247, 247, 247), (98, 154, 217))  # red, green, blue
+
 
 def page(folders: list[Path]) -> str:
     """The page of one or two runs. Raises UserError if a folder has no samples."""
     runs = [read_samples(folder) for folder in folders]
-    weights = [weight for run in runs for sample in run["samples"] for weight in sample["lambda"]]
-    finite = [weight for weight in weights if weight is not None]
-    low, high = np.quantile(finite, [0.01, 0.99])  # with the lightest and the darkest shade
-    if high - low < 0.01:  # as with DAPO, whose weights are all 1
-        low, high = low - 0.5, high + 0.5
-    data = json.dumps({"runs": runs, "low": low, "high": high})
+    low, high = limits([sample for run in runs for sample in run["samples"]])
+    data = json.dumps({"runs": runs, "low": low, "high": high, "colours": COLOURS})
     data = data.replace("<", "\\u003c")  # so that no response can close the data element
     template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return template.replace(">DATA<", f">{data}<")
+
+
+def limits(samples: list[dict]) -> tuple[float, float]:
+    """The two weights with the strongest colours: 1 % of all may lie below, and 1 % above.
+
+    They are at least 0.01 from 1, as with DAPO, whose weights are all 1.
+    """
+    weights = [weight for sample in samples for weight in sample["lambda"] if weight is not None]
+    low, high = np.quantile(weights, [0.01, 0.99], method="inverted_cdf")  # weights that occur
+    return min(0.99, float(low)), max(1.01, float(high))
 
 
 def read_samples(folder: Path) -> dict:

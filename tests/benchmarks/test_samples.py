@@ -10,7 +10,7 @@ from toy_runs import refusal
 
 import toy
 from benchmarks import picture
-from benchmarks.samples import page
+from benchmarks.samples import limits, page
 from infra.errors import UserError
 
 ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=alert(1)>\u202e"
@@ -66,19 +66,55 @@ def test_a_folder_without_samples_is_refused(tmp_path):
         page([run_of(tmp_path / "run", [])])
 
 
+def test_the_strongest_colours_are_those_of_weights_that_occur():
+    few = [sample_of(["a", "b"], [0.96, 1.44]), sample_of(["c", "d"], [1.2, None])]
+    assert limits(few) == (0.96, 1.44)
+    many = sample_of(["a"] * 300, [1.2] * 298 + [0.1, 9.0])
+    assert limits([many]) == (0.99, 1.2)
+    assert limits([sample_of(["a"])]) == (0.99, 1.01)
+
+
 # ---- the picture ---------------------------------------------------------------------------------
 
 
 def rated(problem, reward, step=1, tokens=("So ", "1", "\n", "2")):
-    sample = sample_of(list(tokens), [0.8, 1.2, 1.0, 0.9], problem)
+    sample = sample_of(list(tokens), [0.8 + 0.1 * i for i in range(len(tokens))], problem)
     return sample | {"step": step, "reward": reward, "advantage": 2 * reward - 1}
 
 
-def test_the_picture_shows_a_right_and_a_wrong_response_to_one_problem(tmp_path, capsys):
+@pytest.mark.parametrize(
+    "tokens, lines",
+    [
+        (["So ", "12", " = 3"], ["So 12", " = 3"]),
+        (["a.\n\n", "b"], ["a.↵↵", "b"]),
+        (["a", "\n b", "c"], ["a↵", " bc"]),
+        (["\tx", "\r", "\ufffd", "\ufffd"], ["→x\ufffd\ufffd\ufffd"]),
+        (["abcdefgh", "\n", "\n"], ["abcdef", "gh↵", "↵"]),
+        (["", "abcdef", "\n", "g"], ["abcdef", "↵", "g"]),
+        (["abcdef\n\n", "g"], ["abcdef", "↵↵", "g"]),
+    ],
+)
+def test_tokens_are_wrapped_at_six_letters(tokens, lines):
+    placed = picture.place(tokens, 6)
+    shown = [""] * (placed[-1][2] + 1)
+    for index, column, line, text in placed:
+        assert column == len(shown[line]), "a token overlaps the one before, or leaves a gap"
+        assert text[0] in picture.visible(tokens[index])
+        shown[line] += text
+    assert shown == lines
+
+
+def test_the_first_right_and_wrong_response_to_one_problem_are_chosen(tmp_path, capsys):
     samples = [rated("1+1=?", 1.0), rated("1+2=?", 0.0), rated("1+2=?", 1.0), rated("1+1=?", 0, 2)]
-    assert picture.pair_of(samples, 1) == (samples[2], samples[1])
+    assert picture.pair_of(samples) == picture.pair_of(samples, 1) == (samples[2], samples[1])
     folder = run_of(tmp_path / "run", samples)
+    assert "leave --step out" in refusal(picture.main, [folder, "--step", 2], capsys)
+
+
+def test_text_is_drawn_as_it_is(tmp_path):
+    """`$` begins no formula, a part of a character is a mark, and a problem may have many lines."""
+    text = [" clip", "$", "\\frac", "{", "\ufffd", "^", "$", ".\n\n"]
+    folder = run_of(tmp_path / "run", [rated("a $x_\n" * 99, x, tokens=text) for x in (0.0, 1.0)])
     picture.main([str(folder)])
-    width, height = Image.open(folder / "tokens.png").size
-    assert width > height
-    assert "--step takes one of 1, 2" in refusal(picture.main, [folder, "--step", 2], capsys)
+    assert Image.open(folder / "tokens.png").width == 1400
+    assert picture.place(text * 50, 54)[-1][::2] == (399, 49)  # 400 tokens fit
