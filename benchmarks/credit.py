@@ -148,6 +148,40 @@ def explained(lam: torch.Tensor, p: torch.Tensor, states: torch.Tensor) -> tuple
     return tuple(float(1 - error / left) for error in errors)
 
 
+def first_order(batch: dict) -> list[tuple]:
+    """(side, statistic, value): the correlation of K = 0 margins with s = 1 - p, predicted and not.
+
+    With v = s h, d = μ₊ - μ₋ and x = h·d a margin is ± 2 s x up to a constant. If s and x are
+    independent on a side, its correlation with s is ± sign(x̄) / sqrt(1 + (σ_x / x̄)² E[s²] / Var s).
+    If h varied little around its mean m, x̄ would be (s̄₊ - s̄₋) ‖m‖². docs/results/real.md derives
+    both.
+    """
+    A, h = batch["advantage"].double(), batch["hidden"].double()
+    s = -torch.expm1(batch["logprob"].double())
+    share = {"A > 0": A.clamp(min=0), "A < 0": (-A).clamp(min=0)}
+    share = {name: mass / mass.sum() for name, mass in share.items()}  # [N] each
+    surprise = {name: float(w @ s) for name, w in share.items()}  # s̄₊, s̄₋
+    d = (share["A > 0"] - share["A < 0"]) @ (s[:, None] * h)
+    m = (share["A > 0"] + share["A < 0"]) @ h / 2
+    difference = surprise["A > 0"] - surprise["A < 0"]
+    x = h @ d  # [N]
+
+    found = [("both", "‖m‖²", float(m @ m)), ("both", "x̄, first order", float(difference * m @ m))]
+    for name, sign in (("A > 0", 1), ("A < 0", -1)):
+        side = sign * A > 0
+        own_x, own_s = x[side], s[side]
+        spread = (own_x.std() / own_x.mean()) ** 2 * own_s.square().mean() / own_s.var()
+        predicted = sign * torch.sign(own_x.mean()) / (1 + spread).sqrt()
+        found += [
+            (name, "s̄", surprise[name]),
+            (name, "x̄", float(own_x.mean())),
+            (name, "σ of x", float(own_x.std())),
+            (name, "correlation of margins with 1 - p", correlation(sign * own_s * own_x, own_s)),
+            (name, "the same, predicted", float(predicted)),
+        ]
+    return found
+
+
 def statistics(batch: dict, lam: torch.Tensor, scalar: torch.Tensor) -> list[tuple]:
     """(side, statistic, value) of a rule's weights λ̄ [N], beside `scalar`'s."""
     A, p = batch["advantage"], batch["logprob"].exp()
@@ -201,6 +235,7 @@ def measured(model: str, batch: dict) -> list[dict]:
         "groups with both": int((R.view(-1, batch["G"]).std(dim=1) > 0).sum()),
     }
     lines = [("batch", "", "", name, value) for name, value in facts.items()]
+    lines += [("batch", "first order", *numbers) for numbers in first_order(batch)]
     for name, K, apart in rules:
         lam = coefficients(batch, v[name], K, apart)
         scalar = coefficients(batch, v["scalar"], K, apart)
@@ -211,7 +246,7 @@ def measured(model: str, batch: dict) -> list[dict]:
 
 
 def print_tables(model: str, lines: list[dict]) -> None:
-    """Print one model's tables: facts, then a row for each rule and side."""
+    """Print one model's tables: facts, the first order, then a row for each rule and side."""
     facts = [line for line in lines if not line["rule"]]
     print(f"**{model}**: " + ", ".join(f"{x['statistic']} {float(x['value']):g}" for x in facts))
     rows = {}
@@ -219,11 +254,13 @@ def print_tables(model: str, lines: list[dict]) -> None:
         if line["rule"]:
             key = (line["rule"], line["pool"], line["side"])
             rows.setdefault(key, {})[line["statistic"]] = line["value"]
-    for side in ("both", "A > 0", "A < 0"):
-        own = {key[:2]: row for key, row in rows.items() if key[2] == side}
-        names = list(next(iter(own.values())))
-        cells = [
-            [*key, *(f"{float(row[x]):.3f}" if row.get(x) else "" for x in names)]
-            for key, row in own.items()
-        ]
-        print_table([f"{side}: rule", "pooled over", *names], cells)
+    for part in ("first order", "rules"):
+        for side in ("both", "A > 0", "A < 0"):
+            own = {k: row for k, row in rows.items() if k[2] == side}
+            own = {k: row for k, row in own.items() if (k[0] == "first order") == (part != "rules")}
+            names = list(next(iter(own.values())))
+            cells = []
+            for (rule, pool, _), row in own.items():
+                numbers = [f"{float(row[name]):.3f}" if row[name] else "" for name in names]
+                cells.append([rule, pool, *numbers])
+            print_table([f"{side}: rule", "pooled over", *names], cells)

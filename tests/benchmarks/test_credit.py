@@ -74,6 +74,24 @@ def test_statistics_of_the_scalar_rule_beside_itself(batch):
     assert found["delta, K = 2", "A > 0", "weight of word"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
+def test_the_first_order_formula_holds_for_independent_states(spread):
+    """States m + noise: with little noise the margins are a function of 1 - p."""
+    g = torch.Generator().manual_seed(1)
+    N, m = 40000, torch.tensor([2.0, -1.0, 0.5])
+    A = torch.tensor([1.0, -0.5]).repeat(N // 2)
+    s = torch.rand(N, generator=g) ** 2 * torch.where(A > 0, 0.7, 0.9)  # wrong ones are less sure
+    h = m + spread * torch.randn(N, 3, generator=g)
+    batch = {"advantage": A, "logprob": torch.log1p(-s), "hidden": h}
+    found = {(side, name): value for side, name, value in credit.first_order(batch)}
+    measured = [found[side, "correlation of margins with 1 - p"] for side in ("A > 0", "A < 0")]
+    predicted = [found[side, "the same, predicted"] for side in ("A > 0", "A < 0")]
+    assert measured == pytest.approx(predicted, abs=0.03)
+    assert measured[0] < 0 < measured[1]
+    if spread < 1:
+        assert found["A > 0", "x̄"] == pytest.approx(found["both", "x̄, first order"], rel=0.05)
+
+
 def test_weights_of_each_problem_for_itself(batch):
     v = credit.proxies(batch)["delta"]
     apart = credit.coefficients(batch, v, 1, apart=True)
