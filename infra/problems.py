@@ -151,7 +151,7 @@ def is_chat(cell) -> bool:
 
 
 def refuse_solution(problem: dict) -> None:
-    """Raise ValueError for a chat that ends with an assistant's turn, which may be the solution."""
+    """Raise ValueError if a chat does not end with the user's turn: it may hold the solution."""
     chat = problem.get("chat")
     if chat and chat[-1]["role"] != "user":
         raise ValueError(f"ends with a message of the {chat[-1]['role']}: end it with the user's")
