@@ -222,7 +222,7 @@ def multiple_choice(question, options: list, right) -> dict:
 
 
 KNOWN = [  # (columns of a known set, reader), before those of programs.problems.LAYOUTS
-    (("prompt", "reward_model", "ability"), verl_problem),
+    (("prompt", "reward_model"), verl_problem),
     (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
     (("question", "options", "answer", "answer_index"), mmlu_pro_problem),
 ]

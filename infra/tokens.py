@@ -21,9 +21,10 @@ def end_tokens(lm, tokenizer) -> list[int]:
 
 
 def turn_end(tokenizer) -> int | None:
-    """The special token that closes an assistant's turn in the chat template, if there is one.
+    """The added token that closes an assistant's turn in the chat template, if there is one.
 
-    As published, Qwen2.5's base models have <|im_end|> there and the end token <|endoftext|>.
+    As published, Qwen2.5's base models have <|im_end|> there and the end token <|endoftext|>. None
+    if ordinary text follows the turn.
     """
     if not tokenizer.chat_template:
         return None
@@ -32,8 +33,8 @@ def turn_end(tokenizer) -> int | None:
     with one_line(tokenizer.name_or_path, trouble):
         rendered = tokenizer.apply_chat_template(chat, tokenize=False)
     behind = tokenizer(rendered.partition(MARK)[2], add_special_tokens=False).input_ids
-    special = tokenizer.added_tokens_decoder
-    return next((token for token in behind if token in special and special[token].special), None)
+    visible = [token for token in behind if tokenizer.decode(token).strip()]
+    return visible[0] if visible and visible[0] in tokenizer.added_tokens_decoder else None
 
 
 def text_decoder(tokenizer) -> Callable[[list[int], Iterable[int]], str]:

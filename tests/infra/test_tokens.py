@@ -13,7 +13,9 @@ TEMPLATES = [  # (a chat template, the token that closes an assistant's turn)
     (None, None),
     (CLOSED, "<|im_end|>"),
     (CLOSED.replace("<|im_end|>", " {{ eos_token }}"), "<end>"),
-    (CLOSED.replace("<|im_end|>", "\n\n"), None),  # ordinary text
+    (CLOSED.replace("<|im_end|>", " <turn>"), "<turn>"),  # added, not special
+    (CLOSED.replace("<|im_end|>", "\n\n# "), None),  # ordinary text, before a special token
+    ("{% for m in messages %}{{ m.content }}\n\n<s>{% endfor %}", "<s>"),
     ("<s>{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", None),
 ]
 
@@ -21,6 +23,7 @@ TEMPLATES = [  # (a chat template, the token that closes an assistant's turn)
 def tokenizer_with(chat_template: str | None, *more: str):
     special = ["<s>", "<|start|>", "<|im_end|>", *more]
     tokenizer = byte_tokenizer(extra_special_tokens=special)
+    tokenizer.add_tokens(["<turn>", "\n\n"])
     tokenizer.chat_template = chat_template
     return tokenizer
 
