@@ -54,7 +54,9 @@ def load_problems(
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
-            refuse_solution(problem)
+            if "chat" in problem and problem["chat"][-1]["role"] != "user":
+                role = problem["chat"][-1]["role"]  # an assistant's turn may hold the solution
+                raise ValueError(f"ends with a message of the {role}: end it with the user's")
         except ValueError as error:
             raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
         if all(problem.values()) and problems.setdefault(problem["problem"], problem) != problem:
@@ -148,13 +150,6 @@ def is_chat(cell) -> bool:
         return False
     texts = [message.get(key) for message in cell for key in ("role", "content")]
     return bool(texts) and all(isinstance(text, str) for text in texts)
-
-
-def refuse_solution(problem: dict) -> None:
-    """Raise ValueError if a chat does not end with the user's turn: it may hold the solution."""
-    chat = problem.get("chat")
-    if chat and chat[-1]["role"] != "user":
-        raise ValueError(f"ends with a message of the {chat[-1]['role']}: end it with the user's")
 
 
 def cell_text(cell, column: str) -> str:
