@@ -35,7 +35,7 @@ class Rollout(NamedTuple):
     prompt: list[int]  # token ids
     tokens: np.ndarray  # [tokens] int32, without the prompt, with the end token
     logprob: np.ndarray  # [tokens] float32, the sampler's log p, nats
-    text: str  # decoded, without special tokens
+    text: str  # decoded; of special tokens only tags of thoughts
     truncated: bool  # stopped by max_new_tokens, not by an end token
 
     # From grading.add_rewards.

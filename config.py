@@ -82,7 +82,7 @@ class Config:
 
     # Model and data
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
-    data: str = flag("deepmath", "a known name, a hub id, a .jsonl or .parquet file")
+    data: str = flag("deepmath", "a known name, a hub id, a .jsonl, .json, .csv or .parquet file")
     problem_column: str = flag("problem", "problem column, for a set without a known name")
     answer_column: str = flag("answer", "answer column, for a set without a known name")
     prompt_template: str = flag("", "a prompt with {problem} in it; default: the chat template")

@@ -35,8 +35,9 @@ from infra.model_files import locate
 from infra.problems import prepare_sandbox
 from infra.ranks import on_first_rank
 from infra.responses import encode_benchmarks, load_benchmarks, missing_responses, saved_responses
+from infra.tokens import end_tokens, text_decoder
 from loading import load_model
-from rollout import Request, Sampling, end_tokens, generate
+from rollout import Request, Sampling, generate
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -131,6 +132,8 @@ def run(config: Config) -> dict:
         settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}
         settings["model_files"] = on_first_rank(files.hash_of, [], model)  # without problems
         on_first_rank(files.claim, folder, settings, written, vars(Config()))
+        first, *_ = prompts.values()
+        settings["first_prompt"] = tokenizer.decode(first[0])  # not compared
         on_first_rank(files.write_json, folder / "config.json", settings)
         dtype = ranks.computation_dtype(config.dtype)
         ranks.warn_slow_bfloat16(dtype)
@@ -175,13 +178,14 @@ def sample_missing(
         key = (config.seed, number_of(name), problem, sample)
         requests.append(Request(prompts[name][problem], key))
     ends = end_tokens(lm, tokenizer)
+    text = text_decoder(tokenizer)
 
     def save(i: int, tokens: np.ndarray) -> None:
         name, problem, sample = missing[i]
         line = {
             "asked": benchmarks[name][problem]["problem"],
             "sample": sample,
-            "response": tokenizer.decode(tokens, skip_special_tokens=True),
+            "response": text(prompts[name][problem], tokens),
             "tokens": len(tokens),
             "truncated": tokens[-1] not in ends,
         }

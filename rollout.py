@@ -32,6 +32,7 @@ from infra.errors import Interrupted
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 from infra.sampler import Response, cache_capacity, next_tokens, schedule
+from infra.tokens import end_tokens, text_decoder
 
 # The seeds of a run's other streams: SEED_STRIDE * seed - epoch for the order of the problems, and
 # SEED_STRIDE * seed + step for random token weights.
@@ -136,13 +137,6 @@ def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
     return stream[start : start + count]
 
 
-def end_tokens(lm, tokenizer) -> list[int]:
-    """Ids that end a response: the tokenizer's end token and those in the generation config."""
-    configured = lm.generation_config.eos_token_id
-    ends = configured if isinstance(configured, list) else [configured]
-    return sorted({tokenizer.eos_token_id, *ends} - {None})
-
-
 # ---- groups of responses, on all ranks -----------------------------------------------------------
 
 
@@ -177,17 +171,18 @@ def rollout(
             requests.append(Request(prompt, (sampling.seed, step, problem, number[problem])))
             number[problem] += 1
     ends = end_tokens(lm, tokenizer)
+    text = text_decoder(tokenizer)
 
     def sampled(mine: list[Request]) -> list[Rollout]:
         if isinstance(lm, torch.nn.Module):
             drawn = generate(lm, mine, ends, sampling, stop)
         else:
             drawn = lm.sample(mine, ends, sampling, stop)
-        texts = [tokenizer.decode(tokens, skip_special_tokens=True) for tokens, _ in drawn]
-        return [
-            Rollout(request.prompt, tokens, logprob, text, truncated=tokens[-1] not in ends)
-            for request, (tokens, logprob), text in zip(mine, drawn, texts, strict=True)
-        ]
+        rollouts = []
+        for (prompt, _), (tokens, logprob) in zip(mine, drawn, strict=True):
+            truncated = tokens[-1] not in ends
+            rollouts.append(Rollout(prompt, tokens, logprob, text(prompt, tokens), truncated))
+        return rollouts
 
     # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
     # whole group would keep the others waiting.

@@ -27,8 +27,10 @@ from batch import TokenBatch
 from config import CLIP, METHODS, Config, check_flags, selected_method, weight_flags
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, refuse_useless
+from infra.problems import cell_text, short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
+from infra.tokens import end_tokens, text_decoder
 from methods import DAPO_CLIP, dapo_surrogate, token_weights
 from policy import Policy, TokenOutputs
 from verify import reward
@@ -48,6 +50,7 @@ class WeightedTrainer(GRPOTrainer):
         super().__init__(*arguments, **named)
         self.weights = replace(weights, group_size=self.num_generations)
         add_head(self)
+        end_like_train(self)
 
     def _generate_and_score_completions(self, examples):
         batch = super()._generate_and_score_completions(examples)
@@ -67,6 +70,25 @@ class WeightedTrainer(GRPOTrainer):
         rho[mask] = token_weights(self.method, tokens, self.weights)[index]
         batch["advantages"] = rho * batch["advantages"][:, None]
         return batch
+
+
+def end_like_train(trainer) -> None:
+    """Give TRL's sampler our end tokens, and the reward functions our texts. Call once."""
+    tokenizer = trainer._tokenizer
+    ends = end_tokens(trainer.model, tokenizer)
+    trainer.eos_token_ids = ends
+    if trainer.use_vllm:
+        trainer.vllm_generation.generation_kwargs["stop_token_ids"] = ends
+    else:
+        trainer.generation_config.eos_token_id = ends
+        trainer.generation_kwargs["eos_token_id"] = ends
+
+    text = text_decoder(tokenizer)
+
+    def batch_decode(responses, **_) -> list[str]:
+        return [text([], response) for response in responses]
+
+    trainer.processing_class.batch_decode = batch_decode  # TRL's drops special tags of thought
 
 
 # ---- one more pass of TRL's model ----------------------------------------------------------------
@@ -133,9 +155,10 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs) -> tuple:
 
 
 def right(completions, solution, **_):
-    """R by verify.py, against the data set's column `solution`."""
+    """R by verify.py, against the data set's column `solution`, of which the result counts."""
     texts = [x if isinstance(x, str) else x[-1]["content"] for x in completions]
-    return [reward(text, gold) for text, gold in zip(texts, solution, strict=True)]
+    golds = [short_answer(cell_text(gold, "solution")) for gold in solution]
+    return [reward(text, gold) for text, gold in zip(texts, golds, strict=True)]
 
 
 def main(argv: list[str] | None = None) -> None:

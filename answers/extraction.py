@@ -10,6 +10,7 @@ from collections import deque
 from . import units
 from .comparison import same_answer
 from .latex import MAX_CHARS, closing_brace
+from .thoughts import without_thoughts
 from .values import BUDGET
 
 MAX_RESPONSE = 200_000  # characters, more than 30,000 tokens; a longer response has no answer
@@ -42,10 +43,6 @@ def phrases(heading: str) -> str:
     return f"(?<![a-zA-Z]){signs(heading)}(?![a-zA-Z])"
 
 
-THOUGHT = re.compile(
-    r"[<◁](?=[/|\w])(/?)\|?"
-    r"(?i:(?:begin_of_|(end_of_))?(?:think(?:ing)?|thoughts?|reasoning))\|?[>▷]"
-)
 BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
 TAGGED = re.compile(r"<answer>([^<>]{1,400})</answer>")
 TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>")
@@ -133,15 +130,6 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
         return None
     answer = statement(REASON.split(sentence)[0].strip())
     return None if answer is None or is_withdrawn(answer, "\n".join(rest)) else answer
-
-
-def without_thoughts(response: str) -> str:
-    """The text after the last thought; empty if it is not closed."""
-    thoughts = deque(THOUGHT.finditer(response), maxlen=1)
-    if not thoughts:
-        return response
-    is_closed = thoughts[-1][1] or thoughts[-1][2]
-    return response[thoughts[-1].end() :] if is_closed else ""
 
 
 def boxes(response: str) -> list[tuple[int, int, str]] | None:

@@ -16,8 +16,9 @@ from benchmarks.credit import coefficients, proxies, sampled_batch
 from benchmarks.statistics import spearman
 from benchmarks.tables import append_csv, print_table, read_csv
 from config import parse_config
+from infra.tokens import end_tokens, text_decoder
 from loading import load_model
-from rollout import Request, Sampling, end_tokens, generate
+from rollout import Request, Sampling, generate
 from verify import reward
 
 COLUMNS = ("model", "response", "reward", "start", "value", "continuations")
@@ -80,7 +81,7 @@ def branches(args) -> None:
 def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, int]]) -> None:
     """Append V of each point (response, start) to the CSV, response by response."""
     lm, tokenizer = load_model(cfg.model)
-    ends = end_tokens(lm, tokenizer)
+    ends, text = end_tokens(lm, tokenizer), text_decoder(tokenizer)
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, in_flight=cfg.in_flight)
     responses = list(dict.fromkeys(i for i, _ in points))
     for i in responses:
@@ -95,9 +96,10 @@ def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, in
         grades = []
         for request, (tokens, _) in zip(requests, drawn, strict=True):
             ids = [*request.prompt[len(rollout.prompt) :], *tokens.tolist()]
-            text = tokenizer.decode(ids, skip_special_tokens=True)
             cut = tokens[-1] not in ends
-            grades.append(reward(text, rollout.problem["answer"], truncated=cut))
+            grades.append(
+                reward(text(rollout.prompt, ids), rollout.problem["answer"], truncated=cut)
+            )
         values = np.array(grades).reshape(len(starts), CONTINUATIONS).mean(axis=1)
         lines = []
         for start, value in zip(starts, values.tolist(), strict=True):

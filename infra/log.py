@@ -17,12 +17,14 @@ SHOWN += ["seconds", "eval_accuracy", "eval_greedy"]
 
 
 def introduce(run) -> None:
-    """Print a run's size, folder and first prompt before its first step."""
+    """Print a run's size, folder, first prompt and end tokens before its first step."""
     if run.rank == 0:
         size = f"{run.policy.lm.num_parameters():,} parameters, {run.world} rank(s)"
         count = f"{len(run.problems)} problems for training, {len(run.held_out)} held out"
         print(f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}")
-        print(f"a prompt: {run.tokenizer.decode(run.prompts[0])[:300]!r}", flush=True)
+        ends = " or ".join(map(repr, run.texts["end_tokens"]))
+        prompt = run.texts["first_prompt"][:300]  # config.json has all of it
+        print(f"a prompt: {prompt!r}; a response ends with {ends}", flush=True)
 
 
 def refuse_mismatch(run, mismatch: float) -> None:

@@ -9,6 +9,7 @@ infra/tables.py lists the sets with a known name. Any other set works with --pro
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from answers.extraction import boxed_answer, boxes
@@ -16,7 +17,7 @@ from infra.errors import UserError, first_line, one_line
 from infra.ranks import is_first_rank
 from infra.tables import SOURCES, Source, read_table
 from programs import ProgramsError
-from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests
+from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
 from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
@@ -35,9 +36,10 @@ def load_problems(
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
     A hub id may name a config, a split and a revision: owner/set:config:split@1.2. Records without
-    a text or an answer are dropped, as are repeated problems; the first rank prints how many. Error
-    messages name `flag`. Raises UserError for an unreadable set, a missing column, a cell that is
-    neither text nor number, or no remaining problem.
+    a text or an answer are dropped, as are repeated problems, of which the first counts; the first
+    rank prints how many, and whether repeats have other answers. Error messages name `flag`. Raises
+    UserError for an unreadable set, a missing column, a cell that is neither text nor number, a
+    chat that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
         return problem_set(name, toy_k, seed)
@@ -48,17 +50,24 @@ def load_problems(
     read = reader_of(records, source, f"{flag} {name}")
 
     problems = {}  # by text; of several with the same text, the first that has an answer
+    disputed = []  # texts of repeats with another answer
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
+            if "chat" in problem and problem["chat"][-1]["role"] != "user":
+                role = problem["chat"][-1]["role"]  # an assistant's turn may hold the solution
+                raise ValueError(f"ends with a message of the {role}: end it with the user's")
         except ValueError as error:
             raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
-        if all(problem.values()):
-            problems.setdefault(problem["problem"], problem)
+        if all(problem.values()) and problems.setdefault(problem["problem"], problem) != problem:
+            disputed.append(problem["problem"])
     dropped = len(records) - len(problems)
     if dropped and is_first_rank():
         reason = "repeated, or without a text or an answer"
         print(f"{name}: {dropped} of {len(records)} records dropped: {reason}")
+    if disputed and is_first_rank():
+        other = "repeat a problem with another answer, which is not used; the first"
+        print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
     if not problems:
         raise UserError(f"{flag} {name} holds no problem with an answer: see --answer-column")
     return list(problems.values())
@@ -98,17 +107,19 @@ def prepare_sandbox(problems: list[dict]) -> None:
 def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict, int], dict]:
     """The function of a record and its index that returns a problem.
 
-    It reads the source's columns, or else the layout of a known set. Raises UserError if the
-    records have neither.
+    It reads the source's columns, or else the layout of a known set, or else the column `question`
+    as the problem, as GSM8K has it. Raises UserError if the records have none of these.
     """
     columns = dict.fromkeys(column for record in records for column in record)  # in order
     answer = "tests" if "tests" in columns else source.answer_column
     missing = [name for name in (source.problem_column, answer) if name not in columns]
     if not missing:
         return partial(read_record, source)
-    for layout, read in (*CHOICES, *LAYOUTS):
+    for layout, read in (*KNOWN, *LAYOUTS):
         if columns.keys() >= set(layout):
             return read
+    if missing == ["problem"] and "question" in columns:
+        return partial(read_record, replace(source, problem_column="question"))
     raise UserError(
         f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
         "--answer-column"
@@ -164,6 +175,15 @@ def short_answer(gold: str) -> str:
     return boxed_answer(gold, boxed) or boxed[-1][2]
 
 
+def verl_problem(record: dict, index: int) -> dict:
+    """The layout of verl's data sets: programs in Eurus-2-RL-Data, answers in DAPO-Math-17k."""
+    if record.get("ability") == "code":
+        return eurus_problem(record, index)
+    source = Source("", "prompt", "reward_model.ground_truth")
+    gold = (record.get("reward_model") or {}).get("ground_truth")
+    return read_record(source, record | {source.answer_column: gold}, index)
+
+
 def gpqa_problem(record: dict, index: int) -> dict:
     """GPQA: the right and three wrong answers, shuffled with the index as seed."""
     columns = ["Correct Answer", *(f"Incorrect Answer {number}" for number in (1, 2, 3))]
@@ -196,7 +216,8 @@ def multiple_choice(question, options: list, right) -> dict:
     return {"problem": problem if complete else "", "answer": answer, "choice": True}
 
 
-CHOICES = [  # like programs.problems.LAYOUTS: (columns of a known set, reader)
+KNOWN = [  # (columns of a known set, reader), before those of programs.problems.LAYOUTS
+    (("prompt", "reward_model"), verl_problem),
     (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
     (("question", "options", "answer", "answer_index"), mmlu_pro_problem),
 ]
@@ -212,10 +233,13 @@ def encode_prompts(
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
     literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
-    problem remains, the template has no {problem}, or the model's chat template refuses a problem.
+    problem remains, the template has no {problem} or would not apply to a chat, or the model's chat
+    template refuses a problem.
     """
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
+    if template and any("chat" in problem for problem in problems):
+        raise UserError("--prompt-template does nothing with problems that are chats: drop it")
     template = template.replace("\\n", "\n")
     prompts = [encode_prompt(problem, tokenizer, template) for problem in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
@@ -228,21 +252,36 @@ def encode_prompts(
 
 
 def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
-    """Token ids: the chat as it is, else `template`, else the chat template, else only the text.
+    """Token ids: the problem in `template`, or its chat, or the problem and an instruction.
 
-    Raises UserError if the model's chat template is missing, does not compile or raises.
+    The last two pass the chat template, if the model has one. An instruction that the tokenizer
+    cannot spell, such as the toy's, is left out. Raises UserError if the chat template fails, or is
+    missing for a chat.
     """
-    text = problem["problem"]
-    chat = problem.get("chat")
-    if not chat and (template or not tokenizer.chat_template):
-        return tokenizer((template or "{problem}").replace("{problem}", text)).input_ids
-
+    text, chat = problem["problem"], problem.get("chat")
+    if template:
+        return encode_text(template.replace("{problem}", text), tokenizer)
     instruction = CODE_INSTRUCTION if problem.get("tests") else INSTRUCTION
-    chat = chat or [{"role": "user", "content": f"{text}\n{instruction}"}]
-    trouble = "its chat template fails: pass --prompt-template, or change the chats in the data"
-    with one_line(tokenizer.name_or_path, trouble):
+    instructed = f"{text}\n{instruction}"
+    if not chat and not tokenizer.chat_template:
+        spelled = tokenizer(instruction, add_special_tokens=False).input_ids
+        return encode_text(text if tokenizer.unk_token_id in spelled else instructed, tokenizer)
+
+    remedy = "write the problems as texts" if chat else "pass --prompt-template"
+    chat = chat or [{"role": "user", "content": instructed}]
+    with one_line(tokenizer.name_or_path, f"its chat template fails: {remedy}"):
         encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
     return encoded["input_ids"]
+
+
+def encode_text(text: str, tokenizer) -> list[int]:
+    """Token ids of a prompt, with one BOS at most, and without the EOS that tokenizers may add."""
+    ids = tokenizer(text).input_ids
+    if ids[:2] == 2 * [tokenizer.bos_token_id]:  # the tokenizer's, and the template's own
+        del ids[0]
+    if ids[-1:] == [tokenizer.eos_token_id]:
+        del ids[-1]
+    return ids
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:

@@ -36,6 +36,7 @@ from infra.ranks import (
     sum_over_ranks,
     this_device,
 )
+from infra.tokens import end_tokens
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # these stop a run at the next safe point
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", UNFINISHED)
@@ -86,6 +87,11 @@ class Run:
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
         prompts = self.prompts + self.held_out_prompts
         refuse_length(policy.lm.config, prompts, cfg.max_new_tokens)
+        ends = end_tokens(policy.unsharded_lm[0], tokenizer)
+        self.texts = {  # for the first line of a run, and for config.json
+            "first_prompt": tokenizer.decode(self.prompts[0]),
+            "end_tokens": [tokenizer.decode(token) for token in ends],
+        }
         model = Path(policy.lm.name_or_path)  # its folder
         self.engine = None  # replaces `generate`
         if cfg.engine == "vllm":
@@ -103,7 +109,8 @@ class Run:
         self.state = restore(self.folder, policy, optimizer)  # saved in checkpoints
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
-        on_first_rank(begin_writing, self.folder, asdict(cfg) | identity, self.state)
+        written = asdict(cfg) | identity | self.texts
+        on_first_rank(begin_writing, self.folder, written, self.state)
 
         self.tracker = None  # also receives each line of metrics
         if cfg.track and self.rank == 0:

@@ -4,11 +4,14 @@ SOURCES lists the training sets (Sec. 5), the benchmarks (Table 1), the sets for
 from other domains, and GSM8K and MATH for small models.
 """
 
+import csv
+import io
 import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 from pyarrow import parquet
@@ -54,7 +57,8 @@ SOURCES = {
     "math": Source("rasbt/math_full_minus_math500"),  # 12,000 of MATH's 12,500 problems
     "math500": Source("HuggingFaceH4/MATH-500::test"),  # the others
 }
-FILES = (".jsonl", ".parquet")
+FILES = (".jsonl", ".json", ".csv", ".parquet")
+EXAMPLE = '{"problem": "1+1?", "answer": "2"}'
 
 
 def read_table(name: str, source: Source, flag: str) -> list[dict]:
@@ -65,7 +69,7 @@ def read_table(name: str, source: Source, flag: str) -> list[dict]:
     local = Path(name).suffix in FILES
     try:
         table = read_file(Path(name), source) if local else read_hub(source)
-    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
+    except (OSError, ValueError, RuntimeError, csv.Error, DatasetsError) as error:
         tried = f", on the hub {source.hub}" if name in SOURCES else ""
         message = f"cannot load {flag} {name!r}{tried} ({first_line(error)})"
         if not local:
@@ -98,7 +102,8 @@ def read_hub(source: Source) -> list[dict]:
         table = table.filter(value.__eq__, input_columns=column)
     if source.sample and source.sample < len(table):
         table = table.select(random.Random(0).sample(range(len(table)), source.sample))
-    return table.select_columns(needed_columns(table.column_names, source)).to_list()
+    needed = table.select_columns(needed_columns(table.column_names, source))
+    return records_of(needed.with_format("arrow")[:])
 
 
 def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
@@ -113,13 +118,44 @@ def read_file(path: Path, source: Source) -> list[dict]:
     """The records of a local file. Raises the errors that read_table expects.
 
     load_dataset would return its cached copy of a file that was replaced by one of the same time.
-    From .jsonl it would make a date of a text such as 2024-01-02, and round integers above 2^53.
+    From text it would make a date of 2024-01-02, a number of 007, and round integers above 2^53.
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
-        return file.read(needed_columns(file.schema_arrow.names, source)).to_pylist()
+        return records_of(file.read(needed_columns(file.schema_arrow.names, source)))
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix == ".csv":
+        return read_csv(text)
+    if path.suffix == ".json" and text.lstrip().startswith("["):
+        records = json.loads(text)
+        if not all(isinstance(record, dict) for record in records):
+            raise ValueError(f"it is no list of records like {EXAMPLE}")
+        return records
+    return read_lines(text)
+
+
+def records_of(table: pa.Table) -> list[dict]:
+    """The rows. A float32 cell is the shortest number it may stand for: 0.1, not 0.10000000149."""
+    for i, name in enumerate(table.column_names):
+        if table[i].type == pa.float32():
+            shortest = table[i].cast(pa.string()).cast(pa.float64())
+            table = table.set_column(i, name, shortest)
+    return table.to_pylist()
+
+
+def read_csv(text: str) -> list[dict]:
+    """The row on each line below the header; every cell is a text. Raises ValueError, csv.Error."""
+    records = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    for number, record in enumerate(records, start=1):
+        if None in record:
+            raise ValueError(f"record {number} has more cells than the header")
+    return records
+
+
+def read_lines(text: str) -> list[dict]:
+    """The dictionary on each line of JSON lines. Raises ValueError."""
     records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -127,6 +163,6 @@ def read_file(path: Path, source: Source) -> list[dict]:
         except json.JSONDecodeError as error:
             raise ValueError(f"line {number} is not JSON: {error.msg}") from error
         if not isinstance(record, dict):
-            raise ValueError(f'line {number} is not like {{"problem": "1+1?", "answer": "2"}}')
+            raise ValueError(f"line {number} is not like {EXAMPLE}")
         records.append(record)
     return records

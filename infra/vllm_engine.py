@@ -71,7 +71,7 @@ class VLLMEngine:
         from vllm import LLM
 
         self.policy = policy
-        self.generation_config = policy.lm.generation_config
+        self.generation_config = policy.unsharded_lm[0].generation_config  # of the model's files
         self.dtype = dtype
 
         rank, world = rank_and_world()

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from answers.thoughts import without_thoughts
+
 from .sandbox import client
 from .sandbox.client import Failed
 from .sandbox.compare import TOLERANCE, same_output
@@ -73,8 +75,9 @@ def extract_program(response: str) -> str | None:
     python:main.py. An untagged block may show the program's output, so tagged blocks take priority.
     A fence closes a block if it has the same mark, at least as long, and no tag, and is indented by
     less than four more columns. An unclosed block does not count: the response was cut off. The
-    margin of a block in a list or a quotation is removed.
+    margin of a block in a list or a quotation is removed. Thoughts are not read.
     """
+    response = without_thoughts(response)
     programs = {}  # whether it is tagged -> the last such block
     opening = None
     for fence in FENCE.finditer(response):

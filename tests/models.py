@@ -77,13 +77,18 @@ def save_random_model(name: str, folder, **changes) -> None:
     toy.build_tokenizer().save_pretrained(folder)
 
 
-def save_byte_tokenizer(folder) -> None:
-    """Save a tokenizer for any text: a token per byte, and an end token, 257 in all."""
+def byte_tokenizer(**special: str) -> PreTrainedTokenizerFast:
+    """A tokenizer for any text: a token per byte, and special ones; the end token is <end>."""
     alphabet = sorted(ByteLevel.alphabet())
     tokens = {token: i for i, token in enumerate([*alphabet, "<end>"])}
     words = Tokenizer(BPE(tokens, []))
     words.pre_tokenizer, words.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>").save_pretrained(folder)
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", **special)
+
+
+def save_byte_tokenizer(folder) -> None:
+    """Save it, with 257 tokens in all."""
+    byte_tokenizer().save_pretrained(folder)
 
 
 def random_ids(length: int, seed: int = 0) -> torch.Tensor:

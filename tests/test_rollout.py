@@ -6,8 +6,10 @@ random number. test_minimal.py shows that seed, step, problem and sample select 
 
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
+from models import byte_tokenizer
 from scripted import LAST, random_model, scripted_requests
 from transformers import GenerationConfig
 
@@ -17,7 +19,6 @@ from rollout import (
     InverseCDF,
     Sampling,
     draw_indices,
-    end_tokens,
     generate,
     rollout,
     token_distribution,
@@ -158,12 +159,15 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
     assert {each.truncated for each in cut} == {True, False}
 
 
-def test_end_tokens_come_from_tokenizer_and_model(base, monkeypatch):
-    model, tokenizer = base
-    for configured, ends in [([5, 6], {END, 5, 6}), (7, {END, 7}), (None, {END})]:
-        config = GenerationConfig(eos_token_id=configured)
-        monkeypatch.setattr(model, "generation_config", config)
-        assert end_tokens(model, tokenizer) == sorted(ends)
+def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, monkeypatch):
+    tokenizer = byte_tokenizer(extra_special_tokens=["<|im_end|>", "<think>", "</think>"])
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    whole = np.array(tokenizer("<think>5</think>7<|im_end|>").input_ids)
+    drawn = [(whole, whole * -0.1), (whole[:2], whole[:2] * -0.1)]
+    monkeypatch.setattr("rollout.generate", lambda *_: drawn)
+    out = rollout(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
+    assert texts_of(out) == ["<think>5</think>7", "<think>5"]
+    assert [each.truncated for each in out] == [False, True]
 
 
 @pytest.mark.parametrize("temperature", [0, 1])

@@ -15,11 +15,13 @@ import trl
 from safetensors.torch import load_file
 from trl import GRPOTrainer
 from trl.scripts import grpo
-from trl_worker import TOY, WEIGHTS, compared
+from trl_worker import TOY, WEIGHTS, compared, trainer_of
 
 import toy
 import trl_delta
+from config import Config
 from infra.errors import UserError
+from trl_delta import WeightedTrainer
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one_rank", "two_ranks"])
@@ -44,6 +46,40 @@ def test_a_range_of_one_is_trls_own_run_bit_for_bit(comparison):
 @pytest.mark.parametrize("i", range(len(WEIGHTS)), ids=[str(each) for each in WEIGHTS])
 def test_the_weights_are_those_of_our_loop(comparison, i):
     assert comparison["unlike"][i] < 0.01
+
+
+@pytest.fixture
+def closed_by_lines(tmp_path):
+    """The toy's trainer with a chat template that closes turns with a special token, the newline.
+
+    The tag <think> is special too.
+    """
+    lm, tokenizer = toy.base_model()
+    tokenizer.add_special_tokens({"extra_special_tokens": ["\n", "<think>"]})
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    for part in (lm, tokenizer):
+        part.save_pretrained(tmp_path / "lines")
+    return trainer_of(WeightedTrainer, tmp_path / "lines", Config())
+
+
+def test_the_turn_end_of_the_chat_template_ends_a_completion(closed_by_lines):
+    examples = next(iter(closed_by_lines.get_train_dataloader()))
+    batch = closed_by_lines._generate_and_score_completions(examples)
+    is_end = batch["completion_ids"] == toy.TOKEN_ID["\n"]  # [B, T]
+    before_last = batch["completion_mask"][:, 1:].bool() & is_end[:, :-1]
+    assert is_end.any() and not before_last.any()
+
+
+def test_reward_functions_read_special_tags_of_thought(closed_by_lines):
+    tokenizer = closed_by_lines.processing_class
+    ids = tokenizer(["<think>\\boxed{7}\n<eos>"]).input_ids
+    assert tokenizer.batch_decode(ids, skip_special_tokens=True) == ["<think>\\boxed{7}"]
+
+
+@pytest.mark.parametrize("gold", ["72", 72, "24 + 48.\n#### 72", "It is $\\boxed{72}$."])
+def test_a_worked_solution_is_a_gold_answer(gold):
+    chat = [{"role": "assistant", "content": "It is \\boxed{24}"}]
+    assert trl_delta.right(["\\boxed{72}", chat], [gold, gold]) == [1.0, 0.0]
 
 
 # ---- the script ----------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from models import byte_tokenizer
+from tokenizers.processors import TemplateProcessing
 
 import toy
 from grading import grade
@@ -19,7 +21,15 @@ from infra.problems import (
 from programs.problems import CODE_INSTRUCTION
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
+CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3=?"}]
+SOLVED = [*CHAT, {"role": "assistant", "content": "It is 5."}]
 CHOICE = {"question": "q", "options": ["u", "v"], "answer": "B", "answer_index": 1}  # MMLU-Pro
+
+
+def verl(chat, ability, gold):
+    """A record of DAPO-Math-17k."""
+    model = {"ground_truth": gold, "style": "rule"}
+    return {"data_source": "d", "prompt": chat, "ability": ability, "reward_model": model}
 
 
 def write(path, records):
@@ -46,14 +56,19 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
     ]
     path = write(tmp_path / "a.jsonl", records)
     assert load_problems(path) == PROBLEMS
-    dropped = "7 of 9 records dropped: repeated, or without a text or an answer"
-    assert capsys.readouterr().out == f"{path}: {dropped}\n"
+    dropped, disputed = capsys.readouterr().out.splitlines()
+    assert dropped == f"{path}: 7 of 9 records dropped: repeated, or without a text or an answer"
+    assert disputed.startswith(f"{path}: 1 records repeat a problem with another answer")
 
 
 @pytest.mark.parametrize(
     "record, message",
     [
-        ({"question": "1", "answer": 2}, " has no column problem, only question, answer: see --pr"),
+        ({"query": "1", "answer": 2}, " has no column problem, only query, answer: see --problem-"),
+        ({"question": "1", "final": 2}, " has no column problem, only question, final: see --pro"),
+        ({"problem": SOLVED, "answer": "2"}, ", record 1, ends with a message of the assistant:"),
+        (verl(SOLVED, "MATH", "2"), ", record 1, ends with a message of the assistant:"),
+        (verl(CHAT, "MATH", [2]), ", record 1, column reward_model.ground_truth, holds a list:"),
         ({"problem": "1", "answer": None}, " holds no problem with an answer: see --answer-column"),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
         (CHOICE | {"options": list(range(11))}, ", record 1, has 11 options: at most 10 have a le"),
@@ -79,10 +94,12 @@ MATH = {
 @pytest.mark.parametrize(
     "record, columns, right",
     [
-        ({"question": "1", "answer": RATIONALE}, ("question", "answer"), "72"),  # GSM8K
+        ({"question": "1", "answer": RATIONALE}, (), "72"),  # GSM8K
         ({"question": "1", "answer": "Three.\n#### 3"}, ("question", "answer"), "3"),
-        ({"question": "1", "answer": "#### 1,200"}, ("question", "answer"), "1200"),
-        ({"question": "1", "answer": 1200}, ("question", "answer"), "1,200"),
+        ({"question": "1", "answer": "#### 1,200"}, (), "1200"),
+        ({"question": "1", "answer": 1200}, (), "1,200"),
+        ({"question": "1", "result": 7, "answer": "5"}, ("problem", "result"), "7"),
+        (verl(CHAT, "MATH", "34"), (), "34"),
         ({"problem": "1", "answer": "0.5", **MATH}, (), "1/2"),  # MATH-500, with "subject"
         ({"problem": "1", **MATH}, ("problem", "solution"), "0.5"),
         ({"problem": "1", "answer": "$\\boxed{1}$ and $\\boxed{2}$"}, (), "1, 2"),
@@ -116,6 +133,22 @@ def test_json_numbers_keep_their_digits(number, text, tmp_path):
     assert answers == [text, "one", "3"]
 
 
+def test_a_float32_is_the_number_that_was_written(tmp_path):
+    golds = pa.array([0.1, None, 2.0, 15300.75], pa.float32())
+    table = pa.table({"problem": ["a", "b", "c", "d"], "answer": golds})
+    pq.write_table(table, tmp_path / "a.parquet")
+    answers = [each["answer"] for each in load_problems(str(tmp_path / "a.parquet"))]
+    assert answers == ["0.1", "2", "15300.75"]
+
+
+def test_verl_records_hold_answers_or_programs(tmp_path):
+    tests = json.dumps({"inputs": ["1"], "outputs": ["2"]})
+    records = [verl(CHAT, "MATH", "34"), verl(CHAT[1:], "code", tests)]
+    first, second = load_problems(write(tmp_path / "a.parquet", records))
+    assert first == {"problem": "1\n2+3=?", "chat": CHAT, "answer": "34"}
+    assert second["tests"] == [{"input": "1", "output": "2"}]
+
+
 def test_parquet_numbers_are_exact_integers_or_stay_floats(tmp_path):
     floats = [2.0, 2.5, None, float("nan"), 1e23, -3.0]
     records = [{"problem": f"{i}?", "answer": value} for i, value in enumerate(floats)]
@@ -147,7 +180,6 @@ CONTENTS = (
     "{% for m in messages %}{% if m.role == 'user' %}8{% endif %}{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}7{% endif %}"
 )
-CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3=?"}]
 
 
 def tokenizer_with(chat_template: str | None):
@@ -189,13 +221,37 @@ def test_the_chat_template_gets_the_problem_and_an_instruction(kind, said):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_a_chat_passes_the_chat_template_unchanged(name, tmp_path):
-    """No instruction is added, and --prompt-template does not apply."""
+    """No instruction is added, and --prompt-template is refused."""
     problems = load_problems(write(tmp_path / name, [{"problem": CHAT, "answer": "5"}]))
     assert problems == [{"problem": "1\n2+3=?", "answer": "5", "chat": CHAT}]
     tokenizer = tokenizer_with(CONTENTS)
-    for template in ("", "9{problem}"):
-        _, prompts = encode_prompts(problems, tokenizer, 200, template)
-        assert tokenizer.batch_decode(prompts) == ["182+3=?7"]
+    _, prompts = encode_prompts(problems, tokenizer, 200)
+    assert tokenizer.batch_decode(prompts) == ["182+3=?7"]
+    with pytest.raises(UserError, match="--prompt-template does nothing with problems that are ch"):
+        encode_prompts(CHAINS[:1] + problems, tokenizer, 200, "9{problem}")
+
+
+@pytest.mark.parametrize("kind, said", [({}, INSTRUCTION), ({"tests": [7]}, CODE_INSTRUCTION)])
+def test_without_a_chat_template_the_instruction_follows_the_problem(kind, said):
+    """The toy's tokenizer, which has no words for it, gets the problem alone."""
+    problem = CHAINS[0] | kind
+    tokenizer = byte_tokenizer()
+    for template, text in (("", f"1+2=?\n{said}"), ("Q: {problem}", "Q: 1+2=?")):
+        _, (prompt,) = encode_prompts([problem], tokenizer, 200, template)
+        assert tokenizer.decode(prompt) == text
+    tokenizer = tokenizer_with(None)
+    assert encode_prompts([problem], tokenizer, 9)[1] == [tokenizer("1+2=?").input_ids]
+
+
+@pytest.mark.parametrize("around", ["$A", "<s> $A", "$A <end>", "<s> $A <end>"])
+@pytest.mark.parametrize("template", ["Q {problem}", "<s>Q {problem}"])
+def test_a_prompt_has_at_most_one_bos_and_no_eos(around, template):
+    tokenizer = byte_tokenizer(bos_token="<s>")
+    special = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("<s>", "<end>")]
+    tokenizer._tokenizer.post_processor = TemplateProcessing(single=around, special_tokens=special)
+    _, (prompt,) = encode_prompts(CHAINS[:1], tokenizer, 50, template)
+    begin = "<s>" if "<s>" in around + template else ""
+    assert tokenizer.decode(prompt) == f"{begin}Q 1+2=?"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +265,7 @@ def test_a_chat_template_that_fails_is_one_line(chat_template, words):
     with pytest.raises(UserError) as refused:
         encode_prompts([{"problem": "1", "chat": CHAT}], tokenizer_with(chat_template), 200)
     said = str(refused.value)
-    assert said.startswith("--model some/model: its chat template fails: pass --prompt-template")
+    assert said.startswith("--model some/model: its chat template fails: write the problems as te")
     assert words in said and "\n" not in said
 
 

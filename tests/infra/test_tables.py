@@ -24,16 +24,28 @@ TYPES = pa.schema({"q": "string", "a": "int64", "solution": "string", "tests": "
 
 
 @pytest.mark.parametrize(
-    "content",
+    "ending, content",
     [
-        b"\n" + GOOD + b"\n",
-        b"\xef\xbb\xbf" + GOOD,  # a byte order mark, which some editors write
-        GOOD.strip().replace(b" ", b"\t") + b"\r\n",
+        ("jsonl", b"\n" + GOOD + b"\n"),
+        ("jsonl", b"\xef\xbb\xbf" + GOOD),  # a byte order mark, which some editors write
+        ("jsonl", GOOD.strip().replace(b" ", b"\t") + b"\r\n"),
+        ("json", GOOD),
+        ("json", b"\n[" + GOOD + b"]"),
+        ("csv", b'\xef\xbb\xbfid,problem,answer\r\n007,1+1?,"2"\r\n'),
     ],
 )
-def test_read_table_reads_files_as_editors_write_them(content, tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(content)
-    assert load_problems(str(tmp_path / "a.jsonl")) == [PROBLEM]
+def test_read_table_reads_files_as_editors_write_them(ending, content, tmp_path):
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(content)
+    assert load_problems(str(path)) == [PROBLEM]
+
+
+def test_cells_of_a_csv_file_are_texts_and_gaps_are_empty(tmp_path):
+    cells = '2024-01-02\n"1,200"\nNA\nTrue\n0.10\n\n"a\nb"\n""\n'
+    (tmp_path / "a.csv").write_text("answer\n" + cells)
+    records = tables.read_file(tmp_path / "a.csv", tables.Source(""))
+    answers = [record["answer"] for record in records]
+    assert answers == ["2024-01-02", "1,200", "NA", "True", "0.10", "a\nb", ""]
 
 
 def test_read_table_reads_parquet_and_named_columns(tmp_path):
@@ -60,6 +72,10 @@ REFUSED = {
     "latin.jsonl": ('{"problem": "é"}'.encode("latin-1"), "'utf-8' codec can't decode"),
     "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "(line 3 is not JSON: Unterminated"),
     "list.jsonl": (GOOD + b"\n[1]\n", "(line 3 is not like {{"),
+    "list.json": (b"[" + GOOD + b", 1]", "(it is no list of records like {{"),
+    "bad.json": (b"[" + GOOD, "(Expecting ',' delimiter: line 2"),
+    "more.csv": (b"problem,answer\n1,2\n1,2,3\n", "(record 2 has more cells than the header"),
+    "quote.csv": (b'problem,answer\n1,"2\n', "(unexpected end of data"),
 }
 
 
@@ -105,7 +121,7 @@ def hub(monkeypatch):
 )
 def test_only_the_needed_columns_become_python_objects(name, columns, set_name, options, hub):
     load = hub([{columns[0]: "1+1?", columns[1]: 2, "solution": "long"}])
-    with mock.patch.object(Dataset, "to_list", autospec=True, side_effect=Dataset.to_list) as read:
+    with mock.patch.object(tables, "records_of", side_effect=tables.records_of) as read:
         assert load_problems(name) == [PROBLEM]
     load.assert_called_once_with(set_name, **{"split": "train"} | options)
     assert read.call_args.args[0].column_names == list(columns)

@@ -1,4 +1,4 @@
-"""programs/ works as its README says when copied into another project under another name."""
+"""programs/ works as its README says when copied under another name, beside answers/thoughts.py."""
 
 import re
 import shutil
@@ -14,6 +14,8 @@ FOLDER = Path(ROOT) / "programs"
 def test_a_copy_under_another_name_runs_its_readme_example(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(FOLDER, tmp_path / "judge", ignore=ignored)
+    (tmp_path / "answers").mkdir()
+    shutil.copy(FOLDER.parent / "answers" / "thoughts.py", tmp_path / "answers")
     example = re.search(r"```python\n(.*?)^```$", (FOLDER / "README.md").read_text(), re.S | re.M)[
         1
     ]

@@ -31,6 +31,9 @@ PROGRAMS = {
     "```python\na\n```\n```python\ncut off": "a\n",
     "```python\n\n```": None,
     "```cpp\nint main() {}\n```": None,
+    "<think>\n```python\na\n```\n</think>\n```\nb\n```": "b\n",
+    "[THINK]\n```python\na\n[/THINK]\n```python\nb\n```": "b\n",
+    "<think>\n```python\na\n```\nThat is wrong.": None,
 }
 
 

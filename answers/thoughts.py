@@ -1,0 +1,32 @@
+"""The tags between which a model thinks. What stands there is no answer and no program."""
+
+import re
+from collections import deque
+
+# <think>, </think>, <|begin_of_thought|>, <|END_THINKING|>, <seed:think>, ◁/think▷, [/THINK].
+# A group is what closes a thought.
+TAG = re.compile(
+    r"[<◁](?=[/|\w])(/)?\|?(?i:(?:\w{1,9}:)?(?:begin_of_|start_|(end_(?:of_)?))?"
+    r"(?:think(?:ing)?|thoughts?|reasoning))\|?[>▷]|\[(/)?THINK\]"
+)
+
+
+def last_tag(text: str) -> re.Match | None:
+    """The last tag of thought in a text; any of its groups is set if it closes the thought."""
+    tags = deque(TAG.finditer(text), maxlen=1)
+    return tags[0] if tags else None
+
+
+def without_thoughts(response: str) -> str:
+    """The text after the last thought; empty if it is not closed."""
+    tag = last_tag(response)
+    if tag is None:
+        return response
+    return response[tag.end() :] if any(tag.groups()) else ""
+
+
+def open_thought(prompt: str) -> str:
+    """The tag that opens a thought at the end of a prompt, or an empty text."""
+    tag = last_tag(prompt)
+    is_open = tag is not None and not any(tag.groups()) and not prompt[tag.end() :].strip()
+    return tag[0] if is_open else ""

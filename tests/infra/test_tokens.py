@@ -1,0 +1,54 @@
+"""infra/tokens.py: the tokens that end a response, and the text of a response."""
+
+from types import SimpleNamespace
+
+import pytest
+from models import byte_tokenizer
+
+from infra.errors import UserError
+from infra.tokens import end_tokens, text_decoder, turn_end
+
+CLOSED = "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+TEMPLATES = [  # (a chat template, the token that closes an assistant's turn)
+    (None, None),
+    (CLOSED, "<|im_end|>"),
+    (CLOSED.replace("<|im_end|>", " {{ eos_token }}"), "<end>"),
+    (CLOSED.replace("<|im_end|>", " <turn>"), "<turn>"),  # added, not special
+    (CLOSED.replace("<|im_end|>", "\n\n# "), None),  # ordinary text, before a special token
+    ("{% for m in messages %}{{ m.content }}\n\n<s>{% endfor %}", "<s>"),
+    ("<s>{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", None),
+]
+
+
+def tokenizer_with(chat_template: str | None, *more: str):
+    special = ["<s>", "<|start|>", "<|im_end|>", *more]
+    tokenizer = byte_tokenizer(extra_special_tokens=special)
+    tokenizer.add_tokens(["<turn>", "\n\n"])
+    tokenizer.chat_template = chat_template
+    return tokenizer
+
+
+@pytest.mark.parametrize("chat_template, closes", TEMPLATES)
+@pytest.mark.parametrize("configured, given", [(None, []), (7, [7]), ([5, 6], [5, 6])])
+def test_end_tokens_are_the_tokenizers_the_models_and_the_chat_templates(
+    chat_template, closes, configured, given
+):
+    tokenizer = tokenizer_with(chat_template)
+    lm = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=configured))
+    ends = {*given, *tokenizer.convert_tokens_to_ids(["<end>", closes or "<end>"])}
+    assert end_tokens(lm, tokenizer) == sorted(ends)
+
+
+def test_a_chat_template_that_refuses_a_response_is_one_line():
+    tokenizer = tokenizer_with("{% if messages|length > 1 %}{{ raise_exception('no') }}{% endif %}")
+    with pytest.raises(UserError, match="its chat template fails .*: mend or delete it"):
+        turn_end(tokenizer)
+
+
+def test_texts_keep_tags_of_thought_and_no_other_special_token():
+    tokenizer = tokenizer_with(None, "<think>", "</think>", "[THINK]")
+    text = text_decoder(tokenizer)
+    response = tokenizer("<think>a</think> <b> [THINK]é<|im_end|><end>").input_ids
+    assert text([], response) == "<think>a</think> <b> [THINK]é"
+    for prompt, opened in (("Why?<think>\n", "<think>"), ("<think>\n\n</think>\n\n", "")):
+        assert text(tokenizer(prompt).input_ids, response[1:2]) == f"{opened}a"
