@@ -5,7 +5,7 @@
     runs on the toy     direction.py trains rows x settings.py x seeds into results/direction.csv,
                         one line for each run; direction_tables.py prints the tables; tables.py
                         and statistics.py are for any study
-    speed and memory    plan.py and simulation.py (estimates), gpu.py
+    speed and memory    speed.py (measured), plan.py (estimates of memory)
     pictures of runs    curves.py, samples.py and picture.py, commands of their own
     graders             graders.py, a command of its own
 

@@ -13,13 +13,13 @@ WHERE = {  # NAME -> the module of its function, what it does
         "direction_tables",
         "when DelTA helps: a direction shared by all states (4 hours)",
     ),
-    "plan": ("plan", "what fits, and sampling time: <flags of train.py> --gpus 8 --gpu-gb 80"),
-    "gpu": ("gpu", "training steps of Qwen3-0.6B to 4B on this GPU, beside the plan"),
+    "plan": ("plan", "what fits: <flags of train.py> --gpus 8 --gpu-gb 80"),
+    "speed": ("speed", "a step of --model FOLDER, beside this machine's limit and other programs"),
 }
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The parsed command line. Flags that only `plan` knows are left in `flags`."""
+    """The parsed command line. The flags of `plan` and `speed` are left in `flags`."""
     names = "\n".join(f"{name:11}{does}" for name, (_, does) in WHERE.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -29,10 +29,10 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("name", choices=WHERE)
     parser.add_argument("--csv", default="", help="a study's CSV file; default results/NAME.csv")
-    parser.add_argument("--repetitions", type=int, default=3, help="repetitions of each timing")
+    parser.add_argument("--repetitions", type=int, default=1, help="steps that are timed")
     parser.add_argument("--json", default="", help="also write the measurements to this file")
     args, args.flags = parser.parse_known_args(argv)
-    if args.flags and args.name != "plan":
+    if args.flags and args.name == "direction":
         parser.error(f"unrecognized arguments: {' '.join(args.flags)}")
     args.csv = args.csv or f"results/{args.name}.csv"
     return args
