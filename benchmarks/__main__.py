@@ -29,7 +29,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("name", choices=WHERE)
     parser.add_argument("--csv", default="", help="a study's CSV file; default results/NAME.csv")
-    parser.add_argument("--repetitions", type=int, default=1, help="steps that are timed")
     parser.add_argument("--json", default="", help="also write the measurements to this file")
     args, args.flags = parser.parse_known_args(argv)
     if args.flags and args.name == "direction":

@@ -5,7 +5,8 @@
 
 The first times the step's matrix products alone, train.py's stages and transformers' `generate`;
 with --peers, the interpreter of `make engines`, also TRL's GRPOTrainer and `--engine vllm`. The
-second times train.py for more and for longer responses. All other flags are train.py's.
+second times train.py for more and for longer responses. --repetitions steps are timed, each as a
+whole. All other flags are train.py's.
 
 Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
 No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
@@ -33,7 +34,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 import train
 from benchmarks.tables import print_table
 from config import Config, parse_config, selected_method
-from infra.errors import Stop, one_line_endings
+from infra.errors import Stop, UserError, one_line_endings
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets
 from infra.progress import Stopwatch
@@ -56,6 +57,7 @@ def speed(args) -> list[dict]:
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--peers")
     parser.add_argument("--grow", action="store_true")
+    parser.add_argument("--repetitions", default="1")
     own, rest = parser.parse_known_args(args.flags)
     flags = [*FLAGS.split(), *rest]
     cfg = parse_config(flags)
@@ -66,6 +68,8 @@ def speed(args) -> list[dict]:
     here = sys.executable
     parts = [("products", here, ""), ("train.py", here, ""), ("generate", here, "")]
     if own.peers:
+        if not Path(own.peers).exists():
+            raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
         parts += [("TRL", own.peers, ""), ("vLLM", own.peers, "--engine vllm")]
     if own.grow:
         sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]
@@ -74,7 +78,7 @@ def speed(args) -> list[dict]:
 
     def lines() -> Iterator[list]:
         for name, python, more in parts:
-            words = [name, str(args.repetitions), *flags, *more.split()]
+            words = [name, own.repetitions, *flags, *more.split()]
             found.append(in_own_process(python, words))
             yield line_of(found[-1])
         if not own.grow:
@@ -100,9 +104,7 @@ def line_of(part: dict) -> list[str]:
 def ratios(products: dict, ours: dict, *others: dict) -> Iterator[list[str]]:
     """The rates of train.py relative to those of each other part."""
     for part in (products, *others):
-        faster = {
-            stage: part["seconds"][stage] / ours["seconds"][stage] for stage in part["seconds"]
-        }
+        faster = {x: seconds / ours["seconds"][x] for x, seconds in part["seconds"].items()}
         yield [f"train.py / {part['name']}", *cells(faster), ""]
 
 
@@ -124,7 +126,7 @@ def main(path: str, name: str, repetitions: str, *flags: str) -> None:
         endless = patch("rollout.end_tokens", lambda *_: [])
         with endless, patch("train.training_rewards", every_other_right):
             seconds = PARTS[name](cfg, int(repetitions))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # in kB on Linux
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated()
     size = {"responses": cfg.prompts * cfg.group_size, "length": cfg.max_new_tokens}

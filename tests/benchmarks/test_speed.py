@@ -5,11 +5,13 @@ import json
 import pytest
 import torch
 from models import SMALL
+from toy_runs import refusal
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 import toy
 import train
 from benchmarks import speed
+from benchmarks.__main__ import main
 from infra.errors import Stop
 
 FLAGS = "--data toy --eval-data= --prompts 3 --group-size 2 --mini-batch 3 --max-new-tokens 24"
@@ -57,18 +59,23 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
 
     monkeypatch.setattr(train, "sample", kept)
     path = tmp_path / "measured.json"
-    speed.main(str(path), name, "2", "--model", str(toy.base_folder()), *FLAGS.split())
+    speed.main(str(path), name, "1", "--model", str(toy.base_folder()), *FLAGS.split())
     part = json.loads(path.read_text())
     assert (part["responses"], part["length"]) == (6, 24)
     assert min(part["seconds"].values()) > 0 and part["peak"] > 0
     if name != "train.py":
         return
     lengths = [[len(response.tokens) for response in rollouts] for rollouts in sampled]
-    assert lengths == [6 * [speed.WARM_UP], 6 * [24], 6 * [24]]
-    assert [response.reward for response in sampled[2]] == [0, 1, 0, 1, 0, 1]
+    assert lengths == [6 * [speed.WARM_UP], 6 * [24]]
+    assert [response.reward for response in sampled[1]] == [0, 1, 0, 1, 0, 1]
     assert len({tuple(sorted(map(str, (r.prompt for r in rollouts)))) for rollouts in sampled}) == 1
 
 
 def test_a_part_that_fails_ends_the_program():
     with pytest.raises(Stop, match="TRL"):
         speed.in_own_process("false", ["TRL"])
+
+
+def test_peers_that_are_not_installed_get_one_line_at_once(capsys):
+    words = ["speed", "--model", "x", "--peers", "nowhere/python"]
+    assert "--peers nowhere/python: no such interpreter" in refusal(main, words, capsys)
