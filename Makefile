@@ -18,9 +18,6 @@ lint: .venv/.installed
 engines: .venv-engines/.installed
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv-engines/bin/python -m pytest -q tests/engines
 
-gpu: .venv/.installed
-	$(BIN)/python -m benchmarks gpu --json gpu.json
-
 notebooks: .venv/.installed
 	cd notebooks && for n in *.ipynb; do ../$(BIN)/jupyter nbconvert --to notebook --execute --inplace $$n || exit 1; done
 
@@ -38,4 +35,4 @@ notebooks: .venv/.installed
 	.venv-engines/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-.PHONY: train test lint engines gpu notebooks
+.PHONY: train test lint engines notebooks

@@ -9,19 +9,15 @@ from pathlib import Path
 from infra.errors import one_line_endings
 
 WHERE = {  # NAME -> the module of its function, what it does
-    "direction": (
-        "direction_tables",
-        "when DelTA helps: a direction shared by all states (4 hours)",
-    ),
-    "plan": ("plan", "what fits, and sampling time: <flags of train.py> --gpus 8 --gpu-gb 80"),
+    "plan": ("plan", "what fits: <flags of train.py> --gpus 8 --gpu-gb 80"),
+    "speed": ("speed", "a step of --model FOLDER, beside this machine's limit and other programs"),
     "credit": ("credit", "what DelTA gives to real text: <flags of train.py>"),
     "branches": ("branches", "what its tokens deserve, by branching: <the same flags>"),
-    "gpu": ("gpu", "training steps of Qwen3-0.6B to 4B on this GPU, beside the plan"),
 }
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The parsed command line. Flags that only `plan` knows are left in `flags`."""
+    """The parsed command line. The flags of train.py, and a program's own, are left in `flags`."""
     names = "\n".join(f"{name:11}{does}" for name, (_, does) in WHERE.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -31,11 +27,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("name", choices=WHERE)
     parser.add_argument("--csv", default="", help="a study's CSV file; default results/NAME.csv")
-    parser.add_argument("--repetitions", type=int, default=3, help="repetitions of each timing")
     parser.add_argument("--json", default="", help="also write the measurements to this file")
     args, args.flags = parser.parse_known_args(argv)
-    if args.flags and args.name not in ("plan", "credit", "branches"):
-        parser.error(f"unrecognized arguments: {' '.join(args.flags)}")
     args.csv = args.csv or f"results/{args.name}.csv"
     return args
 

@@ -1,4 +1,4 @@
-"""Estimates a run's memory and sampling time from the model's config: `python -m benchmarks plan`.
+"""Estimates a run's memory from the model's config: `python -m benchmarks plan`.
 
 In bytes per GPU, with P parameters on W ranks, L layers, T tokens in a micro-batch, hidden size H,
 q = heads x head size, MLP width I, vocabulary size V, and c bytes per number in the computation (2
@@ -32,9 +32,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 
 import train
-from benchmarks.simulation import BANDWIDTH, Sampler, of_a_step, print_sampling
 from benchmarks.tables import print_table
-from infra.errors import UserError
 from infra.model_files import read_config
 from infra.problems import refuse_length
 from infra.rows import SPARED
@@ -81,14 +79,11 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
         lm = AutoModelForCausalLM.from_config(config)
     layers = decoder_layers(lm)
     P = lm.num_parameters()
-    embedding = lm.get_input_embeddings().weight
-    tied = embedding is lm.get_output_embeddings().weight
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     return SimpleNamespace(
         parameters=P,
-        multiplying=P if tied else P - embedding.numel(),  # in matrix products, not looked up
         layer=sum(p.numel() for p in layers[0].parameters()),  # parameters of one decoder layer
         layers=len(layers),  # L
         hidden=config.hidden_size,  # H
@@ -182,20 +177,6 @@ def planned_for(
     )
 
 
-def sampler_of(
-    config: PreTrainedConfig,
-    flags: train.Config,
-    gpus: int,
-    capacity: float,
-    bandwidth: float,
-    c: int = HALF,
-) -> Sampler:
-    """Each GPU's sampler in the run described by flags, for `of_a_step`."""
-    size = sizes_of(config)
-    rows = min(flags.in_flight, math.ceil(flags.prompts * flags.group_size / gpus))
-    return Sampler(c * size.multiplying, c * size.cached, rows, capacity, bandwidth)
-
-
 def largest(
     config: PreTrainedConfig, flags: train.Config, gpus: int, gpu_gb: float, c: int = HALF
 ) -> tuple[train.Config, Plan] | None:
@@ -231,11 +212,9 @@ def halves(largest: int, smallest: int) -> list[int]:
 
 
 def plan(args) -> None:
-    """A run's memory per GPU and sampling time; without flags, the table of memory.md.
+    """A run's memory per GPU; without flags, the tables of memory.md.
 
-    --mean-tokens: of a response (default: a quarter of --max-new-tokens). --gpu-tb-s: memory
-    bandwidth (default: an H100's). --bytes 4: for a GPU without bfloat16. Raises UserError for
-    invalid flags and lengths.
+    --bytes 4: for a GPU without bfloat16. Raises UserError for invalid flags and lengths.
     """
     if not args.flags:
         print_sizes()
@@ -243,22 +222,13 @@ def plan(args) -> None:
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--gpu-gb", type=float, default=80.0)
-    parser.add_argument("--gpu-tb-s", type=float, default=BANDWIDTH / 1e12)
-    parser.add_argument("--mean-tokens", type=int)
     parser.add_argument("--bytes", type=int, choices=(HALF, 4), default=HALF)
     own, flags = parser.parse_known_args(args.flags)
     config = train.parse_config(flags)
-    mean = own.mean_tokens if own.mean_tokens is not None else max(1, config.max_new_tokens // 4)
-    if not 1 <= mean <= config.max_new_tokens:
-        raise UserError(f"--mean-tokens {mean} is not between 1 and --max-new-tokens")
-
     model = read_config(config.model, model_folder(config))
     refuse_length(model, [[0] * config.max_prompt_tokens], config.max_new_tokens)
     p = planned(model, config, own.gpus, own.gpu_gb, own.bytes)
     print_plan(p, config, own.gpus, own.gpu_gb)
-    if p.in_flight > 0:
-        sampler = sampler_of(model, config, own.gpus, p.capacity, own.gpu_tb_s * 1e12, own.bytes)
-        print_sampling(of_a_step(sampler, config, own.gpus, mean), config, mean)
     print_largest(model, config, flags, own)
 
 

@@ -33,11 +33,6 @@ def half_width(values: Sequence[float], level: float = 0.95) -> float:
     return critical_t(1 - level, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
 
 
-def is_equivalent(differences: Sequence[float], bound: float) -> bool:
-    """Whether the 90 % interval lies within ± bound: two one-sided t-tests at 5 %."""
-    return bool(abs(np.mean(differences)) + half_width(differences, 0.9) < bound)
-
-
 def mean_interval(values: Sequence[float]) -> str:
     """`mean ± half-width` for the 95 % t-interval over at least 2 independent runs."""
     return f"{np.mean(values):.3f} ± {half_width(values):.3f}"
@@ -82,15 +77,6 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float:
     """The rank correlation of x and y, both [n]."""
     ranks = [mid_ranks(np.asarray(values, dtype=float)) for values in (x, y)]
     return float(np.corrcoef(*ranks)[0, 1])
-
-
-def permutation_p(x: Sequence[float], y: Sequence[float], permutations: int = 100_000) -> float:
-    """Two-sided p-value of `spearman` over random permutations of y, the given order among them."""
-    a, b = (mid_ranks(np.asarray(values, dtype=float)) for values in (x, y))
-    a, b = a - a.mean(), b - b.mean()
-    shuffled = np.random.default_rng(0).permuted(np.tile(b, (permutations, 1)), axis=1)
-    extreme = np.abs(shuffled @ a) >= abs(b @ a) - 1e-9  # ranks are halves: only rounding
-    return float((extreme.sum() + 1) / (permutations + 1))
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:

@@ -32,7 +32,7 @@ def random_model():
         return toy.build_model().eval()
 
 
-def scripted_requests(monkeypatch, lengths, prompts=PROMPTS):
+def scripted_requests(monkeypatch, lengths):
     """One request for each length of at most LONGEST tokens; the response ends with LAST there."""
     seeded = rollout.random_numbers
 
@@ -43,4 +43,4 @@ def scripted_requests(monkeypatch, lengths, prompts=PROMPTS):
 
     monkeypatch.setattr(rollout, "random_numbers", numbers)
     names = [(0, 0, i, 0) for i in range(len(lengths))]
-    return [rollout.Request(prompts[i % len(prompts)], names[i]) for i in range(len(lengths))]
+    return [rollout.Request(PROMPTS[i % len(PROMPTS)], names[i]) for i in range(len(lengths))]

@@ -1,29 +1,81 @@
-"""python -m benchmarks, the speed benchmarks and the graders, at small sizes."""
+"""python -m benchmarks speed, at a small size. Its TRL and vLLM need other packages."""
+
+import json
 
 import pytest
 import torch
 from models import SMALL
 from toy_runs import refusal
-from transformers import Qwen3Config
+from transformers import AutoModelForCausalLM, Qwen3Config
 
-from benchmarks import gpu
+import toy
+import train
+from benchmarks import speed
 from benchmarks.__main__ import main
+from infra.errors import Stop
+
+FLAGS = "--data toy --eval-data= --prompts 3 --group-size 2 --mini-batch 3 --max-new-tokens 24"
+FLAGS += " --max-prompt-tokens 64 --micro-batch-tokens 100"
 
 
-def test_gpu_steps_train_and_are_tabulated(monkeypatch):
-    """Three steps of a tiny model on the CPU; the first is not counted."""
-    tiny = Qwen3Config(**(SMALL | {"max_position_embeddings": 512}))
-    flags = gpu.FLAGS.replace("--max-new-tokens 512", "--max-new-tokens 24")
-    steps = gpu.trained(tiny, flags, 3)
-    assert [row["step"] for row in steps["metrics"]] == [2, 3]
-    assert all(row["reward"] == 0.5 and row["grad_norm"] > 0 for row in steps["metrics"])
-    table = dict(gpu.table_of(steps | {"planned bytes": 5e9}))
-    assert list(table)[:4] == list(gpu.STAGES)
-    assert table["peak memory, GB (planned, with 3 in reserve)"] == "0.0 (5.0)"
-    seconds = sum(row["seconds_updating"] for row in steps["metrics"]) / 2  # two: also the median
-    assert table["updating"].startswith(f"{seconds:.3g} s, ")
+def test_all_weights_that_multiply_are_counted_once():
+    """Two layers: q and o, k and v, three of the MLP; and the head, in response tokens alone."""
+    cfg = train.parse_config(["--model", "x", *FLAGS.split(), "--in-flight", "5"])
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(Qwen3Config(**SMALL))
+    work = speed.workload(cfg, [[7] * 10, [8] * 3, [9] * 4], lm)
+    body = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32)
+    expected = [
+        ("sampling", body + 40 * 32, 5, 144),
+        ("old_logprob", body, 100, 2 * 17 + 144),
+        ("old_logprob", 40 * 32, 100, 144),
+    ]
+    counted = [(stage, sum(a * b for a, b in shapes), *rest) for stage, shapes, *rest in work]
+    assert counted == expected
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="only where there is no GPU")
-def test_gpu_without_a_gpu_gets_one_line(capsys):
-    assert "torch sees no GPU" in refusal(main, ["gpu"], capsys)
+def test_the_table_has_rates_and_their_ratios():
+    size = {"responses": 4, "length": 25, "peak": 2.5e9}
+    products = size | {"name": "products", "seconds": {"sampling": 2.0}}
+    ours = size | {"name": "train.py", "seconds": {"sampling": 5.0, "step": 40.0}}
+    theirs = size | {"name": "TRL", "seconds": {"sampling": 10.0, "step": 50.0}}
+    assert speed.line_of(ours) == ["train.py, 4 x 25", "20", "", "", "", "2.5", "2.5"]
+    assert list(speed.ratios(products, ours, theirs)) == [
+        ["train.py / products", "0.4", "", "", "", "", ""],
+        ["train.py / TRL", "2", "", "", "", "1.25", ""],
+    ]
+
+
+@pytest.mark.parametrize("name", ["products", "train.py", "generate"])
+def test_a_part_is_measured(name, tmp_path, monkeypatch):
+    """In train.py's steps no response ends early, and all have an advantage."""
+    sampled = []
+    sample = train.sample
+
+    def kept(*arguments) -> tuple:
+        rollouts, position = sample(*arguments)
+        sampled.append(rollouts)
+        return rollouts, position
+
+    monkeypatch.setattr(train, "sample", kept)
+    path = tmp_path / "measured.json"
+    speed.main(str(path), name, "1", "--model", str(toy.base_folder()), *FLAGS.split())
+    part = json.loads(path.read_text())
+    assert (part["responses"], part["length"]) == (6, 24)
+    assert min(part["seconds"].values()) > 0 and part["peak"] > 0
+    if name != "train.py":
+        return
+    lengths = [[len(response.tokens) for response in rollouts] for rollouts in sampled]
+    assert lengths == [6 * [speed.WARM_UP], 6 * [24]]
+    assert [response.reward for response in sampled[1]] == [0, 1, 0, 1, 0, 1]
+    assert len({tuple(sorted(map(str, (r.prompt for r in rollouts)))) for rollouts in sampled}) == 1
+
+
+def test_a_part_that_fails_ends_the_program():
+    with pytest.raises(Stop, match="TRL"):
+        speed.in_own_process("false", ["TRL"])
+
+
+def test_peers_that_are_not_installed_get_one_line_at_once(capsys):
+    words = ["speed", "--model", "x", "--peers", "nowhere/python"]
+    assert "--peers nowhere/python: no such interpreter" in refusal(main, words, capsys)

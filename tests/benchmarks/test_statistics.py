@@ -9,10 +9,8 @@ from benchmarks.statistics import (
     critical_t,
     half_width,
     holm,
-    is_equivalent,
     mean_interval,
     p_value,
-    permutation_p,
     signed_rank_p,
     spearman,
     two_sided_p,
@@ -51,12 +49,6 @@ def test_holm_matches_a_hand_calculation():
     assert holm({"a": 0.6, "b": 0.7}) == {"a": 1, "b": 1}
 
 
-def test_equivalence_needs_both_one_sided_tests():
-    # mean 3 ± 2.92 x 2 / sqrt(3) = 3.372, the 90 % interval at 2 degrees of freedom
-    assert is_equivalent([1, 3, 5], 6.38) and is_equivalent([-1, -3, -5], 6.38)
-    assert not is_equivalent([1, 3, 5], 6.36) and not is_equivalent([-1, -3, -5], 6.36)
-
-
 def test_signed_ranks_match_a_hand_calculation():
     # all eight positive: one of the 2^8 sign patterns, and its mirror image
     assert signed_rank_p([1, 2, 3, 4, 5, 6, 7, 8.5]) == pytest.approx(2 / 256)
@@ -69,12 +61,10 @@ def test_signed_ranks_match_a_hand_calculation():
     assert signed_rank_p([0.0, 0.0]) == 1
 
 
-def test_rank_correlation_matches_a_hand_calculation_and_all_permutations():
+def test_rank_correlation_matches_a_hand_calculation():
     # 1 - 6 Σ d² / (n (n² - 1)) with d = 0, 1, -1, 0
     x, y = [1, 2, 3, 10], [0.1, 0.7, 0.5, 0.9]
     assert spearman(x, y) == pytest.approx(0.8) and spearman(x, [-v for v in y]) == -spearman(x, y)
-    # of the 24 orders of four values |r| is at least 0.8 in 1 + 3 + 3 + 1
-    assert permutation_p(x, y) == pytest.approx(8 / 24, abs=0.01)
     # ties share their mean rank: 1.5, 1.5, 3, 4
     assert spearman([1, 2, 3, 4], [1, 1, 2, 3]) == pytest.approx(4.5 / 22.5**0.5)
 

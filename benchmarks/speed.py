@@ -1,0 +1,298 @@
+"""Speed of a model's training step, beside its matrix products alone and beside other programs.
+
+    python -m benchmarks speed --model FOLDER --data FILE --peers .venv-engines/bin/python
+    python -m benchmarks speed --model FOLDER --data FILE --grow
+
+The first times the step's matrix products alone, train.py's stages and transformers' `generate`;
+with --peers, the interpreter of `make engines`, also TRL's GRPOTrainer and `--engine vllm`. The
+second times train.py for more and for longer responses. --repetitions steps are timed, each as a
+whole. All other flags are train.py's.
+
+Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
+No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
+right, so every token is in an update. A first, short step is not counted.
+"""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from torch.utils.benchmark import Timer
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+import train
+from benchmarks.tables import print_table
+from config import Config, parse_config, selected_method
+from infra.errors import Stop, UserError, one_line_endings
+from infra.model_files import from_files, locate
+from infra.problems import encode_prompts, load_sets
+from infra.progress import Stopwatch
+from infra.ranks import computation_dtype, this_device
+from infra.sampler import left_padded
+from loading import decoder_layers
+from policy import logit_block
+
+FLAGS = "--data gsm8k --eval-data= --prompts 4 --group-size 8 --mini-batch 4 --max-new-tokens 256"
+FLAGS += " --max-prompt-tokens 512 --micro-batch-tokens 2048 --recompute False"
+SIZES = [(1, 256), (4, 256), (16, 256), (4, 128), (4, 512), (4, 2048)]  # prompts, tokens: --grow
+WARM_UP = 16  # new tokens of the step that is not counted
+STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as in metrics.jsonl
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def speed(args) -> list[dict]:
+    """Print a table. Returns what each part measured. Raises UserError; Stop if a part fails."""
+    parser = ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--peers")
+    parser.add_argument("--grow", action="store_true")
+    parser.add_argument("--repetitions", default="1")
+    own, rest = parser.parse_known_args(args.flags)
+    flags = [*FLAGS.split(), *rest]
+    cfg = parse_config(flags)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    print(f"{date.today()}, {device}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    print(
+        f"{cfg.model}, {computation_dtype(cfg.dtype)}, --micro-batch-tokens {cfg.micro_batch_tokens}\n"
+    )
+
+    here = sys.executable
+    parts = [("products", here, ""), ("train.py", here, ""), ("generate", here, "")]
+    if own.peers:
+        if not Path(own.peers).exists():
+            raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
+        parts += [("TRL", own.peers, ""), ("vLLM", own.peers, "--engine vllm")]
+    if own.grow:
+        sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]
+        parts = [("train.py", here, size) for size in sizes]
+    found = []
+
+    def lines() -> Iterator[list]:
+        for name, python, more in parts:
+            words = [name, own.repetitions, *flags, *more.split()]
+            found.append(in_own_process(python, words))
+            yield line_of(found[-1])
+        if not own.grow:
+            yield from ratios(*found)
+
+    print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines())
+    return found
+
+
+def cells(values: dict[str, float]) -> list[str]:
+    """A column for each stage and for the whole step."""
+    return [f"{values[x]:.4g}" if x in values else "" for x in (*STAGES, "step")]
+
+
+def line_of(part: dict) -> list[str]:
+    """The rates of a part, and its peak memory."""
+    tokens = part["responses"] * part["length"]
+    rates = {stage: tokens / seconds for stage, seconds in part["seconds"].items()}
+    label = f"{part['name']}, {part['responses']} x {part['length']}"
+    return [label, *cells(rates), f"{part['peak'] / 1e9:.1f}"]
+
+
+def ratios(products: dict, ours: dict, *others: dict) -> Iterator[list[str]]:
+    """The rates of train.py relative to those of each other part."""
+    for part in (products, *others):
+        faster = {x: seconds / ours["seconds"][x] for x, seconds in part["seconds"].items()}
+        yield [f"train.py / {part['name']}", *cells(faster), ""]
+
+
+def in_own_process(python: str, words: list[str]) -> dict:
+    """What `main` writes in a process of its own. Raises Stop if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "measured.json")
+        command = [python, "-m", "benchmarks.speed", path, *words]
+        code = subprocess.run(command, stdout=2).returncode  # its own output is not in the table
+        if code:
+            raise Stop(f"{words[0]}: its process ended with code {code}", 1)
+        return json.loads(path.read_text())
+
+
+def main(path: str, name: str, repetitions: str, *flags: str) -> None:
+    """Measure one of PARTS in this process, and write its seconds and its peak memory to path."""
+    with one_line_endings(f"benchmarks speed, {name}"):
+        cfg = parse_config(list(flags))
+        endless = patch("rollout.end_tokens", lambda *_: [])
+        with endless, patch("train.training_rewards", every_other_right):
+            seconds = PARTS[name](cfg, int(repetitions))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # in kB on Linux
+    if torch.cuda.is_available():
+        peak = torch.cuda.max_memory_allocated()
+    size = {"responses": cfg.prompts * cfg.group_size, "length": cfg.max_new_tokens}
+    Path(path).write_text(json.dumps({"name": name, **size, "seconds": seconds, "peak": peak}))
+
+
+# ---- matrix products -----------------------------------------------------------------------------
+
+
+def of_products(cfg: Config, repetitions: int) -> dict:
+    """The matrix products alone, in the dtype and with the threads of the other parts."""
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(locate(cfg.model)[1])
+    seconds = Counter()
+    for stage, shapes, rows, tokens in workload(cfg, prompts_of(cfg), lm):
+        seconds[stage] += (
+            tokens / rows * seconds_of_products(shapes, rows, computation_dtype(cfg.dtype))
+        )
+    seconds["updating"] = 3 * seconds["old_logprob"]  # the backward pass has two for each product
+    return seconds
+
+
+def workload(cfg: Config, prompts: list[list[int]], lm) -> list[tuple]:
+    """(stage, shapes of weights, rows at a time, tokens) of the products with the model's weights.
+
+    Rows are the responses in flight, the tokens of a micro-batch, or for the head in a pass a block
+    of logits. The prompts' products while sampling are left out: each prompt has them once.
+    """
+    body = [tuple(weight.shape) for weight in decoder_layers(lm).parameters() if weight.ndim == 2]
+    head = tuple(lm.get_output_embeddings().weight.shape)
+    responses = cfg.prompts * cfg.group_size
+    new = responses * cfg.max_new_tokens
+    tokens = new + cfg.group_size * sum(map(len, prompts))  # of a pass
+    rows = min(cfg.micro_batch_tokens, tokens)
+    return [
+        ("sampling", [*body, head], min(responses, cfg.in_flight), new),
+        ("old_logprob", body, rows, tokens),
+        ("old_logprob", [head], min(rows, logit_block(this_device()) // head[0]), new),
+    ]
+
+
+@torch.no_grad()
+def seconds_of_products(shapes: list[tuple[int, int]], rows: int, dtype: torch.dtype) -> float:
+    """Measured for `rows` tokens, with all weights, so that no processor's cache holds them."""
+    kind = {"dtype": dtype, "device": this_device()}
+    weights = [torch.ones(shape, **kind) for shape in shapes]
+    states = {inputs: torch.ones(rows, inputs, **kind) for _, inputs in shapes}
+
+    def multiply() -> None:
+        for weight in weights:
+            states[weight.shape[1]] @ weight.T  # [rows, outputs]
+
+    threads = torch.get_num_threads()
+    timer = Timer("multiply()", globals={"multiply": multiply}, num_threads=threads)
+    return timer.blocked_autorange(min_run_time=1).median
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+def prompts_of(cfg: Config) -> list[list[int]]:
+    """Token ids of the first --prompts problems."""
+    encoding = locate(cfg.model)[2], cfg.max_prompt_tokens, cfg.prompt_template
+    return encode_prompts(load_sets(cfg)[0], *encoding)[1][: cfg.prompts]
+
+
+def every_other_right(completions: list, *_, **__) -> list[float]:
+    """The rewards: every group has right and wrong responses."""
+    return [float(i % 2) for i in range(len(completions))]
+
+
+def repeated(cfg: Config, repetitions: int, step: Callable[[int], dict]) -> dict:
+    """The median seconds of each stage. step: new tokens of a response -> seconds by stage."""
+    step(min(WARM_UP, cfg.max_new_tokens))
+    rows = [step(cfg.max_new_tokens) for _ in range(repetitions)]
+    return {stage: statistics.median(row[stage] for row in rows) for stage in rows[0]}
+
+
+def of_train(cfg: Config, repetitions: int) -> dict:
+    """Steps of train.py; with --engine vllm only their rollouts, with the transfer of weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = train.prepare(replace(cfg, output_dir=f"{folder}/run"))
+        run.problems, run.prompts = run.problems[: cfg.prompts], run.prompts[: cfg.prompts]
+        method = selected_method(cfg, run.state.memory)
+
+        def step(length: int) -> dict:
+            run.cfg = replace(run.cfg, max_new_tokens=length)
+            if run.engine:
+                watch = Stopwatch()
+                train.sample(run, 1, watch)
+                return {"sampling": watch.stages["seconds_sampling"]}
+            train.train_step(run, method, run.state.step + 1)
+            seconds = run.state.unlogged
+            return {x: seconds[f"seconds_{x}"] for x in STAGES} | {"step": seconds["seconds"]}
+
+        return repeated(cfg, repetitions, step)
+
+
+def of_generate(cfg: Config, repetitions: int) -> dict:
+    """One call of transformers' `generate` for all responses."""
+    lm = from_files(cfg.model, locate(cfg.model)[0], computation_dtype(cfg.dtype)).to(this_device())
+    lm.generation_config = GenerationConfig()  # else its penalties and end tokens would count
+    sequences = [torch.tensor(ids) for ids in prompts_of(cfg) for _ in range(cfg.group_size)]
+    ids, mask = left_padded(sequences, lm.device)
+    sampling = {"do_sample": True, "temperature": cfg.temperature, "top_k": 0, "pad_token_id": 0}
+
+    def step(length: int) -> dict:
+        settings = GenerationConfig(max_new_tokens=length, **sampling)
+        watch = Stopwatch()
+        lm.generate(ids, attention_mask=mask, generation_config=settings).cpu()
+        watch.lap("sampling")
+        return {"sampling": watch.stages["seconds_sampling"]}
+
+    return repeated(cfg, repetitions, step)
+
+
+def of_trl(cfg: Config, repetitions: int) -> dict:
+    """Steps of TRL's GRPOTrainer with as many updates; for a single one it has no pass at θ_old."""
+    from datasets import Dataset
+    from trl import GRPOTrainer
+    from trl.scripts import grpo
+
+    prompts, folder = prompts_of(cfg), tempfile.mkdtemp()
+    of_step, of_update = (n * cfg.group_size for n in (cfg.prompts, cfg.mini_batch))  # responses
+    longest = max(map(len, prompts)) + cfg.max_new_tokens
+    fit = [n for n in range(1, of_update + 1) if n * longest <= cfg.micro_batch_tokens]
+    at_once = max((n for n in fit if of_update % n == 0), default=1)  # in a micro-batch
+    flags = f"""
+        --per_device_train_batch_size {at_once} --steps_per_generation {of_step // at_once}
+        --gradient_accumulation_steps {of_update // at_once} --max_steps {of_step // of_update}
+        --num_generations {cfg.group_size} --max_completion_length {cfg.max_new_tokens}
+        --temperature {cfg.temperature} --gradient_checkpointing {cfg.recompute}
+        --bf16 {computation_dtype(cfg.dtype) == torch.bfloat16} --use_cpu {this_device().type == "cpu"}
+        --save_strategy no --report_to none --output_dir {folder}
+    """
+    settings = grpo.make_parser().parse_args_and_config(flags.split())[1]
+    settings.model_init_kwargs = {"dtype": "float32"}  # the weights, as in train.py
+    rows = Dataset.from_list([{"prompt": str(i)} for i in range(cfg.prompts)])
+    trainer = GRPOTrainer(str(locate(cfg.model)[0]), every_other_right, settings, rows)
+    trainer._tokenize_prompts = lambda names: ([prompts[int(name)] for name in names], None, {})
+    trainer.eos_token_ids = []
+    generate = trainer.model.generate
+    sampling = []
+
+    def timed(*arguments, **named) -> torch.Tensor:
+        watch = Stopwatch()
+        tokens = generate(*arguments, **named)
+        watch.lap("sampling")
+        sampling.append(watch.stages["seconds_sampling"])
+        return tokens
+
+    def step(length: int) -> dict:
+        changed = {"max_new_tokens": length, "eos_token_id": []}
+        trainer.generation_config.update(**changed)
+        trainer.generation_kwargs.update(changed)
+        metrics = trainer.train().metrics
+        return {"sampling": sampling.pop(), "step": metrics["train_runtime"]}
+
+    trainer.model.generate = timed
+    return repeated(cfg, repetitions, step)
+
+
+PARTS = {"products": of_products, "train.py": of_train, "vLLM": of_train}
+PARTS |= {"generate": of_generate, "TRL": of_trl}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
