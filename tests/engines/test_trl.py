@@ -1,6 +1,7 @@
 """trl_delta.py in the real TRL 1.16: `make engines`."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,10 +16,11 @@ import trl
 from safetensors.torch import load_file
 from trl import GRPOTrainer
 from trl.scripts import grpo
-from trl_worker import TOY, WEIGHTS, compared
+from trl_worker import TOY, WEIGHTS, compared, share_unlike, trainer_of
 
 import toy
 import trl_delta
+from config import Config
 from infra.errors import UserError
 
 
@@ -44,6 +46,23 @@ def test_a_range_of_one_is_trls_own_run_bit_for_bit(comparison):
 @pytest.mark.parametrize("i", range(len(WEIGHTS)), ids=[str(each) for each in WEIGHTS])
 def test_the_weights_are_those_of_our_loop(comparison, i):
     assert comparison["unlike"][i] < 0.01
+
+
+def characters(completions: list[str], **_) -> list[float]:
+    """A stand-in for the reward: short responses are all wrong, and their lengths differ."""
+    return [float(len(text)) for text in completions]
+
+
+@pytest.mark.skipif("MODEL" not in os.environ, reason="make engines MODEL=...")
+def test_the_weights_of_a_real_model_are_those_of_our_loop():
+    """Eight responses to one prompt."""
+    flags = "--max_completion_length 16 --per_device_train_batch_size 8 --steps_per_generation 1"
+    model = os.environ["MODEL"]
+    trainer = trainer_of(trl_delta.WeightedTrainer, model, Config(), flags, characters)
+    examples = next(iter(trainer.get_train_dataloader()))
+    batch = GRPOTrainer._generate_and_score_completions(trainer, examples)
+    assert batch["advantages"].std() > 0.5
+    assert share_unlike(trainer, batch, {}) < 0.01
 
 
 # ---- the script ----------------------------------------------------------------------------------

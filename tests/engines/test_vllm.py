@@ -1,5 +1,6 @@
 """infra/vllm_engine.py with the real vLLM 0.30 on a CPU: `make engines`."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from wide_toy import save_wide_toy
 
 import toy
 import train
+from infra.model_files import locate
 from infra.ranks import start_ranks
 from infra.vllm_engine import VLLMEngine
 from loading import load_policy
@@ -36,8 +38,14 @@ def wide(tmp_path_factory):
 def asleep(wide) -> VLLMEngine:
     """An engine of the toy, before `holding`."""
     start_ranks()
-    policy, _ = load_policy(wide)
-    return VLLMEngine(wide, policy, longest=200, in_flight=16)
+    return engine_of(wide)
+
+
+def engine_of(model) -> VLLMEngine:
+    """An engine of a model, a folder or a hub id."""
+    policy, _ = load_policy(model)
+    folder, _, _ = locate(model)
+    return VLLMEngine(folder, policy, longest=200, in_flight=16)
 
 
 @pytest.fixture
@@ -116,6 +124,13 @@ def test_every_tensor_of_the_policy_reaches_vllm(asleep):
             assert difference(engine) > 1e-4, f"{name} changes nothing"
         with asleep.holding() as engine:
             assert difference(engine) < 1e-6, name
+
+
+@pytest.mark.skipif("MODEL" not in os.environ, reason="make engines MODEL=...")
+def test_a_real_model_has_the_policys_log_p():
+    start_ranks()
+    with engine_of(os.environ["MODEL"]).holding() as engine:
+        assert difference(engine) < 1e-4
 
 
 def refused(tmp_path, capsys, model) -> str:

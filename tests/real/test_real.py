@@ -33,6 +33,7 @@ from rollout import Sampling, rollout
 
 MODEL = os.environ["MODEL"]
 BOUND = 1e-4  # nats, on rounding in the log p of a token
+LIMIT = 1800  # seconds for a run
 LONG = 550  # tokens of a prompt that exceeds the sliding windows of gemma-3-270m
 SCRIPT = str(Path(__file__).with_name("hashed_rewards.py"))
 SMALL = [
@@ -108,7 +109,7 @@ def one_step(words: list[str]) -> None:
     with patch.object(sampler, "CHUNK", 8), run.sampler() as lm:  # two chunks; one response waits
         sampling = Sampling(16, seed=1, in_flight=2)
         responses = rollout(lm, run.tokenizer, prompts, [0, 1, 2], 1, sampling)
-    plan = plan_mini_batches(responses, torch.ones(3), 3, 3 * LONG)
+    plan = plan_mini_batches(responses, torch.ones(3), 3, LONG)
     old = old_log_probabilities(run.policy, plan)[0]
 
     with patch.object(train, "save_samples") as saved, hashed_rewards:
@@ -187,7 +188,7 @@ def test_an_exported_model_is_the_policy(step):
 def whole(data, tmp_path_factory) -> Path:
     """The folder of an uninterrupted run of two steps. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    finished(start(SCRIPT, *flags(data, folder, steps=2)))
+    finished(start(SCRIPT, *flags(data, folder, steps=2)), seconds=LIMIT)
     return folder
 
 
@@ -196,7 +197,7 @@ def metrics(folder: Path) -> list[dict]:
 
 
 def test_two_ranks_match_one(whole, data, tmp_path):
-    finished(torchrun(2, SCRIPT, *flags(data, tmp_path / "two", steps=2)))
+    finished(torchrun(2, SCRIPT, *flags(data, tmp_path / "two", steps=2)), seconds=LIMIT)
     for row, other in zip(metrics(tmp_path / "two"), metrics(whole), strict=True):
         assert row == pytest.approx(other, rel=1e-3, abs=1e-4)
     models = [load_file(each / "model/model.safetensors") for each in (tmp_path / "two", whole)]
@@ -231,12 +232,12 @@ def test_a_kill_and_a_full_disk_while_a_checkpoint_is_written_lose_nothing(whole
     assert size(unfinished) < size(last)
 
     full = start(*command, file_limit=size(last) // 2)
-    finished(full, code=1)
+    finished(full, code=1, seconds=LIMIT)
     assert f"continuing {folder} after step 1" in full.stdout
     assert "checkpoint-000002 could not be written (" in full.stderr
     assert full.stderr.count("\n") == 1
 
-    finished(start(*command))
+    finished(start(*command), seconds=LIMIT)
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert read_lines(folder / name) == read_lines(whole / name)
     weights = [(each / "model/model.safetensors").read_bytes() for each in (folder, whole)]
@@ -251,10 +252,10 @@ def test_an_evaluation_continues_after_a_kill(whole, data, tmp_path):
         f"--max-new-tokens 16 --in-flight 2 --output-dir {tmp_path / name}".split()
         for name in ("whole", "cut")
     ]
-    finished(start(*commands[0]))
+    finished(start(*commands[0]), seconds=LIMIT)
     kill_once(start(*commands[1]), lambda: size(saved[1]) > 0)
     before = saved[1].read_text()
     assert 0 < before.count("\n") < 6
-    finished(start(*commands[1]))
+    finished(start(*commands[1]), seconds=LIMIT)
     assert saved[1].read_text().startswith(before)
     assert sorted(saved[1].read_text().split("\n")) == sorted(saved[0].read_text().split("\n"))
