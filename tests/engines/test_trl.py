@@ -12,6 +12,7 @@ from forked import ROOT
 pytest.importorskip("trl")
 pytestmark = pytest.mark.engine
 
+import torch
 import trl
 from safetensors.torch import load_file
 from trl import GRPOTrainer
@@ -59,8 +60,10 @@ def test_the_weights_of_a_real_model_are_those_of_our_loop():
     flags = "--max_completion_length 16 --per_device_train_batch_size 8 --steps_per_generation 1"
     model = os.environ["MODEL"]
     trainer = trainer_of(trl_delta.WeightedTrainer, model, Config(), flags, characters)
+    trainer.model.train()  # as in an update
     examples = next(iter(trainer.get_train_dataloader()))
     batch = GRPOTrainer._generate_and_score_completions(trainer, examples)
+    batch["tool_mask"] = torch.ones_like(batch["completion_mask"])
     assert batch["advantages"].std() > 0.5
     assert share_unlike(trainer, batch, {}) < 0.01
 

@@ -44,7 +44,7 @@ SMALL = [
     *("--mini-batch", "1"),
     *("--group-size", "2"),
     *("--max-new-tokens", "16"),
-    *("--micro-batch-tokens", "64"),
+    *("--micro-batch-tokens", "128"),
     *("--save-every", "1"),
 ]
 
