@@ -15,6 +15,11 @@ lint: .venv/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
+# MODEL: a folder or a hub id. DATA: a file of problems or a hub id. COLUMN=question: its column of problems.
+real: .venv/.installed
+	test -n "$(MODEL)" && test -n "$(DATA)"
+	$(BIN)/python -m pytest -q --durations 0 -o tmp_path_retention_policy=failed tests/real
+
 engines: .venv-engines/.installed
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv-engines/bin/python -m pytest -q tests/engines
 
@@ -35,4 +40,4 @@ notebooks: .venv/.installed
 	.venv-engines/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-.PHONY: train test lint engines notebooks
+.PHONY: train test lint real engines notebooks

@@ -63,9 +63,8 @@ def speed(args) -> list[dict]:
     cfg = parse_config(flags)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{date.today()}, {device}, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    print(
-        f"{cfg.model}, {computation_dtype(cfg.dtype)}, --micro-batch-tokens {cfg.micro_batch_tokens}\n"
-    )
+    dtype = computation_dtype(cfg.dtype)
+    print(f"{cfg.model}, {dtype}, --micro-batch-tokens {cfg.micro_batch_tokens}\n")
 
     here = sys.executable
     parts = [("products", here, ""), ("train.py", here, ""), ("generate", here, "")]
@@ -256,12 +255,13 @@ def of_trl(cfg: Config, repetitions: int) -> dict:
     longest = max(map(len, prompts)) + cfg.max_new_tokens
     fit = [n for n in range(1, of_update + 1) if n * longest <= cfg.micro_batch_tokens]
     at_once = max((n for n in fit if of_update % n == 0), default=1)  # in a micro-batch
+    bfloat16 = computation_dtype(cfg.dtype) == torch.bfloat16
     flags = f"""
         --per_device_train_batch_size {at_once} --steps_per_generation {of_step // at_once}
         --gradient_accumulation_steps {of_update // at_once} --max_steps {of_step // of_update}
         --num_generations {cfg.group_size} --max_completion_length {cfg.max_new_tokens}
         --temperature {cfg.temperature} --gradient_checkpointing {cfg.recompute}
-        --bf16 {computation_dtype(cfg.dtype) == torch.bfloat16} --use_cpu {this_device().type == "cpu"}
+        --bf16 {bfloat16} --use_cpu {this_device().type == "cpu"}
         --save_strategy no --report_to none --output_dir {folder}
     """
     settings = grpo.make_parser().parse_args_and_config(flags.split())[1]

@@ -124,6 +124,7 @@ class VLLMEngine:
     def load(self, model: torch.nn.Module) -> None:
         """Copy the policy's weights into vLLM's model."""
         from vllm.config import set_current_vllm_config
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
         from vllm.model_executor.model_loader.reload import (
             finalize_layerwise_reload,
             initialize_layerwise_reload,
@@ -137,6 +138,9 @@ class VLLMEngine:
             initialize_layerwise_reload(model)
             model.load_weights(self.weights())
             finalize_layerwise_reload(model, config.model_config)
+            for layer in model.modules():
+                if isinstance(layer, ParallelLMHead):  # if tied, a CPU's kernel has an old copy
+                    layer.quant_method.process_weights_after_loading(layer)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """(name, full tensor in the engine's dtype) of each weight; tied weights once.

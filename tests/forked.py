@@ -89,9 +89,9 @@ def torchrun(ranks: int, *words: str) -> Forked:
     return Forked(run_agent, [*options, "--standalone", *words])
 
 
-def finished(process: Forked, code: int = 0) -> Forked:
+def finished(process: Forked, code: int = 0, seconds: float = 300) -> Forked:
     """Wait for the process and assert that it succeeds if and only if `code` is 0."""
-    assert (process.wait() == 0) == (code == 0), process.stderr[-3000:]
+    assert (process.wait(seconds) == 0) == (code == 0), process.stderr[-3000:]
     return process
 
 

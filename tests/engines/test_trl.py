@@ -1,6 +1,7 @@
 """trl_delta.py in the real TRL 1.16: `make engines`."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,11 +12,12 @@ from forked import ROOT
 pytest.importorskip("trl")
 pytestmark = pytest.mark.engine
 
+import torch
 import trl
 from safetensors.torch import load_file
 from trl import GRPOTrainer
 from trl.scripts import grpo
-from trl_worker import TOY, WEIGHTS, compared, trainer_of
+from trl_worker import TOY, WEIGHTS, compared, share_unlike, trainer_of
 
 import toy
 import trl_delta
@@ -80,6 +82,25 @@ def test_reward_functions_read_special_tags_of_thought(closed_by_lines):
 def test_a_worked_solution_is_a_gold_answer(gold):
     chat = [{"role": "assistant", "content": "It is \\boxed{24}"}]
     assert trl_delta.right(["\\boxed{72}", chat], [gold, gold]) == [1.0, 0.0]
+
+
+def characters(completions: list[str], **_) -> list[float]:
+    """A stand-in for the reward: short responses are all wrong, and their lengths differ."""
+    return [float(len(text)) for text in completions]
+
+
+@pytest.mark.skipif("MODEL" not in os.environ, reason="make engines MODEL=...")
+def test_the_weights_of_a_real_model_are_those_of_our_loop():
+    """Eight responses to one prompt."""
+    flags = "--max_completion_length 16 --per_device_train_batch_size 8 --steps_per_generation 1"
+    model = os.environ["MODEL"]
+    trainer = trainer_of(trl_delta.WeightedTrainer, model, Config(), flags, characters)
+    trainer.model.train()  # as in an update
+    examples = next(iter(trainer.get_train_dataloader()))
+    batch = GRPOTrainer._generate_and_score_completions(trainer, examples)
+    batch["tool_mask"] = torch.ones_like(batch["completion_mask"])
+    assert batch["advantages"].std() > 0.5
+    assert share_unlike(trainer, batch, {}) < 0.01
 
 
 # ---- the script ----------------------------------------------------------------------------------

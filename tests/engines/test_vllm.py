@@ -1,5 +1,6 @@
 """infra/vllm_engine.py with the real vLLM 0.30 on a CPU: `make engines`."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from wide_toy import save_wide_toy
 
 import toy
 import train
+from infra.model_files import locate
 from infra.ranks import start_ranks
 from infra.vllm_engine import VLLMEngine
 from loading import load_policy
@@ -36,8 +38,14 @@ def wide(tmp_path_factory):
 def asleep(wide) -> VLLMEngine:
     """An engine of the toy, before `holding`."""
     start_ranks()
-    policy, _ = load_policy(wide)
-    return VLLMEngine(wide, policy, longest=200, in_flight=16, dtype=torch.float32)
+    return engine_of(wide)
+
+
+def engine_of(model) -> VLLMEngine:
+    """An engine of a model, a folder or a hub id."""
+    policy, _ = load_policy(model)
+    folder, _, _ = locate(model)
+    return VLLMEngine(folder, policy, longest=200, in_flight=16, dtype=torch.float32)
 
 
 @pytest.fixture
@@ -115,7 +123,21 @@ def test_every_tensor_of_the_policy_reaches_vllm(asleep):
             shard *= 1 + 0.3 * torch.randn(shard.shape, generator=generator)
             assert difference(engine) > 1e-4, f"{name} changes nothing"
         with asleep.holding() as engine:
-            assert difference(engine) < 1e-6, name
+            assert difference(engine) < 1e-5, name
+
+
+def test_a_tied_head_reaches_vllm(tmp_path):
+    start_ranks()
+    tied = save_wide_toy(tmp_path / "model", tie_word_embeddings=True)
+    with engine_of(tied).holding() as engine:
+        assert difference(engine) < 1e-6
+
+
+@pytest.mark.skipif("MODEL" not in os.environ, reason="make engines MODEL=...")
+def test_a_real_model_has_the_policys_log_p():
+    start_ranks()
+    with engine_of(os.environ["MODEL"]).holding() as engine:
+        assert difference(engine) < 1e-4
 
 
 def refused(tmp_path, capsys, model) -> str:
@@ -129,10 +151,10 @@ def test_what_vllm_cannot_run_on_a_cpu_is_refused(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_vllm_runs_differently_is_refused_after_a_step(tmp_path, capsys):
-    """On a CPU it does not take a tied head. Nothing of the step is kept."""
-    model = save_wide_toy(tmp_path / "model", tie_word_embeddings=True)
-    assert "vLLM runs this model differently" in refused(tmp_path, capsys, model)
+def test_what_vllm_runs_differently_is_refused_after_a_step(wide, tmp_path, capsys, monkeypatch):
+    """Here vLLM keeps random weights. Nothing of the step is kept."""
+    monkeypatch.setattr(VLLMEngine, "load", lambda engine, model: None)
+    assert "vLLM runs this model differently" in refused(tmp_path, capsys, wide)
     assert read_lines(tmp_path / "run" / "metrics.jsonl") == []
 
 

@@ -49,15 +49,17 @@ TWICE = f"""
 """  # two updates per generation batch and two passes over it; ratios leave the clip's range
 
 
-def trainer_of(kind: type, model: Path, weights: Config | None = None, more: str = ""):
-    """A trainer of the toy. weights: for WeightedTrainer. more: flags of `trl grpo`."""
+def trainer_of(
+    kind: type, model: Path | str, weights: Config | None = None, more: str = "", reward=right
+):
+    """A trainer on the toy's problems. weights: for WeightedTrainer. more: flags of `trl grpo`."""
     flags = [*(TOY + TWICE + more).split(), "--output_dir", tempfile.mkdtemp()]
     config = grpo.make_parser().parse_args_and_config(flags)[1]
     problems = toy.problems(32, k=5) + toy.problems(32, k=3)  # prompts of two lengths
     rows = [{"prompt": each["problem"], "solution": each["answer"]} for each in problems]
     data = Dataset.from_list(rows)
     named = {"weights": weights} if weights else {}
-    return kind(model=str(model), reward_funcs=right, args=config, train_dataset=data, **named)
+    return kind(model=str(model), reward_funcs=reward, args=config, train_dataset=data, **named)
 
 
 def metrics(trainer) -> list[dict]:

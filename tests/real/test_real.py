@@ -1,0 +1,262 @@
+"""The promises of train.py and evaluate.py on a real model: `make real MODEL=... DATA=...`.
+
+MODEL: a folder or a hub id. DATA: a file of problems or a hub id; COLUMN: its column of problems.
+A step has 2 short problems x 2 responses of at most 16 tokens. Their rewards are a stand-in
+(hashed_rewards.py), and the runs use no chat template. Everything is computed in float32.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from forked import Forked, call, finished, start, torchrun
+from hashed_rewards import hashed_rewards
+from safetensors.torch import load_file
+from torch.nn.utils.rnn import pad_sequence
+from toy_runs import read_lines, same_weights
+from transformers import AutoModelForCausalLM
+
+import minimal
+import train
+from batch import Rollout, micro_batch, plan_mini_batches
+from infra import sampler
+from infra.folder import write_lines
+from infra.model_files import locate
+from infra.problems import load_problems
+from infra.run import export
+from policy import old_log_probabilities
+from rollout import Sampling, rollout
+
+MODEL = os.environ["MODEL"]
+BOUND = 1e-4  # nats, on rounding in the log p of a token
+LIMIT = 1800  # seconds for a run
+LONG = 550  # tokens of a prompt that exceeds the sliding windows of gemma-3-270m
+SCRIPT = str(Path(__file__).with_name("hashed_rewards.py"))
+SMALL = [
+    *("--model", MODEL),
+    *("--eval-data", ""),
+    *("--prompt-template", "{problem}"),
+    *("--prompts", "2"),
+    *("--mini-batch", "1"),
+    *("--group-size", "2"),
+    *("--max-new-tokens", "16"),
+    *("--micro-batch-tokens", "128"),
+    *("--save-every", "1"),
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A folder with two problems of the same length in train.jsonl, and six in bench.jsonl."""
+    folder = tmp_path_factory.mktemp("data")
+    _, _, tokenizer = locate(MODEL)
+    problems = load_problems(os.environ["DATA"], os.environ.get("COLUMN", "problem"))
+    problems = sorted(problems, key=lambda problem: len(problem["problem"]))[:100]
+    of_length = {}
+    for problem in problems:
+        length = len(tokenizer(problem["problem"]).input_ids)
+        of_length.setdefault(length, []).append(problem)
+    write_lines(folder / "train.jsonl", next(x for x in of_length.values() if len(x) > 1)[:2])
+    write_lines(folder / "bench.jsonl", problems[:6])
+    return folder
+
+
+def flags(data: Path, folder: Path, steps: int) -> list[str]:
+    """The flags of a run that writes to `folder`."""
+    own = [("--data", data / "train.jsonl"), ("--output-dir", folder), ("--steps", steps)]
+    return [*SMALL, *(str(word) for pair in own for word in pair)]
+
+
+def plain_model(folder: str | Path = MODEL):
+    """from_pretrained's model in float32."""
+    folder, _, _ = locate(folder)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+@torch.no_grad()
+def plain_logprob(lm, rollouts: list[Rollout]) -> torch.Tensor:
+    """log p of the responses' tokens [N], one unpadded sequence at a time."""
+    parts = []
+    for response in rollouts:
+        token = torch.from_numpy(response.tokens).long()
+        ids = torch.cat([torch.tensor(response.prompt), token])
+        logits = lm(ids[None], use_cache=False).logits[0, len(response.prompt) - 1 : -1]
+        parts.append(logits.log_softmax(-1).gather(1, token[:, None]).squeeze(1))
+    return torch.cat(parts)
+
+
+# ---- one step ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def step(data, tmp_path_factory) -> dict:
+    """What `one_step` saves. Its process has ended, and its memory is free."""
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    call(one_step, flags(data, folder, steps=1))
+    return torch.load(folder / "step.pt", weights_only=False)
+
+
+def one_step(words: list[str]) -> None:
+    """Sample, train a step and export the model. Saves to step.pt what the tests compare."""
+    run = train.prepare(train.parse_config(words))
+    text = " ".join(problem["problem"] for problem in run.problems)
+    long = run.tokenizer(LONG * text).input_ids[:LONG]
+    prompts = [run.prompts[0], long, run.prompts[1][:9]]
+    with patch.object(sampler, "CHUNK", 8), run.sampler() as lm:  # two chunks; one response waits
+        sampling = Sampling(16, seed=1, in_flight=2)
+        responses = rollout(lm, run.tokenizer, prompts, [0, 1, 2], 1, sampling)
+    plan = plan_mini_batches(responses, torch.ones(3), 3, LONG)
+    old = old_log_probabilities(run.policy, plan)[0]
+
+    with patch.object(train, "save_samples") as saved, hashed_rewards:
+        train.train_step(run, train.selected_method(run.cfg), 1)
+    export(run.folder / "model", run.policy, run.tokenizer)
+    _, _, rollouts, tokens, weight = saved.call_args.args
+    micro = micro_batch(rollouts, [0])
+    with torch.no_grad():
+        after = run.policy(micro.ids, micro.mask).logprob
+    exported = plain_model(run.folder / "model")
+    found = {
+        "responses": responses,
+        "old": old,
+        "cfg": run.cfg,
+        "rollouts": rollouts,
+        "advantage": tokens.advantage,
+        "weight": weight,
+        "metrics": run.state.unlogged,
+        "model": run.folder / "model",
+        "same_weights": same_weights(exported, run.policy.lm),
+        "after": after,
+        "exported": plain_logprob(exported, rollouts[:1]),
+    }
+    torch.save(found, run.folder / "step.pt")
+
+
+def test_log_p_of_policy_and_sampler_is_that_of_a_plain_forward_pass(step):
+    """Responses to a long prompt and to two short ones, padded to it."""
+    expected = plain_logprob(plain_model(), step["responses"])
+    drawn = torch.cat([torch.from_numpy(response.logprob) for response in step["responses"]])
+    for logprob in (step["old"], drawn):
+        torch.testing.assert_close(logprob, expected, rtol=0, atol=BOUND)
+
+
+def as_minimal(rollouts: list[Rollout]) -> minimal.Rollouts:
+    """The responses to prompts of one length."""
+    tokens = [torch.from_numpy(response.tokens).long() for response in rollouts]
+    prompts = torch.tensor([response.prompt for response in rollouts])
+    ids = torch.cat([prompts, pad_sequence(tokens, batch_first=True)], dim=1)
+    is_token = pad_sequence([torch.ones_like(each) for each in tokens], batch_first=True).bool()
+    rewards = torch.tensor([response.reward for response in rollouts])
+    return minimal.Rollouts(ids, is_token, rewards)
+
+
+def test_a_step_is_minimals(step):
+    """Advantages, token weights, loss, gradient norm, and what AdamW makes of two updates."""
+    lm, cfg = plain_model(), step["cfg"]
+    optimizer = torch.optim.AdamW(lm.parameters(), cfg.lr, weight_decay=cfg.weight_decay)
+    with patch.multiple(minimal, PROMPTS=2, MINI_BATCH=1, GROUP_SIZE=2):
+        metrics, A, weight = minimal.train_step(
+            lm, optimizer, as_minimal(step["rollouts"]), "delta"
+        )
+    del optimizer
+
+    assert A.abs().min() > 0.1 and weight.std() > 0.01
+    torch.testing.assert_close(step["advantage"], A, rtol=0, atol=1e-6)
+    torch.testing.assert_close(step["weight"], weight, rtol=0, atol=1e-3)
+    assert step["metrics"]["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+    assert step["metrics"]["grad_norm"] == pytest.approx(metrics["grad_norm"], rel=1e-3)
+    models = (lm, plain_model(step["model"]), plain_model())
+    triples = list(zip(*(model.parameters() for model in models), strict=True))
+    apart = sum((theirs - ours).square().sum() for theirs, ours, _ in triples)
+    moved = sum((theirs - before).square().sum() for theirs, _, before in triples)
+    assert apart < 0.01**2 * moved
+
+
+def test_an_exported_model_is_the_policy(step):
+    assert step["same_weights"]
+    torch.testing.assert_close(step["exported"], step["after"], rtol=0, atol=BOUND)
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory) -> Path:
+    """The folder of an uninterrupted run of two steps. Read-only."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    finished(start(SCRIPT, *flags(data, folder, steps=2)), seconds=LIMIT)
+    return folder
+
+
+def metrics(folder: Path) -> list[dict]:
+    return read_lines(folder / "metrics.jsonl")
+
+
+def test_two_ranks_match_one(whole, data, tmp_path):
+    finished(torchrun(2, SCRIPT, *flags(data, tmp_path / "two", steps=2)), seconds=LIMIT)
+    for row, other in zip(metrics(tmp_path / "two"), metrics(whole), strict=True):
+        assert row == pytest.approx(other, rel=1e-3, abs=1e-4)
+    models = [load_file(each / "model/model.safetensors") for each in (tmp_path / "two", whole)]
+    for name, weight in models[1].items():
+        assert (models[0][name] - weight).norm() <= 1e-6 * weight.norm(), name
+
+
+def size(path: Path) -> int:
+    """Bytes of a file; 0 if there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def kill_once(process: Forked, due) -> None:
+    """Kill the process as soon as due() is true."""
+    while not due():
+        assert process.returncode is None, process.stderr[-3000:]
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_a_kill_and_a_full_disk_while_a_checkpoint_is_written_lose_nothing(whole, data, tmp_path):
+    folder = tmp_path / "cut"
+    command = [SCRIPT, *flags(data, folder, steps=2)]
+    last = whole / "checkpoint-000002/__0_0.distcp"
+    unfinished = folder / "being-written/new" / last.name
+
+    def half_of_the_last() -> bool:
+        return (folder / "checkpoint-000001").exists() and size(unfinished) > size(last) / 2
+
+    kill_once(start(*command), half_of_the_last)
+    assert size(unfinished) < size(last)
+
+    full = start(*command, file_limit=size(last) // 2)
+    finished(full, code=1, seconds=LIMIT)
+    assert f"continuing {folder} after step 1" in full.stdout
+    *_, said = full.stderr.splitlines()  # before it the progress of slow stages
+    assert said.startswith(f"train.py: {folder}/checkpoint-000002 could not be written (")
+    assert "Traceback" not in full.stderr
+
+    finished(start(*command), seconds=LIMIT)
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert read_lines(folder / name) == read_lines(whole / name)
+    weights = [(each / "model/model.safetensors").read_bytes() for each in (folder, whole)]
+    assert weights[0] == weights[1]
+
+
+def test_an_evaluation_continues_after_a_kill(whole, data, tmp_path):
+    """Of a trained and exported model."""
+    saved = [tmp_path / name / "bench.jsonl/responses-0.jsonl" for name in ("whole", "cut")]
+    commands = [
+        f"evaluate.py --model {whole}/model --benchmarks {data}/bench.jsonl --samples 1 "
+        f"--max-new-tokens 16 --in-flight 2 --output-dir {tmp_path / name}".split()
+        for name in ("whole", "cut")
+    ]
+    finished(start(*commands[0]), seconds=LIMIT)
+    kill_once(start(*commands[1]), lambda: size(saved[1]) > 0)
+    before = saved[1].read_text()
+    assert 0 < before.count("\n") < 6
+    finished(start(*commands[1]), seconds=LIMIT)
+    assert saved[1].read_text().startswith(before)
+    assert sorted(saved[1].read_text().split("\n")) == sorted(saved[0].read_text().split("\n"))
