@@ -14,8 +14,10 @@ import extensions
 import methods
 from ablations import VARIANTS
 from infra.errors import UserError
-from infra.flags import Parser, flag, listed, refuse_useless
+from infra.flags import Parser, flag, listed, of_other_methods, refuse_useless
+from infra.tables import SOURCES
 from methods import DAPO_CLIP, Method
+from toy.by_name import SETS
 from toy.presets import TOYS
 
 
@@ -117,12 +119,19 @@ class Config:
 
 CLIP = ("clip_low", "clip_high")
 OF_TOY_BASE = ("toy_regime", "toy_noise", "toy_filler", "toy_zipf")
-NO_EFFECT = {  # (a flag, its value): the flags that then do nothing
-    ("select", "none"): ("select_share",),
-    ("proxy", "topk"): ("common",),  # these v have no factor h
-    ("proxy", "scalar"): ("common",),
-    ("eval_data", ""): ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy"),
-}
+OF_FEATURES = ("K", "proxy", "proxy_topk", "common")
+OF_RANGE = ("lam_min", "lam_max")
+NO_EFFECT = [  # a flag, its value, and the flags that then do nothing
+    ("select", "none", ("select_share",)),
+    ("select", "top", ("delta_variant", *OF_RANGE)),  # a rank depends on no range
+    ("select", "bottom", ("delta_variant", *OF_RANGE)),
+    ("select", "random", ("delta_variant", *OF_RANGE, *OF_FEATURES)),
+    ("delta_variant", "random", OF_FEATURES),
+    ("delta_variant", "no_range_map", OF_RANGE),
+    ("proxy", "topk", ("common",)),  # these v have no factor h
+    ("proxy", "scalar", ("common",)),
+    ("eval_data", "", ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy")),
+]
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -150,14 +159,16 @@ def check_flags(cfg: Config, given: dict) -> None:
 
     given: the flags on the command line. trl_delta.py checks its flags here too.
     """
-    useless = dict(NO_EFFECT)
+    useless = [*NO_EFFECT, ("method", cfg.method, of_other_methods(cfg, cfg.method))]
     if cfg.model != "toy":
         chains = {"toy", "toy-held-out"} & {cfg.data, cfg.eval_data}
-        useless["model", cfg.model] = OF_TOY_BASE if chains else ("toy_k", *OF_TOY_BASE)
+        useless.append(("model", cfg.model, OF_TOY_BASE if chains else ("toy_k", *OF_TOY_BASE)))
     if METHODS[cfg.method].default_clip is None:
-        useless["method", cfg.method] = CLIP
+        useless.append(("method", cfg.method, CLIP))
     if cfg.proxy != "topk":
-        useless["proxy", cfg.proxy] = ("proxy_topk", *useless.get(("proxy", cfg.proxy), ()))
+        useless.append(("proxy", cfg.proxy, ("proxy_topk",)))
+    if {cfg.data, cfg.eval_data} <= {*SOURCES, *SETS, ""}:
+        useless.append(("data", cfg.data, ("problem_column", "answer_column")))
     refuse_useless(cfg, useless, given)
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
@@ -190,8 +201,10 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
         )
 
     weights = partial(methods.delta_weights, steps=steps)
-    if "random" in (cfg.delta_variant, cfg.select):
-        weights, features = ablations.random_coefficients, None
+    if cfg.delta_variant == "random":
+        weights = ablations.random_coefficients
     if cfg.select != "none":
-        weights = partial(ablations.selected_by, weights)
+        weights = ablations.selected_tokens
+    if "random" in (cfg.delta_variant, cfg.select):
+        features = None  # no hidden state is read
     return replace(method, weights=weights, features=features)

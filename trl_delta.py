@@ -144,8 +144,8 @@ def main(argv: list[str] | None = None) -> None:
     given, rest = flags.parse_known_args(argv)
     weights = Config(**vars(given))
     check_flags(weights, vars(given))
-    of_trl = {("method", weights.method): CLIP}  # here they are --epsilon and --epsilon_high
-    refuse_useless(weights, of_trl, vars(given))
+    of_trl = ("method", weights.method, CLIP)  # here they are --epsilon and --epsilon_high
+    refuse_useless(weights, [of_trl], vars(given))
     low, high = METHODS[weights.method].default_clip or DAPO_CLIP
     parser = grpo.make_parser()
     parser.set_defaults(epsilon=low, epsilon_high=high, delta=10.0)  # 10: grpo.py's dual clip

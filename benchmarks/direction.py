@@ -170,7 +170,7 @@ def random_half(tokens: TokenBatch, flags) -> torch.Tensor:
     sides = tokens.advantage != 0
     weight = torch.ones_like(tokens.logprob)
     n = int(sides.sum())
-    weight[sides] = top_share(torch.rand(n, generator=generator), 0.5)
+    weight[sides] = top_share(torch.rand(n, generator=generator), 0.5, tokens.seed)
     return weight
 
 
