@@ -43,7 +43,7 @@ class Config:
     method: str = flag("delta", "token weights (App. E)", METHODS)
     clip_low: float = flag(0.2, "ε_low for the ratio clip (gspo: 3e-4)", low=0, high=1)
     clip_high: float = flag(0.28, "ε_high (grpo, dr_grpo: 0.2; gspo: 4e-4)", low=0)
-    K: int = flag(1, "number of centroid refinements", low=0, method="delta")
+    K: int = flag(1, "number of centroid refinements", low=0, high=1000, method="delta")
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, method="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, method="delta")
     delta_variant: str = flag(
@@ -64,15 +64,17 @@ class Config:
     cispo_cap: float = flag(5.0, "C, largest ratio π_θ / π_old", low=1, method="cispo")
 
     # Rollouts
-    prompts: int = flag(128, "prompts per step", low=1)
-    group_size: int = flag(16, "responses per prompt, G", low=2)
-    max_new_tokens: int = flag(20480, "longest response, tokens", low=1)
+    prompts: int = flag(128, "prompts per step", low=1, high=10**5)
+    group_size: int = flag(16, "responses per prompt, G", low=2, high=10**4)
+    max_new_tokens: int = flag(20480, "longest response, tokens", low=1, high=10**7)
     temperature: float = flag(1.0, "for sampling and log-probabilities", above=0)
     dynamic_sampling: bool = flag(False, "replace groups that have equal rewards with new prompts")
-    overlong_buffer: int = flag(0, "last tokens, where the reward falls (released: 4096)", low=0)
+    overlong_buffer: int = flag(
+        0, "last tokens, where the reward falls (released: 4096)", low=0, high=10**7
+    )
 
     # Updates
-    steps: int = flag(220, "rollout batches (the paper's 14B: 300)", low=1, free=True)
+    steps: int = flag(220, "rollout batches (the paper's 14B: 300)", low=1, high=10**7, free=True)
     mini_batch: int = flag(32, "prompts per update; prompts / mini-batch updates per step", low=1)
     lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
@@ -94,7 +96,9 @@ class Config:
     eval_data: str = flag("aime25", "evaluation problems; they select the best model; empty: none")
     eval_limit: int = flag(0, "evaluate only the first problems; 0: all (ours)", low=0)
     eval_every: int = flag(10, "steps between evaluations (ours)", low=1, free=True)
-    eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n", low=1)
+    eval_samples: int = flag(
+        8, "responses per evaluation problem, the n of avg@n", low=1, high=10**4
+    )
     eval_top_p: float = flag(0.7, "top-p in evaluation", above=0, high=1)
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
@@ -111,9 +115,9 @@ class Config:
 
     # The toy
     toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "learn-minus", "sharpen"])
-    toy_k: int = flag(5, "operations in a problem", low=1)
+    toy_k: int = flag(5, "operations in a problem", low=1, high=100)
     toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
-    toy_filler: int = flag(1, "number of connectives that open a step", low=0)
+    toy_filler: int = flag(1, "number of connectives that open a step", low=0, high=100)
     toy_zipf: bool = flag(False, "248 Zipf-distributed connectives, not eight equally likely")
 
 

@@ -53,6 +53,8 @@ class WeightedTrainer(GRPOTrainer):
         batch = super()._generate_and_score_completions(examples)
         if not self.model.training:
             return batch  # an evaluation, without an update
+        if "pixel_values" in batch:
+            raise UserError("--dataset_name has images: the weights are computed from text alone")
         mask = (batch["completion_mask"] * batch.get("tool_mask", 1)).bool()  # [B, T]
         outputs = TokenOutputs(**token_outputs(self, batch, mask))  # n tokens, by one more pass
         index, fields = on_all_ranks(self, batch, mask, outputs)  # [n], and N tokens of all ranks

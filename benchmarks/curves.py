@@ -81,7 +81,7 @@ def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray, np.
 
     With a single run the half-widths are 0.
     """
-    values = [{row["step"]: row[name] for row in run if name in row} for run in runs]
+    values = [{row["step"]: row[name] for row in run if row.get(name) is not None} for run in runs]
     steps = sorted(set.intersection(*(set(run) for run in values)))
     table = np.array([[run[step] for step in steps] for run in values])  # [runs, steps]
     widths = np.zeros(len(steps))

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import torch
 
-from infra.errors import UserError
+from infra.errors import UserError, printable
 from infra.folder import append_line, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
@@ -21,7 +21,8 @@ def introduce(run) -> None:
     if run.rank == 0:
         size = f"{run.policy.lm.num_parameters():,} parameters, {run.world} rank(s)"
         count = f"{len(run.problems)} problems for training, {len(run.held_out)} held out"
-        print(f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}")
+        line = f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}"
+        print(printable(line))
         print(f"a prompt: {run.tokenizer.decode(run.prompts[0])[:300]!r}", flush=True)
 
 

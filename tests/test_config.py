@@ -35,6 +35,12 @@ def test_flags_without_effect_are_refused(flags, message):
         train.parse_config(flags.split())
 
 
+@pytest.mark.parametrize("flags", ["--steps 1" + 18 * "0", "--group-size 1000000000"])
+def test_numbers_too_large_for_memory_are_refused(flags):
+    with pytest.raises(UserError, match="must be finite, at least . and at most 1e"):
+        train.parse_config(flags.split())
+
+
 def test_an_extension_cannot_replace_a_method_of_the_paper():
     assert set(METHODS) == {*PAPER_METHODS, *OTHER_METHODS}
     with pytest.raises(ValueError, match="dapo"):
