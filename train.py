@@ -14,6 +14,10 @@ text, not averaged over micro-batches.
 Shapes: B responses per step, G per prompt, N packed response tokens, n of them in a micro-batch.
 """
 
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting threads do not spin
+
 import math
 from collections import Counter
 from collections.abc import Callable

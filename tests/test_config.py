@@ -37,7 +37,7 @@ def test_flags_without_effect_are_refused(flags, message):
 
 @pytest.mark.parametrize("flags", ["--steps 1" + 18 * "0", "--group-size 1000000000"])
 def test_numbers_too_large_for_memory_are_refused(flags):
-    with pytest.raises(UserError, match="must be finite, at least . and at most 1e"):
+    with pytest.raises(UserError, match="must be finite, at least . and at most 1"):
         train.parse_config(flags.split())
 
 
