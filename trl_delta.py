@@ -30,7 +30,7 @@ from infra.flags import Parser, refuse_useless
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
 from methods import DAPO_CLIP, clipped, token_weights
-from policy import Policy, TokenOutputs
+from policy import Policy, TokenOutputs, kept_features
 from verify import reward
 
 OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")  # what the head of TRL's pass returns
@@ -62,7 +62,7 @@ class WeightedTrainer(GRPOTrainer):
         if self.method.features:
             head = Policy(self.model, self.temperature).head
             features = Rows(len(fields["token"]))
-            features.add(index, self.method.features(outputs, head))
+            features.add(index, kept_features(self.method.features, outputs, head))
         seed = self.args.seed + self.state.global_step
         tokens = TokenBatch(**fields, problems=[], seed=seed, features=features)
         rho = torch.zeros(mask.shape, device=mask.device)
@@ -108,7 +108,7 @@ def token_outputs(trainer, batch: dict, mask: torch.Tensor) -> dict[str, torch.T
         "logprob": of_head["log_probs"].float(),
         "entropy": of_head["entropy"].float(),
         "mean_p": of_head["log_sum_sq_probs"].float().exp(),
-        "hidden": hidden[mask].float(),
+        "hidden": hidden[mask],
         "token": batch["completion_ids"][mask],
     }
 
