@@ -8,6 +8,7 @@ kill leaves, and may be deleted.
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -98,8 +99,10 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
         reason = first_line(cause(error))
-        remedy = "make room on its disk, or allow writing there, then rerun the command"
-        raise Stop(f"{path} could not be written ({reason}): {remedy}", 1) from error
+        disk = next(folder for folder in path.absolute().parents if folder.exists())
+        free = f"{shutil.disk_usage(disk).free / 1e6:,.0f} MB are free"  # torch does not say so
+        remedy = "make room or allow writing there, then rerun the command"
+        raise Stop(f"{path} could not be written ({reason}; {free}): {remedy}", 1) from error
 
 
 def cause(error: BaseException) -> BaseException:

@@ -37,6 +37,8 @@ def test_claim_creates_a_folder_and_admits_its_owner_again(tmp_path):
         claim(folder, {"lr": 2.0, "K": 2}, WRITTEN, {"K": 1})
     with pytest.raises(UserError, match="model_files None, not 5e"):  # of an earlier version
         claim(folder, {"lr": 1.0, "model_files": "5e"}, WRITTEN, {})
+    with pytest.raises(UserError, match="aaa cannot be written .*too long"):
+        claim(tmp_path / (300 * "a"), {}, WRITTEN, {})
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,8 @@ def test_garbage_in_a_file_is_reported(garbage, tmp_path):
 
 
 def test_a_failure_to_write_becomes_one_line(tmp_path):
-    refused = pytest.raises(Stop, match="file could not be written .*No space left.* make room")
+    said = r"file could not be written .*No space left.*; [\d,]+ MB are free\): make room"
+    refused = pytest.raises(Stop, match=said)
     with refused as stopped, writing(tmp_path / "file"), open("/dev/full", "w") as file:
         file.write("text")
     assert stopped.value.args[1] == 1
