@@ -6,7 +6,8 @@ selection by λ (Sec. 5.2). Flags of `--method delta` select all of these (confi
 Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
-the bottom share.
+the bottom share. (3) It ranks them by Δ/γ, which λ increases with: λ saturates, so that thousands
+of tokens would have the same. Equal ones are in a random order.
 
 Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable
 import torch
 
 from batch import TokenBatch
-from delta import Steps, normalise, temperatures
+from delta import Steps, normalise, refined_margins, temperatures
 from infra.rows import Rows, squared_distances
 from methods import row_proxy, top_share
 from policy import LOGITS_PER_BLOCK, TokenOutputs
@@ -116,15 +117,20 @@ def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
     return normalise(flags.lam_min + (flags.lam_max - flags.lam_min) * uniform)
 
 
-def selected_by(coefficients: Callable, tokens: TokenBatch, flags) -> torch.Tensor:
-    """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2).
+def selected_tokens(tokens: TokenBatch, flags) -> torch.Tensor:
+    """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2): ρ [N].
 
-    coefficients: gives λ; random ones for `--select random`, which needs no hidden states.
+    λ increases with Δ/γ, so this ranks by Δ/γ. All tokens are equal for `--select random`, which
+    needs no hidden states, and if a side has none. Equal tokens are in a random order.
     Tokens without an advantage have no gradient. They get weight 1, so the mean is 1.
     """
-    lam = coefficients(tokens, flags)
-    priority = -lam if flags.select == "bottom" else lam
-    sides = tokens.advantage != 0
-    weights = torch.ones_like(lam)
-    weights[sides] = top_share(priority[sides], flags.select_share)
+    A = tokens.advantage
+    rank = torch.zeros_like(tokens.logprob)  # Δ/γ
+    if flags.select != "random" and (A > 0).any() and (A < 0).any():
+        delta, (gamma_pos, gamma_neg) = refined_margins(tokens.features, A, flags.K)
+        rank = delta / torch.where(A > 0, gamma_pos, gamma_neg).to(delta.dtype)
+    if flags.select == "bottom":
+        rank = -rank
+    weights = torch.ones_like(rank)
+    weights[A != 0] = top_share(rank[A != 0], flags.select_share, tokens.seed)
     return weights

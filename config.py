@@ -14,8 +14,10 @@ import extensions
 import methods
 from ablations import VARIANTS
 from infra.errors import UserError
-from infra.flags import Parser, flag, listed, refuse_useless
+from infra.flags import Parser, flag, listed, of_other_methods, refuse_useless
+from infra.tables import SOURCES
 from methods import DAPO_CLIP, Method
+from toy.by_name import SETS
 from toy.presets import TOYS
 
 
@@ -42,7 +44,7 @@ class Config:
     method: str = flag("delta", "token weights (App. E)", METHODS)
     clip_low: float = flag(0.2, "ε_low for the ratio clip (gspo: 3e-4)", low=0, high=1)
     clip_high: float = flag(0.28, "ε_high (grpo, dr_grpo: 0.2; gspo: 4e-4)", low=0)
-    K: int = flag(1, "number of centroid refinements", low=0, method="delta")
+    K: int = flag(1, "number of centroid refinements", low=0, high=1000, method="delta")
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, method="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, method="delta")
     delta_variant: str = flag(
@@ -63,15 +65,17 @@ class Config:
     cispo_cap: float = flag(5.0, "C, largest ratio π_θ / π_old", low=1, method="cispo")
 
     # Rollouts
-    prompts: int = flag(128, "prompts per step", low=1)
-    group_size: int = flag(16, "responses per prompt, G", low=2)
-    max_new_tokens: int = flag(20480, "longest response, tokens", low=1)
+    prompts: int = flag(128, "prompts per step", low=1, high=10**5)
+    group_size: int = flag(16, "responses per prompt, G", low=2, high=10**4)
+    max_new_tokens: int = flag(20480, "longest response, tokens", low=1, high=10**7)
     temperature: float = flag(1.0, "for sampling and log-probabilities", above=0)
     dynamic_sampling: bool = flag(False, "replace groups that have equal rewards with new prompts")
-    overlong_buffer: int = flag(0, "last tokens, where the reward falls (released: 4096)", low=0)
+    overlong_buffer: int = flag(
+        0, "last tokens, where the reward falls (released: 4096)", low=0, high=10**7
+    )
 
     # Updates
-    steps: int = flag(220, "rollout batches (the paper's 14B: 300)", low=1, free=True)
+    steps: int = flag(220, "rollout batches (the paper's 14B: 300)", low=1, high=10**7, free=True)
     mini_batch: int = flag(32, "prompts per update; prompts / mini-batch updates per step", low=1)
     lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
@@ -93,7 +97,9 @@ class Config:
     eval_data: str = flag("aime25", "evaluation problems; they select the best model; empty: none")
     eval_limit: int = flag(0, "evaluate only the first problems; 0: all (ours)", low=0)
     eval_every: int = flag(10, "steps between evaluations (ours)", low=1, free=True)
-    eval_samples: int = flag(8, "responses per evaluation problem, the n of avg@n", low=1)
+    eval_samples: int = flag(
+        8, "responses per evaluation problem, the n of avg@n", low=1, high=10**4
+    )
     eval_top_p: float = flag(0.7, "top-p in evaluation", above=0, high=1)
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
@@ -111,20 +117,27 @@ class Config:
 
     # The toy
     toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "learn-minus", "sharpen"])
-    toy_k: int = flag(5, "operations in a problem", low=1)
+    toy_k: int = flag(5, "operations in a problem", low=1, high=100)
     toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
-    toy_filler: int = flag(1, "number of connectives that open a step", low=0)
+    toy_filler: int = flag(1, "number of connectives that open a step", low=0, high=100)
     toy_zipf: bool = flag(False, "248 Zipf-distributed connectives, not eight equally likely")
 
 
 CLIP = ("clip_low", "clip_high")
 OF_TOY_BASE = ("toy_regime", "toy_noise", "toy_filler", "toy_zipf")
-NO_EFFECT = {  # (a flag, its value): the flags that then do nothing
-    ("select", "none"): ("select_share",),
-    ("proxy", "topk"): ("common",),  # these v have no factor h
-    ("proxy", "scalar"): ("common",),
-    ("eval_data", ""): ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy"),
-}
+OF_FEATURES = ("K", "proxy", "proxy_topk", "common")
+OF_RANGE = ("lam_min", "lam_max")
+NO_EFFECT = [  # a flag, its value, and the flags that then do nothing
+    ("select", "none", ("select_share",)),
+    ("select", "top", ("delta_variant", *OF_RANGE)),  # a rank depends on no range
+    ("select", "bottom", ("delta_variant", *OF_RANGE)),
+    ("select", "random", ("delta_variant", *OF_RANGE, *OF_FEATURES)),
+    ("delta_variant", "random", OF_FEATURES),
+    ("delta_variant", "no_range_map", OF_RANGE),
+    ("proxy", "topk", ("common",)),  # these v have no factor h
+    ("proxy", "scalar", ("common",)),
+    ("eval_data", "", ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy")),
+]
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -152,14 +165,16 @@ def check_flags(cfg: Config, given: dict) -> None:
 
     given: the flags on the command line. trl_delta.py checks its flags here too.
     """
-    useless = dict(NO_EFFECT)
+    useless = [*NO_EFFECT, ("method", cfg.method, of_other_methods(cfg, cfg.method))]
     if cfg.model != "toy":
         chains = {"toy", "toy-held-out"} & {cfg.data, cfg.eval_data}
-        useless["model", cfg.model] = OF_TOY_BASE if chains else ("toy_k", *OF_TOY_BASE)
+        useless.append(("model", cfg.model, OF_TOY_BASE if chains else ("toy_k", *OF_TOY_BASE)))
     if METHODS[cfg.method].clip_range is None:
-        useless["method", cfg.method] = CLIP
+        useless.append(("method", cfg.method, CLIP))
     if cfg.proxy != "topk":
-        useless["proxy", cfg.proxy] = ("proxy_topk", *useless.get(("proxy", cfg.proxy), ()))
+        useless.append(("proxy", cfg.proxy, ("proxy_topk",)))
+    if {cfg.data, cfg.eval_data} <= {*SOURCES, *SETS, ""}:
+        useless.append(("data", cfg.data, ("problem_column", "answer_column")))
     refuse_useless(cfg, useless, given)
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
@@ -192,8 +207,10 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
         )
 
     weights = partial(methods.delta_weights, steps=steps)
-    if "random" in (cfg.delta_variant, cfg.select):
-        weights, features = ablations.random_coefficients, None
+    if cfg.delta_variant == "random":
+        weights = ablations.random_coefficients
     if cfg.select != "none":
-        weights = partial(ablations.selected_by, weights)
+        weights = ablations.selected_tokens
+    if "random" in (cfg.delta_variant, cfg.select):
+        features = None  # no hidden state is read
     return replace(method, weights=weights, features=features)

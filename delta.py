@@ -165,8 +165,23 @@ def delta_coefficients(
         raise ValueError(f"need K >= 0, 0 <= lam_min <= lam_max: got {K}, {lam_min}, {lam_max}")
     if not (advantage > 0).any() or not (advantage < 0).any():
         return torch.ones(len(advantage), device=advantage.device)  # there is nothing to separate
+    delta, gamma = refined_margins(v, advantage, K, steps)  # Δ⁽ᴷ⁾, γ⁽ᴷ⁾
+    alpha = steps.scores(delta, advantage, *gamma)  # α*, from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
+    lam = steps.range_map(alpha, advantage, lam_min, lam_max)  # λ (Sec. 3.2)
+    return steps.normalise(lam)  # λ̄ (Eq. 8)
+
+
+@torch.no_grad()
+def refined_margins(
+    v: torch.Tensor, advantage: torch.Tensor, K: int, steps: Steps = PAPER
+) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+    """(Δ⁽ᴷ⁾ [N], (γ₊⁽ᴷ⁾, γ₋⁽ᴷ⁾)): the margins after K refinements of the centroids (App. H).
+
+    The arguments are those of delta_coefficients; both sides have tokens. A v in another dtype than
+    float32 or float64 is converted to float32. Raises ValueError if a margin is NaN or inf.
+    """
     if v.dtype not in (torch.float32, torch.float64):
-        v = v.float()  # not for Rows, whose dtype is one of the two
+        v = v.float()  # Rows convert theirs block by block, and never have such a dtype
 
     mu_pos, mu_neg = steps.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
@@ -181,6 +196,4 @@ def delta_coefficients(
 
     if not delta.isfinite().all():
         raise ValueError("a margin is not finite: v or A has NaN or inf, or too large numbers")
-    alpha = steps.scores(delta, advantage, *gamma)  # α*, from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
-    lam = steps.range_map(alpha, advantage, lam_min, lam_max)  # λ (Sec. 3.2)
-    return steps.normalise(lam)  # λ̄ (Eq. 8)
+    return delta, gamma

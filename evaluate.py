@@ -29,7 +29,7 @@ from grading import grade_on_ranks, report_unearnable
 from infra import folder as files
 from infra import ranks
 from infra.averages import common_benchmarks, write_averages
-from infra.errors import UserError, one_line_endings
+from infra.errors import UserError, one_line_endings, printable
 from infra.flags import Parser, flag
 from infra.model_files import locate
 from infra.problems import prepare_sandbox
@@ -51,7 +51,7 @@ class Config:
 
     model: str = flag("", "Hugging Face folder or hub id")
     benchmarks: str = flag(PAPER, "comma-separated: known sets, local files or hub ids")
-    samples: int = flag(16, "responses per problem, the n of avg@n", low=1)
+    samples: int = flag(16, "responses per problem, the n of avg@n", low=1, high=10**4)
     temperature: float = flag(1.0, "for sampling", above=0)
     top_p: float = flag(0.7, "nucleus sampling", above=0, high=1)
     max_new_tokens: int = flag(30000, "longest response, tokens", low=1)
@@ -306,7 +306,8 @@ def compare(*folders: str) -> None:
     ]
     mean, low, high, p_problems = paired_bootstrap(*accuracies)
 
-    print(f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}")
+    line = f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}"
+    print(printable(line))
     print(
         f"over repetitions: U = {u:g} of {len(a) * len(b)}, "
         f"one-sided p = {p:.3g} (Mann-Whitney, App. K)"

@@ -66,7 +66,9 @@ def load_policy(
     """
     folder, config, tokenizer = locate(name)
     with one_line(name, f"cannot use config.json of {folder}"), torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        lm = AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, trust_remote_code=False
+        ).eval()
     whole = []  # on the first rank: from_pretrained's model
 
     def read() -> tuple:

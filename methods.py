@@ -92,14 +92,20 @@ def by_response(tokens: TokenBatch, flags) -> torch.Tensor:
 
 def forking_tokens(tokens: TokenBatch, flags) -> torch.Tensor:
     """ρ ∝ 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14)."""
-    return top_share(tokens.entropy, 0.2)
+    return top_share(tokens.entropy, 0.2, tokens.seed)
 
 
-def top_share(values: torch.Tensor, share: float) -> torch.Tensor:
-    """N / n for the n = ceil(share N) tokens with the highest values, else 0: [N], mean 1."""
+def top_share(values: torch.Tensor, share: float, seed: int) -> torch.Tensor:
+    """N / n for the n = ceil(share N) tokens with the highest values, else 0: [N], mean 1.
+
+    Of equal values random ones count: by their position, they would be those of some responses.
+    """
     n = math.ceil(share * len(values))
+    shuffled = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))
+    shuffled = shuffled.to(values.device)
+    order = values[shuffled].argsort(descending=True, stable=True)
     weights = torch.zeros_like(values)
-    weights[values.topk(n).indices] = len(values) / max(n, 1)  # n is 0 if N is 0
+    weights[shuffled[order[:n]]] = len(values) / max(n, 1)  # n is 0 if N is 0
     return weights
 
 

@@ -202,6 +202,17 @@ class Product(torch.autograd.Function):
 # ---- the pass at θ_old ---------------------------------------------------------------------------
 
 
+def kept_features(features: Callable, outputs: TokenOutputs, head: Callable) -> torch.Tensor:
+    """features(outputs, head) [n, F], computed in float32 and kept in the dtype of the model's h.
+
+    Where the model computes in bfloat16, as on most GPUs, h has 8 significant bits, and so has each
+    v: in float32 the rows of a batch would take twice the memory. One number per token, F = 1,
+    stays in float32. All sums over tokens are in float32 (infra/rows.py).
+    """
+    v = features(outputs._replace(hidden=outputs.hidden.float()), head)
+    return v.to(outputs.hidden.dtype) if v.shape[1] > 1 else v
+
+
 @torch.no_grad()
 def old_log_probabilities(
     policy: Policy, plan: list[MiniBatch], features: Callable | None = None
@@ -211,8 +222,8 @@ def old_log_probabilities(
     Returns (log π_old [N], entropy [N], Rows [N, F] or None, the mean cosine of two tokens' hidden
     states). That mean is the squared norm of the mean of h/‖h‖.
     plan: each rank runs its own micro-batches, and all ranks get the numbers of all tokens.
-    features: (outputs, head) -> [n, F], computed in float32 from the hidden states and held by this
-        rank (in bfloat16 on GPUs), so that DelTA needs no further pass (App. L.1).
+    features: (outputs, head) -> [n, F], held by the rank that computed them (kept_features), so
+        that DelTA needs no further pass (App. L.1).
     """
     N = sum(mini_batch.token_count for mini_batch in plan)
     micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
@@ -227,7 +238,7 @@ def old_log_probabilities(
         hidden = out.hidden.float()
         directions = directions + hidden.norm(dim=1).clamp(min=1e-12).reciprocal() @ hidden
         if features:
-            rows.add(micro.token_index, features(out._replace(hidden=hidden), head))
+            rows.add(micro.token_index, kept_features(features, out, head))
         progress.update(len(micro.token_index))
     progress.close()
     logprob, entropy = sum_over_ranks(numbers)  # those of other ranks' tokens are 0

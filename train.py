@@ -14,6 +14,10 @@ text, not averaged over micro-batches.
 Shapes: B responses per step, G per prompt, N packed response tokens, n of them in a micro-batch.
 """
 
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting threads do not spin
+
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -32,6 +36,7 @@ from infra.log import (
     log,
     refuse_mismatch,
     report,
+    report_equal_rewards,
     rollout_metrics,
     save_samples,
 )
@@ -142,6 +147,8 @@ def train_step(run: Run, method: Method, step: int) -> None:
     run.state.unlogged = {"step": step, **metrics, **watch.seconds()}  # finish_step logs them
     if step == 1 or step % cfg.eval_every == 0:
         save_samples(run, step, rollouts, tokens, weight)
+    if step == 3:
+        report_equal_rewards(run, rollouts)
 
 
 def update(

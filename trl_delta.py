@@ -32,7 +32,7 @@ from infra.ranks import sum_over_ranks
 from infra.rows import Rows
 from infra.tokens import end_tokens, text_decoder
 from methods import DAPO_CLIP, dapo_surrogate, token_weights
-from policy import Policy, TokenOutputs
+from policy import Policy, TokenOutputs, kept_features
 from verify import reward
 
 OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")  # what the head of TRL's pass returns
@@ -56,6 +56,8 @@ class WeightedTrainer(GRPOTrainer):
         batch = super()._generate_and_score_completions(examples)
         if not self.model.training:
             return batch  # an evaluation, without an update
+        if "pixel_values" in batch:
+            raise UserError("--dataset_name has images: the weights are computed from text alone")
         mask = (batch["completion_mask"] * batch.get("tool_mask", 1)).bool()  # [B, T]
         outputs = TokenOutputs(**token_outputs(self, batch, mask))  # n tokens, by one more pass
         index, fields = on_all_ranks(self, batch, mask, outputs)  # [n], and N tokens of all ranks
@@ -63,7 +65,7 @@ class WeightedTrainer(GRPOTrainer):
         if self.method.features:
             head = Policy(self.model, self.temperature).head
             features = Rows(len(fields["token"]))
-            features.add(index, self.method.features(outputs, head))
+            features.add(index, kept_features(self.method.features, outputs, head))
         seed = self.args.seed + self.state.global_step
         tokens = TokenBatch(**fields, problems=[], seed=seed, features=features)
         rho = torch.zeros(mask.shape, device=mask.device)
@@ -128,7 +130,7 @@ def token_outputs(trainer, batch: dict, mask: torch.Tensor) -> dict[str, torch.T
         "logprob": of_head["log_probs"].float(),
         "entropy": of_head["entropy"].float(),
         "mean_p": of_head["log_sum_sq_probs"].float().exp(),
-        "hidden": hidden[mask].float(),
+        "hidden": hidden[mask],
         "token": batch["completion_ids"][mask],
     }
 
@@ -167,8 +169,8 @@ def main(argv: list[str] | None = None) -> None:
     given, rest = flags.parse_known_args(argv)
     weights = Config(**vars(given))
     check_flags(weights, vars(given))
-    of_trl = {("method", weights.method): CLIP}  # here they are --epsilon and --epsilon_high
-    refuse_useless(weights, of_trl, vars(given))
+    of_trl = ("method", weights.method, CLIP)  # here they are --epsilon and --epsilon_high
+    refuse_useless(weights, [of_trl], vars(given))
     low, high = METHODS[weights.method].clip_range or DAPO_CLIP
     parser = grpo.make_parser()
     parser.set_defaults(epsilon=low, epsilon_high=high, delta=10.0)  # 10: grpo.py's dual clip

@@ -96,7 +96,7 @@ def curve(runs: list[list[dict]], name: str, window: int) -> tuple[list[int], np
 
     The running mean covers the steps at most window // 2 away.
     """
-    values = [{row["step"]: row[name] for row in run if name in row} for run in runs]
+    values = [{row["step"]: row[name] for row in run if row.get(name) is not None} for run in runs]
     steps = sorted(set.intersection(*(set(run) for run in values)))
     mean = np.mean([[run[step] for step in steps] for run in values], axis=0)  # [steps]
     near = np.abs(np.subtract.outer(steps, steps)) <= window // 2  # [steps, steps]

@@ -76,7 +76,7 @@ def qwen3(size: str) -> Qwen3Config:
 def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
     """The sizes of a decoder-only model: counts, not bytes. Allocates no weights."""
     with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config)
+        lm = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     layers = decoder_layers(lm)
     P = lm.num_parameters()
     heads = config.num_attention_heads

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from infra.errors import UserError
+from infra.errors import UserError, printable
 from infra.folder import write_json
 
 
@@ -40,5 +40,6 @@ def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str
     flags, others = (averages["sampling"] for averages in (one, two))
     differing = [f"{x} {flags[x]} and {others[x]}" for x in flags if flags[x] != others[x]]
     if differing:
-        print(f"{first} and {second} were sampled differently: {', '.join(differing)}")
+        line = f"{first} and {second} were sampled differently: {', '.join(differing)}"
+        print(printable(line))
     return names

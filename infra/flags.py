@@ -118,18 +118,15 @@ def listed(defaults: dict) -> str:
     return ", ".join(f"{name} {value}" for name, value in defaults.items())
 
 
-def refuse_useless(config, no_effect: dict[tuple, tuple], given: dict) -> None:
+def refuse_useless(config, no_effect: list[tuple], given: dict) -> None:
     """Raise UserError for a flag that was given although it does nothing.
 
-    no_effect: (a flag, its value) -> the flags that then do nothing. Those of other methods do
-    nothing either. given: the flags on the command line.
+    no_effect: (a flag, its value, the flags that then do nothing), of which several may apply.
+    given: the flags on the command line.
     """
-    other_methods = ("method", config.method), of_other_methods(config, config.method)
-    for (name, value), useless in [other_methods, *no_effect.items()]:
-        if getattr(config, name) != value:
-            continue
-        for flag_name in useless:
-            if flag_name in given:
-                raise UserError(
-                    f"{spelled(flag_name)} does nothing with {spelled(name)} {quote(str(value))}"
-                )
+    for name, value, useless in no_effect:
+        both = [flag_name for flag_name in useless if flag_name in given]
+        if both and getattr(config, name) == value:
+            raise UserError(
+                f"{spelled(both[0])} does nothing with {spelled(name)} {quote(str(value))}"
+            )

@@ -8,6 +8,7 @@ kill leaves, and may be deleted.
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -34,17 +35,17 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...], defaults: dict
     Raises UserError, and leaves the folder as it is, if it belongs to another run, holds such files
     but no config.json, is being written by another process, or cannot be written.
     """
-    others = [path.name for pattern in written for path in folder.glob(pattern)]
-    if (folder / "config.json").exists():
-        known = defaults | read_json(folder / "config.json")
-        pairs = {name: (known.get(name), value) for name, value in identity.items()}
-        others = [f"{name} {old}, not {new}" for name, (old, new) in pairs.items() if old != new]
-    if others:
-        raise UserError(
-            f"--output-dir {folder} holds another run or other files ({'; '.join(others[:3])}): "
-            "choose another"
-        )
     try:
+        others = [path.name for pattern in written for path in folder.glob(pattern)]
+        if (folder / "config.json").exists():
+            known = defaults | read_json(folder / "config.json")
+            pairs = {name: (known.get(name), value) for name, value in identity.items()}
+            others = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
+        if others:
+            raise UserError(
+                f"--output-dir {folder} holds another run or other files "
+                f"({'; '.join(others[:3])}): choose another"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         lock(folder)
     except OSError as error:
@@ -98,7 +99,10 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
         reason = first_line(cause(error))
-        raise Stop(f"{path} could not be written ({reason}): mend this, then rerun", 1) from error
+        disk = next(folder for folder in path.absolute().parents if folder.exists())
+        free = f"{shutil.disk_usage(disk).free / 1e6:,.0f} MB are free"  # torch does not say so
+        remedy = "make room or allow writing there, then rerun the command"
+        raise Stop(f"{path} could not be written ({reason}; {free}): {remedy}", 1) from error
 
 
 def cause(error: BaseException) -> BaseException:
@@ -120,20 +124,30 @@ def write_text(path: Path, text: str) -> None:
         os.replace(aside, path)
 
 
+def null(constant: str) -> None:
+    """The value of NaN and Infinity in a file: JSON does not have them."""
+
+
+def json_text(content: dict, indent: int | None = None) -> str:
+    """JSON that any program reads, with a line break at its end."""
+    finite = json.loads(json.dumps(content), parse_constant=null)
+    return json.dumps(finite, indent=indent) + "\n"
+
+
 def write_json(path: Path, content: dict) -> None:
     """Replace the content of a .json file. Raises Stop."""
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_text(path, json_text(content, indent=1))
 
 
 def write_lines(path: Path, lines: list[dict]) -> None:
     """Replace the content of a .jsonl file with these lines. Raises Stop."""
-    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+    write_text(path, "".join(json_text(line) for line in lines))
 
 
 def append_line(path: Path, line: dict) -> None:
     """Append `line` to a .jsonl file. Raises Stop."""
     with writing(path), open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(json_text(line))
 
 
 def read_json(path: Path) -> dict:
@@ -149,7 +163,11 @@ def read_lines(path: Path) -> list[dict]:
     if not path.exists():
         return []
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        *lines, last = path.read_text(encoding="utf-8").split("\n")
+        whole = [json.loads(line) for line in lines]
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)})") from error
+    try:
+        return [*whole, json.loads(last)]  # an editor may have dropped the last line break
+    except ValueError:
+        return whole  # `last` is empty, or was cut off

@@ -12,7 +12,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils import logging as hf_logging
 
 from infra.errors import UserError, one_line
-from infra.hub import prefer_cache
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one of these files
@@ -30,7 +29,6 @@ def locate(name: str | Path) -> tuple:
     folder = Path(name)
     if not folder.is_dir():
         trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
-        prefer_cache()
         with one_line(name, trouble):
             # One rank of a node downloads while the others wait.
             folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
@@ -41,7 +39,7 @@ def locate(name: str | Path) -> tuple:
 def read_config(name: str | Path, folder: str | Path):
     """The model's config. Raises UserError for a model that is quantised, or has more than text."""
     with one_line(name, f"cannot read config.json of {folder}"):
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     trouble = None
     if config.get_text_config() is not config or config.is_encoder_decoder:
         trouble = "is not a plain language model: pass a text model"
@@ -57,7 +55,7 @@ def read_tokenizer(name: str | Path, folder: Path, config):
     if not [path for kind in TOKENIZERS for path in folder.glob(kind)]:
         raise UserError(f"--model {name}: no tokenizer in {folder}")  # else transformers makes one
     with one_line(name, f"cannot read the tokenizer in {folder}"):
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
     end = getattr(config, "eos_token_id", None)
     if (folder / "generation_config.json").exists():
@@ -75,6 +73,7 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.M
         lm, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
+            trust_remote_code=False,  # None would ask, on the terminal
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # these are reported
             output_loading_info=True,

@@ -17,6 +17,8 @@ from torch.distributed.tensor import DTensor
 
 from infra.errors import Interrupted, Stop, UserError
 
+CGROUPS = Path("/sys/fs/cgroup")
+QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))  # cgroups of versions 2 and 1
 LIMIT = timedelta(hours=1)  # for a collective operation; then the run ends
 SAMPLING_LIMIT = timedelta(days=1)  # for waiting until all ranks have sampled or graded their share
 
@@ -73,6 +75,7 @@ def start_ranks(expandable: bool = True) -> None:
     if dist.is_initialized():
         return
 
+    choose_threads()
     if expandable and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # an older name of the setting
         # The caches of sampling change size with every chunk: fixed segments would often not fit.
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
@@ -99,6 +102,36 @@ def end_ranks() -> None:
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.barrier()
         dist.destroy_process_group()
+
+
+def choose_threads() -> None:
+    """Compute with this rank's share of the granted cores, if OMP_NUM_THREADS is not set.
+
+    torchrun sets it to 1 if there are several ranks and it is not set.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        share = granted_cores() / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        torch.set_num_threads(max(1, int(share)))
+
+
+def granted_cores(own: Path = Path("/proc/self/cgroup")) -> float:
+    """The CPU cores that this process may use.
+
+    torch's number of threads follows the process's affinity, but no quota of a cgroup, such as a
+    container's. own: lists the process's cgroups, on Linux.
+    """
+    cores = torch.get_num_threads()
+    for line in own.read_text().splitlines() if own.exists() else ():
+        _, controllers, group = line.split(":", 2)
+        lowest = CGROUPS / controllers / group.lstrip("/")
+        for folder in (lowest, *lowest.parents):  # a quota holds for all groups below
+            for names in QUOTAS:
+                if not (folder / names[0]).exists():
+                    continue
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if quota not in ("max", "-1"):
+                    cores = min(cores, int(quota) / int(period))
+    return cores
 
 
 # ---- exchange ------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """A matrix [N, H] whose rows are sharded over the ranks, for the maths of delta.py.
 
-Each row belongs to a response token. `Rows` holds this rank's rows, on GPUs in bfloat16. Its
-operations process them in blocks, in float32, and return full results on every rank, so `v @ d` and
-`share @ v` mean the same for a tensor with all N rows and for `Rows`.
+Each row belongs to a response token. `Rows` holds this rank's rows as they are given: see
+policy.kept_features. Its operations process them in blocks, in float32, and return full results on
+every rank, so `v @ d` and `share @ v` mean the same for a tensor with all N rows and for `Rows`.
 
 Shapes: N rows in all, n in a part of them, H numbers per row, M sets of weights.
 """
@@ -25,14 +25,9 @@ class Rows:
         self.parts = []  # (indices [n] among the N, rows [n, H])
 
     def add(self, index: torch.Tensor, rows: torch.Tensor) -> None:
-        """Hold these rows [n, H]: those of a GPU in bfloat16, and on the host if it is full.
-
-        A single number per row, H = 1, keeps its precision: it takes little memory.
-        """
-        if rows.is_cuda and rows.shape[1] > 1:
-            rows = rows.bfloat16()
-            if free_share(rows.device) < SPARED:
-                rows = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows)
+        """Hold these rows [n, H]: on the host, if they come from a GPU whose memory is full."""
+        if rows.is_cuda and free_share(rows.device) < SPARED:
+            rows = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows)
         self.parts.append((index, rows))
 
     def __len__(self) -> int:

@@ -17,7 +17,6 @@ from datasets.exceptions import DatasetsError
 from pyarrow import parquet
 
 from infra.errors import UserError, first_line
-from infra.hub import prefer_cache
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,6 @@ def read_hub(source: Source) -> list[dict]:
     """The records of a set on the hub. Raises the errors that read_table expects."""
     if not source.hub:
         raise ValueError("an empty name")
-    prefer_cache()
     path, given = hub_arguments(source.hub)
     table = load_dataset(path, **given, **source.options)
     if source.only:

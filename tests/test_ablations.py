@@ -1,5 +1,6 @@
 """ablations.py: each variant against the slow reference, the proxies against autograd."""
 
+import dataclasses
 import math
 
 import pytest
@@ -90,6 +91,29 @@ def test_random_coefficients_are_uniform_in_their_range_and_seeded():
     assert lam.mean() == pytest.approx(1, abs=1e-6)
     assert 0.78 < lam.min() < 0.82 and 1.18 < lam.max() < 1.22
     assert abs(lam.median() - 1) < 0.02
+
+
+def test_equal_tokens_are_selected_from_the_whole_batch():
+    """Not by position: each quarter of the batch keeps about half of its tokens, in every step."""
+    tokens = token_batch([512] * 8, seed=3)
+    A = torch.tensor([1.0, -1.0, 1.0, -1.0] * 2).repeat_interleave(512)
+    equal = dataclasses.replace(tokens, advantage=A, features=torch.ones(4096, 3))  # Δ = 0
+    for which in ("top", "bottom", "random"):
+        kept = delta_weights(equal, "--select", which).view(4, 1024) > 0
+        assert kept.sum() == 2048
+        assert ((kept.sum(dim=1) > 430) & (kept.sum(dim=1) < 594)).all()
+        again = dataclasses.replace(equal, seed=4)
+        assert not torch.equal(delta_weights(again, "--select", which).view(4, 1024) > 0, kept)
+
+
+def test_selection_ranks_tokens_whose_coefficients_have_saturated():
+    """With a margin of 17 γ and more λ is λ_max. The farthest tokens have the largest margin."""
+    A = torch.tensor([1.0, -1.0]).repeat_interleave(300)
+    v = (A * torch.cat([torch.linspace(1, 1.1, 300), torch.linspace(1.1, 1, 300)]))[:, None]
+    far = dataclasses.replace(token_batch([300, 300]), advantage=A, features=v)
+    assert len(delta_weights(far).unique()) == 1
+    kept = delta_weights(far, "--select", "top", "--select-share", 0.25) > 0
+    assert kept[225:375].all() and kept.sum() == 150
 
 
 def test_select_keeps_the_tokens_with_highest_or_lowest_coefficient():

@@ -115,12 +115,13 @@ def write_averages(folder, grades_by_benchmark):
 def test_compare_prints_both_tests(tmp_path, capsys):
     # A's repetitions: 4/4, 3/4, 3/4; B's: 2/4, 2/4, 2/4; "only" is not in both
     ones, zeros = [1.0, 1, 1], [0.0, 0, 0]
-    a = write_averages(tmp_path / "A", {"x": [ones, ones, [1, 0, 0]], "y": [ones]})
-    b = write_averages(tmp_path / "B", {"only": [zeros], "x": [ones, zeros, zeros], "y": [ones]})
+    y = "\x1b[2Jy"  # a name that would clear the screen
+    a = write_averages(tmp_path / "A", {"x": [ones, ones, [1, 0, 0]], y: [ones]})
+    b = write_averages(tmp_path / "B", {"only": [zeros], "x": [ones, zeros, zeros], y: [ones]})
     evaluate.main(["compare", a, b])
     averages, repetitions, problems = capsys.readouterr().out.splitlines()
 
-    assert averages == f"{a} 0.8333, {b} 0.5000 on x, y"
+    assert averages == f"{a} 0.8333, {b} 0.5000 on x, \\x1b[2Jy"
     # 1 / C(6, 3): every repetition of A beats every repetition of B
     assert repetitions == (
         "over repetitions: U = 9 of 9, one-sided p = 0.05 (Mann-Whitney, App. K)"

@@ -125,13 +125,16 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     assert not rows.requires_grad
 
 
-def test_features_get_float32_states(base, batch):
+@pytest.mark.parametrize("width, kept", [(2, torch.bfloat16), (1, torch.float32)])
+def test_features_get_float32_states_and_are_kept_in_the_models_dtype(base, batch, width, kept):
     policy = Policy(copy.deepcopy(base[0]).bfloat16())
     dtypes = set()
 
     def features(out, head):
         dtypes.add(out.hidden.dtype)
-        return out.hidden
+        return out.hidden[:, :width]
 
-    old_log_probabilities(policy, plan_mini_batches(batch, ADVANTAGES, 8, 150), features)
+    plan = plan_mini_batches(batch, ADVANTAGES, 8, 150)
+    _, _, rows, _ = old_log_probabilities(policy, plan, features)
     assert dtypes == {torch.float32}
+    assert {part.dtype for _, part in rows.parts} == {kept}

@@ -157,3 +157,15 @@ def test_the_methods_clip_range_is_trls(monkeypatch):
 def test_what_trl_cannot_do_is_refused(run, flags):
     with pytest.raises(UserError, match=flags[0]):
         run(toy.base_folder(), *flags)
+
+
+def test_data_with_images_are_refused(monkeypatch):
+    """The second pass would see none, and every log p would be another one."""
+    batch = {"pixel_values": torch.zeros(1), "completion_mask": torch.ones(1, 2)}
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", lambda *_: batch)
+    trainer = object.__new__(trl_delta.WeightedTrainer)
+    trainer.model = torch.nn.Linear(1, 1)
+    with pytest.raises(UserError, match="has images"):
+        trainer._generate_and_score_completions([{}])
+    trainer.model.eval()  # an evaluation has no weights
+    assert trainer._generate_and_score_completions([{}]) is batch

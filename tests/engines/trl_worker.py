@@ -35,7 +35,7 @@ WEIGHTS = [
     *({"proxy": name} for name in ("surprise", "centred", "lm_head", "topk", "exact")),
     {"common": 1.0},
     {"delta_variant": "random"},
-]  # --select is missing: tokens with p near 1 have equal λ, so rounding chooses among them
+]  # --select is missing: rounding chooses among tokens that are nearly equal
 TIMES = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "step_time"}
 TOY = f"""
     --reward_funcs trl_delta.right --num_generations {G} --max_completion_length 64

@@ -1,5 +1,7 @@
 """infra/folder.py: who owns a folder, and files that survive a kill."""
 
+import json
+import math
 import os
 import signal
 
@@ -35,6 +37,8 @@ def test_claim_creates_a_folder_and_admits_its_owner_again(tmp_path):
         claim(folder, {"lr": 2.0, "K": 2}, WRITTEN, {"K": 1})
     with pytest.raises(UserError, match="model_files None, not 5e"):  # of an earlier version
         claim(folder, {"lr": 1.0, "model_files": "5e"}, WRITTEN, {})
+    with pytest.raises(UserError, match="aaa cannot be written .*too long"):
+        claim(tmp_path / (300 * "a"), {}, WRITTEN, {})
 
 
 @pytest.mark.parametrize(
@@ -72,14 +76,29 @@ def test_a_second_process_is_refused_while_the_first_is_alive(tmp_path):
 
 def test_lines_survive_writing_and_a_kill_within_the_last(tmp_path):
     path = tmp_path / "lines.jsonl"
-    lines = [{"x": 0.1 + 0.2, "text": "λ\u2028\n"}, {"x": float("inf")}]
+    lines = [{"x": 0.1 + 0.2, "text": "λ\u2028\n"}, {"x": [1e300, -0.0]}]
     assert read_lines(path) == []
     write_lines(path, lines)
     append_line(path, {"y": None})
     with open(path, "a") as file:
-        file.write('{"z": ')
+        file.write('{"z": {"a": 1}')
     assert read_lines(path) == [*lines, {"y": None}]
+    with open(path, "a") as file:
+        file.write("}")  # complete, without its line break
+    assert read_lines(path) == [*lines, {"y": None}, {"z": {"a": 1}}]
     assert [each.name for each in tmp_path.iterdir()] == ["lines.jsonl"]
+
+
+def test_what_is_no_number_in_json_is_null(tmp_path):
+    """Other programs refuse NaN and Infinity, which Python would write."""
+    path = tmp_path / "file"
+    content = {"loss": math.nan, "deep": [{"entropy": [0.5, math.inf, -math.inf]}], "NaN": "NaN"}
+    expected = {"loss": None, "deep": [{"entropy": [0.5, None, None]}], "NaN": "NaN"}
+    append_line(path, content)
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == expected
+    for write, given in ((write_lines, [content]), (write_json, content)):
+        write(path, given)
+        assert json.loads(path.read_text(), parse_constant=pytest.fail) == expected
 
 
 def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path, monkeypatch):
@@ -102,7 +121,8 @@ def test_garbage_in_a_file_is_reported(garbage, tmp_path):
 
 
 def test_a_failure_to_write_becomes_one_line(tmp_path):
-    refused = pytest.raises(Stop, match="file could not be written .*No space left.* mend")
+    said = r"file could not be written .*No space left.*; [\d,]+ MB are free\): make room"
+    refused = pytest.raises(Stop, match=said)
     with refused as stopped, writing(tmp_path / "file"), open("/dev/full", "w") as file:
         file.write("text")
     assert stopped.value.args[1] == 1

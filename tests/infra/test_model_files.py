@@ -1,14 +1,12 @@
 """infra/model_files.py: a model's files are read, or refused in one line."""
 
 from functools import partial
-from unittest import mock
 
 import pytest
 import torch
 from models import change_config, change_weights
 
 import toy
-from infra import model_files
 from infra.errors import UserError
 from infra.model_files import from_files, locate
 
@@ -76,7 +74,10 @@ def test_wrong_files_are_refused_in_one_line(change, said, base_copy, capfd):
     assert capfd.readouterr().err == ""  # the library prints no progress bar or report
 
 
-def test_the_message_for_an_unreachable_hub_id_says_how_to_pass_a_folder(monkeypatch):
-    monkeypatch.setattr(model_files, "snapshot_download", mock.Mock(side_effect=OSError("no net")))
-    with pytest.raises(UserError, match="--model some/where: .* hf download .*no net"):
-        locate("some/where")
+def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):
+    """Whatever stands on the standard input, as with `yes |`."""
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    (base_copy / "custom.py").write_text("raise SystemExit('it ran')")
+    change_config(base_copy, auto_map={"AutoConfig": "custom.Config"}, model_type="unknown")
+    with pytest.raises(UserError, match="contains custom code"):
+        read(base_copy)

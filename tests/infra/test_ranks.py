@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from toy_runs import SMALL, contents, read_lines, train_small, wait_for_step
 from worker import RUNS
 
-from infra.ranks import computation_dtype
+from infra import ranks
+from infra.ranks import choose_threads, computation_dtype, granted_cores
 
 # AdamW turns rounding of a gradient near 0 into a step as large as the rate.
 LOW_RATE = ["--eval-data", "", "--lr", "3e-6"]
@@ -139,6 +140,50 @@ def test_a_refusal_ends_all_ranks_with_one_message(tmp_path, six_steps):
     assert said.startswith("train.py: ")
     assert 'train.py", line' not in done.stderr  # no traceback from a rank
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    "own, files, cores",
+    [
+        ("0::/", {}, 8),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "350000 100000"}, 3.5),
+        ("0::/not/mounted", {"cpu.max": "50000 100000"}, 0.5),
+        ("4:memory:/x\n1:cpu:/a", {"cpu/a/cpu.cfs_quota_us": "-1"}, 8),
+        ("4:memory:/x\n1:cpu:/a\n0::/", {"cpu/cpu.cfs_quota_us": "200000"}, 2),
+        ("0::/", {"cpu.max": "9900000 100000"}, 8),
+    ],
+)
+def test_the_quota_of_a_cgroup_limits_the_cores(own, files, cores, tmp_path, monkeypatch):
+    monkeypatch.setattr(ranks, "CGROUPS", tmp_path)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content + "\n")
+        (tmp_path / name).with_name("cpu.cfs_period_us").write_text("100000\n")
+    (tmp_path / "own").write_text(own + "\n")
+    assert granted_cores(tmp_path / "own") == cores
+
+
+@pytest.mark.parametrize(
+    "variables, threads",
+    [
+        ({}, 7),
+        ({"LOCAL_WORLD_SIZE": "2"}, 3),
+        ({"LOCAL_WORLD_SIZE": "9"}, 1),
+        ({"OMP_NUM_THREADS": "5", "LOCAL_WORLD_SIZE": "2"}, None),
+    ],
+)
+def test_ranks_share_the_cores_of_their_machine(variables, threads, monkeypatch):
+    chosen = []
+    for name in ("OMP_NUM_THREADS", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ranks, "granted_cores", lambda: 7.5)
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    choose_threads()
+    assert chosen == ([] if threads is None else [threads])
 
 
 @pytest.mark.parametrize("has_bfloat16", [True, False])

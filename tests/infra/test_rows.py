@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from infra import rows
 from infra.rows import Rows, per_row, squared_distances
@@ -41,15 +40,6 @@ def test_products_are_those_of_a_matrix(v):
     for a, b in zip(ours, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(weights[1] @ held(v), expected[0][1], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("H, dtype", [(1, torch.float32), (2, torch.bfloat16)])
-def test_a_gpus_rows_are_in_bfloat16_but_single_numbers_are_not(H, dtype, monkeypatch):
-    monkeypatch.setattr(rows, "free_share", lambda gpu: 1.0)
-    with FakeTensorMode():
-        held_on_gpu = Rows(3)
-        held_on_gpu.add(torch.arange(3), torch.ones(3, H, device="cuda"))
-    assert held_on_gpu.parts[0][1].dtype == dtype
 
 
 def test_functions_of_a_row_have_one_number_per_row(v):

@@ -198,7 +198,8 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
     full = forked.start(*words, file_limit=2**20)
     forked.finished(full, code=1)
     assert full.stderr.count("\n") == 1
-    assert "checkpoint-000004 could not be written ([Errno 27] File too large): mend" in full.stderr
+    assert "checkpoint-000004 could not be written ([Errno 27] File too large; " in full.stderr
+    assert full.stderr.endswith("): make room or allow writing there, then rerun the command\n")
     assert contents(two_steps / "checkpoint-000002") == before
     assert [line["step"] for line in read_lines(two_steps / "metrics.jsonl")] == [0, 1, 2, 3, 4]
 

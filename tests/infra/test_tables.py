@@ -1,6 +1,7 @@
-"""infra/tables.py, infra/hub.py: local files, the sets on the hub, and a hub out of reach."""
+"""infra/tables.py: local files, the sets on the hub, and a hub out of reach."""
 
 import os
+import shutil
 import socket
 from unittest import mock
 
@@ -13,6 +14,7 @@ from datasets import Dataset
 
 from infra import tables
 from infra.errors import UserError
+from infra.model_files import locate
 from infra.problems import load_problems
 
 GOOD = b'{"problem": "1+1?", "answer": "2"}\n'
@@ -102,7 +104,6 @@ def hub(monkeypatch):
     def start(records):
         load = mock.Mock(return_value=Dataset.from_list(records))
         monkeypatch.setattr(tables, "load_dataset", load)
-        monkeypatch.setattr(tables, "prefer_cache", lambda: None)
         return load
 
     return start
@@ -162,19 +163,34 @@ def test_a_set_with_a_loading_script_or_without_a_name_is_one_line(hub):
             load_problems(name)
 
 
-def test_a_hub_out_of_reach_is_one_line_without_retries(monkeypatch):
-    """The proxy accepts a connection and sends nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        for name in ("HTTPS_PROXY", "https_proxy"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
-        huggingface_hub.close_session()  # the next session reads the environment
-        with (
-            mock.patch("time.sleep", side_effect=AssertionError("the download was retried")),
-            pytest.raises(UserError, match="'gsm8k', on the hub openai/gsm8k:main .*: pass one of"),
-        ):
-            load_problems("gsm8k")
+@pytest.fixture
+def no_hub(monkeypatch):
+    """The proxy refuses every connection, and nothing is waited for before another try."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]  # closed from here on
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    huggingface_hub.close_session()  # the next session reads the environment
+    yield
     huggingface_hub.close_session()
+
+
+def test_a_hub_out_of_reach_is_one_line(no_hub):
+    with pytest.raises(UserError, match="'gsm8k', on the hub openai/gsm8k:main .*: pass one of"):
+        load_problems("gsm8k")
+    with pytest.raises(UserError, match="--model some/where: .* hf download .*ConnectError"):
+        locate("some/where")
+
+
+def test_a_cached_model_needs_no_hub(no_hub, base_copy, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    cached = tmp_path / "models--some--where"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs/main").write_text(40 * "a")
+    shutil.copytree(base_copy, cached / "snapshots" / (40 * "a"))
+    folder, config, _ = locate("some/where")
+    assert folder == cached / "snapshots" / (40 * "a")
+    assert config.model_type == "qwen3"
