@@ -80,7 +80,15 @@ RESTATED = re.compile(
     rf"|^[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
     rf"|^\W*(?:so|thus|hence|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
 )
-REPLACES = re.compile(phrases("replaces"))  # between two boxes
+# Before a box. "Alice: " or "The sum is" names a part of an answer, "Hence" or "=" states another.
+NAMED = re.compile(r"(?:^|(?<=[$(,;\[])|(?<=[a-z:,]\s))\s?[a-zA-Z](?:_\{?\w\}?)?\s?=\s*$")
+PARTS = (
+    re.compile(r"(?:^|[.,;\n])[\s*-]*(?!(?i:step|total|result|.{,6}answer)\b)\w[\w() ]{,20}:[\s*$]*$"),
+    re.compile(r"(?:^|\. )The \w+ is[\s$]*$"),
+)
+STATES = re.compile(
+    rf"(?<![\\a-zA-Z])(?!Or\b|And\b)[A-Z][a-zA-Z]|(?i:{phrases('leads')})[\s*$,:]*$|=\s*$"
+)
 # Answers without a box.
 STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####")
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
@@ -174,8 +182,7 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
 
     texts = [content]
     for box in reversed(found[:-1]):
-        gap = response[box[1] : start]
-        if len(gap) > GAP or REPLACES.search(gap):
+        if is_new(response, box, start):
             break
         start = box[0]
         if len(", ".join([box[2], *texts])) > MAX_CHARS:
@@ -183,6 +190,18 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
         if not any(same_answer(box[2], text, budget=PART) for text in texts):
             texts.insert(0, box[2])
     return ", ".join(texts)
+
+
+def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
+    """Whether the box that begins at `start` is another answer than `box`, not its next part.
+
+    "Alice: □. Bob: □." and "□ in one case, □ in the other" are one answer, which has two parts.
+    """
+    before = response[max(0, box[0] - BEFORE) : box[0]]
+    gap = NAMED.sub("", response[box[1] : start])
+    if any(part.search(before) and part.search(gap) for part in PARTS):
+        return False
+    return len(gap) > GAP or any(sign.search(gap) for sign in (WITHDRAWN, DOUBTED, STATES))
 
 
 def is_withdrawn(answer: str, after: str) -> bool:
@@ -225,7 +244,7 @@ def result(sentence: str) -> str | None:
     found = RESULT.search(sentence)
     if not found:
         return None
-    before = re.sub(r"(?:^|(?<=\s))[a-zA-Z]\s?=\s*$", "", sentence[: found.start()])
+    before = NAMED.sub("", sentence[: found.start()])
     *answers, words = found.groups()
     is_led = LEADING.search(before)
     if SUPPOSED.search(before) or re.search(OTHER if is_led else r"\d|=", before):
