@@ -58,13 +58,16 @@ def earnable(gold: str | float) -> bool:
 
 
 def same_answer(prediction: str, gold: str, seed: str = "", budget: int = BUDGET) -> bool:
-    """Whether two answers are equal; if one is unreadable, whether they have the same tokens."""
+    """Whether two answers are equal; if one is unreadable, whether they have the same tokens.
+
+    204_5 equals itself, and 204 for the gold answer 204_5; no number in another base equals it.
+    """
     p, g = normalise(prediction), normalise(gold)
     try:
         trees = [parse(p), parse(g)]
         return Judge(trees, seed, budget).same(*trees)
     except Unreadable:
-        return p == g != []
+        return p == g != [] or (g[-2:-1] == ["\\base"] and p == g[:-2])
 
 
 class Judge:

@@ -15,7 +15,7 @@ import re
 from fractions import Fraction
 
 from . import Unreadable, units
-from .latex import FUNCTIONS, is_text
+from .latex import FUNCTIONS, GREEK, is_text
 
 MAX_DEPTH = 40  # of nested brackets, arguments and operands
 MAX_MEMBERS = 64
@@ -29,9 +29,9 @@ END = -1  # of an expression
 CHAINS = {ROWS: "matrix", CELLS: "()", LIST: "list", RELATION: "relation", UNION: "∪", RATIO: ":"}
 CLOSING = {"(": ")]", "[": ")]", "{": "}", "‹": "›", "|": "|", "⌊": "⌋", "⌈": "⌉"}
 KINDS = {"|": "absolute", "⌊": "floor", "⌈": "ceil", r"\frac": "/", r"\binom": "binomial"}
+WORDS = {r"\abs": "absolute", r"\floor": "floor", r"\ceil": "ceil"}  # abs(x) is |x|
 MATRIX = re.compile(r"\\begin\{(?:[bpB]?matrix|array)\}")  # the others are determinants
 ANGULAR = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
-GREEK = frozenset(units.sections("spellings.txt")["letters"].split())
 CONSTANTS = "eiπ∞"
 APPLIED = frozenset("fghuvwyFGHPQTIE")  # functions before a bracket: f(x+1), but x(x+1)
 CURRENCIES = ("USD", "EUR", "GBP", "JPY")
@@ -98,8 +98,9 @@ class Parser:
             return PRODUCT  # \sin x \cos x is (\sin x)(\cos x)
         if (token == "|" and self.bars) or (token == "{" and self.peek(2).isdecimal()):
             return END  # 5{7} is printed as 57
-        starts = token in CLOSING or token in KINDS or token == r"\sqrt" or MATRIX.match(token)
-        return BESIDE if starts or token[:1].isdecimal() or is_letter(token) else END
+        starts = token in CLOSING or token in KINDS or token in WORDS or token == r"\sqrt"
+        starts = starts or MATRIX.match(token) or token[:1].isdecimal() or is_letter(token)
+        return BESIDE if starts else END
 
     def operation(self, left: tuple) -> tuple:
         """The operand `left` with the next operator and its right operand."""
@@ -189,6 +190,8 @@ class Parser:
             return self.bracket(token)
         if token in (r"\frac", r"\binom"):
             return (KINDS[token], self.argument(), self.argument())
+        if token in WORDS:
+            return (WORDS[token], self.argument())
         if token == r"\sqrt":
             degree = self.bracket(self.take()) if self.peek() == "[" else ("number", Fraction(2), 0)
             return ("^", self.argument(), ("/", ONE, degree))
