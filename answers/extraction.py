@@ -110,8 +110,8 @@ OTHER = re.compile(rf"=|{phrases('leads')}[\s:$]*\d|\d(?![\d,.]*\s[a-zA-Z]{{3}})
 REASON = re.compile(r",?\s(?:because|since)\s")
 # Words behind a result without another result: "72, which is the total", "72 altogether in May".
 CLAUSE = re.compile(
-    r"(?:[,;:(—–]\s?|\s-\s|\s(?=(?:altogether|in total|in all|overall|so|which|and (?:we|so|it|that"
-    r"|this|I))(?![a-zA-Z])))(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
+    r"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?:altogether|in total|in all|overall|because|since|as|by"
+    r"|so|which|and (?:we|so|it|that|this|I))(?![a-zA-Z])))(?!which (?:we|he|she|they)\b)(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
 )
 NAME = "|".join(sorted([*PLAIN, *FUNCTIONS, "abs"], key=len, reverse=True))
 MATHEMATICS = re.compile(
@@ -252,7 +252,9 @@ def without_clause(sentence: str) -> str:
     words = units.words_of(clause[0].replace(" and ", " "))
     is_unit = len(words) <= 2 and units.known(words[-1]) in units.SYMBOLS
     is_harmless = units.is_harmless(" ".join(words)) and not WITHDRAWN.search(clause[0])
-    return sentence[: clause.start()] if is_harmless and not is_unit else sentence
+    before = sentence[: clause.start()]
+    is_whole = before.count("(") == before.count(")")
+    return before if is_whole and is_harmless and not is_unit else sentence
 
 
 def last_result(text: str) -> str | None:

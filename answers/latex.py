@@ -60,13 +60,10 @@ def repeating(found: re.Match) -> str:
 
 
 def in_base(found: re.Match) -> str:
-    r"""204_{\text{five}} as 204\base 5, which equals only itself and 204; 204_{10} as 204."""
+    r"""204_{\text{five}} as 204\base 5, which has no value."""
     digits, base = found.groups()
-    if base in BASES:
-        base = str(BASES.index(base) + 2)
-    if not base.isdecimal():
-        return found[0]
-    return digits if base == "10" else f"{digits}\\base {base}"
+    base = str(BASES.index(base) + 2) if base in BASES else base
+    return f"{digits}\\base {base}" if base.isdecimal() else found[0]
 
 
 def without_commas(found: re.Match) -> str:
@@ -94,8 +91,7 @@ TOKEN = re.compile(
     r"|(?P<number>[1-9]\d{0,2}(?:(?:(?:\{,\}|,\\!)\s?|\\[,! ]|[ ~])\d{3}){1,30}(?![\d/])(?! \d)"
     r"(?:\.\d+)?"
     r"|(?:\d+\.\d+|\d+)[eE][-+]?\d{1,3}(?![\w.])|\d+\.?\d*|\.\d+)"
-    r"|\\(?:text(?:bf|rm|normal)?|mathrm|mbox)\s?"
-    r"\{(?P<text>[^{}]{0,300})\}"
+    r"|\\text\s?\{(?P<text>[^{}]{0,300})\}"
     r"|(?P<word>[a-zA-Z]+)"
     r"|(?P<sign>\\mathbb\{[A-Z]\}"
     r"|\\(?:begin|end)\{[a-zA-Z]{1,9}\}"
