@@ -32,8 +32,7 @@ DENIAL = re.compile(r"\\neq?(?![a-zA-Z])")
 def is_equivalent(prediction: str, gold: str | float, seed: str = "") -> bool:
     """Whether two answers are equal by the rules of verify.py. Never raises.
 
-    gold: text, or a number.
-    seed: together with both answers, determines the points at which names are evaluated.
+    seed: with both answers, it determines the points at which names are evaluated.
     """
     gold = str(gold)
     if max(len(prediction), len(gold)) > MAX_CHARS:
@@ -60,7 +59,7 @@ def earnable(gold: str | float) -> bool:
 def same_answer(prediction: str, gold: str, seed: str = "", budget: int = BUDGET) -> bool:
     """Whether two answers are equal; if one is unreadable, whether they have the same tokens.
 
-    204_5 equals itself, and 204 for the gold answer 204_5; no number in another base equals it.
+    The base may be omitted: 204 is right for 204_5, but 54 is not.
     """
     p, g = normalise(prediction), normalise(gold)
     try:
@@ -122,10 +121,9 @@ class Judge:
         return not left
 
     def same_equation(self, ps: list, gs: list) -> bool:
-        """Whether two equations, each given as its sides, are equal. Either may be a single side.
+        """Whether two equations, given as their sides, are equal. Either may be a single side.
 
-        2y = 4x equals y - 2x = 0, because one is a multiple of the other. S = 5 equals S = 2 + 3,
-        and x = 5 equals 5, because the left side only names the right.
+        2y = 4x equals y - 2x = 0, a multiple. S = 5 equals S = 2 + 3 and 5: S names the value.
         """
         if len(ps) > 1 and len(gs) > 1:
             if len(ps) == len(gs) > 2 and self.same_in_order(ps, gs):
@@ -142,9 +140,8 @@ class Judge:
         return p is not None and g is not None and self.same(p, g)
 
     def stated(self, chain: list, may_be_sum: bool) -> tuple | None:
-        r"""The value that a chain states: its last side. None if another side contradicts it.
+        r"""The last side of a chain, V = \pi r^2 h = 12\pi. None if another side contradicts it.
 
-        After a label, formulas with unknown names may follow: V = \pi r^2 h = 12\pi.
         may_be_sum: whether m+n = 33 may state 33. As a gold answer it is a condition.
         """
         *earlier, last = chain

@@ -110,8 +110,8 @@ OTHER = re.compile(rf"=|{phrases('leads')}[\s:$]*\d|\d(?![\d,.]*\s[a-zA-Z]{{3}})
 REASON = re.compile(r",?\s(?:because|since)\s")
 # Words behind a result without another result: "72, which is the total", "72 altogether in May".
 CLAUSE = re.compile(
-    r"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?:altogether|in total|in all|overall|because|since|as|by"
-    r"|so|which|and (?:we|so|it|that|this|I))(?![a-zA-Z])))(?!which (?:we|he|she|they)\b)(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
+    rf"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?i:{phrases('trails')})))(?!which (?:we|s?he|they)\b)"
+    r"(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
 )
 NAME = "|".join(sorted([*PLAIN, *FUNCTIONS, "abs"], key=len, reverse=True))
 MATHEMATICS = re.compile(
@@ -237,24 +237,21 @@ def is_withdrawn(answer: str, after: str) -> bool:
 
 def statement(text: str) -> str | None:
     """The answer that a text behind "answer is" states: a result, a word or mathematics."""
-    answer = result(text)
-    text = text if text.lower() in units.ANSWERS else without_clause(text)
-    if answer is None and (MATHEMATICS.fullmatch(text) or text.lower() in units.ANSWERS):
-        answer = text
-    return answer or None
+    text = without_clause(text)
+    if MATHEMATICS.fullmatch(text) or text.lower() in units.ANSWERS:
+        return result(text) or text or None
+    return result(text)
 
 
 def without_clause(sentence: str) -> str:
     """A sentence without the words behind its result, unless they may change or withdraw it."""
     clause = CLAUSE.search(sentence)
-    if not clause:
+    before = sentence[: clause.start()] if clause else ""
+    if not clause or before.count("(") > before.count(")") or WITHDRAWN.search(clause[0]):
         return sentence
-    words = units.words_of(clause[0].replace(" and ", " "))
-    is_unit = len(words) <= 2 and units.known(words[-1]) in units.SYMBOLS
-    is_harmless = units.is_harmless(" ".join(words)) and not WITHDRAWN.search(clause[0])
-    before = sentence[: clause.start()]
-    is_whole = before.count("(") == before.count(")")
-    return before if is_whole and is_harmless and not is_unit else sentence
+    words = clause[0].replace(" and ", " ")
+    is_unit = units.known(words.strip(" ,;:()—–-").removeprefix("in ")) in units.SYMBOLS
+    return before if units.is_harmless(words) and not is_unit else sentence
 
 
 def last_result(text: str) -> str | None:

@@ -1,8 +1,7 @@
 r"""Parses the tokens of an answer into a tree, with a Pratt parser.
 
-A node is a tuple (kind, *children). The tree of `(\frac{1}{2}, x]` is
-
-    ("(]", ("/", ("number", 1, 0), ("number", 2, 0)), ("name", "x"))
+A node is a tuple (kind, *children): `(\frac{1}{2}, x]` is ("(]", ("/", ("number", 1, 0), ("number",
+2, 0)), ("name", "x")).
 
 Expressions are number (a Fraction and its digits after the point), name, constant, call (of a known
 function, \sin x), function (an unknown one, f(2x)), absolute, floor, ceil, binomial, percent and
@@ -29,7 +28,7 @@ END = -1  # of an expression
 CHAINS = {ROWS: "matrix", CELLS: "()", LIST: "list", RELATION: "relation", UNION: "∪", RATIO: ":"}
 CLOSING = {"(": ")]", "[": ")]", "{": "}", "‹": "›", "|": "|", "⌊": "⌋", "⌈": "⌉"}
 KINDS = {"|": "absolute", "⌊": "floor", "⌈": "ceil", r"\frac": "/", r"\binom": "binomial"}
-WORDS = {r"\abs": "absolute", r"\floor": "floor", r"\ceil": "ceil"}  # abs(x) is |x|
+KINDS |= {r"\abs": "absolute", r"\floor": "floor", r"\ceil": "ceil"}
 MATRIX = re.compile(r"\\begin\{(?:[bpB]?matrix|array)\}")  # the others are determinants
 ANGULAR = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
 CONSTANTS = "eiπ∞"
@@ -53,8 +52,8 @@ def parse(tokens: list[str]) -> tuple:
 
 def is_letter(token: str) -> bool:
     """Whether a token is a name or a constant."""
-    is_single = len(token) == 1 and (token.isalpha() or token == "∞")
-    return is_single or token in GREEK or token.startswith(r"\mathbb")
+    is_single = len(token) == 1 and token.isalpha()
+    return is_single or token == "∞" or token in GREEK or token.startswith(r"\mathbb")
 
 
 class Parser:
@@ -98,9 +97,8 @@ class Parser:
             return PRODUCT  # \sin x \cos x is (\sin x)(\cos x)
         if (token == "|" and self.bars) or (token == "{" and self.peek(2).isdecimal()):
             return END  # 5{7} is printed as 57
-        starts = token in CLOSING or token in KINDS or token in WORDS or token == r"\sqrt"
-        starts = starts or MATRIX.match(token) or token[:1].isdecimal() or is_letter(token)
-        return BESIDE if starts else END
+        starts = token in CLOSING or token in KINDS or token == r"\sqrt" or MATRIX.match(token)
+        return BESIDE if starts or token[:1].isdecimal() or is_letter(token) else END
 
     def operation(self, left: tuple) -> tuple:
         """The operand `left` with the next operator and its right operand."""
@@ -190,8 +188,8 @@ class Parser:
             return self.bracket(token)
         if token in (r"\frac", r"\binom"):
             return (KINDS[token], self.argument(), self.argument())
-        if token in WORDS:
-            return (WORDS[token], self.argument())
+        if token in KINDS:
+            return (KINDS[token], self.argument())
         if token == r"\sqrt":
             degree = self.bracket(self.take()) if self.peek() == "[" else ("number", Fraction(2), 0)
             return ("^", self.argument(), ("/", ONE, degree))
