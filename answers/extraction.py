@@ -86,9 +86,7 @@ RESTATED = re.compile(
 # Before a box. "Alice: " or "The sum is" names a part of an answer, "Hence" or "=" states another.
 NAMED = re.compile(r"(?:^|(?<=[$(,;\[])|(?<=[a-z:,]\s))\s?[a-zA-Z](?:_\{?\w\}?)?\s?=\s*$")
 PARTS = (
-    re.compile(
-        r"(?:^|[.,;\n])[\s*-]*(?!(?i:step|total|result|.{,6}answer)\b)\w[\w() ]{,20}:[\s*$]*$"
-    ),
+    re.compile(r"(?:^|[.,;\n])[\s*-]*(?!(?i:step|total|.{,6}answer)\b)\w[\w() ]{,20}:[\s*$]*$"),
     re.compile(r"(?:^|\. )The \w+ is[\s$]*$"),
 )
 STATES = re.compile(
@@ -123,8 +121,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     r"""The final answer as the response spells it, or None. After the last </think>, the first of:
 
     1. the content of <answer>, if no box stands behind it;
-    2. the last \boxed{} or \fbox{}, joined with the boxes that belong to it: "1, 2" for
-       "$\boxed{1}$ and $\boxed{2}$". If it is open or withdrawn, there is no answer;
+    2. the last \boxed{} or \fbox{}, with its parts: "1, 2" for "$\boxed{1}$ and $\boxed{2}$";
     3. the result after the last "answer is" or "Final answer";
     4. the result of the last sentence, unless the response was `truncated`.
     """
@@ -198,18 +195,13 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
         if is_new(response, box, start):
             break
         start = box[0]
-        if len(", ".join([box[2], *texts])) > MAX_CHARS:
-            return None
         if not any(same_answer(box[2], text, budget=PART) for text in texts):
             texts.insert(0, box[2])
     return ", ".join(texts)
 
 
 def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
-    """Whether the box that begins at `start` is another answer than `box`, not its next part.
-
-    "Alice: □. Bob: □." and "□ in one case, □ in the other" are one answer, which has two parts.
-    """
+    """Whether the box at `start` is another answer than `box`, not its next part ("□ and □")."""
     before = response[max(0, box[0] - BEFORE) : box[0]]
     gap = NAMED.sub("", response[box[1] : start])
     if any(part.search(before) and part.search(gap) for part in PARTS):
@@ -218,10 +210,7 @@ def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
 
 
 def is_withdrawn(answer: str, after: str) -> bool:
-    """Whether the text behind an answer withdraws it, or states another result.
-
-    A doubt ("Wait, let me check.") withdraws it unless the answer is confirmed behind the doubt.
-    """
+    """Whether the text behind an answer withdraws it, states another result, or doubts it."""
     is_doubted = False
     for sentence in SENTENCE_END.split(TAG.sub("\n", BOLD.sub("", after))):
         if WITHDRAWN.search(sentence):

@@ -98,7 +98,6 @@ TOKEN = re.compile(
     r"|\\[a-zA-Z]+|\\.|[<>!]=|!!|\*\*|\.{2,}|.)",
     re.DOTALL,
 )
-NOT_IN_NUMBERS = re.compile(r"[^\d.eE+-]")
 NUMBER_IN_TEXT = re.compile(r"(?<![\w^.-])-?\.?\d")
 
 
@@ -120,7 +119,7 @@ def spelled_out(answer: str) -> list[str]:
             if sign not in DROPPED:
                 tokens.append(sign)
         elif kind == "number":
-            tokens.append(NOT_IN_NUMBERS.sub("", found[0]))
+            tokens.append(re.sub(r"[^\d.eE+-]", "", found[0]))
         elif kind == "text":
             tokens.extend(upright(found["text"], tokens))
         elif kind == "word":
@@ -133,20 +132,16 @@ def word(letters: str, answer: str) -> list[str]:
     if letters in FUNCTIONS:
         return ["\\" + letters]
     is_long = len(letters) > 2 or letters == answer.strip()
-    if meaning_of(letters) or (is_long and units.is_word(letters)):
+    if {letters, letters.lower()} & MEANINGS.keys() or (is_long and units.is_word(letters)):
         return upright(letters, [])
     return list(letters)
-
-
-def meaning_of(word: str) -> str | None:
-    """The sign for a word: , for "or", \\Delta for Delta."""
-    return MEANINGS.get(word) or MEANINGS.get(word.lower())
 
 
 def upright(text: str, tokens: list[str]) -> list[str]:
     r"""The tokens of \text{...}: \text{5 cm} is 5\text{cm}, \text{A} is A, \text{ or } a comma."""
     stripped = text.replace("\\ ", " ").replace("$", "").strip(" ,;~")
-    meaning = meaning_of(stripped.strip(".()"))
+    bare = stripped.strip(".()")
+    meaning = MEANINGS.get(bare) or MEANINGS.get(bare.lower())
     if meaning or not stripped:
         return [meaning or ","] if meaning or "," in text else []
     if re.fullmatch(r"\(?[a-zA-Z]\)?", stripped):
