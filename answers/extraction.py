@@ -195,6 +195,8 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
         if is_new(response, box, start):
             break
         start = box[0]
+        if len(", ".join([box[2], *texts])) > MAX_CHARS:
+            return None
         if not any(same_answer(box[2], text, budget=PART) for text in texts):
             texts.insert(0, box[2])
     return ", ".join(texts)
