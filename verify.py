@@ -5,19 +5,15 @@ spelling (answers/latex.py), *parsed* into a tree (answers/parser.py), and *comp
 answer's tree (answers/comparison.py): structures such as lists, intervals and equations member by
 member, expressions by value, at random points if they have free names.
 
-Departures from the paper:
-1. The paper grades with math-verify (sympy). Here nothing is solved or simplified symbolically, so
-   no answer can hang the grader; docs/results/grading.md compares the two graders.
-2. The paper's run script adds a length penalty to the reward: `grpo.overlong_penalty`, off by
-   default here (--overlong-buffer).
+Departures from the paper: it grades with math-verify (sympy), while nothing is solved symbolically
+here, so no answer can hang the grader; and it adds a length penalty (`grpo.overlong_penalty`), off
+by default here (--overlong-buffer).
 
-Rules of comparison (answers/README.md lists right answers that earn nothing):
+Rules of comparison (more in docs/answers.md):
 1. Rational values must be exactly equal; other values must agree to 150 digits.
-2. A decimal of six or more significant digits equals an irrational number that rounds to it, but
-   never a rational one: 3.14159 is \pi, and 0.333333 is not 1/3. A gold decimal counts as rounded
-   only with six or more digits after the point: 15300.75 is exact.
-3. An unreadable answer equals only the same tokens. An answer that is undefined (0/0) or restates a
-   question (\sum, \int, \lim, \max) equals nothing.
+2. A decimal of six or more significant digits equals an irrational number that rounds to it. A gold
+   decimal counts as rounded only with six or more digits after the point: 15300.75 is exact.
+3. An unreadable answer equals only the same tokens, an undefined one (0/0) nothing.
 4. No text is executed; characters, tokens, depth, members, digits and operations are limited.
 """
 

@@ -1,8 +1,8 @@
 r"""Compares two answers, as trees: structures member by member, expressions by value.
 
 Lists and sets have the same members in any order, tuples and matrices in the same order. Equations
-state equal values, or one is a multiple of the other. Inequalities, intervals and unions are the
-same part of the real line. Quantities have equal values and units that agree.
+state equal values or are multiples. Inequalities, intervals and unions are the same part of the
+real line. Quantities have equal values and units that agree.
 """
 
 import math
@@ -25,29 +25,23 @@ QUESTION = re.compile(
     r"\\(?:sum|prod|i*o?int|lim)(?![a-zA-Z])|\b(?i:nan)\b"
     r"|(?<!_)(?<!_\{)\\(?:min|max)(?![a-zA-Z])"
 )
-# Next to one of these, "=" does not state a value: \lim f \neq 3 = 5.
-DENIAL = re.compile(r"\\neq?(?![a-zA-Z])")
 
 
-def is_equivalent(prediction: str, gold: str | float, seed: str = "") -> bool:
-    """Whether two answers are equal by the rules of verify.py. Never raises.
-
-    gold: text, or a number.
-    seed: together with both answers, determines the points at which names are evaluated.
-    """
+def is_equivalent(prediction: str, gold: str | float) -> bool:
+    """Whether two answers are equal by the rules of verify.py. Never raises."""
     gold = str(gold)
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return False
     prediction = without_question(prediction)
     if QUESTION.search(prediction):
         return False
-    return same_answer(prediction, without_question(gold), seed)
+    return same_answer(prediction, without_question(gold))
 
 
 def without_question(answer: str) -> str:
     r"""Returns v for an answer of the form \int ... = v, and any other answer unchanged."""
     question, _, value = answer.rpartition("=")
-    is_stated = QUESTION.search(question) and not DENIAL.search(question)
+    is_stated = QUESTION.search(question) and "\\ne" not in question
     is_whole = value.count("{") == value.count("}") and not QUESTION.search(value)
     return value if is_stated and is_whole else answer
 
@@ -57,25 +51,25 @@ def earnable(gold: str | float) -> bool:
     return is_equivalent(str(gold), gold)
 
 
-def same_answer(prediction: str, gold: str, seed: str = "", budget: int = BUDGET) -> bool:
-    """Whether two answers are equal; if one is unreadable, whether they have the same tokens."""
+def same_answer(prediction: str, gold: str, budget: int = BUDGET) -> bool:
+    """Whether two answers are equal; if one is unreadable, whether they have the same tokens.
+
+    The base may be omitted: 204 is right for 204_5, but 54 is not.
+    """
     p, g = normalise(prediction), normalise(gold)
     try:
         trees = [parse(p), parse(g)]
-        return Judge(trees, seed, budget).same(*trees)
+        return Judge(trees, budget=budget).same(*trees)
     except Unreadable:
-        return p == g != []
+        return p == g != [] or [*p, "\\base"] == g[:-1] or p == [*g, "\\base", "10"]
 
 
-class Judge:
+class Judge(Evaluator):
     """Compares two answers within one budget. The prediction comes first."""
-
-    def __init__(self, trees: list[tuple], seed: str = "", budget: int = BUDGET):
-        self.evaluator = Evaluator(trees, seed, budget)
 
     def same(self, p: tuple, g: tuple) -> bool:
         """Whether two trees are the same answer."""
-        self.evaluator.pay(5)
+        self.pay(5)
         p, g = self.plain(p), self.plain(g)
         p, g = coordinates(p, g), coordinates(g, p)
         kinds = {p[0], g[0]}
@@ -84,10 +78,7 @@ class Judge:
         if "quantity" in kinds:
             p, p_unit = p[1:] if p[0] == "quantity" else (p, "")
             g, g_unit = g[1:] if g[0] == "quantity" else (g, "")
-            agree = "percent" not in kinds and (
-                not p_unit or not g_unit or units.agree(p_unit, g_unit)
-            )
-            return agree and self.same(p, g)
+            return "percent" not in kinds and units.agree(p_unit, g_unit) and self.same(p, g)
         if is_equation(p) or is_equation(g):
             return self.same_equation(sides(p), sides(g))
         if kinds in UNORDERED:
@@ -95,10 +86,10 @@ class Judge:
         if kinds == {"matrix", "()"}:
             return self.same_in_order(p[1:], g[1:])  # a column is a tuple
         if kinds <= VALUES:
-            return self.evaluator.equal(p, g, max(tolerance(p, 0), tolerance(g, SIGNIFICANT)))
+            return self.equal(p, g, max(tolerance(p, 0), tolerance(g, SIGNIFICANT)))
         if kinds == {"text"}:
             return [word.casefold() for word in p] == [word.casefold() for word in g]
-        if p[0] == g[0] and (p[0] in BRACKETS or self.same_in_order(p[1:], g[1:])):
+        if p[0] == g[0] in BRACKETS or (p[0] == g[0] and self.same_in_order(p[1:], g[1:])):
             return self.same_in_order(p[1:], g[1:])
         return is_region(p) and is_region(g) and self.same_region(p, g)
 
@@ -119,10 +110,9 @@ class Judge:
         return not left
 
     def same_equation(self, ps: list, gs: list) -> bool:
-        """Whether two equations, each given as its sides, are equal. Either may be a single side.
+        """Whether two equations, given as their sides, are equal. Either may be a single side.
 
-        2y = 4x equals y - 2x = 0, because one is a multiple of the other. S = 5 equals S = 2 + 3,
-        and x = 5 equals 5, because the left side only names the right.
+        2y = 4x equals y - 2x = 0, a multiple. S = 5 equals S = 2 + 3 and 5: S names the value.
         """
         if len(ps) > 1 and len(gs) > 1:
             if len(ps) == len(gs) > 2 and self.same_in_order(ps, gs):
@@ -131,7 +121,7 @@ class Judge:
                 return self.same_members(ps, gs)  # |AB| = |CD| = 5
             if len(ps) == len(gs) == 2 and (not is_label(ps[0]) or ps[0] != gs[0]):
                 are_values = all(side[0] in VALUES for side in ps + gs)
-                return are_values and self.evaluator.proportional(("-", *ps), ("-", *gs))
+                return are_values and self.proportional(("-", *ps), ("-", *gs))
             if is_label(ps[0]) and is_label(gs[0]) and ps[0] != gs[0]:
                 return False
         p = self.stated(ps, may_be_sum=True)
@@ -139,9 +129,8 @@ class Judge:
         return p is not None and g is not None and self.same(p, g)
 
     def stated(self, chain: list, may_be_sum: bool) -> tuple | None:
-        r"""The value that a chain states: its last side. None if another side contradicts it.
+        r"""The last side of a chain, V = \pi r^2 h = 12\pi. None if another side contradicts it.
 
-        After a label, formulas with unknown names may follow: V = \pi r^2 h = 12\pi.
         may_be_sum: whether m+n = 33 may state 33. As a gold answer it is a condition.
         """
         *earlier, last = chain
@@ -155,17 +144,14 @@ class Judge:
         return last
 
     def same_region(self, p: tuple, g: tuple) -> bool:
-        """Whether two inequalities, intervals or unions are the same part of the real line.
-
-        A part changes only at its ends, so both are compared at and beside every end of either.
-        """
+        """Whether two parts of the real line are the same, at and beside every end of either."""
         parts = [node for node in [*walk(p), *walk(g)] if node[0] in (*BRACKETS, "‹›", "relation")]
         variables = set().union(*(names(part) for part in parts if part[0] == "relation"))
         name = next(iter(variables), "")
         ends = [ZERO[1]]
         for part in parts:
             if part[0] != "relation":
-                ends.extend(self.evaluator.constant(end) for end in part[1:])
+                ends.extend(self.constant(end) for end in part[1:])
             for left, right in zip(part[1::2], part[3::2], strict=False):
                 if part[0] == "relation":
                     ends.extend(self.roots(left, right, name))
@@ -180,26 +166,26 @@ class Judge:
             return []
         line = ("-", left, right)
         far = Fraction(1009, 7)
-        b, near, there = (self.at(line, name, x) for x in (ZERO[1], ONE[1], far))
+        b, near, there = (self.where(line, name, x) for x in (ZERO[1], ONE[1], far))
         a = add(near, -b)
         if a == 0 or order(there, add(multiply(a, far), b)) != 0:
             raise Unreadable
         return [divide(-b, a)]
 
-    def at(self, tree: tuple, name: str, x):
-        return self.evaluator.constant(replaced(tree, name, ("number", x, 0)))
+    def where(self, tree: tuple, name: str, x):
+        return self.constant(replaced(tree, name, ("number", x, 0)))
 
     def contains(self, part: tuple, name: str, x) -> bool:
         """Whether the number x lies in a part of the real line."""
         kind, *members = part
         if kind in BRACKETS and len(members) == 2:
-            low, high = (order(self.evaluator.constant(end), x) for end in members)
+            low, high = (order(self.constant(end), x) for end in members)
             above = low < 0 or (low == 0 and kind[0] == "[")
             return above and (high > 0 or (high == 0 and kind[1] == "]"))
         if kind == "‹›":
-            return any(order(self.evaluator.constant(member), x) == 0 for member in members)
+            return any(order(self.constant(member), x) == 0 for member in members)
         if kind == "relation":
-            values = [self.at(side, name, x) for side in members[::2]]
+            values = [self.where(side, name, x) for side in members[::2]]
             pairs = zip(values, members[1::2], values[1:], strict=False)
             return all(order(left, right) in HOLDS[sign] for left, sign, right in pairs)
         if kind in ("list", "∧"):
@@ -231,7 +217,7 @@ class Judge:
             return False
         unit = Fraction(1, 10 ** decimal[2])
         sign = -1 if decimal[1] < 0 else 1
-        error = sign * add(decimal[1], -self.evaluator.constant(exact))
+        error = sign * add(decimal[1], -self.constant(exact))
         return order(-unit, error) < 0 <= order(unit / 2, error)
 
 

@@ -9,7 +9,7 @@ from collections import deque
 
 from . import units
 from .comparison import same_answer
-from .latex import MAX_CHARS, closing_brace
+from .latex import FUNCTIONS, MAX_CHARS, PLAIN, closing_brace
 from .thoughts import without_thoughts
 from .values import BUDGET
 
@@ -45,9 +45,12 @@ def phrases(heading: str) -> str:
 
 BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
 TAGGED = re.compile(r"<answer>([^<>]{1,400})</answer>")
-TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>")
+TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>|<<[^<>\n]{0,80}>>")
+BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")  # but x**2 is a power
 SENTENCE_END = re.compile(r"(?<!\n\d)[.!]{1,3}(?:\s|$)|\n")
-NUMBER = r"[-−]?\\?\$?(?:\d[\d,]{0,30}(?:\.\d{1,30})?|\.\d{1,30})(?:/\d{1,30})?\\?%?"
+NUMBER = (
+    r"[-−]?\\?\$?(?:\d[\d,]{0,30}(?:\.\d{1,30})?|\.\d{1,30})(?:/\d{1,30})?\\?%?(?:st|nd|rd|th)?"
+)
 FORMULA = re.compile(
     r"\$\$([^$]{1,300})\$\$|\$([^$]{1,300})\$|\\\(([^$]{1,300}?)\\\)|\\\[([^$]{1,300}?)\\\]"
 )
@@ -59,7 +62,7 @@ DENIED = re.compile(
     rf"|{signs('negates')})$"
 )
 CHANGED = re.compile(rf"[\s$(),\\]*(?:\\text\{{\s*)?{phrases('changes')}|{signs('touches')}")
-PERCENT = re.compile(r"[\s$]{0,3}(?:\\?%|percent(?![a-zA-Z]))")  # also behind a box
+SUFFIX = re.compile(r"[\s$]{0,3}(\\?%|percent(?![a-zA-Z])|_\d|_\{[^{}]{1,20}\})")  # behind a box
 # Sentences behind an answer.
 BEGIN = r"(?i)(?:^|[—–:;,?(\[-])[\s*$.,)]{0,9}"
 JUDGED = rf"(?<!\d\s){phrases('judged')}(?!\s[$\d\\])"
@@ -77,9 +80,17 @@ RESTATED = re.compile(
     rf"|^[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
     rf"|^\W*(?:so|thus|hence|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
 )
-REPLACES = re.compile(phrases("replaces"))  # between two boxes
+# Before a box. "Alice: " or "The sum is" names a part of an answer, "Hence" or "=" states another.
+NAMED = re.compile(r"(?:^|(?<=[$(,;\[])|(?<=[a-z:,]\s))\s?[a-zA-Z](?:_\{?\w\}?)?\s?=\s*$")
+PARTS = (
+    re.compile(r"(?:^|[.,;\n])[\s*-]*(?!(?i:step|total|.{,6}answer)\b)\w[\w() ]{,20}:[\s*$]*$"),
+    re.compile(r"(?:^|\. )The \w+ is[\s$]*$"),
+)
+STATES = re.compile(
+    rf"(?<![\\a-zA-Z])(?!Or\b|And\b)[A-Z][a-zA-Z]|(?i:{phrases('leads')})[\s*$,:]*$|=\s*$"
+)
 # Answers without a box.
-STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####")
+STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####|(?m:^)A:(?=.{1,80}$)")
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
 LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
 SUM = re.compile(
@@ -92,15 +103,22 @@ CONCLUSION = re.compile(r",\s(?:and\s)?so\s|(?:^|\s)(?:[Ss]ince|As)\s.{1,300},\s
 # A number before a result, unless it only counts things: "6 erasers and 8 pencils cost".
 OTHER = re.compile(rf"=|{phrases('leads')}[\s:$]*\d|\d(?![\d,.]*\s[a-zA-Z]{{3}})")
 REASON = re.compile(r",?\s(?:because|since)\s")
-MATHEMATICS = re.compile(r"[^a-zA-Z]{0,99}(?:(?:\\[a-z]+|[a-z])(?![a-zA-Z])[^a-zA-Z]{0,99}){0,40}")
+# Words behind a result without another result: "72, which is the total", "72 altogether in May".
+CLAUSE = re.compile(
+    rf"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?i:{phrases('trails')})))(?!which (?:we|s?he|they)\b)"
+    r"(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
+)
+NAME = "|".join(sorted([*PLAIN, *FUNCTIONS, "abs"], key=len, reverse=True))
+MATHEMATICS = re.compile(
+    rf"[^a-zA-Z]{{0,99}}(?:(?:\\[a-z]+|(?<!\\)(?:{NAME}|[a-z]))(?![a-zA-Z])[^a-zA-Z]{{0,99}}){{0,40}}"
+)
 
 
 def extract_answer(response: str, truncated: bool = False) -> str | None:
     r"""The final answer as the response spells it, or None. After the last </think>, the first of:
 
     1. the content of <answer>, if no box stands behind it;
-    2. the last \boxed{} or \fbox{}, joined with the boxes that belong to it: "1, 2" for
-       "$\boxed{1}$ and $\boxed{2}$". If it is open or withdrawn, there is no answer;
+    2. the last \boxed{} or \fbox{}, with its parts: "1, 2" for "$\boxed{1}$ and $\boxed{2}$";
     3. the result after the last "answer is" or "Final answer";
     4. the result of the last sentence, unless the response was `truncated`.
     """
@@ -118,7 +136,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
         return (last_result(answer) or answer) if is_kept else None
     if found:
         return boxed_answer(response, found)
-    tail = TAG.sub(" ", response[-TAIL:].replace("**", ""))
+    tail = TAG.sub(" ", BOLD.sub("", response[-TAIL:]))
     statements = list(STATED.finditer(tail))
     if not statements:
         return None if truncated else last_result(tail)
@@ -150,20 +168,19 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
     """The last boxes that belong together; None if the words around the last one withdraw it."""
     start, end, content = found[-1]
     previous = found[-2][1] if len(found) > 1 else 0
-    if DENIED.search(response[max(previous, start - BEFORE) : start].replace("**", "")):
+    if DENIED.search(BOLD.sub("", response[max(previous, start - BEFORE) : start])):
         return None
-    after = TAG.sub("\n", response[end : end + AFTER].replace("**", ""))
-    percent = PERCENT.match(after)
-    if percent:
-        content += "\\%"
-        after = after[percent.end() :]
+    after = TAG.sub("\n", BOLD.sub("", response[end : end + AFTER]))
+    suffix = SUFFIX.match(after)
+    if suffix:
+        content += suffix[1]
+        after = after[suffix.end() :]
     if CHANGED.match(after) or is_withdrawn(content, after):
         return None
 
     texts = [content]
     for box in reversed(found[:-1]):
-        gap = response[box[1] : start]
-        if len(gap) > GAP or REPLACES.search(gap):
+        if is_new(response, box, start):
             break
         start = box[0]
         if len(", ".join([box[2], *texts])) > MAX_CHARS:
@@ -173,13 +190,19 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
     return ", ".join(texts)
 
 
-def is_withdrawn(answer: str, after: str) -> bool:
-    """Whether the text behind an answer withdraws it, or states another result.
+def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
+    """Whether the box at `start` is another answer than `box`, not its next part ("□ and □")."""
+    before = response[max(0, box[0] - BEFORE) : box[0]]
+    gap = NAMED.sub("", response[box[1] : start])
+    if any(part.search(before) and part.search(gap) for part in PARTS):
+        return False
+    return len(gap) > GAP or any(sign.search(gap) for sign in (WITHDRAWN, DOUBTED, STATES))
 
-    A doubt ("Wait, let me check.") withdraws it unless the answer is confirmed behind the doubt.
-    """
+
+def is_withdrawn(answer: str, after: str) -> bool:
+    """Whether the text behind an answer withdraws it, states another result, or doubts it."""
     is_doubted = False
-    for sentence in SENTENCE_END.split(TAG.sub("\n", after.replace("**", ""))):
+    for sentence in SENTENCE_END.split(TAG.sub("\n", BOLD.sub("", after))):
         if WITHDRAWN.search(sentence):
             return True
         is_doubted |= DOUBTED.search(sentence) is not None
@@ -193,10 +216,21 @@ def is_withdrawn(answer: str, after: str) -> bool:
 
 def statement(text: str) -> str | None:
     """The answer that a text behind "answer is" states: a result, a word or mathematics."""
-    answer = result(text)
-    if answer is None and (MATHEMATICS.fullmatch(text) or text.lower() in units.ANSWERS):
-        answer = text
-    return answer or None
+    text = without_clause(text)
+    if MATHEMATICS.fullmatch(text) or text.lower() in units.ANSWERS:
+        return result(text) or text or None
+    return result(text)
+
+
+def without_clause(sentence: str) -> str:
+    """A sentence without the words behind its result, unless they may change or withdraw it."""
+    clause = CLAUSE.search(sentence)
+    before = sentence[: clause.start()] if clause else ""
+    if not clause or before.count("(") > before.count(")") or WITHDRAWN.search(clause[0]):
+        return sentence
+    words = clause[0].replace(" and ", " ")
+    is_unit = units.known(words.strip(" ,;:()—–-").removeprefix("in ")) in units.SYMBOLS
+    return before if units.is_harmless(words) and not is_unit else sentence
 
 
 def last_result(text: str) -> str | None:
@@ -209,11 +243,12 @@ def result(sentence: str) -> str | None:
 
     A sum before it is omitted, "20 + 40 = 60". A counted number needs no introduction.
     """
-    sentence = SUM.sub(r"\1", CONCLUSION.split(sentence.strip(" :,"))[-1])
+    sentence = without_clause(sentence.strip(" :,"))
+    sentence = SUM.sub(r"\1", CONCLUSION.split(sentence)[-1])
     found = RESULT.search(sentence)
     if not found:
         return None
-    before = re.sub(r"(?:^|(?<=\s))[a-zA-Z]\s?=\s*$", "", sentence[: found.start()])
+    before = NAMED.sub("", sentence[: found.start()])
     *answers, words = found.groups()
     is_led = LEADING.search(before)
     if SUPPOSED.search(before) or re.search(OTHER if is_led else r"\d|=", before):

@@ -17,7 +17,10 @@ MAX_TOKENS = 400
 LISTED = units.sections("spellings.txt")
 # A spelling of a sign, or a word for it -> the sign that is kept.
 SIGNS = units.synonyms(LISTED["signs"].strip().splitlines())
-MEANINGS = units.synonyms(LISTED["words"].strip().splitlines())
+GREEK = frozenset(LISTED["letters"].split())
+PLAIN = units.synonyms(LISTED["plain"].strip().splitlines())
+PLAIN |= {letter[1:]: letter for letter in GREEK if len(letter) > 3}  # mu may be m times u
+MEANINGS = units.synonyms(LISTED["words"].strip().splitlines()) | PLAIN
 DROPPED = frozenset([*LISTED["dropped"].split(), "\\ ", "\\\n", "\\"])
 FUNCTIONS = frozenset(LISTED["functions"].split())
 INEQUALITIES = frozenset("<>≤≥≠")
@@ -57,12 +60,10 @@ def repeating(found: re.Match) -> str:
 
 
 def in_base(found: re.Match) -> str:
-    r"""204_5 and 204_{\text{five}} as 54."""
+    r"""204_{\text{five}} as 204\base 5, which has no value."""
     digits, base = found.groups()
-    try:
-        return str(int(digits, BASES.index(base) + 2 if base in BASES else int(base)))
-    except ValueError:  # 7 is not a digit in base 5
-        return found[0]
+    base = str(BASES.index(base) + 2) if base in BASES else base
+    return f"{digits}\\base {base}" if base.isdecimal() else found[0]
 
 
 def without_commas(found: re.Match) -> str:
@@ -87,17 +88,16 @@ def rewritten(answer: str) -> str:
 TOKEN = re.compile(
     r"(?P<gap>[\s~$]+|\\(?:text)?color\s?\{[^{}]{1,20}\}|\\[hv]space\*?\s?\{[^{}]{1,20}\})"
     # 1{,}234, 1 234; 6.02e23; 12, 12., 1.5, .5
-    r"|(?P<number>[1-9]\d{0,2}(?:(?:\{,\}|,\\!|\\[,! ]|[ ~])\d{3}){1,30}(?![\d/])(?! \d)(?:\.\d+)?"
+    r"|(?P<number>[1-9]\d{0,2}(?:(?:(?:\{,\}|,\\!)\s?|\\[,! ]|[ ~])\d{3}){1,30}(?![\d/])(?! \d)"
+    r"(?:\.\d+)?"
     r"|(?:\d+\.\d+|\d+)[eE][-+]?\d{1,3}(?![\w.])|\d+\.?\d*|\.\d+)"
-    r"|\\(?:text(?:bf|rm|normal)?|mathrm|mbox)\s?"
-    r"\{(?P<text>[^{}]{0,300})\}"
+    r"|\\text\s?\{(?P<text>[^{}]{0,300})\}"
     r"|(?P<word>[a-zA-Z]+)"
     r"|(?P<sign>\\mathbb\{[A-Z]\}"
     r"|\\(?:begin|end)\{[a-zA-Z]{1,9}\}"
-    r"|\\[a-zA-Z]+|\\.|[<>!]=|!!|\.{2,}|.)",
+    r"|\\[a-zA-Z]+|\\.|[<>!]=|!!|\*\*|\.{2,}|.)",
     re.DOTALL,
 )
-NOT_IN_NUMBERS = re.compile(r"[^\d.eE+-]")
 NUMBER_IN_TEXT = re.compile(r"(?<![\w^.-])-?\.?\d")
 
 
@@ -119,7 +119,7 @@ def spelled_out(answer: str) -> list[str]:
             if sign not in DROPPED:
                 tokens.append(sign)
         elif kind == "number":
-            tokens.append(NOT_IN_NUMBERS.sub("", found[0]))
+            tokens.append(re.sub(r"[^\d.eE+-]", "", found[0]))
         elif kind == "text":
             tokens.extend(upright(found["text"], tokens))
         elif kind == "word":
@@ -129,10 +129,10 @@ def spelled_out(answer: str) -> list[str]:
 
 def word(letters: str, answer: str) -> list[str]:
     r"""The tokens of letters outside \text: a function, a word, or else separate letters."""
-    if letters in FUNCTIONS or letters in ("sqrt", "pi", "infty"):
+    if letters in FUNCTIONS:
         return ["\\" + letters]
     is_long = len(letters) > 2 or letters == answer.strip()
-    if letters.lower() in MEANINGS or (is_long and units.is_word(letters)):
+    if {letters, letters.lower()} & MEANINGS.keys() or (is_long and units.is_word(letters)):
         return upright(letters, [])
     return list(letters)
 
@@ -140,7 +140,8 @@ def word(letters: str, answer: str) -> list[str]:
 def upright(text: str, tokens: list[str]) -> list[str]:
     r"""The tokens of \text{...}: \text{5 cm} is 5\text{cm}, \text{A} is A, \text{ or } a comma."""
     stripped = text.replace("\\ ", " ").replace("$", "").strip(" ,;~")
-    meaning = MEANINGS.get(stripped.lower().strip(".()"))
+    bare = stripped.strip(".()")
+    meaning = MEANINGS.get(bare) or MEANINGS.get(bare.lower())
     if meaning or not stripped:
         return [meaning or ","] if meaning or "," in text else []
     if re.fullmatch(r"\(?[a-zA-Z]\)?", stripped):

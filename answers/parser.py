@@ -1,8 +1,7 @@
 r"""Parses the tokens of an answer into a tree, with a Pratt parser.
 
-A node is a tuple (kind, *children). The tree of `(\frac{1}{2}, x]` is
-
-    ("(]", ("/", ("number", 1, 0), ("number", 2, 0)), ("name", "x"))
+A node is a tuple (kind, *children): `(\frac{1}{2}, x]` is ("(]", ("/", ("number", 1, 0), ("number",
+2, 0)), ("name", "x")).
 
 Expressions are number (a Fraction and its digits after the point), name, constant, call (of a known
 function, \sin x), function (an unknown one, f(2x)), absolute, floor, ceil, binomial, percent and
@@ -15,7 +14,7 @@ import re
 from fractions import Fraction
 
 from . import Unreadable, units
-from .latex import FUNCTIONS, is_text
+from .latex import FUNCTIONS, GREEK, is_text
 
 MAX_DEPTH = 40  # of nested brackets, arguments and operands
 MAX_MEMBERS = 64
@@ -29,9 +28,9 @@ END = -1  # of an expression
 CHAINS = {ROWS: "matrix", CELLS: "()", LIST: "list", RELATION: "relation", UNION: "∪", RATIO: ":"}
 CLOSING = {"(": ")]", "[": ")]", "{": "}", "‹": "›", "|": "|", "⌊": "⌋", "⌈": "⌉"}
 KINDS = {"|": "absolute", "⌊": "floor", "⌈": "ceil", r"\frac": "/", r"\binom": "binomial"}
+KINDS |= {r"\abs": "absolute", r"\floor": "floor", r"\ceil": "ceil"}
 MATRIX = re.compile(r"\\begin\{(?:[bpB]?matrix|array)\}")  # the others are determinants
 ANGULAR = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
-GREEK = frozenset(units.sections("spellings.txt")["letters"].split())
 CONSTANTS = "eiπ∞"
 APPLIED = frozenset("fghuvwyFGHPQTIE")  # functions before a bracket: f(x+1), but x(x+1)
 CURRENCIES = ("USD", "EUR", "GBP", "JPY")
@@ -53,8 +52,8 @@ def parse(tokens: list[str]) -> tuple:
 
 def is_letter(token: str) -> bool:
     """Whether a token is a name or a constant."""
-    is_single = len(token) == 1 and (token.isalpha() or token == "∞")
-    return is_single or token in GREEK or token.startswith(r"\mathbb")
+    is_single = len(token) == 1 and token.isalpha()
+    return is_single or token == "∞" or token in GREEK or token.startswith(r"\mathbb")
 
 
 class Parser:
@@ -189,6 +188,8 @@ class Parser:
             return self.bracket(token)
         if token in (r"\frac", r"\binom"):
             return (KINDS[token], self.argument(), self.argument())
+        if token in KINDS:
+            return (KINDS[token], self.argument())
         if token == r"\sqrt":
             degree = self.bracket(self.take()) if self.peek() == "[" else ("number", Fraction(2), 0)
             return ("^", self.argument(), ("/", ONE, degree))

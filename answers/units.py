@@ -1,8 +1,7 @@
 r"""The words beside a value: 5 cm, 36 square meters, 60 km/h, 12 apples, Area = 5, There are 5.
 
-A counted noun may follow a number: any plural, or a singular of words.txt. Words that change a
-number, as in 5 thousand clips, and unknown words before a unit, as in 5 light years, make an answer
-unreadable. Only the words of words.txt may name or introduce a number.
+A counted noun may follow a number: any plural, or a singular of words.txt. Words that change it (5
+thousand clips) and unknown words before a unit (5 light years) make an answer unreadable.
 """
 
 import re
@@ -67,10 +66,7 @@ def is_harmless(text: str) -> bool:
 
 
 def is_counted(text: str) -> bool:
-    """Whether the text after a value may be omitted: a counted noun or unit, with words for it.
-
-    The first noun is what is counted: 5 red clips, 5 bags of flour, 5 trays can be filled.
-    """
+    """Whether the text after a value may be omitted: 5 cm, 5 red clips, 5 trays can be filled."""
     words = [word for word in words_of(text) if word[0] not in "^/·*-"]
     lowered = [word.lower() for word in words]
     if not 0 < len(words) <= MAX_WORDS or not is_harmless(text):
@@ -90,11 +86,10 @@ def names_a_quantity(text: str) -> bool:
     words = words_of(text.rstrip(" :"))
     if not 0 < len(words) <= MAX_WORDS or OPERATION.search(text) or words[0].lower() in ANSWERS:
         return False
-    for word in words:
-        is_point = len(word) == 1 or (word.isupper() and word.lower() not in ANSWERS)
-        if not is_point and not known(word) and word.lower() not in IN_LABELS:
-            return False
-    return True
+    return all(
+        len(word) == 1 or word.isupper() or known(word) or word.lower() in IN_LABELS
+        for word in words
+    )
 
 
 def introduces(text: str) -> bool:
@@ -122,12 +117,8 @@ def signature(text: str) -> list[str]:
 
 
 def agree(a: str, b: str) -> bool:
-    """Whether the texts after two equal values agree: 5 cm and 5 centimeters, but not 5 m.
-
-    Words other than units agree if one text has all words of the other: marbles, red marbles.
-    """
+    """Whether the texts after two equal values agree: cm, centimeters; marbles, red marbles."""
     p = signature(a)
     g = signature(b)
-    if SYMBOLS.intersection(p + g):
-        return p == g
-    return set(p) <= set(g) or set(g) <= set(p)
+    is_part = set(p) <= set(g) or set(g) <= set(p)
+    return not a or not b or (p == g if SYMBOLS.intersection(p + g) else is_part)

@@ -1,9 +1,8 @@
 r"""Computes expressions, and compares them at random points if they have names.
 
-A value is a Fraction, which is exact; an mpmath number of 700 bits, real or complex; or a float,
-which is infinite. A result below the rounding noise is an exact 0: \sqrt{8}-2\sqrt{2}, \sin\pi.
-Magnitudes are limited, so that no two values differ by less than the noise: 1 is not \tanh(100),
-and \tanh(1000) is too large to compare.
+A value is a Fraction, which is exact; an mpmath number of 700 bits, real or complex; or an infinite
+float. A result below the rounding noise is an exact 0: \sqrt{8}-2\sqrt{2}. Magnitudes are limited,
+so no two values differ by less than the noise: 1 is not \tanh(100), \tanh(1000) has no value.
 """
 
 import math
@@ -192,10 +191,8 @@ class Evaluator:
             raise Unreadable
 
     def variable(self, name: str, point: int) -> Fraction:
-        """The value of a name at a point, different for different names.
-
-        By turns: a number between -1 and 1, a small integer, a number of any size, and a multiple
-        of a number in the answers, where a floor or an absolute value may change.
+        """The value of a name: by turns below 1, a small integer, a number of any size, and a
+        multiple of a number in the answers, where a floor may change.
         """
         drawn = self.drawn.setdefault(point, {})
         if name in drawn:

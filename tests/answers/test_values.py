@@ -62,7 +62,6 @@ def test_values_of_rational_expressions_are_exact():
         ("\\frac12", Fraction(1, 2)),
         ("1\\frac{2}{3}", Fraction(5, 3)),
         ("3!2^3", 48),
-        ("204_5", 54),
         ("\\binom{5}{2}", 10),
         ("||-3|-5|", 2),
         ("\\lfloor-7/2\\rfloor", -4),
@@ -92,7 +91,7 @@ def test_undefined_expressions_have_no_value(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["(1", "1 2", "x 2", "x^", "\\unknown", "\\log_2", "7_5", "(" * 50 + "1" + ")" * 50]
+    "text", ["(1", "1 2", "x 2", "x^", "\\unknown", "\\log_2", "204_5", "(" * 50 + "1" + ")" * 50]
 )
 def test_parse_refuses_text_outside_the_grammar(text):
     with pytest.raises(Unreadable):
