@@ -65,8 +65,8 @@ VARIANTS = {
 }
 
 
-def fixed_temperatures(memory: dict) -> Callable:
-    """A `temperatures` function that computes γ only once per run (Table 3, w/o adaptive γ).
+def fixed_gamma(memory: dict) -> Steps:
+    """Steps that compute γ only once per run (Table 3, w/o adaptive γ).
 
     memory: stores the first (γ₊, γ₋). It is saved in checkpoints, so a resumed run has the same γ.
     """
@@ -78,7 +78,7 @@ def fixed_temperatures(memory: dict) -> Callable:
         gamma = torch.tensor(memory["gamma"], dtype=torch.float64, device=delta.device)
         return gamma[0], gamma[1]
 
-    return first_temperatures
+    return Steps(temperatures=first_temperatures)
 
 
 # ---- App. F: the other proxy for a token's gradient ----------------------------------------------

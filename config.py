@@ -5,7 +5,7 @@ it does not state for DelTA. With --model toy those of toy/presets.py replace th
 responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the token weights.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
@@ -186,31 +186,26 @@ def weight_flags() -> list[str]:
 
 
 def selected_method(cfg: Config, memory: dict | None = None) -> Method:
-    """The method that the flags select, and for DelTA its steps, proxy and selection.
+    """The method that the flags select, which parse_config has checked.
 
     memory: what the method keeps from step to step; RunState.memory is saved in checkpoints.
-    parse_config has already refused flags that contradict each other or do not apply.
     """
-    method = METHODS[cfg.method]
     if cfg.method != "delta":
-        return method
-
-    features = PROXIES[cfg.proxy]
-    if cfg.proxy == "topk":
-        features = partial(ablations.top_k_hidden_gradient, k=cfg.proxy_topk)
-    if cfg.common:
-        features = extensions.with_common_direction(features, cfg.common)
-    steps = VARIANTS.get(cfg.delta_variant, VARIANTS["full"])
-    if cfg.delta_variant == "fixed_gamma":
-        steps = replace(
-            steps, temperatures=ablations.fixed_temperatures({} if memory is None else memory)
-        )
-
-    weights = partial(methods.delta_weights, steps=steps)
+        return METHODS[cfg.method]
+    if cfg.select == "random":  # neither this nor the next reads hidden states
+        return Method(weights=ablations.selected_tokens)
     if cfg.delta_variant == "random":
-        weights = ablations.random_coefficients
+        return Method(weights=ablations.random_coefficients)
+
+    proxy = PROXIES[cfg.proxy]
+    if cfg.proxy == "topk":
+        proxy = partial(proxy, k=cfg.proxy_topk)
+    if cfg.common:
+        proxy = extensions.with_common_direction(proxy, cfg.common)
     if cfg.select != "none":
-        weights = ablations.selected_tokens
-    if "random" in (cfg.delta_variant, cfg.select):
-        features = None  # no hidden state is read
-    return replace(method, weights=weights, features=features)
+        return Method(weights=ablations.selected_tokens, features=proxy)
+    if cfg.delta_variant == "fixed_gamma":
+        steps = ablations.fixed_gamma({} if memory is None else memory)
+    else:
+        steps = VARIANTS[cfg.delta_variant]
+    return Method(weights=partial(methods.delta_weights, steps=steps), features=proxy)

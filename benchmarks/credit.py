@@ -25,6 +25,7 @@ from benchmarks.tables import append_csv, print_table, read_csv
 from config import parse_config
 from delta import delta_coefficients
 from grpo import group_advantages
+from infra.log import save_samples
 from infra.progress import Stopwatch
 from methods import correlation
 from policy import old_log_probabilities
@@ -88,6 +89,8 @@ def sampled_batch(flags: list[str]) -> dict:
         "G": cfg.group_size,
     }
     torch.save(batch, path)
+    weight = coefficients(batch, proxies(batch)["delta"], cfg.K, apart=False)
+    save_samples(run, 1, rollouts, tokens, weight)  # for benchmarks.picture and benchmarks.samples
     return batch
 
 

@@ -8,9 +8,9 @@ import torch
 from references import SlowDelta, token_batch, token_outputs, two_sides
 
 import train
-from ablations import VARIANTS, fixed_temperatures, top_k_hidden_gradient
+from ablations import VARIANTS, fixed_gamma, top_k_hidden_gradient
 from config import selected_method
-from delta import Steps, delta_coefficients
+from delta import delta_coefficients
 
 
 def delta_weights(tokens, *flags):
@@ -24,12 +24,12 @@ def test_fixed_temperatures_come_from_the_first_batch():
     v1, advantage1 = two_sides(seed=1)
     v2, advantage2 = two_sides(seed=2)
     memory = {}
-    steps = Steps(temperatures=fixed_temperatures(memory))
+    steps = fixed_gamma(memory)
     first = delta_coefficients(v1, advantage1, steps=steps)
     torch.testing.assert_close(first, delta_coefficients(v1, advantage1))
     kept = list(memory["gamma"])
 
-    steps = Steps(temperatures=fixed_temperatures(memory))  # as in the next step of a run
+    steps = fixed_gamma(memory)  # as in the next step of a run
     second = delta_coefficients(3 * v2, advantage2, steps=steps)
     assert memory["gamma"] == kept
     slow = SlowDelta(3 * v2, advantage2)
