@@ -38,7 +38,11 @@ def common_benchmarks(first: str, second: str, one: dict, two: dict) -> list[str
             )
 
     flags, others = (averages["sampling"] for averages in (one, two))
-    differing = [f"{x} {flags[x]} and {others[x]}" for x in flags if flags[x] != others[x]]
+    differing = [
+        f"{name} {value} and {others[name]}"
+        for name, value in flags.items()
+        if others.get(name, value) != value  # an earlier version wrote fewer
+    ]
     if differing:
         line = f"{first} and {second} were sampled differently: {', '.join(differing)}"
         print(printable(line))
