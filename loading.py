@@ -22,9 +22,16 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 
 from infra.errors import UserError, one_line
-from infra.model_files import from_files, locate
-from infra.ranks import computation_dtype, on_first_rank, rank_and_world, shard, this_device
-from infra.sampler import Response, next_tokens
+from infra.model_files import decoder_of, from_files, locate
+from infra.ranks import (
+    computation_dtype,
+    is_first_rank,
+    on_first_rank,
+    rank_and_world,
+    shard,
+    this_device,
+)
+from infra.sampler import CHUNK, Response, next_tokens, takes_cache
 from policy import Policy, float32_linear
 
 LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
@@ -38,8 +45,8 @@ BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     """(full model with float32 logits, tokenizer). All ranks call this. Raises UserError."""
     folder, _, tokenizer = locate(name)
-    lm = from_files(name, folder, dtype)
-    expected = reference_logprobs(name, lm)
+    published, lm = from_files(name, folder, dtype)
+    expected = reference_logprobs(name, published)
     lm = lm.to(this_device())
     give_float32_head(lm)  # like train.py's sampler
     check_sampler(name, lm, expected)
@@ -54,18 +61,18 @@ def load_policy(name: str | Path, temperature: float = 1.0, recompute: bool = Tr
     recompute: activation checkpointing per layer.
     Raises UserError, for example if the policy differs from from_pretrained's model.
     """
-    folder, config, tokenizer = locate(name)
-    with one_line(name, f"cannot use config.json of {folder}"), torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    folder, _, tokenizer = locate(name)
     whole = []  # on the first rank: from_pretrained's model
 
     def read() -> tuple:
-        model = from_files(name, folder, torch.float32)  # so no weight is rounded
+        published, model = from_files(name, folder, torch.float32)  # so no weight is rounded
         whole.append(model)
-        return reference_logprobs(name, model), dict(model.named_buffers()), model.generation_config
+        configs = model.config, model.generation_config
+        return reference_logprobs(name, published), dict(model.named_buffers()), *configs
 
-    expected, buffers, generation_config = on_first_rank(read)
-
+    expected, buffers, config, generation_config = on_first_rank(read)
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     unsharded_lm = copy.deepcopy(lm)
     unsharded_lm.generation_config = generation_config
     give_float32_head(unsharded_lm)
@@ -102,7 +109,7 @@ def give_float32_head(lm: torch.nn.Module) -> None:
 
 def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
     """The body's layers: the module list with the most parameters."""
-    lists = [part for part in lm.base_model.modules() if isinstance(part, torch.nn.ModuleList)]
+    lists = [part for part in decoder_of(lm).modules() if isinstance(part, torch.nn.ModuleList)]
     return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))
 
 
@@ -140,12 +147,12 @@ def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
     """log p from the model's own forward pass, without padding or cache: [3, LAST].
 
-    lm: from_pretrained's model, still on the CPU, so even a model that fits on GPUs only in shards
-    is checked. Raises UserError if it does not run, or a log p is NaN or infinite.
+    lm: from_pretrained's model, with any parts for images, still on the CPU, so even a model that
+    fits on GPUs only in shards is checked. Raises UserError if it does not run, or a log p is NaN or infinite.
     """
     logprobs = []
     with one_line(name, "its architecture does not run with its config.json"):
-        for sequence in random_sequences(lm.config.vocab_size):
+        for sequence in random_sequences(lm.config.get_text_config().vocab_size):
             logits = lm(sequence[None, :-1], use_cache=False).logits[0, -LAST:]
             logprobs.append(logprobs_of(logits, sequence[-LAST:]))
     expected = torch.stack(logprobs)
@@ -178,7 +185,9 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor) -> None:
         logprobs.append(logprobs_of(logits, token))
         return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
 
-    with one_line(name, "it cannot be sampled with a cache of keys and values alone"):
+    if is_first_rank() and not takes_cache(lm):
+        print(f"{name}: slow, since `generate` reads all tokens again every {CHUNK}", flush=True)
+    with one_line(name, "it cannot be sampled with a cache between chunks"):
         next_tokens(lm, responses, forced, LAST)
     refuse_difference(name, "sampling", torch.stack(logprobs, dim=1), expected)
 

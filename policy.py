@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from batch import MiniBatch
 from infra.errors import UserError
+from infra.model_files import decoder_of
 from infra.progress import Progress
 from infra.ranks import full_tensor, sum_over_ranks, this_device
 from infra.rows import Rows
@@ -58,7 +59,7 @@ class Policy(torch.nn.Module):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
         """The outputs of the response tokens: ids [b, L] from column 0, mask [b, L] selects n."""
         token = ids[mask]  # [n]
-        states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
+        states = decoder_of(self.lm)(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
         hidden = states[:, :-1][mask[:, 1:]]  # [n, H]; the state at t-1 predicts token t
 
         # In float32 outside the blocks: autograd sums the gradients of all blocks in float32, and

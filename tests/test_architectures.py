@@ -1,16 +1,24 @@
 """Any causal language model: training and sampling use the model that from_pretrained returns.
 
-Each architecture of EXACT (models.py) is compared with its plain forward pass, one sequence
-at a time; each of REFUSED is refused in one line. Sliding windows have 8 tokens, responses 30, and
-the head runs in blocks of 20 tokens. Loading already compares log p (tests/test_loading.py), so
-the means are compared on one architecture of each kind of head.
+Each architecture of EXACT and WHOLE (models.py) is compared with its plain forward pass, one
+sequence at a time; each of REFUSED is refused in one line. Sliding windows have 8 tokens, and the
+head runs in blocks of 20 tokens. Loading already compares log p (tests/test_loading.py), so the
+means and the drawn tokens are compared on one architecture of each kind of head.
 """
 
 from functools import cache
 
 import pytest
 import torch
-from models import EXACT, VOCABULARY, random_ids, save_random_model
+from models import (
+    EXACT,
+    VOCABULARY,
+    WHOLE,
+    published_model,
+    random_ids,
+    sampling_difference,
+    save_random_model,
+)
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -112,13 +120,14 @@ def test_policy_gradients_match_the_plain_model(name, folder, policies):
         parameter.grad = None
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypatch):
-    """Each token is the inverse CDF of the full sequence's logits at the token's random number.
+@pytest.mark.parametrize("name", [*EXACT, *WHOLE])
+def test_sampled_log_p_is_the_published_model_s(name, folder, policies):
+    assert sampling_difference(name, folder(name), policies(name)) < 1e-4
 
-    Responses are longer than every window. With chunks of 8 tokens and 5 of 8 responses in flight,
-    some responses leave while others arrive.
-    """
+
+@pytest.mark.parametrize("name", HEADS)
+def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypatch):
+    """Each token is the inverse CDF of the full sequence's logits at the token's random number."""
     monkeypatch.setattr(sampler, "CHUNK", 8)
     prompts = [prompt.tolist() for prompt in PROMPTS]
     tokenizer = AutoTokenizer.from_pretrained(folder(name))
@@ -142,8 +151,8 @@ def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypat
     "name, said",
     [
         ("bert", "log-probabilities in training differ"),
-        ("mamba", "cannot be sampled with a cache of keys and values alone"),
-        ("qwen3_5_text", "cannot be sampled with a cache of keys and values alone"),
+        ("recurrent_gemma", "log-probabilities in training differ"),
+        ("qwen4_exp_text", "layer 1 needs a cache of its own kind, DynamicIndexedLayer"),
     ],
 )
 def test_other_models_are_refused_in_one_line(name, said, folder):

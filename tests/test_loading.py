@@ -1,5 +1,7 @@
 """loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from models import change_config, change_weights, save_random_model
@@ -100,7 +102,8 @@ def with_wrong_buffers(patch):
 
 
 def with_wrong_positions(patch):
-    patch.setattr(sampler, "signature", lambda _: type("", (), {"parameters": {}}))
+    without_positions = SimpleNamespace(parameters=["past_key_values"])
+    patch.setattr(sampler, "signature", lambda _: without_positions)
 
 
 shard = loading.shard

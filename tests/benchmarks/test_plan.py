@@ -36,11 +36,15 @@ def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
     """The sampler sees what an 80 GB GPU has free beside the weights of 8B on 8 GPUs."""
     p = planned(qwen3("8B"), PAPER, 8, 80)
     free = 80 * GB - RESERVE - p.static - 2 * p.parameters
-    column = [[(torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16),) * 2]]  # of all layers
+    keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers
+    column = [[sampler.Kept([keys, keys], [])]]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80 * GB))
     monkeypatch.setattr(sampler, "prefill", lambda *_: column)
-    config = SimpleNamespace(vocab_size=151936)
-    lm = SimpleNamespace(device=torch.device("cuda"), config=config)
+    lm = SimpleNamespace(
+        device=torch.device("cuda"),
+        config=SimpleNamespace(vocab_size=151936),
+        forward=lambda past_key_values: None,
+    )
     assert sampler.cache_capacity(lm, 256, PAPER.eval_top_p) == pytest.approx(p.capacity)
     assert p.in_flight == p.capacity // (22528 + sampler.CHUNK) == 10
     assert p.rollout + RESERVE < 80 * GB
