@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 
 from infra.errors import UserError, one_line
-from infra.model_files import decoder_of, from_files, locate
+from infra.model_files import from_files, locate
 from infra.ranks import (
     computation_dtype,
     is_first_rank,
@@ -32,7 +32,7 @@ from infra.ranks import (
     this_device,
 )
 from infra.sampler import CHUNK, Response, next_tokens, takes_cache
-from policy import Policy, float32_linear
+from policy import Policy, decoder_of, float32_linear
 
 LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
 LAST = 8  # tokens of each that are compared: the last ones, which the sampler is forced to choose

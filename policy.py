@@ -21,7 +21,6 @@ from torch.utils.checkpoint import checkpoint
 
 from batch import MiniBatch
 from infra.errors import UserError
-from infra.model_files import decoder_of
 from infra.progress import Progress
 from infra.ranks import full_tensor, sum_over_ranks, this_device
 from infra.rows import Rows
@@ -132,6 +131,11 @@ def logit_block(device: torch.device) -> int:
     if device.type == "cpu":
         return LOGIT_BLOCK
     return int(BLOCK_SHARE * torch.cuda.get_device_properties(device).total_memory / 4)
+
+
+def decoder_of(lm: torch.nn.Module) -> torch.nn.Module:
+    """The layers below the head. The base_model of Llama4ForCausalLM is that model itself."""
+    return lm.model if lm.base_model is lm else lm.base_model
 
 
 # ---- the LM head ---------------------------------------------------------------------------------

@@ -4,26 +4,16 @@ Of a model of text and images, the language model inside is read. A model whose 
 checks at every load that the results are right.
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForMultimodalLM,
-    AutoTokenizer,
-    GenerationConfig,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import WeightRenaming, rename_source_key
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_MULTIMODAL_LM_MAPPING,
-)
+from transformers.core_model_loading import WeightRenaming, apply_renamings
+from transformers.models.auto import modeling_auto
 from transformers.utils import logging as hf_logging
 
 from infra.errors import UserError, one_line
@@ -35,9 +25,8 @@ TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one
 
 
 def locate(name: str | Path) -> tuple:
-    """(folder, config, tokenizer) of a language model, given its folder or hub id.
+    """(folder, config, tokenizer) of a language model, given its folder or hub id; no weights.
 
-    Reads no weights. The config of a model of text and images is that of the language model inside.
     Raises UserError.
     """
     # Keep progress bars and load reports out of the output; `from_files` raises load problems.
@@ -56,25 +45,20 @@ def locate(name: str | Path) -> tuple:
 
 
 def read_configs(name: str | Path, folder: str | Path) -> tuple:
-    """(config of the files, config of the language model): the same unless there is more than text.
-
-    Raises UserError for a model that is quantised, or has no causal language model.
-    """
+    """(the model's config, its language model's): one and the same for text. Raises UserError."""
     if (Path(folder) / "adapter_config.json").exists():
         raise UserError(f"--model {name} is an adapter: merge it into its model (docs/models.md)")
     with one_line(name, f"cannot read config.json of {folder}"):
         whole = AutoConfig.from_pretrained(folder)
         config = whole.get_text_config()
     trouble = None
-    causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not whole.is_encoder_decoder
-    if not causal or config is not whole and type(whole) not in MODEL_FOR_MULTIMODAL_LM_MAPPING:
+    if type(config) not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING or whole.is_encoder_decoder:
         trouble = "has no causal language model: pass a text model"
     elif getattr(whole, "quantization_config", None) is not None:
         trouble = "is quantised: pass the original model"
     if trouble:
         raise UserError(f"--model {name}: this {whole.model_type} {trouble}")
     config.name_or_path = whole.name_or_path
-    config.tie_word_embeddings = whole.tie_word_embeddings
     return whole, config
 
 
@@ -96,12 +80,9 @@ def read_tokenizer(name: str | Path, folder: Path, config):
 
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
-    """(from_pretrained's model, the language model inside), on the CPU; one and the same for text.
-
-    Raises UserError if the files do not fit their config.
-    """
+    """(from_pretrained's model, its language model), on the CPU. UserError if the files misfit."""
     config, text = read_configs(name, folder)
-    auto = AutoModelForCausalLM if config is text else AutoModelForMultimodalLM
+    auto = AutoModelForCausalLM if config is text else modeling_auto.AutoModelForMultimodalLM
     with one_line(name, f"cannot read {folder}: its weights must be whole .safetensors files"):
         whole, report = auto.from_pretrained(
             folder,
@@ -112,70 +93,42 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
             output_loading_info=True,
         )
     lm = whole if config is text else language_model(name, whole, text)
-    others = other_parts(whole, lm)
+    own = {id(parameter) for parameter in lm.parameters()}
+    others = [key.split(".")[:2] for key, x in whole.named_parameters() if id(x) not in own]
+    others = sorted({".".join(words) for words in others})  # such as model.visual
     report["doubled_keys"] = doubled(folder, whole)
     for kind in ("missing_keys", "mismatched_keys", "unexpected_keys", "doubled_keys"):
-        wrong = sorted(key for key in map(str, report[kind]) if not key.startswith(others))
-        if wrong:
+        keys = [key for key in map(str, report[kind]) if not key.startswith(tuple(others))]
+        if keys:
             raise UserError(
                 f"--model {name}: its safetensors do not fit its config.json: "
-                f"{kind.replace('_', ' ')} {wrong[0]}"
+                f"{kind.replace('_', ' ')} {min(keys)}"
             )
     if not isinstance(lm.get_output_embeddings(), torch.nn.Linear):
         raise UserError(f"--model {name}: {type(lm).__name__} has no matrix as its head")
     if others and is_first_rank():
-        parts = ", ".join(part.rstrip(".") for part in others)
-        print(f"{name}: {type(lm).__name__} is read from this {config.model_type}, without {parts}")
+        print(f"{name}: only the {type(lm).__name__} inside is used, not {', '.join(others)}")
     return whole.eval(), lm.eval()  # with dropout the ratio would not be 1 at θ_old
 
 
-def decoder_of(lm: torch.nn.Module) -> torch.nn.Module:
-    """The layers below the head; the base_model of Llama4ForCausalLM is that model itself."""
-    return lm.model if lm.base_model is lm else lm.base_model
-
-
-# ---- a model of text and images ------------------------------------------------------------------
-
-
 def language_model(name: str | Path, whole: torch.nn.Module, config) -> torch.nn.Module:
-    """The language model inside: the decoder and the head of `whole`, which are not copied.
-
-    config: the language model's. Raises UserError if no causal language model has this decoder.
-    """
+    """The language model inside `whole`, which shares its weights. Raises UserError."""
     decoder, head = whole.get_decoder(), whole.get_output_embeddings()
-    if decoder.get_output_embeddings() is head:
-        decoder = decoder_of(decoder)  # in Llama4 it is a causal language model with its head
     config.tie_word_embeddings = head.weight is whole.get_input_embeddings().weight  # in the files
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config)
-    (place,) = [each for each, part in lm.named_children() if part is decoder_of(lm)]
-    if type(decoder) is not type(lm.get_submodule(place)):
+    if type(decoder) is not type(lm.base_model):
         raise UserError(f"--model {name}: {type(decoder).__name__} is no causal language model")
-    setattr(lm, place, decoder)
+    setattr(lm, lm.base_model_prefix, decoder)
     lm.set_output_embeddings(head)
     lm.generation_config = whole.generation_config
     return lm
 
 
-def other_parts(whole: torch.nn.Module, lm: torch.nn.Module) -> tuple[str, ...]:
-    """The outermost modules of `whole` without any parameter of `lm`: their names, with a dot."""
-    own = {id(parameter) for parameter in lm.parameters()}
-    parts = ()
-    for name, module in whole.named_modules():
-        its = {id(parameter) for parameter in module.parameters()}
-        if its and not its & own and not name.startswith(parts):
-            parts += (name + ".",)
-    return parts
-
-
 def doubled(folder: Path, whole: torch.nn.Module) -> list[str]:
-    """Tensors of the model that the files hold under two names, of which one would be ignored."""
-    if (folder / "model.safetensors").exists():
-        with safe_open(folder / "model.safetensors", "pt") as file:
-            names = list(file.keys())
-    else:
-        names = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+    """The tensors that the files hold under two names; from_pretrained would ignore one."""
+    paths = [*folder.glob("model.safetensors")] or folder.glob("model-*-of-*.safetensors")
+    names = [name for path in paths for name in safe_open(path, "pt").keys()]
     renamings = [x for x in get_model_conversion_mapping(whole) if isinstance(x, WeightRenaming)]
-    prefix, tensors = whole.base_model_prefix, whole.state_dict()
-    count = Counter(rename_source_key(name, renamings, [], prefix, tensors)[0] for name in names)
+    count = Counter(apply_renamings(name, renamings) for name in names)
     return [name for name in count if count[name] > 1]

@@ -11,7 +11,6 @@ Shapes: R responses in flight, L columns in the longest sequence.
 """
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import signature
@@ -21,17 +20,9 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
-from transformers.cache_utils import (
-    DummyLayer,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    LinearAttentionAndFullAttentionLayer,
-    LinearAttentionAndSlidingWindowAttentionLayer,
-    LinearAttentionLayer,
-)
+from transformers.cache_utils import LinearAttentionAndFullAttentionLayer, LinearAttentionLayer
 
 from infra.balance import balanced_groups
-from infra.model_files import decoder_of
 
 CHUNK = 64  # tokens sampled before waiting responses replace finished ones
 PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
@@ -41,20 +32,10 @@ TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sort
 
 
 class Kept(NamedTuple):
-    """What one layer keeps of one response. A layer without attention has no columns, a layer
-    without recurrence has no states, and some layers keep nothing."""
+    """What one layer keeps of one response; either may be empty."""
 
-    columns: list[torch.Tensor]  # its keys and its values [heads, tokens - 1, size]
-    states: list[tuple]  # (convolution's, recurrence's), each a tensor or None
-
-KNOWN_LAYERS = (  # of transformers' caches
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    LinearAttentionLayer,
-    LinearAttentionAndFullAttentionLayer,
-    LinearAttentionAndSlidingWindowAttentionLayer,
-    DummyLayer,
-)
+    columns: list[torch.Tensor]  # keys and values of attention, [heads, tokens - 1, size] each
+    states: dict[tuple[str, int], torch.Tensor]  # of recurrence, by kind and number
 
 
 @dataclass(eq=False)  # compared by identity
@@ -137,7 +118,7 @@ def cache_capacity(lm, limit: int, top_p: float) -> float:
         return math.inf
     (cache,) = prefill(lm, [torch.zeros(2, dtype=torch.long)])  # one column
     column = sum(x.nbytes for layer in cache for x in layer.columns)
-    states = sum(x.nbytes for layer in cache for pair in layer.states for x in pair if x is not None)
+    states = sum(x.nbytes for layer in cache for x in layer.states.values())
     torch.cuda.empty_cache()  # torch's cached blocks count as free
     free, _ = torch.cuda.mem_get_info(lm.device)
     draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * limit * lm.config.vocab_size
@@ -148,11 +129,11 @@ def cache_capacity(lm, limit: int, top_p: float) -> float:
 # ---- their caches ------------------------------------------------------------------------------
 
 
-class Layer(DynamicLayer):
-    """A cache layer of R responses with spare columns; DynamicLayer copies everything per token."""
+class Layer(LinearAttentionAndFullAttentionLayer):
+    """A cache layer of R responses with spare columns; its parent copies everything per token."""
 
-    def __init__(self, keys: list[torch.Tensor], values: list[torch.Tensor], spare: int, **options):
-        super().__init__(**options)
+    def __init__(self, keys: list, values: list, spare: int, number_of_states: int = 0):
+        super().__init__(number_of_states)
         self.is_initialized = True
         columns = max(2, *(x.shape[1] for x in keys))  # as left_padded
         self.storage = [right_aligned(x, columns, spare) for x in (keys, values)]
@@ -166,10 +147,6 @@ class Layer(DynamicLayer):
             storage[:, :, old:total] = new
         self.keys, self.values = (x[:, :, :total] for x in self.storage)
         return self.keys, self.values
-
-
-class HybridLayer(Layer, LinearAttentionAndFullAttentionLayer):
-    """A layer with states besides keys and values, as in Falcon-H1."""
 
 
 def right_aligned(parts: list[torch.Tensor], columns: int, spare: int) -> torch.Tensor:
@@ -186,61 +163,44 @@ def joined(caches: list[list[Kept]], spare: int) -> DynamicCache:
     joint = DynamicCache()
     joint.layers = []
     for _ in range(len(caches[0])):
-        joint.layers.append(joined_layer([cache.pop(0) for cache in caches], spare))
+        columns, states = zip(*(cache.pop(0) for cache in caches), strict=True)
+        count = 1 + max((i for _, i in states[0]), default=-1)
+        layer = LinearAttentionLayer(count)
+        if columns[0]:
+            layer = Layer(*zip(*columns, strict=True), spare, count)
+        for kind, i in states[0]:
+            stacked = torch.stack([own[kind, i] for own in states])
+            getattr(layer, f"update_{kind}")(stacked, i)
+        joint.layers.append(layer)
     return joint
 
 
-def joined_layer(parts: list[Kept], spare: int):
-    """A cache layer that holds the parts of R responses, with spare columns."""
-    columns = list(zip(*(part.columns for part in parts), strict=True))  # keys, values
-    count = len(parts[0].states)
-    if count == 0:
-        return Layer(*columns, spare) if columns else DummyLayer()
-    if columns:
-        layer = HybridLayer(*columns, spare, number_of_states=count)
-    else:
-        layer = LinearAttentionLayer(number_of_states=count)
-    for i, pairs in enumerate(zip(*(part.states for part in parts), strict=True)):
-        convolution, recurrence = (stacked(of_one_kind) for of_one_kind in zip(*pairs, strict=True))
-        if convolution is not None:
-            layer.update_conv_state(convolution, i)
-        if recurrence is not None:
-            layer.update_recurrent_state(recurrence, i)
-    return layer
-
-
-def stacked(states: tuple) -> torch.Tensor | None:
-    """R states [...] as one [R, ...], or None if they are None."""
-    return None if states[0] is None else torch.stack(states)
-
-
 def split(cache: DynamicCache, lengths: list[int]) -> list[list[Kept]]:
-    """What each layer keeps of each sequence, for all but its last token."""
-    return [[kept(layer, i, n) for layer in cache.layers] for i, n in enumerate(lengths)]
+    """What each layer keeps of each sequence: its last `length` - 1 columns, and its states."""
+    return [[kept(layer, i, n - 1) for layer in cache.layers] for i, n in enumerate(lengths)]
 
 
-def kept(layer, i: int, length: int) -> Kept:
-    """The last `length` - 1 columns of sequence i in a cache layer, and its states."""
-    columns, states = [], []
-    if isinstance(layer, DynamicLayer):
-        columns = [x[i, :, x.shape[2] - length + 1 :] for x in (layer.keys, layer.values)]
-    if isinstance(layer, LinearAttentionLayer):
-        pairs = zip(layer.conv_states.values(), layer.recurrent_states.values(), strict=True)
-        states = [tuple(None if x is None else x[i] for x in pair) for pair in pairs]
+def kept(layer, i: int, count: int) -> Kept:
+    """The last `count` columns of sequence i in a cache layer, and its states."""
+    keys = getattr(layer, "keys", None)
+    columns = []
+    if keys is not None:
+        columns = [x[i, :, keys.shape[2] - count :] for x in (keys, layer.values)]
+    states = {}
+    for kind in ("conv_state", "recurrent_state"):
+        for number, state in getattr(layer, f"{kind}s", {}).items():
+            if state is not None:
+                states[kind, number] = state[i]
     return Kept(columns, states)
 
 
 def empty_cache(config) -> DynamicCache:
-    """A cache without columns, in which sliding windows will keep all of them.
-
-    Raises ValueError for a layer that keeps something else than columns and states.
-    """
+    """A cache in which sliding windows will keep all columns. Raises ValueError."""
     cache = DynamicCache(config=config)
     for i, layer in enumerate(cache.layers):
-        if type(layer) not in KNOWN_LAYERS:
+        if type(layer).__module__ != DynamicCache.__module__ or hasattr(layer, "update_indexer"):
             raise ValueError(f"layer {i} needs a cache of its own kind, {type(layer).__name__}")
-        if isinstance(layer, DynamicSlidingWindowLayer):
-            layer.sliding_window = sys.maxsize
+        layer.sliding_window = 2**40
     return cache
 
 
@@ -254,12 +214,11 @@ def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
         keys = [names[i] for i in group]
         ids, mask = left_padded([distinct[key] for key in keys], lm.device)
         inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
-        decoder = decoder_of(lm)
-        if "position_ids" in signature(type(decoder).forward).parameters:
+        if "position_ids" in signature(type(lm.base_model).forward).parameters:
             # Models without this argument derive positions from the mask.
             inputs["position_ids"] = (mask.cumsum(dim=1) - 1).clamp_min(0)[:, :-1]
         cache = empty_cache(lm.config)
-        decoder(**inputs, past_key_values=cache, use_cache=True)
+        lm.base_model(**inputs, past_key_values=cache, use_cache=True)
         caches |= zip(keys, split(cache, [len(key) for key in keys]), strict=True)
     return [list(caches[tuple(sequence.tolist())]) for sequence in sequences]
 
@@ -268,10 +227,9 @@ def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
 
 
 def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids, mask) [R, L], with L >= 3.
+    """(ids, mask) [R, L], with L >= 3: two columns or more without the last token.
 
-    A pass over all but the last token then has two columns or more. Recurrent layers take a single
-    column for the next token of a cache, and ignore its mask: padding would enter their states.
+    Recurrent layers ignore the mask of a single column, and padding would enter their states.
     """
     three = torch.zeros(3, dtype=torch.long)  # makes L at least 3, and is then removed
     ids = pad_sequence([*sequences, three], batch_first=True, padding_side="left")[:-1].to(device)
@@ -323,8 +281,5 @@ def next_tokens(
 
 
 def takes_cache(lm) -> bool:
-    """Whether `generate` goes on from a cache that it is given.
-
-    Mamba and others without attention do not: their `generate` reads all tokens in every chunk.
-    """
+    """Whether `generate` can go on from a cache. If not, as in Mamba, each chunk reads all tokens."""
     return "past_key_values" in signature(lm.forward).parameters

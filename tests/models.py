@@ -180,14 +180,12 @@ QWEN_VISION = {
     "out_hidden_size": 32,
     "num_position_embeddings": 16,
 }
-PROJECTOR = {"vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32}
 WHOLE = {  # of text and images: (the language model inside, the other part, more)
     "qwen3_5": ("qwen3_5_text", QWEN_VISION, {"tie_word_embeddings": True}),
     "gemma3": ("gemma3_text", VISION, {"mm_tokens_per_image": 4}),
     "gemma4": ("gemma4_text", VISION | {"num_key_value_heads": 2, "head_dim": 16}, {}),
     "mistral3": ("ministral3", VISION | {"model_type": "pixtral", "head_dim": 16}, {}),
     "llava": ("llama", VISION | {"model_type": "clip_vision_model"}, {}),
-    "llama4": ("llama4_text", VISION | {"intermediate_size": 128} | PROJECTOR, {}),
 }
 
 KINDS = {  # the rows of docs/models.md
