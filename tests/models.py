@@ -198,11 +198,11 @@ KINDS = {  # the rows of docs/models.md
 
 
 def random_lm(name: str, **changes) -> torch.nn.Module:
-    """A `name` model with random weights. changes: of its config."""
+    """A `name` model with random weights. changes: of its (language model's) config."""
     if name in WHOLE:
         inside, vision, more = WHOLE[name]
         text = SMALL | EXACT[inside] | {"model_type": inside, "final_logit_softcapping": None}
-        config = CONFIG_MAPPING[name](text_config=text, vision_config=vision, **more | changes)
+        config = CONFIG_MAPPING[name](text_config=text | changes, vision_config=vision, **more)
         kind = AutoModelForMultimodalLM
     else:
         config = CONFIG_MAPPING[name](**(SMALL | (EXACT | REFUSED)[name] | changes))

@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 import torch
+from forked import finished, torchrun
 from models import (
     EXACT,
     VOCABULARY,
@@ -19,8 +20,10 @@ from models import (
     sampling_difference,
     save_random_model,
 )
+from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from toy_runs import SMALL, read_lines, train_small
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import policy as policy_module
 from infra import sampler
@@ -172,3 +175,25 @@ def test_head_gives_the_logits_or_refuses_a_bias_and_a_soft_cap(name, folder, po
     with torch.no_grad():
         logits = plain.base_model(ids).last_hidden_state @ policy.head().T
         torch.testing.assert_close(logits, plain(ids).logits / TEMPERATURE, rtol=1e-4, atol=1e-4)
+
+
+# ---- a run with recurrent layers -----------------------------------------------------------------
+
+
+def test_a_hybrid_trains_on_two_ranks_as_on_one_and_resumes_bit_equal(folder, tmp_path):
+    """Every answer is wrong, but shorter ones are penalised less, so there is a gradient."""
+    flags = ["--model", str(folder("qwen3_5")), "--proxy", "topk", "--proxy-topk", "5"]
+    flags += ["--max-new-tokens", "16", "--overlong-buffer", "16", "--eval-data", ""]
+    one = train_small(tmp_path / "one", *flags, steps=2)
+    assert all(row["grad_norm"] > 0 for row in one)
+
+    words = [*SMALL, *flags, "--steps", "2", "--output-dir", str(tmp_path / "two")]
+    finished(torchrun(2, "train.py", *words))
+    for row, other in zip(one, read_lines(tmp_path / "two" / "metrics.jsonl"), strict=True):
+        assert row == pytest.approx(other, rel=1e-5, abs=1e-5)
+
+    train_small(tmp_path / "cut", *flags, steps=1)
+    assert train_small(tmp_path / "cut", *flags, steps=2)[-1]["loss"] == one[-1]["loss"]
+    models = [load_file(tmp_path / name / "model/model.safetensors") for name in ("one", "cut")]
+    assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])
+    assert AutoConfig.from_pretrained(tmp_path / "one/model").model_type == "qwen3_5_text"

@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import ROOT
 from forked import finished, start
+from models import random_lm
 from scripted import LAST, random_model, scripted_requests
 from toy_runs import refusal
 from transformers import Qwen2Config
@@ -14,7 +15,7 @@ from transformers import Qwen2Config
 import policy
 import train
 from benchmarks.__main__ import main
-from benchmarks.plan import GB, RESERVE, planned, qwen3
+from benchmarks.plan import GB, RESERVE, largest, planned, qwen3, qwen35, sizes_of
 from benchmarks.simulation import Sampler, Simulated, simulated
 from infra import sampler
 from rollout import Sampling, generate
@@ -54,7 +55,7 @@ def test_plan_without_flags_prints_the_results_table(capsys):
     """8B needs four GPUs of 80 GB, and 14B needs eight."""
     main(["plan"])
     printed = capsys.readouterr().out.strip().splitlines()
-    assert len(printed) == 32
+    assert len(printed) == 53
     assert set(printed) <= set((ROOT / "docs/results/memory.md").read_text().splitlines())
 
 
@@ -72,6 +73,38 @@ def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys
         (["--model", "toy", "--mean-tokens", "65"], "--mean-tokens 65 is not between"),
     ):
         assert message in refusal(main, ["plan", *flags], capsys)
+
+
+def test_without_a_length_the_model_s_positions_limit_the_plan(tmp_path, capsys):
+    config = qwen3("0.6B")
+    config.max_position_embeddings = 4096
+    config.save_pretrained(tmp_path)
+    main(["plan", "--model", str(tmp_path), "--gpus", "1"])
+    assert " --max-new-tokens 2048 " in capsys.readouterr().out  # after a prompt of 2,048
+    flags = train.parse_config(["--model", str(tmp_path)])
+    assert largest(sizes_of(config), flags, 1, 80)[0].max_new_tokens == 2048
+
+
+def test_states_of_recurrent_layers_are_counted():
+    """Qwen3.5-0.8B: 6 layers of attention and 18 recurrent ones; the states are kept in float32."""
+    size = sizes_of(qwen35("0.8B"))
+    assert size.parameters == pytest.approx(0.75e9, rel=0.01)
+    assert size.cached == 6 * 2 * 2 * 256
+    assert size.states == 18 * (16 * 128 * 128 + 3 * 16 * 128 * 4)
+    flags = replace(PAPER, max_new_tokens=1024, max_prompt_tokens=512, in_flight=64)
+    one, two = (planned(qwen35("0.8B"), replace(flags, in_flight=n), 1, 80) for n in (64, 128))
+    tokens = 64 * (1536 + sampler.CHUNK) * 2 * size.cached
+    draws = 64 * sampler.TOP_P_DRAW_BYTES * 248320
+    assert two.rollout - one.rollout == pytest.approx(tokens + draws + 64 * 4 * size.states)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "gpt2", "lfm2", "falcon_h1", "qwen3_5_moe_text"])
+def test_what_the_sampler_keeps_is_planned(name):
+    lm = random_lm(name)
+    (cache,) = sampler.prefill(lm, [torch.tensor([3, 4])])
+    size = sizes_of(lm.config)
+    assert size.cached == sum(x.numel() for layer in cache for x in layer.columns)
+    assert size.states == sum(x.numel() for layer in cache for x in layer.states.values())
 
 
 QWEN25 = Qwen2Config(  # Qwen2.5-0.5B
