@@ -131,12 +131,13 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
     """
     config = copy.deepcopy(config)
     config.pad_token_id = None  # some models compare it with the ids, which have no values here
-    with torch.device("meta"), torch.no_grad():
+    with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-        if not takes_cache(lm):
-            raise UserError(f"plan cannot count what this {config.model_type} keeps of a response")
-        cache = empty_cache(config)
         ids = torch.zeros(1, 2, dtype=torch.long)
+    if not takes_cache(lm):
+        raise UserError(f"plan cannot count what this {config.model_type} keeps of a response")
+    cache = empty_cache(config)
+    with torch.no_grad():
         decoder_of(lm)(input_ids=ids, past_key_values=cache, use_cache=True)
     of_layers = [kept(layer, 0, 1) for layer in cache.layers]  # for one response, one column
     layers = [sum(p.numel() for p in layer.parameters()) for layer in decoder_layers(lm)]
@@ -245,7 +246,7 @@ def planned_for(
 
 
 def sampler_of(
-    config: PreTrainedConfig,
+    size: SimpleNamespace,
     flags: train.Config,
     gpus: int,
     capacity: float,
@@ -253,7 +254,6 @@ def sampler_of(
     c: int = HALF,
 ) -> Sampler:
     """Each GPU's sampler in the run described by flags, for `of_a_step`."""
-    size = sizes_of(config)
     rows = min(flags.in_flight, math.ceil(flags.prompts * flags.group_size / gpus))
     return Sampler(c * size.multiplying, c * size.cached, rows, capacity, bandwidth)
 
@@ -319,12 +319,13 @@ def plan(args) -> None:
     if not 1 <= mean <= config.max_new_tokens:
         raise UserError(f"--mean-tokens {mean} is not between 1 and --max-new-tokens")
     refuse_length(model, [[0] * config.max_prompt_tokens], config.max_new_tokens)
-    p = planned(model, config, own.gpus, own.gpu_gb, own.bytes)
+    size = sizes_of(model)
+    p = planned_for(size, config, own.gpus, own.gpu_gb, own.bytes)
     print_plan(p, config, own.gpus, own.gpu_gb)
     if p.in_flight > 0:
-        sampler = sampler_of(model, config, own.gpus, p.capacity, own.gpu_tb_s * 1e12, own.bytes)
+        sampler = sampler_of(size, config, own.gpus, p.capacity, own.gpu_tb_s * 1e12, own.bytes)
         print_sampling(of_a_step(sampler, config, own.gpus, mean), config, mean)
-    print_largest(model, given, flags, own)
+    print_largest(size, given, flags, own)
 
 
 def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
@@ -356,12 +357,11 @@ def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
     )
 
 
-def print_largest(model: PreTrainedConfig, config: train.Config, words: list[str], own) -> None:
+def print_largest(size: SimpleNamespace, config: train.Config, words: list[str], own) -> None:
     """Print the command with the largest settings that fit, or what would fit.
 
     words: the flags of train.py as typed; a later flag replaces an earlier one.
     """
-    size = sizes_of(model)
     found = largest(size, config, own.gpus, own.gpu_gb, own.bytes)
     if found is None:
         more = [n for n in (2, 4, 8, 16) if largest(size, config, n, own.gpu_gb, own.bytes)]

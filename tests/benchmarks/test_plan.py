@@ -15,7 +15,7 @@ from transformers import Qwen2Config
 import policy
 import train
 from benchmarks.__main__ import main
-from benchmarks.plan import GB, RESERVE, largest, planned, qwen3, qwen35, sizes_of
+from benchmarks.plan import GB, RESERVE, largest, planned, planned_for, qwen3, qwen35, sizes_of
 from benchmarks.simulation import Sampler, Simulated, simulated
 from infra import sampler
 from rollout import Sampling, generate
@@ -92,7 +92,7 @@ def test_states_of_recurrent_layers_are_counted():
     assert size.cached == 6 * 2 * 2 * 256
     assert size.states == 18 * (16 * 128 * 128 + 3 * 16 * 128 * 4)
     flags = replace(PAPER, max_new_tokens=1024, max_prompt_tokens=512, in_flight=64)
-    one, two = (planned(qwen35("0.8B"), replace(flags, in_flight=n), 1, 80) for n in (64, 128))
+    one, two = (planned_for(size, replace(flags, in_flight=n), 1, 80, 2) for n in (64, 128))
     tokens = 64 * (1536 + sampler.CHUNK) * 2 * size.cached
     draws = 64 * sampler.TOP_P_DRAW_BYTES * 248320
     assert two.rollout - one.rollout == pytest.approx(tokens + draws + 64 * 4 * size.states)
