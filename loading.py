@@ -148,7 +148,8 @@ def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
     """log p from the model's own forward pass, without padding or cache: [3, LAST].
 
     lm: from_pretrained's model, with any parts for images, still on the CPU, so even a model that
-    fits on GPUs only in shards is checked. Raises UserError if it does not run, or a log p is NaN or infinite.
+    fits on GPUs only in shards is checked. Raises UserError if it does not run, or a log p is NaN
+    or infinite.
     """
     logprobs = []
     with one_line(name, "its architecture does not run with its config.json"):

@@ -2,8 +2,9 @@
 
 In bytes per GPU, with P parameters on W ranks, L layers, T tokens in a micro-batch, hidden size H,
 q = heads x head size, MLP width I, vocabulary size V, and c bytes per number in the computation (2
-on GPUs: bfloat16). Of a model of text and images, the language model is planned. Parameters outside the layers (embedding, norm, LM head) are FSDP's root unit
-and stay gathered during forward and backward.
+on GPUs: bfloat16). Of a model of text and images, the language model is planned. Parameters outside
+the layers (embedding, norm, LM head) are FSDP's root unit and stay gathered during forward and
+backward.
 
     always      weights and Adam's two moments in float32, 12 P / W
     rollout     + all weights gathered, c P; and the caches and draws of the responses in flight, at
@@ -21,7 +22,8 @@ and stay gathered during forward and backward.
                 - at the end: the root's gradients, in c bytes and in float32
 
 The factors 10, 9 and 6 were fitted to FSDP2 runs on fake tensors; tests/benchmarks/test_plan.py
-checks the update against one. They count recurrent layers as attention. RESERVE is for the CUDA context, NCCL and fragmentation.
+checks the update against one. They count recurrent layers as attention. RESERVE is for the CUDA
+context, NCCL and fragmentation.
 """
 
 import copy
@@ -313,8 +315,9 @@ def plan(args) -> None:
     _, model = read_configs(given.model, model_folder(given))
     config = given
     if "--max-new-tokens" not in flags:  # the paper's, or as many as the model has positions for
-        rest = (getattr(model, "max_position_embeddings", None) or math.inf) - given.max_prompt_tokens
-        config = replace(given, max_new_tokens=max(1, min(given.max_new_tokens, rest)))
+        positions = getattr(model, "max_position_embeddings", None) or math.inf
+        rest = max(1, positions - given.max_prompt_tokens)
+        config = replace(given, max_new_tokens=min(given.max_new_tokens, rest))
     mean = own.mean_tokens if own.mean_tokens is not None else max(1, config.max_new_tokens // 4)
     if not 1 <= mean <= config.max_new_tokens:
         raise UserError(f"--mean-tokens {mean} is not between 1 and --max-new-tokens")

@@ -1,7 +1,8 @@
 """A model's files in a local folder or on the hub: its config, its tokenizer and its weights.
 
-Of a model of text and images, the language model inside is read. A model whose files are incomplete or contradict each other is refused in one line. loading.py
-checks at every load that the results are right.
+Of a model of text and images, the language model inside is read. A model whose files are incomplete
+or contradict each other is refused in one line. loading.py checks at every load that the results
+are right.
 """
 
 from collections import Counter

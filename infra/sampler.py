@@ -281,5 +281,5 @@ def next_tokens(
 
 
 def takes_cache(lm) -> bool:
-    """Whether `generate` can go on from a cache. If not, as in Mamba, each chunk reads all tokens."""
+    """Whether `generate` goes on from a cache. If not, as in Mamba, a chunk reads all tokens."""
     return "past_key_values" in signature(lm.forward).parameters

