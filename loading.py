@@ -23,9 +23,9 @@ from transformers import AutoModelForCausalLM
 
 from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
-from infra.ranks import on_first_rank, rank_and_world, shard, this_device
-from infra.sampler import Response, next_tokens
-from policy import Policy, convert_head, float32_linear
+from infra.ranks import is_first_rank, on_first_rank, rank_and_world, shard, this_device
+from infra.sampler import CHUNK, Response, next_tokens, takes_cache
+from policy import Policy, convert_head, decoder_of, float32_linear
 
 LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
 LAST = 8  # tokens of each that are compared: the last ones, which the sampler is forced to choose
@@ -41,8 +41,8 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     The logits are in float32.
     """
     folder, _, tokenizer = locate(name)
-    lm = from_files(name, folder, dtype)
-    expected = reference_logprobs(name, lm)
+    published, lm = from_files(name, folder, dtype)
+    expected = reference_logprobs(name, published)
     lm = lm.to(this_device())
     give_float32_head(lm)  # like train.py's sampler
     convert_head(lm)
@@ -64,20 +64,20 @@ def load_policy(
     dtype: that of the computation.
     Raises UserError, for example if the policy differs from from_pretrained's model.
     """
-    folder, config, tokenizer = locate(name)
-    with one_line(name, f"cannot use config.json of {folder}"), torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(
-            config, dtype=torch.float32, trust_remote_code=False
-        ).eval()
+    folder, _, tokenizer = locate(name)
     whole = []  # on the first rank: from_pretrained's model
 
     def read() -> tuple:
-        model = from_files(name, folder, torch.float32)  # so no weight is rounded
+        published, model = from_files(name, folder, torch.float32)  # so no weight is rounded
         whole.append(model)
-        return reference_logprobs(name, model), dict(model.named_buffers()), model.generation_config
+        configs = model.config, model.generation_config
+        return reference_logprobs(name, published), dict(model.named_buffers()), *configs
 
-    expected, buffers, generation_config = on_first_rank(read)
-
+    expected, buffers, config, generation_config = on_first_rank(read)
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, trust_remote_code=False
+        ).eval()
     unsharded_lm = copy.deepcopy(lm)
     unsharded_lm.generation_config = generation_config
     give_float32_head(unsharded_lm)
@@ -114,7 +114,7 @@ def give_float32_head(lm: torch.nn.Module) -> None:
 
 def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
     """The body's layers: the module list with the most parameters."""
-    lists = [part for part in lm.base_model.modules() if isinstance(part, torch.nn.ModuleList)]
+    lists = [part for part in decoder_of(lm).modules() if isinstance(part, torch.nn.ModuleList)]
     return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))
 
 
@@ -152,12 +152,13 @@ def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
     """log p from the model's own forward pass, without padding or cache: [3, LAST].
 
-    lm: from_pretrained's model, still on the CPU, so even a model that fits on GPUs only in shards
-    is checked. Raises UserError if it does not run, or a log p is NaN or infinite.
+    lm: from_pretrained's model, with any parts for images, still on the CPU, so even a model that
+    fits on GPUs only in shards is checked. Raises UserError if it does not run, or a log p is NaN
+    or infinite.
     """
     logprobs = []
     with one_line(name, "its architecture does not run with its config.json"):
-        for sequence in random_sequences(lm.config.vocab_size):
+        for sequence in random_sequences(lm.config.get_text_config().vocab_size):
             logits = lm(sequence[None, :-1], use_cache=False).logits[0, -LAST:]
             logprobs.append(logprobs_of(logits, sequence[-LAST:]))
     expected = torch.stack(logprobs)
@@ -192,7 +193,9 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor, dtype: torch.dty
         logprobs.append(logprobs_of(logits, token))
         return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
 
-    with one_line(name, "it cannot be sampled with a cache of keys and values alone"):
+    if is_first_rank() and not takes_cache(lm):
+        print(f"{name}: slow, since `generate` reads all tokens again every {CHUNK}", flush=True)
+    with one_line(name, "it cannot be sampled with a cache between chunks"):
         next_tokens(lm, responses, forced, LAST)
     refuse_difference(name, "sampling", torch.stack(logprobs, dim=1), expected, dtype)
 

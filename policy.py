@@ -58,7 +58,7 @@ class Policy(torch.nn.Module):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
         """The outputs of the response tokens: ids [b, L] from column 0, mask [b, L] selects n."""
         token = ids[mask]  # [n]
-        states = self.lm.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
+        states = decoder_of(self.lm)(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
         hidden = states[:, :-1][mask[:, 1:]]  # [n, H]; the state at t-1 predicts token t
 
         # In float32 outside the blocks: autograd sums the gradients of all blocks in float32, and
@@ -144,6 +144,11 @@ def logit_block(device: torch.device) -> int:
     if device.type == "cpu":
         return LOGIT_BLOCK
     return int(BLOCK_SHARE * torch.cuda.get_device_properties(device).total_memory / 4)
+
+
+def decoder_of(lm: torch.nn.Module) -> torch.nn.Module:
+    """The layers below the head. The base_model of Llama4ForCausalLM is that model itself."""
+    return lm.model if lm.base_model is lm else lm.base_model
 
 
 # ---- the LM head ---------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def sample_chunk(lm, responses: list[Response], ends: list[int], sampling: Sampl
     rest = max(response.max_new_tokens - response.new for response in responses)
     count = min(sampler.CHUNK, rest)
     u = np.stack([response.numbers.random(count) for response in responses])
-    columns = max(2, *(len(response) for response in responses))  # as next_tokens pads
+    columns = max(3, *(len(response) for response in responses))  # as next_tokens pads
     uniforms = torch.from_numpy(u).to(lm.device)  # [R, count]
     choose = InverseCDF(uniforms, columns, sampling.temperature, sampling.top_p)
     new = next_tokens(lm, responses, choose, count, ends)  # [R, up to count]

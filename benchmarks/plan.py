@@ -2,12 +2,15 @@
 
 In bytes per GPU, with P parameters on W ranks, L layers, T tokens in a micro-batch, hidden size H,
 q = heads x head size, MLP width I, vocabulary size V, and c bytes per number in the computation (2
-on GPUs: bfloat16). Parameters outside the layers (embedding, norm, LM head) are FSDP's root unit
-and stay gathered during forward and backward.
+on GPUs: bfloat16). Of a model of text and images, the language model is planned. Parameters outside
+the layers (embedding, norm, LM head) are FSDP's root unit and stay gathered during forward and
+backward.
 
     always      weights and Adam's two moments in float32, 12 P / W
     rollout     + all weights gathered, c P; and the caches and draws of the responses in flight, at
-                most 80 % of the memory that is then free (infra/sampler.py)
+                most 80 % of the memory that is then free (infra/sampler.py): keys and values of
+                attention for each token, and states of recurrent layers for each response, in
+                float32
     old         + root and two layers gathered, half of a layer's T (10 H + 9 q + 6 I) c, without
     log-probs   gradients; the LM head in float32, 4 V H; three blocks of logits (policy.py); and
                 the rows kept for DelTA while a quarter of the GPU is free (infra/rows.py)
@@ -19,9 +22,11 @@ and stay gathered during forward and backward.
                 - at the end: the root's gradients, in c bytes and in float32
 
 The factors 10, 9 and 6 were fitted to FSDP2 runs on fake tensors; tests/benchmarks/test_plan.py
-checks the update against one. RESERVE is for the CUDA context, NCCL and fragmentation.
+checks the update against one. They count recurrent layers as attention. RESERVE is for the CUDA
+context, NCCL and fragmentation.
 """
 
+import copy
 import math
 import shlex
 from argparse import ArgumentParser
@@ -29,16 +34,31 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedConfig,
+    Qwen3_5TextConfig,
+    Qwen3Config,
+)
 
 import train
 from benchmarks.tables import print_table
-from infra.model_files import read_config
+from infra.errors import UserError
+from infra.model_files import read_configs
 from infra.problems import refuse_length
 from infra.rows import SPARED
-from infra.sampler import CHUNK, DRAW_BYTES, SHARE_OF_FREE_MEMORY, TOP_P_DRAW_BYTES
+from infra.sampler import (
+    CHUNK,
+    DRAW_BYTES,
+    SHARE_OF_FREE_MEMORY,
+    TOP_P_DRAW_BYTES,
+    empty_cache,
+    kept,
+    takes_cache,
+)
 from loading import decoder_layers
-from policy import BLOCK_SHARE
+from policy import BLOCK_SHARE, decoder_of
 from toy.by_name import model_folder
 
 GB = 1e9
@@ -73,22 +93,68 @@ def qwen3(size: str) -> Qwen3Config:
     )
 
 
+# Hidden size, MLP, layers, heads, key-value heads, value heads of the recurrent layers, and tied
+# embeddings. All have heads of 256, recurrent heads of 128, and 248,320 tokens.
+QWEN35 = {
+    "0.8B": (1024, 3584, 24, 8, 2, 16, True),
+    "2B": (2048, 6144, 24, 8, 2, 16, True),
+    "4B": (2560, 9216, 32, 16, 4, 32, True),
+    "9B": (4096, 12288, 32, 16, 4, 32, False),
+}
+
+
+def qwen35(size: str) -> Qwen3_5TextConfig:
+    """The language model inside Qwen/Qwen3.5-<size>-Base."""
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    names += ("num_key_value_heads", "linear_num_value_heads", "tie_word_embeddings")
+    sizes = dict(zip(names, QWEN35[size], strict=True))
+    return Qwen3_5TextConfig(**sizes, vocab_size=248320, max_position_embeddings=262144)
+
+
+def llama_1b() -> LlamaConfig:
+    """The architecture of meta-llama/Llama-3.2-1B."""
+    return LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        tie_word_embeddings=True,
+        max_position_embeddings=131072,
+    )
+
+
 def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
-    """The sizes of a decoder-only model: counts, not bytes. Allocates no weights."""
+    """The sizes of a decoder-only model: counts, not bytes. Allocates no weights.
+
+    Raises UserError for a model that the sampler cannot run in chunks.
+    """
+    config = copy.deepcopy(config)
+    config.pad_token_id = None  # some models compare it with the ids, which have no values here
     with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    layers = decoder_layers(lm)
+        lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
+        ids = torch.zeros(1, 2, dtype=torch.long)
+    if not takes_cache(lm):
+        raise UserError(f"plan cannot count what this {config.model_type} keeps of a response")
+    cache = empty_cache(config)
+    with torch.no_grad():
+        decoder_of(lm)(input_ids=ids, past_key_values=cache, use_cache=True)
+    of_layers = [kept(layer, 0, 1) for layer in cache.layers]  # for one response, one column
+    layers = [sum(p.numel() for p in layer.parameters()) for layer in decoder_layers(lm)]
     P = lm.num_parameters()
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
     return SimpleNamespace(
         parameters=P,
-        layer=sum(p.numel() for p in layers[0].parameters()),  # parameters of one decoder layer
+        layer=max(layers),  # parameters of the largest decoder layer
+        root=P - sum(layers),  # parameters outside the layers
         layers=len(layers),  # L
         hidden=config.hidden_size,  # H
         attention=heads * head_size,  # q
-        cached=2 * len(layers) * kv_heads * head_size,  # keys and values of one token
+        cached=sum(x.numel() for layer in of_layers for x in layer.columns),  # of one token
+        states=sum(x.numel() for layer in of_layers for x in layer.states.values()),
+        positions=getattr(config, "max_position_embeddings", None) or math.inf,
         mlp=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,  # I
         vocabulary=config.vocab_size,  # V
     )
@@ -140,6 +206,7 @@ def planned_for(
     rows = min(flags.in_flight, math.ceil(responses))
     top_p = flags.eval_top_p if flags.eval_data else 1.0
     draws = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * rows * size.vocabulary
+    draws += 4 * rows * size.states
     free = gpu - RESERVE - static - c * P
     capacity = max(0.0, SHARE_OF_FREE_MEMORY * free - draws) / (c * size.cached)
     in_flight = min(rows, int(capacity // (longest + CHUNK)))
@@ -147,13 +214,12 @@ def planned_for(
 
     T = max(flags.micro_batch_tokens, longest)
     head = size.vocabulary * size.hidden
-    root = P - size.layers * size.layer
-    gathered = c * (root + 2 * size.layer)  # the current layer and the next one
+    gathered = c * (size.root + 2 * size.layer)  # the current layer and the next one
     in_a_layer = c * T * (10 * size.hidden + 9 * size.attention + 6 * size.mlp)
     block = min(BLOCK_SHARE * gpu, 4 * T * size.vocabulary)
 
     hidden = responses * flags.max_new_tokens * size.hidden * c
-    on_gpu = min(hidden, max(0.0, (1 - SPARED) * gpu - static - c * root))
+    on_gpu = min(hidden, max(0.0, (1 - SPARED) * gpu - static - c * size.root))
     old_logprobs = static + gathered + in_a_layer / 2 + 4 * head + 3 * block + on_gpu
 
     kept = size.layers * in_a_layer / 2  # by all layers, for the backward pass
@@ -162,7 +228,7 @@ def planned_for(
     backward = max(
         kept + in_a_layer + c * head,
         kept + BLOCKS * block + 3 * 4 * head,
-        (c + 4) * root,
+        (c + 4) * size.root,
     )
     return Plan(
         parameters=P,
@@ -178,15 +244,15 @@ def planned_for(
 
 
 def largest(
-    config: PreTrainedConfig, flags: train.Config, gpus: int, gpu_gb: float, c: int = HALF
+    size: SimpleNamespace, flags: train.Config, gpus: int, gpu_gb: float, c: int = HALF
 ) -> tuple[train.Config, Plan] | None:
     """(flags, their plan): the longest responses of which AT_ONCE fit at a time, then the largest
     micro-batches, then the most responses in flight. None if nothing fits.
 
-    Tries the flags' own values, and halves of them.
+    Tries the flags' own values, and halves of them, within the model's positions.
     """
-    size = sizes_of(config)
-    for new in halves(flags.max_new_tokens, SHORTEST):
+    longest = min(flags.max_new_tokens, size.positions - flags.max_prompt_tokens)
+    for new in halves(longest, SHORTEST):
         for tokens in halves(flags.micro_batch_tokens, flags.max_prompt_tokens + new):
             fitting = []
             for rows in halves(flags.in_flight, AT_ONCE):
@@ -224,12 +290,18 @@ def plan(args) -> None:
     parser.add_argument("--gpu-gb", type=float, default=80.0)
     parser.add_argument("--bytes", type=int, choices=(HALF, 4), default=HALF)
     own, flags = parser.parse_known_args(args.flags)
-    config = train.parse_config(flags)
-    model = read_config(config.model, model_folder(config))
+    given = train.parse_config(flags)
+    _, model = read_configs(given.model, model_folder(given))
+    config = given
+    if "--max-new-tokens" not in flags:  # the paper's, or as many as the model has positions for
+        positions = getattr(model, "max_position_embeddings", None) or math.inf
+        rest = max(1, positions - given.max_prompt_tokens)
+        config = replace(given, max_new_tokens=min(given.max_new_tokens, rest))
     refuse_length(model, [[0] * config.max_prompt_tokens], config.max_new_tokens)
-    p = planned(model, config, own.gpus, own.gpu_gb, own.bytes)
+    size = sizes_of(model)
+    p = planned_for(size, config, own.gpus, own.gpu_gb, own.bytes)
     print_plan(p, config, own.gpus, own.gpu_gb)
-    print_largest(model, config, flags, own)
+    print_largest(size, given, flags, own)
 
 
 def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
@@ -261,14 +333,14 @@ def print_plan(p: Plan, config: train.Config, gpus: int, gpu_gb: float) -> None:
     )
 
 
-def print_largest(model: PreTrainedConfig, config: train.Config, words: list[str], own) -> None:
+def print_largest(size: SimpleNamespace, config: train.Config, words: list[str], own) -> None:
     """Print the command with the largest settings that fit, or what would fit.
 
     words: the flags of train.py as typed; a later flag replaces an earlier one.
     """
-    found = largest(model, config, own.gpus, own.gpu_gb, own.bytes)
+    found = largest(size, config, own.gpus, own.gpu_gb, own.bytes)
     if found is None:
-        more = [n for n in (2, 4, 8, 16) if largest(model, config, n, own.gpu_gb, own.bytes)]
+        more = [n for n in (2, 4, 8, 16) if largest(size, config, n, own.gpu_gb, own.bytes)]
         enough = f"{more[0]} such GPUs" if more else "larger GPUs"
         print(
             f"nothing fits, with {AT_ONCE} responses of {SHORTEST} tokens at a time: use a smaller "
@@ -294,28 +366,34 @@ SMALL_RUN = (  # docs/running.md, with longer responses
 
 def print_sizes() -> None:
     """Print the five Qwen3 sizes with the paper's settings on 1, 4 and 8 GPUs with 80 GB, and the
-    largest settings of a small run on one GPU with 16 to 80 GB."""
+    largest settings of a small run on one GPU with 16 to 80 GB, for 9B on eight too."""
     flags = train.parse_config(["--model", "Qwen/Qwen3"])
     lines = []
-    for size in QWEN3:
+    for name in QWEN3:
+        size = sizes_of(qwen3(name))
         for gpus in (1, 4, 8):
-            p = planned(qwen3(size), flags, gpus, 80)
-            cells = [size, f"{p.parameters / 1e9:.2f} billion", gpus]
+            p = planned_for(size, flags, gpus, 80, HALF)
+            cells = [name, f"{p.parameters / 1e9:.2f} billion", gpus]
             cells += [f"{p.rollout / GB:.0f} ({p.in_flight})", f"{p.old_logprobs / GB:.0f}"]
             lines.append([*cells, f"{p.update / GB:.0f}", "yes" if p.fits(80) else "no"])
     header = ["Qwen3", "parameters", "GPUs", "rollout, GB (concurrent full-length responses)"]
     print_table([*header, "log-probs, GB", "update, GB", "fits 80 GB"], lines)
 
     flags = train.parse_config(["--model", "Qwen/Qwen3", *SMALL_RUN.split()])
+    small = {f"Qwen3-{size}": qwen3(size) for size in ("0.6B", "1.7B", "4B")}
+    small |= {f"Qwen3.5-{size}": qwen35(size) for size in QWEN35} | {"Llama-3.2-1B": llama_1b()}
     lines = []
-    for size in ("0.6B", "1.7B", "4B"):
-        for gpu_gb in (16, 24, 40, 80):
-            found = largest(qwen3(size), flags, 1, gpu_gb)
+    for name, model in small.items():
+        size = sizes_of(model)
+        for gpus, gpu_gb in [(1, 16), (1, 24), (1, 40), (1, 80), (8, 80)]:
+            if gpus > 1 and name != "Qwen3.5-9B":
+                continue
+            found = largest(size, flags, gpus, gpu_gb)
             cells = ["-"] * 5
             if found:
                 own, p = found
                 cells = [own.max_new_tokens, own.micro_batch_tokens, own.in_flight, p.in_flight]
                 cells.append(f"{p.peak / GB:.1f}")
-            lines.append([size, gpu_gb, *cells, "not measured yet"])
-    header = ["Qwen3", "GPU, GB", "response, tokens", "micro-batch, tokens", "in flight"]
+            lines.append([name, gpus, gpu_gb, *cells, "not measured yet"])
+    header = ["model", "GPUs", "GB each", "response, tokens", "micro-batch, tokens", "in flight"]
     print_table([*header, "at full length at once", "planned, GB", "measured, GB"], lines)

@@ -1,24 +1,31 @@
 """A model's files in a local folder or on the hub: its config, its tokenizer and its weights.
 
-A model whose files are incomplete or contradict each other is refused in one line. loading.py
-checks at every load that the results are right.
+Of a model of text and images, the language model inside is read. A model whose files are incomplete
+or contradict each other is refused in one line. loading.py checks at every load that the results
+are right.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightRenaming, apply_renamings
+from transformers.models.auto import modeling_auto
 from transformers.utils import logging as hf_logging
 
 from infra.errors import UserError, one_line
+from infra.ranks import is_first_rank
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one of these files
 
 
 def locate(name: str | Path) -> tuple:
-    """(folder, config, tokenizer) of a model, given its folder or hub id. Reads no weights.
+    """(folder, config, tokenizer) of a language model, given its folder or hub id; no weights.
 
     Raises UserError.
     """
@@ -27,27 +34,36 @@ def locate(name: str | Path) -> tuple:
     hf_logging.disable_progress_bar()
 
     folder = Path(name)
+    if folder.suffix == ".gguf":
+        raise UserError(
+            f"--model {name} is a GGUF file: convert it with transformers, from_pretrained(FOLDER, "
+            "gguf_file=NAME) and save_pretrained, for the model and for its tokenizer"
+        )
     if not folder.is_dir():
         trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
         with one_line(name, trouble):
             # One rank of a node downloads while the others wait.
             folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
-    config = read_config(name, folder)
+    _, config = read_configs(name, folder)
     return folder, config, read_tokenizer(name, folder, config)
 
 
-def read_config(name: str | Path, folder: str | Path):
-    """The model's config. Raises UserError for a model that is quantised, or has more than text."""
+def read_configs(name: str | Path, folder: str | Path) -> tuple:
+    """(the model's config, its language model's): one and the same for text. Raises UserError."""
+    if (Path(folder) / "adapter_config.json").exists():
+        raise UserError(f"--model {name} is an adapter: merge it into its model (docs/models.md)")
     with one_line(name, f"cannot read config.json of {folder}"):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        whole = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config = whole.get_text_config()
     trouble = None
-    if config.get_text_config() is not config or config.is_encoder_decoder:
-        trouble = "is not a plain language model: pass a text model"
-    elif getattr(config, "quantization_config", None) is not None:
+    if type(config) not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING or whole.is_encoder_decoder:
+        trouble = "has no causal language model: pass a text model"
+    elif getattr(whole, "quantization_config", None) is not None:
         trouble = "is quantised: pass the original model"
     if trouble:
-        raise UserError(f"--model {name}: this {config.model_type} {trouble}")
-    return config
+        raise UserError(f"--model {name}: this {whole.model_type} {trouble}")
+    config.name_or_path = whole.name_or_path
+    return whole, config
 
 
 def read_tokenizer(name: str | Path, folder: Path, config):
@@ -67,23 +83,60 @@ def read_tokenizer(name: str | Path, folder: Path, config):
     return tokenizer
 
 
-def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
-    """from_pretrained's model, on the CPU. Raises UserError if its files do not fit its config."""
+def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
+    """(from_pretrained's model, its language model), on the CPU. UserError if the files misfit."""
+    config, text = read_configs(name, folder)
+    auto = AutoModelForCausalLM if config is text else modeling_auto.AutoModelForMultimodalLM
     with one_line(name, f"cannot read {folder}: its weights must be whole .safetensors files"):
-        lm, report = AutoModelForCausalLM.from_pretrained(
+        whole, report = auto.from_pretrained(
             folder,
+            config=config,
             dtype=dtype,
             trust_remote_code=False,  # None would ask, on the terminal
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # these are reported
             output_loading_info=True,
         )
-    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
-        if report[kind]:
+    lm = whole if config is text else language_model(name, whole, text)
+    own = {id(parameter) for parameter in lm.parameters()}
+    others = [key.split(".")[:2] for key, x in whole.named_parameters() if id(x) not in own]
+    others = sorted({".".join(words) for words in others})  # such as model.visual
+    report["doubled_keys"] = doubled(folder, whole)
+    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys", "doubled_keys"):
+        keys = [key for key in map(str, report[kind]) if not key.startswith(tuple(others))]
+        if keys:
             raise UserError(
                 f"--model {name}: its safetensors do not fit its config.json: "
-                f"{kind.replace('_', ' ')} {sorted(map(str, report[kind]))[0]}"
+                f"{kind.replace('_', ' ')} {min(keys)}"
             )
     if not isinstance(lm.get_output_embeddings(), torch.nn.Linear):
         raise UserError(f"--model {name}: {type(lm).__name__} has no matrix as its head")
-    return lm.eval()  # with dropout the ratio would not be 1 at θ_old
+    if others and is_first_rank():
+        print(f"{name}: only the {type(lm).__name__} inside is used, not {', '.join(others)}")
+    return whole.eval(), lm.eval()  # with dropout the ratio would not be 1 at θ_old
+
+
+def language_model(name: str | Path, whole: torch.nn.Module, config) -> torch.nn.Module:
+    """The language model inside `whole`, which shares its weights. Raises UserError."""
+    decoder, head = whole.get_decoder(), whole.get_output_embeddings()
+    config.tie_word_embeddings = head.weight is whole.get_input_embeddings().weight  # in the files
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    if type(decoder) is not type(lm.base_model):
+        raise UserError(f"--model {name}: {type(decoder).__name__} is no causal language model")
+    setattr(lm, lm.base_model_prefix, decoder)
+    lm.set_output_embeddings(head)
+    lm.generation_config = whole.generation_config
+    return lm
+
+
+def doubled(folder: Path, whole: torch.nn.Module) -> list[str]:
+    """The tensors that the files hold under two names; from_pretrained would ignore one."""
+    paths = [*folder.glob("model.safetensors")] or folder.glob("model-*-of-*.safetensors")
+    names = []
+    for path in paths:
+        with safe_open(path, "pt") as file:
+            names += file.keys()
+    renamings = [x for x in get_model_conversion_mapping(whole) if isinstance(x, WeightRenaming)]
+    count = Counter(apply_renamings(name, renamings) for name in names)
+    return [name for name in count if count[name] > 1]

@@ -285,7 +285,7 @@ def encode_text(text: str, tokenizer) -> list[int]:
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
-    """Raise UserError if a prompt and its response may exceed the model's positions."""
+    """Raise UserError if the model lacks positions for a response, or a prompt's token."""
     limit = getattr(config, "max_position_embeddings", None)
     scheme = getattr(config, "rope_parameters", None) or {}
     if scheme.get("rope_type") == "longrope":
@@ -298,3 +298,7 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
             f"{limit} tokens that this {config.model_type} supports: lower it, or if a scheme such "
             "as yarn extends the positions, raise max_position_embeddings in config.json"
         )
+    largest = max((token for prompt in prompts for token in prompt), default=0)
+    size = config.vocab_size
+    if largest >= size:
+        raise UserError(f"token {largest} in a prompt: the model knows {size}, its tokenizer more")

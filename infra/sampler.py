@@ -1,10 +1,11 @@
-"""The responses in flight: which of them are sampled together, and their keys and values.
+"""The responses in flight: which of them are sampled together, and their caches.
 
 Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`. Between two chunks
-each response holds its own keys and values, so finished responses leave and waiting ones enter
-without bookkeeping. For a chunk the caches are copied into one, padded on the left. The last token
-of a sequence is not in its cache: `generate` feeds it to sample the next token. Sliding-window
-layers also keep all columns; transformers' mask hides the old ones.
+each response holds its own cache: the keys and values of attention, with a column for each token,
+and the states of recurrent layers, whose size is fixed. So finished responses leave and waiting
+ones enter without bookkeeping. For a chunk the caches are copied into one, padded on the left. The
+last token of a sequence is not in its cache: `generate` feeds it to sample the next token.
+Sliding-window layers also keep all columns; transformers' mask hides the old ones.
 
 Shapes: R responses in flight, L columns in the longest sequence.
 """
@@ -13,12 +14,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import signature
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import LinearAttentionAndFullAttentionLayer, LinearAttentionLayer
 
 from infra.balance import balanced_groups
 
@@ -27,6 +29,13 @@ PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer 
 SHARE_OF_FREE_MEMORY = 0.8  # of a GPU's, for caches and draws; the rest is for prefill
 DRAW_BYTES = 28  # per response and token id: float32 logits twice, float64 p and F
 TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sorting (estimated)
+
+
+class Kept(NamedTuple):
+    """What one layer keeps of one response; either may be empty."""
+
+    columns: list[torch.Tensor]  # keys and values of attention, [heads, tokens - 1, size] each
+    states: dict[tuple[str, int], torch.Tensor]  # of recurrence, by kind and number
 
 
 @dataclass(eq=False)  # compared by identity
@@ -38,7 +47,7 @@ class Response:
     max_new_tokens: int
     numbers: np.random.Generator  # one uniform draw per new token
     logprobs: list[torch.Tensor] = field(default_factory=list)  # log p of the new tokens, by chunk
-    cache: list | None = None  # keys and values [heads, tokens - 1, size] of each layer
+    cache: list[Kept] | None = None  # of each layer
     finished: bool = False
 
     def __post_init__(self):
@@ -102,28 +111,31 @@ def schedule(
 def cache_capacity(lm, limit: int, top_p: float) -> float:
     """Columns whose keys and values fit in a GPU's free memory; on the CPU there is no limit.
 
-    A reserve is left for drawing tokens: 3.1 GB for 256 responses, V = 152k and top-p below 1.
+    A reserve is left for the states of `limit` responses, and for drawing their tokens: 3.1 GB for
+    256 responses, V = 152k and top-p below 1.
     """
-    if lm.device.type == "cpu":
+    if lm.device.type == "cpu" or not takes_cache(lm):
         return math.inf
     (cache,) = prefill(lm, [torch.zeros(2, dtype=torch.long)])  # one column
+    column = sum(x.nbytes for layer in cache for x in layer.columns)
+    states = sum(x.nbytes for layer in cache for x in layer.states.values())
     torch.cuda.empty_cache()  # torch's cached blocks count as free
     free, _ = torch.cuda.mem_get_info(lm.device)
     draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * limit * lm.config.vocab_size
-    left = SHARE_OF_FREE_MEMORY * free - draw
-    return max(0.0, left) / sum(x.nbytes for layer in cache for x in layer)
+    left = SHARE_OF_FREE_MEMORY * free - draw - limit * states
+    return max(0.0, left) / column
 
 
-# ---- their keys and values -----------------------------------------------------------------------
+# ---- their caches ------------------------------------------------------------------------------
 
 
-class Layer(DynamicLayer):
-    """A cache layer of R responses with spare columns; DynamicLayer copies everything per token."""
+class Layer(LinearAttentionAndFullAttentionLayer):
+    """A cache layer of R responses with spare columns; its parent copies everything per token."""
 
-    def __init__(self, keys: list[torch.Tensor], values: list[torch.Tensor], spare: int):
-        super().__init__()
+    def __init__(self, keys: list, values: list, spare: int, number_of_states: int = 0):
+        super().__init__(number_of_states)
         self.is_initialized = True
-        columns = max(1, *(x.shape[1] for x in keys))
+        columns = max(2, *(x.shape[1] for x in keys))  # as left_padded
         self.storage = [right_aligned(x, columns, spare) for x in (keys, values)]
         self.keys, self.values = (x[:, :, :columns] for x in self.storage)
 
@@ -146,28 +158,55 @@ def right_aligned(parts: list[torch.Tensor], columns: int, spare: int) -> torch.
     return storage
 
 
-def joined(caches: list[list], spare: int) -> DynamicCache:
+def joined(caches: list[list[Kept]], spare: int) -> DynamicCache:
     """One cache for the R responses that hold `caches`, which become empty, layer by layer."""
     joint = DynamicCache()
     joint.layers = []
     for _ in range(len(caches[0])):
-        keys, values = zip(*(cache.pop(0) for cache in caches), strict=True)
-        joint.layers.append(Layer(keys, values, spare))
+        columns, states = zip(*(cache.pop(0) for cache in caches), strict=True)
+        count = 1 + max((i for _, i in states[0]), default=-1)
+        layer = LinearAttentionLayer(count)
+        if columns[0]:
+            layer = Layer(*zip(*columns, strict=True), spare, count)
+        for kind, i in states[0]:
+            stacked = torch.stack([own[kind, i] for own in states])
+            getattr(layer, f"update_{kind}")(stacked, i)
+        joint.layers.append(layer)
     return joint
 
 
-def split(cache: DynamicCache, lengths: list[int]) -> list[list]:
-    """Each sequence's keys and values in each layer: its last `length` - 1 columns."""
-    total = cache.get_seq_length()
-    return [
-        [(x.keys[i, :, total - n + 1 :], x.values[i, :, total - n + 1 :]) for x in cache.layers]
-        for i, n in enumerate(lengths)
-    ]
+def split(cache: DynamicCache, lengths: list[int]) -> list[list[Kept]]:
+    """What each layer keeps of each sequence: its last `length` - 1 columns, and its states."""
+    return [[kept(layer, i, n - 1) for layer in cache.layers] for i, n in enumerate(lengths)]
+
+
+def kept(layer, i: int, count: int) -> Kept:
+    """The last `count` columns of sequence i in a cache layer, and its states."""
+    keys = getattr(layer, "keys", None)
+    columns = []
+    if keys is not None:
+        columns = [x[i, :, keys.shape[2] - count :] for x in (keys, layer.values)]
+    states = {}
+    for kind in ("conv_state", "recurrent_state"):
+        for number, state in getattr(layer, f"{kind}s", {}).items():
+            if state is not None:
+                states[kind, number] = state[i]
+    return Kept(columns, states)
+
+
+def empty_cache(config) -> DynamicCache:
+    """A cache in which sliding windows will keep all columns. Raises ValueError."""
+    cache = DynamicCache(config=config)
+    for i, layer in enumerate(cache.layers):
+        if type(layer).__module__ != DynamicCache.__module__ or hasattr(layer, "update_indexer"):
+            raise ValueError(f"layer {i} needs a cache of its own kind, {type(layer).__name__}")
+        layer.sliding_window = 2**40
+    return cache
 
 
 @torch.no_grad()
 def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
-    """Keys and values for all but the last token of each sequence; identical ones run only once."""
+    """The cache of each sequence, for all but its last token; identical ones run only once."""
     distinct = {tuple(sequence.tolist()): sequence for sequence in sequences}
     names = list(distinct)
     caches = {}
@@ -178,7 +217,7 @@ def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
         if "position_ids" in signature(type(lm.base_model).forward).parameters:
             # Models without this argument derive positions from the mask.
             inputs["position_ids"] = (mask.cumsum(dim=1) - 1).clamp_min(0)[:, :-1]
-        cache = DynamicCache()
+        cache = empty_cache(lm.config)
         lm.base_model(**inputs, past_key_values=cache, use_cache=True)
         caches |= zip(keys, split(cache, [len(key) for key in keys]), strict=True)
     return [list(caches[tuple(sequence.tolist())]) for sequence in sequences]
@@ -188,9 +227,12 @@ def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
 
 
 def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids, mask) [R, L], with L >= 2."""
-    two = torch.zeros(2, dtype=torch.long)  # makes L at least 2, and is then removed
-    ids = pad_sequence([*sequences, two], batch_first=True, padding_side="left")[:-1].to(device)
+    """(ids, mask) [R, L], with L >= 3: two columns or more without the last token.
+
+    Recurrent layers ignore the mask of a single column, and padding would enter their states.
+    """
+    three = torch.zeros(3, dtype=torch.long)  # makes L at least 3, and is then removed
+    ids = pad_sequence([*sequences, three], batch_first=True, padding_side="left")[:-1].to(device)
     length = torch.tensor([len(sequence) for sequence in sequences], device=device)
     return ids, (torch.arange(ids.shape[1], device=device) >= ids.shape[1] - length[:, None]).long()
 
@@ -208,11 +250,13 @@ def next_tokens(
     ends: tokens that end a response, which is then padded; None: all get `count` tokens.
     The model's own generation config is not used, because its penalties would change the logits.
     """
-    arrived = [response for response in responses if response.cache is None]
-    for response, cache in zip(arrived, prefill(lm, [r.tokens for r in arrived]), strict=True):
-        response.cache = cache
     ids, mask = left_padded([response.tokens for response in responses], lm.device)
-    cache = joined([response.cache for response in responses], spare=count)
+    cached = {}
+    if takes_cache(lm):
+        arrived = [response for response in responses if response.cache is None]
+        for response, cache in zip(arrived, prefill(lm, [r.tokens for r in arrived]), strict=True):
+            response.cache = cache
+        cached["past_key_values"] = joined([response.cache for response in responses], spare=count)
     padding = ends[0] if ends else 0
     settings = GenerationConfig(
         do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=padding
@@ -222,7 +266,7 @@ def next_tokens(
         out = lm.generate(
             ids,
             attention_mask=mask,
-            past_key_values=cache,
+            **cached,
             logits_processor=LogitsProcessorList([choose]),
             generation_config=settings,
         )
@@ -230,6 +274,12 @@ def next_tokens(
         lm.generation_config = own
     new = out[:, ids.shape[1] :].cpu()
     lengths = [len(response) + new.shape[1] for response in responses]
-    for response, own in zip(responses, split(cache, lengths), strict=True):
-        response.cache = own
+    for cache in cached.values():
+        for response, own in zip(responses, split(cache, lengths), strict=True):
+            response.cache = own
     return new
+
+
+def takes_cache(lm) -> bool:
+    """Whether `generate` goes on from a cache. If not, as in Mamba, a chunk reads all tokens."""
+    return "past_key_values" in signature(lm.forward).parameters

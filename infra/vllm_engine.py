@@ -73,12 +73,13 @@ class VLLMEngine:
         self.policy = policy
         self.generation_config = policy.unsharded_lm[0].generation_config  # of the model's files
         self.dtype = dtype
+        kind = policy.lm.config.model_type
 
         rank, world = rank_and_world()
         for name, value in (("RANK", rank), ("LOCAL_RANK", 0), ("WORLD_SIZE", world)):
             os.environ.setdefault(name, str(value))  # vLLM reads them; torchrun sets them
         torch.cuda.empty_cache()
-        with one_line(folder, "vLLM cannot run this model; drop --engine vllm"):
+        with one_line(folder, f"vLLM cannot run this {kind}; drop --engine vllm"):
             self.llm = LLM(
                 str(folder),
                 load_format="dummy",  # random weights

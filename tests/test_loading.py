@@ -1,8 +1,12 @@
 """loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
 
+import re
+from types import SimpleNamespace
+
 import pytest
 import torch
-from models import change_config, change_weights, save_random_model
+from conftest import ROOT
+from models import change_config, change_weights, published_model, save_random_model
 from toy_runs import same_weights
 from transformers import AutoModelForCausalLM
 
@@ -100,7 +104,8 @@ def with_wrong_buffers(patch):
 
 
 def with_wrong_positions(patch):
-    patch.setattr(sampler, "signature", lambda _: type("", (), {"parameters": {}}))
+    without_positions = SimpleNamespace(parameters=["past_key_values"])
+    patch.setattr(sampler, "signature", lambda _: without_positions)
 
 
 shard = loading.shard
@@ -149,3 +154,28 @@ def test_only_a_mean_difference_within_rounding_passes_the_check():
     for wrong in (1.1 * bound, -1.1 * bound, torch.nan):
         with pytest.raises(UserError, match="--model m: log-probabilities in training"):
             refuse_difference("m", "training", expected + wrong, expected, torch.float32)
+
+
+# ---- a model of text and images ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "llava"])  # with a tied head, and with its own
+@torch.no_grad()
+def test_the_recipe_puts_trained_weights_back_into_the_whole_model(name, tmp_path):
+    """docs/running.md. The language model is exported as at the end of a run."""
+    save_random_model(name, tmp_path / "whole")
+    lm, _ = load_model(tmp_path / "whole")
+    for parameter in lm.parameters():
+        parameter += 0.1
+    lm.save_pretrained(tmp_path / "trained")
+
+    (recipe,) = re.findall("```python\n(.*?)```", (ROOT / "docs/running.md").read_text(), re.DOTALL)
+    folders = {word.upper(): tmp_path / word for word in ("whole", "trained", "new")}
+    exec(recipe, folders)
+    old, new = (published_model(name, tmp_path / word) for word in ("whole", "new"))
+    ids = torch.arange(3, 20)[None]
+    trained = AutoModelForCausalLM.from_pretrained(tmp_path / "trained")
+    assert torch.equal(new(ids).logits, trained(ids).logits)
+    for key, parameter in new.named_parameters():
+        text = "language_model" in key or "lm_head" in key
+        assert torch.equal(parameter, old.get_parameter(key)) != text, key

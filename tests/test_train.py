@@ -438,11 +438,11 @@ def test_a_set_that_nobody_can_earn_is_refused(flag, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_file_like_gsm8k_trains_and_evaluates_a_random_qwen3(tmp_path):
+def test_a_file_like_gsm8k_trains_and_evaluates_a_model_of_text_and_images(tmp_path, capsys):
     golds = ["48/2 = <<48/2=24>>24 clips in May.\n#### 72", "One and two.\n#### 3", "#### 1,200"]
     lines = [json.dumps({"question": f"{gold[:3]}?", "answer": gold}) for gold in golds]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    save_random_model("qwen3", tmp_path / "m", vocab_size=257, eos_token_id=256)
+    save_random_model("qwen3_5", tmp_path / "m", vocab_size=257, eos_token_id=256)
     save_byte_tokenizer(tmp_path / "m")
 
     data = ["--data", str(tmp_path / "a.jsonl"), "--problem-column", "question"]
@@ -450,6 +450,7 @@ def test_a_file_like_gsm8k_trains_and_evaluates_a_random_qwen3(tmp_path):
     flags += ["--max-new-tokens", "16", "--mini-batch", "3", "--prompts", "3"]
     metrics = train_small(tmp_path / "run", *flags, *data, steps=2)
     assert [line["step"] for line in metrics] == [0, 1, 2]
+    assert capsys.readouterr().out.count("only the Qwen3_5ForCausalLM inside is used, not ") == 1
     evaluate.main(
         f"--model {tmp_path}/run/model --benchmarks {data[1]} --problem-column question "
         "--samples 1 --max-new-tokens 8".split()

@@ -7,13 +7,14 @@ import pytest
 import torch
 from conftest import ROOT
 from forked import finished, start
+from models import random_lm
 from toy_runs import refusal
 from transformers import Qwen2Config
 
 import policy
 import train
 from benchmarks.__main__ import main
-from benchmarks.plan import GB, RESERVE, planned, qwen3
+from benchmarks.plan import GB, RESERVE, largest, planned, planned_for, qwen3, qwen35, sizes_of
 from infra import sampler
 
 PAPER = train.parse_config(["--model", "Qwen/Qwen3"])  # App. I
@@ -33,11 +34,15 @@ def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
     """The sampler sees what an 80 GB GPU has free beside the weights of 8B on 8 GPUs."""
     p = planned(qwen3("8B"), PAPER, 8, 80)
     free = 80 * GB - RESERVE - p.static - 2 * p.parameters
-    column = [[(torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16),) * 2]]  # of all layers
+    keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers
+    column = [[sampler.Kept([keys, keys], {})]]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80 * GB))
     monkeypatch.setattr(sampler, "prefill", lambda *_: column)
-    config = SimpleNamespace(vocab_size=151936)
-    lm = SimpleNamespace(device=torch.device("cuda"), config=config)
+    lm = SimpleNamespace(
+        device=torch.device("cuda"),
+        config=SimpleNamespace(vocab_size=151936),
+        forward=lambda past_key_values: None,
+    )
     assert sampler.cache_capacity(lm, 256, PAPER.eval_top_p) == pytest.approx(p.capacity)
     assert p.in_flight == p.capacity // (22528 + sampler.CHUNK) == 10
     assert p.rollout + RESERVE < 80 * GB
@@ -47,7 +52,7 @@ def test_plan_without_flags_prints_the_results_table(capsys):
     """8B needs four GPUs of 80 GB, and 14B needs eight."""
     main(["plan"])
     printed = capsys.readouterr().out.strip().splitlines()
-    assert len(printed) == 32
+    assert len(printed) == 53
     assert set(printed) <= set((ROOT / "docs/results/memory.md").read_text().splitlines())
 
 
@@ -62,6 +67,38 @@ def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys
     assert "98.3 per checkpoint" in text and "does not fit" in text
     flags = ["--model", tmp_path, "--max-new-tokens", "40000"]
     assert "exceeds the 32768 tokens" in refusal(main, ["plan", *flags], capsys)
+
+
+def test_without_a_length_the_model_s_positions_limit_the_plan(tmp_path, capsys):
+    config = qwen3("0.6B")
+    config.max_position_embeddings = 4096
+    config.save_pretrained(tmp_path)
+    main(["plan", "--model", str(tmp_path), "--gpus", "1"])
+    assert " --max-new-tokens 2048 " in capsys.readouterr().out  # after a prompt of 2,048
+    flags = train.parse_config(["--model", str(tmp_path)])
+    assert largest(sizes_of(config), flags, 1, 80)[0].max_new_tokens == 2048
+
+
+def test_states_of_recurrent_layers_are_counted():
+    """Qwen3.5-0.8B: 6 layers of attention and 18 recurrent ones; the states are kept in float32."""
+    size = sizes_of(qwen35("0.8B"))
+    assert size.parameters == pytest.approx(0.75e9, rel=0.01)
+    assert size.cached == 6 * 2 * 2 * 256
+    assert size.states == 18 * (16 * 128 * 128 + 3 * 16 * 128 * 4)
+    flags = replace(PAPER, max_new_tokens=1024, max_prompt_tokens=512, in_flight=64)
+    one, two = (planned_for(size, replace(flags, in_flight=n), 1, 80, 2) for n in (64, 128))
+    tokens = 64 * (1536 + sampler.CHUNK) * 2 * size.cached
+    draws = 64 * sampler.TOP_P_DRAW_BYTES * 248320
+    assert two.rollout - one.rollout == pytest.approx(tokens + draws + 64 * 4 * size.states)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "gpt2", "lfm2", "falcon_h1", "qwen3_5_moe_text"])
+def test_what_the_sampler_keeps_is_planned(name):
+    lm = random_lm(name)
+    (cache,) = sampler.prefill(lm, [torch.tensor([3, 4])])
+    size = sizes_of(lm.config)
+    assert size.cached == sum(x.numel() for layer in cache for x in layer.columns)
+    assert size.states == sum(x.numel() for layer in cache for x in layer.states.values())
 
 
 QWEN25 = Qwen2Config(  # Qwen2.5-0.5B

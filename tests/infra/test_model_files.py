@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from models import change_config, change_weights
+from models import change_config, change_weights, save_random_model
 
 import toy
 from infra.errors import UserError
@@ -14,7 +14,7 @@ from infra.model_files import from_files, locate
 def read(folder):
     """What train.py and evaluate.py read before they compare log-probabilities."""
     folder, _, _ = locate(folder)
-    return from_files(folder, folder, torch.float32)
+    return from_files(folder, folder, torch.float32)[1]
 
 
 # ---- changes of a folder -------------------------------------------------------------------------
@@ -55,7 +55,10 @@ WRONG = [
     (weights(lambda ts: ts | {"score.weight": torch.ones(2)}), "unexpected keys score.weight"),
     (config(intermediate_size=96), "mismatched keys ('model.layers.0.mlp.down_proj.weight'"),
     (write("config.json", b"{"), "cannot read config.json"),
-    (config(model_type="gemma3", text_config={}), "not a plain language model: pass a text model"),
+    (config(model_type="qwen2_5_vl"), "this qwen2_5_vl has no causal language model: pass a text"),
+    (config(model_type="t5"), "this t5 has no causal language model: pass a text model"),
+    (config(layer_types=["echo"] * 2), "cannot read config.json"),
+    (write("adapter_config.json", b"{}"), "is an adapter: merge it into its model"),
     (config(quantization_config={"quant_method": "fp8"}), "quantised: pass the original model"),
     (write("generation_config.json", b'{"eos_token_id": "</s>"}'), "set eos_token_id to the id of"),
     (without_end_token, "set eos_token_id to the id of an end token"),
@@ -74,6 +77,11 @@ def test_wrong_files_are_refused_in_one_line(change, said, base_copy, capfd):
     assert capfd.readouterr().err == ""  # the library prints no progress bar or report
 
 
+def test_a_gguf_file_is_refused_in_one_line():
+    with pytest.raises(UserError, match="m.gguf is a GGUF file: convert it"):
+        locate("m.gguf")
+
+
 def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):
     """Whatever stands on the standard input, as with `yes |`."""
     monkeypatch.setattr("builtins.input", lambda question: "y")
@@ -81,3 +89,44 @@ def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):
     change_config(base_copy, auto_map={"AutoConfig": "custom.Config"}, model_type="unknown")
     with pytest.raises(UserError, match="contains custom code"):
         read(base_copy)
+
+
+# ---- a model of text and images ------------------------------------------------------------------
+
+LAYER = "model.layers.0.mlp.down_proj.weight"
+INSIDE, RENAMED = f"language_model.{LAYER}", LAYER.replace("model.", "model.language_model.")
+TOWER = "vision_tower.vision_model.encoder.layers.0.layer_norm1.weight"
+
+
+def without(name):
+    return lambda ts: {key: x for key, x in ts.items() if key != name}
+
+
+def beside(name):
+    return lambda ts: ts | {name: torch.ones(32, 48)}
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (without(INSIDE), f"missing keys {RENAMED}"),
+        (beside(f"{INSIDE}.more"), f"unexpected keys {RENAMED}.more"),
+        (beside(RENAMED), f"doubled keys {RENAMED}"),
+        (beside("score.weight"), "unexpected keys score.weight"),
+        (without(TOWER), None),
+        (beside(f"{TOWER}.more"), None),
+    ],
+)
+def test_only_tensors_of_other_parts_may_be_missing_or_left_over(change, said, tmp_path, capsys):
+    save_random_model("llava", tmp_path)
+    change_weights(tmp_path, change)
+    if said is None:
+        assert type(read(tmp_path)).__name__ == "LlamaForCausalLM"
+        out = capsys.readouterr().out
+        assert out.endswith(
+            "only the LlamaForCausalLM inside is used, not model.multi_modal_projector, "
+            "model.vision_tower\n"
+        )
+        return
+    with pytest.raises(UserError, match=f"{said}$"):
+        read(tmp_path)

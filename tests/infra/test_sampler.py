@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from models import random_lm
 from scripted import random_model
+from transformers import DynamicCache
 
 from infra import sampler
 from infra.sampler import CHUNK, Response, prefill, schedule
@@ -43,10 +45,10 @@ def test_a_long_response_is_not_overtaken_and_always_runs_alone():
     assert waiting == [short]
 
 
-# ---- their keys and values -----------------------------------------------------------------------
+# ---- their caches --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("most", [2**14, 5])
+@pytest.mark.parametrize("most", [2**14, 6])
 def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(monkeypatch, most):
     """The caches' content is compared with plain passes in tests/test_rollout.py."""
     monkeypatch.setattr(sampler, "PREFILL_TOKENS", most)
@@ -62,3 +64,17 @@ def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(monkeypa
     prefill(model, [twice, torch.tensor([9]), torch.tensor([10, 11]), twice])
     assert sum(count for count, _ in shapes) == 3
     assert all(count == 1 or count * (columns + 1) <= most for count, columns in shapes)
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_text", "lfm2", "falcon_h1"])
+def test_padding_enters_no_state(name):
+    """All but the last token are one column here, and recurrent layers ignore its mask."""
+    model = random_lm(name).requires_grad_(False)
+    short, long = prefill(model, [torch.tensor([5]), torch.tensor([6, 7])])
+    cache = DynamicCache(config=model.config)
+    model.base_model(input_ids=torch.tensor([[6]]), past_key_values=cache, use_cache=True)
+    (plain,) = sampler.split(cache, [2])
+    for none, one, expected in zip(short, long, plain, strict=True):
+        torch.testing.assert_close(one.states, expected.states)
+        assert not any(state.any() for state in none.states.values())
+    assert any(layer.states for layer in plain)
