@@ -8,7 +8,7 @@ so no two values differ by less than the noise: 1 is not \tanh(100), \tanh(1000)
 import math
 import operator
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from fractions import Fraction
 from functools import partial
 
@@ -96,7 +96,6 @@ def power(a, b):
 
 
 def call(function: str, a):
-    r"""A known function of a value, such as \sin or \ln."""
     z = approximate(a)
     if a != 0 and function != "ln" and not SMALLEST < abs(z) < LARGEST:
         raise Undefined
@@ -139,7 +138,7 @@ def factorial(a) -> Fraction:
 
 OPERATIONS = {"+": add, "-": subtract, "*": multiply, "/": divide, "^": power, "!": factorial}
 OPERATIONS |= {"binomial": binomial, "absolute": abs, "floor": floor, "ceil": ceil}
-OPERATIONS |= {"percent": partial(multiply, Fraction(1, 100))}
+OPERATIONS |= {"%": partial(multiply, Fraction(1, 100))}
 CONSTANTS = {"π": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1), "∞": math.inf}
 VALUES = frozenset(["number", "constant", "name", "function", "call", *OPERATIONS])
 
@@ -161,7 +160,6 @@ def agree(a, b, tolerance: Fraction) -> bool:
 
 
 def walk(tree: tuple) -> Iterator[tuple]:
-    """All nodes of a tree."""
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -214,8 +212,6 @@ class Evaluator:
             value = step * round(value / step) - turn % 2
         if name in WHOLE:
             value = Fraction(round(value) or self.draw.randint(1, 9))
-        while value in drawn.values():
-            value += self.draw.randint(1, 5)
         drawn[name] = value
         return value
 
@@ -266,9 +262,10 @@ class Evaluator:
         except ArithmeticError:
             return None
 
-    def constant(self, node: tuple):
-        """The value of a real number. Raises Unreadable for other expressions."""
-        value = None if names(node) else self.at(node, 0)
+    def constant(self, node: tuple, known: Set[str] = frozenset()):
+        """The value of a real number, with `known` names as drawn at point -1, else Unreadable."""
+        self.pay(5)
+        value = self.at(node, -1) if names(node) <= known else None
         if value is None or isinstance(value, mp.mpc):
             raise Unreadable
         return value
