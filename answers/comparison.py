@@ -244,7 +244,6 @@ def with_signs(p: tuple, signs: str) -> tuple:
 
 
 def sides(p: tuple) -> list[tuple]:
-    """The sides of an equation. Other trees are one side."""
     return list(p[1::2]) if is_equation(p) else [p]
 
 

@@ -14,7 +14,6 @@ MAX_CHARS = 4000  # in an answer
 MAX_TOKENS = 400
 
 LISTED = units.sections("spellings.txt")
-# A spelling of a sign, or a word for it -> the sign that is kept.
 SIGNS = units.synonyms(LISTED["signs"].strip().splitlines())
 GREEK = frozenset(LISTED["letters"].split())
 PLAIN = units.synonyms(LISTED["plain"].strip().splitlines())

@@ -235,8 +235,11 @@ class Parser:
         power, base = options.get("^"), options.get("_")
         outer = self.in_angle
         self.in_angle = True
-        inside = self.argument() if self.peek() in CLOSING else self.read(PRODUCT)
+        has_brackets = self.peek() in CLOSING
+        inside = self.argument() if has_brackets else self.read(PRODUCT)
         self.in_angle = outer
+        if not has_brackets and inside[0] in ("*", "constant") and self.peek() == "/":
+            raise Unreadable  # \sin 2\pi/3 has two readings
         if power == ("number", -1, 0):
             function = "arc" + function
             power = None

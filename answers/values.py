@@ -24,9 +24,8 @@ SMALLEST, LARGEST = mp.mpf(2) ** -240, 160  # arguments of functions
 MAX_BITS = 1 << 15  # in a Fraction
 BUDGET = 8000  # operations in a comparison, each some 2 microseconds
 
-POINTS = 16  # twice as many if values may jump; MIN_POINTS if others are hard to find
+POINTS = 32  # or MIN_POINTS if others are hard to find
 MIN_POINTS = 6
-JUMPING = frozenset(["floor", "ceil", "absolute"])
 ATTEMPTS = 120
 WHOLE = ("n", "k", "m")  # names that are always integers
 
@@ -212,6 +211,8 @@ class Evaluator:
             value = step * round(value / step) - turn % 2
         if name in WHOLE:
             value = Fraction(round(value) or self.draw.randint(1, 9))
+        while value in drawn.values():
+            value += self.draw.randint(1, 5)
         drawn[name] = value
         return value
 
@@ -273,8 +274,6 @@ class Evaluator:
     def pairs(self, p: tuple, g: tuple) -> Iterator[tuple]:
         """The values of both at each point. Raises Undefined if both have values at few points."""
         free = bool(names(p) | names(g))
-        jumps = JUMPING.intersection(node[0] for tree in (p, g) for node in walk(tree))
-        most = 2 * POINTS if jumps else POINTS
         found = []
         alone = 0
         for point in range(ATTEMPTS if free else 1):
@@ -285,7 +284,7 @@ class Evaluator:
                 continue
             yield a, b
             found.append(str(self.drawn.get(point)))
-            if len(found) == most:
+            if len(found) == POINTS:
                 break
         least = MIN_POINTS if free and p != g else 1
         if min(len(found), 2 * len(set(found))) < least or 6 * len(found) <= alone:
