@@ -1,16 +1,11 @@
-r"""Compares two answers, as trees: structures member by member, expressions by value.
-
-Lists and sets have the same members in any order, tuples and matrices in the same order. Equations
-state equal values or are multiples. Inequalities, intervals and unions are the same part of the
-real line. Quantities have equal values and units that agree.
-"""
+"""Compares two answers, as trees: structures member by member, expressions by value."""
 
 import math
 import re
 from fractions import Fraction
 
 from . import Unreadable, units
-from .latex import MAX_CHARS, normalise
+from .latex import normalise
 from .parser import INFINITY, ONE, ZERO, parse
 from .values import BUDGET, VALUES, Evaluator, add, divide, multiply, names, order, walk
 
@@ -29,13 +24,9 @@ QUESTION = re.compile(
 
 def is_equivalent(prediction: str, gold: str | float) -> bool:
     """Whether two answers are equal by the rules of verify.py. Never raises."""
-    gold = str(gold)
-    if max(len(prediction), len(gold)) > MAX_CHARS:
-        return False
     prediction = without_question(prediction)
-    if QUESTION.search(prediction):
-        return False
-    return same_answer(prediction, without_question(gold))
+    is_question = QUESTION.search(prediction) is not None
+    return not is_question and same_answer(prediction, without_question(str(gold)))
 
 
 def without_question(answer: str) -> str:
@@ -68,29 +59,28 @@ class Judge(Evaluator):
     """Compares two answers within one budget. The prediction comes first."""
 
     def same(self, p: tuple, g: tuple) -> bool:
-        """Whether two trees are the same answer."""
         self.pay(5)
         p, g = self.plain(p), self.plain(g)
         p, g = coordinates(p, g), coordinates(g, p)
         kinds = {p[0], g[0]}
-        if p[0] == "percent" and g[0] == "number" and abs(g[1]) > 1 and self.same(p[1], g):
+        if p[0] == "%" and g[0] == "number" and abs(g[1]) > 1 and self.same(p[1], g):
             return True  # 20% for 20, as 20 cm for 20
         if "quantity" in kinds:
             p, p_unit = p[1:] if p[0] == "quantity" else (p, "")
             g, g_unit = g[1:] if g[0] == "quantity" else (g, "")
-            return "percent" not in kinds and units.agree(p_unit, g_unit) and self.same(p, g)
+            return "%" not in kinds and units.agree(p_unit, g_unit) and self.same(p, g)
         if is_equation(p) or is_equation(g):
             return self.same_equation(sides(p), sides(g))
         if kinds in UNORDERED:
             return self.same_members(p[1:], g[1:])
-        if kinds == {"matrix", "()"}:
+        if kinds == {"matrix", "()"} or p[0] == g[0] in BRACKETS:
             return self.same_in_order(p[1:], g[1:])  # a column is a tuple
         if kinds <= VALUES:
             return self.equal(p, g, max(tolerance(p, 0), tolerance(g, SIGNIFICANT)))
         if kinds == {"text"}:
             return [word.casefold() for word in p] == [word.casefold() for word in g]
-        if p[0] == g[0] in BRACKETS or (p[0] == g[0] and self.same_in_order(p[1:], g[1:])):
-            return self.same_in_order(p[1:], g[1:])
+        if p[0] == g[0] and self.same_in_order(p[1:], g[1:]):
+            return True
         return is_region(p) and is_region(g) and self.same_region(p, g)
 
     def same_in_order(self, ps, gs) -> bool:
@@ -115,8 +105,6 @@ class Judge(Evaluator):
         2y = 4x equals y - 2x = 0, a multiple. S = 5 equals S = 2 + 3 and 5: S names the value.
         """
         if len(ps) > 1 and len(gs) > 1:
-            if len(ps) == len(gs) > 2 and self.same_in_order(ps, gs):
-                return True
             if max(len(ps), len(gs)) > 2 and (is_label(ps[-2]) or is_label(gs[-2])):
                 return self.same_members(ps, gs)  # |AB| = |CD| = 5
             if len(ps) == len(gs) == 2 and (not is_label(ps[0]) or ps[0] != gs[0]):
@@ -173,10 +161,10 @@ class Judge(Evaluator):
         return [divide(-b, a)]
 
     def where(self, tree: tuple, name: str, x):
-        return self.constant(replaced(tree, name, ("number", x, 0)))
+        self.drawn[-1] = {name: x}
+        return self.constant(tree, {name})
 
     def contains(self, part: tuple, name: str, x) -> bool:
-        """Whether the number x lies in a part of the real line."""
         kind, *members = part
         if kind in BRACKETS and len(members) == 2:
             low, high = (order(self.constant(end), x) for end in members)
@@ -204,7 +192,7 @@ class Judge(Evaluator):
         if p[0] == "relation":
             if p[2] == "∈" and len(p) == 4 and p[3][0] != "name":
                 return self.plain(p[3])
-            if p[-2] == "≈" and self.is_rounded(p[-3], p[-1]):
+            if p[-2] == "≈" and p[-1][0] == "number" and self.is_rounded(p[-3], p[-1]):
                 return self.plain(p[:-2] if len(p) > 4 else p[1])
             if set(p[2::2]) <= MIRRORED.keys():
                 return ("relation", *(MIRRORED.get(side, side) for side in p[:0:-1]))
@@ -213,8 +201,6 @@ class Judge(Evaluator):
 
     def is_rounded(self, exact: tuple, decimal: tuple) -> bool:
         """Whether a decimal is the exact number, rounded or truncated to the places written."""
-        if decimal[0] != "number":
-            return False
         unit = Fraction(1, 10 ** decimal[2])
         sign = -1 if decimal[1] < 0 else 1
         error = sign * add(decimal[1], -self.constant(exact))
@@ -232,13 +218,6 @@ def is_region(p: tuple) -> bool:
     if p[0] == "relation":
         return set(p[2::2]) <= HOLDS.keys()
     return p[0] == "∪" or (p[0] in BRACKETS and len(p) == 3)
-
-
-def replaced(p: tuple, name: str, value: tuple) -> tuple:
-    """The tree with `value` for each occurrence of a name."""
-    if p == ("name", name):
-        return value
-    return tuple(replaced(c, name, value) if isinstance(c, tuple) else c for c in p)
 
 
 def coordinates(p: tuple, other: tuple) -> tuple:
@@ -265,22 +244,18 @@ def with_signs(p: tuple, signs: str) -> tuple:
 
 
 def sides(p: tuple) -> list[tuple]:
-    """The sides of an equation. Other trees are one side."""
     return list(p[1::2]) if is_equation(p) else [p]
 
 
 def is_label(side: tuple) -> bool:
-    r"""Whether a side only names a value: x, f(3), AB, (x,y), \text{area}."""
+    r"""Whether a side only names a value: x, f(3), (x,y), \text{area}."""
     kind, *children = side
     if kind in ("name", "function"):
         word = re.search(r"\\text\{([^{}]*)", children[0])
         return not word or units.names_a_quantity(word[1])
     if kind == "text":
         return units.names_a_quantity(" ".join(children))
-    if kind == "()":
-        return children == sorted(children) and all(map(is_label, children))
-    factors = [node for node in walk(side) if node[0] != "*"]
-    return all(node[0] == "name" and node[1][0].isupper() for node in factors)
+    return kind == "()" and children == sorted(children) and all(map(is_label, children))
 
 
 def is_sum(side: tuple, last: tuple) -> bool:

@@ -1,8 +1,4 @@
-r"""Finds the final answer of a response: in its last boxes, after "answer is", or at its end.
-
-An unclosed box, a box that the words around it withdraw, a number inside an expression and an
-unfinished thought are no answers. Every search is bounded, so a megabyte takes hardly longer.
-"""
+r"""Finds the final answer of a response: in its last boxes, after "answer is", or at its end."""
 
 import re
 from collections import deque
@@ -15,6 +11,7 @@ from .values import BUDGET
 
 MAX_RESPONSE = 200_000  # characters, more than 30,000 tokens; a longer response has no answer
 MAX_BOXES = 8  # read from the last one backwards
+MAX_JOINED = 500  # characters of boxes that are one answer
 PART = BUDGET // 32  # of the operations of a comparison, for each comparison inside a response
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 AFTER = 400  # characters read after a box or a statement
@@ -122,9 +119,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     3. the result after the last "answer is" or "Final answer";
     4. the result of the last sentence, unless the response was `truncated`.
     """
-    if len(response) > MAX_RESPONSE:
-        return None
-    response = without_thoughts(response)
+    response = without_thoughts(response) if len(response) <= MAX_RESPONSE else ""
     found = boxes(response)
     if found is None:
         return None
@@ -183,7 +178,7 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str | None
         if is_new(response, box, start):
             break
         start = box[0]
-        if len(", ".join([box[2], *texts])) > MAX_CHARS:
+        if len(", ".join([box[2], *texts])) > MAX_JOINED:
             return None
         if not any(same_answer(box[2], text, budget=PART) for text in texts):
             texts.insert(0, box[2])
@@ -217,9 +212,8 @@ def is_withdrawn(answer: str, after: str) -> bool:
 def statement(text: str) -> str | None:
     """The answer that a text behind "answer is" states: a result, a word or mathematics."""
     text = without_clause(text)
-    if MATHEMATICS.fullmatch(text) or text.lower() in units.ANSWERS:
-        return result(text) or text or None
-    return result(text)
+    is_answer = text and (MATHEMATICS.fullmatch(text) or text.lower() in units.WORDS["answers"])
+    return result(text) or (text if is_answer else None)
 
 
 def without_clause(sentence: str) -> str:
@@ -234,7 +228,6 @@ def without_clause(sentence: str) -> str:
 
 
 def last_result(text: str) -> str | None:
-    """The result of the last sentence of a text."""
     return result(SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1])
 
 
@@ -254,8 +247,6 @@ def result(sentence: str) -> str | None:
     if SUPPOSED.search(before) or re.search(OTHER if is_led else r"\d|=", before):
         return None
     answer = next(answer for answer in answers if answer).strip()
-    if "$" in answer and units.is_harmless(words or ""):
-        return answer
     if not is_led and not (words and units.is_counted(words)):
         return None
     return f"{answer} \\text{{{words}}}" if words else answer

@@ -6,7 +6,6 @@ are dropped. All patterns limit repetition, so hostile text cannot slow them dow
 """
 
 import re
-import sys
 import unicodedata
 
 from . import units
@@ -15,7 +14,6 @@ MAX_CHARS = 4000  # in an answer
 MAX_TOKENS = 400
 
 LISTED = units.sections("spellings.txt")
-# A spelling of a sign, or a word for it -> the sign that is kept.
 SIGNS = units.synonyms(LISTED["signs"].strip().splitlines())
 GREEK = frozenset(LISTED["letters"].split())
 PLAIN = units.synonyms(LISTED["plain"].strip().splitlines())
@@ -24,7 +22,6 @@ MEANINGS = units.synonyms(LISTED["words"].strip().splitlines()) | PLAIN
 DROPPED = frozenset([*LISTED["dropped"].split(), "\\ ", "\\\n", "\\"])
 FUNCTIONS = frozenset(LISTED["functions"].split())
 INEQUALITIES = frozenset("<>≤≥≠")
-BASES = LISTED["bases"].split()
 
 VARIANT = re.compile("[\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000½⅓⅔¼¾]")
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
@@ -39,7 +36,7 @@ def plain(text: str) -> str:
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is not a brace
 
 
-def closing_brace(text: str, start: int, end: int = sys.maxsize) -> int | None:
+def closing_brace(text: str, start: int, end: int) -> int | None:
     """The index of the brace that closes the group beginning at `start`; None if beyond `end`."""
     depth = 1
     for brace in BRACE.finditer(text, start, end):
@@ -59,24 +56,15 @@ def repeating(found: re.Match) -> str:
     return f"({whole}.{fixed}0+{period}/{'9' * len(period)}{'0' * len(fixed)})"
 
 
-def in_base(found: re.Match) -> str:
-    r"""204_{\text{five}} as 204\base 5, which has no value."""
-    digits, base = found.groups()
-    base = str(BASES.index(base) + 2) if base in BASES else base
-    return f"{digits}\\base {base}" if base.isdecimal() else found[0]
-
-
 def without_commas(found: re.Match) -> str:
     return found[0].replace(",", "")
 
 
-CALLED = {each.__name__: each for each in (words_behind, repeating, in_base, without_commas)}
+CALLED = {each.__name__: each for each in (words_behind, repeating, without_commas)}
 REWRITINGS = []
 for line in LISTED["rewritings"].strip().splitlines():
-    pattern, _, new = line.partition(" =>")
-    REWRITINGS.append(
-        (re.compile(pattern.replace("#", "(?![a-zA-Z])")), CALLED.get(new.strip(), new.strip()))
-    )
+    pattern, new = line.replace("#", "(?![a-zA-Z])").split(" =>")
+    REWRITINGS.append((re.compile(pattern), CALLED.get(new.strip(), new.strip())))
 
 
 def rewritten(answer: str) -> str:
@@ -103,9 +91,7 @@ NUMBER_IN_TEXT = re.compile(r"(?<![\w^.-])-?\.?\d")
 
 def normalise(answer: str) -> list[str]:
     """The tokens of an answer; empty if it is too long."""
-    if not answer.isascii():
-        answer = plain(answer)
-    answer = rewritten(answer.strip(" \t\n$"))
+    answer = rewritten(plain(answer).strip(" \t\n$"))
     tokens = spelled_out(answer) if len(answer) <= MAX_CHARS else []
     return without_introduction(separated(tokens)) if len(tokens) <= MAX_TOKENS else []
 
@@ -177,8 +163,5 @@ def separated(tokens: list[str]) -> list[str]:
 
 def without_introduction(tokens: list[str]) -> list[str]:
     """The answer in "The area is 5"."""
-    while len(tokens) > 1 and is_text(tokens[0]) and tokens[1] not in "=<>≤≥≠^/":
-        if not units.introduces(tokens[0][6:-1]):
-            return tokens
-        tokens = separated(tokens[1:])
-    return tokens
+    is_led = len(tokens) > 1 and is_text(tokens[0]) and tokens[1] not in "=<>≤≥≠^/"
+    return separated(tokens[1:]) if is_led and units.introduces(tokens[0][6:-1]) else tokens

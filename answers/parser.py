@@ -4,8 +4,8 @@ A node is a tuple (kind, *children): `(\frac{1}{2}, x]` is ("(]", ("/", ("number
 2, 0)), ("name", "x")).
 
 Expressions are number (a Fraction and its digits after the point), name, constant, call (of a known
-function, \sin x), function (an unknown one, f(2x)), absolute, floor, ceil, binomial, percent and
-the operations + - * / ^ ! ± ∓; -x is 0 - x. Structures are list, () [] (] [), ‹› for a set, matrix
+function, \sin x), function (an unknown one, f(2x)), absolute, floor, ceil, binomial and the
+operations + - * / ^ ! % ± ∓; -x is 0 - x. Structures are list, () [] (] [), ‹› for a set, matrix
 with its rows, : for a ratio, ∧ for relations that all hold, relation and ∪ with members and signs
 in turn (x, "<", y), quantity (a value and its unit), text (its words).
 """
@@ -17,7 +17,6 @@ from . import Unreadable, units
 from .latex import FUNCTIONS, GREEK, is_text
 
 MAX_DEPTH = 40  # of nested brackets, arguments and operands
-MAX_MEMBERS = 64
 
 # How tightly tokens bind to the operand before them, in levels two spaces apart. "text" stands for
 # a unit, "beside" for a factor without a sign.
@@ -30,7 +29,6 @@ CLOSING = {"(": ")]", "[": ")]", "{": "}", "‹": "›", "|": "|", "⌊": "⌋",
 KINDS = {"|": "absolute", "⌊": "floor", "⌈": "ceil", r"\frac": "/", r"\binom": "binomial"}
 KINDS |= {r"\abs": "absolute", r"\floor": "floor", r"\ceil": "ceil"}
 MATRIX = re.compile(r"\\begin\{(?:[bpB]?matrix|array)\}")  # the others are determinants
-ANGULAR = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
 CONSTANTS = "eiπ∞"
 APPLIED = frozenset("fghuvwyFGHPQTIE")  # functions before a bracket: f(x+1), but x(x+1)
 CURRENCIES = ("USD", "EUR", "GBP", "JPY")
@@ -133,15 +131,11 @@ class Parser:
         members = [left]
         while self.binding() == level:
             sign = self.take()
-            if self.peek().startswith(r"\end"):
-                break  # after the last row
             if level in (LIST, RATIO) and re.match(r"0\d", self.peek()):
                 raise Unreadable  # 35,000 is not a list, and 2:05 is not a ratio
             if level in (RELATION, UNION):
                 members.append(sign)
             members.append(self.read(level))
-            if len(members) > MAX_MEMBERS:
-                raise Unreadable
         return ("∧" if sign == "∧" else CHAINS[level], *members)
 
     def postfix(self, left: tuple, token: str) -> tuple:
@@ -150,8 +144,6 @@ class Parser:
             if left == ZERO and power[0] != "number":
                 raise Unreadable  # it depends on the exponent
             return ("^", left, power)
-        if token == "%":
-            return ("percent", left)
         if token == "°":
             return ("*", left, DEGREE) if self.in_angle else ("quantity", left, "degree")
         return (token, left)
@@ -176,7 +168,7 @@ class Parser:
         """The operand that begins with `token`, which is taken."""
         if token in "+-±∓":
             inside = self.read(PRODUCT)
-            if token == "-" and inside[0] in ("quantity", "percent"):  # -5°
+            if token == "-" and inside[0] in ("quantity", "%"):  # -5°
                 return (inside[0], ("-", ZERO, inside[1]), *inside[2:])
             if token == "-" and inside[0] == "number":
                 return ("number", -inside[1], inside[2])
@@ -241,10 +233,8 @@ class Parser:
             mark = self.take()
             options[mark] = self.argument()
         power, base = options.get("^"), options.get("_")
-        if base and function != "log":
-            raise Unreadable
         outer = self.in_angle
-        self.in_angle = outer or function in ANGULAR
+        self.in_angle = True
         has_brackets = self.peek() in CLOSING
         inside = self.argument() if has_brackets else self.read(PRODUCT)
         self.in_angle = outer

@@ -1,8 +1,4 @@
-r"""The words beside a value: 5 cm, 36 square meters, 60 km/h, 12 apples, Area = 5, There are 5.
-
-A counted noun may follow a number: any plural, or a singular of words.txt. Words that change it (5
-thousand clips) and unknown words before a unit (5 light years) make an answer unreadable.
-"""
+"""The words beside a value: 5 cm, 36 square meters, 60 km/h, 12 apples, Area = 5, There are 5."""
 
 import re
 from functools import cache
@@ -30,7 +26,6 @@ LISTED = sections("words.txt")
 WORDS = {heading: frozenset(text.split()) for heading, text in LISTED.items()}
 BESIDE = WORDS["before"] | WORDS["joining"] | WORDS["behind"]
 IN_LABELS = WORDS["before"] | WORDS["joining"] | WORDS["labels"] | WORDS["introductions"]
-ANSWERS = WORDS["answers"]
 UNITS = synonyms(LISTED["units"].split(","))  # name or symbol of a unit -> its symbol
 SYMBOLS = frozenset(UNITS.values())
 
@@ -42,8 +37,7 @@ OPERATION = re.compile(r"(?i:(?<!of )(?<!of the )(?<!of a )\bsquares?\b)")
 
 
 def words_of(text: str) -> list[str]:
-    """The words and signs of a text. a.m. is am, in. is in, and cm^{2} is cm^2."""
-    text = re.sub(r"\b([ap])\.\s?m\b\.?", r"\1m", text)
+    """The words and signs of a text. in. is in, and cm^{2} is cm^2."""
     return WORD.findall(re.sub(r"(?<=\w)\.(?=\s|$)|[{}]", "", text))
 
 
@@ -84,7 +78,11 @@ def is_counted(text: str) -> bool:
 def names_a_quantity(text: str) -> bool:
     r"""Whether a text names a quantity: \text{Area} = 5, but not \text{not} = 5."""
     words = words_of(text.rstrip(" :"))
-    if not 0 < len(words) <= MAX_WORDS or OPERATION.search(text) or words[0].lower() in ANSWERS:
+    if (
+        not 0 < len(words) <= MAX_WORDS
+        or OPERATION.search(text)
+        or words[0].lower() in WORDS["answers"]
+    ):
         return False
     return all(
         len(word) == 1 or word.isupper() or known(word) or word.lower() in IN_LABELS
@@ -101,7 +99,7 @@ def introduces(text: str) -> bool:
 def is_word(letters: str) -> bool:
     r"""Whether letters outside \text are a word, not a product: yes, Ellipse, Bob, but not mgh."""
     word = letters.lower()
-    if (known(word) and len(word) > 2) or word in ANSWERS | IN_LABELS:
+    if (known(word) and len(word) > 2) or word in WORDS["answers"] | IN_LABELS:
         return True
     is_name = letters.istitle() and len(letters) > 2
     is_long = len(letters) > 3 and (letters.islower() or letters.isupper())

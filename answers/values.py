@@ -8,7 +8,7 @@ so no two values differ by less than the noise: 1 is not \tanh(100), \tanh(1000)
 import math
 import operator
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from fractions import Fraction
 from functools import partial
 
@@ -24,9 +24,8 @@ SMALLEST, LARGEST = mp.mpf(2) ** -240, 160  # arguments of functions
 MAX_BITS = 1 << 15  # in a Fraction
 BUDGET = 8000  # operations in a comparison, each some 2 microseconds
 
-POINTS = 16  # twice as many if values may jump; MIN_POINTS if others are hard to find
+POINTS = 32  # or MIN_POINTS if others are hard to find
 MIN_POINTS = 6
-JUMPING = frozenset(["floor", "ceil", "absolute"])
 ATTEMPTS = 120
 WHOLE = ("n", "k", "m")  # names that are always integers
 
@@ -96,7 +95,6 @@ def power(a, b):
 
 
 def call(function: str, a):
-    r"""A known function of a value, such as \sin or \ln."""
     z = approximate(a)
     if a != 0 and function != "ln" and not SMALLEST < abs(z) < LARGEST:
         raise Undefined
@@ -139,7 +137,7 @@ def factorial(a) -> Fraction:
 
 OPERATIONS = {"+": add, "-": subtract, "*": multiply, "/": divide, "^": power, "!": factorial}
 OPERATIONS |= {"binomial": binomial, "absolute": abs, "floor": floor, "ceil": ceil}
-OPERATIONS |= {"percent": partial(multiply, Fraction(1, 100))}
+OPERATIONS |= {"%": partial(multiply, Fraction(1, 100))}
 CONSTANTS = {"π": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1), "∞": math.inf}
 VALUES = frozenset(["number", "constant", "name", "function", "call", *OPERATIONS])
 
@@ -161,7 +159,6 @@ def agree(a, b, tolerance: Fraction) -> bool:
 
 
 def walk(tree: tuple) -> Iterator[tuple]:
-    """All nodes of a tree."""
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -266,9 +263,10 @@ class Evaluator:
         except ArithmeticError:
             return None
 
-    def constant(self, node: tuple):
-        """The value of a real number. Raises Unreadable for other expressions."""
-        value = None if names(node) else self.at(node, 0)
+    def constant(self, node: tuple, known: Set[str] = frozenset()):
+        """The value of a real number, with `known` names as drawn at point -1, else Unreadable."""
+        self.pay(5)
+        value = self.at(node, -1) if names(node) <= known else None
         if value is None or isinstance(value, mp.mpc):
             raise Unreadable
         return value
@@ -276,8 +274,6 @@ class Evaluator:
     def pairs(self, p: tuple, g: tuple) -> Iterator[tuple]:
         """The values of both at each point. Raises Undefined if both have values at few points."""
         free = bool(names(p) | names(g))
-        jumps = JUMPING.intersection(node[0] for tree in (p, g) for node in walk(tree))
-        most = 2 * POINTS if jumps else POINTS
         found = []
         alone = 0
         for point in range(ATTEMPTS if free else 1):
@@ -288,7 +284,7 @@ class Evaluator:
                 continue
             yield a, b
             found.append(str(self.drawn.get(point)))
-            if len(found) == most:
+            if len(found) == POINTS:
                 break
         least = MIN_POINTS if free and p != g else 1
         if min(len(found), 2 * len(set(found))) < least or 6 * len(found) <= alone:

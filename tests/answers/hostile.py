@@ -64,6 +64,7 @@ def long_computations() -> dict[str, str]:
         "polynomials": ",".join(f"(x+{i})^5" for i in range(60)),
         "roots of names": "+".join(f"\\sqrt{{x-{i}}}" for i in range(60)),
         "functions": "+".join(f"\\sin(x/{i})" for i in range(2, 50)) + "+\\ln(-x^2-1)",
+        "few functions": "+".join(f"\\sin(x/{i})" for i in range(2, 11)) + "+\\ln(-x^2-1)",
     }
 
 

@@ -10,12 +10,12 @@ PAIRS = tables.tables() | {
 }
 # Right answers that earn nothing: "Known losses" in answers/README.md. Other entries are 0.
 MISSED = {
-    "answers": 44,
+    "answers": 45,
     "responses": 12,
     "examination": 15,
-    "golds": 5,
+    "golds": 6,
     "contest": 15,
-    "classes": 667,
+    "classes": 671,
 }
 FALSE = {"words": 1}  # "The remainder is $\\boxed{7}$ modulo the other prime."
 
