@@ -5,7 +5,7 @@ it does not state for DelTA. With --model toy those of toy/presets.py replace th
 responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the token weights.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -190,12 +190,13 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
 
     memory: what the method keeps from step to step; RunState.memory is saved in checkpoints.
     """
+    method = METHODS[cfg.method]
     if cfg.method != "delta":
-        return METHODS[cfg.method]
+        return method
     if cfg.select == "random":  # neither this nor the next reads hidden states
-        return Method(weights=ablations.selected_tokens)
+        return replace(method, weights=ablations.selected_tokens, features=None)
     if cfg.delta_variant == "random":
-        return Method(weights=ablations.random_coefficients)
+        return replace(method, weights=ablations.random_coefficients, features=None)
 
     proxy = PROXIES[cfg.proxy]
     if cfg.proxy == "topk":
@@ -203,9 +204,10 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
     if cfg.common:
         proxy = extensions.with_common_direction(proxy, cfg.common)
     if cfg.select != "none":
-        return Method(weights=ablations.selected_tokens, features=proxy)
+        return replace(method, weights=ablations.selected_tokens, features=proxy)
     if cfg.delta_variant == "fixed_gamma":
         steps = ablations.fixed_gamma({} if memory is None else memory)
     else:
         steps = VARIANTS[cfg.delta_variant]
-    return Method(weights=partial(methods.delta_weights, steps=steps), features=proxy)
+    weights = partial(methods.delta_weights, steps=steps)
+    return replace(method, weights=weights, features=proxy)

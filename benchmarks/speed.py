@@ -228,7 +228,8 @@ def of_train(cfg: Config, repetitions: int) -> dict:
 
 def of_generate(cfg: Config, repetitions: int) -> dict:
     """One call of transformers' `generate` for all responses."""
-    lm = from_files(cfg.model, locate(cfg.model)[0], computation_dtype(cfg.dtype)).to(this_device())
+    _, lm = from_files(cfg.model, locate(cfg.model)[0], computation_dtype(cfg.dtype))
+    lm = lm.to(this_device())
     lm.generation_config = GenerationConfig()  # else its penalties and end tokens would count
     sequences = [torch.tensor(ids) for ids in prompts_of(cfg) for _ in range(cfg.group_size)]
     ids, mask = left_padded(sequences, lm.device)

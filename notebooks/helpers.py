@@ -233,6 +233,7 @@ class Tokens(NamedTuple):
     entropy: torch.Tensor  # [N] of p in the token's context, nats
     mean_p: torch.Tensor  # [N] Σ_y p(y)² there: the mean of p over the drawn word
     hidden: torch.Tensor  # [N, H] h, which enters the LM head
+    seed: int = 0  # decides between equal tokens
 
 
 class Batch(NamedTuple):

@@ -64,6 +64,8 @@ def test_every_command_is_accepted():
         elif words[0] == "-m":
             importlib.import_module(words[1])
             assert words[1] != "benchmarks" or words[2] in WHERE, line
+        elif words[0] == "-c":
+            compile(words[1], line, "exec")
         elif "train.py" in words:
             train.parse_config(words[words.index("train.py") + 1 :])
         elif "evaluate.py" in words:
