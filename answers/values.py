@@ -257,6 +257,7 @@ class Evaluator:
 
     def at(self, node: tuple, point: int):
         """The value, or None where it is undefined. An expression with names must be real."""
+        self.pay(1)
         self.is_real = bool(names(node)) and ("constant", "i") not in walk(node)
         try:
             return self.value(node, point)
@@ -265,7 +266,6 @@ class Evaluator:
 
     def constant(self, node: tuple, known: Set[str] = frozenset()):
         """The value of a real number, with `known` names as drawn at point -1, else Unreadable."""
-        self.pay(5)
         value = self.at(node, -1) if names(node) <= known else None
         if value is None or isinstance(value, mp.mpc):
             raise Unreadable

@@ -94,6 +94,8 @@ def long_answers() -> dict[str, str]:
         "different members": ",".join(f"\\sqrt{{{n}}}" for n in range(60)),
         "signs": "\\pm 1," * 60 + "1",
         "chain": "x<" * 60 + "x",
+        "short chain": "x<" * 25 + "x",
+        "short list": "\\pm x," * 8 + "x",
         "matrix": "\\begin{pmatrix}" + "1&" * 60 + "\\\\" * 30 + "\\end{pmatrix}",
         "units": "5 " + "square " * 500 + "m",
         "union": "(0,1)\\cup" * 40 + "(1,2)",
