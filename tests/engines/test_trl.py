@@ -51,30 +51,30 @@ def test_the_weights_are_those_of_our_loop(comparison, i):
 
 
 @pytest.fixture
-def closed_by_lines(tmp_path):
-    """The toy's trainer with a chat template that closes turns with a special token, the newline.
+def closed_by_signs(tmp_path):
+    """The toy's trainer with a chat template that closes turns with a special token, `=`.
 
     The tag <think> is special too.
     """
     lm, tokenizer = toy.base_model()
-    tokenizer.add_special_tokens({"extra_special_tokens": ["\n", "<think>"]})
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    tokenizer.add_special_tokens({"extra_special_tokens": ["=", "<think>"]})
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}={% endfor %}"
     for part in (lm, tokenizer):
-        part.save_pretrained(tmp_path / "lines")
-    return trainer_of(WeightedTrainer, tmp_path / "lines", Config())
+        part.save_pretrained(tmp_path / "signs")
+    return trainer_of(WeightedTrainer, tmp_path / "signs", Config())
 
 
-def test_the_turn_end_of_the_chat_template_ends_a_completion(closed_by_lines):
-    examples = next(iter(closed_by_lines.get_train_dataloader()))
-    batch = closed_by_lines._generate_and_score_completions(examples)
-    is_end = batch["completion_ids"] == toy.TOKEN_ID["\n"]  # [B, T]
+def test_the_turn_end_of_the_chat_template_ends_a_completion(closed_by_signs):
+    examples = next(iter(closed_by_signs.get_train_dataloader()))
+    batch = closed_by_signs._generate_and_score_completions(examples)
+    is_end = batch["completion_ids"] == toy.TOKEN_ID["="]  # [B, T]
     before_last = batch["completion_mask"][:, 1:].bool() & is_end[:, :-1]
     assert is_end.any() and not before_last.any()
 
 
-def test_reward_functions_read_special_tags_of_thought(closed_by_lines):
-    tokenizer = closed_by_lines.processing_class
-    ids = tokenizer(["<think>\\boxed{7}\n<eos>"]).input_ids
+def test_reward_functions_read_special_tags_of_thought(closed_by_signs):
+    tokenizer = closed_by_signs.processing_class
+    ids = tokenizer(["<think>\\boxed{7}=<eos>"]).input_ids
     assert tokenizer.batch_decode(ids, skip_special_tokens=True) == ["<think>\\boxed{7}"]
 
 

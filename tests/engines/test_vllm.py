@@ -159,7 +159,7 @@ def test_qwen3_5_is_refused_by_name(tmp_path):
     save_random_model("qwen3_5_text", tmp_path)
     policy, _ = load_policy(tmp_path)
     with pytest.raises(UserError, match="vLLM cannot run this qwen3_5_text; drop --engine vllm"):
-        VLLMEngine(tmp_path, policy, longest=64, in_flight=4)
+        VLLMEngine(tmp_path, policy, longest=64, in_flight=4, dtype=torch.float32)
 
 
 def test_what_vllm_runs_differently_is_refused_after_a_step(wide, tmp_path, capsys, monkeypatch):
