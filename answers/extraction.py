@@ -107,7 +107,8 @@ CLAUSE = re.compile(
 )
 NAME = "|".join(sorted([*PLAIN, *FUNCTIONS, "abs"], key=len, reverse=True))
 MATHEMATICS = re.compile(
-    rf"[^a-zA-Z]{{0,99}}(?:(?:\\[a-z]+|(?<!\\)(?:{NAME}|[a-z]))(?![a-zA-Z])[^a-zA-Z]{{0,99}}){{0,40}}"
+    rf"[^a-zA-Z]{{0,99}}(?:(?:\\[a-z]+|(?<!\\)(?:{NAME}|[a-z]))(?![a-zA-Z])"
+    r"[^a-zA-Z]{0,99}){0,40}"
 )
 
 

@@ -155,7 +155,8 @@ def first_order(batch: dict) -> list[tuple]:
     """(side, statistic, value): the correlation of K = 0 margins with s = 1 - p, predicted and not.
 
     With v = s h, d = μ₊ - μ₋ and x = h·d a margin is ± 2 s x up to a constant. If s and x are
-    independent on a side, its correlation with s is ± sign(x̄) / sqrt(1 + (σ_x / x̄)² E[s²] / Var s).
+    independent on a side, its correlation with s is
+    ± sign(x̄) / sqrt(1 + (σ_x / x̄)² E[s²] / Var s).
     If h varied little around its mean m, x̄ would be (s̄₊ - s̄₋) ‖m‖². docs/results/real.md derives
     both.
     """
