@@ -141,7 +141,7 @@ IN_BOX = re.compile(
     rf"(?i:option|choice)?{LETTER}(?:[\s$*]*[)}}\]]+[.,:]?(?!\s*[=+/^_\\-])|[.,:]|[\s$*.]*$)"
 )
 IS = (
-    r"(?i:\b(?:is|be)\b|[:=>])"
+    r"(?i:\b(?:is|be)\b|(?<=answer)['’]s|[:=>])"
     r"(?i:\s+(?:the|option|choice|letter|therefore|thus|indeed|most|\w+ly)\b){0,3}:?"
 )
 STATED_LETTERS = (  # "The answer must be (A)"; "A is the correct answer"; "I choose A"; "option A"
@@ -152,11 +152,14 @@ STATED_LETTERS = (  # "The answer must be (A)"; "A is the correct answer"; "I ch
     re.compile(
         rf"{LETTER}[\s*)}}\]$]*(?:is|must be) (?:(?!not)\w+ ){{0,2}}?(?:correct|right|best|answer)"
     ),
-    re.compile(rf"(?i:\b(?:choose|pick|select|with|think|say|must be|so|thus|hence)\b),?{LETTER}"),
+    re.compile(
+        r"(?i:\b(?:choose|pick|select|with|think|say|must be|so|thus|hence|leaves|it is)\b|it['’]s)"
+        rf",?{LETTER}"
+    ),
     re.compile(rf"(?i:answer|choice|option){LETTER}"),
     re.compile(r"(?<![\w)])\(([A-J])\)"),
 )
-LETTER_LINE = re.compile(r"(?m)^[\s*]{0,5}\(?([A-J])(?:[.):]{1,2}\**(?:\s.*)?|\**)\s{0,5}$")
+LETTER_LINE = re.compile(r"(?m)^[\s*$\[]{0,5}\(?([A-J])(?:[.):]{1,2}\**(?:\s.*)?|[*$\]]*)\s{0,5}$")
 
 
 def choice(response: str) -> str | None:

@@ -228,6 +228,8 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
         metrics[f"lambda_corr_{name}"] = correlation(weight[side], surprise[side])
 
     own = tokens.advantage != 0
+    if not own.any():
+        return metrics
     bounds = flags.lam_min, flags.lam_max
     scalar = delta_coefficients(surprise[:, None], tokens.advantage, flags.K, *bounds)
     metrics["lambda_scalar"] = correlation(weight[own], scalar[own])
@@ -242,6 +244,6 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
 def correlation(x: torch.Tensor, y: torch.Tensor) -> float | None:
     """Pearson's, of two [n]; None if one of them is constant up to rounding."""
     pair = torch.stack([x, y]).double()  # [2, n]
-    if not (pair.std(dim=1, correction=0) > 1e-9).all():  # NaN without numbers
+    if not (pair.std(dim=1, correction=0) > 1e-9).all():
         return None
     return float(pair.corrcoef()[0, 1])

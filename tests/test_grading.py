@@ -77,6 +77,12 @@ def test_grades_judge_each_problem_by_its_kind():
         ("A. 5\nB. 6\n\nSo B.", "B"),
         ("<answer>D</answer>", "D"),
         ("The answer is E = mc^2", None),
+        ("The correct answer isn't A, it's C.", "C"),
+        ("Eliminating A, B and D leaves C.", "C"),
+        ("It is not B; the answer's D.", "D"),
+        ("It's D-glucose.", None),
+        ("$C$", "C"),
+        ("[C]", "C"),
     ],
 )
 def test_choice(response, letter):

@@ -167,11 +167,16 @@ def test_weight_metrics_are_means_and_correlations_by_side():
     assert metrics == pytest.approx({k: float(x) for k, x in expected.items()}, rel=1e-4)
 
 
+NEGATIVE = {"surprise_neg", "lambda_neg", "mass_neg", "lambda_corr_neg"}
+POSITIVE = {"surprise_pos", "lambda_pos", "mass_pos", "lambda_corr_pos"}
+
+
 @pytest.mark.parametrize(
     ("advantage", "method", "missing"),
     [
         ([1.5, -0.5], "delta", set()),
-        ([1.5, 0.0], "delta", {"surprise_neg", "lambda_neg", "mass_neg", "lambda_corr_neg"}),
+        ([1.5, 0.0], "delta", NEGATIVE),
+        ([0.0, 0.0], "delta", NEGATIVE | POSITIVE | {"lambda_saturated"}),
         ([1.5, -0.5], "grpo", {"lambda_saturated"}),
     ],
 )
