@@ -1,8 +1,7 @@
 """What is not in the paper: other papers' methods, and our own questions about DelTA.
 
-REINFORCE, CISPO, GSPO and Dr. GRPO are methods. For `--method delta` there are an exact proxy for
-toy-sized models and proxies whose mean over the vocabulary is zero. A method of your own belongs
-here too: write its weights and add its record to OTHER_METHODS.
+REINFORCE, CISPO, GSPO and Dr. GRPO are methods. For `--method delta` there are three other proxies.
+A method of your own belongs here too: write its weights and add its record to OTHER_METHODS.
 
 Departure: REINFORCE still divides by the group's standard deviation, so that one learning rate
 suits all methods.
@@ -104,7 +103,7 @@ def lm_head_gradient(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     return (residual[:, :, None] * outputs.hidden[:, None, :]).flatten(1)
 
 
-# ---- zero-mean proxies ---------------------------------------------------------------------------
+# ---- other proxies -------------------------------------------------------------------------------
 
 
 def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
@@ -120,44 +119,8 @@ def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden
 
 
-def surprise_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
-    """v = s h, s = log p + entropy: [n, H], with no extra forward pass.
-
-    E[v | state] = 0, as for `centred_proxy`. The two proxies differ in the factor, log p or -p.
-    Earlier work uses related weights without a discriminator: selection by log p and entropy
-    (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p
-    (STARE, Luo et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et
-    al. 2026, arXiv 2605.11538).
-    """
-    scalar = outputs.logprob + outputs.entropy  # [n], log p minus its mean in the state
-    return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden
-
-
-# ---- anisotropy: a direction that all hidden states share ----------------------------------------
-
-
-def with_common_direction(proxy: Callable, common: float) -> Callable:
-    """`proxy`, computed from the states h' = [h, S ‖h‖] instead of h; S is `common`.
-
-    With W' = [W, 0] the head gives h' the same logits as W gives h. So no probability depends on
-    the new coordinate, but DelTA's weights do. It is the same positive share of every state, which
-    raises their mean cosine c to (c + S²) / (1 + S²).
-    """
-
-    def features(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
-        norm = outputs.hidden.norm(dim=1, keepdim=True)
-        longer = outputs._replace(hidden=torch.cat([outputs.hidden, common * norm], 1))
-        return proxy(longer, lambda: torch.nn.functional.pad(head(), (0, 1)))  # W'
-
-    return features
-
-
 def scalar_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
-    """v = 1 - p: [n, 1], the row proxy if all hidden states were one vector.
-
-    DelTA's weights from `with_common_direction` tend to its weights as S grows, but for each
-    state's norm.
-    """
+    """v = 1 - p: [n, 1], the row proxy if all hidden states were one vector."""
     return -torch.expm1(outputs.logprob)[:, None]
 
 
@@ -177,6 +140,5 @@ OTHER_METHODS = {
 OTHER_PROXIES = {
     "exact": lm_head_gradient,
     "centred": centred_proxy,
-    "surprise": surprise_proxy,
     "scalar": scalar_proxy,
 }
