@@ -44,10 +44,10 @@ LONG = "learn, 110 steps"
 TUNED = {  # row -> flags of train.py
     "dapo": "--method dapo",
     "delta": "",
-    "delta, K = 0": "--K 0",
-    "scalar": "--proxy scalar",
     "tokens only": "",
     "sides only": "",
+    "scalar": "--proxy scalar",
+    "delta, K = 0": "--K 0",
     "two constants": "--method dapo",
     "sure, sure": "--method sure_sure",
     "unsure, unsure": "--method unsure_unsure",
@@ -216,9 +216,9 @@ def held_out(cfg: Config, folder: Path) -> dict[str, float]:
         graded = add_rewards(found, [each for each in asked for _ in range(samples)])
         rewards[samples] = np.array([x.reward for x in graded]).reshape(len(asked), samples)
     return {
-        "accuracy": round(rewards[SAMPLES].mean(), 4),
-        "pass8": round(rewards[SAMPLES].max(axis=1).mean(), 4),
-        "greedy": round(rewards[1].mean(), 4),
+        "accuracy": round(float(rewards[SAMPLES].mean()), 4),
+        "pass8": round(float(rewards[SAMPLES].max(axis=1).mean()), 4),
+        "greedy": round(float(rewards[1].mean()), 4),
     }
 
 
