@@ -113,15 +113,13 @@ class Config:
     track: str = flag("", "also log to this module, such as wandb or trackio", free=True)
 
     # The toy
-    toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "learn-minus", "sharpen"])
+    toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "sharpen"])
     toy_k: int = flag(5, "operations in a problem", low=1, high=100)
     toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
-    toy_filler: int = flag(1, "number of connectives that open a step", low=0, high=100)
-    toy_zipf: bool = flag(False, "248 Zipf-distributed connectives, not eight equally likely")
 
 
 CLIP = ("clip_low", "clip_high")
-OF_TOY_BASE = ("toy_regime", "toy_noise", "toy_filler", "toy_zipf")
+OF_TOY_BASE = ("toy_regime", "toy_noise")
 OF_FEATURES = ("K", "proxy", "proxy_topk")
 OF_RANGE = ("lam_min", "lam_max")
 NO_EFFECT = [  # a flag, its value, and the flags that then do nothing

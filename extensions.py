@@ -12,10 +12,12 @@ Symbols: A advantage, ρ token weight, λ coefficient.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from batch import TokenBatch
+from delta import normalise
 from grpo import likelihood_ratio
 from infra.errors import UserError
 from methods import Method, by_response, dapo_is_clipped, dapo_surrogate
@@ -89,6 +91,44 @@ def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
     return torch.where(tokens.advantage == 0, 1.0, rho / rho[tokens.advantage != 0].mean())
 
 
+# ---- token weights by p --------------------------------------------------------------------------
+
+SPREAD = 0.2  # of the weights, as in DelTA's range 0.8 to 1.2
+
+
+def masses_of_dapo(weight: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """The weights [N], scaled on each side so that its Σ ρ|A| is DAPO's Σ|A|; 1 where A = 0."""
+    mass = advantage.abs()
+    kept = torch.ones_like(weight)
+    for side in (advantage > 0, advantage < 0):
+        kept[side] = weight[side] * mass[side].sum() / (weight * mass)[side].sum()
+    return kept
+
+
+def weights_by_p(tokens: TokenBatch, flags, pos: int, neg: int) -> torch.Tensor:
+    """ρ from 1 - SPREAD to 1 + SPREAD by the rank of p on each side, with DAPO's masses: [N].
+
+    pos, neg: 1 gives sure tokens (p near 1) the larger weights of that side, -1 unsure ones.
+    Published rules differ in these signs, and in their masses. AR-Lopti (Yang et al. 2025, arXiv
+    2505.12929) and TR-GRPO (arXiv 2511.00066): 1, 1. arXiv 2603.22117: -1, -1. A3PO (Tang et al.
+    2025, arXiv 2512.21625) and DG (arXiv 2603.14608): -1, 1. DelTA on real text: 1, -1.
+    """
+    weight = torch.ones_like(tokens.logprob)
+    for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
+        own = tokens.logprob[side]
+        ordered = own.sort().values
+        below = torch.searchsorted(ordered, own)
+        not_above = torch.searchsorted(ordered, own, right=True)
+        share = (below + not_above) / (2 * max(1, len(own)))  # 0 to 1; equal p, equal share
+        weight[side] = 1 + sign * SPREAD * (2 * share - 1)
+    return masses_of_dapo(weight, tokens.advantage)
+
+
+def advantage_reweighting(tokens: TokenBatch, flags) -> torch.Tensor:
+    """ρ ∝ 0.3 p + 0.7 (AR-Lopti, arXiv 2505.12929), here scaled to mean 1: [N]."""
+    return normalise(0.3 * tokens.logprob.exp() + 0.7)
+
+
 # ---- an exact proxy ------------------------------------------------------------------------------
 
 
@@ -136,6 +176,11 @@ OTHER_METHODS = {
         is_clipped=gspo_is_clipped,
     ),
     "dr_grpo": Method(weights=dr_grpo, clip_range=(0.2, 0.2)),
+    "sure_sure": Method(weights=partial(weights_by_p, pos=1, neg=1)),
+    "unsure_unsure": Method(weights=partial(weights_by_p, pos=-1, neg=-1)),
+    "unsure_sure": Method(weights=partial(weights_by_p, pos=-1, neg=1)),
+    "sure_unsure": Method(weights=partial(weights_by_p, pos=1, neg=-1)),
+    "reweighting": Method(weights=advantage_reweighting),
 }
 OTHER_PROXIES = {
     "exact": lm_head_gradient,

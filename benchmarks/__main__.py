@@ -10,6 +10,7 @@ WHERE = {  # NAME -> the module of its function, what it does
     "plan": ("plan", "what fits: <flags of train.py> --gpus 8 --gpu-gb 80"),
     "speed": ("speed", "a step of --model FOLDER, beside this machine's limit and other programs"),
     "credit": ("credit", "what DelTA gives to real text: <flags of train.py>"),
+    "weights": ("weights", "which token weights help on the toy, each at its own best rate"),
     "branches": ("branches", "what its tokens deserve, by branching: <the same flags>"),
 }
 

@@ -140,3 +140,35 @@ def test_the_scalar_proxy_is_delta_on_1_minus_p(K):
     ours = method.weights(dataclasses.replace(tokens, features=v), cfg)
     slow = SlowDelta(rows, tokens.advantage).coefficients(K, 0.8, 1.2)
     torch.testing.assert_close(ours, slow.float(), rtol=1e-3, atol=1e-4)
+
+
+# ---- token weights by p --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, pos, neg",
+    [
+        ("sure_sure", 1, 1),
+        ("unsure_unsure", -1, -1),
+        ("unsure_sure", -1, 1),
+        ("sure_unsure", 1, -1),
+    ],
+)
+def test_weights_by_p_follow_the_rank_of_p_and_keep_each_side_s_mass(name, pos, neg):
+    tokens = token_batch([3, 5, 2, 4, 7])  # A is 1, -1, 0.5, 0 and 1
+    weight = weights(name, tokens)
+    mass = tokens.advantage.abs()
+    for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
+        assert (weight * mass)[side].sum() == pytest.approx(float(mass[side].sum()))
+        order = tokens.logprob[side].argsort()
+        assert (sign * weight[side][order].diff() > 0).all()
+        assert 1.2 < weight[side].max() / weight[side].min() <= 1.5
+    assert (weight[tokens.advantage == 0] == 1).all()
+
+
+def test_tokens_of_one_p_have_one_weight():
+    tokens = token_batch([4, 4])
+    logprob = torch.tensor([-1.0, 0.0, 0.0, 0.0, -0.2, -0.2, -0.2, -3.0])
+    weight = weights("sure_sure", dataclasses.replace(tokens, logprob=logprob))
+    assert len(set(weight[1:4].tolist())) == len(set(weight[4:7].tolist())) == 1
+    assert weight[0] < weight[1] and weight[7] < weight[4]
