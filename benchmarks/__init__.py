@@ -8,6 +8,5 @@
     pictures of runs    curves.py, samples.py and picture.py, commands of their own
     graders             graders.py, a command of its own
 
-The programs of finished studies have left; their pages in docs/results/ name a commit that has
-them.
+The programs of finished studies have left; docs/results/earlier.md names the commits.
 """
