@@ -135,6 +135,8 @@ def advantage_reweighting(tokens: TokenBatch, flags) -> torch.Tensor:
 def lm_head_gradient(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for toy-sized models.
 
+    NTHR (arXiv 2505.18830) compares tokens by this gradient too, within each prompt.
+
     outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
     W = head().to(outputs.hidden.dtype)
