@@ -227,6 +227,12 @@ def published_model(name: str, folder) -> torch.nn.Module:
     return kind.from_pretrained(folder).eval()
 
 
+def response_logits(lm, prompt, tokens) -> torch.Tensor:
+    """The logits [n, V] of n tokens behind a prompt, from one pass without a cache."""
+    ids = torch.tensor([[*prompt, *tokens]]).long()
+    return lm(ids).logits[0, len(prompt) - 1 : -1].float()
+
+
 @torch.no_grad()
 def sampling_difference(name: str, folder, policy) -> float:
     """The largest difference of a sampled token's log p from the published model's, in nats.
@@ -244,10 +250,9 @@ def sampling_difference(name: str, folder, policy) -> float:
 
     published, worst = published_model(name, folder), 0.0
     for each in sampled:
+        logits = response_logits(published, each.prompt, each.tokens)
+        logp = (logits / policy.temperature).log_softmax(-1)
         tokens = torch.from_numpy(each.tokens).long()
-        ids = torch.tensor([*each.prompt, *tokens])[None]
-        logits = published(ids).logits[0, len(each.prompt) - 1 : -1]
-        logp = (logits.float() / policy.temperature).log_softmax(-1)
         expected = logp.gather(1, tokens[:, None]).squeeze(1)
         worst = max(worst, float((torch.from_numpy(each.logprob) - expected).abs().max()))
     return worst

@@ -74,10 +74,10 @@ def test_top_k_hidden_gradient_restricts_the_softmax_to_likely_tokens():
     y = torch.tensor([0, 3, 8, 3, 1])
     ours = top_k_hidden_gradient(token_outputs(h, y), lambda: W, k=3)
     for i in range(5):
-        logits = [float(W[j] @ h[i]) for j in range(9)]
-        top = sorted(range(9), key=lambda j: -logits[j])[:3]
-        total = sum(math.exp(logits[j]) for j in top)
-        expected = sum(math.exp(logits[j]) / total * W[j] for j in top)
+        logits = W @ h[i]
+        top = sorted(range(9), key=lambda j: -float(logits[j]))[:3]
+        total = sum(logits[j].exp() for j in top)
+        expected = sum(logits[j].exp() / total * W[j] for j in top)
         torch.testing.assert_close(ours[i], W[y[i]] - expected)
 
 
