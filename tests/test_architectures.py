@@ -3,7 +3,7 @@
 Each architecture of EXACT and WHOLE (models.py) is compared with its plain forward pass, one
 sequence at a time; each of REFUSED is refused in one line. Sliding windows have 8 tokens, and the
 head runs in blocks of 20 tokens. Loading already compares log p (tests/test_loading.py), so the
-means and the drawn tokens are compared on one architecture of each kind of head.
+means over the vocabulary are compared on one architecture of each kind of head.
 """
 
 from functools import cache
@@ -24,14 +24,12 @@ from models import (
 from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
 from toy_runs import SMALL, read_lines, train_small
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
 import policy as policy_module
-from infra import sampler
 from infra.errors import UserError
 from infra.ranks import full_tensor, start_ranks
 from loading import load_policy
-from rollout import Sampling, random_numbers, rollout, token_distribution
 
 HEADS = ("qwen3", "phi", "gemma2", "granite")  # tied, with a bias, a soft cap, a scale
 TEMPERATURE = 0.7
@@ -122,27 +120,6 @@ def test_policy_gradients_match_the_plain_model(name, folder, policies):
 @pytest.mark.parametrize("name", [*EXACT, *WHOLE])
 def test_sampled_log_p_is_the_published_model_s(name, folder, policies):
     assert sampling_difference(name, folder(name), policies(name)) < 1e-4
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypatch):
-    """Each token is the inverse CDF of the full sequence's logits at the token's random number."""
-    monkeypatch.setattr(sampler, "CHUNK", 8)
-    prompts = [prompt.tolist() for prompt in PROMPTS]
-    tokenizer = AutoTokenizer.from_pretrained(folder(name))
-    with policies(name).unsharded() as lm:
-        sampling = Sampling(30, TEMPERATURE, seed=7, in_flight=5)
-        sampled = rollout(lm, tokenizer, prompts, [0, 1], 4, sampling)
-
-    plain = published_model(name, folder(name))
-    for i, each in enumerate(sampled):
-        with torch.no_grad():
-            logits = response_logits(plain, each.prompt, each.tokens)
-        cdf = token_distribution(logits, TEMPERATURE).cumsum(1)  # [n, V]
-        u = torch.from_numpy(random_numbers(7, 0, i // 4, i % 4).random(len(cdf)))
-        expected = torch.searchsorted(cdf, (u * cdf[:, -1])[:, None], right=True).squeeze(1)
-        assert each.tokens.tolist() == expected.tolist()
-    assert max(len(each.tokens) for each in sampled) == 30
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Reads the programs of honest.txt, hostile.txt and results.txt."""
+"""Reads the programs of blocks.txt, honest.txt, hostile.txt and results.txt."""
 
 import re
 from pathlib import Path

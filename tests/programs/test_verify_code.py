@@ -14,32 +14,13 @@ from programs.verify_code import Result, extract_program, rewards, run_tests
 
 # ---- extract -------------------------------------------------------------------------------------
 
-PROGRAMS = {
-    "text\n```py\na\n```\nmore\n```Python3\nb\n```\nend": "b\n",
-    "```python\na\n```\nIt prints\n```text\n7\n```": "a\n",
-    "~~~python\na\n```\nb\n~~~": "a\n```\nb\n",
-    "````python\na = '''\n```\n'''\n````": "a = '''\n```\n'''\n",
-    "```python:main.py\na\n```": "a\n",
-    "```{.python .numberLines}\na\n```": "a\n",
-    "1. So:\n\n    ```python\n    if a:\n\n        b\n    ```": "if a:\n\n    b\n",
-    "> ```python\n> if a:\n>\n>     b\n> ```": "if a:\n\n    b\n",
-    "```python\ndef f():\n    '\\\n    ```\n    '\n```": "def f():\n    '\\\n    ```\n    '\n",
-    "```python\na\n```\nOutput:\n```\n7\n```": "a\n",
-    "```\na\n```\n```\nb\n```": "b\n",
-    "```python2\na\n```": None,
-    "print(1)": None,
-    "```python\na\n```\n```python\ncut off": "a\n",
-    "```python\n\n```": None,
-    "```cpp\nint main() {}\n```": None,
-    "<think>\n```python\na\n```\n</think>\n```\nb\n```": "b\n",
-    "[THINK]\n```python\na\n[/THINK]\n```python\nb\n```": "b\n",
-    "<think>\n```python\na\n```\nThat is wrong.": None,
-}
+BLOCKS = listed("blocks.txt")
 
 
-def test_extract_program_finds_the_last_python_block():
-    for response, program in PROGRAMS.items():
-        assert extract_program(response) == program, response
+@pytest.mark.parametrize("name", BLOCKS)
+def test_extract_program_finds_the_last_python_block(name):
+    response, _, program = BLOCKS[name][0].partition("\n----\n")
+    assert extract_program(response) == (program or None)
 
 
 def test_extract_program_takes_linear_time():
