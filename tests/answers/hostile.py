@@ -11,19 +11,11 @@ FRAGMENTS = r"""
     \lfloor \begin{pmatrix} \end{pmatrix} \( \[x \(x\) f( f(x) x= x< e^ |x n^n \% 0.\overline{3}
     1\frac{1}{2} ² − √ π ∞ ½ ٣ １ 𝟏 é 😀 \boxed \boxed{1}\quad \fbox{\boxed{ 1.5% $x$ \overline{
 """
-WITH_SPACES = (
-    *("1 ", "1 234 ", " ", "\n", "\\ ", " and ", " or ", " cm", " square", "square meters per "),
-    *(
-        "\\text{ and }",
-        "\\boxed{1} and ",
-        "**Final Answer:** ",
-        "answer is ",
-        "$x$ and ",
-        "but so ",
-    ),
-    *("e\u0301", "\u200b", "\u202e", "\u00a0", "answer: $", "<answer>", "<think>", "So = 5 "),
+WITH_SPACES = (  # separated by |
+    "1 |1 234 | |\n|\\ | and | or | cm| square|square meters per |\\text{ and }|\\boxed{1} and |"
+    "**Final Answer:** |answer is |$x$ and |but so |e\u0301|\u200b|\u202e|\u00a0|answer: $|"
+    "<answer>|<think>|So = 5 "
 )
-
 
 BOXED = {
     # Short expressions for numbers too large to write out, and long sums and products.
@@ -73,7 +65,7 @@ BOXED = {
 def hostile() -> dict[str, str]:
     """Responses by name."""
     responses = {name: boxed(answer) for name, answer in BOXED.items()}
-    for fragment in (*FRAGMENTS.split(), *WITH_SPACES):
+    for fragment in (*FRAGMENTS.split(), *WITH_SPACES.split("|")):
         responses[f"4 kB of {fragment!r}"] = boxed(fragment * (3900 // len(fragment)))
         longest = fragment * ((MAX_RESPONSE - 10) // len(fragment))
         responses[f"200 kB of {fragment!r}"] = longest
