@@ -9,6 +9,7 @@ import pytest
 from conftest import ROOT
 from tables import rows
 
+import grading
 from grading import choice, grade_all, grade_on_ranks, report_unearnable, trouble_with
 from infra.errors import UserError
 
@@ -84,6 +85,6 @@ def test_a_set_whose_golds_are_mostly_texts_is_refused(gold):
 
 
 @pytest.mark.parametrize("table", ["golds", "contest", "outside"])
-def test_labelled_golds_are_no_texts(table):
-    golds = {row["gold"] for row in rows(table)}
-    assert not [gold for gold in golds if trouble_with(gold).startswith("is a")]
+def test_labelled_golds_are_no_texts(table, monkeypatch):
+    monkeypatch.setattr(grading, "earnable", bool)  # which takes time, and comes first
+    assert {trouble_with(row["gold"]) for row in rows(table)} == {""}

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -70,16 +71,19 @@ def tokens_of(samples: list) -> list[list[int]]:
 
 
 @torch.no_grad()
-def difference(engine: VLLMEngine, temperature: float = 1.0, top_p: float = 1.0) -> float:
+def difference(
+    engine: VLLMEngine, temperature: float = 1.0, top_p: float = 1.0, times: int = 12
+) -> float:
     """The mean difference of log p between vLLM, with the weights it has, and plain passes.
 
-    The prompts fill a block of vLLM's prefix cache, 128 tokens.
+    times: that each prompt is repeated. Twelve fill a block of vLLM's prefix cache, 128 tokens, but
+        log p of texts so unlike the toy's is rounded ten times as much.
     """
-    long = [Request((12 * request.prompt)[:140], request.key) for request in requests(8)]
-    samples = engine.sample(long, [], Sampling(24, temperature, top_p))
+    asked = [Request((times * request.prompt)[:140], request.key) for request in requests(8)]
+    samples = engine.sample(asked, [], Sampling(24, temperature, top_p))
     differences = []
     with engine.policy.unsharded() as lm:
-        for request, (tokens, logprob) in zip(long, samples, strict=True):
+        for request, (tokens, logprob) in zip(asked, samples, strict=True):
             logits = response_logits(lm, request.prompt, tokens)
             p = token_distribution(logits, temperature, top_p)
             expected = p.log().gather(1, torch.from_numpy(tokens).long()[:, None]).squeeze(1)
@@ -114,21 +118,32 @@ def test_a_sample_depends_only_on_its_request(engine):
 # ---- weights -------------------------------------------------------------------------------------
 
 
-def test_every_tensor_of_the_policy_reaches_vllm(asleep):
-    """Each is changed at random: q and k are normalised, so a factor would change nothing.
-
-    It is changed back before the next one: changes that add up make log p larger, and its rounding.
-    """
-    generator = torch.Generator().manual_seed(0)
-    for name, parameter in asleep.policy.lm.named_parameters():
-        shard = parameter.detach().to_local()
-        own = shard.clone()
-        with asleep.holding() as engine:
-            shard *= 1 + 0.1 * torch.randn(shard.shape, generator=generator)
-            assert difference(engine) > 1e-4, f"{name} changes nothing"
-        with asleep.holding() as engine:
-            assert difference(engine) < 1e-6, name
+@contextmanager
+def changed(parameter):
+    """Change a parameter at random: q and k are normalised, so a factor would change nothing."""
+    shard = parameter.detach().to_local()
+    own = shard.clone()
+    shard *= 1 + 0.1 * torch.randn(shard.shape, generator=torch.Generator().manual_seed(0))
+    try:
+        yield
+    finally:
         shard.copy_(own)
+
+
+def test_every_tensor_of_the_policy_reaches_vllm(asleep):
+    for name, parameter in asleep.policy.lm.named_parameters():
+        with asleep.holding() as engine, changed(parameter):
+            assert difference(engine, times=1) > 1e-4, f"{name} changes nothing"
+        with changed(parameter), asleep.holding() as engine:
+            assert difference(engine, times=1) < 1e-6, name
+
+
+def test_cached_prefixes_are_discarded_with_the_weights_they_came_from(asleep):
+    values = asleep.policy.lm.get_parameter("model.layers.0.self_attn.v_proj.weight")
+    with asleep.holding() as engine:
+        before = difference(engine)
+    with changed(values), asleep.holding() as engine:
+        assert difference(engine) < 3 * before  # with old prefixes above 1e-4
 
 
 def test_a_tied_head_reaches_vllm(tmp_path):
