@@ -36,7 +36,7 @@ def locate(name: str | Path) -> tuple:
     folder = Path(name)
     if folder.suffix == ".gguf":
         raise UserError(
-            f"--model {name} is a GGUF file: convert it as in docs/running.md, Other formats of models"
+            f"--model {name} is a GGUF file: convert it (docs/running.md, Other formats)"
         )
     if not folder.is_dir():
         trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
