@@ -36,8 +36,7 @@ def locate(name: str | Path) -> tuple:
     folder = Path(name)
     if folder.suffix == ".gguf":
         raise UserError(
-            f"--model {name} is a GGUF file: convert it with transformers, from_pretrained(FOLDER, "
-            "gguf_file=NAME) and save_pretrained, for the model and for its tokenizer"
+            f"--model {name} is a GGUF file: convert it (docs/running.md, Other formats)"
         )
     if not folder.is_dir():
         trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
