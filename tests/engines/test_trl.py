@@ -150,6 +150,7 @@ def test_the_methods_clip_range_is_trls(monkeypatch):
     "flags",
     [
         ["--method", "sapo"],
+        ["--method", "dr_grpo"],
         ["--delta-variant", "fixed_gamma"],
         ["--clip-high", "0.3"],
     ],

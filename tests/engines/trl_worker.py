@@ -31,7 +31,7 @@ from trl_delta import WeightedTrainer, right
 
 G = 8  # responses per problem
 WEIGHTS = [
-    *({"method": name} for name in ("dapo", "forking_tokens", "grpo", "dr_grpo")),
+    *({"method": name} for name in ("dapo", "forking_tokens", "grpo")),
     *({"proxy": name} for name in ("surprise", "centred", "lm_head", "topk", "exact")),
     {"common": 1.0},
     {"delta_variant": "random"},

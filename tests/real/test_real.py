@@ -127,7 +127,7 @@ def one_step(words: list[str]) -> None:
         "rollouts": rollouts,
         "advantage": tokens.advantage,
         "weight": weight,
-        "metrics": run.state.unlogged,
+        "metrics": run.state.metrics,
         "model": run.folder / "model",
         "same_weights": same_weights(exported, run.policy.lm),
         "after": after,
