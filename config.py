@@ -52,9 +52,6 @@ class Config:
     )
     proxy: str = flag("lm_head", "proxy for a token's gradient (App. F)", PROXIES, method="delta")
     proxy_topk: int = flag(20, "number of tokens for --proxy topk (ours)", low=1, method="delta")
-    common: float = flag(
-        0.0, "S: adds S ‖h‖ to DelTA's h, a common direction (ours)", low=0, method="delta"
-    )
     select: str = flag(
         "none",
         "plain DAPO on tokens chosen by λ (Sec. 5.2)",
@@ -116,16 +113,14 @@ class Config:
     track: str = flag("", "also log to this module, such as wandb or trackio", free=True)
 
     # The toy
-    toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "learn-minus", "sharpen"])
+    toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "sharpen"])
     toy_k: int = flag(5, "operations in a problem", low=1, high=100)
     toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
-    toy_filler: int = flag(1, "number of connectives that open a step", low=0, high=100)
-    toy_zipf: bool = flag(False, "248 Zipf-distributed connectives, not eight equally likely")
 
 
 CLIP = ("clip_low", "clip_high")
-OF_TOY_BASE = ("toy_regime", "toy_noise", "toy_filler", "toy_zipf")
-OF_FEATURES = ("K", "proxy", "proxy_topk", "common")
+OF_TOY_BASE = ("toy_regime", "toy_noise")
+OF_FEATURES = ("K", "proxy", "proxy_topk")
 OF_RANGE = ("lam_min", "lam_max")
 NO_EFFECT = [  # a flag, its value, and the flags that then do nothing
     ("select", "none", ("select_share",)),
@@ -134,8 +129,6 @@ NO_EFFECT = [  # a flag, its value, and the flags that then do nothing
     ("select", "random", ("delta_variant", *OF_RANGE, *OF_FEATURES)),
     ("delta_variant", "random", OF_FEATURES),
     ("delta_variant", "no_range_map", OF_RANGE),
-    ("proxy", "topk", ("common",)),  # these v have no factor h
-    ("proxy", "scalar", ("common",)),
     ("eval_data", "", ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy")),
 ]
 
@@ -201,8 +194,6 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
     proxy = PROXIES[cfg.proxy]
     if cfg.proxy == "topk":
         proxy = partial(proxy, k=cfg.proxy_topk)
-    if cfg.common:
-        proxy = extensions.with_common_direction(proxy, cfg.common)
     if cfg.select != "none":
         return replace(method, weights=ablations.selected_tokens, features=proxy)
     if cfg.delta_variant == "fixed_gamma":

@@ -1,8 +1,7 @@
 """What is not in the paper: other papers' methods, and our own questions about DelTA.
 
-REINFORCE, CISPO, GSPO and Dr. GRPO are methods. For `--method delta` there are an exact proxy for
-toy-sized models and proxies whose mean over the vocabulary is zero. A method of your own belongs
-here too: write its weights and add its record to OTHER_METHODS.
+REINFORCE, CISPO, GSPO and Dr. GRPO are methods. For `--method delta` there are three other proxies.
+A method of your own belongs here too: write its weights and add its record to OTHER_METHODS.
 
 Departure: REINFORCE still divides by the group's standard deviation, so that one learning rate
 suits all methods.
@@ -13,10 +12,12 @@ Symbols: A advantage, ρ token weight, λ coefficient.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from batch import TokenBatch
+from delta import normalise
 from grpo import likelihood_ratio
 from methods import Method, by_response, dapo_is_clipped, dapo_surrogate
 from policy import TokenOutputs
@@ -82,11 +83,51 @@ def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
     return torch.where(tokens.advantage == 0, 1.0, rho / rho[tokens.advantage != 0].mean())
 
 
+# ---- token weights by p --------------------------------------------------------------------------
+
+SPREAD = 0.2  # of the weights, as in DelTA's range 0.8 to 1.2
+
+
+def masses_of_dapo(weight: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """The weights [N], scaled on each side so that its Σ ρ|A| is DAPO's Σ|A|; 1 where A = 0."""
+    mass = advantage.abs()
+    kept = torch.ones_like(weight)
+    for side in (advantage > 0, advantage < 0):
+        kept[side] = weight[side] * mass[side].sum() / (weight * mass)[side].sum()
+    return kept
+
+
+def weights_by_p(tokens: TokenBatch, flags, pos: int, neg: int) -> torch.Tensor:
+    """ρ from 1 - SPREAD to 1 + SPREAD by the rank of p on each side, with DAPO's masses: [N].
+
+    pos, neg: 1 gives sure tokens (p near 1) the larger weights of that side, -1 unsure ones.
+    Published rules differ in these signs, and in their masses. AR-Lopti (Yang et al. 2025, arXiv
+    2505.12929) and TR-GRPO (arXiv 2511.00066): 1, 1. arXiv 2603.22117: -1, -1. A3PO (Tang et al.
+    2025, arXiv 2512.21625) and DG (arXiv 2603.14608): -1, 1. DelTA on real text: 1, -1.
+    """
+    weight = torch.ones_like(tokens.logprob)
+    for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
+        own = tokens.logprob[side]
+        ordered = own.sort().values
+        below = torch.searchsorted(ordered, own)
+        not_above = torch.searchsorted(ordered, own, right=True)
+        share = (below + not_above) / (2 * max(1, len(own)))  # 0 to 1; equal p, equal share
+        weight[side] = 1 + sign * SPREAD * (2 * share - 1)
+    return masses_of_dapo(weight, tokens.advantage)
+
+
+def advantage_reweighting(tokens: TokenBatch, flags) -> torch.Tensor:
+    """ρ ∝ 0.3 p + 0.7 (AR-Lopti, arXiv 2505.12929), here scaled to mean 1: [N]."""
+    return normalise(0.3 * tokens.logprob.exp() + 0.7)
+
+
 # ---- an exact proxy ------------------------------------------------------------------------------
 
 
 def lm_head_gradient(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for toy-sized models.
+
+    NTHR (arXiv 2505.18830) compares tokens by this gradient too, within each prompt.
 
     outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
@@ -96,7 +137,7 @@ def lm_head_gradient(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     return (residual[:, :, None] * outputs.hidden[:, None, :]).flatten(1)
 
 
-# ---- zero-mean proxies ---------------------------------------------------------------------------
+# ---- other proxies -------------------------------------------------------------------------------
 
 
 def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
@@ -112,44 +153,8 @@ def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden
 
 
-def surprise_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
-    """v = s h, s = log p + entropy: [n, H], with no extra forward pass.
-
-    E[v | state] = 0, as for `centred_proxy`. The two proxies differ in the factor, log p or -p.
-    Earlier work uses related weights without a discriminator: selection by log p and entropy
-    (relative surprisal index, Lv et al. 2026, arXiv 2606.31575), quantiles of -log p
-    (STARE, Luo et al. 2026, arXiv 2606.19236), a kernel of the covariance of log p and A (Wang et
-    al. 2026, arXiv 2605.11538).
-    """
-    scalar = outputs.logprob + outputs.entropy  # [n], log p minus its mean in the state
-    return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden
-
-
-# ---- anisotropy: a direction that all hidden states share ----------------------------------------
-
-
-def with_common_direction(proxy: Callable, common: float) -> Callable:
-    """`proxy`, computed from the states h' = [h, S ‖h‖] instead of h; S is `common`.
-
-    With W' = [W, 0] the head gives h' the same logits as W gives h. So no probability depends on
-    the new coordinate, but DelTA's weights do. It is the same positive share of every state, which
-    raises their mean cosine c to (c + S²) / (1 + S²).
-    """
-
-    def features(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
-        norm = outputs.hidden.norm(dim=1, keepdim=True)
-        longer = outputs._replace(hidden=torch.cat([outputs.hidden, common * norm], 1))
-        return proxy(longer, lambda: torch.nn.functional.pad(head(), (0, 1)))  # W'
-
-    return features
-
-
 def scalar_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
-    """v = 1 - p: [n, 1], the row proxy if all hidden states were one vector.
-
-    DelTA's weights from `with_common_direction` tend to its weights as S grows, but for each
-    state's norm.
-    """
+    """v = 1 - p: [n, 1], the row proxy if all hidden states were one vector."""
     return -torch.expm1(outputs.logprob)[:, None]
 
 
@@ -165,10 +170,14 @@ OTHER_METHODS = {
         is_clipped=gspo_is_clipped,
     ),
     "dr_grpo": Method(weights=dr_grpo, clip_range=(0.2, 0.2)),
+    "sure_sure": Method(weights=partial(weights_by_p, pos=1, neg=1)),
+    "unsure_unsure": Method(weights=partial(weights_by_p, pos=-1, neg=-1)),
+    "unsure_sure": Method(weights=partial(weights_by_p, pos=-1, neg=1)),
+    "sure_unsure": Method(weights=partial(weights_by_p, pos=1, neg=-1)),
+    "reweighting": Method(weights=advantage_reweighting),
 }
 OTHER_PROXIES = {
     "exact": lm_head_gradient,
     "centred": centred_proxy,
-    "surprise": surprise_proxy,
     "scalar": scalar_proxy,
 }

@@ -106,7 +106,7 @@ class Policy(torch.nn.Module):
         if head.bias is not None or cap is not None:
             raise UserError(
                 "--proxy topk and exact need logits W h, but the head has a bias or a soft cap: "
-                "use --proxy lm_head, centred or surprise"
+                "use --proxy lm_head, centred or scalar"
             )
         return full_tensor(head.weight.detach()) * (scale / self.temperature)
 
@@ -227,11 +227,9 @@ def kept_features(features: Callable, outputs: TokenOutputs, head: Callable) -> 
 @torch.no_grad()
 def old_log_probabilities(
     policy: Policy, plan: list[MiniBatch], features: Callable | None = None
-) -> tuple[torch.Tensor, torch.Tensor, Rows | None, float]:
-    """One pass at θ_old over the rollout batch.
+) -> tuple[torch.Tensor, torch.Tensor, Rows | None]:
+    """One pass at θ_old over the rollout batch: (log π_old [N], entropy [N], Rows [N, F] or None).
 
-    Returns (log π_old [N], entropy [N], Rows [N, F] or None, the mean cosine of two tokens' hidden
-    states). That mean is the squared norm of the mean of h/‖h‖.
     plan: each rank runs its own micro-batches, and all ranks get the numbers of all tokens.
     features: (outputs, head) -> [n, F], held by the rank that computed them (kept_features), so
         that DelTA needs no further pass (App. L.1).
@@ -239,19 +237,15 @@ def old_log_probabilities(
     N = sum(mini_batch.token_count for mini_batch in plan)
     micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
     numbers = torch.zeros(2, N, device=this_device())  # log π_old, entropy
-    directions = torch.zeros((), device=this_device())  # the sum of h/‖h‖, [H] after the first pass
     rows = Rows(N) if features else None
     head = cache(policy.head)  # gathered at most once, if `features` calls it
     progress = Progress("old log p", sum(len(micro.token_index) for micro in micro_batches))
     for micro in micro_batches:
         out = policy(micro.ids, micro.mask)
         numbers[:, micro.token_index] = torch.stack([out.logprob, out.entropy])
-        hidden = out.hidden.float()
-        directions = directions + hidden.norm(dim=1).clamp(min=1e-12).reciprocal() @ hidden
         if features:
             rows.add(micro.token_index, kept_features(features, out, head))
         progress.update(len(micro.token_index))
     progress.close()
     logprob, entropy = sum_over_ranks(numbers)  # those of other ranks' tokens are 0
-    cosine = (sum_over_ranks(directions) / N).square().sum()
-    return logprob, entropy, rows, float(cosine)
+    return logprob, entropy, rows

@@ -114,10 +114,7 @@ def train_step(run: Run, method: Method, step: int) -> None:
     plan = plan_mini_batches(  # this rank's micro-batches, equally many on every rank
         rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
     )
-    # hidden_cosine, the mean cosine of two tokens' hidden states, is a metric.
-    old_logprob, entropy, features, hidden_cosine = old_log_probabilities(
-        run.policy, plan, method.features
-    )
+    old_logprob, entropy, features = old_log_probabilities(run.policy, plan, method.features)
     run.look_for_signals()  # raises Interrupted after a signal
     watch.lap("old_logprob")
 
@@ -132,7 +129,7 @@ def train_step(run: Run, method: Method, step: int) -> None:
     metrics = update(run, method, plan, tokens, weight)  # θ_old becomes θ
     watch.lap("updating")
 
-    metrics |= rollout_metrics(rollouts, tokens) | {"hidden_cosine": hidden_cosine}
+    metrics |= rollout_metrics(rollouts, tokens)
     if method.weights is not ones:  # else every ρ is 1
         metrics |= weight_metrics(tokens, weight, cfg)
     refuse_mismatch(run, metrics["mismatch"])

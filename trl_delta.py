@@ -1,6 +1,6 @@
 """Our token weights in TRL's GRPOTrainer: several machines, adapters, vLLM servers.
 
-    accelerate launch trl_delta.py --method delta --proxy surprise --model_name_or_path ID \
+    accelerate launch trl_delta.py --method delta --proxy scalar --model_name_or_path ID \
         --dataset_name trl-lib/DeepMath-103K --reward_funcs trl_delta.right
 
 `--help` lists the flags of the weights; all others are those of `trl grpo`. TRL takes advantages

@@ -1,4 +1,4 @@
-"""What real text shows, benchmarks of speed, memory and graders, and pictures of runs.
+"""What real text shows, benchmarks of speed and memory, and pictures of runs.
 
 `python -m benchmarks NAME` runs one (__main__.py); two notebooks import statistics.py.
 
@@ -6,8 +6,6 @@
                         tables.py and statistics.py are for any study
     speed and memory    speed.py (measured), plan.py (estimates of memory)
     pictures of runs    curves.py, samples.py and picture.py, commands of their own
-    graders             graders.py, a command of its own
 
-The programs of finished studies have left; their pages in docs/results/ name a commit that has
-them.
+The programs of finished studies have left; docs/results/earlier.md names the commits.
 """

@@ -2,9 +2,7 @@
 
 import argparse
 import importlib
-import json
 import os
-from pathlib import Path
 
 from infra.errors import one_line_endings
 
@@ -12,6 +10,7 @@ WHERE = {  # NAME -> the module of its function, what it does
     "plan": ("plan", "what fits: <flags of train.py> --gpus 8 --gpu-gb 80"),
     "speed": ("speed", "a step of --model FOLDER, beside this machine's limit and other programs"),
     "credit": ("credit", "what DelTA gives to real text: <flags of train.py>"),
+    "weights": ("weights", "which token weights help on the toy, each at its own best rate"),
     "branches": ("branches", "what its tokens deserve, by branching: <the same flags>"),
 }
 
@@ -27,7 +26,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("name", choices=WHERE)
     parser.add_argument("--csv", default="", help="a study's CSV file; default results/NAME.csv")
-    parser.add_argument("--json", default="", help="also write the measurements to this file")
     args, args.flags = parser.parse_known_args(argv)
     args.csv = args.csv or f"results/{args.name}.csv"
     return args
@@ -39,9 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with one_line_endings(f"python -m benchmarks {args.name}"):
         module = importlib.import_module(f"benchmarks.{WHERE[args.name][0]}")
-        measured = getattr(module, args.name)(args)
-        if args.json:
-            Path(args.json).write_text(json.dumps(measured, indent=1, default=list))
+        getattr(module, args.name)(args)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def sampled_batch(flags: list[str]) -> dict:
         columns = [outputs.hidden, top_k(outputs, head), outputs.mean_p[:, None]]
         return torch.cat(columns, dim=1)  # [n, 2 H + 1]
 
-    logprob, entropy, rows, _ = old_log_probabilities(run.policy, plan, features)
+    logprob, entropy, rows = old_log_probabilities(run.policy, plan, features)
     tokens = packed(rollouts, advantages, logprob, entropy)
     H = (rows.shape[1] - 1) // 2
     found = torch.empty(rows.shape)

@@ -1,7 +1,6 @@
 """Draws a right and a wrong response to one problem of a run, each token coloured by its weight.
 
-    python -m benchmarks.picture RUN                 # RUN/tokens.png
-    python -m benchmarks.picture RUN --step 40 --output FILE
+    python -m benchmarks.picture RUN         # RUN/tokens.png
 
 RUN is an --output-dir of train.py. The two responses are the first of RUN/samples.jsonl that share
 a step and a problem and differ in their reward. The picture is made to be shown 700 pixels wide.
@@ -28,20 +27,18 @@ from infra.errors import UserError, one_line_endings
 
 WIDTH = 700  # of the picture in pixels, as it is shown; the file has twice as many
 PANEL = 340  # of a response, in such pixels
-SIZES = (15, 12, 10)  # of the letters: the first at which a response fits on SHORT lines
-SHORT = 16
+SIZE = 11  # of the letters
+COLUMNS = int(PANEL / (0.62 * SIZE))  # a letter's width is 0.62 of its size
 LINES = 90  # of a response; the rest is left out
-ASPECT = 0.62  # a letter's width, as a share of its size
 
 
-def pair_of(samples: list[dict], step: int | None = None) -> tuple[dict, dict]:
+def pair_of(samples: list[dict]) -> tuple[dict, dict]:
     """The first right and wrong response to one problem. Raises UserError if there is none."""
     for one, other in product(samples, samples):
         alike = one["step"] == other["step"] and one["problem"] == other["problem"]
-        if alike and one["reward"] > other["reward"] and step in (None, one["step"]):
+        if alike and one["reward"] > other["reward"]:
             return one, other
-    where = "yet: train for more steps" if step is None else f"at step {step}: leave --step out"
-    raise UserError(f"no problem has a right and a wrong response {where}")
+    raise UserError("no problem has a right and a wrong response yet: train for more steps")
 
 
 def visible(text: str) -> str:
@@ -95,11 +92,11 @@ def draw_tokens(
     return placed[-1][0] + 1
 
 
-def draw_response(axes: Axes, sample: dict, colours: ScalarMappable, **fitting) -> None:
+def draw_response(axes: Axes, sample: dict, colours: ScalarMappable) -> None:
     """Draw a response's tokens; those in sample["decisive"] have a frame."""
     weights = np.array(sample["lambda"], dtype=float)  # NaN, where there is none, has no colour
     framed = sample.get("decisive", [])
-    drawn = draw_tokens(axes, sample["tokens"], weights, colours, framed, **fitting)
+    drawn = draw_tokens(axes, sample["tokens"], weights, colours, framed, COLUMNS, SIZE)
     verdict = "right" if sample["reward"] > 0 else "wrong"
     title = f"{verdict}, A = {sample['advantage']:+.2f}, mean weight {np.nanmean(weights):.2f}"
     if drawn < len(weights):
@@ -124,16 +121,12 @@ def draw_scale(axes: Axes, colours: ScalarMappable, low: float, high: float, not
 
 def draw(one: dict, other: dict, label: str, path: Path) -> None:
     """Draw two responses side by side, with the problem above and the scale below."""
-    for size in SIZES:
-        columns = int(PANEL / (ASPECT * size))
-        lines = max(place(sample["tokens"], columns)[-1][2] for sample in (one, other)) + 1
-        if lines <= SHORT:
-            break
+    lines = max(place(sample["tokens"], COLUMNS)[-1][2] for sample in (one, other)) + 1
     problem = " ".join(one["problem"].split())
     head = textwrap.wrap(visible(problem), 118, max_lines=5, placeholder=" …")
     head.append(f"({label}, step {one['step']})")
 
-    top, middle, bottom = 15 * len(head) + 40, 1.45 * size * (lines + 0.3), 62  # pixels
+    top, middle, bottom = 15 * len(head) + 40, 1.45 * SIZE * (lines + 0.3), 62  # pixels
     height = top + middle + bottom
     pixels = np.array([WIDTH, height, WIDTH, height])
     figure = Figure(figsize=pixels[:2] / 72, dpi=72)  # so that a point is a pixel
@@ -143,7 +136,7 @@ def draw(one: dict, other: dict, label: str, path: Path) -> None:
     colours = colours_of(max(1 - low, high - 1))
     for x, sample in ((5, one), (WIDTH - PANEL - 5, other)):
         axes = figure.add_axes(np.array([x, bottom, PANEL, middle]) / pixels)
-        draw_response(axes, sample, colours, columns=columns, size=size)
+        draw_response(axes, sample, colours)
         axes.set_ylim(lines - 0.4, -0.7)
     note = "weight of the token in the loss"
     if "decisive" in one:
@@ -160,13 +153,12 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, metavar="RUN")
-    parser.add_argument("--step", type=int, help="default: the first that has such a pair")
     parser.add_argument("--output", type=Path, help="another file for the picture")
     args = parser.parse_args(argv)
     with one_line_endings("benchmarks.picture"):
         run = read_samples(args.run)
         output = args.output or args.run / "tokens.png"
-        draw(*pair_of(run["samples"], args.step), run["label"], output)
+        draw(*pair_of(run["samples"]), run["label"], output)
         print(f"saved as {output}")
 
 

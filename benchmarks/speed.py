@@ -5,17 +5,15 @@
 
 The first times the step's matrix products alone, train.py's stages and transformers' `generate`;
 with --peers, the interpreter of `make engines`, also TRL's GRPOTrainer and `--engine vllm`. The
-second times train.py for more and for longer responses. --repetitions steps are timed, each as a
-whole. All other flags are train.py's.
+second times train.py for more and for longer responses. All other flags are train.py's.
 
 Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
 No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
-right, so every token is in an update. A first, short step is not counted.
+right, so every token is in an update. One step is timed, after a short one.
 """
 
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -52,12 +50,11 @@ STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def speed(args) -> list[dict]:
-    """Print a table. Returns what each part measured. Raises UserError; Stop if a part fails."""
+def speed(args) -> None:
+    """Print a table of rates. Raises UserError; Stop if a part fails."""
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--peers")
     parser.add_argument("--grow", action="store_true")
-    parser.add_argument("--repetitions", default="1")
     own, rest = parser.parse_known_args(args.flags)
     flags = [*FLAGS.split(), *rest]
     cfg = parse_config(flags)
@@ -79,14 +76,12 @@ def speed(args) -> list[dict]:
 
     def lines() -> Iterator[list]:
         for name, python, more in parts:
-            words = [name, own.repetitions, *flags, *more.split()]
-            found.append(in_own_process(python, words))
+            found.append(in_own_process(python, [name, *flags, *more.split()]))
             yield line_of(found[-1])
         if not own.grow:
             yield from ratios(*found)
 
     print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines())
-    return found
 
 
 def cells(values: dict[str, float]) -> list[str]:
@@ -120,13 +115,13 @@ def in_own_process(python: str, words: list[str]) -> dict:
         return json.loads(path.read_text())
 
 
-def main(path: str, name: str, repetitions: str, *flags: str) -> None:
+def main(path: str, name: str, *flags: str) -> None:
     """Measure one of PARTS in this process, and write its seconds and its peak memory to path."""
     with one_line_endings(f"benchmarks speed, {name}"):
         cfg = parse_config(list(flags))
         endless = patch("rollout.end_tokens", lambda *_: [])
         with endless, patch("train.training_rewards", every_other_right):
-            seconds = PARTS[name](cfg, int(repetitions))
+            seconds = PARTS[name](cfg)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # in kB on Linux
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated()
@@ -137,15 +132,14 @@ def main(path: str, name: str, repetitions: str, *flags: str) -> None:
 # ---- matrix products -----------------------------------------------------------------------------
 
 
-def of_products(cfg: Config, repetitions: int) -> dict:
+def of_products(cfg: Config) -> dict:
     """The matrix products alone, in the dtype and with the threads of the other parts."""
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(locate(cfg.model)[1])
     seconds = Counter()
     for stage, shapes, rows, tokens in workload(cfg, prompts_of(cfg), lm):
-        seconds[stage] += (
-            tokens / rows * seconds_of_products(shapes, rows, computation_dtype(cfg.dtype))
-        )
+        once = seconds_of_products(shapes, rows, computation_dtype(cfg.dtype))
+        seconds[stage] += once * tokens / rows
     seconds["updating"] = 3 * seconds["old_logprob"]  # the backward pass has two for each product
     return seconds
 
@@ -199,14 +193,13 @@ def every_other_right(completions: list, *_, **__) -> list[float]:
     return [float(i % 2) for i in range(len(completions))]
 
 
-def repeated(cfg: Config, repetitions: int, step: Callable[[int], dict]) -> dict:
-    """The median seconds of each stage. step: new tokens of a response -> seconds by stage."""
+def of_second_step(cfg: Config, step: Callable[[int], dict]) -> dict:
+    """The seconds of each stage. step: new tokens of a response -> seconds by stage."""
     step(min(WARM_UP, cfg.max_new_tokens))
-    rows = [step(cfg.max_new_tokens) for _ in range(repetitions)]
-    return {stage: statistics.median(row[stage] for row in rows) for stage in rows[0]}
+    return step(cfg.max_new_tokens)
 
 
-def of_train(cfg: Config, repetitions: int) -> dict:
+def of_train(cfg: Config) -> dict:
     """Steps of train.py; with --engine vllm only their rollouts, with the transfer of weights."""
     with tempfile.TemporaryDirectory() as folder:
         run = train.prepare(replace(cfg, output_dir=f"{folder}/run"))
@@ -223,10 +216,10 @@ def of_train(cfg: Config, repetitions: int) -> dict:
             seconds = run.state.metrics
             return {x: seconds[f"seconds_{x}"] for x in STAGES} | {"step": seconds["seconds"]}
 
-        return repeated(cfg, repetitions, step)
+        return of_second_step(cfg, step)
 
 
-def of_generate(cfg: Config, repetitions: int) -> dict:
+def of_generate(cfg: Config) -> dict:
     """One call of transformers' `generate` for all responses."""
     _, lm = from_files(cfg.model, locate(cfg.model)[0], computation_dtype(cfg.dtype))
     lm = lm.to(this_device())
@@ -242,10 +235,10 @@ def of_generate(cfg: Config, repetitions: int) -> dict:
         watch.lap("sampling")
         return {"sampling": watch.stages["seconds_sampling"]}
 
-    return repeated(cfg, repetitions, step)
+    return of_second_step(cfg, step)
 
 
-def of_trl(cfg: Config, repetitions: int) -> dict:
+def of_trl(cfg: Config) -> dict:
     """Steps of TRL's GRPOTrainer with as many updates; for a single one it has no pass at θ_old."""
     from datasets import Dataset
     from trl import GRPOTrainer
@@ -289,7 +282,7 @@ def of_trl(cfg: Config, repetitions: int) -> dict:
         return {"sampling": sampling.pop(), "step": metrics["train_runtime"]}
 
     trainer.model.generate = timed
-    return repeated(cfg, repetitions, step)
+    return of_second_step(cfg, step)
 
 
 PARTS = {"products": of_products, "train.py": of_train, "vLLM": of_train}

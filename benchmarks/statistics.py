@@ -1,8 +1,7 @@
-"""Intervals and tests for paired runs: Student's t, signed ranks, Holm, rank correlation."""
+"""Intervals and tests for paired runs: Student's t, Holm's correction; rank correlation."""
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import product
 
 import mpmath
 import numpy as np
@@ -56,21 +55,6 @@ def mid_ranks(values: np.ndarray) -> np.ndarray:
     below = (values[:, None] > values).sum(axis=1)
     alike = (values[:, None] == values).sum(axis=1)
     return below + (alike + 1) / 2
-
-
-def signed_rank_p(differences: Sequence[float]) -> float:
-    """Exact two-sided p-value of Wilcoxon's signed-rank test for symmetry about 0.
-
-    p is twice the share of the 2^n sign patterns whose sum of positive ranks is at least as extreme
-    in the same direction, but at most 1. Differences of 0 are left out. n is at most some 16.
-    """
-    differences = np.asarray(differences, dtype=float)
-    differences = differences[differences != 0]  # [n]
-    ranks = mid_ranks(np.abs(differences))
-    patterns = np.array(list(product((0.0, 1.0), repeat=len(ranks))))  # [2^n, n]
-    sums = patterns @ ranks
-    found = ranks[differences > 0].sum()
-    return min(1.0, 2 * float(min((sums <= found).mean(), (sums >= found).mean())))
 
 
 def spearman(x: Sequence[float], y: Sequence[float]) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.statistics import holm, mean_interval, p_value, signed_rank_p
+from benchmarks.statistics import holm, mean_interval, p_value
 from infra.errors import UserError
 
 
@@ -21,20 +21,19 @@ def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
 
 
 def print_differences(label: str, differences: dict[str, np.ndarray]) -> dict[str, float]:
-    """Print a line per name: its differences over runs [n], and tests that their mean is 0.
+    """Print a line per name: its paired differences over seeds [n], and whether their mean is 0.
 
-    Names with fewer than 2 runs are left out. Returns the p of the t-tests, which is Holm-corrected
-    over the lines; that of the signed ranks is not.
+    Names with fewer than 2 seeds are left out. Returns the p of each t-test, Holm-corrected over
+    the lines.
     """
     differences = {name: values for name, values in differences.items() if len(values) > 1}
     corrected = holm({name: p_value(values) for name, values in differences.items()})
     lines = []
     for name, values in differences.items():
         above = f"{(values > 1e-9).sum()} of {len(values)}"  # more than rounding error in the means
-        p = f"{corrected[name]:.2g}", f"{signed_rank_p(values):.2g}"
-        lines.append([name, mean_interval(values), f"{np.median(values):.3f}", above, *p])
-    header = [label, "mean, 95 % interval", "median", "seeds above 0"]
-    print_table([*header, f"p (Holm, of {len(lines)})", "signed ranks p"], lines)
+        lines.append([name, mean_interval(values), above, f"{corrected[name]:.2g}"])
+    header = [label, "mean, 95 % interval", "seeds above 0", f"p (Holm, of {len(lines)})"]
+    print_table(header, lines)
     return corrected
 
 

@@ -227,13 +227,19 @@ def published_model(name: str, folder) -> torch.nn.Module:
     return kind.from_pretrained(folder).eval()
 
 
+def response_logits(lm, prompt, tokens) -> torch.Tensor:
+    """The logits [n, V] of n tokens behind a prompt, from one pass without a cache."""
+    ids = torch.tensor([[*prompt, *tokens]]).long()
+    return lm(ids).logits[0, len(prompt) - 1 : -1].float()
+
+
 @torch.no_grad()
-def sampling_difference(name: str, folder, policy) -> float:
+def sampling_difference(published, folder, policy) -> float:
     """The largest difference of a sampled token's log p from the published model's, in nats.
 
     The published model reads each sequence at once, without a cache. Responses are longer than
     every window. With chunks of 8 tokens and 4 of 6 responses in flight, some responses leave while
-    others arrive. Some prompts have a single token.
+    others arrive. Some prompts have a single token. folder: with the model's tokenizer.
     """
     prompts = [random_ids(1).tolist(), random_ids(11, seed=1).tolist()]
     sampling = Sampling(20, policy.temperature, seed=7, in_flight=4)
@@ -242,12 +248,11 @@ def sampling_difference(name: str, folder, policy) -> float:
         sampled = rollout(lm, tokenizer, prompts, [0, 1], 3, sampling)
     assert max(len(each.tokens) for each in sampled) == 20
 
-    published, worst = published_model(name, folder), 0.0
+    worst = 0.0
     for each in sampled:
+        logits = response_logits(published, each.prompt, each.tokens)
+        logp = (logits / policy.temperature).log_softmax(-1)
         tokens = torch.from_numpy(each.tokens).long()
-        ids = torch.tensor([*each.prompt, *tokens])[None]
-        logits = published(ids).logits[0, len(each.prompt) - 1 : -1]
-        logp = (logits.float() / policy.temperature).log_softmax(-1)
         expected = logp.gather(1, tokens[:, None]).squeeze(1)
         worst = max(worst, float((torch.from_numpy(each.logprob) - expected).abs().max()))
     return worst
@@ -296,7 +301,8 @@ def print_table() -> None:
             save_random_model(name, folder)
             with redirect_stdout(sys.stderr):
                 policy, _ = load_policy(folder, temperature=0.7)
-            worst = max(worst, sampling_difference(name, folder, policy))
+            published = published_model(name, folder)
+            worst = max(worst, sampling_difference(published, folder, policy))
         print(f"| {kind} | {', '.join(names)} | {worst:.1e} |", flush=True)
 
 

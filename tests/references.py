@@ -19,12 +19,12 @@ def two_sides(N=61, H=5, seed=0, dtype=torch.float32):
     return v.to(dtype), advantage
 
 
-def token_batch(lengths, seed=0, **changes) -> TokenBatch:
-    """A random TokenBatch, v [N, 4]; the responses' advantages repeat 1, -1, 0.5, 0."""
+def token_batch(lengths, seed=0, of_response=(1.0, -1.0, 0.5, 0.0), **changes) -> TokenBatch:
+    """A random TokenBatch, v [N, 4]; the advantages `of_response` repeat."""
     g = torch.Generator().manual_seed(seed)
     length = torch.tensor(lengths)
     N = int(length.sum())
-    of_response = torch.tensor([1.0, -1, 0.5, 0])[torch.arange(len(length)) % 4]
+    of_response = torch.tensor(of_response)[torch.arange(len(length)) % len(of_response)]
     logprob = -torch.rand(N, generator=g)
     batch = {
         "logprob": logprob,
@@ -46,15 +46,11 @@ def token_outputs(hidden, token, logprob=None, entropy=None, mean_p=None):
     return TokenOutputs(logprob, entropy, mean_p, hidden, token)
 
 
-def squared_distance(x, y):
-    return sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
-
-
 class SlowDelta:
-    """Sec. 3.2 and Apps. F-H token by token, with explicit squared distances, in Python floats."""
+    """Sec. 3.2 and Apps. F-H token by token, with explicit squared distances, in float64."""
 
     def __init__(self, v, advantage, variant="full"):
-        self.v = v.double().tolist()
+        self.v = v.double()
         self.A = advantage.double().tolist()
         self.variant = variant
         self.plus = [i for i, a in enumerate(self.A) if a > 0]
@@ -63,19 +59,17 @@ class SlowDelta:
     def centroid(self, side, alpha):
         total = sum(abs(self.A[i]) * alpha[i] for i in side)
         if total == 0:
-            return [0.0] * len(self.v[0])
-        return [
-            sum(abs(self.A[i]) * alpha[i] * self.v[i][j] for i in side) / total
-            for j in range(len(self.v[0]))
-        ]
+            return torch.zeros_like(self.v[0])
+        return sum(abs(self.A[i]) * alpha[i] * self.v[i] for i in side) / total
 
     def margins(self, alpha):
         out = [0.0] * len(self.v)
         for side, opposite in [(self.plus, self.minus), (self.minus, self.plus)]:
             for i in side:
-                out[i] = -squared_distance(self.v[i], self.centroid(side, alpha))
+                out[i] = -float((self.v[i] - self.centroid(side, alpha)).square().sum())
                 if self.variant != "within_side":
-                    out[i] += squared_distance(self.v[i], self.centroid(opposite, alpha))
+                    other = self.centroid(opposite, alpha)
+                    out[i] += float((self.v[i] - other).square().sum())
         return out
 
     def temperatures(self, delta):

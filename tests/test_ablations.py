@@ -74,10 +74,10 @@ def test_top_k_hidden_gradient_restricts_the_softmax_to_likely_tokens():
     y = torch.tensor([0, 3, 8, 3, 1])
     ours = top_k_hidden_gradient(token_outputs(h, y), lambda: W, k=3)
     for i in range(5):
-        logits = [float(W[j] @ h[i]) for j in range(9)]
-        top = sorted(range(9), key=lambda j: -logits[j])[:3]
-        total = sum(math.exp(logits[j]) for j in top)
-        expected = sum(math.exp(logits[j]) / total * W[j] for j in top)
+        logits = W @ h[i]
+        top = sorted(range(9), key=lambda j: -float(logits[j]))[:3]
+        total = sum(logits[j].exp() for j in top)
+        expected = sum(logits[j].exp() / total * W[j] for j in top)
         torch.testing.assert_close(ours[i], W[y[i]] - expected)
 
 
@@ -95,9 +95,9 @@ def test_random_coefficients_are_uniform_in_their_range_and_seeded():
 
 def test_equal_tokens_are_selected_from_the_whole_batch():
     """Not by position: each quarter of the batch keeps about half of its tokens, in every step."""
-    tokens = token_batch([512] * 8, seed=3)
-    A = torch.tensor([1.0, -1.0, 1.0, -1.0] * 2).repeat_interleave(512)
-    equal = dataclasses.replace(tokens, advantage=A, features=torch.ones(4096, 3))  # Δ = 0
+    equal = token_batch(
+        [512] * 8, 3, of_response=[1.0, -1.0], features=torch.ones(4096, 3)
+    )  # Δ = 0
     for which in ("top", "bottom", "random"):
         kept = delta_weights(equal, "--select", which).view(4, 1024) > 0
         assert kept.sum() == 2048
@@ -110,7 +110,7 @@ def test_selection_ranks_tokens_whose_coefficients_have_saturated():
     """With a margin of 17 γ and more λ is λ_max. The farthest tokens have the largest margin."""
     A = torch.tensor([1.0, -1.0]).repeat_interleave(300)
     v = (A * torch.cat([torch.linspace(1, 1.1, 300), torch.linspace(1.1, 1, 300)]))[:, None]
-    far = dataclasses.replace(token_batch([300, 300]), advantage=A, features=v)
+    far = token_batch([300, 300], of_response=[1.0, -1.0], features=v)
     assert len(delta_weights(far).unique()) == 1
     kept = delta_weights(far, "--select", "top", "--select-share", 0.25) > 0
     assert kept[225:375].all() and kept.sum() == 150

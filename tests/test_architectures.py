@@ -2,11 +2,11 @@
 
 Each architecture of EXACT and WHOLE (models.py) is compared with its plain forward pass, one
 sequence at a time; each of REFUSED is refused in one line. Sliding windows have 8 tokens, and the
-head runs in blocks of 20 tokens. Loading already compares log p (tests/test_loading.py), so the
-means and the drawn tokens are compared on one architecture of each kind of head.
+head runs in blocks of 20 tokens.
 """
 
-from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -15,23 +15,23 @@ from models import (
     EXACT,
     VOCABULARY,
     WHOLE,
+    published_model,
     random_ids,
+    response_logits,
     sampling_difference,
     save_random_model,
 )
 from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
 from toy_runs import SMALL, read_lines, train_small
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig
 
 import policy as policy_module
-from infra import sampler
 from infra.errors import UserError
 from infra.ranks import full_tensor, start_ranks
 from loading import load_policy
-from rollout import Sampling, random_numbers, rollout, token_distribution
+from policy import Policy
 
-HEADS = ("qwen3", "phi", "gemma2", "granite")  # tied, with a bias, a soft cap, a scale
 TEMPERATURE = 0.7
 PROMPTS = [random_ids(5), random_ids(11, seed=1)]
 RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
@@ -42,34 +42,22 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(policy_module, "LOGIT_BLOCK", 20 * VOCABULARY)
 
 
+class Loaded(NamedTuple):
+    """A random model: its folder, the training policy with recomputation, and the plain model."""
+
+    folder: Path
+    policy: Policy
+    plain: torch.nn.Module
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A function: architecture -> its model's folder, created on first use."""
-
-    @cache
-    def of(name):
-        path = tmp_path_factory.mktemp(name)
-        save_random_model(name, path)
-        return path
-
+def loaded(request, tmp_path_factory) -> Loaded:
+    """The architecture request.param. All tests of one come in a row, so that it is loaded once."""
     start_ranks()
-    return of
-
-
-@pytest.fixture(scope="module")
-def policies(folder):
-    """A function: architecture -> its training policy, with recomputation. Read-only."""
-
-    @cache
-    def of(name):
-        policy, _ = load_policy(folder(name), TEMPERATURE)
-        return policy
-
-    return of
-
-
-def plain_model(folder):
-    return AutoModelForCausalLM.from_pretrained(folder).eval()
+    folder = tmp_path_factory.mktemp(request.param)
+    save_random_model(request.param, folder)
+    policy, _ = load_policy(folder, TEMPERATURE)
+    return Loaded(folder, policy, published_model(request.param, folder))
 
 
 def outputs(policy):
@@ -86,67 +74,55 @@ def plain_outputs(lm):
     """(log p, entropy, Σ p²) of the same tokens, one unpadded sequence at a time."""
     numbers = []
     for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
-        logits = lm(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
-        logp = (logits.float() / TEMPERATURE).log_softmax(-1)
+        logp = (response_logits(lm, prompt, response) / TEMPERATURE).log_softmax(-1)
         p = logp.exp()
         logprob = logp.gather(1, response[:, None]).squeeze(1)
         numbers.append(torch.stack([logprob, -(p * logp).sum(1), (p * p).sum(1)]))
     return torch.cat(numbers, dim=1)
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_policy_outputs_match_the_plain_model(name, folder, policies):
-    with torch.no_grad():
-        ours = outputs(policies(name))
-        expected = plain_outputs(plain_model(folder(name)))
-    ours = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
-    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_policy_gradients_match_the_plain_model(name, folder, policies):
+@pytest.mark.parametrize("loaded", EXACT, indirect=True)
+def test_policy_gradients_match_the_plain_model(loaded):
     """All parameters, through recomputed layers, head, bias, scale and soft cap."""
     upstream = torch.randn(49, generator=torch.Generator().manual_seed(0))
-    plain = plain_model(folder(name))
-    (plain_outputs(plain)[0] * upstream).sum().backward()
-    policy = policies(name)
-    (outputs(policy).logprob * upstream).sum().backward()
+    (plain_outputs(loaded.plain)[0] * upstream).sum().backward()
+    (outputs(loaded.policy).logprob * upstream).sum().backward()
 
-    expected = dict(plain.named_parameters())
-    for key, parameter in policy.lm.named_parameters():
-        wanted = expected[key].grad
+    expected = dict(loaded.plain.named_parameters())
+    for key, parameter in loaded.policy.lm.named_parameters():
+        ours, wanted = full_tensor(parameter.grad), expected[key].grad
         if wanted is None:  # an unused part
-            wanted = torch.zeros_like(expected[key])
-        ours = full_tensor(parameter.grad)
-        torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4, msg=key)
-        parameter.grad = None
+            assert not ours.any(), key
+        else:
+            torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4, msg=key)
 
 
-@pytest.mark.parametrize("name", [*EXACT, *WHOLE])
-def test_sampled_log_p_is_the_published_model_s(name, folder, policies):
-    assert sampling_difference(name, folder(name), policies(name)) < 1e-4
+@pytest.mark.parametrize("loaded", [*EXACT, *WHOLE], indirect=True)
+def test_sampled_log_p_is_the_published_model_s(loaded):
+    assert sampling_difference(loaded.plain, loaded.folder, loaded.policy) < 1e-4
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypatch):
-    """Each token is the inverse CDF of the full sequence's logits at the token's random number."""
-    monkeypatch.setattr(sampler, "CHUNK", 8)
-    prompts = [prompt.tolist() for prompt in PROMPTS]
-    tokenizer = AutoTokenizer.from_pretrained(folder(name))
-    with policies(name).unsharded() as lm:
-        sampling = Sampling(30, TEMPERATURE, seed=7, in_flight=5)
-        sampled = rollout(lm, tokenizer, prompts, [0, 1], 4, sampling)
+@torch.no_grad()
+@pytest.mark.parametrize("loaded", EXACT, indirect=True)
+def test_policy_outputs_match_the_plain_model(loaded):
+    ours = outputs(loaded.policy)
+    ours = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
+    torch.testing.assert_close(ours, plain_outputs(loaded.plain), rtol=0, atol=1e-4)
 
-    plain = plain_model(folder(name))
-    for i, each in enumerate(sampled):
-        ids = torch.tensor([*each.prompt, *each.tokens])[None]
-        with torch.no_grad():
-            logits = plain(ids).logits[0, len(each.prompt) - 1 : -1]
-        cdf = token_distribution(logits, TEMPERATURE).cumsum(1)  # [n, V]
-        u = torch.from_numpy(random_numbers(7, 0, i // 4, i % 4).random(len(cdf)))
-        expected = torch.searchsorted(cdf, (u * cdf[:, -1])[:, None], right=True).squeeze(1)
-        assert each.tokens.tolist() == expected.tolist()
-    assert max(len(each.tokens) for each in sampled) == 30
+
+@torch.no_grad()
+@pytest.mark.parametrize("loaded", ["granite"], indirect=True)
+def test_the_head_gives_the_logits(loaded):
+    ids = RESPONSES[0][None]
+    logits = loaded.plain.base_model(ids).last_hidden_state @ loaded.policy.head().T
+    expected = loaded.plain(ids).logits / TEMPERATURE
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("loaded", ["phi", "gemma2"], indirect=True)
+def test_the_head_with_a_bias_or_a_soft_cap_is_refused(loaded):
+    with pytest.raises(UserError, match="need logits W h"):
+        loaded.policy.head()
 
 
 @pytest.mark.parametrize(
@@ -157,31 +133,21 @@ def test_sampled_tokens_follow_the_plain_model(name, folder, policies, monkeypat
         ("qwen4_exp_text", "layer 1 needs a cache of its own kind, DynamicIndexedLayer"),
     ],
 )
-def test_other_models_are_refused_in_one_line(name, said, folder):
+def test_other_models_are_refused_in_one_line(name, said, tmp_path):
+    start_ranks()
+    save_random_model(name, tmp_path)
     with pytest.raises(UserError, match=said) as error:
-        load_policy(folder(name))
+        load_policy(tmp_path)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["phi", "gemma2", "granite"])
-def test_head_gives_the_logits_or_refuses_a_bias_and_a_soft_cap(name, folder, policies):
-    policy = policies(name)
-    if name != "granite":
-        with pytest.raises(UserError, match="need logits W h"):
-            policy.head()
-        return
-    plain, ids = plain_model(folder(name)), RESPONSES[0][None]
-    with torch.no_grad():
-        logits = plain.base_model(ids).last_hidden_state @ policy.head().T
-        torch.testing.assert_close(logits, plain(ids).logits / TEMPERATURE, rtol=1e-4, atol=1e-4)
 
 
 # ---- a run with recurrent layers -----------------------------------------------------------------
 
 
-def test_a_hybrid_trains_on_two_ranks_as_on_one_and_resumes_bit_equal(folder, tmp_path):
+def test_a_hybrid_trains_on_two_ranks_as_on_one_and_resumes_bit_equal(tmp_path):
     """Every answer is wrong, but shorter ones are penalised less, so there is a gradient."""
-    flags = ["--model", str(folder("qwen3_5")), "--proxy", "topk", "--proxy-topk", "5"]
+    save_random_model("qwen3_5", tmp_path / "model")
+    flags = ["--model", str(tmp_path / "model"), "--proxy", "topk", "--proxy-topk", "5"]
     flags += ["--max-new-tokens", "16", "--overlong-buffer", "16", "--eval-data", ""]
     one = train_small(tmp_path / "one", *flags, steps=2)
     assert all(row["grad_norm"] > 0 for row in one)

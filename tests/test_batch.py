@@ -80,17 +80,11 @@ def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(mon
         plans.append(plan_mini_batches(rollouts, ADVANTAGES, 4, 60))
     for number, parts in enumerate(zip(*plans, strict=True)):
         responses = range(4 * number, 4 * number + 4)
-        trained = [
-            i for part in parts for micro in part.with_gradient for i in micro.response_index
-        ]
-        others = [
-            i for part in parts for micro in part.without_gradient for i in micro.response_index
-        ]
-        assert sorted(trained) == [i for i in responses if ADVANTAGES[i] != 0]
-        assert sorted(others) == [i for i in responses if ADVANTAGES[i] == 0]
-
-        assert len({len(part.with_gradient) for part in parts}) == 1
-        assert len({len(part.without_gradient) for part in parts}) == 1
+        for kind, has_gradient in (("with_gradient", True), ("without_gradient", False)):
+            of_ranks = [getattr(part, kind) for part in parts]
+            found = [i for micros in of_ranks for micro in micros for i in micro.response_index]
+            assert sorted(found) == [i for i in responses if (ADVANTAGES[i] != 0) == has_gradient]
+            assert len({len(micros) for micros in of_ranks}) == 1
         for part in parts:
             assert part.token_count == sum(LENGTHS[i] for i in responses)  # of all ranks
             assert len(part.micro_batches) == len(part.with_gradient) + len(part.without_gradient)

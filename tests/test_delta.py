@@ -1,15 +1,16 @@
 """delta.py against slow references: float64, explicit loops, explicit squared distances.
 
-Eqs. 2-4 against autograd on the toy model.
+Eqs. 2-4 against autograd, on all parameters of a model.
 """
 
-import copy
+import math
 
 import pytest
 import torch
+from models import random_lm
 from references import SlowDelta, two_sides
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-import toy
 from delta import (
     delta_coefficients,
     margins,
@@ -129,36 +130,28 @@ def test_temperatures_have_their_floor_on_the_variance():
     assert torch.stack(gamma).tolist() == pytest.approx([1e-6, 1e-6], rel=1e-6)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
-def test_delta_coefficients_reject_values_that_are_not_finite(bad):
-    v, advantage = two_sides(seed=7)
-    for i in (17, (advantage == 0).nonzero()[0]):  # with an advantage, and without
-        damaged = v.clone()
-        damaged[i, 2] = bad
-        with pytest.raises(ValueError, match="margin is not finite: v or A has NaN or inf"):
-            delta_coefficients(damaged, advantage)
-    advantage[3] = bad
-    with pytest.raises(ValueError, match="margin is not finite: v or A has NaN or inf"):
-        delta_coefficients(v, advantage)
+V, A = two_sides(seed=7)
+WITHOUT = int((A == 0).nonzero()[0])  # a token without an advantage
+ROW = torch.tensor([3])
+REFUSED = [  # v, advantage, other arguments, the reason
+    (V.index_fill(0, ROW, math.nan), A, {}, "margin is not finite: v or A has NaN or inf"),
+    (V.index_fill(0, ROW, -math.inf), A, {}, "margin is not finite: v or A has NaN or inf"),
+    (V.index_fill(0, torch.tensor([WITHOUT]), math.nan), A, {}, "margin is not finite"),
+    (V, A.index_fill(0, ROW, math.nan), {}, "margin is not finite"),
+    (V, A.index_fill(0, ROW, -math.inf), {}, "margin is not finite"),
+    (V * 1e30, A, {}, "margin is not finite"),
+    (V, A, {"K": -1}, "need K >= 0, 0 <= lam_min <= lam_max: got"),
+    (V, A, {"lam_min": 1.3}, "need K >= 0, 0 <= lam_min <= lam_max: got"),
+    (V, A, {"lam_min": -0.1}, "need K >= 0, 0 <= lam_min <= lam_max: got"),
+    (V, A[:4], {}, r"v must be \[N, H\] and advantage \[N\], got \(61, 5\)"),
+    (A, A, {}, r"v must be \[N, H\] and advantage \[N\], got \(61,\)"),
+]
 
 
-def test_delta_coefficients_reject_margins_that_overflow():
-    v, advantage = two_sides(seed=7)
-    with pytest.raises(ValueError, match="margin is not finite"):
-        delta_coefficients(v * 1e30, advantage)
-
-
-@pytest.mark.parametrize("bad", [{"K": -1}, {"lam_min": 1.3}, {"lam_min": -0.1}])
-def test_delta_coefficients_reject_a_number_or_range_without_meaning(bad):
-    with pytest.raises(ValueError, match="need K >= 0, 0 <= lam_min <= lam_max: got"):
-        delta_coefficients(*two_sides(), **bad)
-
-
-def test_delta_coefficients_reject_other_shapes():
-    v, advantage = two_sides()
-    for wrong in ((v, torch.ones(4)), (torch.ones(61), advantage)):
-        with pytest.raises(ValueError, match=r"v must be \[N, H\] and advantage \[N\], got \(61,"):
-            delta_coefficients(*wrong)
+@pytest.mark.parametrize("v, advantage, others, reason", REFUSED)
+def test_delta_coefficients_reject_what_has_no_meaning(v, advantage, others, reason):
+    with pytest.raises(ValueError, match=reason):
+        delta_coefficients(v, advantage, **others)
 
 
 def test_delta_coefficients_are_accurate_in_bfloat16():
@@ -192,119 +185,76 @@ def test_side_centroids_match_loops(weighted):
     v = torch.randn(50, 4, generator=g)
     advantage = torch.randn(50, generator=g)
     advantage[::7] = 0
-    weight = torch.rand(50, generator=g) if weighted else None
-
-    mass = [0.0, 0.0]
-    total = [torch.zeros(4), torch.zeros(4)]
-    for i in range(50):
-        side = int(advantage[i] < 0)
-        share = abs(float(advantage[i]))
-        if weighted:
-            share *= float(weight[i])
-        mass[side] += share
-        total[side] = total[side] + share * v[i]
-
-    mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage, weight)
-    torch.testing.assert_close(mu_pos, total[0] / mass[0])
-    torch.testing.assert_close(mu_neg, total[1] / mass[1])
-    assert (float(mass_pos), float(mass_neg)) == pytest.approx(mass)
+    weight = torch.rand(50, generator=g) if weighted else torch.ones(50)
+    mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage, weight if weighted else None)
+    for sign, mu, mass in ((1, mu_pos, mass_pos), (-1, mu_neg, mass_neg)):
+        expected_mass = 0.0
+        total = torch.zeros(4)
+        for i in range(50):
+            share = max(sign * float(advantage[i]), 0.0) * float(weight[i])
+            expected_mass += share
+            total = total + share * v[i]
+        torch.testing.assert_close(mu, total / expected_mass)
+        assert float(mass) == pytest.approx(expected_mass)
 
 
 def test_side_centroids_empty_side_is_zero():
-    mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(torch.ones(3, 2), torch.ones(3))
-    assert mass_neg == 0
-    assert torch.equal(mu_neg, torch.zeros(2))
-    assert torch.equal(mu_pos, torch.ones(2))
-    assert mass_pos == 3
+    numbers = side_centroids(torch.ones(3, 2), torch.ones(3))
+    assert [x.tolist() for x in numbers] == [[1, 1], [0, 0], 3, 0]
 
 
-# ---- Eqs. 2-4, on all parameters of the toy's base model, in float64 -----------------------------
+# ---- Eqs. 2-4, on all parameters of a model, in float64 ------------------------------------------
 
-RESPONSES = [
-    ("7*6+1-4=?", "So 7*6=2\nThen 2+1=3\nNow 3-4=9\nanswer \\boxed{9}<eos>", 1.2),
-    ("7*6+1-4=?", "Thus 7*6=2\nSo 2+1=5\nHere 5-4=1\nanswer \\boxed{1}<eos>", -0.7),
-    ("3+4*2-9=?", "Next 3+4=7\nSo 7*2=1\nAlso 1-9=2\nanswer \\boxed{2}<eos>", -0.3),
-    ("3+4*2-9=?", "Now 3+4=7\nSo 7*2=4\nHence 4-9=5\nanswer \\boxed{5}<eos>", 0.5),
-]
-OTHERS = [
-    ("5-8*3+6=?", "So 5-8=7\nThen 7*3=1\nAlso 1+6=7\nanswer \\boxed{7}<eos>", 0.0),
-    ("2*2+9-1=?", "Hence 2*2=4\nNow 4+9=0\nSo 0-1=9\nanswer \\boxed{9}<eos>", 0.0),
-]
-
-
-class Float64Model:
-    """The toy's base model in float64: log π of given responses, and its gradients."""
-
-    def __init__(self):
-        model, self.tokenizer = toy.base_model()
-        self.model = copy.deepcopy(model).double()
-        self.parameters = list(self.model.parameters())
-
-    def logprobs(self, responses) -> torch.Tensor:
-        """log π of the packed tokens of several responses: [N]."""
-        rows = []
-        for problem, response, _ in responses:
-            prompt = self.tokenizer(problem).input_ids
-            ids = torch.tensor([prompt + self.tokenizer(response).input_ids])
-            logp = self.model(ids).logits[0].log_softmax(-1)
-            token = ids[0, len(prompt) :, None]
-            rows.append(logp[len(prompt) - 1 : -1].gather(1, token).squeeze(1))
-        return torch.cat(rows)
-
-    def gradients(self, responses) -> torch.Tensor:
-        """v = ∇_θ log π of every token, with one backward pass per token: [N, P]."""
-        rows = []
-        for logprob in self.logprobs(responses):
-            gradient = torch.autograd.grad(logprob, self.parameters, retain_graph=True)
-            rows.append(torch.cat([g.flatten() for g in gradient]))
-        return torch.stack(rows)
-
-    def advantages(self, responses) -> torch.Tensor:
-        """[N]."""
-        tokens = [len(self.tokenizer(response).input_ids) for _, response, _ in responses]
-        advantage = torch.tensor([A for _, _, A in responses], dtype=torch.float64)
-        return advantage.repeat_interleave(torch.tensor(tokens))
+PROMPT = 5  # tokens before the response in each row of IDS
+IDS = torch.randint(3, 30, (4, 25), generator=torch.Generator().manual_seed(0))
+OTHERS = torch.randint(3, 30, (2, 25), generator=torch.Generator().manual_seed(1))
+ADVANTAGE = torch.tensor([1.2, -0.7, -0.3, 0.5]).double().repeat_interleave(20)  # [N]
 
 
 @pytest.fixture(scope="module")
-def float64_model():
-    return Float64Model()
+def lm():
+    return random_lm("gpt2").double()  # without norms in float32
 
 
-def test_surrogate_gradient_is_the_mass_weighted_centroid_difference(float64_model):
+def logprobs(lm, ids) -> torch.Tensor:
+    """log π of the responses' packed tokens: [N]."""
+    logp = lm(ids).logits[:, PROMPT - 1 : -1].log_softmax(-1)
+    return logp.gather(2, ids[:, PROMPT:, None]).flatten()
+
+
+def gradients(lm, ids) -> torch.Tensor:
+    """v = ∇_θ log π of every token, with one backward pass per token: [N, P]."""
+    return torch.stack([gradient(lm, logprob) for logprob in logprobs(lm, ids)])
+
+
+def gradient(lm, scalar) -> torch.Tensor:
+    """∇_θ of a scalar: [P]."""
+    parameters = list(lm.parameters())
+    return parameters_to_vector(torch.autograd.grad(scalar, parameters, retain_graph=True))
+
+
+def test_surrogate_gradient_is_the_mass_weighted_centroid_difference(lm):
     """Eqs. 2-3, and Eqs. 9-11 with weights: ∇ of Σ ρ min(rA, clip(r)A) at θ_old, exactly."""
-    v = float64_model.gradients(RESPONSES)
-    advantage = float64_model.advantages(RESPONSES)
+    v = gradients(lm, IDS)
     random = torch.rand(len(v), generator=torch.Generator().manual_seed(1)).double()
     for weight in (torch.ones_like(random), random):
-        logprob = float64_model.logprobs(RESPONSES)
-        surrogate = clipped_surrogate(logprob, logprob.detach(), advantage)
-        gradient = torch.autograd.grad((weight * surrogate).sum(), float64_model.parameters)
-        gradient = torch.cat([g.flatten() for g in gradient])
-
-        mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage, weight)
+        logprob = logprobs(lm, IDS)
+        surrogate = clipped_surrogate(logprob, logprob.detach(), ADVANTAGE)
+        mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, ADVANTAGE, weight)
         predicted = mass_pos * mu_pos - mass_neg * mu_neg  # Eq. 2
-        assert (gradient - predicted).norm() / gradient.norm() < 1e-5
+        torch.testing.assert_close(gradient(lm, (weight * surrogate).sum()), predicted)
 
 
-def test_centroids_and_masses_predict_the_change_of_log_probability(float64_model):
+def test_centroids_and_masses_predict_the_change_of_log_probability(lm):
     """Eq. 4: a small step moves log π in other contexts at the rate of the linear score."""
-    v = float64_model.gradients(RESPONSES)
-    u = float64_model.gradients(OTHERS)
-    advantage = float64_model.advantages(RESPONSES)
-    mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage)
+    mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(gradients(lm, IDS), ADVANTAGE)
+    u = gradients(lm, OTHERS)
     predicted = mass_pos * (u @ mu_pos) - mass_neg * (u @ mu_neg)  # Eq. 4
 
-    step = mass_pos * mu_pos - mass_neg * mu_neg
-    step = step.split([p.numel() for p in float64_model.parameters])
-    size = 5e-7  # a smaller step is lost in the float32 norms, a larger one adds curvature
+    theta = parameters_to_vector(lm.parameters()).detach()
+    step = 1e-7 * (mass_pos * mu_pos - mass_neg * mu_neg)
     after = []
-    with torch.no_grad():
-        for sign in (1, -1):
-            for p, change in zip(float64_model.parameters, step, strict=True):
-                p += sign * size * change.view_as(p)
-            after.append(float64_model.logprobs(OTHERS))
-            for p, change in zip(float64_model.parameters, step, strict=True):
-                p -= sign * size * change.view_as(p)
-    rate = (after[0] - after[1]) / (2 * size)
-    assert (rate - predicted).norm() / rate.norm() < 0.01
+    for moved in (theta + step, theta - step, theta):
+        vector_to_parameters(moved, lm.parameters())
+        after.append(logprobs(lm, OTHERS).detach())
+    torch.testing.assert_close((after[0] - after[1]) / 2e-7, predicted, rtol=1e-4, atol=1e-4)

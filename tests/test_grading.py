@@ -1,6 +1,5 @@
 """grading.py: a response is graded by answer, by letter or by tests, and a reward is a number."""
 
-import json
 import math
 import subprocess
 import sys
@@ -8,7 +7,9 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
+from tables import rows
 
+import grading
 from grading import choice, grade_all, grade_on_ranks, report_unearnable, trouble_with
 from infra.errors import UserError
 
@@ -27,60 +28,9 @@ def test_grades_judge_each_problem_by_its_kind():
     assert found == [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    "response, letter",
-    [
-        ("\\boxed{C}", "C"),
-        ("\\boxed{\\text{(D)}}", "D"),
-        ("\\boxed{\\textbf{B. } 5}", "B"),
-        ("\\boxed{\\mathrm{C}}", "C"),
-        ("\\boxed{\\mathbf{(D)}}", "D"),
-        ("The answer is (A).", "A"),
-        ("**Answer:** E", "E"),
-        ("I choose option B", "B"),
-        ("(A) or (B)? It must be (B)", "B"),
-        ("so\n\nC", "C"),
-        ("\\boxed{5}", None),
-        ("A good day", None),
-        ("The answer is Apple", None),
-        ("The energy is $\\boxed{E = mc^2}$.\n\nAnswer: D", "D"),
-        ("\\boxed{\\langle H\\rangle \\ll \\Delta E}, so it is small.\n\n**Answer: D**", "D"),
-        ("\\boxed{A \\rightarrow C}", None),
-        ("\\boxed{\\text{A gene is lost}}", None),
-        ("\\boxed{\\text{D-glucose}}", None),
-        ("\\boxed{F = 3\\,\\text{N}}", None),
-        ("\\boxed{\\text{I think D}}", "D"),
-        ("The answer I get is (D).", "D"),
-        ("The best choice I can make is D.", "D"),
-        ("The answer is (C).\n\nOption A is wrong, and option D has the wrong sign.", "C"),
-        (
-            "The correct answer is C.\n\n- Option A is wrong: units.\n- Option D is wrong: units.",
-            "C",
-        ),
-        ("(C) is the correct answer, not (D).", "C"),
-        ("The answer must be C.", "C"),
-        ("The answer should be C.", "C"),
-        ("C is the correct answer.", "C"),
-        ("**D. 5 kg**", "D"),
-        ("Answer: \\text{D}", "D"),
-        ("\\boxed{D. 5 kg}", "D"),
-        ("\\boxed{\\text{Option D}}", "D"),
-        ("\\boxed{A \\text{ and } B}", None),
-        ("\\boxed{H_2O}", None),
-        ("It must be C.", "C"),
-        ("The correct option is therefore (D).", "D"),
-        ("The answer is C because of friction.", "C"),
-        ("The answer is not D.", None),
-        ("The answer is C or D.", None),
-        ("C is not the best answer.", None),
-        ("A. 5\nB. 6\nC. 7", None),
-        ("A. 5\nB. 6\n\nSo B.", "B"),
-        ("<answer>D</answer>", "D"),
-        ("The answer is E = mc^2", None),
-    ],
-)
-def test_choice(response, letter):
-    assert choice(response) == letter
+@pytest.mark.parametrize("row", rows("letters"), ids=lambda row: row["response"][:60])
+def test_choice(row):
+    assert choice(row["response"]) == row["letter"]
 
 
 def graded_as(rewards):
@@ -107,10 +57,9 @@ def test_gold_answers_that_no_response_can_match_are_counted_and_shown(capsys):
     right = [{"problem": f"{i}?", "answer": "10"} for i in range(2)]
     graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
     report_unearnable([question, *right, *graded_otherwise], "--data a")
-    assert capsys.readouterr().out.startswith(
-        "--data a: 1 of 3 gold answers can never be matched; the first restates a question or is "
-        "too long: '\\\\sum_{k=1}^{4} k', for '1+2+3+4?': drop"
-    )
+    said = capsys.readouterr().out
+    assert said.startswith("--data a: 1 of 3 gold answers can never be matched")
+    assert "for '1+2+3+4?'" in said
     report_unearnable(right, "--data a")
     assert capsys.readouterr().out == ""
 
@@ -132,11 +81,10 @@ def test_a_set_whose_golds_are_mostly_texts_is_refused(gold):
         report_unearnable(problems, "--data a")
     said = str(refused.value)
     assert said.startswith("--data a: 2 of 3 gold answers can never be matched; the first is a ")
-    assert "for 'q': name another --answer-column, or" in said and "\n" not in said
+    assert "--answer-column" in said and "\n" not in said
 
 
-@pytest.mark.parametrize("file", ["golds.jsonl", "contest.jsonl", "outside.jsonl"])
-def test_labelled_golds_are_no_texts(file):
-    lines = (ROOT / "tests/answers/data" / file).read_text(encoding="utf-8").splitlines()
-    golds = {json.loads(line)["gold"] for line in lines}
-    assert not [gold for gold in golds if trouble_with(gold).startswith("is a")]
+@pytest.mark.parametrize("table", ["golds", "contest", "outside"])
+def test_labelled_golds_are_no_texts(table, monkeypatch):
+    monkeypatch.setattr(grading, "earnable", bool)  # which takes time, and comes first
+    assert {trouble_with(row["gold"]) for row in rows(table)} == {""}

@@ -1,6 +1,6 @@
 """minimal.py is the specification of train.py: every step of both has the same numbers."""
 
-import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -46,14 +46,10 @@ def test_minimal_and_train_have_the_same_steps_and_accuracies(
 
 def test_the_page_imports_only_the_task_and_the_reward():
     """No formula is defined elsewhere."""
-    tree = ast.parse(Path(minimal.__file__).read_text())
-    imported = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            imported.add(node.module)
-    assert imported == {"argparse", "typing", "numpy", "torch", "toy", "verify"}
+    imported = re.findall(
+        r"^(?:from|import) (\S+)", Path(minimal.__file__).read_text(), re.MULTILINE
+    )
+    assert set(imported) == {"argparse", "typing", "numpy", "torch", "toy", "verify"}
 
 
 @pytest.mark.parametrize("K", [0, 1, 2, 3])

@@ -1,8 +1,8 @@
 """The toy task: chains of operations mod 10, a tokenizer, and small Qwen3 models that often err.
 
 A problem is a chain of k operations on digits, worked from left to right, mod 10. A response opens
-each step with `filler` random connectives, copies the two operands, and states one result. It ends
-with a box:
+each step with a connective (the first step's is `So`, the second's `Then`, ...), copies the two
+operands, and states one result. It ends with a box:
 
     problem   7*6+1-4=?            (k = 3, answer 9)
     response  So 7*6=2             7*6 = 42

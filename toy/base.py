@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from toy.task import demonstration, problems
-from toy.tokenizer import LARGE_VOCABULARY, TOKEN_ID, VOCABULARY, build_tokenizer
+from toy.tokenizer import TOKEN_ID, VOCABULARY, build_tokenizer
 
 HERE = Path(__file__).parent
 BASES = HERE / "bases"
@@ -45,22 +45,13 @@ class Base:
 
     k: int = 5  # operations in a problem
     noise: float = 0.2
-    filler: int = 1
     seed: int = 0
     regime: str = "sharpen"
-    zipf: bool = False
 
     @property
     def name(self) -> str:
-        """Such as `learn-k5-noise0.1-filler1-seed0`. A name without a regime means `sharpen`."""
-        regime = "" if self.regime == "sharpen" else f"{self.regime}-"
-        zipf = "-zipf" if self.zipf else ""
-        task = f"k{self.k}-noise{float(self.noise)}-filler{self.filler}{zipf}"
-        return f"{regime}{task}-seed{self.seed}"
-
-    @property
-    def vocabulary(self) -> list[str]:
-        return LARGE_VOCABULARY if self.zipf else VOCABULARY
+        """Such as `learn-k5-noise0.1-seed0`."""
+        return f"{self.regime}-k{self.k}-noise{float(self.noise)}-seed{self.seed}"
 
 
 def build_model(
@@ -107,18 +98,15 @@ def train_base(base: Base, steps: int = STEPS, batch: int = 64) -> Qwen3ForCausa
     trained base are right as often as its demonstrations.
     """
     rng = np.random.default_rng([base.seed, 1])
-    tokenizer = build_tokenizer(base.vocabulary)
     with torch.random.fork_rng():
         torch.manual_seed(base.seed)
-        model = build_model(vocabulary=len(base.vocabulary))
-
-    settings = (base.noise, base.filler, base.regime, base.zipf)
+        model = build_model()
 
     def draw() -> tuple[list[str], list[str]]:
         texts = [p["problem"] for p in problems(batch, seed=int(rng.integers(2**31)), k=base.k)]
-        return texts, [demonstration(text, rng, *settings) for text in texts]
+        return texts, [demonstration(text, rng, base.noise, base.regime) for text in texts]
 
-    return fit(model, tokenizer, draw, steps)
+    return fit(model, build_tokenizer(), draw, steps)
 
 
 def fit(
@@ -197,7 +185,7 @@ def base_folder(*settings, cache: Path = CACHE, **named) -> Path:
     folder = Path(cache) / f"toy-{base.name}-{code_digest()}"
     if not folder.exists():
         print(f"building the toy's base model {base.name} (once; a minute or two)", flush=True)
-        save_base(train_base(base), folder, build_tokenizer(base.vocabulary))
+        save_base(train_base(base), folder, build_tokenizer())
     return folder
 
 

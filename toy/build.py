@@ -17,14 +17,7 @@ from toy.base import BASES, CODE_BASE, Base, build_model, fit, save_base, train_
 from toy.tokenizer import build_tokenizer
 
 # The bases for chains, in the order of the table in toy/README.md; the code toy has one base.
-COMMITTED = [
-    Base(5, 0.1, 1, regime="learn"),
-    Base(5, 0.1, 4, regime="learn"),
-    Base(5, 0.1, 4, regime="learn", zipf=True),
-    Base(5, 0.1, 1, regime="learn-minus"),
-    Base(5, 0.2, 1),
-    Base(12, 0.06, 1),
-]
+COMMITTED = [Base(5, 0.1, regime="learn"), Base(5, 0.2, regime="sharpen")]
 
 
 def train_code_base() -> Qwen3ForCausalLM:
@@ -45,7 +38,7 @@ def main(folder: Path = BASES) -> None:
     """Build every base model in `folder`. Existing folders are replaced."""
     torch.set_num_threads(1)
     for base in COMMITTED:
-        replace(folder / base.name, train_base(base), build_tokenizer(base.vocabulary))
+        replace(folder / base.name, train_base(base), build_tokenizer())
     replace(folder / CODE_BASE, train_code_base(), code_tokenizer.build_tokenizer())
 
 

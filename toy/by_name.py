@@ -7,7 +7,7 @@ import torch
 
 from toy import code_task, task
 from toy.base import base_folder, code_base_folder
-from toy.tokenizer import LARGE_VOCABULARY
+from toy.tokenizer import VOCABULARY
 
 SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
@@ -15,8 +15,7 @@ SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 def model_folder(cfg) -> str | Path:
     """The location of --model: a toy's base, or the folder or hub id given."""
     if cfg.model == "toy":
-        settings = (cfg.toy_k, cfg.toy_noise, cfg.toy_filler)
-        return base_folder(*settings, regime=cfg.toy_regime, zipf=cfg.toy_zipf)
+        return base_folder(k=cfg.toy_k, noise=cfg.toy_noise, regime=cfg.toy_regime)
     if cfg.model == "toy-code":
         return code_base_folder()
     return cfg.model
@@ -38,7 +37,7 @@ def problem_set(name: str, k: int = 5, seed: int = 0) -> list[dict]:
 
 def decisive_tokens(problem: str, tokens: list[str]) -> list[int] | None:
     """The positions of the tokens that decided the reward; None unless the problem is a chain."""
-    known = {token: i for i, token in enumerate(LARGE_VOCABULARY)}
+    known = {token: i for i, token in enumerate(VOCABULARY)}
     if not re.match(r"\d([-+*]\d)+=\?", problem) or not known.keys() >= set(tokens):
         return None
     ids = torch.tensor([known[token] for token in tokens])

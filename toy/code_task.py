@@ -1,14 +1,12 @@
 """The code toy: one-line functions and worked responses.
 
 A problem describes a function of two or three arguments as a chain of operations, and gives two
-examples. A response opens with connectives, which carry no information, and then defines the
-function. In the definition the last operation can come first:
+examples. A response defines the function. In the definition the last operation can come first:
 
     problem   f(a, b, c): take a, add b, times 3, at most c
               f(2, 5, 9) = 9
               f(0, 1, 7) = 3
-    response  So Now
-              ```python
+    response  ```python
               def f(a, b, c):
                   return min((a + b) * 3, c)
               ```
@@ -34,10 +32,8 @@ from toy.code_tokenizer import (
     OPENING,
     RETURN,
 )
-from toy.tokenizer import CONNECTIVES
 
 STEPS = 3  # operations per function
-FILLER = 2  # connectives that open a response
 EXAMPLES = 2  # per problem
 TESTS = 24
 
@@ -217,8 +213,7 @@ def demonstration(
         steps.append((written, slip(operand, chain, rng, noise)))
     chain = replace(chain, start=slip(chain.start, chain, rng, noise), steps=tuple(steps))
 
-    words = rng.integers(len(CONNECTIVES), size=FILLER)
-    return "".join([CONNECTIVES[word] for word in words] + program(chain))
+    return "".join(program(chain))
 
 
 def slip(token: str, chain: Chain, rng: np.random.Generator, noise: float) -> str:

@@ -4,7 +4,7 @@ import re
 
 from transformers import PreTrainedTokenizerFast
 
-from toy.tokenizer import CONNECTIVES, word_tokenizer
+from toy.tokenizer import word_tokenizer
 
 ARITHMETIC = ["+", "-", "*", "//", "%"]
 BOUNDS = ["min", "max"]
@@ -23,7 +23,6 @@ VOCABULARY += [f" {name} " for name in ARITHMETIC + COMPARISONS]
 VOCABULARY += [f"{name}(" for name in BOUNDS]
 VOCABULARY += NAMES + CONSTANTS
 VOCABULARY += ["(", ")", ", "]
-VOCABULARY += CONNECTIVES
 
 # only in problems
 VOCABULARY += ["f(", "): take ", ") = ", "\n", "0", "-", "True", "False"]

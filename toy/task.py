@@ -8,7 +8,7 @@ import re
 import numpy as np
 import torch
 
-from toy.tokenizer import CONNECTIVES, LARGE_VOCABULARY, MANY_CONNECTIVES
+from toy.tokenizer import CONNECTIVES, VOCABULARY
 
 MISTAKE = 0.55  # the probability of a regime's systematic mistake
 
@@ -32,14 +32,9 @@ def times_and_3(a: int, b: int) -> int:
     return (a * b + 3) % 10
 
 
-def minus_and_1(a: int, b: int) -> int:
-    return (a - b - 1) % 10
-
-
 # Errors in demonstrations (see `demonstration`): regime -> operation -> its most likely result.
 REGIMES = {
     "learn": {"*": times_and_3},
-    "learn-minus": {"-": minus_and_1},
     "sharpen": {},
 }
 
@@ -85,24 +80,17 @@ def demonstration(
     problem: str,
     rng: np.random.Generator,
     noise: float = 0.0,
-    filler: int = 1,
     regime: str = "sharpen",
-    zipf: bool = False,
 ) -> str:
-    """A worked response to `problem`.
+    """A worked response to `problem`. A step's connective is known from its position.
 
     noise   probability that a result is replaced by a uniform digit (one time in ten the right
             one); the chain continues from the replacement
-    filler  number of random connectives that open each step
     regime  `sharpen`: there are no other errors, so the most likely result is right.
             `learn`: products do not slip; a * b is (a b + 3) mod 10 with probability MISTAKE, so
-            the most likely product is wrong. `learn-minus`: the same for differences, and a - b is
-            (a - b - 1) mod 10
-    zipf    draw connectives from MANY_CONNECTIVES, the r-th with probability proportional to
-            1 / r, instead of uniformly from the eight CONNECTIVES
+            the most likely product is wrong
     """
     current, steps = read(problem)
-    words = draw_connectives(rng, (len(steps), filler), zipf)
     slips = rng.random(len(steps)) < noise
     uniform = rng.integers(10, size=len(steps))
     mistaken = REGIMES[regime]
@@ -118,20 +106,10 @@ def demonstration(
                 result = mistaken[operation](current, digit)
         elif slips[i]:
             result = int(uniform[i])
-        lines.append(f"{''.join(words[i])}{current}{operation}{digit}={result}\n")
+        connective = CONNECTIVES[i % len(CONNECTIVES)]
+        lines.append(f"{connective}{current}{operation}{digit}={result}\n")
         current = result
     return "".join(lines) + f"answer \\boxed{{{current}}}"
-
-
-def draw_connectives(
-    rng: np.random.Generator, shape: tuple[int, int], zipf: bool
-) -> list[list[str]]:
-    """Random connectives in this shape, uniform or Zipf-distributed; see `demonstration`."""
-    if not zipf:
-        return np.array(CONNECTIVES)[rng.integers(len(CONNECTIVES), size=shape)].tolist()
-
-    chance = 1 / np.arange(1, len(MANY_CONNECTIVES) + 1)
-    return rng.choice(MANY_CONNECTIVES, size=shape, p=chance / chance.sum()).tolist()
 
 
 def is_right(problem: str, response: str) -> bool:
@@ -148,7 +126,7 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
     because a later step, such as `*0`, undid them. Results after the mark only propagate the error.
     If the stated results give the answer but the box is wrong, the digit in the box is marked.
     """
-    tokens = [LARGE_VOCABULARY[i] for i in response_ids.tolist()]
+    tokens = [VOCABULARY[i] for i in response_ids.tolist()]
     stated = digits_after("=", tokens)
 
     decided = stated
@@ -162,7 +140,7 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
 
 def states_result(response_ids: torch.Tensor) -> torch.Tensor:
     """Which tokens state the result of a step: bool [T] for the ids [T] of one response."""
-    tokens = [LARGE_VOCABULARY[i] for i in response_ids.tolist()]
+    tokens = [VOCABULARY[i] for i in response_ids.tolist()]
     mark = torch.zeros(len(tokens), dtype=torch.bool)
     mark[digits_after("=", tokens)] = True
     return mark

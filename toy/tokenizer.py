@@ -1,7 +1,5 @@
 """The toy's vocabulary and its word-level tokenizer."""
 
-from itertools import product
-
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -15,16 +13,11 @@ VOCABULARY += CONNECTIVES
 
 TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
 
-# 240 more made-up words, such as "Ban ", for Zipf-distributed connectives.
-SYLLABLES = product("BDFGHJKLMNPRSTVZ", "aeiou", "nrs")
-MANY_CONNECTIVES = CONNECTIVES + [f"{''.join(letters)} " for letters in SYLLABLES]
-LARGE_VOCABULARY = VOCABULARY + MANY_CONNECTIVES[len(CONNECTIVES) :]
 
-
-def build_tokenizer(vocabulary: list[str] = VOCABULARY) -> PreTrainedTokenizerFast:
-    """A tokenizer over VOCABULARY or LARGE_VOCABULARY; decode(encode(text)) returns the text."""
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer over VOCABULARY; decode(encode(text)) returns the text."""
     # a word with its space, a box's opening, a character
-    return word_tokenizer(vocabulary, r"[A-Za-z]+ |\\boxed\{|\n|.")
+    return word_tokenizer(VOCABULARY, r"[A-Za-z]+ |\\boxed\{|\n|.")
 
 
 def word_tokenizer(vocabulary: list[str], pattern: str) -> PreTrainedTokenizerFast:

@@ -1,4 +1,4 @@
-"""The labelled answers of tests/answers/data, and the verdicts of verify.py that contradict them.
+r"""The labelled answers of tests/answers/data, and the verdicts of verify.py that contradict them.
 
     PYTHONPATH=. .venv/bin/python tests/answers/tables.py [--sealed | --golds]
 
@@ -6,79 +6,66 @@ prints the false and the missed credits of each table. --sealed counts the seale
 contest.jsonl and the sealed half of words.jsonl, which were graded when the grader was finished.
 --golds prints the credits among one in seven pairs of different golds.
 
-answers, responses, examination, contest and words (around an answer) hold pairs written by hand.
-golds and outside hold gold answers, each of which is graded against itself and its equals. classes
-holds generated pairs: § in a response stands for each gold of the `forms` listed, in golds.jsonl
-("table") or outside.jsonl.
+Labelled by hand: answers, responses, examination, contest, words (around an answer).
+classes: generated; § stands for each gold of the `forms` listed, of golds ("table") or outside.
+golds: the gold answers of answers.jsonl. form: its kind, such as "number", "list" or "interval".
+    value: shared by golds that are the same answer. open: shared by golds whose equality is a
+    matter of opinion: 30 and 30°, 40 and 40\%, or the list 13, 169 and the number 13,169.
+outside: golds like those of other data sets.
+rules, pairs, values, expressions, extracted, letters: of the tests; no verdict on them is wrong.
 """
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from golds import GOLDS, pairs_of_golds
-
 from verify import is_equivalent, reward
 
 DATA = Path(__file__).parent / "data"
-HAND_WRITTEN = ("answers", "responses", "examination")
-HALVES = ("contest", "words")
+LABELLED = ("answers", "responses", "examination", "contest", "words", "classes")
 EVERY = 5  # of the golds of answers.jsonl is put in place of §
 
 Case = tuple[str, str, bool]  # response, gold, whether it is right
 
 
 def rows(table: str) -> list[dict]:
-    return [json.loads(line) for line in (DATA / f"{table}.jsonl").read_text().splitlines()]
+    lines = (DATA / f"{table}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
-def boxed(answer: str) -> str:
+GOLDS = rows("golds")
+
+
+def boxed(answer) -> str:
     return f"\\boxed{{{answer}}}"
 
 
-def tables() -> dict[str, list[Case]]:
-    """The public tables."""
+def tables(sealed: bool = False, every: int = 1) -> dict[str, list[Case]]:
+    """The pairs of each table that are sealed, or the others.
+
+    every: of the golds that stand for § in a row, one in so many.
+    """
     found = {}
-    for name in HAND_WRITTEN:
-        found[name] = [(row["response"], row["gold"], row["truth"]) for row in rows(name)]
-    found |= {name: half(name, sealed=False) for name in HALVES}
-    found["golds"] = list(equal_golds())
-    found["outside"] = [(boxed(row["gold"]), row["gold"], True) for row in rows("outside")]
+    for name in LABELLED:
+        chosen = [row for row in rows(name) if row.get("sealed", False) == sealed]
+        if chosen:
+            found[name] = [case for row in chosen for case in cases(row, every)]
+    if not sealed:
+        found["golds"] = list(equal_golds())
+        found["outside"] = [(boxed(row["gold"]), row["gold"], True) for row in rows("outside")]
     return found
 
 
-def equal_golds() -> Iterator[Case]:
-    """Each gold with itself and with the first of the same value. Undefined golds are wrong."""
-    first = {entry["gold"]: entry["gold"] for entry in GOLDS}
-    for entry in GOLDS:
-        gold = entry["gold"]
-        yield boxed(gold), gold, entry["form"] != "undefined"
-        other = first[entry.get("value", gold)]
-        if other != gold:
-            yield boxed(gold), other, True
-            yield boxed(other), gold, True
-
-
-def half(table: str, sealed: bool) -> list[Case]:
-    """The rows of a table that are sealed, or the others."""
-    chosen = [row for row in rows(table) if row["sealed"] == sealed]
-    return [(row["response"], row["gold"], row["truth"]) for row in chosen]
-
-
-def classes() -> dict[str, list[Case]]:
-    """The generated pairs by class."""
-    found = {}
-    for row in rows("classes"):
-        cases = found.setdefault(row["kind"], [])
-        for gold in golds_of(row) if "golds" in row else [""]:
-            response = row["response"].replace("§", gold)
-            cases.append((response, row["gold"].replace("§", gold), row["right"]))
-    return found
+def cases(row: dict, every: int) -> list[Case]:
+    """A row, once for each gold that stands for § in it."""
+    golds = golds_of(row)[::every] if "golds" in row else [""]
+    texts = [(row["response"].replace("§", x), row["gold"].replace("§", x)) for x in golds]
+    return [(response, gold, row["truth"]) for response, gold in texts]
 
 
 def golds_of(row: dict) -> list[str]:
-    """The golds that stand for § in a row of classes.jsonl: of its `forms`, or all."""
     chosen = []
     for entry in GOLDS[::EVERY] if row["golds"] == "table" else rows("outside"):
         is_negative = entry["form"] == "integer" and entry["gold"].startswith("-")
@@ -86,6 +73,28 @@ def golds_of(row: dict) -> list[str]:
         if form in row.get("forms", [form]) and entry["gold"] != "0":  # 0 equals -0 and 2(0)
             chosen.append(entry["gold"])
     return chosen[: row.get("first")]
+
+
+def equal_golds() -> Iterator[Case]:
+    """Each gold with itself and with the first of the same value. Undefined golds are wrong."""
+    for entry in GOLDS:
+        gold, other = entry["gold"], entry.get("value", entry["gold"])
+        yield boxed(gold), gold, entry["form"] != "undefined"
+        if other != gold:
+            yield boxed(gold), other, True
+            yield boxed(other), gold, True
+
+
+def pairs_of_golds() -> Iterator[tuple[str, str]]:
+    """All pairs of golds with different values, in both directions."""
+    first = {}
+    for entry in GOLDS:
+        if entry["form"] != "undefined":
+            first.setdefault(entry.get("value", entry["gold"]), entry)
+    for a, b in itertools.combinations(first.values(), 2):
+        if "open" not in a or a["open"] != b.get("open"):
+            yield a["gold"], b["gold"]
+            yield b["gold"], a["gold"]
 
 
 def errors(cases: list[Case]) -> tuple[list[str], list[str]]:
@@ -106,11 +115,8 @@ def main() -> None:
         print(f"{len(pairs):,} pairs of different golds, credited: {credited}")
         return
 
-    groups = {**tables(), "classes": [case for cases in classes().values() for case in cases]}
-    if "--sealed" in sys.argv:
-        groups = {f"{name}, sealed": half(name, sealed=True) for name in HALVES}
     print("table: wrong answers, credited; right answers, missed")
-    for name, cases in groups.items():
+    for name, cases in tables("--sealed" in sys.argv).items():
         false, missed = errors(cases)
         right = sum(case[2] for case in cases)
         print(f"{name}: {len(cases) - right:,}, {len(false)}; {right:,}, {len(missed)}")

@@ -53,7 +53,9 @@ def test_plan_without_flags_prints_the_results_table(capsys):
     main(["plan"])
     printed = capsys.readouterr().out.strip().splitlines()
     assert len(printed) == 53
-    assert set(printed) <= set((ROOT / "docs/results/memory.md").read_text().splitlines())
+    page = (ROOT / "docs/results/memory.md").read_text().splitlines()
+    rows = {line for line in page if line.startswith("|")}  # a selection
+    assert len(rows) > 15 and rows <= set(printed)
 
 
 def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys):

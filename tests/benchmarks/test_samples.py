@@ -106,9 +106,9 @@ def test_tokens_are_wrapped_at_six_letters(tokens, lines):
 
 def test_the_first_right_and_wrong_response_to_one_problem_are_chosen(tmp_path, capsys):
     samples = [rated("1+1=?", 1.0), rated("1+2=?", 0.0), rated("1+2=?", 1.0), rated("1+1=?", 0, 2)]
-    assert picture.pair_of(samples) == picture.pair_of(samples, 1) == (samples[2], samples[1])
-    folder = run_of(tmp_path / "run", samples)
-    assert "leave --step out" in refusal(picture.main, [folder, "--step", 2], capsys)
+    assert picture.pair_of(samples) == (samples[2], samples[1])
+    folder = run_of(tmp_path / "run", samples[:2])
+    assert "train for more steps" in refusal(picture.main, [folder], capsys)
 
 
 def test_text_is_drawn_as_it_is(tmp_path):
@@ -117,4 +117,4 @@ def test_text_is_drawn_as_it_is(tmp_path):
     folder = run_of(tmp_path / "run", [rated("a $x_\n" * 99, x, tokens=text) for x in (0.0, 1.0)])
     picture.main([str(folder)])
     assert Image.open(folder / "tokens.png").width == 1400
-    assert picture.place(text * 50, 54)[-1][::2] == (399, 49)  # 400 tokens fit
+    assert picture.place(text * 50, picture.COLUMNS)[-1][::2] == (399, 49)  # 400 tokens fit

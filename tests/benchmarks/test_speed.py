@@ -59,7 +59,7 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
 
     monkeypatch.setattr(train, "sample", kept)
     path = tmp_path / "measured.json"
-    speed.main(str(path), name, "1", "--model", str(toy.base_folder()), *FLAGS.split())
+    speed.main(str(path), name, "--model", str(toy.base_folder()), *FLAGS.split())
     part = json.loads(path.read_text())
     assert (part["responses"], part["length"]) == (6, 24)
     assert min(part["seconds"].values()) > 0 and part["peak"] > 0

@@ -4,11 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
 from forked import ROOT
-from models import save_random_model
+from models import response_logits, save_random_model
 from toy_runs import SMALL, read_lines, refusal, train_small
 
 pytest.importorskip("vllm")
@@ -71,20 +72,21 @@ def tokens_of(responses) -> list[list[int]]:
 
 
 @torch.no_grad()
-def difference(engine: VLLMEngine, temperature: float = 1.0, top_p: float = 1.0) -> float:
+def difference(
+    engine: VLLMEngine, temperature: float = 1.0, top_p: float = 1.0, times: int = 12
+) -> float:
     """The mean difference of log p between vLLM, with the weights it has, and plain passes.
 
-    The prompts fill a block of vLLM's prefix cache, 128 tokens.
+    times: that each prompt is repeated. Twelve fill a block of vLLM's prefix cache, 128 tokens, but
+        log p of texts so unlike the toy's is rounded ten times as much.
     """
-    long = [Running((12 * request.prompt)[:140], request.numbers) for request in requests(8)]
-    samples = list(engine.sample(long, [], Sampling(24, temperature, top_p)))
+    asked = [Running((times * request.prompt)[:140], request.numbers) for request in requests(8)]
+    samples = list(engine.sample(asked, [], Sampling(24, temperature, top_p)))
     differences = []
     with engine.policy.unsharded() as lm:
         for request in samples:
             tokens, logprob = request.sampled()
-            logits = lm(torch.tensor([[*request.prompt, *tokens]])).logits[
-                0, len(request.prompt) - 1 : -1
-            ]
+            logits = response_logits(lm, request.prompt, tokens)
             p = token_distribution(logits, temperature, top_p)
             expected = p.log().gather(1, torch.from_numpy(tokens).long()[:, None]).squeeze(1)
             differences.append((expected - torch.from_numpy(logprob)).abs())
@@ -118,16 +120,32 @@ def test_a_sample_depends_only_on_its_request(engine):
 # ---- weights -------------------------------------------------------------------------------------
 
 
+@contextmanager
+def changed(parameter):
+    """Change a parameter at random: q and k are normalised, so a factor would change nothing."""
+    shard = parameter.detach().to_local()
+    own = shard.clone()
+    shard *= 1 + 0.1 * torch.randn(shard.shape, generator=torch.Generator().manual_seed(0))
+    try:
+        yield
+    finally:
+        shard.copy_(own)
+
+
 def test_every_tensor_of_the_policy_reaches_vllm(asleep):
-    """Each is changed at random: q and k are normalised, so a factor would change nothing."""
-    generator = torch.Generator().manual_seed(0)
     for name, parameter in asleep.policy.lm.named_parameters():
-        with asleep.holding() as engine:
-            shard = parameter.detach().to_local()
-            shard *= 1 + 0.3 * torch.randn(shard.shape, generator=generator)
-            assert difference(engine) > 1e-4, f"{name} changes nothing"
-        with asleep.holding() as engine:
-            assert difference(engine) < 1e-5, name
+        with asleep.holding() as engine, changed(parameter):
+            assert difference(engine, times=1) > 1e-4, f"{name} changes nothing"
+        with changed(parameter), asleep.holding() as engine:
+            assert difference(engine, times=1) < 1e-6, name
+
+
+def test_cached_prefixes_are_discarded_with_the_weights_they_came_from(asleep):
+    values = asleep.policy.lm.get_parameter("model.layers.0.self_attn.v_proj.weight")
+    with asleep.holding() as engine:
+        before = difference(engine)
+    with changed(values), asleep.holding() as engine:
+        assert difference(engine) < 3 * before  # with old prefixes above 1e-4
 
 
 def test_a_tied_head_reaches_vllm(tmp_path):
@@ -144,13 +162,23 @@ def test_a_real_model_has_the_policys_log_p():
         assert difference(engine) < 1e-4
 
 
-def refused(tmp_path, capsys, model) -> str:
-    flags = [*SMALL, *ENGINE, "--model", model, "--output-dir", tmp_path / "run"]
-    return refusal(train.main, flags, capsys)
+@pytest.fixture
+def refused(asleep, tmp_path, capsys):
+    """refused(model) -> why a run with vLLM ends.
+
+    After another engine: the first one in a process asks for sys.stdout.fileno(), and capsys's
+    stdout has none.
+    """
+
+    def of(model) -> str:
+        flags = [*SMALL, *ENGINE, "--model", model, "--output-dir", tmp_path / "run"]
+        return refusal(train.main, flags, capsys)
+
+    return of
 
 
-def test_what_vllm_cannot_run_on_a_cpu_is_refused(tmp_path, capsys):
-    said = refused(tmp_path, capsys, toy.base_folder())
+def test_what_vllm_cannot_run_on_a_cpu_is_refused(refused, tmp_path):
+    said = refused(toy.base_folder())
     assert re.search("vLLM cannot run this qwen3; .*head_dim=16", said)
     assert not (tmp_path / "run").exists()
 
@@ -164,10 +192,10 @@ def test_qwen3_5_is_refused_by_name(tmp_path):
         VLLMEngine(tmp_path, policy, longest=64, in_flight=4, dtype=torch.float32)
 
 
-def test_what_vllm_runs_differently_is_refused_after_a_step(wide, tmp_path, capsys, monkeypatch):
+def test_what_vllm_runs_differently_is_refused_after_a_step(refused, wide, tmp_path, monkeypatch):
     """Here vLLM keeps random weights. Nothing of the step is kept."""
     monkeypatch.setattr(VLLMEngine, "load", lambda engine, model: None)
-    assert "vLLM runs this model differently" in refused(tmp_path, capsys, wide)
+    assert "vLLM runs this model differently" in refused(wide)
     assert read_lines(tmp_path / "run" / "metrics.jsonl") == []
 
 

@@ -32,8 +32,7 @@ from trl_delta import WeightedTrainer, right
 G = 8  # responses per problem
 WEIGHTS = [
     *({"method": name} for name in ("dapo", "forking_tokens", "grpo")),
-    *({"proxy": name} for name in ("surprise", "centred", "lm_head", "topk", "exact")),
-    {"common": 1.0},
+    *({"proxy": name} for name in ("scalar", "centred", "lm_head", "topk", "exact")),
     {"delta_variant": "random"},
 ]  # --select is missing: rounding chooses among tokens that are nearly equal
 TIMES = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "step_time"}
@@ -99,7 +98,7 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
     rollouts, advantages = on_all_ranks(mine), on_all_ranks(batch["advantages"].tolist())
     advantages = torch.tensor(advantages)
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), 4096)
-    *old, _ = old_log_probabilities(Policy(trainer.model), plan, trainer.method.features)
+    old = old_log_probabilities(Policy(trainer.model), plan, trainer.method.features)
     seed = trainer.args.seed + trainer.state.global_step
     tokens = packed(rollouts, advantages, *old, seed=seed)
     expected = token_weights(trainer.method, tokens, flags) * tokens.advantage  # [N]

@@ -46,22 +46,21 @@ def test_problems_are_the_same_on_every_machine():
 
 def test_demonstration_is_the_same_on_every_machine():
     rng = np.random.default_rng(0)
-    response = toy.demonstration("7*6+1-4=?", rng, noise=0.5, filler=1)
-    assert response == "Also 7*6=2\nHere 2+1=6\nNext 6-4=2\nanswer \\boxed{2}"
+    response = toy.demonstration("7*6+1-4=?", rng, noise=0.5)
+    assert response == "So 7*6=2\nThen 2+1=0\nNow 0-4=1\nanswer \\boxed{1}"
 
 
-@pytest.mark.parametrize("regime, mistaken, by", [("learn", "*", 3), ("learn-minus", "-", 9)])
-def test_learn_demonstrations_have_one_systematic_mistake_and_random_slips(regime, mistaken, by):
+def test_learn_demonstrations_have_one_systematic_mistake_and_random_slips():
     rng = np.random.default_rng(0)
     excess = {"*": [], "+": [], "-": []}
     for p in toy.problems(600, seed=2):
-        response = toy.demonstration(p["problem"], rng, noise=0.3, regime=regime)
+        response = toy.demonstration(p["problem"], rng, noise=0.3, regime="learn")
         for step, operation, result in re.findall(r"(\d([-+*])\d)=(\d)\n", response):
             excess[operation].append((int(result) - toy.chain(f"{step}=?")[0]) % 10)
-    # The mistaken operation's result is right or off by `by`. The wrong result is more likely.
-    of_mistaken = excess.pop(mistaken)
-    assert set(of_mistaken) == {0, by}
-    assert abs(np.mean(np.array(of_mistaken) == by) - 0.55) < 0.05
+    # A product is right or 3 too large. The wrong one is more likely.
+    products = excess.pop("*")
+    assert set(products) == {0, 3}
+    assert abs(np.mean(np.array(products) == 3) - 0.55) < 0.05
     for operation in excess:
         assert set(excess[operation]) == set(range(10))
         assert abs(np.mean(np.array(excess[operation]) != 0) - 0.3 * 0.9) < 0.05
@@ -98,12 +97,12 @@ def test_decisive_marks_the_box_if_only_the_box_is_wrong():
     assert decided("7*6+1-4=?", response) == [(20, "8")]
 
 
-@pytest.mark.parametrize("k, noise, filler", [(5, 0.2, 1), (12, 0.06, 0), (3, 0.5, 4)])
-def test_is_right_agrees_with_verify_on_demonstrations(k, noise, filler):
+@pytest.mark.parametrize("k, noise", [(5, 0.2), (12, 0.06), (3, 0.5)])
+def test_is_right_agrees_with_verify_on_demonstrations(k, noise):
     rng = np.random.default_rng(5)
     rights = []
     for p in toy.problems(300, seed=6, k=k):
-        response = toy.demonstration(p["problem"], rng, noise, filler)
+        response = toy.demonstration(p["problem"], rng, noise)
         rights.append(is_right(p["problem"], response))
         assert rights[-1] == (reward(response, p["answer"]) == 1.0)
     assert 0.1 < np.mean(rights) < 0.9  # both right and wrong responses occurred
@@ -118,7 +117,7 @@ def test_committed_base_loads_in_float32_without_training(base, tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert not model.training
-    assert len(tokenizer) == len(base.vocabulary) == model.config.vocab_size
+    assert len(tokenizer) == len(toy.VOCABULARY) == model.config.vocab_size
     assert tokenizer.decode(tokenizer("Now 1+2=3\n").input_ids) == "Now 1+2=3\n"
     assert tokenizer.eos_token_id == model.generation_config.eos_token_id == toy.TOKEN_ID["<eos>"]
 
