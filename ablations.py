@@ -20,7 +20,7 @@ from batch import TokenBatch
 from delta import Steps, normalise, refined_margins, temperatures
 from infra.rows import Rows, squared_distances
 from methods import row_proxy, top_share
-from policy import LOGITS_PER_BLOCK, TokenOutputs
+from policy import TokenOutputs, logit_block
 
 # ---- Tables 2 and 3: other steps -----------------------------------------------------------------
 
@@ -94,7 +94,7 @@ def top_k_hidden_gradient(outputs: TokenOutputs, head: Callable, k: int) -> torc
     k = min(k, len(W))
     result = torch.empty_like(outputs.hidden)
     numbers_a_row = max(len(W), k * W.shape[1])  # the logits, or W[likeliest] if that is larger
-    size = max(1, LOGITS_PER_BLOCK // numbers_a_row)  # tokens per block
+    size = max(1, logit_block(W.device) // numbers_a_row)  # tokens per block
     for start in range(0, len(outputs.hidden), size):
         block = slice(start, start + size)
         logits, likeliest = (outputs.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]

@@ -12,12 +12,8 @@ the rollout batch, not over each mini-batch. (4) SAPO averages inside each respo
 GRPO. The DelTA paper names only SAPO's gate. SAPO's own paper (arXiv 2511.20347), verl and TRL have
 this mean too.
 
-Relatives weigh tokens by p. Which tokens gain where A > 0, and where A < 0 (sure: p near 1):
-    sure, sure      AR-Lopti (arXiv 2505.12929), TR-GRPO (2511.00066)
-    unsure, unsure  2603.22117
-    unsure, sure    A3PO (2512.21625), DG (2603.14608)
-    sure, unsure    DelTA on real text, by first measurements
-By the interventions of 2604.11056, gains come from tokens of high entropy, on both sides.
+Relatives: extensions.weights_by_p names those that weigh tokens by p. By the interventions of arXiv
+2604.11056, gains come from tokens of high entropy, on both sides.
 
 Shapes: B responses, N packed response tokens, n in a micro-batch, H hidden size, F features per
 token.

@@ -30,7 +30,6 @@ from infra.rows import Rows
 # each block also reads the head's weights and adds to their gradient: 2^28 logits with 80 GB.
 LOGIT_BLOCK = 2**26  # logits, on the CPU
 BLOCK_SHARE = 1 / 75  # of a GPU's memory
-LOGITS_PER_BLOCK = 2**24  # where a method's features compute logits
 
 
 class TokenOutputs(NamedTuple):

@@ -12,7 +12,6 @@ Shapes: N response tokens of a batch, H hidden size.
 """
 
 import re
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,9 @@ from delta import delta_coefficients
 from grpo import group_advantages
 from infra.log import save_samples
 from infra.progress import Stopwatch
+from infra.ranks import this_device
 from methods import correlation
-from policy import old_log_probabilities
+from policy import TokenOutputs, old_log_probabilities
 
 COLUMNS = ("model", "pool", "rule", "side", "statistic", "value")
 TOP_K = 20
@@ -49,8 +49,8 @@ KINDS = {  # kind of token -> what its text matches, without spaces around it; t
 def sampled_batch(flags: list[str]) -> dict:
     """The rollout batch that the flags describe, from --output-dir if it is there already.
 
-    Returns rollouts, A, log p, entropy, Σ p² [N], states h and top-K proxies [N, H], the texts of
-    tokens [N], lengths [B] and G.
+    Returns rollouts, A, log p, entropy, Σ p² [N], states h and top-K proxies [N, H] (0 where A is
+    0), the texts of tokens [N], lengths [B] and G.
     """
     cfg = parse_config(flags)
     path = Path(cfg.output_dir) / "batch.pt"
@@ -64,30 +64,33 @@ def sampled_batch(flags: list[str]) -> dict:
     plan = plan_mini_batches(
         rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
     )
-    top_k = partial(top_k_hidden_gradient, k=TOP_K)
 
     def features(outputs, head) -> torch.Tensor:
-        columns = [outputs.hidden, top_k(outputs, head), outputs.mean_p[:, None]]
-        return torch.cat(columns, dim=1)  # [n, 2 H + 1]
+        return torch.cat([outputs.hidden, outputs.mean_p[:, None]], dim=1)  # [n, H + 1]
 
     logprob, entropy, rows = old_log_probabilities(run.policy, plan, features)
     tokens = packed(rollouts, advantages, logprob, entropy)
-    H = (rows.shape[1] - 1) // 2
-    found = torch.empty(rows.shape)
+    found = torch.empty(rows.shape, device=this_device())
     for index, part in rows.parts:
         found[index] = part.float()
-    batch = {
-        "rollouts": rollouts,
+    hidden, mean_p = found[:, :-1], found[:, -1]
+
+    own = tokens.advantage != 0  # no λ depends on another's v, which costs a product with the head
+    outputs = TokenOutputs(logprob[own], entropy[own], mean_p[own], hidden[own], tokens.token[own])
+    top_k = torch.zeros_like(hidden)
+    top_k[own] = top_k_hidden_gradient(outputs, run.policy.head, TOP_K)
+    tensors = {
         "advantage": tokens.advantage,
         "logprob": logprob,
         "entropy": entropy,
-        "hidden": found[:, :H],
-        "top_k": found[:, H : 2 * H],
-        "mean_p": found[:, 2 * H],
-        "texts": [run.tokenizer.decode([token]) for token in tokens.token.tolist()],
+        "hidden": hidden,
+        "top_k": top_k,
+        "mean_p": mean_p,
         "length": tokens.length,
-        "G": cfg.group_size,
     }
+    batch = {name: tensor.cpu() for name, tensor in tensors.items()}
+    texts = [run.tokenizer.decode([token]) for token in tokens.token.tolist()]
+    batch |= {"rollouts": rollouts, "texts": texts, "G": cfg.group_size}
     torch.save(batch, path)
     weight = coefficients(batch, proxies(batch)["delta"], cfg.K, apart=False)
     save_samples(run, 1, rollouts, tokens, weight)  # for benchmarks.picture and benchmarks.samples

@@ -16,7 +16,7 @@ MISSED = {
     "examination": 15,
     "golds": 6,
     "contest": 15,
-    "classes": 671,
+    "classes": 644,  # 671 of all
 }
 FALSE = {"words": 1}  # "The remainder is $\\boxed{7}$ modulo the other prime."
 
