@@ -28,7 +28,7 @@ import numpy as np
 from grading import grade_on_ranks, report_unearnable
 from infra import folder as files
 from infra import ranks
-from infra.errors import UserError, one_line_endings
+from infra.errors import UserError, one_line_endings, printable
 from infra.flags import Parser, flag
 from infra.model_files import locate
 from infra.problems import prepare_sandbox
@@ -320,7 +320,8 @@ def compare(*folders: str) -> None:
     ]
     mean, low, high, p_problems = paired_bootstrap(*accuracies)
 
-    print(f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}")
+    line = f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}"
+    print(printable(line))
     print(
         f"over repetitions: U = {u:g} of {len(a) * len(b)}, "
         f"one-sided p = {p:.3g} (Mann-Whitney, App. K)"

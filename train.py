@@ -36,6 +36,7 @@ from infra.log import (
     log,
     refuse_mismatch,
     report,
+    report_equal_rewards,
     rollout_metrics,
     save_samples,
 )
@@ -138,6 +139,8 @@ def train_step(run: Run, method: Method, step: int) -> None:
     run.state.metrics = metrics | watch.seconds()  # finish_step logs them
     if step == 1 or step % cfg.eval_every == 0:
         save_samples(run, step, rollouts, tokens, weight)
+    if step == 3:
+        report_equal_rewards(run, rollouts)
 
 
 def update(

@@ -115,27 +115,38 @@ def write_text(path: Path, text: str) -> None:
     """Replace the content of a file: readers find the old or the new one. Raises Stop."""
     aside = path.with_name(f"{path.name}.{UNFINISHED}")
     with writing(path):
-        with open(aside, "w", encoding="utf-8") as file:
+        aside.unlink(missing_ok=True)  # a link's target stays
+        with open(aside, "x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
 
 
+def null(constant: str) -> None:
+    """The value of NaN and Infinity in a file: JSON does not have them."""
+
+
+def json_text(content: dict, indent: int | None = None) -> str:
+    """JSON that any program reads, with a line break at its end."""
+    finite = json.loads(json.dumps(content), parse_constant=null)
+    return json.dumps(finite, indent=indent) + "\n"
+
+
 def write_json(path: Path, content: dict) -> None:
     """Replace the content of a .json file. Raises Stop."""
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_text(path, json_text(content, indent=1))
 
 
 def write_lines(path: Path, lines: list[dict]) -> None:
     """Replace the content of a .jsonl file with these lines. Raises Stop."""
-    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+    write_text(path, "".join(json_text(line) for line in lines))
 
 
 def append_line(path: Path, line: dict) -> None:
     """Append `line` to a .jsonl file. Raises Stop."""
     with writing(path), open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(json_text(line))
 
 
 def read_json(path: Path) -> dict:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import torch
 
-from infra.errors import UserError
+from infra.errors import UserError, printable
 from infra.folder import append_line, read_json, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
@@ -21,7 +21,8 @@ def introduce(run) -> None:
     if run.rank == 0:
         size = f"{run.policy.lm.num_parameters():,} parameters, {run.world} rank(s)"
         count = f"{len(run.problems)} problems for training, {len(run.held_out)} held out"
-        print(f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}")
+        line = f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}"
+        print(printable(line))
         texts = read_json(run.folder / "config.json")
         ends = " or ".join(map(repr, texts["end_tokens"]))
         prompt = texts["first_prompt"][:300]
@@ -51,8 +52,6 @@ def log(run, metrics: dict) -> None:
     mismatch = metrics.get("mismatch", 0)
     if not mismatch <= LARGE_MISMATCH:  # NaN too
         gist.append(f"mismatch {mismatch:.3g} nats: sampler and policy disagree")
-    if metrics.get("without_advantage") == 1:
-        gist.append("each group has equal rewards, so nothing is learned: docs/running.md")
     if "seconds" in metrics:
         run.seconds.append(metrics["seconds"])
         recent = run.seconds[-20:]
@@ -95,6 +94,40 @@ def rollout_metrics(rollouts: list, tokens) -> dict:
         "without_advantage": float((tokens.advantage == 0).float().mean()),
         "mismatch": float((tokens.logprob - tokens.sampler_logprob).abs().mean()),
     }
+
+
+def report_equal_rewards(run, rollouts: list) -> None:
+    """If all rewards since step 1 are equal, print which cause in docs/running.md fits.
+
+    rollouts: B batch.Rollouts with rewards, of the newest step. Gold answers that nothing can match
+    are not looked for: grading.report_unearnable has counted them before step 1.
+    """
+    if run.rank > 0:
+        return
+    metrics = read_lines(run.folder / "metrics.jsonl")
+    earlier = [line["reward"] for line in metrics if "reward" in line]  # not in step 0
+    rewards = {*earlier, *(response.reward for response in rollouts)}
+    if len(rewards) > 1:
+        return
+
+    def has_answer(response) -> bool:
+        return ("```" if response.problem.get("tests") else "\\box") in response.text
+
+    cut_off = sum(response.truncated for response in rollouts) / len(rollouts)
+    answered = sum(map(has_answer, rollouts)) / len(rollouts)
+    cause = "the problems are too hard, or their answers stand in another --answer-column"
+    if max(rewards) > 0:
+        cause = "the problems are too easy: take harder ones"
+    elif cut_off > 0.5:
+        cause = "responses are cut off: raise --max-new-tokens"
+    elif answered < 0.5:
+        cause = "the prompt does not lead to such an answer: change it with --prompt-template"
+    print(
+        f"every reward is {max(rewards):g}, so nothing is learned; {cut_off:.0%} of this step's "
+        f"responses are cut off, and {answered:.0%} have a \\boxed{{}} answer or a program in a "
+        f"fence; perhaps {cause} (docs/running.md; samples.jsonl shows responses)",
+        flush=True,
+    )
 
 
 def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -> None:

@@ -37,7 +37,7 @@ def load_problems(
 
     A hub id may name a config, a split and a revision: owner/set:config:split@1.2. Records without
     a text or an answer are dropped, as are repeated problems, of which the first counts; the first
-    rank prints how many. Error messages name `flag`. Raises
+    rank prints how many, and whether repeats have other answers. Error messages name `flag`. Raises
     UserError for an unreadable set, a missing column, a cell that is neither text nor number, a
     chat that does not end with the user's message, or no remaining problem.
     """
@@ -50,6 +50,7 @@ def load_problems(
     read = reader_of(records, source, f"{flag} {name}")
 
     problems = {}  # by text; of several with the same text, the first that has an answer
+    disputed = []  # texts of repeats with another answer
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
@@ -58,12 +59,15 @@ def load_problems(
                 raise ValueError(f"ends with a message of the {role}: end it with the user's")
         except ValueError as error:
             raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
-        if all(problem.values()):  # neither its text nor its answer is empty
-            problems.setdefault(problem["problem"], problem)
+        if all(problem.values()) and problems.setdefault(problem["problem"], problem) != problem:
+            disputed.append(problem["problem"])
     dropped = len(records) - len(problems)
     if dropped and is_first_rank():
         reason = "repeated, or without a text or an answer"
         print(f"{name}: {dropped} of {len(records)} records dropped: {reason}")
+    if disputed and is_first_rank():
+        other = "repeat a problem with another answer, which is not used; the first"
+        print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
     if not problems:
         raise UserError(f"{flag} {name} holds no problem with an answer: see --answer-column")
     return list(problems.values())
@@ -281,7 +285,7 @@ def encode_text(text: str, tokenizer) -> list[int]:
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
-    """Raise UserError if the model lacks positions for a response."""
+    """Raise UserError if the model lacks positions for a response, or a prompt's token."""
     limit = getattr(config, "max_position_embeddings", None)
     scheme = getattr(config, "rope_parameters", None) or {}
     if scheme.get("rope_type") == "longrope":
@@ -294,3 +298,7 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
             f"{limit} tokens that this {config.model_type} supports: lower it, or if a scheme such "
             "as yarn extends the positions, raise max_position_embeddings in config.json"
         )
+    largest = max((token for prompt in prompts for token in prompt), default=0)
+    size = config.vocab_size
+    if largest >= size:
+        raise UserError(f"token {largest} in a prompt: the model knows {size}, its tokenizer more")

@@ -35,11 +35,22 @@ def computation_dtype(flag: str = "auto") -> torch.dtype:
     flag: --dtype. auto is bfloat16 on GPUs that have it, else float32.
     """
     if flag != "auto":
-        return getattr(torch, flag)
+        dtype = getattr(torch, flag)
+        warn_slow_bfloat16(dtype)
+        return dtype
     if this_device().type == "cpu":
         return torch.float32
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)  # no T4, no V100
     return torch.bfloat16 if has_bfloat16 else torch.float32
+
+
+def warn_slow_bfloat16(dtype: torch.dtype) -> None:
+    """Print a line if the models compute in bfloat16 on a CPU without instructions for it."""
+    processor = Path("/proc/cpuinfo")  # on Linux; its flags are avx512_bf16, amx_bf16 or bf16
+    if dtype == torch.float32 or this_device().type != "cpu" or not processor.exists():
+        return
+    if "bf16" not in processor.read_text() and is_first_rank():
+        print("--dtype bfloat16: this processor has no such instructions: float32 is faster")
 
 
 def rank_and_world() -> tuple[int, int]:

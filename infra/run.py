@@ -245,12 +245,14 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     if state.step == 0:  # no checkpoint: none was due yet, or all are lost
         updates = [line for line in metrics if line.get("grad_norm")]
         due = updates and len(updates) > files.read_json(folder / "config.json")["save_every"]
-        if due or (folder / "model").exists():
+        if due or (folder / "model").exists() or not metrics and (folder / "best").exists():
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
         metrics = samples = []
 
     metrics = [line for line in metrics if line["step"] <= state.step]
     samples = [line for line in samples if line["step"] <= state.step]
+    if (folder / UNFINISHED).is_symlink():
+        (folder / UNFINISHED).unlink()  # its target stays
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
     files.write_json(folder / "config.json", config)
     files.write_lines(folder / "metrics.jsonl", metrics)

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 from pyarrow import parquet
@@ -100,7 +101,7 @@ def read_hub(source: Source) -> list[dict]:
     if source.sample and source.sample < len(table):
         table = table.select(random.Random(0).sample(range(len(table)), source.sample))
     needed = table.select_columns(needed_columns(table.column_names, source))
-    return needed.to_list()
+    return records_of(needed.with_format("arrow")[:])
 
 
 def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
@@ -119,7 +120,7 @@ def read_file(path: Path, source: Source) -> list[dict]:
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
-        return file.read(needed_columns(file.schema_arrow.names, source)).to_pylist()
+        return records_of(file.read(needed_columns(file.schema_arrow.names, source)))
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix == ".csv":
         return read_csv(text)
@@ -129,6 +130,15 @@ def read_file(path: Path, source: Source) -> list[dict]:
             raise ValueError(f"it is no list of records like {EXAMPLE}")
         return records
     return read_lines(text)
+
+
+def records_of(table: pa.Table) -> list[dict]:
+    """The rows. A float32 cell is the shortest number it may stand for: 0.1, not 0.10000000149."""
+    for i, name in enumerate(table.column_names):
+        if table[i].type == pa.float32():
+            shortest = table[i].cast(pa.string()).cast(pa.float64())
+            table = table.set_column(i, name, shortest)
+    return table.to_pylist()
 
 
 def read_csv(text: str) -> list[dict]:

@@ -1,5 +1,7 @@
 """infra/folder.py: who owns a folder, and files that survive a kill."""
 
+import json
+import math
 import os
 import signal
 
@@ -83,6 +85,18 @@ def test_lines_survive_writing_and_a_kill_within_the_last(tmp_path):
         file.write("}")  # complete, without its line break
     assert read_lines(path) == [*lines, {"y": None}, {"z": {"a": 1}}]
     assert [each.name for each in tmp_path.iterdir()] == ["lines.jsonl"]
+
+
+def test_what_is_no_number_in_json_is_null(tmp_path):
+    """Other programs refuse NaN and Infinity, which Python would write."""
+    path = tmp_path / "file"
+    content = {"loss": math.nan, "deep": [{"entropy": [0.5, math.inf, -math.inf]}], "NaN": "NaN"}
+    expected = {"loss": None, "deep": [{"entropy": [0.5, None, None]}], "NaN": "NaN"}
+    append_line(path, content)
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == expected
+    for write, given in ((write_lines, [content]), (write_json, content)):
+        write(path, given)
+        assert json.loads(path.read_text(), parse_constant=pytest.fail) == expected
 
 
 def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path, monkeypatch):

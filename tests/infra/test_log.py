@@ -15,6 +15,7 @@ from infra.log import (
     log,
     refuse_mismatch,
     report,
+    report_equal_rewards,
     rollout_metrics,
     save_samples,
 )
@@ -65,10 +66,8 @@ def test_log_appends_a_line_and_prints_a_summary(tmp_path, capsys):
 
 def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
     run = run_in(tmp_path)
-    log(run, row(1, mismatch=0.2, without_advantage=1.0))
-    out = capsys.readouterr().out
-    assert "mismatch 0.2 nats: sampler and policy disagree" in out
-    assert "each group has equal rewards" in out
+    log(run, row(1, mismatch=0.2))
+    assert "mismatch 0.2 nats: sampler and policy disagree" in capsys.readouterr().out
     refuse_mismatch(run, 0.4)
     run.cfg.engine = "vllm"
     refuse_mismatch(run, 0.2)
@@ -121,6 +120,37 @@ def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
         "mismatch": float((tokens.logprob - sampled).abs().mean()),
     }
     assert metrics == pytest.approx(expected, rel=1e-4)
+
+
+RIGHT = "so \\boxed{7}"
+DEAD = [  # rewards of two earlier steps and of this one; the text; how many of 24 are cut off
+    ([0.0, 0.0], 0.0, RIGHT, 0, "too hard"),
+    ([0.0, 0.0], 0.0, RIGHT, 23, "--max-new-tokens"),
+    ([0.0, 0.0], 0.0, "so it is 7", 1, "--prompt-template"),
+    ([1.0, 1.0], 1.0, RIGHT, 0, "too easy"),
+    ([0.0, 0.25], 0.0, RIGHT, 0, None),
+    ([0.0, 0.0], 1.0, RIGHT, 0, None),
+]
+
+
+@pytest.mark.parametrize("earlier, reward, text, cut_off, said", DEAD)
+def test_a_run_with_equal_rewards_is_explained(
+    earlier, reward, text, cut_off, said, tmp_path, graded, capsys
+):
+    run = run_in(tmp_path)
+    log(run, METRICS[0])
+    for step, before in enumerate(earlier, start=1):
+        log(run, row(step, reward=before))
+    capsys.readouterr()
+    rollouts = [
+        each._replace(reward=reward, text=text, problem={"answer": "7"}, truncated=i < cut_off)
+        for i, each in enumerate(graded[0])
+    ]
+    report_equal_rewards(run, rollouts)
+    report_equal_rewards(run_in(tmp_path, rank=1), rollouts)  # silent
+    out = capsys.readouterr().out
+    assert out.count("\n") == (said is not None)
+    assert (said or "") in out
 
 
 def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):

@@ -56,8 +56,9 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
     ]
     path = write(tmp_path / "a.jsonl", records)
     assert load_problems(path) == PROBLEMS
-    dropped = f"{path}: 7 of 9 records dropped: repeated, or without a text or an answer\n"
-    assert capsys.readouterr().out == dropped
+    dropped, disputed = capsys.readouterr().out.splitlines()
+    assert dropped == f"{path}: 7 of 9 records dropped: repeated, or without a text or an answer"
+    assert disputed.startswith(f"{path}: 1 records repeat a problem with another answer")
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,14 @@ def test_json_numbers_keep_their_digits(number, text, tmp_path):
     assert answers == [text, "one", "3"]
 
 
+def test_a_float32_is_the_number_that_was_written(tmp_path):
+    golds = pa.array([0.1, None, 2.0, 15300.75], pa.float32())
+    table = pa.table({"problem": ["a", "b", "c", "d"], "answer": golds})
+    pq.write_table(table, tmp_path / "a.parquet")
+    answers = [each["answer"] for each in load_problems(str(tmp_path / "a.parquet"))]
+    assert answers == ["0.1", "2", "15300.75"]
+
+
 def test_verl_records_hold_answers_or_programs(tmp_path):
     tests = json.dumps({"inputs": ["1"], "outputs": ["2"]})
     records = [verl(CHAT, "MATH", "34"), verl(CHAT[1:], "code", tests)]
@@ -140,16 +149,27 @@ def test_verl_records_hold_answers_or_programs(tmp_path):
     assert second["tests"] == [{"input": "1", "output": "2"}]
 
 
+def test_parquet_numbers_are_exact_integers_or_stay_floats(tmp_path):
+    floats = [2.0, 2.5, None, float("nan"), 1e23, -3.0]
+    records = [{"problem": f"{i}?", "answer": value} for i, value in enumerate(floats)]
+    answers = [each["answer"] for each in load_problems(write(tmp_path / "a.parquet", records))]
+    assert answers == ["2", "2.5", "1e+23", "-3"]
+
+
 def test_a_file_may_mix_answers_and_tests_whose_numbers_are_floats(tmp_path):
     tests = [{"function": "half", "args": [1.5, [2, 0.25]], "expected": 0.75}]
     records = [
         {"problem": "p", "tests": tests},
-        {"problem": "r", "answer": "7"},
         {"problem": "q", "tests": json.dumps(tests)},
+        {"problem": "r", "answer": "7"},
         {"problem": "s", "tests": []},
     ]
     problems = load_problems(write(tmp_path / "a.jsonl", records))
-    assert problems == [*records[:2], {"problem": "q", "tests": tests}]
+    assert problems == [
+        {"problem": "p", "tests": tests},
+        {"problem": "q", "tests": tests},
+        {"problem": "r", "answer": "7"},
+    ]
     assert json.dumps(problems[0]["tests"]) == json.dumps(tests)
 
 
@@ -234,21 +254,31 @@ def test_a_prompt_has_at_most_one_bos_and_no_eos(around, template):
     assert tokenizer.decode(prompt) == f"{begin}Q 1+2=?"
 
 
-@pytest.mark.parametrize("chat_template", ["{{ raise_exception('no\nsystem role') }}", None])
-def test_a_chat_template_that_fails_is_one_line(chat_template):
-    with pytest.raises(UserError, match="--model some/model: its chat template fails") as refused:
+@pytest.mark.parametrize(
+    "chat_template, words",
+    [
+        ("{{ raise_exception('System role\nnot supported') }}", "TemplateError: System role"),
+        (None, "ValueError: Cannot use chat template functions because"),
+    ],
+)
+def test_a_chat_template_that_fails_is_one_line(chat_template, words):
+    with pytest.raises(UserError) as refused:
         encode_prompts([{"problem": "1", "chat": CHAT}], tokenizer_with(chat_template), 200)
-    assert "\n" not in str(refused.value)
+    said = str(refused.value)
+    assert said.startswith("--model some/model: its chat template fails: write the problems as te")
+    assert words in said and "\n" not in said
 
 
 def test_refuse_length_counts_the_prompt_and_the_response():
-    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40)
+    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40, vocab_size=7)
     refuse_length(config, [[0] * 3, [0] * 8], 32)
     with pytest.raises(UserError, match="33 after a prompt of 8 tokens exceeds the 40 tokens"):
         refuse_length(config, [[0] * 3, [0] * 8], 33)
 
-    endless = SimpleNamespace(max_position_embeddings=None)
-    refuse_length(endless, [[0] * 8], 10**6)
+    endless = SimpleNamespace(max_position_embeddings=None, vocab_size=7)
+    refuse_length(endless, [[0] * 8, [6, 5]], 10**6)
+    with pytest.raises(UserError, match="token 7 in a prompt: the model knows 7"):
+        refuse_length(endless, [[0] * 8, [7, 5]], 10**6)
     config.rope_parameters = {"rope_type": "yarn", "original_max_position_embeddings": 20}
     refuse_length(config, [[0] * 8], 32)
     config.rope_parameters["rope_type"] = "longrope"

@@ -104,15 +104,20 @@ def test_a_run_killed_three_times_gives_the_same_files(whole, tmp_path):
     assert_same_run(folder, whole)
 
 
-def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps):
+def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps, tmp_path):
+    """Nothing is written through a link to a user's folder or file."""
+    users = tmp_path / "users"
+    users.mkdir()
+    (users / "config.json").write_text("mine")
+    before = contents(tmp_path)
     (two_steps / ".metrics.jsonl").write_text("mine")
-    before = contents(two_steps)
-    (two_steps / "being-written").mkdir()
-    (two_steps / "being-written" / "model.safetensors").touch()
-    (two_steps / "config.json.being-written").write_text("{")
+    before[two_steps / ".metrics.jsonl"] = b"mine"
+    (two_steps / "being-written").symlink_to(users)
+    (two_steps / "config.json.being-written").symlink_to(users / "config.json")
+    os.mkfifo(two_steps / "samples.jsonl.being-written")
     train_small(two_steps, steps=2)
     before[two_steps / "config.json"] = (two_steps / "config.json").read_bytes()  # of the copy
-    assert contents(two_steps) == before
+    assert contents(tmp_path) == before
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------
@@ -150,16 +155,15 @@ def test_a_run_without_unequal_rewards_has_not_lost_its_checkpoints(tmp_path, mo
     assert train_small(folder, *flags, steps=3)[:2] == equal
 
 
-@pytest.mark.parametrize("kept", ["model", "metrics.jsonl"])
+@pytest.mark.parametrize("kept", ["model", "best", "metrics.jsonl"])
 def test_a_run_whose_checkpoints_were_deleted_is_refused(kept, two_steps, capsys):
     """It would begin again and replace what is kept: metrics of more updates than --save-every."""
     line = read_lines(two_steps / "metrics.jsonl")[1]
     files.write_lines(two_steps / "metrics.jsonl", [line | {"step": i} for i in range(1, 5)])
-    shutil.rmtree(two_steps / "checkpoint-000002")
-    if kept == "model":
+    for name in {"checkpoint-000002", "model", "best"} - {kept}:
+        shutil.rmtree(two_steps / name)
+    if kept != "metrics.jsonl":
         (two_steps / "metrics.jsonl").unlink()
-    else:
-        shutil.rmtree(two_steps / "model")
     before = contents(two_steps)
     assert f"{two_steps} has a run without checkpoints" in refusal_of(two_steps, capsys, steps=1)
     assert contents(two_steps) == before

@@ -122,10 +122,10 @@ def hub(monkeypatch):
 )
 def test_only_the_needed_columns_become_python_objects(name, columns, set_name, options, hub):
     load = hub([{columns[0]: "1+1?", columns[1]: 2, "solution": "long"}])
-    assert load_problems(name) == [PROBLEM]
+    with mock.patch.object(tables, "records_of", side_effect=tables.records_of) as read:
+        assert load_problems(name) == [PROBLEM]
     load.assert_called_once_with(set_name, **{"split": "train"} | options)
-    names = [columns[0], "solution", columns[1]]
-    assert tables.needed_columns(names, tables.Source("", *columns)) == list(columns)
+    assert read.call_args.args[0].column_names == list(columns)
 
 
 def test_gpqa_shuffles_its_answers_and_names_the_right_letter(hub):
@@ -153,6 +153,14 @@ def test_mmlu_pro_is_a_fixed_sample_with_its_options_in_order(hub):
     assert "\n(A) u\n(B) v\n" in problems[0]["problem"] and "\n(J) d\n" in problems[0]["problem"]
     assert all(each["answer"] == "J" and each["choice"] for each in problems)
     assert problems == load_problems("mmlu_pro")
+
+
+def test_a_set_with_a_loading_script_or_without_a_name_is_one_line(hub):
+    load = hub([PROBLEM])
+    load.side_effect = RuntimeError("Dataset scripts are no longer supported, but found a.py")
+    for name, words in (("some/set", "scripts are no longer"), ("", "an empty name")):
+        with pytest.raises(UserError, match=f"--data '{name}' .*{words}.*: pass one of deepmath"):
+            load_problems(name)
 
 
 @pytest.fixture
