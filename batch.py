@@ -38,7 +38,7 @@ class Rollout(NamedTuple):
     text: str  # decoded; of special tokens only tags of thoughts
     truncated: bool  # stopped by max_new_tokens, not by an end token
 
-    # From grading.add_rewards.
+    # From train.sample.
     problem: dict | None = None  # from the data set: its text, and its answer or tests
     reward: float = math.nan  # R
 
@@ -56,6 +56,7 @@ class TokenBatch:
 
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
+    reward: torch.Tensor  # [B] R of each response, with any length penalty
     advantage: torch.Tensor  # [N] the response's A, repeated over its tokens
     sampler_logprob: torch.Tensor  # [N] the sampler's log p, nats
     problems: list[dict]  # B, one for each response
@@ -75,6 +76,7 @@ class TokenBatch:
         return TokenBatch(
             token=self.token[index],
             length=self.length[micro.response_index],
+            reward=self.reward[micro.response_index],
             advantage=self.advantage[index],
             sampler_logprob=self.sampler_logprob[index],
             problems=[self.problems[i] for i in micro.response_index],
@@ -97,15 +99,22 @@ def packed(
     entropy: torch.Tensor,
     features: Rows | None = None,
     seed: int = 0,
+    rewards: torch.Tensor | None = None,
 ) -> TokenBatch:
-    """The tokens of a rollout batch: advantages [B]; the others are as in TokenBatch."""
+    """The tokens of a rollout batch: advantages [B]; the others are as in TokenBatch.
+
+    rewards: [B], of which A is; None: those of the rollouts, without a length penalty.
+    """
     device = this_device()
+    if rewards is None:
+        rewards = torch.tensor([response.reward for response in rollouts])
     length = torch.tensor([len(response.tokens) for response in rollouts], device=device)
     token = torch.from_numpy(np.concatenate([response.tokens for response in rollouts]))
     sampler_logprob = torch.from_numpy(np.concatenate([response.logprob for response in rollouts]))
     return TokenBatch(
         token=token.long().to(device),
         length=length,
+        reward=rewards.to(device),
         advantage=advantages.to(device).repeat_interleave(length),
         sampler_logprob=sampler_logprob.to(device),
         problems=[response.problem for response in rollouts],

@@ -19,7 +19,6 @@ import torch
 from batch import TokenBatch
 from delta import normalise
 from grpo import likelihood_ratio
-from infra.errors import UserError
 from methods import Method, by_response, dapo_is_clipped, dapo_surrogate
 from policy import TokenOutputs
 
@@ -78,16 +77,9 @@ def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
     RLOO subtracts the mean of the *other* rewards, which gives G/(G-1) A': the same weights here,
     as they are scaled to mean 1. Departure: the paper divides by a constant, the longest length; N
     in Eq. 8 changes a little from update to update. A constant is only a learning rate.
-    Raises UserError if a group has three different rewards. A alone tells the standard deviation
-    only of rewards 0 and 1; two other values that all groups share give the same weights.
     """
-    first = tokens.length.cumsum(0) - tokens.length  # index of each response's first token
-    A = tokens.advantage[first].view(-1, flags.group_size)  # [groups, G]
-    low, high = A.amin(dim=1, keepdim=True), A.amax(dim=1, keepdim=True)
-    if ((low < A) & (high > A)).any():
-        raise UserError("--method dr_grpo needs rewards of 0 and 1: use --overlong-buffer 0")
-    std = 1 / torch.where(high > low, high - low, 1.0)  # since (1 - 0) / std = high - low
-    rho = std.expand_as(A).flatten().repeat_interleave(tokens.length)  # [N] A'/A
+    std = tokens.reward.view(-1, flags.group_size).std(dim=1)  # of each group
+    rho = std.repeat_interleave(flags.group_size).repeat_interleave(tokens.length)  # [N] A'/A
     return torch.where(tokens.advantage == 0, 1.0, rho / rho[tokens.advantage != 0].mean())
 
 

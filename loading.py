@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM
 from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
 from infra.ranks import is_first_rank, on_first_rank, rank_and_world, shard, this_device
-from infra.sampler import CHUNK, Response, next_tokens, takes_cache
+from infra.sampler import CHUNK, Running, next_tokens, takes_cache
 from policy import Policy, convert_head, decoder_of, float32_linear
 
 LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
@@ -185,7 +185,7 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor, dtype: torch.dty
     """Compare log p with a cache and padding with `expected` [3, LAST]. All ranks call this."""
     sequences = random_sequences(lm.config.vocab_size)
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
-    responses = [Response(i, x[:-LAST], LAST, None) for i, x in enumerate(sequences)]
+    responses = [Running(x[:-LAST].tolist(), None) for x in sequences]
     logprobs = []  # [3] for each of the LAST tokens
 
     def forced(so_far: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ rollout batch, H hidden size, V vocabulary.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -110,14 +111,19 @@ class Policy(torch.nn.Module):
 
     @contextmanager
     def unsharded(self) -> Iterator[torch.nn.Module]:
-        """The model for `generate`, without hooks, with full weights. All ranks enter together."""
+        """The model for `generate`, without hooks, with full weights. All ranks enter together.
+
+        FSDP's hooks would gather each layer for each token. So a second tree of modules, without
+        hooks, gets the gathered tensors.
+        """
         shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
         for module in shards:
             module.unshard()
         lm = self.unsharded_lm[0]
         for module, sharded in zip(lm.modules(), self.lm.modules(), strict=True):
-            module._parameters = dict(sharded._parameters)  # shared, not copied
-            module._buffers = dict(sharded._buffers)
+            own = (sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False))
+            for name, tensor in chain(*own):
+                setattr(module, name, tensor)  # shared, not copied
         try:
             yield lm
         finally:
@@ -129,13 +135,13 @@ class Policy(torch.nn.Module):
         """`unsharded`, with its head converted once for all tokens. All ranks enter together."""
         with self.unsharded() as lm:
             head = lm.get_output_embeddings()
-            own = head._parameters
-            head._parameters = dict(own)
+            own = dict(head.named_parameters())
             convert_head(lm)
             try:
                 yield lm
             finally:
-                head._parameters = own  # frees the converted head
+                for name, parameter in own.items():
+                    setattr(head, name, parameter)  # frees the converted head
 
 
 def logit_block(device: torch.device) -> int:

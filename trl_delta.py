@@ -47,6 +47,8 @@ class WeightedTrainer(GRPOTrainer):
             raise UserError(f"--method {weights.method} needs a loss of its own: use train.py")
         if weights.delta_variant == "fixed_gamma":
             raise UserError("--delta-variant fixed_gamma needs a checkpoint's memory: use train.py")
+        if weights.method == "dr_grpo":
+            raise UserError("--method dr_grpo needs rewards: use TRL's --scale_rewards none")
         super().__init__(*arguments, **named)
         self.weights = replace(weights, group_size=self.num_generations)
         add_head(self)
@@ -144,7 +146,9 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs) -> tuple:
     length = gather(mask.sum(dim=1))
     first = trainer.accelerator.process_index * len(mask)  # this rank's first response
     index = length[:first].sum() + torch.arange(len(outputs.token), device=mask.device)
-    fields = {"length": length, "advantage": gather(batch["advantages"]).repeat_interleave(length)}
+    advantage = gather(batch["advantages"])
+    fields = {"length": length, "advantage": advantage.repeat_interleave(length)}
+    fields["reward"] = torch.full_like(advantage, torch.nan)  # TRL does not return the rewards
     for name in ("token", "logprob", "entropy"):
         mine = getattr(outputs, name)
         everyone = mine.new_zeros(int(length.sum()))

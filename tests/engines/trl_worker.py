@@ -31,7 +31,7 @@ from trl_delta import WeightedTrainer, right
 
 G = 8  # responses per problem
 WEIGHTS = [
-    *({"method": name} for name in ("dapo", "forking_tokens", "grpo", "dr_grpo")),
+    *({"method": name} for name in ("dapo", "forking_tokens", "grpo")),
     *({"proxy": name} for name in ("scalar", "centred", "lm_head", "topk", "exact")),
     {"delta_variant": "random"},
 ]  # --select is missing: rounding chooses among tokens that are nearly equal

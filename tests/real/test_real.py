@@ -122,7 +122,7 @@ def one_step(words: list[str]) -> None:
         "rollouts": rollouts,
         "advantage": tokens.advantage,
         "weight": weight,
-        "metrics": run.state.unlogged,
+        "metrics": run.state.metrics,
         "model": run.folder / "model",
         "same_weights": same_weights(plain_model(run.folder / "model"), run.policy.lm),
     }
