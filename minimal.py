@@ -1,9 +1,9 @@
 """The whole algorithm on one page: trains the toy with DelTA on one device, in about a minute.
 
     $ python minimal.py                       # flags: --method dapo, --K 0, --steps 40, --seed 1
-    accuracy 0.303, greedy 0.223
-    step    1/160  reward 0.188  loss 0.0882  grad_norm 0.141  weight+ 0.827  weight- 1.12
-    reward 1, A 2.47: Then 1.17  0 0.78  * 0.78  0 0.78  = 0.78  0 0.78  ...
+    accuracy 0.305, greedy 0.182
+    step    1/160  reward 0.195  loss -0.0584  grad_norm 0.146  weight+ 1.16  weight- 0.982
+    reward 1, A 2.47: So 1.19  2 1.19  * 1.19  5 1.19  = 1.19  0 1.27  newline 1.19  Then 1.19  ...
 
 This is RLVR, reinforcement learning with verifiable rewards. The toy's problems are chains such as
 7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems,
@@ -14,9 +14,9 @@ others'. DAPO gives all tokens of a response the same credit. DelTA multiplies i
 own side, A > 0 or A < 0, than to the other's. The centroids are refined K times. weight+ and
 weight- are the mean weights of the two sides.
 
-The last line of this output shows each word with its weight. On this toy the weights tell
-connectives such as `Then` from all other words: where A > 0 connectives get the larger weight,
-where A < 0 the others do.
+The last line of this output shows each word with its weight. The weights tell sure words, such as
+`Then` and all copies, from unsure ones, which are results: where A > 0 sure words get the larger
+weight, where A < 0 unsure ones do. Real text is alike (docs/results/real.md).
 
 This page is the specification of train.py: with the same seed both have, up to rounding, the same
 responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
