@@ -26,7 +26,7 @@ SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</de
 
 # Shorter runs in tests: texts of notebooks 0 and 7, and their replacements.
 SHORTER = {
-    "M = 256": "M = 48",
+    "M = 128": "M = 48",
     "STEPS, PROMPTS, GROUP = 10, 16, 8": "STEPS, PROMPTS, GROUP = 2, 4, 8",
     "RATES = (4e-4, 8e-4, 1.6e-3)": "RATES = (4e-4, 8e-4)",
     "range(100, 101), range(4)": "range(100, 101), range(2)",
