@@ -1,4 +1,4 @@
-"""Helpers for the notebooks: pictures, graded exercises, and batches of the toy's tokens.
+"""Helpers for the notebooks: pictures, graded exercises, tokens of the toy and of a real model.
 
 Importing this file adds the repository to the path, so a notebook imports from here first.
 Shapes: B responses, N packed response tokens, H hidden size, D parameters.
@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import sys
+from collections import namedtuple
 from collections.abc import Callable
 from contextlib import contextmanager
 from copy import deepcopy
@@ -53,8 +54,7 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
     """Print and return whether an answer is right: True, False, or None without an answer.
 
     answer: numbers; with `cases`, a function. Then `expected` is the reference, and run(function,
-        *case) is compared for each case, up to the first difference. A stub is None, or a function
-        that returns None.
+        *case) is compared for each case, up to the first difference. A stub is or returns None.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the names of the repository's functions that the answer may call.
     """
@@ -101,18 +101,27 @@ def closed(may_use, reference):
 
 
 def untouched(function: Callable, *arguments):
-    """function(*arguments), on copies. Raises ValueError if the function overwrites a tensor."""
+    """function(*arguments), on copies. Raises ValueError if the function changes one of them."""
     given = deepcopy(arguments)
     found = function(*given)
-    for old, new in zip(arguments, given, strict=True):
-        tensors = zip(old, new, strict=True) if isinstance(old, tuple) else [(old, new)]
-        if any(isinstance(x, torch.Tensor) and not torch.equal(x, y) for x, y in tensors):
-            raise ValueError("it overwrites its argument, which others still need: make a copy")
+    if not same(arguments, given):
+        raise ValueError("it overwrites its argument, which others still need: make a copy")
     return found
 
 
+def same(old, new) -> bool:
+    """Whether tensors, and lists and tuples of them, are equal. Other objects are not compared."""
+    if isinstance(old, torch.Tensor):
+        return torch.equal(old, new)
+    if isinstance(old, list | tuple):
+        return len(old) == len(new) and all(map(same, old, new))
+    return True
+
+
 def numbers(answer) -> np.ndarray:
-    """Numbers, arrays, tensors, or lists of these as one array of float64."""
+    """Numbers, arrays, tensors, or lists of these as one array of float64; not of 16 bits."""
+    if "float16" in str(getattr(answer, "dtype", "")):
+        raise ValueError("its numbers have 16 bits, with three digits: return float32")
     return np.asarray(answer.detach() if isinstance(answer, torch.Tensor) else answer, dtype=float)
 
 
@@ -202,7 +211,6 @@ def loaded(name: str, text: str) -> Callable:
     """A piece from its source. Its results get the page's types, from any numbers or lists."""
     namespace = {"__name__": "mine"}
     exec(compile(text, str(MINE), "exec"), namespace)
-
     dtype = torch.int64 if name == "inverse_cdf" else torch.float32
 
     def piece(*arguments, **named):
@@ -231,32 +239,43 @@ class Tokens(NamedTuple):
     advantage: torch.Tensor  # [N] A of the token's response
     logprob: torch.Tensor  # [N] log p of the token, nats
     entropy: torch.Tensor  # [N] of p in the token's context, nats
-    mean_p: torch.Tensor  # [N] Σ_y p(y)² there: the mean of p over the drawn word
     hidden: torch.Tensor  # [N, H] h, which enters the LM head
     seed: int = 0  # decides between equal tokens
 
 
-class Batch(NamedTuple):
-    """Graded responses: the loop's rollouts, their tokens, and what only the toy knows."""
+Batch = namedtuple("Batch", "rollouts tokens problems decisive")
 
-    rollouts: minimal.Rollouts
-    tokens: Tokens
-    problems: list[dict]  # [B]
-    decisive: torch.Tensor  # [N] which tokens decided the reward
+
+def real_text() -> SimpleNamespace:
+    """A real model's responses to two problems: data/real_text.npz, made by real_text.py.
+
+    about: model, licences, date; of each response [B] problems, rewards, length; of each token [N]
+    words, advantage, logprob, entropy, hidden [N, H]; values [n, 3]: a response, a place in it and
+    V before it, with n = 0 if not measured. Exits with one line if the file is not there.
+    """
+    path = Path(__file__).parent / "data" / "real_text.npz"
+    if not path.exists():
+        raise SystemExit(f"{path} is missing: copy it, or make it by notebooks/real_text.py")
+    with np.load(path) as file:
+        lists = {name: file[name].tolist() for name in ("about", "problems", "words")}
+        tensors = {x: torch.from_numpy(file[x]).float() for x in {*file.files} - {*lists}}
+    return SimpleNamespace(**lists, **tensors | {"length": tensors["length"].long()})
 
 
 @torch.no_grad()
 def batch(lm, tokenizer, problems: list[dict], G=8, seed=0, step=0, chosen=None) -> Batch:
-    """G responses to each problem, or to each of those chosen by index, by minimal.sample."""
+    """G responses to each problem, or to each of those chosen by index, by minimal.sample.
+
+    rollouts: the loop's; tokens: Tokens; problems [B]; decisive [N]: which tokens decided.
+    """
     chosen = range(len(problems)) if chosen is None else chosen
     rollouts = minimal.sample(lm, tokenizer, problems, chosen, G, seed, step)
     logprob, hidden = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token)
     logp = lm.lm_head(hidden).log_softmax(dim=1)  # [N, V]
-    p, length = logp.exp(), rollouts.is_token.sum(dim=1)
+    length = rollouts.is_token.sum(dim=1)
     A = minimal.group_advantages(rollouts.rewards, G).repeat_interleave(length)
     token = rollouts.ids[:, -rollouts.is_token.shape[1] :][rollouts.is_token]
-    entropy, mean_p = -(p * logp).sum(dim=1), p.square().sum(dim=1)
-    tokens = Tokens(token, length, A, logprob, entropy, mean_p, hidden)
+    tokens = Tokens(token, length, A, logprob, -(logp.exp() * logp).sum(dim=1), hidden)
     asked = [problems[i] for i in chosen for _ in range(G)]
     responses = zip(asked, token.split(length.tolist()), strict=True)
     marks = [toy.decisive(problem["problem"], ids) for problem, ids in responses]
@@ -273,23 +292,9 @@ def gradients(lm, rollouts: minimal.Rollouts, weights: torch.Tensor) -> torch.Te
     return torch.stack(rows)
 
 
-def kinds(token: torch.Tensor) -> np.ndarray:
-    """The kind of each token [N]: a result (in the box too), connective, copy, or format."""
-    word = np.array([toy.VOCABULARY[i] for i in token.tolist()])
-    result = np.isin(np.roll(word, 1), ["=", "\\boxed{"])  # before the first word: an end token
-    some = [result, np.isin(word, toy.CONNECTIVES), np.isin(word, list("0123456789+-*"))]
-    return np.select(some, ["result", "connective", "copy"], "format")
-
-
-def auc(weight: torch.Tensor, marked: torch.Tensor) -> float:
-    """The probability that a marked token has a larger weight than another; a tie counts half."""
-    above = weight[marked][:, None] - weight[~marked]
-    return float((above.sign() / 2 + 0.5).mean())
-
-
 def blackboard() -> SimpleNamespace:
     """A softmax over the words a, b, c, and its responses a, b, a, c with rewards 1, 1, 0, 0."""
     p, token = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0, 1, 0, 2])
     rewards, A = torch.tensor([1.0, 1, 0, 0]), torch.tensor([1.0, 1, -1, -1])  # std 1/2, no ε
     v = torch.eye(3)[token] - p  # [4, 3]: ∇ log softmax(z)_x = e_x - p
-    return SimpleNamespace(words=["a", "b", "c"], p=p, token=token, v=v, rewards=rewards, A=A)
+    return SimpleNamespace(p=p, token=token, v=v, rewards=rewards, A=A)

@@ -3,12 +3,18 @@
 import re
 import shutil
 import subprocess
+import sys
+from importlib import import_module
 
 import course
 import forked
 import nbformat
+import numpy as np
 import pytest
+import torch
 from conftest import ROOT
+
+from batch import Rollout
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -26,8 +32,76 @@ def read(path):
 def test_lesson_runs_with_the_pieces_of_earlier_ones_and_grades_answers_correctly(path, tmp_path):
     """Runs in a separate process, because the cells set the state of matplotlib and torch."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
-    shutil.copytree(ROOT / "results", tmp_path / "results")
     assert forked.call(course.run, path, tmp_path / "notebooks") == []
+
+
+# ---- real text ----------------------------------------------------------------------------------
+
+
+def made_up_batch(path):
+    """A batch.pt of `python -m benchmarks credit`: five problems, three of them with both rewards.
+
+    Problem 3 is the shortest of these, then 1. The longest responses to 1 are 5, then 4 and 7.
+    """
+    generator = torch.Generator().manual_seed(0)
+    R = [0, 0, 0, 0] + [1, 0, 0, 1] + [1, 1, 1, 1] + [0, 1, 0, 0] + [0, 0, 1, 1]
+    length = torch.tensor([9] * 4 + [8, 9, 7, 8] + [5] * 4 + [4, 5, 7, 6] + [12] * 4)
+    N = int(length.sum())
+    words = [" so", "12", "\n", "+", ".", "<|im_end|>"] * N
+    rollouts = []
+    for i, reward in enumerate(R):
+        problem = {"problem": f"problem {i // 4}", "answer": "1"}
+        rollouts.append(Rollout([1], np.zeros(1), np.zeros(1), "", False, problem, float(reward)))
+    advantage = torch.tensor(R) - torch.tensor(R).float().view(-1, 4).mean(1).repeat_interleave(4)
+    batch = {"rollouts": rollouts, "length": length, "G": 4, "texts": words[:N]}
+    batch |= {"advantage": advantage.repeat_interleave(length)}
+    batch |= {"logprob": torch.rand(N, generator=generator).log(), "entropy": torch.rand(N)}
+    batch |= {"hidden": torch.randn(N, 6, generator=generator) + 2}
+    torch.save(batch, path / "batch.pt")
+
+
+def made_and_read(folder, limit):
+    """(the refusal without the file, the loaded file) for the batch in `folder`."""
+    sys.path.insert(0, str(folder))
+    maker, helpers = import_module("real_text"), import_module("helpers")
+    with pytest.raises(SystemExit) as missing:
+        helpers.real_text()
+    maker.LIMIT = limit
+    maker.main(str(folder), "made up, no licence")
+    return str(missing.value), helpers.real_text()
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The notebooks' folder without the data file, with a made-up batch."""
+    without = shutil.ignore_patterns("*.npz")
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=without)
+    made_up_batch(tmp_path / "notebooks")
+    return tmp_path / "notebooks"
+
+
+@pytest.mark.parametrize(
+    ("limit", "left_out"), [(10**6, []), (12 * 52, [5]), (12 * 30, [4, 5, 7])], ids=str
+)
+def test_file_has_the_two_shortest_mixed_problems_within_the_limit(copy, limit, left_out):
+    missing, text = forked.call(made_and_read, copy, limit)
+    assert "real_text.npz is missing" in missing and "\n" not in missing
+    kept = [i for i in (*range(4, 8), *range(12, 16)) if i not in left_out]
+    assert text.problems == [f"problem {i // 4}" for i in kept]
+    lengths = [8, 9, 7, 8, 4, 5, 7, 6]
+    of_kept = [n for i, n in zip((*range(4, 8), *range(12, 16)), lengths, strict=True) if i in kept]
+    assert text.length.tolist() == of_kept
+    assert len(text.words) == len(text.logprob) == len(text.hidden) == sum(of_kept)
+    assert "made up, no licence" in text.about
+
+
+def run_on_made_up_words(copy):
+    made_and_read(copy, 10**6)
+    return course.run(copy / "6_real_text.ipynb", copy)
+
+
+def test_lesson_on_real_text_runs_on_another_models_words(copy):
+    assert forked.call(run_on_made_up_words, copy) == []
 
 
 # ---- a host --------------------------------------------------------------------------------------
