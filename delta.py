@@ -181,7 +181,7 @@ def refined_margins(
     float32 or float64 is converted to float32. Raises ValueError if a margin is NaN or inf.
     """
     if v.dtype not in (torch.float32, torch.float64):
-        v = v.float()  # Rows convert theirs block by block, and never have such a dtype
+        v = v.float()  # not for Rows: .dtype is that of its results, float32 or float64
 
     mu_pos, mu_neg = steps.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)

@@ -180,7 +180,7 @@ def sample_missing(
     ends = end_tokens(lm, tokenizer)
     text = text_decoder(tokenizer)
     limits = (config.max_new_tokens, config.temperature, config.top_p)
-    sampling = Sampling(*limits, in_flight=config.in_flight)
+    sampling = Sampling(*limits, in_flight=config.in_flight)  # seed: in `numbers`
     for response in generate(lm, list(places), ends, sampling):
         name, problem, number = places[response]
         tokens, _ = response.sampled()

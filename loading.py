@@ -65,7 +65,7 @@ def load_policy(
     Raises UserError, for example if the policy differs from from_pretrained's model.
     """
     folder, _, tokenizer = locate(name)
-    whole = []  # on the first rank: from_pretrained's model
+    whole = []  # on the first rank: the full language model, without parts for images
 
     def read() -> tuple:
         published, model = from_files(name, folder, torch.float32)  # so no weight is rounded
@@ -106,7 +106,7 @@ def give_float32_head(lm: torch.nn.Module) -> None:
         return float32_linear(hidden, head.weight, head.bias)
 
     head = lm.get_output_embeddings()
-    head.forward = partial(forward, head)  # not a closure: a copy of lm must call its own head
+    head.forward = partial(forward, head)  # a partial: deepcopy rebinds its head
 
 
 # ---- sharding ------------------------------------------------------------------------------------

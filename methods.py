@@ -241,7 +241,7 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
     scalar = delta_coefficients(surprise[:, None], tokens.advantage, flags.K, *bounds)
     metrics["lambda_scalar"] = correlation(weight[own], scalar[own])
     if flags.method == "delta" and weight.min() > 0 and flags.lam_min < flags.lam_max:
-        # The smallest λ is λ_min: it is that of the tokens with A = 0, and of a score of 0.
+        # Assumes a token with A = 0 or a score of 0, whose λ is λ_min; otherwise approximate.
         lam = weight[own] * (flags.lam_min / weight.min())
         alpha = (lam - flags.lam_min) / (flags.lam_max - flags.lam_min)
         metrics["lambda_saturated"] = float(((alpha < 0.02) | (alpha > 0.98)).float().mean())

@@ -70,7 +70,7 @@ def train(cfg: Config, make_method: Callable[[Config, dict], Method] = selected_
     method = make_method(cfg, run.state.memory)
     with saved_on_signal(run):
         introduce(run)  # prints its size and first prompt
-        finish_step(run)  # evaluates the model before step 1
+        finish_step(run)  # evaluates before step 1; on resume, finishes an interrupted step
         while run.state.step < cfg.steps:
             train_step(run, method, run.state.step + 1)
             finish_step(run)
@@ -133,14 +133,14 @@ def train_step(run: Run, method: Method, step: int) -> None:
     metrics |= rollout_metrics(rollouts, tokens)
     if method.weights is not ones:  # else every ρ is 1
         metrics |= weight_metrics(tokens, weight, cfg)
-    refuse_mismatch(run, metrics["mismatch"])
+    refuse_mismatch(run, metrics["mismatch"])  # --engine vllm only; raises before the step counts
     run.state.step = step
     run.state.position = position
     run.state.metrics = metrics | watch.seconds()  # finish_step logs them
     if step == 1 or step % cfg.eval_every == 0:
         save_samples(run, step, rollouts, tokens, weight)
     if step == 3:
-        report_equal_rewards(run, rollouts)
+        report_equal_rewards(run, rollouts)  # should differ by now; else prints a cause
 
 
 def update(
