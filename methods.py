@@ -65,8 +65,7 @@ class Method:
 
     # (log π_θ [n], tokens, flags) -> [n], each token's term in the objective to maximise, for the n
     # tokens of a micro-batch; the loop multiplies it by ρ. Responses with A = 0 are skipped in an
-    # update, since Eq. 8 gives them no gradient. A loss term on every token, such as a KL penalty,
-    # goes into train.update.
+    # update, since Eq. 8 gives them no gradient.
     surrogate: Callable[..., torch.Tensor] = dapo_surrogate
 
     # The defaults of --clip-low and --clip-high. None: the surrogate has no clip, so both flags are
