@@ -183,7 +183,7 @@ def sample_missing(
     sampling = Sampling(*limits, in_flight=config.in_flight)  # seed: in `numbers`
     for response in generate(lm, list(places), ends, sampling):
         name, problem, number = places[response]
-        tokens, _ = response.sampled()
+        tokens, _ = response.result()
         line = {
             "asked": benchmarks[name][problem]["problem"],
             "sample": number,
