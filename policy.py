@@ -95,18 +95,8 @@ class Policy(torch.nn.Module):
         return logprob, entropy, p.square_().sum(dim=1)
 
     def head(self) -> torch.Tensor:
-        """The full matrix [V, H] from h to logits. Raises UserError for a bias or a soft cap.
-
-        All ranks call this together.
-        """
-        head = self.lm.get_output_embeddings()
-        scale, cap = scale_and_cap(self.lm.config)
-        if head.bias is not None or cap is not None:
-            raise UserError(
-                "--proxy topk and exact need logits W h, but the head has a bias or a soft cap: "
-                "use --proxy lm_head, centred or scalar"
-            )
-        return full_tensor(head.weight.detach()) * (scale / self.temperature)
+        """`scaled_head` of the policy: [V, H]. All ranks call this together."""
+        return scaled_head(self.lm, self.temperature)
 
     @contextmanager
     def unsharded(self) -> Iterator[torch.nn.Module]:
@@ -168,6 +158,21 @@ def scale_and_cap(config) -> tuple[float, float | None]:
     scale = scale if isinstance(scale, float) else 1.0
     scale /= getattr(config, "logits_scaling", None) or 1.0
     return scale, getattr(config, "final_logit_softcapping", None)
+
+
+def scaled_head(lm: torch.nn.Module, temperature: float) -> torch.Tensor:
+    """The full matrix [V, H] from h to logits. Raises UserError for a bias or a soft cap.
+
+    All ranks call this together.
+    """
+    head = lm.get_output_embeddings()
+    scale, cap = scale_and_cap(lm.config)
+    if head.bias is not None or cap is not None:
+        raise UserError(
+            "--proxy topk and exact need logits W h, but the head has a bias or a soft cap: "
+            "use --proxy lm_head, centred or scalar"
+        )
+    return full_tensor(head.weight.detach()) * (scale / temperature)
 
 
 def float32_linear(

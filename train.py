@@ -52,7 +52,7 @@ from infra.ranks import (
 )
 from infra.run import Run, export, saved_on_signal, start
 from loading import load_policy
-from methods import Method, ones, token_weights, weight_metrics
+from methods import Method, checked_weights, ones, weight_metrics
 from policy import old_log_probabilities
 from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
 from toy.by_name import model_folder
@@ -123,7 +123,7 @@ def train_step(run: Run, method: Method, step: int) -> None:
     # One seed per step, for random weights and ties; rollout.py has the run's other streams.
     seed = SEED_STRIDE * cfg.seed + step
     tokens = packed(rollouts, advantages, old_logprob, entropy, features, seed, rewards)
-    weight = token_weights(method, tokens, cfg)
+    weight = checked_weights(method, tokens, cfg)
     tokens = replace(tokens, features=None)
     del features  # frees their memory
     watch.lap("weighting")
