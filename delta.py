@@ -47,8 +47,7 @@ def side_centroids(
     v: [N, H] token gradients.
     advantage: [N].
     weight: ρ [N], at least 0, or None for ρ = 1.
-    Returns (mu_pos, mu_neg [H], mass_pos, mass_neg [] float64).
-    Training needs no masses; the notebooks use them.
+    Returns (mu_pos, mu_neg [H], mass_pos, mass_neg [] float64). The notebooks use the masses.
     Then Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg (Eqs. 2-3, 9-10).
     """
     signed = advantage.double()

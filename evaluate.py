@@ -141,7 +141,7 @@ def run(config: Config) -> dict:
 
 
 def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
-    """Sample the missing responses of all benchmarks. Returns what identifies the folder."""
+    """Sample the missing responses of all benchmarks. Returns the folder's settings."""
     model, model_config, tokenizer = locate(config.model)  # reads no weights yet
     prompts = encode_benchmarks(model_config, tokenizer, benchmarks, config)
     settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}

@@ -286,10 +286,7 @@ def training_rewards(
 
 
 def evaluate(run: Run) -> dict[str, float]:
-    """The accuracy on the held-out problems, with --eval-samples responses to each.
-
-    --eval-greedy adds the accuracy of greedy responses.
-    """
+    """The accuracy on the held-out problems; --eval-greedy adds that of greedy responses."""
     cfg = run.cfg
     sampling = Sampling(
         cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, seed=cfg.seed, in_flight=cfg.in_flight
