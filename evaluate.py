@@ -118,10 +118,10 @@ def run(config: Config) -> dict:
     folder = Path(config.output_dir)
     written = (*benchmarks, "averages.json")
     if config.regrade:
-        settings = files.read_json(folder / "config.json")  # of the responses
+        settings = files.read_json(folder / "config.json")  # as `sample` wrote it
         on_first_rank(files.claim, folder, settings, written)
     else:
-        settings = sample(config, benchmarks, folder, written)
+        settings = sample(config, benchmarks, folder, written)  # claims the folder, too
 
     results = {}
     for name, problems in benchmarks.items():
@@ -141,19 +141,19 @@ def run(config: Config) -> dict:
 
 
 def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
-    """Sample the missing responses of all benchmarks. Returns the contents of config.json."""
+    """Sample the missing responses of all benchmarks. Returns the folder's settings."""
     model, model_config, tokenizer = locate(config.model)  # reads no weights yet
     prompts = encode_benchmarks(model_config, tokenizer, benchmarks, config)
     settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}
-    settings["model_files"] = on_first_rank(files.hash_of, [], model)  # without problems
+    settings["model_files"] = on_first_rank(lambda: files.hash_of(problems=[], model=model))
     on_first_rank(files.claim, folder, settings, written)
     first, *_ = prompts.values()
-    settings["first_prompt"] = tokenizer.decode(first[0])  # not compared
-    on_first_rank(files.write_json, folder / "config.json", settings)
+    shown = {"first_prompt": tokenizer.decode(first[0])}  # not compared by `claim`
+    on_first_rank(files.write_json, folder / "config.json", settings | shown)
 
     lm, tokenizer = load_model(model, ranks.computation_dtype(config.dtype))
     sample_missing(lm, tokenizer, benchmarks, prompts, config, folder)
-    ranks.from_all_ranks(None)  # all responses are now on disk
+    ranks.barrier()  # all responses are now on disk
     return settings
 
 
@@ -180,10 +180,10 @@ def sample_missing(
     ends = end_tokens(lm, tokenizer)
     text = text_decoder(tokenizer)
     limits = (config.max_new_tokens, config.temperature, config.top_p)
-    sampling = Sampling(*limits, in_flight=config.in_flight)
+    sampling = Sampling(*limits, in_flight=config.in_flight)  # seed: in `numbers`
     for response in generate(lm, list(places), ends, sampling):
         name, problem, number = places[response]
-        tokens, _ = response.sampled()
+        tokens, _ = response.result()
         line = {
             "asked": benchmarks[name][problem]["problem"],
             "sample": number,
@@ -207,7 +207,7 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
             f"{folder} lacks {len(missing)} of {len(places)} responses: run without --regrade"
         )
 
-    lines = [saved[place] for place in places]
+    lines = [saved[place] for place in places]  # load_problems drops repeats: texts are unique
     responses = [line["response"] for line in lines]
     of_responses = [problem for problem in problems for _ in range(samples)]
     rewards = grade_on_ranks(responses, of_responses, [line["truncated"] for line in lines])

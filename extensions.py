@@ -41,10 +41,10 @@ def cispo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.T
 
 
 def by_sequence(logprob: torch.Tensor, tokens: TokenBatch) -> torch.Tensor:
-    """log π_θ with every log r_t of a response replaced by their mean, which is log s_i: [n].
+    """log π_old + log s, with the gradient of log π_θ: [n]; s = exp(mean log r_t) of the response.
 
     The mean is a constant, and each token keeps its own gradient (GSPO-token, Eq. 14). Summed over
-    a response's tokens, this is |o_i| times the gradient of log s_i.
+    a response's tokens, this is |o_i| times the gradient of log s.
     """
     index = torch.arange(len(tokens.length), device=logprob.device)
     response = index.repeat_interleave(tokens.length, output_size=len(logprob))  # [n]
@@ -145,9 +145,7 @@ def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
     its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn. The state
-    determines h, so without that mean E[v | state] = 0. The mean has to be the state's. If one
-    vector, such as the batch's mean, is subtracted from every v, both centroids move by that vector
-    too, and no margin changes.
+    determines h, so without that mean E[v | state] = 0.
     """
     scalar = outputs.mean_p - outputs.logprob.exp()  # [n], its mean in the state is 0
     return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden

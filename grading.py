@@ -58,7 +58,8 @@ def grade_on_ranks(
     def of_share(share: list[tuple]) -> list[float]:
         if not share:
             return []
-        rewards = [float(value) for value in grader(*map(list, zip(*share, strict=True)))]
+        texts, asked, cut_off = (list(column) for column in zip(*share, strict=True))
+        rewards = [float(value) for value in grader(texts, asked, cut_off)]
         if len(rewards) != len(share) or not all(map(math.isfinite, rewards)):
             raise UserError(f"{grader.__name__} must return one finite number for each response")
         return rewards
@@ -76,17 +77,17 @@ def report_unearnable(problems: list[dict], where: str) -> None:
     graded = [x for x in problems if not x.get("tests") and not x.get("choice")]
     golds = sorted({problem["answer"] for problem in graded})
 
-    def troubles(share: list[str]) -> list[str]:
-        return [trouble_with(gold) for gold in share]
+    def reasons_of_share(share: list[str]) -> list[str]:
+        return [why_unearnable(gold) for gold in share]
 
-    trouble = dict(zip(golds, shared_by_ranks(golds, troubles), strict=True))
-    unearnable = [problem for problem in graded if trouble[problem["answer"]]]
+    reason = dict(zip(golds, shared_by_ranks(golds, reasons_of_share), strict=True))
+    unearnable = [problem for problem in graded if reason[problem["answer"]]]
     if not unearnable:
         return
     first = unearnable[0]
     message = (
         f"{where}: {len(unearnable)} of {len(graded)} gold answers can never be matched; the first "
-        f"{trouble[first['answer']]}: {first['answer'][:80]!r}, for {first['problem'][:80]!r}"
+        f"{reason[first['answer']]}: {first['answer'][:80]!r}, for {first['problem'][:80]!r}"
     )
     if 2 * len(unearnable) > len(graded):
         remedy = 'name another --answer-column, or end the answers with "#### x" or \\boxed{x}'
@@ -96,11 +97,11 @@ def report_unearnable(problems: list[dict], where: str) -> None:
 
 
 WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
-MOST_WORDS = 8  # the golds of tests/answers have at most 3
+MOST_WORDS = 8  # more is a sentence, not an answer; the golds of tests/answers have at most 3
 NEXT_SENTENCE = re.compile(r"(?<![A-Z][a-z])[.!?]\s+[A-Z\d$\\]")  # not "St. Louis"
 
 
-def trouble_with(gold: str) -> str:
+def why_unearnable(gold: str) -> str:
     """Why no short answer can equal a gold answer; empty if one can."""
     if not earnable(gold):
         return "restates a question or is too long"

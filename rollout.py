@@ -100,13 +100,13 @@ class InverseCDF(LogitsProcessor):
         return torch.full_like(logits, -torch.inf).scatter_(1, token, 0.0)
 
 
-def random_numbers(seed: int, step: int, problem: int, sample: int) -> np.random.Generator:
+def random_numbers(seed: int, stream: int, problem: int, sample: int) -> np.random.Generator:
     """The generator of a response's uniform draws in [0, 1).
 
-    step: in evaluate.py a number of the benchmark. sample: the response's number among those to its
-    problem in this step.
+    stream: the step, or evaluate.py's hash of a benchmark's name. sample: the response's number
+    among those to its problem in this stream.
     """
-    return np.random.default_rng([seed, step, problem, sample])
+    return np.random.default_rng([seed, stream, problem, sample])
 
 
 def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
@@ -159,19 +159,19 @@ def rollout(
             number[problem] += 1
     ends = end_tokens(lm, tokenizer)
     text = text_decoder(tokenizer)
-    sample = partial(generate, lm) if isinstance(lm, torch.nn.Module) else lm.sample
+    engine_sample = partial(generate, lm) if isinstance(lm, torch.nn.Module) else lm.sample
 
-    def sampled(mine: list[Running]) -> list[Rollout]:
+    def finish_share(mine: list[Running]) -> list[Rollout]:
         done = {}
-        for response in sample(mine, ends, sampling, stop):
-            prompt, (tokens, logprob) = response.prompt, response.sampled()
+        for response in engine_sample(mine, ends, sampling, stop):
+            prompt, (tokens, logprob) = response.prompt, response.result()
             truncated = tokens[-1] not in ends
             done[response] = Rollout(prompt, tokens, logprob, text(prompt, tokens), truncated)
         return [done[response] for response in mine]
 
     # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
     # whole group would keep the others waiting.
-    return shared_by_ranks(responses, sampled)
+    return shared_by_ranks(responses, finish_share)
 
 
 # ---- the sampler ---------------------------------------------------------------------------------
@@ -200,16 +200,16 @@ def generate(
             running = schedule(running, waiting, limit, capacity)  # takes from `waiting`
 
             # The next tokens of the R responses in flight, [R, up to count], and their log p.
-            longest = max(sampling.max_new_tokens - response.new for response in running)
+            longest = max(sampling.max_new_tokens - response.count_new for response in running)
             count = min(sampler.CHUNK, longest)
             uniforms = np.stack([response.numbers.random(count) for response in running])
             choose = InverseCDF(torch.from_numpy(uniforms).to(lm.device), sampling)
-            new = next_tokens(lm, running, choose, count, ends)
+            new_tokens = next_tokens(lm, running, choose, count, ends)
             if not choose.finite:
                 raise FloatingPointError("the model's logits are not finite")
             logprob = torch.stack(choose.logprobs, dim=1).cpu()
 
-            for response, tokens, logs in zip(running, new, logprob, strict=True):
+            for response, tokens, logs in zip(running, new_tokens, logprob, strict=True):
                 response.append(tokens, logs, ends, sampling.max_new_tokens)
                 if response.finished:
                     progress.update()

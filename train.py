@@ -52,7 +52,7 @@ from infra.ranks import (
 )
 from infra.run import Run, export, saved_on_signal, start
 from loading import load_policy
-from methods import Method, ones, token_weights, weight_metrics
+from methods import Method, checked_weights, ones, weight_metrics
 from policy import old_log_probabilities
 from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
 from toy.by_name import model_folder
@@ -70,7 +70,7 @@ def train(cfg: Config, make_method: Callable[[Config, dict], Method] = selected_
     method = make_method(cfg, run.state.memory)
     with saved_on_signal(run):
         introduce(run)  # prints its size and first prompt
-        finish_step(run)  # evaluates the model before step 1
+        finish_step(run)  # evaluates before step 1; on resume, finishes an interrupted step
         while run.state.step < cfg.steps:
             train_step(run, method, run.state.step + 1)
             finish_step(run)
@@ -120,9 +120,10 @@ def train_step(run: Run, method: Method, step: int) -> None:
     watch.lap("old_logprob")
 
     # ρ [N], the method's weight for every token: λ̄ for DelTA. It stays fixed during the updates.
-    seed = SEED_STRIDE * cfg.seed + step  # another one in each step, for weights that are random
+    # One seed per step, for random weights and ties; rollout.py has the run's other streams.
+    seed = SEED_STRIDE * cfg.seed + step
     tokens = packed(rollouts, advantages, old_logprob, entropy, features, seed, rewards)
-    weight = token_weights(method, tokens, cfg)
+    weight = checked_weights(method, tokens, cfg)
     tokens = replace(tokens, features=None)
     del features  # frees their memory
     watch.lap("weighting")
@@ -133,14 +134,14 @@ def train_step(run: Run, method: Method, step: int) -> None:
     metrics |= rollout_metrics(rollouts, tokens)
     if method.weights is not ones:  # else every ρ is 1
         metrics |= weight_metrics(tokens, weight, cfg)
-    refuse_mismatch(run, metrics["mismatch"])
+    refuse_mismatch(run, metrics["mismatch"])  # --engine vllm only; raises before the step counts
     run.state.step = step
     run.state.position = position
     run.state.metrics = metrics | watch.seconds()  # finish_step logs them
     if step == 1 or step % cfg.eval_every == 0:
         save_samples(run, step, rollouts, tokens, weight)
     if step == 3:
-        report_equal_rewards(run, rollouts)
+        report_equal_rewards(run, rollouts)  # should differ by now; else prints a cause
 
 
 def update(
@@ -148,9 +149,8 @@ def update(
 ) -> dict:
     """One optimiser step per mini-batch, on J = Σ ρ min(r A, clip(r) A) / token_count (Eq. 8).
 
-    --importance-cap multiplies ρ by importance weights. `with_gradient` has only the responses with
-    A ≠ 0: a loss term on every token, such as a KL penalty, needs mini_batch.micro_batches there.
-    tokens: the rollout batch. weight: ρ [N]. Returns metrics.
+    --importance-cap multiplies ρ by importance weights. Responses with A = 0 are skipped
+    (batch.MiniBatch). tokens: the rollout batch. weight: ρ [N]. Returns metrics.
     """
     cfg = run.cfg
     off_policy = importance_weights(tokens.logprob, tokens.sampler_logprob, cfg.importance_cap)
@@ -158,8 +158,8 @@ def update(
     loss = torch.zeros((), dtype=torch.float64, device=this_device())  # read once, at the end
     clipped = torch.zeros_like(loss)
     norms = []
-    with_gradient = [micro for mini_batch in plan for micro in mini_batch.with_gradient]
-    progress = Progress("update", sum(len(micro.token_index) for micro in with_gradient))
+    count = sum(len(micro.token_index) for part in plan for micro in part.with_gradient)
+    progress = Progress("update", count)
     for mini_batch in plan:
         if not mini_batch.with_gradient:
             continue  # every advantage is 0, on all ranks alike: there is no direction (App. C)
@@ -240,7 +240,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
     cfg, G = run.cfg, run.cfg.group_size
     rollouts = []
     position = run.state.position
-    sample_numbers = Counter()  # the next sample number of each problem, over all rounds
+    sample_numbers = Counter()  # problem -> its next sample number; rollout() advances it
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
@@ -286,33 +286,31 @@ def training_rewards(
 
 
 def evaluate(run: Run) -> dict[str, float]:
-    """The accuracy on the held-out problems, with --eval-samples responses to each.
-
-    --eval-greedy adds the accuracy of greedy responses, which changes only if a likeliest token
-    does.
-    """
+    """The accuracy on the held-out problems; --eval-greedy adds that of greedy responses."""
     cfg = run.cfg
     sampling = Sampling(
         cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, seed=cfg.seed, in_flight=cfg.in_flight
     )
-    held_out = run.tokenizer, run.held_out, run.held_out_prompts
     metrics = {}
     with run.sampler() as lm:
-        metrics["eval_accuracy"] = accuracy(lm, *held_out, cfg.eval_samples, sampling, run.stopping)
+        metrics["eval_accuracy"] = accuracy(run, lm, cfg.eval_samples, sampling)
         if cfg.eval_greedy:
             greedy = replace(sampling, temperature=0.0)
-            metrics["eval_greedy"] = accuracy(lm, *held_out, 1, greedy, run.stopping)
+            metrics["eval_greedy"] = accuracy(run, lm, 1, greedy)
     return metrics
 
 
-def accuracy(lm, tokenizer, problems, prompts, samples, sampling, stop=None) -> float:
-    """avg@n: the mean grade of `samples` responses to each problem. All ranks call this.
+def accuracy(run: Run, lm, samples: int, sampling: Sampling) -> float:
+    """avg@n: the mean grade of `samples` responses to each held-out problem. All ranks call this.
 
     Every call uses the same random numbers, those of step 0, so that two evaluations differ only in
-    the model. Raises Interrupted once stop() is true on any rank.
+    the model. Raises Interrupted once any rank received a signal to stop.
     """
-    rollouts = rollout(lm, tokenizer, prompts, range(len(prompts)), samples, sampling, stop=stop)
-    of_responses = [problem for problem in problems for _ in range(samples)]
+    every = range(len(run.held_out))
+    rollouts = rollout(
+        lm, run.tokenizer, run.held_out_prompts, every, samples, sampling, stop=run.stopping
+    )
+    of_responses = [problem for problem in run.held_out for _ in range(samples)]
     texts = [response.text for response in rollouts]
     truncated = [response.truncated for response in rollouts]
     rewards = grade_on_ranks(texts, of_responses, truncated)

@@ -154,6 +154,11 @@ def from_all_ranks(mine) -> list:
     return shares
 
 
+def barrier() -> None:
+    """Wait until all ranks call this, up to SAMPLING_LIMIT apart."""
+    from_all_ranks(None)
+
+
 @cache
 def patient_group() -> dist.ProcessGroup:
     """All ranks, over the CPU, with SAMPLING_LIMIT: a rank may sample hours longer than others."""

@@ -55,7 +55,7 @@ class Running:
         return len(self.tokens)
 
     @property
-    def new(self) -> int:
+    def count_new(self) -> int:
         """Tokens sampled so far."""
         return len(self) - len(self.prompt)
 
@@ -65,14 +65,14 @@ class Running:
         """Add `tokens` and their log p, up to the first end token or `limit` new tokens."""
         at_end = torch.isin(tokens, torch.tensor(ends)).nonzero()
         up_to_end = int(at_end[0]) + 1 if len(at_end) else len(tokens)
-        count = min(up_to_end, limit - self.new)
+        count = min(up_to_end, limit - self.count_new)
         self.tokens = torch.cat([self.tokens, tokens[:count]])
         self.logprobs.append(logprob[:count])
-        self.finished = int(self.tokens[-1]) in ends or self.new == limit
+        self.finished = int(self.tokens[-1]) in ends or self.count_new == limit
         if self.finished:
             self.cache = None
 
-    def sampled(self) -> tuple[np.ndarray, np.ndarray]:
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
         """(new tokens, int32; their log p, float32)."""
         new = self.tokens[len(self.prompt) :]
         return new.numpy().astype(np.int32), torch.cat(self.logprobs).numpy()
@@ -102,7 +102,7 @@ def schedule(
     while chosen and not fit(chosen):
         chosen[-1].cache = None  # computed again when it returns
         waiting.append(chosen.pop())
-    waiting.sort(key=lambda response: response.new)  # stable
+    waiting.sort(key=lambda response: response.count_new)  # stable
     while waiting and fit([*chosen, waiting[0]]):
         chosen.append(waiting.pop(0))
     return chosen

@@ -16,10 +16,10 @@ from config import METHODS
 from infra.errors import UserError
 from methods import (
     Method,
+    checked_weights,
     dapo_surrogate,
     fipo_weights,
     sapo_surrogate,
-    token_weights,
     weight_metrics,
 )
 
@@ -110,12 +110,12 @@ def test_slope_of_every_surrogate_at_ratio_one_is_the_advantage(name):
     torch.testing.assert_close(gradient, tokens.advantage)
 
 
-def test_token_weights_names_a_method_whose_weights_are_invalid():
+def test_checked_weights_names_a_method_whose_weights_are_invalid():
     tokens = token_batch([3, 4])
     for weights in (torch.ones(6), torch.full((7,), math.nan), tokens.logprob):
         method = Method(weights=lambda tokens, flags, weights=weights: weights)
         with pytest.raises(UserError, match="--method mine must give one finite weight"):
-            token_weights(method, tokens, SimpleNamespace(method="mine"))
+            checked_weights(method, tokens, SimpleNamespace(method="mine"))
 
 
 # ---- the metrics of weights ----------------------------------------------------------------------

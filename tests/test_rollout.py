@@ -202,7 +202,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, capaci
         responses = scripted_responses(lengths)
         finished = list(generate(model, responses, [LAST], sampling))
         assert sorted(map(id, finished)) == sorted(map(id, responses))  # each once
-        return [response.sampled()[0].tolist() for response in responses]
+        return [response.result()[0].tolist() for response in responses]
 
     whole = tokens(Sampling(limit))
     assert [len(ids) for ids in whole] == [min(length, limit) for length in lengths]

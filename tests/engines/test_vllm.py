@@ -65,7 +65,7 @@ def requests(count: int) -> list[Running]:
 
 
 def tokens_of(responses) -> list[list[int]]:
-    return [response.sampled()[0].tolist() for response in responses]
+    return [response.result()[0].tolist() for response in responses]
 
 
 # ---- samples -------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def difference(
     differences = []
     with engine.policy.unsharded() as lm:
         for request in samples:
-            tokens, logprob = request.sampled()
+            tokens, logprob = request.result()
             logits = response_logits(lm, request.prompt, tokens)
             p = token_distribution(logits, temperature, top_p)
             expected = p.log().gather(1, torch.from_numpy(tokens).long()[:, None]).squeeze(1)
