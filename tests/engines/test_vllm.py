@@ -125,7 +125,7 @@ def changed(parameter):
     """Change a parameter at random: q and k are normalised, so a factor would change nothing."""
     shard = parameter.detach().to_local()
     own = shard.clone()
-    shard *= 1 + 0.1 * torch.randn(shard.shape, generator=torch.Generator().manual_seed(0))
+    shard *= 1 + 0.2 * torch.randn(shard.shape, generator=torch.Generator().manual_seed(0))
     try:
         yield
     finally:
