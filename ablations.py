@@ -6,8 +6,7 @@ selection by λ (Sec. 5.2). Flags of `--method delta` select all of these (confi
 Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
-the bottom share. (3) It ranks them by Δ/γ, which λ increases with: λ saturates, so that thousands
-of tokens would have the same. Equal ones are in a random order.
+the bottom share. (3) It ranks by Δ/γ, not λ: λ saturates and would tie. Ties are broken at random.
 
 Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
 """
@@ -120,9 +119,8 @@ def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
 def selected_tokens(tokens: TokenBatch, flags) -> torch.Tensor:
     """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2): ρ [N].
 
-    λ increases with Δ/γ, so this ranks by Δ/γ. All tokens are equal for `--select random`, which
-    needs no hidden states, and if a side has none. Equal tokens are in a random order.
-    Tokens without an advantage have no gradient. They get weight 1, so the mean is 1.
+    Ranks by Δ/γ; at random for `--select random` or if a side has no tokens. Tokens
+    without an advantage have no gradient. They get weight 1, so the mean is 1.
     """
     A = tokens.advantage
     rank = torch.zeros_like(tokens.logprob)  # Δ/γ

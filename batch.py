@@ -38,7 +38,7 @@ class Rollout(NamedTuple):
     text: str  # decoded; of special tokens only tags of thoughts
     truncated: bool  # stopped by max_new_tokens, not by an end token
 
-    # From grading.add_rewards.
+    # From train.sample.
     problem: dict | None = None  # from the data set: its text, and its answer or tests
     reward: float = math.nan  # R
 
@@ -56,9 +56,10 @@ class TokenBatch:
 
     token: torch.Tensor  # [N] id of the sampled token
     length: torch.Tensor  # [B] tokens of each response; they sum to N
+    reward: torch.Tensor  # [B] R of each response, with any length penalty
     advantage: torch.Tensor  # [N] the response's A, repeated over its tokens
     sampler_logprob: torch.Tensor  # [N] the sampler's log p, nats
-    problems: list[dict]  # B, one for each response
+    problems: list[dict]  # B, one for each response; for methods of your own
     seed: int  # for random methods: differs from step to step
 
     # From the pass at θ_old.
@@ -75,6 +76,7 @@ class TokenBatch:
         return TokenBatch(
             token=self.token[index],
             length=self.length[micro.response_index],
+            reward=self.reward[micro.response_index],
             advantage=self.advantage[index],
             sampler_logprob=self.sampler_logprob[index],
             problems=[self.problems[i] for i in micro.response_index],
@@ -97,15 +99,22 @@ def packed(
     entropy: torch.Tensor,
     features: Rows | None = None,
     seed: int = 0,
+    rewards: torch.Tensor | None = None,
 ) -> TokenBatch:
-    """The tokens of a rollout batch: advantages [B]; the others are as in TokenBatch."""
+    """The tokens of a rollout batch: advantages [B]; the others are as in TokenBatch.
+
+    rewards: [B], from which A was computed; None: the rollouts', without a length penalty.
+    """
     device = this_device()
+    if rewards is None:
+        rewards = torch.tensor([response.reward for response in rollouts])
     length = torch.tensor([len(response.tokens) for response in rollouts], device=device)
     token = torch.from_numpy(np.concatenate([response.tokens for response in rollouts]))
     sampler_logprob = torch.from_numpy(np.concatenate([response.logprob for response in rollouts]))
     return TokenBatch(
         token=token.long().to(device),
         length=length,
+        reward=rewards.to(device),
         advantage=advantages.to(device).repeat_interleave(length),
         sampler_logprob=sampler_logprob.to(device),
         problems=[response.problem for response in rollouts],
@@ -138,8 +147,8 @@ class MiniBatch:
     """The responses of one optimiser step, as this rank's micro-batches.
 
     Eq. 8 gives responses with advantage 0 no gradient, so the update skips them. **A loss term on
-    every token, such as a KL penalty, must use both lists.** Each list has the same length on every
-    rank.
+    every token, such as a KL penalty, must use both lists in train.update.** Each list has the same
+    length on every rank.
     """
 
     token_count: int  # tokens in all its responses, on all ranks
@@ -152,9 +161,9 @@ class MiniBatch:
 
 
 def plan_mini_batches(
-    rollouts: list[Rollout], advantages: torch.Tensor, mini_batch: int, budget: int
+    rollouts: list[Rollout], advantages: torch.Tensor, responses_per_update: int, budget: int
 ) -> list[MiniBatch]:
-    """The optimiser steps of a rollout batch: `mini_batch` responses each, in order.
+    """The optimiser steps of a rollout batch: `responses_per_update` each, in order.
 
     advantages: [B]; responses with advantage 0 get micro-batches of their own.
     budget: limit on the tokens in a micro-batch, including padding.
@@ -164,12 +173,13 @@ def plan_mini_batches(
     total = [len(response.prompt) + len(response.tokens) for response in rollouts]
 
     def micro_batches(index: list[int]) -> list[MicroBatch]:
+        # Similar lengths together, within budget; equally many groups on every rank.
         groups = balanced_groups(index, total, budget, *rank_and_world())
         return [micro_batch(rollouts, group) for group in groups]
 
     plan = []
-    for start in range(0, len(rollouts), mini_batch):
-        part = range(start, min(start + mini_batch, len(rollouts)))
+    for start in range(0, len(rollouts), responses_per_update):
+        part = range(start, min(start + responses_per_update, len(rollouts)))
         token_count = sum(len(rollouts[i].tokens) for i in part)
         with_gradient = micro_batches([i for i in part if advantages[i] != 0])
         without_gradient = micro_batches([i for i in part if advantages[i] == 0])

@@ -143,7 +143,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
     given = vars(parser.parse_args(argv))
     of_toy = TOYS.get(given.get("model", Config.model), {})
     clip = METHODS[given.get("method", Config.method)].clip_range or DAPO_CLIP
-    cfg = Config(**(dict(zip(CLIP, clip, strict=True)) | of_toy | given))
+    defaults = dict(zip(CLIP, clip, strict=True)) | of_toy
+    cfg = Config(**(defaults | given))
 
     cfg.model = str(Path(cfg.model))  # without a trailing slash
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
@@ -160,8 +161,10 @@ def check_flags(cfg: Config, given: dict) -> None:
     """
     useless = [*NO_EFFECT, ("method", cfg.method, of_other_methods(cfg, cfg.method))]
     if cfg.model != "toy":
+        useless.append(("model", cfg.model, OF_TOY_BASE))
         chains = {"toy", "toy-held-out"} & {cfg.data, cfg.eval_data}
-        useless.append(("model", cfg.model, OF_TOY_BASE if chains else ("toy_k", *OF_TOY_BASE)))
+        if not chains:
+            useless.append(("model", cfg.model, ("toy_k",)))
     if METHODS[cfg.method].clip_range is None:
         useless.append(("method", cfg.method, CLIP))
     if cfg.proxy != "topk":

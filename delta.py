@@ -47,7 +47,7 @@ def side_centroids(
     v: [N, H] token gradients.
     advantage: [N].
     weight: ρ [N], at least 0, or None for ρ = 1.
-    Returns (mu_pos, mu_neg [H], mass_pos, mass_neg [] float64).
+    Returns (mu_pos, mu_neg [H], mass_pos, mass_neg [] float64). The notebooks use the masses.
     Then Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg (Eqs. 2-3, 9-10).
     """
     signed = advantage.double()
@@ -58,7 +58,7 @@ def side_centroids(
 
     divisor = torch.where(mass == 0, 1.0, mass)  # avoids 0 / 0 for a side without mass
     share = token_mass / divisor[:, None]  # [2, N], a side sums to 1, or 0
-    # v's dtype, but at least float32: as integers, shares would be 0.
+    # Not v.dtype: integer shares would be 0. `@` refuses an integer v.
     share = share.to(torch.promote_types(v.dtype, torch.float32))
     mu_pos, mu_neg = share @ v  # [2, H] μ₊, μ₋ (Eqs. 3, 11)
     return mu_pos, mu_neg, mass[0], mass[1]
@@ -181,7 +181,7 @@ def refined_margins(
     float32 or float64 is converted to float32. Raises ValueError if a margin is NaN or inf.
     """
     if v.dtype not in (torch.float32, torch.float64):
-        v = v.float()  # Rows convert theirs block by block, and never have such a dtype
+        v = v.float()  # not for Rows: .dtype is that of its results, float32 or float64
 
     mu_pos, mu_neg = steps.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)

@@ -28,16 +28,16 @@ import numpy as np
 from grading import grade_on_ranks, report_unearnable
 from infra import folder as files
 from infra import ranks
-from infra.averages import common_benchmarks, write_averages
 from infra.errors import UserError, one_line_endings, printable
 from infra.flags import Parser, flag
 from infra.model_files import locate
 from infra.problems import prepare_sandbox
 from infra.ranks import on_first_rank
 from infra.responses import encode_benchmarks, load_benchmarks, missing_responses, saved_responses
+from infra.sampler import Running
 from infra.tokens import end_tokens, text_decoder
 from loading import load_model
-from rollout import Request, Sampling, generate
+from rollout import Sampling, generate, random_numbers
 
 PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -108,43 +108,25 @@ def weighted_average(values: list[float], problems: list[int]) -> float:
 def run(config: Config) -> dict:
     """Sample (unless --regrade), grade and summarise. Rank 0 writes averages.json and prints it.
 
-    Returns the contents of averages.json. All ranks call this. Raises UserError for invalid flags,
-    a missing model or benchmark, and missing responses with --regrade.
+    Returns the contents of averages.json. All ranks call this. Raises UserError.
     """
-    folder = Path(config.output_dir)
     ranks.start_ranks()
-    if not config.regrade:
-        model, model_config, tokenizer = locate(config.model)  # reads no weights yet
     benchmarks = load_benchmarks(config)  # name -> problems
-    problems = [problem for benchmark in benchmarks.values() for problem in benchmark]
-    on_first_rank(prepare_sandbox, problems)
-    for name, benchmark in benchmarks.items():
-        report_unearnable(benchmark, f"--benchmarks {name}")
-
+    on_first_rank(prepare_sandbox, sum(benchmarks.values(), []))
+    for name, problems in benchmarks.items():
+        report_unearnable(problems, f"--benchmarks {name}")
+    folder = Path(config.output_dir)
     written = (*benchmarks, "averages.json")
     if config.regrade:
-        settings = files.read_json(folder / "config.json")  # of the responses
-        if config.model not in ("", settings.get("model")):
-            raise UserError(f"{folder} holds no responses of {config.model}: drop --model")
-        on_first_rank(files.claim, folder, settings, written, vars(Config()))
+        settings = files.read_json(folder / "config.json")  # as `sample` wrote it
+        on_first_rank(files.claim, folder, settings, written)
     else:
-        prompts = encode_benchmarks(model_config, tokenizer, benchmarks, config)
-        settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}
-        settings["model_files"] = on_first_rank(files.hash_of, [], model)  # without problems
-        on_first_rank(files.claim, folder, settings, written, vars(Config()))
-        first, *_ = prompts.values()
-        settings["first_prompt"] = tokenizer.decode(first[0])  # not compared
-        on_first_rank(files.write_json, folder / "config.json", settings)
-        dtype = ranks.computation_dtype(config.dtype)
-        ranks.warn_slow_bfloat16(dtype)
-        lm, tokenizer = load_model(model, dtype)
-        sample_missing(lm, tokenizer, benchmarks, prompts, config, folder)
-        ranks.from_all_ranks(None)  # all responses are now on disk
+        settings = sample(config, benchmarks, folder, written)  # claims the folder, too
 
     results = {}
-    for name, benchmark in benchmarks.items():
-        grades = grade_benchmark(benchmark, config.samples, folder / name)  # [P, n]
-        results[name] = summary(grades) | {"hash": files.hash_of(benchmark)}
+    for name, problems in benchmarks.items():
+        grades = grade_benchmark(problems, config.samples, folder / name)  # [P, n]
+        results[name] = summary(grades) | {"hash": files.hash_of(problems)}
     averages = {
         "model": settings["model"],
         "sampling": {x: settings.get(x) for x in OF_SAMPLING} | {"samples": config.samples},
@@ -158,13 +140,30 @@ def run(config: Config) -> dict:
     return averages
 
 
+def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
+    """Sample the missing responses of all benchmarks. Returns the folder's settings."""
+    model, model_config, tokenizer = locate(config.model)  # reads no weights yet
+    prompts = encode_benchmarks(model_config, tokenizer, benchmarks, config)
+    settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}
+    settings["model_files"] = on_first_rank(lambda: files.hash_of(problems=[], model=model))
+    on_first_rank(files.claim, folder, settings, written)
+    first, *_ = prompts.values()
+    shown = {"first_prompt": tokenizer.decode(first[0])}  # not compared by `claim`
+    on_first_rank(files.write_json, folder / "config.json", settings | shown)
+
+    lm, tokenizer = load_model(model, ranks.computation_dtype(config.dtype))
+    sample_missing(lm, tokenizer, benchmarks, prompts, config, folder)
+    ranks.barrier()  # all responses are now on disk
+    return settings
+
+
 def sample_missing(
     lm, tokenizer, benchmarks: dict, prompts: dict, config: Config, folder: Path
 ) -> None:
     """Sample this rank's missing responses for all benchmarks, and append each to its file.
 
-    benchmarks, prompts: benchmark -> its problems, and token ids of their prompts. One sampler call
-    covers all benchmarks, so ranks wait for long responses once, at the end.
+    benchmarks, prompts: benchmark -> its problems, and token ids of their prompts. One call samples
+    for all benchmarks, so ranks wait for long responses once, at the end.
     """
     rank, world = ranks.rank_and_world()
     paths = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
@@ -172,34 +171,27 @@ def sample_missing(
         path.parent.mkdir(exist_ok=True)
         files.write_lines(path, files.read_lines(path))  # without a line that a kill cut off
 
-    missing = missing_responses(benchmarks, config.samples, folder, rank, world)
-    requests = []
-    for name, problem, sample in missing:
-        key = (config.seed, number_of(name), problem, sample)
-        requests.append(Request(prompts[name][problem], key))
+    places = {}  # Running -> benchmark, problem, sample
+    for place in missing_responses(benchmarks, config.samples, folder, rank, world):
+        name, problem, number = place
+        benchmark = int.from_bytes(sha256(name.encode()).digest()[:8])  # so none share draws
+        numbers = random_numbers(config.seed, benchmark, problem, number)
+        places[Running(prompts[name][problem], numbers)] = place
     ends = end_tokens(lm, tokenizer)
     text = text_decoder(tokenizer)
-
-    def save(i: int, tokens: np.ndarray) -> None:
-        name, problem, sample = missing[i]
+    limits = (config.max_new_tokens, config.temperature, config.top_p)
+    sampling = Sampling(*limits, in_flight=config.in_flight)  # seed: in `numbers`
+    for response in generate(lm, list(places), ends, sampling):
+        name, problem, number = places[response]
+        tokens, _ = response.result()
         line = {
             "asked": benchmarks[name][problem]["problem"],
-            "sample": sample,
-            "response": text(prompts[name][problem], tokens),
+            "sample": number,
+            "response": text(response.prompt, tokens),
             "tokens": len(tokens),
             "truncated": tokens[-1] not in ends,
         }
         files.append_line(paths[name], line)
-
-    sampling = Sampling(  # each request's key holds the seed
-        config.max_new_tokens, config.temperature, config.top_p, in_flight=config.in_flight
-    )
-    generate(lm, requests, ends, sampling, done=save)
-
-
-def number_of(benchmark: str) -> int:
-    """The benchmark's part of a response's seed, so that benchmarks share no random draws."""
-    return int.from_bytes(sha256(benchmark.encode()).digest()[:8])
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
@@ -215,7 +207,7 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
             f"{folder} lacks {len(missing)} of {len(places)} responses: run without --regrade"
         )
 
-    lines = [saved[place] for place in places]
+    lines = [saved[place] for place in places]  # load_problems drops repeats: texts are unique
     responses = [line["response"] for line in lines]
     of_responses = [problem for problem in problems for _ in range(samples)]
     rewards = grade_on_ranks(responses, of_responses, [line["truncated"] for line in lines])
@@ -226,6 +218,19 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     ]
     on_first_rank(files.write_lines, folder / "wrong.jsonl", wrong)
     return np.array(rewards).reshape(len(problems), samples)
+
+
+def write_averages(averages: dict, folder: Path) -> None:
+    """Write averages.json, and print its averages as a Markdown table."""
+    files.write_json(folder / "averages.json", averages)
+    n = averages["sampling"]["samples"]
+    print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
+    for name, result in averages["benchmarks"].items():
+        cells = [name, str(result["problems"])]
+        for key in ("avg", "pass", "stderr"):
+            cells.append("-" if result[key] is None else f"{result[key]:.2%}")
+        print("| " + " | ".join(cells) + " |")
+    print(f"question-weighted average: {averages['average']:.2%} ({folder / 'averages.json'})")
 
 
 # ---- comparison of two models --------------------------------------------------------------------
@@ -293,9 +298,18 @@ def compare(*folders: str) -> None:
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
     first, second = folders
-    one = files.read_json(Path(first) / "averages.json")
-    two = files.read_json(Path(second) / "averages.json")
-    names = common_benchmarks(first, second, one, two)
+    one, two = (files.read_json(Path(folder) / "averages.json") for folder in folders)
+    names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
+    if not names:
+        raise UserError(f"{first} and {second} have no benchmark in common")
+    for name in names:
+        if one["benchmarks"][name]["hash"] != two["benchmarks"][name]["hash"]:
+            raise UserError(
+                f"{name}: {first} and {second} have different problems, or another order: run "
+                "evaluate.py --regrade for both with the same data"
+            )
+    if one["sampling"] != two["sampling"]:
+        print(f"sampled differently: {first} {one['sampling']}, {second} {two['sampling']}")
 
     a = whole_repetitions(one, names)
     b = whole_repetitions(two, names)

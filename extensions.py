@@ -19,7 +19,6 @@ import torch
 from batch import TokenBatch
 from delta import normalise
 from grpo import likelihood_ratio
-from infra.errors import UserError
 from methods import Method, by_response, dapo_is_clipped, dapo_surrogate
 from policy import TokenOutputs
 
@@ -42,10 +41,10 @@ def cispo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.T
 
 
 def by_sequence(logprob: torch.Tensor, tokens: TokenBatch) -> torch.Tensor:
-    """log π_θ with every log r_t of a response replaced by their mean, which is log s_i: [n].
+    """log π_old + log s, with the gradient of log π_θ: [n]; s = exp(mean log r_t) of the response.
 
     The mean is a constant, and each token keeps its own gradient (GSPO-token, Eq. 14). Summed over
-    a response's tokens, this is |o_i| times the gradient of log s_i.
+    a response's tokens, this is |o_i| times the gradient of log s.
     """
     index = torch.arange(len(tokens.length), device=logprob.device)
     response = index.repeat_interleave(tokens.length, output_size=len(logprob))  # [n]
@@ -78,16 +77,9 @@ def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
     RLOO subtracts the mean of the *other* rewards, which gives G/(G-1) A': the same weights here,
     as they are scaled to mean 1. Departure: the paper divides by a constant, the longest length; N
     in Eq. 8 changes a little from update to update. A constant is only a learning rate.
-    Raises UserError if a group has three different rewards. A alone tells the standard deviation
-    only of rewards 0 and 1; two other values that all groups share give the same weights.
     """
-    first = tokens.length.cumsum(0) - tokens.length  # index of each response's first token
-    A = tokens.advantage[first].view(-1, flags.group_size)  # [groups, G]
-    low, high = A.amin(dim=1, keepdim=True), A.amax(dim=1, keepdim=True)
-    if ((low < A) & (high > A)).any():
-        raise UserError("--method dr_grpo needs rewards of 0 and 1: use --overlong-buffer 0")
-    std = 1 / torch.where(high > low, high - low, 1.0)  # since (1 - 0) / std = high - low
-    rho = std.expand_as(A).flatten().repeat_interleave(tokens.length)  # [N] A'/A
+    std = tokens.reward.view(-1, flags.group_size).std(dim=1)  # of each group
+    rho = std.repeat_interleave(flags.group_size).repeat_interleave(tokens.length)  # [N] A'/A
     return torch.where(tokens.advantage == 0, 1.0, rho / rho[tokens.advantage != 0].mean())
 
 
@@ -153,9 +145,7 @@ def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
     its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn. The state
-    determines h, so without that mean E[v | state] = 0. The mean has to be the state's. If one
-    vector, such as the batch's mean, is subtracted from every v, both centroids move by that vector
-    too, and no margin changes.
+    determines h, so without that mean E[v | state] = 0.
     """
     scalar = outputs.mean_p - outputs.logprob.exp()  # [n], its mean in the state is 0
     return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden

@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM
 from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
 from infra.ranks import is_first_rank, on_first_rank, rank_and_world, shard, this_device
-from infra.sampler import CHUNK, Response, next_tokens, takes_cache
+from infra.sampler import CHUNK, Running, next_tokens, takes_cache
 from policy import Policy, convert_head, decoder_of, float32_linear
 
 LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
@@ -65,13 +65,13 @@ def load_policy(
     Raises UserError, for example if the policy differs from from_pretrained's model.
     """
     folder, _, tokenizer = locate(name)
-    whole = []  # on the first rank: from_pretrained's model
+    whole = None  # on the first rank: the full language model, without parts for images
 
     def read() -> tuple:
-        published, model = from_files(name, folder, torch.float32)  # so no weight is rounded
-        whole.append(model)
-        configs = model.config, model.generation_config
-        return reference_logprobs(name, published), dict(model.named_buffers()), *configs
+        nonlocal whole
+        published, whole = from_files(name, folder, torch.float32)  # so no weight is rounded
+        configs = whole.config, whole.generation_config
+        return reference_logprobs(name, published), dict(whole.named_buffers()), *configs
 
     expected, buffers, config, generation_config = on_first_rank(read)
     with torch.device("meta"):
@@ -88,10 +88,10 @@ def load_policy(
     policy = Policy(lm, unsharded_lm=unsharded_lm)
     shard(policy, layers, dtype)
     fill(lm, whole, buffers)
-    whole.clear()  # 33 GB for 8B
+    whole = None  # frees 33 GB for 8B
 
     # At temperature 1, like the reference. This first forward pass also lets FSDP find its root,
-    # so it precedes `unsharded`.
+    # so it precedes `policy.sampler`.
     check_policy(name, policy, expected, dtype)
     with policy.sampler() as sampler:
         check_sampler(name, sampler, expected, dtype)
@@ -106,7 +106,7 @@ def give_float32_head(lm: torch.nn.Module) -> None:
         return float32_linear(hidden, head.weight, head.bias)
 
     head = lm.get_output_embeddings()
-    head.forward = partial(forward, head)  # not a closure: a copy of lm must call its own head
+    head.forward = partial(forward, head)  # a partial: deepcopy rebinds its head
 
 
 # ---- sharding ------------------------------------------------------------------------------------
@@ -119,16 +119,16 @@ def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
 
 
 @torch.no_grad()
-def fill(lm: torch.nn.Module, whole: list[torch.nn.Module], buffers: dict) -> None:
+def fill(lm: torch.nn.Module, whole: torch.nn.Module | None, buffers: dict) -> None:
     """Give every rank its slices of the first rank's weights, tensor by tensor, and all buffers.
 
-    lm: sharded, on the meta device. whole: [the full model] on the first rank, [] on the others.
+    lm: sharded, on the meta device. whole: the full model on the first rank, else None.
     """
     lm.to_empty(device=this_device())
     for key, parameter in lm.named_parameters():
         full = torch.empty(parameter.shape, device=this_device())
-        for model in whole:
-            full.copy_(model.get_parameter(key))
+        if whole is not None:
+            full.copy_(whole.get_parameter(key))
         parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements))
     for key, buffer in lm.named_buffers():  # some, such as rotary frequencies, are in no file
         buffer.copy_(buffers[key])
@@ -185,7 +185,7 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor, dtype: torch.dty
     """Compare log p with a cache and padding with `expected` [3, LAST]. All ranks call this."""
     sequences = random_sequences(lm.config.vocab_size)
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
-    responses = [Response(i, x[:-LAST], LAST, None) for i, x in enumerate(sequences)]
+    responses = [Running(x[:-LAST].tolist(), None) for x in sequences]
     logprobs = []  # [3] for each of the LAST tokens
 
     def forced(so_far: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

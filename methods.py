@@ -4,16 +4,7 @@ Near θ_old every method moves the parameters along Σ ρ A v (Eq. 9), so it can
 weights ρ and its surrogate. A method is a record, `Method`. extensions.py has methods that are not
 the paper's, and is the place for others; config.METHODS makes each of them a `--method NAME`.
 
-Departures: (1) forking tokens divide by the number of selected tokens in a rollout batch, as in
-their official code; the paper's formula divides by all tokens, which makes the loss five times
-smaller. (2) FIPO's released code drops a response with more than one dual-clipped token; the
-paper's objective and this code keep it. (3) The weights of GRPO and forking tokens have mean 1 over
-the rollout batch, not over each mini-batch. (4) SAPO averages inside each response first, like
-GRPO. The DelTA paper names only SAPO's gate. SAPO's own paper (arXiv 2511.20347), verl and TRL have
-this mean too.
-
-Relatives: extensions.weights_by_p names those that weigh tokens by p. By the interventions of arXiv
-2604.11056, gains come from tokens of high entropy, on both sides.
+Departures from the paper stand in the docstrings of by_response, forking_tokens and fipo_surrogate.
 
 Shapes: B responses, N packed response tokens, n in a micro-batch, H hidden size, F features per
 token.
@@ -65,8 +56,7 @@ class Method:
 
     # (log π_θ [n], tokens, flags) -> [n], each token's term in the objective to maximise, for the n
     # tokens of a micro-batch; the loop multiplies it by ρ. Responses with A = 0 are skipped in an
-    # update, since Eq. 8 gives them no gradient. A loss term on every token, such as a KL penalty,
-    # goes into train.update.
+    # update, since Eq. 8 gives them no gradient.
     surrogate: Callable[..., torch.Tensor] = dapo_surrogate
 
     # The defaults of --clip-low and --clip-high. None: the surrogate has no clip, so both flags are
@@ -87,21 +77,29 @@ class Method:
 
 
 def by_response(tokens: TokenBatch, flags) -> torch.Tensor:
-    """ρ ∝ 1/|o_i|: a mean within each response, then over responses (Eq. 12; GRPO and SAPO)."""
+    """ρ ∝ 1/|o_i|: a mean within each response, then over responses (Eq. 12; GRPO and SAPO).
+
+    Departures: ρ has mean 1 over the rollout batch, not over each mini-batch. The paper names only
+    SAPO's gate; SAPO's own paper (arXiv 2511.20347), verl and TRL have this mean.
+    """
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
     return weight.repeat_interleave(tokens.length)
 
 
 def forking_tokens(tokens: TokenBatch, flags) -> torch.Tensor:
-    """ρ ∝ 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14)."""
+    """ρ ∝ 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14).
+
+    Departure: divides by the number of selected tokens in the rollout batch, as the official code
+    does; the paper's formula divides by all tokens, which makes the loss five times smaller.
+    """
     return top_share(tokens.entropy, 0.2, tokens.seed)
 
 
 def top_share(values: torch.Tensor, share: float, seed: int) -> torch.Tensor:
     """N / n for the n = ceil(share N) tokens with the highest values, else 0: [N], mean 1.
 
-    Of equal values random ones count: by their position, they would be those of some responses.
+    Ties are broken at random; by position, the first responses would win them.
     """
     n = math.ceil(share * len(values))
     shuffled = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))
@@ -138,7 +136,9 @@ def fipo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Te
     """f min(r A, clip(r) A) with FIPO's weights f (Eq. 15).
 
     f depends on θ, so it stands here and not in `weights`. It is 1 if every r is 1, as in the first
-    update of a rollout batch. It is not normalised, as in the released code.
+    update of a rollout batch. It is not normalised, as in the released code. Departure: that code
+    drops a response with more than one dual-clipped token; the paper's objective and this code
+    keep it.
     """
     f = fipo_weights(logprob.detach(), tokens.logprob, tokens.length)
     return f * dapo_surrogate(logprob, tokens, flags)
@@ -176,11 +176,7 @@ def row_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
 
 
 def delta_weights(tokens: TokenBatch, flags, steps: Steps = PAPER) -> torch.Tensor:
-    """ρ = λ̄, the discriminative coefficients (Sec. 3.2); ablations replace some of the steps.
-
-    A relative: SHEAR (arXiv 2604.23318) weighs spans by distances of hidden states. In its ablation
-    distances of span means, which centroids are, do not beat GRPO.
-    """
+    """ρ = λ̄, the discriminative coefficients (Sec. 3.2); ablations replace some of the steps."""
     bounds = (flags.lam_min, flags.lam_max)
     return delta_coefficients(tokens.features, tokens.advantage, flags.K, *bounds, steps)
 
@@ -195,7 +191,7 @@ PAPER_METHODS = {
 }
 
 
-def token_weights(method: Method, tokens: TokenBatch, flags) -> torch.Tensor:
+def checked_weights(method: Method, tokens: TokenBatch, flags) -> torch.Tensor:
     """The weights ρ [N] of `method`. Raises UserError unless they are N finite numbers >= 0."""
     weights = method.weights(tokens, flags)
     if weights.shape != tokens.logprob.shape or not (weights.isfinite() & (weights >= 0)).all():
@@ -235,11 +231,13 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
         metrics[f"lambda_corr_{name}"] = correlation(weight[side], surprise[side])
 
     own = tokens.advantage != 0
+    if not own.any():
+        return metrics
     bounds = flags.lam_min, flags.lam_max
     scalar = delta_coefficients(surprise[:, None], tokens.advantage, flags.K, *bounds)
     metrics["lambda_scalar"] = correlation(weight[own], scalar[own])
     if flags.method == "delta" and weight.min() > 0 and flags.lam_min < flags.lam_max:
-        # The smallest λ is λ_min: it is that of the tokens with A = 0, and of a score of 0.
+        # Assumes a token with A = 0 or a score of 0, whose λ is λ_min; otherwise approximate.
         lam = weight[own] * (flags.lam_min / weight.min())
         alpha = (lam - flags.lam_min) / (flags.lam_max - flags.lam_min)
         metrics["lambda_saturated"] = float(((alpha < 0.02) | (alpha > 0.98)).float().mean())
@@ -249,6 +247,6 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
 def correlation(x: torch.Tensor, y: torch.Tensor) -> float | None:
     """Pearson's, of two [n]; None if one of them is constant up to rounding."""
     pair = torch.stack([x, y]).double()  # [2, n]
-    if not (pair.std(dim=1, correction=0) > 1e-9).all():  # NaN without numbers
+    if not (pair.std(dim=1, correction=0) > 1e-9).all():
         return None
     return float(pair.corrcoef()[0, 1])

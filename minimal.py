@@ -1,22 +1,22 @@
 """The whole algorithm on one page: trains the toy with DelTA on one device, in about a minute.
 
     $ python minimal.py                       # flags: --method dapo, --K 0, --steps 40, --seed 1
-    accuracy 0.303, greedy 0.223
-    step    1/160  reward 0.188  loss 0.0882  grad_norm 0.141  weight+ 0.827  weight- 1.12
-    reward 1, A 2.47: Then 1.17  0 0.78  * 0.78  0 0.78  = 0.78  0 0.78  ...
+    accuracy 0.305, greedy 0.182
+    step    1/160  reward 0.195  loss -0.0584  grad_norm 0.146  weight+ 1.16  weight- 0.982
+    reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
 
 This is RLVR, reinforcement learning with verifiable rewards. The toy's problems are chains such as
 7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems,
 rewards the right ones with 1 and turns rewards into advantages A: those of a response compared with
 the others of its problem. The update raises the probability of tokens with A > 0 and lowers the
 others'. DAPO gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from
-0.8 to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid of its
-own side, A > 0 or A < 0, than to the other's. The centroids are refined K times. weight+ and
-weight- are the mean weights of the two sides.
+0.8 (also where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to
+the centroid of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K
+times. weight+ and weight- are the mean weights of the two sides.
 
-The last line of this output shows each word with its weight. On this toy the weights tell
-connectives such as `Then` from all other words: where A > 0 connectives get the larger weight,
-where A < 0 the others do.
+The last line of this output shows each word with its weight. The weights tell sure words, such as
+`Then` and all copies, from unsure ones, which are results: where A > 0 sure words get the larger
+weight, where A < 0 unsure ones do. Real text is alike (docs/results/real.md).
 
 This page is the specification of train.py: with the same seed both have, up to rounding, the same
 responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
@@ -144,8 +144,9 @@ def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Ro
     prompts = torch.tensor(tokenizer([x["problem"] for x in repeated]).input_ids)  # [B, P]
     P = prompts.shape[1]  # equal for all problems of the toy: no padding on the left
 
-    # Each response has its own generator of random numbers (end of file). `fixed_draws` leaves the
-    # drawn token alone, so greedy decoding takes it. A plain do_sample=True would be as good.
+    # Each response has its own generator of random numbers (end of file). `fixed_draws` makes
+    # every other logit -inf, so `generate` takes the drawn token. A plain do_sample=True would be
+    # as good.
     keys = [(seed, step, i, j) for i in chosen for j in range(G)]
     processors = [] if greedy else [fixed_draws(keys, P)]  # [] takes the likeliest token
     ids = lm.generate(prompts, logits_processor=processors, max_new_tokens=MAX_NEW_TOKENS)
@@ -281,7 +282,7 @@ def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
     ids = rollouts.ids[i, -rollouts.is_token.shape[1] :][: length[i]]
     words = [word.strip() or "newline" for word in tokenizer.batch_decode(ids[:, None])]
     rho = weight[first[i] : first[i] + length[i]].tolist()
-    text = "  ".join(f"{word} {w:.2f}" for word, w in zip(words, rho, strict=True))
+    text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, rho, strict=True))
     print(f"reward {rollouts.rewards[i]:.0f}, A {advantage[first[i]]:.2f}: {text}", flush=True)
 
 

@@ -12,6 +12,7 @@ rollout batch, H hidden size, V vocabulary.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -26,17 +27,17 @@ from infra.ranks import full_tensor, sum_over_ranks, this_device
 from infra.rows import Rows
 
 # A block of logits in a pass; three such tensors exist at once. A GPU's blocks are large, because
-# each block also reads the head's weights and adds to their gradient: 2^28 logits with 80 GB.
+# each block also reads the head's weights and adds to their gradient.
 LOGIT_BLOCK = 2**26  # logits, on the CPU
-BLOCK_SHARE = 1 / 75  # of a GPU's memory
+BLOCK_SHARE = 1 / 75  # of a GPU's memory: 80 GB / 75 / 4 bytes = 2^28 logits
 
 
 class TokenOutputs(NamedTuple):
     """Results of a pass for n response tokens: those of the first response, then of the next."""
 
     logprob: torch.Tensor  # [n] float32, log p of the token at the sampling temperature, nats
-    entropy: torch.Tensor  # [n] float32, -Σ_y p(y) log p(y), nats; NaN if gradients are enabled
-    mean_p: torch.Tensor  # [n] float32, Σ_y p(y)² = E[p(y)]; NaN if gradients are enabled
+    entropy: torch.Tensor | None  # [n] float32, -Σ_y p(y) log p(y), nats; None with gradients
+    mean_p: torch.Tensor | None  # [n] float32, Σ_y p(y)² = E[p(y)]; None with gradients
     hidden: torch.Tensor  # [n, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [n] ids
 
@@ -60,21 +61,21 @@ class Policy(torch.nn.Module):
         states = decoder_of(self.lm)(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
         hidden = states[:, :-1][mask[:, 1:]]  # [n, H]; the state at t-1 predicts token t
 
-        # In float32 outside the blocks: autograd sums the gradients of all blocks in float32, and
-        # rounds once. In bfloat16 the sum would be three times less accurate.
+        # Converted here, not per block, so autograd sums the blocks' gradients in float32.
         head = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W and any b
         parts = []
         size = max(1, logit_block(ids.device) // self.lm.config.vocab_size)
         for block in zip(hidden.split(size), token.split(size), strict=True):
             # The backward pass computes each block's logits again.
             parts.append(checkpoint(self.block_outputs, *block, *head, use_reentrant=False))
-        logprob, entropy, mean_p = (torch.cat(column) for column in zip(*parts, strict=True))
+        columns = zip(*parts, strict=True)
+        joined = [None if column[0] is None else torch.cat(column) for column in columns]
         hidden = hidden.detach().clone()  # FSDP forbids views
-        return TokenOutputs(logprob, entropy, mean_p, hidden, token)
+        return TokenOutputs(*joined, hidden, token)
 
     def block_outputs(
         self, hidden: torch.Tensor, token: torch.Tensor, *head: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """(log p of `token`, entropy, mean_p), [m] each: hidden [m, H], token [m], head W and b."""
         logits = float32_linear(hidden, *head)  # [m, V]
         scale, cap = scale_and_cap(self.lm.config)
@@ -88,36 +89,30 @@ class Policy(torch.nn.Module):
         logprob = -nll_loss(logp, token, reduction="none")
 
         if torch.is_grad_enabled():  # no update uses them; they would cost a tenth of it
-            unknown = torch.full_like(logprob, torch.nan)
-            return logprob, unknown, unknown
+            return logprob, None, None
         p = logp.exp()
         entropy = -logp.mul_(p).sum(dim=1)  # a p of 0 has a finite log p
         return logprob, entropy, p.square_().sum(dim=1)
 
     def head(self) -> torch.Tensor:
-        """The full matrix [V, H] from h to logits. Raises UserError for a bias or a soft cap.
-
-        All ranks call this together.
-        """
-        head = self.lm.get_output_embeddings()
-        scale, cap = scale_and_cap(self.lm.config)
-        if head.bias is not None or cap is not None:
-            raise UserError(
-                "--proxy topk and exact need logits W h, but the head has a bias or a soft cap: "
-                "use --proxy lm_head, centred or scalar"
-            )
-        return full_tensor(head.weight.detach()) * (scale / self.temperature)
+        """`scaled_head` of the policy: [V, H]. All ranks call this together."""
+        return scaled_head(self.lm, self.temperature)
 
     @contextmanager
     def unsharded(self) -> Iterator[torch.nn.Module]:
-        """The model for `generate`, without hooks, with full weights. All ranks enter together."""
+        """The model for `generate`, without hooks, with full weights. All ranks enter together.
+
+        FSDP's hooks would gather each layer for each token. So a second tree of modules, without
+        hooks, gets the gathered tensors.
+        """
         shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
         for module in shards:
             module.unshard()
         lm = self.unsharded_lm[0]
         for module, sharded in zip(lm.modules(), self.lm.modules(), strict=True):
-            module._parameters = dict(sharded._parameters)  # shared, not copied
-            module._buffers = dict(sharded._buffers)
+            own = (sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False))
+            for name, tensor in chain(*own):
+                setattr(module, name, tensor)  # shared, not copied
         try:
             yield lm
         finally:
@@ -129,13 +124,13 @@ class Policy(torch.nn.Module):
         """`unsharded`, with its head converted once for all tokens. All ranks enter together."""
         with self.unsharded() as lm:
             head = lm.get_output_embeddings()
-            own = head._parameters
-            head._parameters = dict(own)
+            own = dict(head.named_parameters())
             convert_head(lm)
             try:
                 yield lm
             finally:
-                head._parameters = own  # frees the converted head
+                for name, parameter in own.items():
+                    setattr(head, name, parameter)  # frees the converted head
 
 
 def logit_block(device: torch.device) -> int:
@@ -165,6 +160,21 @@ def scale_and_cap(config) -> tuple[float, float | None]:
     return scale, getattr(config, "final_logit_softcapping", None)
 
 
+def scaled_head(lm: torch.nn.Module, temperature: float) -> torch.Tensor:
+    """The full matrix [V, H] from h to logits. Raises UserError for a bias or a soft cap.
+
+    All ranks call this together.
+    """
+    head = lm.get_output_embeddings()
+    scale, cap = scale_and_cap(lm.config)
+    if head.bias is not None or cap is not None:
+        raise UserError(
+            "--proxy topk and exact need logits W h, but the head has a bias or a soft cap: "
+            "use --proxy lm_head, centred or scalar"
+        )
+    return full_tensor(head.weight.detach()) * (scale / temperature)
+
+
 def float32_linear(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -189,7 +199,10 @@ def convert_head(lm: torch.nn.Module) -> None:
 
 
 class Product(torch.autograd.Function):
-    """h W.T in float32 from factors in h's dtype: h [n, H], W [V, H] in any dtype."""
+    """h W.T in float32 from factors in h's dtype: h [n, H], W [V, H] in any dtype. CUDA only.
+
+    A Function, so that the gradient of W is in float32 too.
+    """
 
     @staticmethod
     def forward(ctx, h: torch.Tensor, W: torch.Tensor) -> torch.Tensor:

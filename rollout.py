@@ -17,10 +17,10 @@ Shapes: B responses, R in flight, V vocabulary size, G group size.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from infra import sampler
 from infra.errors import Interrupted
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
-from infra.sampler import Response, cache_capacity, next_tokens, schedule
+from infra.sampler import Running, cache_capacity, next_tokens, schedule
 from infra.tokens import end_tokens, text_decoder
 
 # The seeds of a run's other streams: SEED_STRIDE * seed - epoch for the order of the problems, and
@@ -50,13 +50,6 @@ class Sampling:
     in_flight: int = 256  # max responses sampled at once
 
 
-class Request(NamedTuple):
-    """A response to sample: its prompt and the key that seeds its random draws."""
-
-    prompt: list[int]  # token ids
-    key: tuple[int, int, int, int]  # seed, step (in evaluate.py: benchmark), problem, sample
-
-
 # ---- one token -----------------------------------------------------------------------------------
 
 
@@ -66,12 +59,11 @@ def token_distribution(
     """Probabilities in float64 after temperature and top-p: logits [R, V] -> [R, V].
 
     Top-p keeps the smallest set of likeliest tokens whose mass reaches `top_p`. At temperature 0
-    the likeliest token has probability 1. A logit that is NaN or +inf gives NaN.
+    the likeliest token has probability 1.
     """
     if temperature == 0:
-        highest, likeliest = logits.max(dim=-1, keepdim=True)  # [R, 1]
-        one = 1 + 0 * highest.double()  # NaN if the highest logit is NaN or inf
-        return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, likeliest, one)
+        likeliest = logits.argmax(dim=-1, keepdim=True)  # [R, 1]
+        return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, likeliest, 1.0)
 
     p = (logits.float() / temperature).softmax(dim=-1).double()  # [R, V]
     if top_p < 1.0:
@@ -89,38 +81,32 @@ class InverseCDF(LogitsProcessor):
     draw at this position. The logits of all other tokens become -inf.
     """
 
-    def __init__(
-        self,
-        uniforms: torch.Tensor,  # [R, new tokens] float64; column t is for the t-th new token
-        prompt_width: int,  # columns before the first new token
-        temperature: float,
-        top_p: float,
-    ):
-        self.uniforms = uniforms
-        self.prompt_width = prompt_width
-        self.temperature = temperature
-        self.top_p = top_p
+    def __init__(self, uniforms: torch.Tensor, sampling: Sampling):
+        self.uniforms = uniforms  # [R, new tokens] float64; column t is for the t-th new token
+        self.sampling = sampling
         # Both are read once, after a chunk, so the host does not wait for the GPU at every token.
         self.finite = torch.ones((), dtype=torch.bool, device=uniforms.device)
         self.logprobs = []  # [R] float32 for each new token: log p of the drawn token
 
     def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        p = token_distribution(logits, self.temperature, self.top_p)
+        self.finite &= logits.amax(dim=-1).isfinite().all()  # NaN and +inf are highest
+        p = token_distribution(logits, self.sampling.temperature, self.sampling.top_p)
         cdf = p.cumsum(dim=-1)  # [R, V]
-        total = cdf[:, -1:]  # [R, 1], 1 up to rounding
-        self.finite &= total.isfinite().all()
-
-        t = input_ids.shape[1] - self.prompt_width
-        u = self.uniforms[:, t, None] * total  # [R, 1]
+        t = len(self.logprobs)
+        u = self.uniforms[:, t, None] * cdf[:, -1:]  # [R, 1]; the last F is 1 up to rounding
         token = torch.searchsorted(cdf, u, right=True)  # right: never a token with probability 0
-        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; for NaN, which `finite` reports
+        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; if p is NaN, it is V
         self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
         return torch.full_like(logits, -torch.inf).scatter_(1, token, 0.0)
 
 
-def random_numbers(seed: int, step: int, problem: int, sample: int) -> np.random.Generator:
-    """The generator of a response's uniform draws in [0, 1), seeded by the request's key."""
-    return np.random.default_rng([seed, step, problem, sample])
+def random_numbers(seed: int, stream: int, problem: int, sample: int) -> np.random.Generator:
+    """The generator of a response's uniform draws in [0, 1).
+
+    stream: the step, or evaluate.py's hash of a benchmark's name. sample: the response's number
+    among those to its problem in this stream.
+    """
+    return np.random.default_rng([seed, stream, problem, sample])
 
 
 def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
@@ -165,28 +151,27 @@ def rollout(
     any rank.
     """
     number = Counter() if sample_numbers is None else sample_numbers
-    requests = []
+    responses = []
     for prompt, problem in zip(prompts, problem_ids, strict=True):
         for _ in range(group_size):
-            requests.append(Request(prompt, (sampling.seed, step, problem, number[problem])))
+            numbers = random_numbers(sampling.seed, step, problem, number[problem])
+            responses.append(Running(prompt, numbers))
             number[problem] += 1
     ends = end_tokens(lm, tokenizer)
     text = text_decoder(tokenizer)
+    engine_sample = partial(generate, lm) if isinstance(lm, torch.nn.Module) else lm.sample
 
-    def sampled(mine: list[Request]) -> list[Rollout]:
-        if isinstance(lm, torch.nn.Module):
-            drawn = generate(lm, mine, ends, sampling, stop)
-        else:
-            drawn = lm.sample(mine, ends, sampling, stop)
-        rollouts = []
-        for (prompt, _), (tokens, logprob) in zip(mine, drawn, strict=True):
+    def finish_share(mine: list[Running]) -> list[Rollout]:
+        done = {}
+        for response in engine_sample(mine, ends, sampling, stop):
+            prompt, (tokens, logprob) = response.prompt, response.result()
             truncated = tokens[-1] not in ends
-            rollouts.append(Rollout(prompt, tokens, logprob, text(prompt, tokens), truncated))
-        return rollouts
+            done[response] = Rollout(prompt, tokens, logprob, text(prompt, tokens), truncated)
+        return [done[response] for response in mine]
 
     # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
     # whole group would keep the others waiting.
-    return shared_by_ranks(requests, sampled)
+    return shared_by_ranks(responses, finish_share)
 
 
 # ---- the sampler ---------------------------------------------------------------------------------
@@ -195,57 +180,40 @@ def rollout(
 @torch.no_grad()
 def generate(
     lm,
-    requests: list[Request],
+    responses: list[Running],
     ends: list[int],
     sampling: Sampling,
     stop: Callable[[], bool] | None = None,
-    done: Callable[[int, np.ndarray], None] | None = None,
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Sample a response for each request, up to any token in `ends`, for training and evaluation.
+) -> Iterator[Running]:
+    """Sample the responses, up to any token in `ends`, for training and for evaluation.
 
-    Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks, waiting responses
-    replace finished ones in the batch and cache, so a long response does not delay the others.
-    done(i, tokens) is called for each request i, soon after its response has finished.
-    Returns for each response its tokens, int32, without the prompt and with the end token, and
-    their log p under the sampling distribution, float32, nats.
+    Yields each response soon after it has finished. Hugging Face `generate` runs in chunks of CHUNK
+    tokens. Between chunks, waiting responses replace finished ones in the batch and cache, so a
+    long response does not delay the others.
     Raises FloatingPointError if a logit is NaN or +inf, Interrupted once stop() is true.
     """
-    responses = []
-    for i, request in enumerate(requests):
-        numbers = random_numbers(*request.key)
-        responses.append(
-            Response(i, torch.tensor(request.prompt), sampling.max_new_tokens, numbers)
-        )
-    limit = min(sampling.in_flight, len(requests))
+    limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns; top-p needs memory too
     waiting, running = list(responses), []
-    with closing(Progress("sampling", len(requests), "responses")) as progress:
+    with closing(Progress("sampling", len(responses), "responses")) as progress:
         while waiting or running:
             running = schedule(running, waiting, limit, capacity)  # takes from `waiting`
-            sample_chunk(lm, running, ends, sampling)
-            for response in running:
-                if response.finished and done:
-                    done(response.index, response.sampled()[0])
-            unfinished = [response for response in running if not response.finished]
-            progress.update(len(running) - len(unfinished))
-            running = unfinished
+
+            # The next tokens of the R responses in flight, [R, up to count], and their log p.
+            longest = max(sampling.max_new_tokens - response.count_new for response in running)
+            count = min(sampler.CHUNK, longest)
+            uniforms = np.stack([response.numbers.random(count) for response in running])
+            choose = InverseCDF(torch.from_numpy(uniforms).to(lm.device), sampling)
+            new_tokens = next_tokens(lm, running, choose, count, ends)
+            if not choose.finite:
+                raise FloatingPointError("the model's logits are not finite")
+            logprob = torch.stack(choose.logprobs, dim=1).cpu()
+
+            for response, tokens, logs in zip(running, new_tokens, logprob, strict=True):
+                response.append(tokens, logs, ends, sampling.max_new_tokens)
+                if response.finished:
+                    progress.update()
+                    yield response
+            running = [response for response in running if not response.finished]
             if stop and stop():
                 raise Interrupted
-    return [response.sampled() for response in responses]
-
-
-def sample_chunk(lm, responses: list[Response], ends: list[int], sampling: Sampling) -> None:
-    """Append the next tokens, at most CHUNK, to each of the R responses."""
-    rest = max(response.max_new_tokens - response.new for response in responses)
-    count = min(sampler.CHUNK, rest)
-    u = np.stack([response.numbers.random(count) for response in responses])
-    columns = max(3, *(len(response) for response in responses))  # as next_tokens pads
-    uniforms = torch.from_numpy(u).to(lm.device)  # [R, count]
-    choose = InverseCDF(uniforms, columns, sampling.temperature, sampling.top_p)
-    new = next_tokens(lm, responses, choose, count, ends)  # [R, up to count]
-    if not choose.finite:
-        raise FloatingPointError("the model's logits are not finite")
-
-    logprob = torch.stack(choose.logprobs, dim=1).cpu()
-    for response, tokens, logs in zip(responses, new, logprob, strict=True):
-        response.append(tokens, logs, ends)

@@ -28,7 +28,7 @@ import torch
 
 from batch import MiniBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from config import Config, parse_config, selected_method
-from grading import add_rewards, grade_all, report_unearnable
+from grading import grade_all, grade_on_ranks, report_unearnable
 from grpo import group_advantages, importance_weights, overlong_penalty
 from infra.errors import one_line_endings
 from infra.log import (
@@ -49,11 +49,10 @@ from infra.ranks import (
     full_tensor,
     sum_over_ranks,
     this_device,
-    warn_slow_bfloat16,
 )
-from infra.run import Run, export, running, start
+from infra.run import Run, export, saved_on_signal, start
 from loading import load_policy
-from methods import Method, ones, token_weights, weight_metrics
+from methods import Method, checked_weights, ones, weight_metrics
 from policy import old_log_probabilities
 from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
 from toy.by_name import model_folder
@@ -69,15 +68,11 @@ def train(cfg: Config, make_method: Callable[[Config, dict], Method] = selected_
     """
     run = prepare(cfg)
     method = make_method(cfg, run.state.memory)
-    with running(run):  # saves a checkpoint on a signal
+    with saved_on_signal(run):
         introduce(run)  # prints its size and first prompt
-        if cfg.eval_data and run.state.step == 0:
-            log(run, {"step": 0, **evaluate(run)})
-        if run.state.unlogged:
-            finish_step(run)  # an earlier process stopped after the last update
-
-        for step in range(run.state.step + 1, cfg.steps + 1):
-            train_step(run, method, step)
+        finish_step(run)  # evaluates before step 1; on resume, finishes an interrupted step
+        while run.state.step < cfg.steps:
+            train_step(run, method, run.state.step + 1)
             finish_step(run)
 
         export(run.folder / "model", run.policy, run.tokenizer)
@@ -93,12 +88,11 @@ def prepare(cfg: Config) -> Run:
     report_unearnable(problems, f"--data {cfg.data}")  # counts golds that nothing can match
     report_unearnable(held_out, f"--eval-data {cfg.eval_data}")
     dtype = computation_dtype(cfg.dtype)
-    warn_slow_bfloat16(dtype)
     policy, tokenizer = load_policy(model, cfg.temperature, cfg.recompute, dtype)  # sharded
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
-    return Run(cfg, policy, tokenizer, optimizer, problems, held_out)  # opens --output-dir
+    return Run.open(cfg, policy, tokenizer, optimizer, problems, held_out)
 
 
 def train_step(run: Run, method: Method, step: int) -> None:
@@ -110,10 +104,10 @@ def train_step(run: Run, method: Method, step: int) -> None:
     rollouts, position = sample(run, step, watch)
     rewards = torch.tensor([response.reward for response in rollouts])  # [B]
     length = torch.tensor([len(response.tokens) for response in rollouts])  # [B]
+    rewards += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # 0 by default
 
     # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
-    penalty = overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
-    advantages = group_advantages(rewards + penalty, cfg.group_size)  # [B]
+    advantages = group_advantages(rewards, cfg.group_size)  # [B]
 
     # log π_old of every token, and the method's features of the hidden states (App. L.1): for DelTA
     # the proxies v [N, H]. The updates run the same micro-batches, so the first update's r is 1,
@@ -126,9 +120,10 @@ def train_step(run: Run, method: Method, step: int) -> None:
     watch.lap("old_logprob")
 
     # ρ [N], the method's weight for every token: λ̄ for DelTA. It stays fixed during the updates.
-    seed = SEED_STRIDE * cfg.seed + step  # another one in each step, for weights that are random
-    tokens = packed(rollouts, advantages, old_logprob, entropy, features, seed)
-    weight = token_weights(method, tokens, cfg)
+    # One seed per step, for random weights and ties; rollout.py has the run's other streams.
+    seed = SEED_STRIDE * cfg.seed + step
+    tokens = packed(rollouts, advantages, old_logprob, entropy, features, seed, rewards)
+    weight = checked_weights(method, tokens, cfg)
     tokens = replace(tokens, features=None)
     del features  # frees their memory
     watch.lap("weighting")
@@ -139,13 +134,14 @@ def train_step(run: Run, method: Method, step: int) -> None:
     metrics |= rollout_metrics(rollouts, tokens)
     if method.weights is not ones:  # else every ρ is 1
         metrics |= weight_metrics(tokens, weight, cfg)
+    refuse_mismatch(run, metrics["mismatch"])  # --engine vllm only; raises before the step counts
     run.state.step = step
     run.state.position = position
-    run.state.unlogged = {"step": step, **metrics, **watch.seconds()}  # finish_step logs them
+    run.state.metrics = metrics | watch.seconds()  # finish_step logs them
     if step == 1 or step % cfg.eval_every == 0:
         save_samples(run, step, rollouts, tokens, weight)
     if step == 3:
-        report_equal_rewards(run, rollouts)
+        report_equal_rewards(run, rollouts)  # should differ by now; else prints a cause
 
 
 def update(
@@ -153,9 +149,8 @@ def update(
 ) -> dict:
     """One optimiser step per mini-batch, on J = Σ ρ min(r A, clip(r) A) / token_count (Eq. 8).
 
-    --importance-cap multiplies ρ by importance weights. `with_gradient` has only the responses with
-    A ≠ 0: a loss term on every token, such as a KL penalty, needs mini_batch.micro_batches there.
-    tokens: the rollout batch. weight: ρ [N]. Returns metrics.
+    --importance-cap multiplies ρ by importance weights. Responses with A = 0 are skipped
+    (batch.MiniBatch). tokens: the rollout batch. weight: ρ [N]. Returns metrics.
     """
     cfg = run.cfg
     off_policy = importance_weights(tokens.logprob, tokens.sampler_logprob, cfg.importance_cap)
@@ -163,8 +158,8 @@ def update(
     loss = torch.zeros((), dtype=torch.float64, device=this_device())  # read once, at the end
     clipped = torch.zeros_like(loss)
     norms = []
-    with_gradient = [micro for mini_batch in plan for micro in mini_batch.with_gradient]
-    progress = Progress("update", sum(len(micro.token_index) for micro in with_gradient))
+    count = sum(len(micro.token_index) for part in plan for micro in part.with_gradient)
+    progress = Progress("update", count)
     for mini_batch in plan:
         if not mini_batch.with_gradient:
             continue  # every advantage is 0, on all ranks alike: there is no direction (App. C)
@@ -217,20 +212,18 @@ def clip_and_step(run: Run, max_grad_norm: float) -> float:
 
 
 def finish_step(run: Run) -> None:
-    """Evaluate, log and save after a step, or on resume if the run stopped before doing so.
-
-    If Interrupted is raised, run.state.unlogged holds the metrics to log on resume.
-    """
+    """Evaluate, log and save the newest step, unless metrics.jsonl has it. Raises Interrupted."""
+    cfg, step, metrics = run.cfg, run.state.step, run.state.metrics
+    if step <= run.logged:
+        return
     run.look_for_signals()
-    cfg, metrics, step = run.cfg, run.state.unlogged, run.state.step
-    refuse_mismatch(run, metrics["mismatch"])  # before an evaluation with such an engine
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
         metrics = metrics | evaluate(run)
-        if metrics["eval_accuracy"] > run.state.best:
-            run.state.best = metrics["eval_accuracy"]
+        if step > 0 and metrics["eval_accuracy"] > run.best:
+            run.best = metrics["eval_accuracy"]
             export(run.folder / "best", run.policy, run.tokenizer)
-    log(run, metrics)
-    run.state.unlogged = {}
+    if metrics:  # none without an evaluation before step 1
+        log(run, {"step": step, **metrics})
     if step % cfg.save_every == 0 or step == cfg.steps:
         run.save()
 
@@ -247,7 +240,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
     cfg, G = run.cfg, run.cfg.group_size
     rollouts = []
     position = run.state.position
-    sample_numbers = Counter()  # the next sample number of each problem, over all rounds
+    sample_numbers = Counter()  # problem -> its next sample number; rollout() advances it
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
     for _ in range(10 if cfg.dynamic_sampling else 1):
         chosen = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
@@ -259,7 +252,11 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
             )
         watch.lap("sampling")
         problems = [run.problems[i] for i in chosen for _ in range(G)]  # of each response
-        rollouts += add_rewards(new, problems, training_rewards)
+        texts = [response.text for response in new]
+        truncated = [response.truncated for response in new]
+        rewards = grade_on_ranks(texts, problems, truncated, training_rewards)
+        for response, problem, reward in zip(new, problems, rewards, strict=True):
+            rollouts.append(response._replace(problem=problem, reward=reward))
         watch.lap("grading")
 
         groups = [rollouts[first : first + G] for first in range(0, len(rollouts), G)]
@@ -289,34 +286,34 @@ def training_rewards(
 
 
 def evaluate(run: Run) -> dict[str, float]:
-    """The accuracy on the held-out problems, with --eval-samples responses to each.
-
-    --eval-greedy adds the accuracy of greedy responses, which changes only if a likeliest token
-    does.
-    """
+    """The accuracy on the held-out problems; --eval-greedy adds that of greedy responses."""
     cfg = run.cfg
     sampling = Sampling(
         cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, seed=cfg.seed, in_flight=cfg.in_flight
     )
-    held_out = run.tokenizer, run.held_out, run.held_out_prompts
     metrics = {}
     with run.sampler() as lm:
-        metrics["eval_accuracy"] = accuracy(lm, *held_out, cfg.eval_samples, sampling, run.stopping)
+        metrics["eval_accuracy"] = accuracy(run, lm, cfg.eval_samples, sampling)
         if cfg.eval_greedy:
             greedy = replace(sampling, temperature=0.0)
-            metrics["eval_greedy"] = accuracy(lm, *held_out, 1, greedy, run.stopping)
+            metrics["eval_greedy"] = accuracy(run, lm, 1, greedy)
     return metrics
 
 
-def accuracy(lm, tokenizer, problems, prompts, samples, sampling, stop=None) -> float:
-    """avg@n: the mean grade of `samples` responses to each problem. All ranks call this.
+def accuracy(run: Run, lm, samples: int, sampling: Sampling) -> float:
+    """avg@n: the mean grade of `samples` responses to each held-out problem. All ranks call this.
 
     Every call uses the same random numbers, those of step 0, so that two evaluations differ only in
-    the model. Raises Interrupted once stop() is true on any rank.
+    the model. Raises Interrupted once any rank received a signal to stop.
     """
-    rollouts = rollout(lm, tokenizer, prompts, range(len(prompts)), samples, sampling, stop=stop)
-    of_responses = [problem for problem in problems for _ in range(samples)]
-    rewards = [response.reward for response in add_rewards(rollouts, of_responses)]
+    every = range(len(run.held_out))
+    rollouts = rollout(
+        lm, run.tokenizer, run.held_out_prompts, every, samples, sampling, stop=run.stopping
+    )
+    of_responses = [problem for problem in run.held_out for _ in range(samples)]
+    texts = [response.text for response in rollouts]
+    truncated = [response.truncated for response in rollouts]
+    rewards = grade_on_ranks(texts, of_responses, truncated)
     return sum(rewards) / len(rewards)
 
 

@@ -31,8 +31,8 @@ from infra.problems import cell_text, short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
 from infra.tokens import end_tokens, text_decoder
-from methods import DAPO_CLIP, dapo_surrogate, token_weights
-from policy import Policy, TokenOutputs, kept_features
+from methods import DAPO_CLIP, checked_weights, dapo_surrogate
+from policy import TokenOutputs, kept_features, scaled_head
 from verify import reward
 
 OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")  # what the head of TRL's pass returns
@@ -47,12 +47,19 @@ class WeightedTrainer(GRPOTrainer):
             raise UserError(f"--method {weights.method} needs a loss of its own: use train.py")
         if weights.delta_variant == "fixed_gamma":
             raise UserError("--delta-variant fixed_gamma needs a checkpoint's memory: use train.py")
+        if weights.method == "dr_grpo":
+            raise UserError("--method dr_grpo needs rewards: use TRL's --scale_rewards none")
         super().__init__(*arguments, **named)
         self.weights = replace(weights, group_size=self.num_generations)
         add_head(self)
         end_like_train(self)
 
     def _generate_and_score_completions(self, examples):
+        """TRL's batch, with ρ A [B, T] for A [B] under "advantages".
+
+        Its keys here: prompt_ids, prompt_mask [B, P]; completion_ids, completion_mask [B, T], and
+        with tools tool_mask [B, T]; with images pixel_values.
+        """
         batch = super()._generate_and_score_completions(examples)
         if not self.model.training:
             return batch  # an evaluation, without an update
@@ -63,13 +70,13 @@ class WeightedTrainer(GRPOTrainer):
         index, fields = on_all_ranks(self, batch, mask, outputs)  # [n], and N tokens of all ranks
         features = None
         if self.method.features:
-            head = Policy(self.model, self.temperature).head
+            head = partial(scaled_head, self.model, self.temperature)
             features = Rows(len(fields["token"]))
             features.add(index, kept_features(self.method.features, outputs, head))
         seed = self.args.seed + self.state.global_step
         tokens = TokenBatch(**fields, problems=[], seed=seed, features=features)
         rho = torch.zeros(mask.shape, device=mask.device)
-        rho[mask] = token_weights(self.method, tokens, self.weights)[index]
+        rho[mask] = checked_weights(self.method, tokens, self.weights)[index]
         batch["advantages"] = rho * batch["advantages"][:, None]
         return batch
 
@@ -144,7 +151,9 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs) -> tuple:
     length = gather(mask.sum(dim=1))
     first = trainer.accelerator.process_index * len(mask)  # this rank's first response
     index = length[:first].sum() + torch.arange(len(outputs.token), device=mask.device)
-    fields = {"length": length, "advantage": gather(batch["advantages"]).repeat_interleave(length)}
+    advantage = gather(batch["advantages"])
+    fields = {"length": length, "advantage": advantage.repeat_interleave(length)}
+    fields["reward"] = torch.full_like(advantage, torch.nan)  # TRL does not return the rewards
     for name in ("token", "logprob", "entropy"):
         mine = getattr(outputs, name)
         everyone = mine.new_zeros(int(length.sum()))

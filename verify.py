@@ -6,8 +6,9 @@ answer's tree (answers/comparison.py): structures such as lists, intervals and e
 member, expressions by value, at random points if they have free names.
 
 Departures from the paper: it grades with math-verify (sympy), while nothing is solved symbolically
-here, so no answer can hang the grader; and it adds a length penalty (`grpo.overlong_penalty`), off
-by default here (--overlong-buffer). docs/answers.md lists the rules that decide credit.
+here, so no answer can hang the grader; and its run script adds a length penalty
+(`grpo.overlong_penalty`), off by default here (--overlong-buffer). docs/answers.md lists the rules
+that decide credit.
 """
 
 from answers.comparison import earnable, is_equivalent

@@ -43,7 +43,7 @@ def phrases(heading: str) -> str:
 BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
 TAGGED = re.compile(r"<answer>([^<>]{1,400})</answer>")
 TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>|<<[^<>\n]{0,80}>>")
-BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")  # but x**2 is a power
+BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|`")  # but x**2 is a power
 SENTENCE_END = re.compile(r"(?<!\n\d)[.!]{1,3}(?:\s|$)|\n")
 NUMBER = (
     r"[-−]?\\?\$?(?:\d[\d,]{0,30}(?:\.\d{1,30})?|\.\d{1,30})(?:/\d{1,30})?\\?%?(?:st|nd|rd|th)?"
@@ -59,7 +59,7 @@ DENIED = re.compile(
     rf"|{signs('negates')})$"
 )
 CHANGED = re.compile(rf"[\s$(),\\]*(?:\\text\{{\s*)?{phrases('changes')}|{signs('touches')}")
-SUFFIX = re.compile(r"[\s$]{0,3}(\\?%|percent(?![a-zA-Z])|_\d|_\{[^{}]{1,20}\})")  # behind a box
+SUFFIX = re.compile(r"[\s$]{0,3}(\\?%|percent(?![a-zA-Z])|[_^](?:\d|\\circ|\{[^{}]{1,20}\}))")
 # Sentences behind an answer.
 BEGIN = r"(?i)(?:^|[—–:;,?(\[-])[\s*$.,)]{0,9}"
 JUDGED = rf"(?<!\d\s){phrases('judged')}(?!\s[$\d\\])"
@@ -80,11 +80,11 @@ RESTATED = re.compile(
 # Before a box. "Alice: " or "The sum is" names a part of an answer, "Hence" or "=" states another.
 NAMED = re.compile(r"(?:^|(?<=[$(,;\[])|(?<=[a-z:,]\s))\s?[a-zA-Z](?:_\{?\w\}?)?\s?=\s*$")
 PARTS = (
-    re.compile(r"(?:^|[.,;\n])[\s*-]*(?!(?i:step|total|.{,6}answer)\b)\w[\w() ]{,20}:[\s*$]*$"),
+    re.compile(r"(?:^|[.,;\n])[\s*-]*(?!(?i:step|total|.{,20}answer)\b)\w[\w() ]{,20}:[\s*$]*$"),
     re.compile(r"(?:^|\. )The \w+ is[\s$]*$"),
 )
 STATES = re.compile(
-    rf"(?<![\\a-zA-Z])(?!Or\b|And\b)[A-Z][a-zA-Z]|(?i:{phrases('leads')})[\s*$,:]*$|=\s*$"
+    rf"(?<![\\a-zA-Z])(?!Or\b|And\b)[A-Z][a-zA-Z]|(?i:{phrases('leads')}|['’]s)[\s*$,:]*$|=\s*$"
 )
 # Answers without a box.
 STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####|(?m:^)A:(?=.{1,80}$)")
@@ -102,8 +102,8 @@ OTHER = re.compile(rf"=|{phrases('leads')}[\s:$]*\d|\d(?![\d,.]*\s[a-zA-Z]{{3}})
 REASON = re.compile(r",?\s(?:because|since)\s")
 # Words behind a result without another result: "72, which is the total", "72 altogether in May".
 CLAUSE = re.compile(
-    rf"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?i:{phrases('trails')})))(?!which (?:we|s?he|they)\b)"
-    r"(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
+    rf"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?i:{phrases('trails')})))"
+    r"(?!(?:by )?which (?:we|s?he|they)\b|times)(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
 )
 NAME = "|".join(sorted([*PLAIN, *FUNCTIONS, "abs"], key=len, reverse=True))
 MATHEMATICS = re.compile(

@@ -3,11 +3,13 @@
 import re
 from collections import deque
 
-# <think>, </think>, <|begin_of_thought|>, <|END_THINKING|>, <seed:think>, ◁/think▷, [/THINK].
+# <think>, </think>, <|begin_of_thought|>, <|END_THINKING|>, <seed:think>, ◁/think▷, [/THINK];
+# <|channel>thought, <channel|>; <|channel|>analysis, <|channel|>final; <|inner_prefix|> (Apertus).
 # A group is what closes a thought.
 TAG = re.compile(
     r"[<◁](?=[/|\w])(/)?\|?(?i:(?:\w{1,9}:)?(?:begin_of_|start_|(end_(?:of_)?))?"
     r"(?:think(?:ing)?|thoughts?|reasoning))\|?[>▷]|\[(/)?THINK\]"
+    r"|<\|channel>\w*|<(channel)\|>|<\|channel\|>(?:(final)|\w*)|<\|inner_(?:prefix|(suffix))\|>"
 )
 
 

@@ -78,11 +78,8 @@ def is_counted(text: str) -> bool:
 def names_a_quantity(text: str) -> bool:
     r"""Whether a text names a quantity: \text{Area} = 5, but not \text{not} = 5."""
     words = words_of(text.rstrip(" :"))
-    if (
-        not 0 < len(words) <= MAX_WORDS
-        or OPERATION.search(text)
-        or words[0].lower() in WORDS["answers"]
-    ):
+    is_short = 0 < len(words) <= MAX_WORDS
+    if not is_short or OPERATION.search(text) or words[0].lower() in WORDS["answers"]:
         return False
     return all(
         len(word) == 1 or word.isupper() or known(word) or word.lower() in IN_LABELS

@@ -16,9 +16,10 @@ from benchmarks.credit import coefficients, proxies, sampled_batch
 from benchmarks.statistics import spearman
 from benchmarks.tables import append_csv, print_table, read_csv
 from config import parse_config
+from infra.sampler import Running
 from infra.tokens import end_tokens, text_decoder
 from loading import load_model
-from rollout import Request, Sampling, generate
+from rollout import Sampling, generate, random_numbers
 from verify import reward
 
 COLUMNS = ("model", "response", "reward", "start", "value", "continuations")
@@ -87,22 +88,21 @@ def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, in
     for i in responses:
         rollout = batch["rollouts"][i]
         starts = [start for j, start in points if j == i]
-        requests = []
+        rights = dict.fromkeys(starts, 0.0)  # right continuations of each prefix
+        start_of = {}
         for start in starts:
             prompt = [*rollout.prompt, *rollout.tokens[:start].tolist()]
-            keys = [(KEY, i, start, m) for m in range(CONTINUATIONS)]
-            requests += [Request(prompt, key) for key in keys]
-        drawn = generate(lm, requests, ends, sampling)
-        grades = []
-        for request, (tokens, _) in zip(requests, drawn, strict=True):
-            ids = [*request.prompt[len(rollout.prompt) :], *tokens.tolist()]
-            cut = tokens[-1] not in ends
-            grades.append(
-                reward(text(rollout.prompt, ids), rollout.problem["answer"], truncated=cut)
+            for m in range(CONTINUATIONS):
+                start_of[Running(prompt, random_numbers(KEY, i, start, m))] = start
+        for response in generate(lm, list(start_of), ends, sampling):
+            ids = response.tokens[len(rollout.prompt) :].tolist()
+            cut = ids[-1] not in ends
+            rights[start_of[response]] += reward(
+                text(rollout.prompt, ids), rollout.problem["answer"], truncated=cut
             )
-        values = np.array(grades).reshape(len(starts), CONTINUATIONS).mean(axis=1)
+        values = [right / CONTINUATIONS for right in rights.values()]
         lines = []
-        for start, value in zip(starts, values.tolist(), strict=True):
+        for start, value in zip(starts, values, strict=True):
             cells = (model, i, rollout.reward, start, round(value, 4), CONTINUATIONS)
             lines.append(dict(zip(COLUMNS, cells, strict=True)))
         append_csv(path, COLUMNS, lines)

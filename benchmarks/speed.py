@@ -213,7 +213,7 @@ def of_train(cfg: Config) -> dict:
                 train.sample(run, 1, watch)
                 return {"sampling": watch.stages["seconds_sampling"]}
             train.train_step(run, method, run.state.step + 1)
-            seconds = run.state.unlogged
+            seconds = run.state.metrics
             return {x: seconds[f"seconds_{x}"] for x in STAGES} | {"step": seconds["seconds"]}
 
         return of_second_step(cfg, step)

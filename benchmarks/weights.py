@@ -26,7 +26,7 @@ from benchmarks.statistics import mean_interval
 from benchmarks.tables import append_csv, print_differences, print_table, read_csv
 from config import Config, parse_config, selected_method
 from extensions import SPREAD, masses_of_dapo
-from grading import add_rewards
+from grading import grade_on_ranks
 from infra.folder import read_lines
 from loading import load_model
 from methods import Method
@@ -213,8 +213,9 @@ def held_out(cfg: Config, folder: Path) -> dict[str, float]:
     for temperature, samples in ((1.0, SAMPLES), (0.0, 1)):
         sampling = Sampling(cfg.max_new_tokens, temperature, seed=cfg.seed)
         found = rollout(lm, tokenizer, prompts, range(len(prompts)), samples, sampling)
-        graded = add_rewards(found, [each for each in asked for _ in range(samples)])
-        rewards[samples] = np.array([x.reward for x in graded]).reshape(len(asked), samples)
+        problems = [each for each in asked for _ in range(samples)]
+        grades = grade_on_ranks([x.text for x in found], problems, [x.truncated for x in found])
+        rewards[samples] = np.array(grades).reshape(len(asked), samples)
     return {
         "accuracy": round(float(rewards[SAMPLES].mean()), 4),
         "pass8": round(float(rewards[SAMPLES].max(axis=1).mean()), 4),

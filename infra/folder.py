@@ -26,19 +26,18 @@ UNFINISHED = "being-written"
 # ---- the owner -----------------------------------------------------------------------------------
 
 
-def claim(folder: Path, identity: dict, written: tuple[str, ...], defaults: dict) -> None:
+def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
     """Create `folder`, and lock it until this process ends.
 
     identity: the part of config.json that must stay the same.
     written: patterns of the files that will be written.
-    defaults: of the flags that an earlier version of the program did not have.
     Raises UserError, and leaves the folder as it is, if it belongs to another run, holds such files
     but no config.json, is being written by another process, or cannot be written.
     """
     try:
         others = [path.name for pattern in written for path in folder.glob(pattern)]
         if (folder / "config.json").exists():
-            known = defaults | read_json(folder / "config.json")
+            known = read_json(folder / "config.json")
             pairs = {name: (known.get(name), value) for name, value in identity.items()}
             others = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
         if others:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import torch
 
 from infra.errors import UserError, printable
-from infra.folder import append_line, read_lines
+from infra.folder import append_line, read_json, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
@@ -23,8 +23,9 @@ def introduce(run) -> None:
         count = f"{len(run.problems)} problems for training, {len(run.held_out)} held out"
         line = f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}"
         print(printable(line))
-        ends = " or ".join(map(repr, run.texts["end_tokens"]))
-        prompt = run.texts["first_prompt"][:300]  # config.json has all of it
+        texts = read_json(run.folder / "config.json")
+        ends = " or ".join(map(repr, texts["end_tokens"]))
+        prompt = texts["first_prompt"][:300]
         print(f"a prompt: {prompt!r}; a response ends with {ends}", flush=True)
 
 
@@ -39,10 +40,11 @@ def refuse_mismatch(run, mismatch: float) -> None:
 
 def log(run, metrics: dict) -> None:
     """Append a line to metrics.jsonl, send it to the tracker and print a summary."""
+    step = metrics["step"]
+    run.logged = step
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
-    step = metrics["step"]
     if run.tracker:
         run.tracker.log({name: metrics[name] for name in metrics if name != "step"}, step=step)
 

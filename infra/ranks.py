@@ -17,8 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from infra.errors import Interrupted, Stop, UserError
 
-CGROUPS = Path("/sys/fs/cgroup")
-QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))  # cgroups of versions 2 and 1
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container's processor time, on Linux
 LIMIT = timedelta(hours=1)  # for a collective operation; then the run ends
 SAMPLING_LIMIT = timedelta(days=1)  # for waiting until all ranks have sampled or graded their share
 
@@ -36,7 +35,9 @@ def computation_dtype(flag: str = "auto") -> torch.dtype:
     flag: --dtype. auto is bfloat16 on GPUs that have it, else float32.
     """
     if flag != "auto":
-        return getattr(torch, flag)
+        dtype = getattr(torch, flag)
+        warn_slow_bfloat16(dtype)
+        return dtype
     if this_device().type == "cpu":
         return torch.float32
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)  # no T4, no V100
@@ -105,33 +106,19 @@ def end_ranks() -> None:
 
 
 def choose_threads() -> None:
-    """Compute with this rank's share of the granted cores, if OMP_NUM_THREADS is not set.
+    """Compute with this rank's share of the cores, if OMP_NUM_THREADS is not set.
 
-    torchrun sets it to 1 if there are several ranks and it is not set.
+    torch counts the cores that the process may run on, but does not read a container's quota.
+    torchrun sets OMP_NUM_THREADS to 1 if there are several ranks and it is not set.
     """
-    if "OMP_NUM_THREADS" not in os.environ:
-        share = granted_cores() / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-        torch.set_num_threads(max(1, int(share)))
-
-
-def granted_cores(own: Path = Path("/proc/self/cgroup")) -> float:
-    """The CPU cores that this process may use.
-
-    torch's number of threads follows the process's affinity, but no quota of a cgroup, such as a
-    container's. own: lists the process's cgroups, on Linux.
-    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return
     cores = torch.get_num_threads()
-    for line in own.read_text().splitlines() if own.exists() else ():
-        _, controllers, group = line.split(":", 2)
-        lowest = CGROUPS / controllers / group.lstrip("/")
-        for folder in (lowest, *lowest.parents):  # a quota holds for all groups below
-            for names in QUOTAS:
-                if not (folder / names[0]).exists():
-                    continue
-                quota, period = " ".join((folder / name).read_text() for name in names).split()
-                if quota not in ("max", "-1"):
-                    cores = min(cores, int(quota) / int(period))
-    return cores
+    if QUOTA.exists():
+        quota, period = QUOTA.read_text().split()  # quota is "max" without a limit
+        if quota != "max":
+            cores = min(cores, int(quota) // int(period))
+    torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
 # ---- exchange ------------------------------------------------------------------------------------
@@ -165,6 +152,11 @@ def from_all_ranks(mine) -> list:
     shares = [None] * dist.get_world_size()
     dist.all_gather_object(shares, mine, patient_group())
     return shares
+
+
+def barrier() -> None:
+    """Wait until all ranks call this, up to SAMPLING_LIMIT apart."""
+    from_all_ranks(None)
 
 
 @cache

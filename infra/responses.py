@@ -33,20 +33,14 @@ def load_benchmarks(config) -> dict[str, list[dict]]:
 
 
 def encode_benchmarks(model_config, tokenizer, benchmarks: dict[str, list[dict]], config) -> dict:
-    """Benchmark -> token ids of its prompts.
-
-    Raises UserError if a prompt exceeds --max-prompt-tokens, or prompt plus response exceeds
-    the model's positions.
-    """
+    """Benchmark -> token ids of its prompts. Raises UserError if one is too long."""
     encoded = {}
+    limits = (config.max_prompt_tokens, config.prompt_template)
     for name, problems in benchmarks.items():
-        kept, prompts = encode_prompts(
-            problems, tokenizer, config.max_prompt_tokens, config.prompt_template
-        )
+        kept, encoded[name] = encode_prompts(problems, tokenizer, *limits)
         if len(kept) < len(problems):
             raise UserError(f"{name}: raise --max-prompt-tokens, because all problems must fit")
-        refuse_length(model_config, prompts, config.max_new_tokens)
-        encoded[name] = prompts
+        refuse_length(model_config, encoded[name], config.max_new_tokens)
     return encoded
 
 

@@ -49,9 +49,8 @@ class RunState:
     step: int = 0  # rollout batches completed
     position: int = 0  # prompts drawn from the stream of problems
     streak: int = 0  # consecutive updates skipped because the gradient was not finite
-    best: float = -1.0  # best evaluation accuracy
+    metrics: dict = field(default_factory=dict)  # of the newest step, without an evaluation
     saved: list[str] = field(default_factory=list)  # the run's checkpoints, at most two
-    unlogged: dict = field(default_factory=dict)  # metrics of an unfinished step
     memory: dict = field(default_factory=dict)  # method state across steps
 
 
@@ -65,61 +64,78 @@ def start(cfg) -> None:
     start_ranks(expandable=cfg.engine == "generate")
 
 
+@dataclass
 class Run:
-    """A run: its policy, optimiser, problems and folder."""
+    """A run: its policy, optimiser, problems and folder. `open` makes one."""
 
-    def __init__(self, cfg, policy, tokenizer, optimizer, problems, held_out):
-        """Encode the prompts, claim --output-dir and load its newest checkpoint.
+    cfg: object  # a config.Config
+    policy: torch.nn.Module  # a policy.Policy
+    tokenizer: object
+    optimizer: torch.optim.Optimizer
+    problems: list[dict]
+    prompts: list[list[int]]  # token ids of the problems' prompts
+    held_out: list[dict]  # for evaluation
+    held_out_prompts: list[list[int]]
+    engine: object | None  # replaces `generate`
+    folder: Path
+    state: RunState
+    logged: int  # the last step in metrics.jsonl; -1 if there is none
+    best: float  # the best evaluation accuracy in metrics.jsonl after step 0
+    tracker: object | None  # also receives each line of metrics
 
-        cfg: a config.Config. policy: a policy.Policy. problems, held_out: for training and for
-        evaluation. All ranks call this, after `start`. Raises UserError.
-        """
-        self.cfg = cfg
-        self.policy = policy
-        self.tokenizer = tokenizer
-        self.optimizer = optimizer
+    def __post_init__(self):
         self.rank, self.world = rank_and_world()
         self.stop_signal = None  # SIGTERM or SIGINT, once received
         self.seconds = []  # per step, since the program started
 
-        encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
-        self.problems, self.prompts = encode_prompts(problems, *encoding)  # token ids, a list each
-        self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
-        prompts = self.prompts + self.held_out_prompts
-        refuse_length(policy.lm.config, prompts, cfg.max_new_tokens)
-        ends = end_tokens(policy.unsharded_lm[0], tokenizer)
-        self.texts = {  # for the first line of a run, and for config.json
-            "first_prompt": tokenizer.decode(self.prompts[0]),
-            "end_tokens": [tokenizer.decode(token) for token in ends],
-        }
+    @classmethod
+    def open(cls, cfg, policy, tokenizer, optimizer, problems, held_out) -> "Run":
+        """Start or resume the run in --output-dir. All ranks call this, after `start`.
+
+        In this order: encode the prompts, start the engine, claim the folder, load its newest
+        checkpoint, drop what was written after that, and start the tracker. Files are written only
+        after all checks. Raises UserError.
+        """
         model = Path(policy.lm.name_or_path)  # its folder
-        self.engine = None  # replaces `generate`
-        if cfg.engine == "vllm":
-            from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
-
-            longest = max(map(len, prompts)) + cfg.max_new_tokens
-            dtype = computation_dtype(cfg.dtype)
-            self.engine = VLLMEngine(model, policy, longest, cfg.in_flight, dtype)
-
-        self.folder = Path(cfg.output_dir)  # files are written only from here on
         identity = defining_flags(type(cfg), asdict(cfg))
         identity["model_files"] = on_first_rank(files.hash_of, [], model)
         identity["problems"] = files.hash_of([problems, held_out])
-        on_first_rank(files.claim, self.folder, identity, WRITTEN, asdict(type(cfg)()))
-        self.state = restore(self.folder, policy, optimizer)  # saved in checkpoints
-        if self.state.step > cfg.steps:
-            raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
-        written = asdict(cfg) | identity | self.texts
-        on_first_rank(begin_writing, self.folder, written, self.state)
 
-        self.tracker = None  # also receives each line of metrics
-        if cfg.track and self.rank == 0:
-            self.tracker = importlib.import_module(cfg.track)  # has wandb's init, log and finish
-            begun = (self.folder / "lock").stat().st_mtime  # tells apart runs of the same name
-            name = f"{self.folder.name}-{begun:.0f}"
-            os.environ.setdefault("WANDB_RUN_ID", name)  # trackio knows a run by its name
-            self.tracker.init(project="delta", name=name, config=asdict(cfg), resume="allow")
-            atexit.register(self.tracker.finish)
+        encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+        problems, prompts = encode_prompts(problems, *encoding)
+        held_out, held_out_prompts = encode_prompts(held_out, *encoding)
+        every_prompt = prompts + held_out_prompts
+        refuse_length(policy.lm.config, every_prompt, cfg.max_new_tokens)
+        longest = max(map(len, every_prompt)) + cfg.max_new_tokens
+        engine = started_engine(cfg, model, policy, longest)
+
+        folder = Path(cfg.output_dir)
+        on_first_rank(files.claim, folder, identity, WRITTEN)
+        state = restore(folder, policy, optimizer)
+        if state.step > cfg.steps:
+            raise UserError(f"{folder} is already at step {state.step}: raise --steps")
+        ends = end_tokens(policy.unsharded_lm[0], tokenizer)
+        config = asdict(cfg) | identity
+        config["first_prompt"] = tokenizer.decode(prompts[0])
+        config["end_tokens"] = [tokenizer.decode(token) for token in ends]
+        lines = on_first_rank(begin_writing, folder, config, state)  # of metrics.jsonl
+        accuracies = [line.get("eval_accuracy", -1.0) for line in lines if line["step"] > 0]
+        return cls(
+            cfg=cfg,
+            policy=policy,
+            tokenizer=tokenizer,
+            optimizer=optimizer,
+            problems=problems,
+            prompts=prompts,
+            held_out=held_out,
+            held_out_prompts=held_out_prompts,
+            engine=engine,
+            folder=folder,
+            state=state,
+            logged=lines[-1]["step"] if lines else -1,
+            best=max(accuracies, default=-1.0),
+            tracker=started_tracker(cfg, folder),
+        )
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
@@ -164,6 +180,28 @@ class Run:
         on_first_rank(put_in_place, self.folder, final, old)
 
 
+def started_engine(cfg, model: Path, policy, longest: int) -> object | None:
+    """The engine that --engine selects; None for `generate`. All ranks call this."""
+    if cfg.engine == "generate":
+        return None
+    from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
+
+    return VLLMEngine(model, policy, longest, cfg.in_flight, computation_dtype(cfg.dtype))
+
+
+def started_tracker(cfg, folder: Path) -> object | None:
+    """The module --track, on the first rank. It has wandb's functions init, log and finish."""
+    if not cfg.track or not is_first_rank():
+        return None
+    tracker = importlib.import_module(cfg.track)
+    begun = (folder / "lock").stat().st_mtime  # tells apart runs of the same name
+    name = f"{folder.name}-{begun:.0f}"
+    os.environ.setdefault("WANDB_RUN_ID", name)  # trackio knows a run by its name
+    tracker.init(project="delta", name=name, config=asdict(cfg), resume="allow")
+    atexit.register(tracker.finish)
+    return tracker
+
+
 def refuse_missing(flag: str, name: str, package: str) -> None:
     """Raise UserError if the module that a flag names cannot be imported."""
     try:
@@ -173,7 +211,7 @@ def refuse_missing(flag: str, name: str, package: str) -> None:
 
 
 @contextmanager
-def running(run: Run) -> Iterator[None]:
+def saved_on_signal(run: Run) -> Iterator[None]:
     """Stop the run on a signal. All ranks enter together.
 
     At the next safe point, where weights and state belong to the same step, the block raises
@@ -196,10 +234,11 @@ def running(run: Run) -> Iterator[None]:
 # ---- its folder ----------------------------------------------------------------------------------
 
 
-def begin_writing(folder: Path, config: dict, state: RunState) -> None:
+def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
-    config: the content of config.json. Raises UserError for a run whose checkpoints are lost.
+    config: the content of config.json. Returns the lines that stay in metrics.jsonl. Raises
+    UserError for a run whose checkpoints are lost.
     """
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
@@ -210,8 +249,7 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> None:
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
         metrics = samples = []
 
-    logged = state.step - 1 if state.unlogged else state.step
-    metrics = [line for line in metrics if line["step"] <= logged]
+    metrics = [line for line in metrics if line["step"] <= state.step]
     samples = [line for line in samples if line["step"] <= state.step]
     if (folder / UNFINISHED).is_symlink():
         (folder / UNFINISHED).unlink()  # its target stays
@@ -219,6 +257,7 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     files.write_json(folder / "config.json", config)
     files.write_lines(folder / "metrics.jsonl", metrics)
     files.write_lines(folder / "samples.jsonl", samples)
+    return metrics
 
 
 # ---- checkpoints and models ----------------------------------------------------------------------

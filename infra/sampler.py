@@ -39,42 +39,42 @@ class Kept(NamedTuple):
 
 
 @dataclass(eq=False)  # compared by identity
-class Response:
-    """A response being sampled."""
+class Running:
+    """A response that is being sampled; batch.Rollout is one that is done."""
 
-    index: int  # index of its request
-    tokens: torch.Tensor  # [prompt and new tokens so far]
-    max_new_tokens: int
+    prompt: list[int]  # token ids
     numbers: np.random.Generator  # one uniform draw per new token
     logprobs: list[torch.Tensor] = field(default_factory=list)  # log p of the new tokens, by chunk
     cache: list[Kept] | None = None  # of each layer
     finished: bool = False
 
     def __post_init__(self):
-        self.prompt_length = len(self.tokens)
+        self.tokens = torch.tensor(self.prompt)  # and the new tokens so far
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
-    def new(self) -> int:
+    def count_new(self) -> int:
         """Tokens sampled so far."""
-        return len(self) - self.prompt_length
+        return len(self) - len(self.prompt)
 
-    def append(self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int]) -> None:
-        """Add `tokens` and their log p, up to the first end token or the limit."""
+    def append(
+        self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int], limit: int
+    ) -> None:
+        """Add `tokens` and their log p, up to the first end token or `limit` new tokens."""
         at_end = torch.isin(tokens, torch.tensor(ends)).nonzero()
         up_to_end = int(at_end[0]) + 1 if len(at_end) else len(tokens)
-        count = min(up_to_end, self.max_new_tokens - self.new)
+        count = min(up_to_end, limit - self.count_new)
         self.tokens = torch.cat([self.tokens, tokens[:count]])
         self.logprobs.append(logprob[:count])
-        self.finished = int(self.tokens[-1]) in ends or self.new == self.max_new_tokens
+        self.finished = int(self.tokens[-1]) in ends or self.count_new == limit
         if self.finished:
             self.cache = None
 
-    def sampled(self) -> tuple[np.ndarray, np.ndarray]:
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
         """(new tokens, int32; their log p, float32)."""
-        new = self.tokens[self.prompt_length :]
+        new = self.tokens[len(self.prompt) :]
         return new.numpy().astype(np.int32), torch.cat(self.logprobs).numpy()
 
 
@@ -82,8 +82,8 @@ class Response:
 
 
 def schedule(
-    running: list[Response], waiting: list[Response], limit: int, capacity: float
-) -> list[Response]:
+    running: list[Running], waiting: list[Running], limit: int, capacity: float
+) -> list[Running]:
     """The responses of the next chunk: those in flight, then waiting ones; removed from `waiting`.
 
     They are padded to the longest. If they outgrow the capacity, the longest wait, and return when
@@ -92,7 +92,7 @@ def schedule(
         response may exceed it.
     """
 
-    def fit(responses: list[Response]) -> bool:
+    def fit(responses: list[Running]) -> bool:
         columns = max(map(len, responses)) + CHUNK
         if len(responses) == 1:
             return True
@@ -102,7 +102,7 @@ def schedule(
     while chosen and not fit(chosen):
         chosen[-1].cache = None  # computed again when it returns
         waiting.append(chosen.pop())
-    waiting.sort(key=lambda response: response.new)  # stable
+    waiting.sort(key=lambda response: response.count_new)  # stable
     while waiting and fit([*chosen, waiting[0]]):
         chosen.append(waiting.pop(0))
     return chosen
@@ -239,7 +239,7 @@ def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, to
 
 def next_tokens(
     lm,
-    responses: list[Response],
+    responses: list[Running],
     choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     count: int,
     ends: list[int] | None = None,

@@ -6,7 +6,7 @@ sleeps during training and holds neither weights nor caches; on a CPU vLLM canno
     wake_up weights     memory for the weights
     load                θ_old, gathered one layer at a time, so that no second full copy exists
     wake_up kv_cache    memory for the caches
-    a request           for each response, with a seed fixed by (seed, step, problem, sample)
+    a request           for each response, with a seed from its random numbers
     sleep, level 2      frees the memory; weights and cached prefixes are discarded
 
 A model that vLLM samples differently is refused after the first step (infra.log). `mismatch` shows
@@ -23,7 +23,6 @@ from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 from transformers.core_model_loading import revert_weight_conversion
@@ -31,23 +30,18 @@ from transformers.core_model_loading import revert_weight_conversion
 from infra.errors import Interrupted, one_line
 from infra.progress import Progress
 from infra.ranks import full_tensor, rank_and_world, this_device
-from infra.sampler import SHARE_OF_FREE_MEMORY
+from infra.sampler import SHARE_OF_FREE_MEMORY, Running
 
 TRAINING_BYTES = 12  # per parameter: weight and two Adam moments in float32; no gradients
 CPU_CACHE_BYTES = 2**30  # for keys and values, without a GPU
 BATCHED_TOKENS = 4096  # per forward pass; vLLM's default reserves too much working memory
 
 
-def request_seed(request) -> int:
-    """A 63-bit seed, fixed by the request's key like the draws of rollout.random_numbers."""
-    return int(np.random.default_rng(request.key).integers(2**63))
-
-
-def drawn(output) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens [n] int32, their log p [n] float32) from a vllm.CompletionOutput."""
+def drawn(output) -> tuple[torch.Tensor, torch.Tensor]:
+    """(tokens [n], their log p [n] float32) from a vllm.CompletionOutput."""
     tokens = list(output.token_ids)
     logprob = [at[token].logprob for token, at in zip(tokens, output.logprobs, strict=True)]
-    return np.array(tokens, dtype=np.int32), np.array(logprob, dtype=np.float32)
+    return torch.tensor(tokens), torch.tensor(logprob)
 
 
 def layer_of(named_parameter: tuple[str, torch.Tensor]) -> str:
@@ -155,12 +149,15 @@ class VLLMEngine:
             yield from revert_weight_conversion(lm, full).items()
 
     def sample(
-        self, requests: list, ends: list[int], sampling, stop: Callable[[], bool] | None = None
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(tokens, log p) of the response to each request, on this rank only.
+        self,
+        responses: list[Running],
+        ends: list[int],
+        sampling,
+        stop: Callable[[], bool] | None = None,
+    ) -> Iterator[Running]:
+        """Sample the responses of this rank, and yield each, as rollout.generate does.
 
-        requests, ends, sampling: as for rollout.generate. Raises Interrupted if stop() is true
-        between two forward passes of the engine.
+        Raises Interrupted if stop() is true between two forward passes of the engine.
         """
         from vllm import SamplingParams
 
@@ -171,22 +168,24 @@ class VLLMEngine:
                 max_tokens=sampling.max_new_tokens,
                 ignore_eos=True,  # only the tokens in `ends` end a response
                 stop_token_ids=ends,
-                seed=request_seed(request),
+                seed=int(response.numbers.integers(2**63)),
                 logprobs=0,  # only of the drawn token
                 detokenize=False,
             )
-            for request in requests
+            for response in responses
         ]
-        prompts = [{"prompt_token_ids": request.prompt} for request in requests]
+        prompts = [{"prompt_token_ids": response.prompt} for response in responses]
         engine = self.llm.llm_engine
         self.llm.enqueue(prompts, settings, use_tqdm=False)
-        responses = {}  # by vLLM's number of the request, which rises with the requests
-        with closing(Progress("sampling", len(requests), "responses")) as progress:
+        outputs = {}  # by vLLM's number of the request, which rises with the responses
+        with closing(Progress("sampling", len(responses), "responses")) as progress:
             while engine.has_unfinished_requests():
                 for output in engine.step():
                     if output.finished:
-                        responses[int(output.request_id)] = drawn(output.outputs[0])
+                        outputs[int(output.request_id)] = output.outputs[0]
                         progress.update()
                 if stop and stop():
                     raise Interrupted  # the run ends, so the engine may keep its requests
-        return [responses[number] for number in sorted(responses)]
+        for response, number in zip(responses, sorted(outputs), strict=True):
+            response.append(*drawn(outputs[number]), ends, sampling.max_new_tokens)
+            yield response

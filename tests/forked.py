@@ -91,7 +91,8 @@ def torchrun(ranks: int, *words: str) -> Forked:
 
 def finished(process: Forked, code: int = 0, seconds: float = 300) -> Forked:
     """Wait for the process and assert that it succeeds if and only if `code` is 0."""
-    assert (process.wait(seconds) == 0) == (code == 0), process.stderr[-3000:]
+    is_expected = (process.wait(seconds) == 0) == (code == 0)
+    assert is_expected, process.stderr[:1000] + process.stderr[-3000:]  # torchrun reports at length
     return process
 
 

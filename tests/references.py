@@ -31,6 +31,7 @@ def token_batch(lengths, seed=0, of_response=(1.0, -1.0, 0.5, 0.0), **changes) -
         "entropy": torch.rand(N, generator=g),
         "token": torch.randint(6, (N,), generator=g),
         "length": length,
+        "reward": (torch.arange(len(length)) % 2).float(),
         "features": torch.randn(N, 4, generator=g),
         "advantage": of_response.repeat_interleave(length),
         "seed": seed,

@@ -7,8 +7,9 @@ selects the last token, and a draw just below 1 does.
 import numpy as np
 import torch
 
-import rollout
 import toy
+from infra.sampler import Running
+from rollout import random_numbers
 
 LAST = len(toy.VOCABULARY) - 1  # ends a response
 LONGEST = 200  # tokens
@@ -32,15 +33,11 @@ def random_model():
         return toy.build_model().eval()
 
 
-def scripted_requests(monkeypatch, lengths):
-    """One request for each length of at most LONGEST tokens; the response ends with LAST there."""
-    seeded = rollout.random_numbers
-
-    def numbers(seed, step, problem, sample):
-        u = seeded(0, 0, problem, 0).random(LONGEST) * 0.5
-        u[lengths[problem] - 1] = 1 - 2**-53
-        return Given(u)
-
-    monkeypatch.setattr(rollout, "random_numbers", numbers)
-    names = [(0, 0, i, 0) for i in range(len(lengths))]
-    return [rollout.Request(PROMPTS[i % len(PROMPTS)], names[i]) for i in range(len(lengths))]
+def scripted_responses(lengths: list[int]) -> list[Running]:
+    """A response for each length of at most LONGEST tokens, which ends with LAST there."""
+    responses = []
+    for i, length in enumerate(lengths):
+        u = random_numbers(0, 0, i, 0).random(LONGEST) * 0.5
+        u[length - 1] = 1 - 2**-53
+        responses.append(Running(PROMPTS[i % len(PROMPTS)], Given(u)))
+    return responses

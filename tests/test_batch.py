@@ -22,7 +22,7 @@ def rollout_of(prompt, response, problem=None, start=0):
 def rollouts():
     starts = [0, 3, 7]
     return [
-        rollout_of(prompt, response, {"answer": str(i)}, starts[i])
+        rollout_of(prompt, response, {"answer": str(i)}, starts[i])._replace(reward=2.0 * i)
         for i, (prompt, response) in enumerate(zip(PROMPTS, RESPONSES, strict=True))
     ]
 
@@ -35,6 +35,7 @@ def test_packed_gives_each_token_its_responses_advantage(rollouts):
     assert len(tokens) == 8
     assert tokens.token.tolist() == [20, 21, 1, 22, 23, 24, 25, 1]
     assert tokens.length.tolist() == [3, 4, 1]
+    assert tokens.reward.tolist() == [0, 2, 4]
     assert tokens.advantage.tolist() == [0.5, 0.5, 0.5, -1, -1, -1, -1, 0]
     assert tokens.sampler_logprob.tolist() == [0, -1, -2, -3, -4, -5, -6, -7]
     assert [problem["answer"] for problem in tokens.problems] == ["0", "1", "2"]
@@ -59,6 +60,7 @@ def test_the_tokens_of_a_micro_batch(rollouts):
     for name in ("token", "advantage", "sampler_logprob", "logprob", "entropy"):
         assert torch.equal(getattr(part, name), getattr(tokens, name)[[7, 0, 1, 2]]), name
     assert part.length.tolist() == [1, 3]
+    assert part.reward.tolist() == [4, 0]
     assert [problem["answer"] for problem in part.problems] == ["2", "0"]
     assert part.features is None
 

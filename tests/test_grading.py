@@ -10,7 +10,7 @@ from conftest import ROOT
 from tables import rows
 
 import grading
-from grading import choice, grade_all, grade_on_ranks, report_unearnable, trouble_with
+from grading import choice, grade_all, grade_on_ranks, report_unearnable, why_unearnable
 from infra.errors import UserError
 
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
@@ -87,4 +87,4 @@ def test_a_set_whose_golds_are_mostly_texts_is_refused(gold):
 @pytest.mark.parametrize("table", ["golds", "contest", "outside"])
 def test_labelled_golds_are_no_texts(table, monkeypatch):
     monkeypatch.setattr(grading, "earnable", bool)  # which takes time, and comes first
-    assert {trouble_with(row["gold"]) for row in rows(table)} == {""}
+    assert {why_unearnable(row["gold"]) for row in rows(table)} == {""}

@@ -16,10 +16,10 @@ from config import METHODS
 from infra.errors import UserError
 from methods import (
     Method,
+    checked_weights,
     dapo_surrogate,
     fipo_weights,
     sapo_surrogate,
-    token_weights,
     weight_metrics,
 )
 
@@ -110,12 +110,12 @@ def test_slope_of_every_surrogate_at_ratio_one_is_the_advantage(name):
     torch.testing.assert_close(gradient, tokens.advantage)
 
 
-def test_token_weights_names_a_method_whose_weights_are_invalid():
+def test_checked_weights_names_a_method_whose_weights_are_invalid():
     tokens = token_batch([3, 4])
     for weights in (torch.ones(6), torch.full((7,), math.nan), tokens.logprob):
         method = Method(weights=lambda tokens, flags, weights=weights: weights)
         with pytest.raises(UserError, match="--method mine must give one finite weight"):
-            token_weights(method, tokens, SimpleNamespace(method="mine"))
+            checked_weights(method, tokens, SimpleNamespace(method="mine"))
 
 
 # ---- the metrics of weights ----------------------------------------------------------------------
@@ -148,14 +148,15 @@ def test_weight_metrics_are_means_and_correlations_by_side():
 
 
 def test_weight_metrics_leave_out_what_is_not_defined():
-    def names(rho=None, other_side=-0.5, method="delta"):
-        tokens = token_batch([9, 7], of_response=[1.5, other_side])
+    def names(rho=None, sides=(1.5, -0.5), method="delta"):
+        tokens = token_batch([9, 7], of_response=list(sides))
         rho = torch.rand(16) + 0.5 if rho is None else rho
         return set(weight_metrics(tokens, rho, train.parse_config(["--method", method])))
 
     every = names()
     assert every - names(method="grpo") == {"lambda_saturated"}
     of_neg = {name for name in every if name.endswith("neg")}
-    assert every - names(other_side=0.0) == of_neg | {"lambda_scalar"}
+    assert every - names(sides=(1.5, 0.0)) == of_neg | {"lambda_scalar"}
+    assert names(sides=(0.0, 0.0)) == {"lambda_mean", "lambda_std", "lambda_above_one"}
     correlations = {"lambda_corr_pos", "lambda_corr_neg", "lambda_scalar"}
     assert every - names(rho=torch.ones(16)) == correlations

@@ -6,11 +6,10 @@ random number. test_minimal.py shows that seed, step, problem and sample select 
 
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 from models import byte_tokenizer
-from scripted import LAST, random_model, scripted_requests
+from scripted import LAST, random_model, scripted_responses
 from transformers import GenerationConfig
 
 import toy
@@ -64,7 +63,7 @@ def test_token_distribution_top_p_keeps_the_smallest_sufficient_set():
 def test_inverse_cdf_never_draws_an_impossible_token():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]])
     for u in (0.0, 0.2689, 0.2690, 0.5, 1 - 2**-53):
-        choose = InverseCDF(torch.tensor([[u]], dtype=torch.float64), 1, 1.0, 1.0)
+        choose = InverseCDF(torch.tensor([[u]], dtype=torch.float64), Sampling(1))
         token = choose(torch.zeros(1, 1, dtype=torch.long), logits).argmax().item()
         assert token == (1 if u < 0.26894 else 3)  # σ(-1) = 0.26894
 
@@ -162,9 +161,14 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
 def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, monkeypatch):
     tokenizer = byte_tokenizer(extra_special_tokens=["<|im_end|>", "<think>", "</think>"])
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
-    whole = np.array(tokenizer("<think>5</think>7<|im_end|>").input_ids)
-    drawn = [(whole, whole * -0.1), (whole[:2], whole[:2] * -0.1)]
-    monkeypatch.setattr("rollout.generate", lambda *_: drawn)
+    whole = torch.tensor(tokenizer("<think>5</think>7<|im_end|>").input_ids)
+
+    def drawn(lm, responses, ends, *_):
+        for response, count in zip(responses, (len(whole), 2), strict=True):
+            response.append(whole[:count], whole[:count] * -0.1, ends, 9)
+            yield response
+
+    monkeypatch.setattr("rollout.generate", drawn)
     out = rollout(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
     assert texts_of(out) == ["<think>5</think>7", "<think>5"]
     assert [each.truncated for each in out] == [False, True]
@@ -193,15 +197,18 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, capaci
     model = random_model()
     limit = 45
     lengths = [3, 45, 8, 9, 99, 16, 17, 40, 1, 33, 24, 99]
-    requests = scripted_requests(monkeypatch, lengths)
-    whole = generate(model, requests, [LAST], Sampling(limit))
-    assert [len(tokens) for tokens, _ in whole] == [min(length, limit) for length in lengths]
 
+    def tokens(sampling):
+        responses = scripted_responses(lengths)
+        finished = list(generate(model, responses, [LAST], sampling))
+        assert sorted(map(id, finished)) == sorted(map(id, responses))  # each once
+        return [response.result()[0].tolist() for response in responses]
+
+    whole = tokens(Sampling(limit))
+    assert [len(ids) for ids in whole] == [min(length, limit) for length in lengths]
     monkeypatch.setattr(sampler, "CHUNK", chunk)
     monkeypatch.setattr("rollout.cache_capacity", lambda *_: capacity)
-    chunked = generate(model, requests, [LAST], Sampling(limit, in_flight=in_flight))
-    for (tokens, _), (expected, _) in zip(chunked, whole, strict=True):
-        assert tokens.tolist() == expected.tolist()
+    assert tokens(Sampling(limit, in_flight=in_flight)) == whole
 
 
 # ---- the order of problems -----------------------------------------------------------------------

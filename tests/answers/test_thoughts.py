@@ -13,6 +13,9 @@ PAIRS = [
     ("◁think▷", "◁/think▷"),
     ("<reasoning>", "</reasoning>"),
     ("[THINK]", "[/THINK]"),
+    ("<|channel>thought", "<channel|>"),
+    ("<|channel|>analysis", "<|channel|>final"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
 ]
 
 

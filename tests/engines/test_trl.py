@@ -146,7 +146,10 @@ def test_the_methods_clip_range_is_trls(monkeypatch):
     assert ranges == [(0.2, 0.28, 10.0), (0.2, 0.2, 10.0), (0.2, 0.5, 10.0)]
 
 
-@pytest.mark.parametrize("flags", ["--method sapo", "--delta-variant fixed_gamma", "--clip-high 1"])
+REFUSED = ["--method sapo", "--method dr_grpo", "--delta-variant fixed_gamma", "--clip-high 1"]
+
+
+@pytest.mark.parametrize("flags", REFUSED)
 def test_what_trl_cannot_do_is_refused(run, flags):
     with pytest.raises(UserError, match=flags.split()[0]):
         run(toy.base_folder(), *flags.split())

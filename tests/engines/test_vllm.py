@@ -22,9 +22,10 @@ import train
 from infra.errors import UserError
 from infra.model_files import locate
 from infra.ranks import start_ranks
+from infra.sampler import Running
 from infra.vllm_engine import VLLMEngine
 from loading import load_policy
-from rollout import Request, Sampling, token_distribution
+from rollout import Sampling, random_numbers, token_distribution
 from toy import TOKEN_ID
 
 ENGINE = ["--engine", "vllm", "--eval-data", "", "--max-new-tokens", "64", "--recompute", "False"]
@@ -58,13 +59,13 @@ def engine(asleep) -> VLLMEngine:
         yield asleep
 
 
-def requests(count: int) -> list[Request]:
+def requests(count: int) -> list[Running]:
     prompts = toy.build_tokenizer()([x["problem"] for x in toy.problems(count)]).input_ids
-    return [Request(prompt, (0, 1, i, 0)) for i, prompt in enumerate(prompts)]
+    return [Running(prompt, random_numbers(0, 1, i, 0)) for i, prompt in enumerate(prompts)]
 
 
-def tokens_of(samples: list) -> list[list[int]]:
-    return [tokens.tolist() for tokens, _ in samples]
+def tokens_of(responses) -> list[list[int]]:
+    return [response.result()[0].tolist() for response in responses]
 
 
 # ---- samples -------------------------------------------------------------------------------------
@@ -79,11 +80,12 @@ def difference(
     times: that each prompt is repeated. Twelve fill a block of vLLM's prefix cache, 128 tokens, but
         log p of texts so unlike the toy's is rounded ten times as much.
     """
-    asked = [Request((times * request.prompt)[:140], request.key) for request in requests(8)]
-    samples = engine.sample(asked, [], Sampling(24, temperature, top_p))
+    asked = [Running((times * request.prompt)[:140], request.numbers) for request in requests(8)]
+    samples = list(engine.sample(asked, [], Sampling(24, temperature, top_p)))
     differences = []
     with engine.policy.unsharded() as lm:
-        for request, (tokens, logprob) in zip(asked, samples, strict=True):
+        for request in samples:
+            tokens, logprob = request.result()
             logits = response_logits(lm, request.prompt, tokens)
             p = token_distribution(logits, temperature, top_p)
             expected = p.log().gather(1, torch.from_numpy(tokens).long()[:, None]).squeeze(1)
@@ -112,7 +114,7 @@ def test_a_sample_depends_only_on_its_request(engine):
     some = [33, 2, 17]
     chosen = engine.sample([requests(40)[i] for i in some], ends, Sampling(72))
     assert tokens_of(chosen) == [every[i] for i in some]
-    assert engine.sample([], ends, Sampling(72)) == []
+    assert list(engine.sample([], ends, Sampling(72))) == []
 
 
 # ---- weights -------------------------------------------------------------------------------------

@@ -25,13 +25,13 @@ import toy
 from batch import Rollout, packed, plan_mini_batches
 from config import Config, selected_method
 from infra.ranks import end_ranks, from_all_ranks, rank_and_world
-from methods import token_weights
+from methods import checked_weights
 from policy import Policy, old_log_probabilities
 from trl_delta import WeightedTrainer, right
 
 G = 8  # responses per problem
 WEIGHTS = [
-    *({"method": name} for name in ("dapo", "forking_tokens", "grpo", "dr_grpo")),
+    *({"method": name} for name in ("dapo", "forking_tokens", "grpo")),
     *({"proxy": name} for name in ("scalar", "centred", "lm_head", "topk", "exact")),
     {"delta_variant": "random"},
 ]  # --select is missing: rounding chooses among tokens that are nearly equal
@@ -101,7 +101,7 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
     old = old_log_probabilities(Policy(trainer.model), plan, trainer.method.features)
     seed = trainer.args.seed + trainer.state.global_step
     tokens = packed(rollouts, advantages, *old, seed=seed)
-    expected = token_weights(trainer.method, tokens, flags) * tokens.advantage  # [N]
+    expected = checked_weights(trainer.method, tokens, flags) * tokens.advantage  # [N]
     first = rank_and_world()[0] * len(mine)
     span = slice(tokens.span(first).start, tokens.span(first + len(mine) - 1).stop)
     mask = (batch["completion_mask"] * batch["tool_mask"]).bool()

@@ -29,16 +29,14 @@ WRITTEN = ("metrics.jsonl", "model", "checkpoint-*")
 
 def test_claim_creates_a_folder_and_admits_its_owner_again(tmp_path):
     folder = tmp_path / "new" / "run"
-    claim(folder, {"lr": 1.0}, WRITTEN, {})
-    write_json(folder / "config.json", {"lr": 1.0, "steps": 5})
+    claim(folder, {"lr": 1.0}, WRITTEN)
+    write_json(folder / "config.json", {"lr": 1.0, "K": 1, "steps": 5})
     write_lines(folder / "metrics.jsonl", [])
-    claim(folder, {"lr": 1.0, "K": 1}, WRITTEN, {"lr": 3.0, "K": 1})  # K came later
+    claim(folder, {"lr": 1.0, "K": 1}, WRITTEN)
     with pytest.raises(UserError, match=r"another run .*\(lr 1.0, not 2.0; K 1, not 2\)"):
-        claim(folder, {"lr": 2.0, "K": 2}, WRITTEN, {"K": 1})
-    with pytest.raises(UserError, match="model_files None, not 5e"):  # of an earlier version
-        claim(folder, {"lr": 1.0, "model_files": "5e"}, WRITTEN, {})
+        claim(folder, {"lr": 2.0, "K": 2}, WRITTEN)
     with pytest.raises(UserError, match="aaa cannot be written .*too long"):
-        claim(tmp_path / (300 * "a"), {}, WRITTEN, {})
+        claim(tmp_path / (300 * "a"), {}, WRITTEN)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +62,11 @@ def test_a_second_process_is_refused_while_the_first_is_alive(tmp_path):
     try:
         assert os.read(told, 4) == b"held"
         with pytest.raises(UserError, match=f"{tmp_path} is being written by another process"):
-            claim(tmp_path, {}, WRITTEN, {})
+            claim(tmp_path, {}, WRITTEN)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    claim(tmp_path, {}, WRITTEN, {})
+    claim(tmp_path, {}, WRITTEN)
 
 
 # ---- files ---------------------------------------------------------------------------------------

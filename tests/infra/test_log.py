@@ -44,6 +44,7 @@ def run_in(folder, rank=0, steps=220, tokenizer=None):
         seconds=[],
         tokenizer=tokenizer,
         tracker=None,
+        logged=-1,
     )
 
 

@@ -10,7 +10,7 @@ from models import byte_tokenizer
 from tokenizers.processors import TemplateProcessing
 
 import toy
-from grading import grade
+from grading import grade_all
 from infra.errors import UserError
 from infra.problems import (
     INSTRUCTION,
@@ -109,8 +109,8 @@ MATH = {
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_the_gold_of_a_worked_solution_is_its_result(suffix, record, columns, right, tmp_path):
     (problem,) = load_problems(write(tmp_path / f"a.{suffix}", [record]), *columns)
-    assert grade(f"\\boxed{{{right}}}", problem) == 1.0
-    assert grade("\\boxed{48}", problem) == 0.0
+    responses = [f"\\boxed{{{right}}}", "\\boxed{48}"]
+    assert grade_all(responses, 2 * [problem], 2 * [False]) == [1.0, 0.0]
     assert len(problem["answer"]) < 12
 
 

@@ -7,11 +7,11 @@ from scripted import random_model
 from transformers import DynamicCache
 
 from infra import sampler
-from infra.sampler import CHUNK, Response, prefill, schedule
+from infra.sampler import CHUNK, Running, prefill, schedule
 
 
-def response(prompt_length=2, new=0, limit=100):
-    one = Response(0, torch.zeros(prompt_length, dtype=torch.long), limit, None)
+def response(prompt_length=2, new=0):
+    one = Running([0] * prompt_length, None)
     one.tokens = torch.zeros(prompt_length + new, dtype=torch.long)
     one.cache = []
     return one

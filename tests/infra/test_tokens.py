@@ -46,9 +46,9 @@ def test_a_chat_template_that_refuses_a_response_is_one_line():
 
 
 def test_texts_keep_tags_of_thought_and_no_other_special_token():
-    tokenizer = tokenizer_with(None, "<think>", "</think>", "[THINK]")
+    tokenizer = tokenizer_with(None, "<think>", "</think>", "[THINK]", "<|channel>")
     text = text_decoder(tokenizer)
-    response = tokenizer("<think>a</think> <b> [THINK]é<|im_end|><end>").input_ids
-    assert text([], response) == "<think>a</think> <b> [THINK]é"
+    response = tokenizer("<think>a</think> <b> [THINK]é<|channel>a<|im_end|><end>").input_ids
+    assert text([], response) == "<think>a</think> <b> [THINK]é<|channel>a"
     for prompt, opened in (("Why?<think>\n", "<think>"), ("<think>\n\n</think>\n\n", "")):
         assert text(tokenizer(prompt).input_ids, response[1:2]) == f"{opened}a"

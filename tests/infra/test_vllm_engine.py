@@ -1,4 +1,4 @@
-"""infra/vllm_engine.py without vLLM: its absence, seeds and the names of weights.
+"""infra/vllm_engine.py without vLLM: its absence, and the names of weights.
 
 tests/engines/test_vllm.py runs it with vLLM.
 """
@@ -14,8 +14,7 @@ from toy_runs import refusal
 from transformers import AutoModelForCausalLM
 
 import train
-from infra.vllm_engine import VLLMEngine, drawn, request_seed
-from rollout import Request
+from infra.vllm_engine import VLLMEngine, drawn
 
 
 def test_without_vllm_the_flag_is_refused(tmp_path, monkeypatch, capsys):
@@ -25,17 +24,6 @@ def test_without_vllm_the_flag_is_refused(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "run").exists()
     assert "--engine vllm: " in error
     assert "pip install vllm==0.30.0" in error
-
-
-# ---- requests and outputs ------------------------------------------------------------------------
-
-
-def test_the_seed_is_unique_to_a_request_and_ignores_the_prompt():
-    names = [(0, 1, 2, 3), (1, 1, 2, 3), (0, 2, 2, 3), (0, 1, 3, 3), (0, 1, 2, 4)]
-    seeds = [request_seed(Request([5], name)) for name in names]
-    assert len(set(seeds)) == len(names)
-    assert all(0 <= seed < 2**63 for seed in seeds)
-    assert request_seed(Request([7, 8], names[0])) == seeds[0]
 
 
 def completion(*logprobs: float) -> SimpleNamespace:

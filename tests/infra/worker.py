@@ -36,15 +36,15 @@ RUNS = {
 def steps_of(folder: Path, flags: list[str]) -> list[dict]:
     """Train in `folder`. Returns each step's tokens, token weights and this rank's rows."""
     seen = []
-    token_weights = train.token_weights
+    checked_weights = train.checked_weights
 
     def watched(method, tokens, cfg):
-        weights = token_weights(method, tokens, cfg)
+        weights = checked_weights(method, tokens, cfg)
         rows = sum(len(index) for index, _ in tokens.features.parts)
         seen.append({"token": tokens.token, "weights": weights, "rows": rows})
         return weights
 
-    with patch.object(train, "token_weights", watched):
+    with patch.object(train, "checked_weights", watched):
         train.train(train.parse_config([*flags, "--output-dir", str(folder)]))
     return seen
 

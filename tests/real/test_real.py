@@ -15,14 +15,13 @@ import pytest
 import torch
 from forked import Forked, call, finished, start, torchrun
 from hashed_rewards import hashed_rewards
-from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
 from toy_runs import read_lines, same_weights
 from transformers import AutoModelForCausalLM
 
 import minimal
 import train
-from batch import Rollout, micro_batch, plan_mini_batches
+from batch import Rollout, plan_mini_batches
 from infra import sampler
 from infra.folder import write_lines
 from infra.model_files import locate
@@ -116,10 +115,6 @@ def one_step(words: list[str]) -> None:
         train.train_step(run, train.selected_method(run.cfg), 1)
     export(run.folder / "model", run.policy, run.tokenizer)
     _, _, rollouts, tokens, weight = saved.call_args.args
-    micro = micro_batch(rollouts, [0])
-    with torch.no_grad():
-        after = run.policy(micro.ids, micro.mask).logprob
-    exported = plain_model(run.folder / "model")
     found = {
         "responses": responses,
         "old": old,
@@ -127,11 +122,9 @@ def one_step(words: list[str]) -> None:
         "rollouts": rollouts,
         "advantage": tokens.advantage,
         "weight": weight,
-        "metrics": run.state.unlogged,
+        "metrics": run.state.metrics,
         "model": run.folder / "model",
-        "same_weights": same_weights(exported, run.policy.lm),
-        "after": after,
-        "exported": plain_logprob(exported, rollouts[:1]),
+        "same_weights": same_weights(plain_model(run.folder / "model"), run.policy.lm),
     }
     torch.save(found, run.folder / "step.pt")
 
@@ -142,6 +135,14 @@ def test_log_p_of_policy_and_sampler_is_that_of_a_plain_forward_pass(step):
     drawn = torch.cat([torch.from_numpy(response.logprob) for response in step["responses"]])
     for logprob in (step["old"], drawn):
         torch.testing.assert_close(logprob, expected, rtol=0, atol=BOUND)
+
+
+def assert_same_update(theirs, ours) -> None:
+    """That two models, trained from MODEL, differ by less than 1 % of what the training changed."""
+    triples = list(zip(*(lm.parameters() for lm in (theirs, ours, plain_model())), strict=True))
+    apart = sum((a - b).square().sum() for a, b, _ in triples)
+    moved = sum((a - before).square().sum() for a, _, before in triples)
+    assert apart < 0.01**2 * moved
 
 
 def as_minimal(rollouts: list[Rollout]) -> minimal.Rollouts:
@@ -169,16 +170,22 @@ def test_a_step_is_minimals(step):
     torch.testing.assert_close(step["weight"], weight, rtol=0, atol=1e-3)
     assert step["metrics"]["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
     assert step["metrics"]["grad_norm"] == pytest.approx(metrics["grad_norm"], rel=1e-3)
-    models = (lm, plain_model(step["model"]), plain_model())
-    triples = list(zip(*(model.parameters() for model in models), strict=True))
-    apart = sum((theirs - ours).square().sum() for theirs, ours, _ in triples)
-    moved = sum((theirs - before).square().sum() for theirs, _, before in triples)
-    assert apart < 0.01**2 * moved
+    assert_same_update(lm, plain_model(step["model"]))
+
+
+def test_two_ranks_match_one(step, data, tmp_path):
+    """In one step: Adam turns the rounding of a tiny gradient into a sign, which may change a token
+    that is sampled in the next one.
+    """
+    finished(torchrun(2, SCRIPT, *flags(data, tmp_path, steps=1)), seconds=LIMIT)
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    expected = {name: step["metrics"][name] for name in row}
+    assert row == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert_same_update(plain_model(tmp_path / "model"), plain_model(step["model"]))
 
 
 def test_an_exported_model_is_the_policy(step):
     assert step["same_weights"]
-    torch.testing.assert_close(step["exported"], step["after"], rtol=0, atol=BOUND)
 
 
 # ---- runs ----------------------------------------------------------------------------------------
@@ -190,19 +197,6 @@ def whole(data, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
     finished(start(SCRIPT, *flags(data, folder, steps=2)), seconds=LIMIT)
     return folder
-
-
-def metrics(folder: Path) -> list[dict]:
-    return read_lines(folder / "metrics.jsonl")
-
-
-def test_two_ranks_match_one(whole, data, tmp_path):
-    finished(torchrun(2, SCRIPT, *flags(data, tmp_path / "two", steps=2)), seconds=LIMIT)
-    for row, other in zip(metrics(tmp_path / "two"), metrics(whole), strict=True):
-        assert row == pytest.approx(other, rel=1e-3, abs=1e-4)
-    models = [load_file(each / "model/model.safetensors") for each in (tmp_path / "two", whole)]
-    for name, weight in models[1].items():
-        assert (models[0][name] - weight).norm() <= 1e-6 * weight.norm(), name
 
 
 def size(path: Path) -> int:

@@ -22,7 +22,7 @@ PROBLEM = "f(a, b, c): take a, add b, times 3, at most c\nf(2, 5, 9) = 9\nf(0, 1
 # Recorded outputs, which the generators must reproduce.
 FIRST = "f(a, b): take b, times b, plus b, add a\nf(0, 4) = 20\nf(2, 7) = 58\n"
 FIRST_TEST = {"function": "f", "args": [8, 2], "expected": 14}
-DEMONSTRATION = "Here Next \n```python\ndef f(a, b, c):\n    return min((a + a) + 3, c)\n```"
+DEMONSTRATION = "\n```python\ndef f(a, b, c):\n    return min((a + a) + 3, c)\n```"
 
 
 def chains(count, seed=0):
