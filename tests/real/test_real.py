@@ -179,7 +179,8 @@ def test_two_ranks_match_one(step, data, tmp_path):
     """
     finished(torchrun(2, SCRIPT, *flags(data, tmp_path, steps=1)), seconds=LIMIT)
     (row,) = read_lines(tmp_path / "metrics.jsonl")
-    expected = {name: step["metrics"][name] for name in row}
+    metrics = {"step": 1, **step["metrics"]}
+    expected = {name: metrics[name] for name in row}
     assert row == pytest.approx(expected, rel=1e-3, abs=1e-4)
     assert_same_update(plain_model(tmp_path / "model"), plain_model(step["model"]))
 
