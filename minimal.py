@@ -15,8 +15,9 @@ the centroid of its own side, A > 0 or A < 0, than to the other's. The centroids
 times. weight+ and weight- are the mean weights of the two sides.
 
 The last line of this output shows each word with its weight. The weights tell sure words, such as
-`Then` and all copies, from unsure ones, which are results: where A > 0 sure words get the larger
-weight, where A < 0 unsure ones do. Real text is alike (docs/results/real.md).
+`Then` and all copies, from unsure ones, which are results. On average, where A > 0 sure words get
+the larger weight, where A < 0 unsure ones do. A single response can differ, as above: its result
+`0` has the largest. Real text is alike (docs/results/real.md).
 
 This page is the specification of train.py: with the same seed both have, up to rounding, the same
 responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
@@ -205,8 +206,8 @@ def token_weights(method: str, hidden, logprob, A, K: int = 1) -> torch.Tensor:
     gamma = temperatures(delta, A)  # γ⁽⁰⁾
     for _ in range(K):
         alpha = torch.sigmoid(delta / gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        # γ⁽ᵏ⁺¹⁾ comes from Δ⁽ᵏ⁾, one step late (App. H). A refinement makes the toy's margins some
-        # 80 times larger and γ does not follow: with K = 1 every score is near 0 or 1.
+        # γ⁽ᵏ⁺¹⁾ comes from Δ⁽ᵏ⁾, one step late (App. H). The first refinement spreads the toy's
+        # margins some 6 times wider. γ does not follow: with K = 1 scores are more extreme.
         gamma = temperatures(delta, A)
         delta = margins(v, A, *centroids(v, A, alpha))  # Δ⁽ᵏ⁺¹⁾
     alpha = torch.sigmoid(delta / gamma)  # α*
