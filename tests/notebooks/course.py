@@ -74,6 +74,7 @@ def pieces_before(path: Path) -> str:
 def run(path: Path, folder: Path) -> list[str]:
     """Execute a notebook in `folder` and try its exercises. Returns its problems, one line each."""
     matplotlib.use("Agg")
+    os.environ.pop("COURSE_FOLDER", None)  # a student's own pieces are elsewhere
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     Path("mine.py").write_text(pieces_before(path))
