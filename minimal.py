@@ -1,4 +1,4 @@
-"""The whole algorithm on one page: trains the toy with DelTA on one device, in about a minute.
+"""The whole algorithm on one page: trains the toy with DelTA on one device, in about two minutes.
 
     $ python minimal.py                       # flags: --method dapo, --K 0, --steps 40, --seed 1
     accuracy 0.305, greedy 0.182
