@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from answers.letters import choice
+from batch import Rollout
 from infra.errors import UserError
 from infra.ranks import is_first_rank, shared_by_ranks
 from programs import ProgramsError, verify_code
@@ -65,6 +66,15 @@ def grade_on_ranks(
         return rewards
 
     return shared_by_ranks(list(zip(responses, problems, truncated, strict=True)), of_share)
+
+
+def rewards_of(
+    rollouts: list[Rollout], problems: list[dict], grader: Callable[..., list[float]] = grade_all
+) -> list[float]:
+    """`grade_on_ranks` of each rollout; problems: that of each."""
+    texts = [response.text for response in rollouts]
+    truncated = [response.truncated for response in rollouts]
+    return grade_on_ranks(texts, problems, truncated, grader)
 
 
 def report_unearnable(problems: list[dict], where: str) -> None:

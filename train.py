@@ -28,7 +28,7 @@ import torch
 
 from batch import MiniBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from config import Config, parse_config, selected_method
-from grading import grade_all, grade_on_ranks, report_unearnable
+from grading import grade_all, report_unearnable, rewards_of
 from grpo import group_advantages, importance_weights, overlong_penalty
 from infra.errors import one_line_endings
 from infra.log import (
@@ -252,9 +252,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
             )
         watch.lap("sampling")
         problems = [run.problems[i] for i in chosen for _ in range(G)]  # of each response
-        texts = [response.text for response in new]
-        truncated = [response.truncated for response in new]
-        rewards = grade_on_ranks(texts, problems, truncated, training_rewards)
+        rewards = rewards_of(new, problems, training_rewards)
         for response, problem, reward in zip(new, problems, rewards, strict=True):
             rollouts.append(response._replace(problem=problem, reward=reward))
         watch.lap("grading")
@@ -311,9 +309,7 @@ def accuracy(run: Run, lm, samples: int, sampling: Sampling) -> float:
         lm, run.tokenizer, run.held_out_prompts, every, samples, sampling, stop=run.stopping
     )
     of_responses = [problem for problem in run.held_out for _ in range(samples)]
-    texts = [response.text for response in rollouts]
-    truncated = [response.truncated for response in rollouts]
-    rewards = grade_on_ranks(texts, of_responses, truncated)
+    rewards = rewards_of(rollouts, of_responses)
     return sum(rewards) / len(rewards)
 
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks weights
 
-trains the runs that results/weights.csv lacks, one after the other in this process, and prints all
-tables. A run's line is appended when the run ends. Protocol and results: docs/results/weights.md.
+prints the tables of the runs in results/weights.csv, trains those it lacks, one after the other in
+this process, and prints all tables. A run's line is appended when it ends. Protocol and results:
+docs/results/weights.md.
 """
 
 import io
@@ -26,7 +27,7 @@ from benchmarks.statistics import mean_interval
 from benchmarks.tables import append_csv, print_differences, print_table, read_csv
 from config import Config, parse_config, selected_method
 from extensions import SPREAD, masses_of_dapo
-from grading import grade_on_ranks
+from grading import rewards_of
 from infra.folder import read_lines
 from loading import load_model
 from methods import Method
@@ -88,8 +89,9 @@ COLUMNS = (*Job._fields, "accuracy", "pass8", "greedy", "entropy", "rewards")
 
 
 def weights(args) -> None:
-    """Train what is missing, then print every table."""
+    """Print the tables of the rows that are complete, train the others, and print all."""
     path = Path(args.csv)
+    print_tables(runs(path))
     for setting in MAIN:
         for row in TUNED:
             complete(path, setting, row, best_rate(path, setting, row), COUNTED)
@@ -214,8 +216,7 @@ def held_out(cfg: Config, folder: Path) -> dict[str, float]:
         sampling = Sampling(cfg.max_new_tokens, temperature, seed=cfg.seed)
         found = rollout(lm, tokenizer, prompts, range(len(prompts)), samples, sampling)
         problems = [each for each in asked for _ in range(samples)]
-        grades = grade_on_ranks([x.text for x in found], problems, [x.truncated for x in found])
-        rewards[samples] = np.array(grades).reshape(len(asked), samples)
+        rewards[samples] = np.array(rewards_of(found, problems)).reshape(len(asked), samples)
     return {
         "accuracy": round(float(rewards[SAMPLES].mean()), 4),
         "pass8": round(float(rewards[SAMPLES].max(axis=1).mean()), 4),
@@ -227,17 +228,18 @@ def held_out(cfg: Config, folder: Path) -> dict[str, float]:
 
 
 def print_tables(done: dict[Job, dict]) -> None:
-    """Print the rates, the outcomes, the primary tests and the effects of the signs."""
+    """Print the rates, and of the rows with all their seeds the outcomes, tests and signs."""
     counted = defaultdict(dict)  # (setting, row) -> seed -> line
     tuned = defaultdict(dict)  # (setting, row) -> rate -> mean reward on the tuning seeds
     for job, line in done.items():
         if job.seed in COUNTED:
             counted[job.setting, job.row][job.seed] = line
-    for setting, row in counted:
-        for rate in RATES:
-            of_rate = [done.get(Job(setting, row, rate, seed)) for seed in TUNING]
-            if all(of_rate):
-                tuned[setting, row][rate] = mean_reward(of_rate)
+        of_rate = [done.get(job._replace(seed=seed)) for seed in TUNING]
+        if all(of_rate):
+            tuned[job.setting, job.row][job.rate] = mean_reward(of_rate)
+    for (setting, row), lines in list(counted.items()):
+        if len(lines) < len(EIGHT if setting == LONG or row in OF_PAPER else COUNTED):
+            del counted[setting, row]
 
     cells = [
         [setting, row, *[f"{found[rate]:.3f}" if rate in found else "" for rate in RATES]]
@@ -246,13 +248,11 @@ def print_tables(done: dict[Job, dict]) -> None:
     print_table(["setting", "row: tuning seeds", *[f"{rate:g}" for rate in RATES]], cells)
     print_outcomes(counted)
     for row in PRIMARY:
-        of_row = {
-            setting: differences(counted, setting, row)
-            for setting in SETTINGS
-            if (setting, row) in counted
-        }
-        print_differences(f"{row} minus dapo", {k: x for k, x in of_row.items() if k in MAIN})
-        print_differences(f"{row} minus dapo", {k: x for k, x in of_row.items() if k == LONG})
+        for settings in (MAIN, (LONG,)):  # Holm over the settings of a family
+            known = [setting for setting in settings if (setting, row) in counted]
+            of_row = {setting: differences(counted, setting, row) for setting in known}
+            if of_row:
+                print_differences(f"{row} minus dapo", of_row)
     print_signs(counted)
 
 
@@ -262,8 +262,6 @@ def print_outcomes(counted: dict) -> None:
     for (setting, row), lines in counted.items():
         own = list(lines.values())
         rewards = np.array([line["rewards"] for line in own])  # [seeds, steps]
-        if len(own) < 2:
-            continue
         against = "" if row == "dapo" else mean_interval(differences(counted, setting, row))
         others = [
             f"{np.mean([float(line[name]) for line in own]):.3f}"
