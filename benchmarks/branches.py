@@ -16,6 +16,7 @@ from benchmarks.credit import coefficients, proxies, sampled_batch
 from benchmarks.statistics import spearman
 from benchmarks.tables import append_csv, print_table, read_csv
 from config import parse_config
+from infra.ranks import computation_dtype
 from infra.sampler import Running
 from infra.tokens import end_tokens, text_decoder
 from loading import load_model
@@ -23,7 +24,7 @@ from rollout import Sampling, generate, random_numbers
 from verify import reward
 
 COLUMNS = ("model", "response", "reward", "start", "value", "continuations")
-RESPONSES = 8  # of each reward
+RESPONSES = 16  # of each reward
 POINTS = 15  # prefixes of a response, at most
 CONTINUATIONS = 12  # of each prefix
 LARGE = 0.2  # a segment has credit if V changes by more than this
@@ -80,30 +81,34 @@ def branches(args) -> None:
 
 
 def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, int]]) -> None:
-    """Append V of each point (response, start) to the CSV, response by response."""
-    lm, tokenizer = load_model(cfg.model)
+    """Append V of each point (response, start) to the CSV, as many responses as are in flight."""
+    lm, tokenizer = load_model(cfg.model, computation_dtype(cfg.dtype))
     ends, text = end_tokens(lm, tokenizer), text_decoder(tokenizer)
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, in_flight=cfg.in_flight)
     responses = list(dict.fromkeys(i for i, _ in points))
-    for i in responses:
-        rollout = batch["rollouts"][i]
-        starts = [start for j, start in points if j == i]
-        rights = dict.fromkeys(starts, 0.0)  # right continuations of each prefix
-        start_of = {}
-        for start in starts:
+    at_once = max(1, cfg.in_flight // (POINTS * CONTINUATIONS))
+    for first in range(0, len(responses), at_once):
+        some = responses[first : first + at_once]
+        own = [point for point in points if point[0] in some]
+        rights = dict.fromkeys(own, 0.0)  # right continuations of each prefix
+        point_of = {}
+        for i, start in own:
+            rollout = batch["rollouts"][i]
             prompt = [*rollout.prompt, *rollout.tokens[:start].tolist()]
             for m in range(CONTINUATIONS):
-                start_of[Running(prompt, random_numbers(KEY, i, start, m))] = start
-        for response in generate(lm, list(start_of), ends, sampling):
+                numbers = random_numbers(KEY, i, start, m)
+                point_of[Running(prompt, numbers)] = i, start
+        for response in generate(lm, list(point_of), ends, sampling):
+            point = point_of[response]
+            rollout = batch["rollouts"][point[0]]
             ids = response.tokens[len(rollout.prompt) :].tolist()
             cut = ids[-1] not in ends
-            rights[start_of[response]] += reward(
-                text(rollout.prompt, ids), rollout.problem["answer"], truncated=cut
-            )
-        values = [right / CONTINUATIONS for right in rights.values()]
+            answer = rollout.problem["answer"]
+            rights[point] += reward(text(rollout.prompt, ids), answer, truncated=cut)
         lines = []
-        for start, value in zip(starts, values, strict=True):
-            cells = (model, i, rollout.reward, start, round(value, 4), CONTINUATIONS)
+        for (i, start), right in rights.items():
+            value = round(right / CONTINUATIONS, 4)
+            cells = (model, i, batch["rollouts"][i].reward, start, value, CONTINUATIONS)
             lines.append(dict(zip(COLUMNS, cells, strict=True)))
         append_csv(path, COLUMNS, lines)
 
