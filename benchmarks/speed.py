@@ -4,8 +4,9 @@
     python -m benchmarks speed --model FOLDER --data FILE --grow
 
 The first times the step's matrix products alone, train.py's stages and transformers' `generate`;
-with --peers, the interpreter of `make engines`, also TRL's GRPOTrainer and `--engine vllm`. The
-second times train.py for more and for longer responses. All other flags are train.py's.
+with --peers, the interpreter of `make engines`, also a step of TRL's GRPOTrainer and the sampling
+of `--engine vllm`. The second times train.py for more and for longer responses. All other flags are
+train.py's.
 
 Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
 No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
@@ -16,13 +17,13 @@ import json
 import resource
 import subprocess
 import sys
-import tempfile
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import torch
@@ -72,16 +73,34 @@ def speed(args) -> None:
     if own.grow:
         sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]
         parts = [("train.py", here, size) for size in sizes]
-    found = []
+    measured = (
+        in_own_process(python, name, [*flags, *more.split()]) for name, python, more in parts
+    )
+    print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines_of(measured))
 
-    def lines() -> Iterator[list]:
-        for name, python, more in parts:
-            found.append(in_own_process(python, [name, *flags, *more.split()]))
-            yield line_of(found[-1])
-        if not own.grow:
-            yield from ratios(*found)
 
-    print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines())
+def in_own_process(python: str, name: str, flags: list[str]) -> dict:
+    """What `main` writes in a process of its own. Raises Stop if it fails."""
+    with TemporaryDirectory() as folder:
+        command = [python, "-m", "benchmarks.speed", folder, name, *flags]
+        code = subprocess.run(command, stdout=2).returncode  # its own output is not in the table
+        if code:
+            raise Stop(f"{name}: its process ended with code {code}", 1)
+        return json.loads(Path(folder, "measured.json").read_text())
+
+
+def lines_of(parts: Iterable[dict]) -> Iterator[list[str]]:
+    """The rates and peak memory of each part; then train.py's rates relative to the others'."""
+    seconds = {}  # of the parts
+    for part in parts:
+        tokens = part["responses"] * part["length"]
+        rates = {stage: tokens / own for stage, own in part["seconds"].items()}
+        label = f"{part['name']}, {part['responses']} x {part['length']}"
+        yield [label, *cells(rates), f"{part['peak'] / 1e9:.1f}"]
+        seconds[part["name"]] = part["seconds"]
+    ours = seconds.pop("train.py")
+    for name, theirs in seconds.items():
+        yield [f"train.py / {name}", *cells({x: theirs[x] / ours[x] for x in theirs}), ""]
 
 
 def cells(values: dict[str, float]) -> list[str]:
@@ -89,44 +108,19 @@ def cells(values: dict[str, float]) -> list[str]:
     return [f"{values[x]:.4g}" if x in values else "" for x in (*STAGES, "step")]
 
 
-def line_of(part: dict) -> list[str]:
-    """The rates of a part, and its peak memory."""
-    tokens = part["responses"] * part["length"]
-    rates = {stage: tokens / seconds for stage, seconds in part["seconds"].items()}
-    label = f"{part['name']}, {part['responses']} x {part['length']}"
-    return [label, *cells(rates), f"{part['peak'] / 1e9:.1f}"]
-
-
-def ratios(products: dict, ours: dict, *others: dict) -> Iterator[list[str]]:
-    """The rates of train.py relative to those of each other part."""
-    for part in (products, *others):
-        faster = {x: seconds / ours["seconds"][x] for x, seconds in part["seconds"].items()}
-        yield [f"train.py / {part['name']}", *cells(faster), ""]
-
-
-def in_own_process(python: str, words: list[str]) -> dict:
-    """What `main` writes in a process of its own. Raises Stop if it fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "measured.json")
-        command = [python, "-m", "benchmarks.speed", path, *words]
-        code = subprocess.run(command, stdout=2).returncode  # its own output is not in the table
-        if code:
-            raise Stop(f"{words[0]}: its process ended with code {code}", 1)
-        return json.loads(path.read_text())
-
-
-def main(path: str, name: str, *flags: str) -> None:
-    """Measure one of PARTS in this process, and write its seconds and its peak memory to path."""
+def main(folder: str, name: str, *flags: str) -> None:
+    """Measure one of PARTS in this process, and write its seconds and its peak memory."""
     with one_line_endings(f"benchmarks speed, {name}"):
         cfg = parse_config(list(flags))
         endless = patch("rollout.end_tokens", lambda *_: [])
         with endless, patch("train.training_rewards", every_other_right):
-            seconds = PARTS[name](cfg)
+            seconds = PARTS[name](replace(cfg, output_dir=f"{folder}/run"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # in kB on Linux
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated()
     size = {"responses": cfg.prompts * cfg.group_size, "length": cfg.max_new_tokens}
-    Path(path).write_text(json.dumps({"name": name, **size, "seconds": seconds, "peak": peak}))
+    found = {"name": name, **size, "seconds": seconds, "peak": peak}
+    Path(folder, "measured.json").write_text(json.dumps(found))
 
 
 # ---- matrix products -----------------------------------------------------------------------------
@@ -201,22 +195,21 @@ def of_second_step(cfg: Config, step: Callable[[int], dict]) -> dict:
 
 def of_train(cfg: Config) -> dict:
     """Steps of train.py; with --engine vllm only their rollouts, with the transfer of weights."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = train.prepare(replace(cfg, output_dir=f"{folder}/run"))
-        run.problems, run.prompts = run.problems[: cfg.prompts], run.prompts[: cfg.prompts]
-        method = selected_method(cfg, run.state.memory)
+    run = train.prepare(cfg)
+    run.problems, run.prompts = run.problems[: cfg.prompts], run.prompts[: cfg.prompts]
+    method = selected_method(cfg, run.state.memory)
 
-        def step(length: int) -> dict:
-            run.cfg = replace(run.cfg, max_new_tokens=length)
-            if run.engine:
-                watch = Stopwatch()
-                train.sample(run, 1, watch)
-                return {"sampling": watch.stages["seconds_sampling"]}
-            train.train_step(run, method, run.state.step + 1)
-            seconds = run.state.metrics
-            return {x: seconds[f"seconds_{x}"] for x in STAGES} | {"step": seconds["seconds"]}
+    def step(length: int) -> dict:
+        run.cfg = replace(run.cfg, max_new_tokens=length)
+        if run.engine:
+            watch = Stopwatch()
+            train.sample(run, 1, watch)
+            return {"sampling": watch.stages["seconds_sampling"]}
+        train.train_step(run, method, run.state.step + 1)
+        seconds = run.state.metrics
+        return {x: seconds[f"seconds_{x}"] for x in STAGES} | {"step": seconds["seconds"]}
 
-        return of_second_step(cfg, step)
+    return of_second_step(cfg, step)
 
 
 def of_generate(cfg: Config) -> dict:
@@ -244,7 +237,7 @@ def of_trl(cfg: Config) -> dict:
     from trl import GRPOTrainer
     from trl.scripts import grpo
 
-    prompts, folder = prompts_of(cfg), tempfile.mkdtemp()
+    prompts = prompts_of(cfg)
     of_step, of_update = (n * cfg.group_size for n in (cfg.prompts, cfg.mini_batch))  # responses
     longest = max(map(len, prompts)) + cfg.max_new_tokens
     fit = [n for n in range(1, of_update + 1) if n * longest <= cfg.micro_batch_tokens]
@@ -256,7 +249,7 @@ def of_trl(cfg: Config) -> dict:
         --num_generations {cfg.group_size} --max_completion_length {cfg.max_new_tokens}
         --temperature {cfg.temperature} --gradient_checkpointing {cfg.recompute}
         --bf16 {bfloat16} --use_cpu {this_device().type == "cpu"}
-        --save_strategy no --report_to none --output_dir {folder}
+        --save_strategy no --report_to none --output_dir {cfg.output_dir}
     """
     settings = grpo.make_parser().parse_args_and_config(flags.split())[1]
     settings.model_init_kwargs = {"dtype": "float32"}  # the weights, as in train.py
@@ -264,24 +257,13 @@ def of_trl(cfg: Config) -> dict:
     trainer = GRPOTrainer(str(locate(cfg.model)[0]), every_other_right, settings, rows)
     trainer._tokenize_prompts = lambda names: ([prompts[int(name)] for name in names], None, {})
     trainer.eos_token_ids = []
-    generate = trainer.model.generate
-    sampling = []
-
-    def timed(*arguments, **named) -> torch.Tensor:
-        watch = Stopwatch()
-        tokens = generate(*arguments, **named)
-        watch.lap("sampling")
-        sampling.append(watch.stages["seconds_sampling"])
-        return tokens
 
     def step(length: int) -> dict:
         changed = {"max_new_tokens": length, "eos_token_id": []}
         trainer.generation_config.update(**changed)
         trainer.generation_kwargs.update(changed)
-        metrics = trainer.train().metrics
-        return {"sampling": sampling.pop(), "step": metrics["train_runtime"]}
+        return {"step": trainer.train().metrics["train_runtime"]}
 
-    trainer.model.generate = timed
     return of_second_step(cfg, step)
 
 

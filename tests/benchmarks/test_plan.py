@@ -1,39 +1,80 @@
-"""benchmarks/plan.py, compared with FSDP2 and with the sampler."""
+"""benchmarks/plan.py, compared with FSDP2, with the sampler and with the page of results."""
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import ROOT
-from forked import finished, start
+from fake_ranks import peak_bytes
 from models import random_lm
 from toy_runs import refusal
-from transformers import Qwen2Config
+from transformers import LlamaConfig, PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
 import policy
-import train
 from benchmarks.__main__ import main
-from benchmarks.plan import GB, RESERVE, largest, planned, planned_for, qwen3, qwen35, sizes_of
+from benchmarks.plan import GB, RESERVE, Cards, largest, planned, sizes_of
+from config import parse_config
 from infra import sampler
 
-PAPER = train.parse_config(["--model", "Qwen/Qwen3"])  # App. I
+PAPER = parse_config(["--model", "Qwen/Qwen3"])  # App. I
+SMALL = replace(  # the page's small run
+    PAPER,
+    eval_top_p=1.0,
+    prompts=32,
+    group_size=8,
+    mini_batch=16,
+    max_prompt_tokens=512,
+    max_new_tokens=4096,
+)
+SHAPE = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+SHAPE += ("num_key_value_heads", "vocab_size", "tie_word_embeddings", "linear_num_value_heads")
+MODELS = {  # from their config.json; only Qwen3.5 has the last number
+    "Qwen3-0.6B": (Qwen3Config, 1024, 3072, 28, 16, 8, 151936, True),
+    "Qwen3-1.7B": (Qwen3Config, 2048, 6144, 28, 16, 8, 151936, True),
+    "Qwen3-4B": (Qwen3Config, 2560, 9728, 36, 32, 8, 151936, True),
+    "Qwen3-8B": (Qwen3Config, 4096, 12288, 36, 32, 8, 151936, False),
+    "Qwen3-14B": (Qwen3Config, 5120, 17408, 40, 40, 8, 151936, False),
+    "Qwen3.5-0.8B": (Qwen3_5TextConfig, 1024, 3584, 24, 8, 2, 248320, True, 16),
+    "Qwen3.5-2B": (Qwen3_5TextConfig, 2048, 6144, 24, 8, 2, 248320, True, 16),
+    "Qwen3.5-9B": (Qwen3_5TextConfig, 4096, 12288, 32, 16, 4, 248320, False, 32),
+    "Llama-3.2-1B": (LlamaConfig, 2048, 8192, 16, 32, 8, 128256, True),
+}
+
+
+def config_of(name: str, layers: int | None = None) -> PreTrainedConfig:
+    """The config of one of MODELS, or of its first layers."""
+    kind, *numbers = MODELS[name]
+    shape = dict(zip(SHAPE, numbers, strict=False))
+    shape["num_hidden_layers"] = layers or shape["num_hidden_layers"]
+    return kind(**shape)
+
+
+@cache
+def sizes(name: str) -> SimpleNamespace:
+    """sizes_of a model, from its first four layers: they have one of each kind, in proportion."""
+    size = sizes_of(config_of(name, layers=4))
+    layers = config_of(name).num_hidden_layers
+    size.parameters = size.root + (size.parameters - size.root) * layers // 4
+    size.cached = size.cached * layers // 4
+    size.states = size.states * layers // 4
+    size.layers = layers
+    return size
 
 
 def test_the_update_matches_fsdp_on_fake_tensors():
-    """In a separate process, because its process group is fake."""
-    words = ["8B", "4", "4", "1", "22528"]  # size, layers, ranks, sequences, tokens
-    done = finished(start("tests/benchmarks/fake_ranks.py", *words))
-    config = qwen3("8B")
-    config.num_hidden_layers, config.layer_types = 4, config.layer_types[:4]
-    p = planned(config, replace(PAPER, micro_batch_tokens=22528), 4, 80)
-    assert p.update == pytest.approx(int(done.stdout), rel=0.1)
+    config, tokens = config_of("Qwen3-8B", layers=2), 8192
+    flags = replace(PAPER, micro_batch_tokens=tokens, max_prompt_tokens=1024, max_new_tokens=4096)
+    p = planned(sizes_of(config), flags, Cards(4, 80))
+    assert p.update == pytest.approx(peak_bytes(config, 4, tokens), rel=0.1)
 
 
 def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
     """The sampler sees what an 80 GB GPU has free beside the weights of 8B on 8 GPUs."""
-    p = planned(qwen3("8B"), PAPER, 8, 80)
-    free = 80 * GB - RESERVE - p.static - 2 * p.parameters
+    size, flags = sizes("Qwen3-8B"), replace(PAPER, max_prompt_tokens=512, max_new_tokens=512)
+    p = planned(size, flags, Cards(8, 80))
+    free = 80 * GB - RESERVE - p.static - 2 * size.parameters
     keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers
     column = [[sampler.Kept([keys, keys], {})]]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80 * GB))
@@ -43,54 +84,53 @@ def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
         config=SimpleNamespace(vocab_size=151936),
         forward=lambda past_key_values: None,
     )
-    assert sampler.cache_capacity(lm, 256, PAPER.eval_top_p) == pytest.approx(p.capacity)
-    assert p.in_flight == p.capacity // (22528 + sampler.CHUNK) == 10
+    columns = sampler.cache_capacity(lm, 256, PAPER.eval_top_p)
+    assert p.in_flight == columns // (1024 + sampler.CHUNK) < 256
     assert p.rollout + RESERVE < 80 * GB
 
 
-def test_plan_without_flags_prints_the_results_table(capsys):
-    """8B needs four GPUs of 80 GB, and 14B needs eight."""
-    main(["plan"])
-    printed = capsys.readouterr().out.strip().splitlines()
-    assert len(printed) == 53
+def test_every_row_of_the_page_is_planned():
+    """A row has the model and the GPUs; in the second table the largest settings follow."""
     page = (ROOT / "docs/results/memory.md").read_text().splitlines()
-    rows = {line for line in page if line.startswith("|")}  # a selection
-    assert len(rows) > 15 and rows <= set(printed)
+    rows = [line.strip("| ").split(" | ") for line in page if line.startswith("| ")]
+    rows = [row for row in rows if row[0] in MODELS]
+    found = []
+    for name, *cells in rows:
+        size = sizes(name)
+        if len(cells) == 6:
+            p = planned(size, PAPER, Cards(int(cells[1]), 80))
+            row = [name, f"{size.parameters / 1e9:.2f} billion", cells[1]]
+            row += [f"{p.rollout / GB:.0f} ({p.in_flight})", f"{p.old_logprobs / GB:.0f}"]
+            row += [f"{p.update / GB:.0f}", "yes" if p.fits(80) else "no"]
+        else:
+            flags, p = largest(size, SMALL, Cards(*map(int, cells[:2])))
+            numbers = flags.max_new_tokens, flags.micro_batch_tokens, flags.in_flight, p.in_flight
+            row = [name, *cells[:2], *map(str, numbers), f"{p.peak / GB:.1f}", cells[-1]]
+        found.append(row)
+    assert len(rows) > 15 and found == rows
 
 
 def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys):
     """With only Qwen3-8B's config.json: no weights, no tokenizer."""
-    config = qwen3("8B")
-    config.architectures = ["Qwen3ForCausalLM"]
-    config.save_pretrained(tmp_path)
+    config_of("Qwen3-8B").save_pretrained(tmp_path)
     main(["plan", "--model", str(tmp_path), "--gpus", "1"])
     text = capsys.readouterr().out
     assert "8.19 billion parameters on 1 GPUs of 80 GB" in text
-    assert "98.3 per checkpoint" in text and "does not fit" in text
+    assert "98.3 per checkpoint" in text and "\ndoes not fit" in text
+    assert "\nnothing fits" in text
     flags = ["--model", tmp_path, "--max-new-tokens", "40000"]
     assert "exceeds the 32768 tokens" in refusal(main, ["plan", *flags], capsys)
 
 
-def test_without_a_length_the_model_s_positions_limit_the_plan(tmp_path, capsys):
-    config = qwen3("0.6B")
-    config.max_position_embeddings = 4096
-    config.save_pretrained(tmp_path)
-    main(["plan", "--model", str(tmp_path), "--gpus", "1"])
-    assert " --max-new-tokens 2048 " in capsys.readouterr().out  # after a prompt of 2,048
-    flags = train.parse_config(["--model", str(tmp_path)])
-    assert largest(sizes_of(config), flags, 1, 80)[0].max_new_tokens == 2048
-
-
 def test_states_of_recurrent_layers_are_counted():
     """Qwen3.5-0.8B: 6 layers of attention and 18 recurrent ones; the states are kept in float32."""
-    size = sizes_of(qwen35("0.8B"))
+    size = sizes("Qwen3.5-0.8B")
     assert size.parameters == pytest.approx(0.75e9, rel=0.01)
     assert size.cached == 6 * 2 * 2 * 256
     assert size.states == 18 * (16 * 128 * 128 + 3 * 16 * 128 * 4)
-    flags = replace(PAPER, max_new_tokens=1024, max_prompt_tokens=512, in_flight=64)
-    one, two = (planned_for(size, replace(flags, in_flight=n), 1, 80, 2) for n in (64, 128))
-    tokens = 64 * (1536 + sampler.CHUNK) * 2 * size.cached
-    draws = 64 * sampler.TOP_P_DRAW_BYTES * 248320
+    one, two = (planned(size, replace(SMALL, in_flight=n), Cards(1, 80)) for n in (64, 128))
+    tokens = 64 * (512 + 4096 + sampler.CHUNK) * 2 * size.cached
+    draws = 64 * sampler.DRAW_BYTES * 248320
     assert two.rollout - one.rollout == pytest.approx(tokens + draws + 64 * 4 * size.states)
 
 
@@ -103,39 +143,16 @@ def test_what_the_sampler_keeps_is_planned(name):
     assert size.states == sum(x.numel() for layer in cache for x in layer.states.values())
 
 
-QWEN25 = Qwen2Config(  # Qwen2.5-0.5B
-    hidden_size=896,
-    intermediate_size=4864,
-    num_hidden_layers=24,
-    num_attention_heads=14,
-    num_key_value_heads=2,
-    vocab_size=151936,
-    tie_word_embeddings=True,
-    max_position_embeddings=32768,
-)
-SMALL = {"0.5B": QWEN25, "0.6B": qwen3("0.6B"), "1.7B": qwen3("1.7B")}
-
-
-@pytest.mark.parametrize("name, gpu_gb", [("0.5B", "16"), ("0.6B", "16"), ("1.7B", "40")])
-def test_the_largest_settings_that_fit_are_a_command_whose_plan_fits(
-    name, gpu_gb, tmp_path, capsys
-):
-    SMALL[name].save_pretrained(tmp_path)
-    card = ["--gpus", "1", "--gpu-gb", gpu_gb]
+def test_the_largest_settings_that_fit_are_a_command_whose_plan_fits(tmp_path, capsys):
+    config_of("Qwen3-1.7B", layers=4).save_pretrained(tmp_path)
+    card = ["--gpus", "1", "--gpu-gb", "24"]
     main(["plan", "--model", str(tmp_path), *card])
     command = capsys.readouterr().out.strip().splitlines()[-1]
     assert command.startswith(f"  python train.py --model {tmp_path} --max-new-tokens ")
     main(["plan", *command.split()[2:], *card])
     text = capsys.readouterr().out
-    assert f"of {gpu_gb} GB\n" in text and "\nfits: " in text
+    assert "of 24 GB\n" in text and "\nfits: " in text
     assert command.split()[2:] == text.strip().splitlines()[-1].split()[2:]  # nothing to change
-
-
-def test_a_plan_that_cannot_fit_names_what_would(tmp_path, capsys):
-    SMALL["1.7B"].save_pretrained(tmp_path)
-    main(["plan", "--model", str(tmp_path), "--gpus", "1", "--gpu-gb", "24"])
-    said = capsys.readouterr().out.strip().splitlines()[-1]
-    assert said.startswith("nothing fits") and "LoRA (docs/trl.md) or 2 such GPUs" in said
 
 
 def test_blocks_of_logits_follow_the_memory_of_the_gpu(monkeypatch):

@@ -38,12 +38,16 @@ def test_the_table_has_rates_and_their_ratios():
     size = {"responses": 4, "length": 25, "peak": 2.5e9}
     products = size | {"name": "products", "seconds": {"sampling": 2.0}}
     ours = size | {"name": "train.py", "seconds": {"sampling": 5.0, "step": 40.0}}
-    theirs = size | {"name": "TRL", "seconds": {"sampling": 10.0, "step": 50.0}}
-    assert speed.line_of(ours) == ["train.py, 4 x 25", "20", "", "", "", "2.5", "2.5"]
-    assert list(speed.ratios(products, ours, theirs)) == [
+    theirs = size | {"name": "TRL", "seconds": {"step": 50.0}}
+    assert list(speed.lines_of([products, ours, theirs])) == [
+        ["products, 4 x 25", "50", "", "", "", "", "2.5"],
+        ["train.py, 4 x 25", "20", "", "", "", "2.5", "2.5"],
+        ["TRL, 4 x 25", "", "", "", "", "2", "2.5"],
         ["train.py / products", "0.4", "", "", "", "", ""],
-        ["train.py / TRL", "2", "", "", "", "1.25", ""],
+        ["train.py / TRL", "", "", "", "", "1.25", ""],
     ]
+    longer = ours | {"length": 50}
+    assert len(list(speed.lines_of([ours, longer]))) == 2  # --grow: no ratios
 
 
 @pytest.mark.parametrize("name", ["products", "train.py", "generate"])
@@ -58,9 +62,8 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
         return rollouts, position
 
     monkeypatch.setattr(train, "sample", kept)
-    path = tmp_path / "measured.json"
-    speed.main(str(path), name, "--model", str(toy.base_folder()), *FLAGS.split())
-    part = json.loads(path.read_text())
+    speed.main(str(tmp_path), name, "--model", str(toy.base_folder()), *FLAGS.split())
+    part = json.loads((tmp_path / "measured.json").read_text())
     assert (part["responses"], part["length"]) == (6, 24)
     assert min(part["seconds"].values()) > 0 and part["peak"] > 0
     if name != "train.py":
@@ -73,7 +76,7 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
 
 def test_a_part_that_fails_ends_the_program():
     with pytest.raises(Stop, match="TRL"):
-        speed.in_own_process("false", ["TRL"])
+        speed.in_own_process("false", "TRL", [])
 
 
 def test_peers_that_are_not_installed_get_one_line_at_once(capsys):
