@@ -97,18 +97,15 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
-        reason = first_line(cause(error))
+        if isinstance(error, CheckpointException):
+            error, _ = next(iter(error.failures.values()))  # the first rank's
+        if isinstance(error.__context__, OSError):  # behind torch's own
+            error = error.__context__
         disk = next(folder for folder in path.absolute().parents if folder.exists())
         free = f"{shutil.disk_usage(disk).free / 1e6:,.0f} MB are free"  # torch does not say so
         remedy = "make room or allow writing there, then rerun the command"
-        raise Stop(f"{path} could not be written ({reason}; {free}): {remedy}", 1) from error
-
-
-def cause(error: BaseException) -> BaseException:
-    """The error behind a checkpoint's: the first rank's, and the system's behind torch's."""
-    if isinstance(error, CheckpointException):
-        error, _ = next(iter(error.failures.values()))
-    return error.__context__ if isinstance(error.__context__, OSError) else error
+        message = f"{path} could not be written ({first_line(error)}; {free}): {remedy}"
+        raise Stop(message, 1) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -123,13 +120,9 @@ def write_text(path: Path, text: str) -> None:
         os.replace(aside, path)
 
 
-def null(constant: str) -> None:
-    """The value of NaN and Infinity in a file: JSON does not have them."""
-
-
 def json_text(content: dict, indent: int | None = None) -> str:
-    """JSON that any program reads, with a line break at its end."""
-    finite = json.loads(json.dumps(content), parse_constant=null)
+    """JSON that any program reads, with a line break at its end; NaN and Infinity become null."""
+    finite = json.loads(json.dumps(content), parse_constant=lambda constant: None)
     return json.dumps(finite, indent=indent) + "\n"
 
 
@@ -161,11 +154,8 @@ def read_lines(path: Path) -> list[dict]:
     """The lines of a .jsonl file, without one that a kill cut off; [] if there is no file."""
     if not path.exists():
         return []
-    try:
-        *lines, last = path.read_text(encoding="utf-8").split("\n")
-        whole = [json.loads(line) for line in lines]
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({first_line(error)})") from error
+    *lines, last = path.read_text(encoding="utf-8").split("\n")
+    whole = [json.loads(line) for line in lines]
     try:
         return [*whole, json.loads(last)]  # an editor may have dropped the last line break
     except ValueError:

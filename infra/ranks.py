@@ -1,7 +1,6 @@
 """A run's processes, their communication, and parameter sharding.
 
-Under torchrun each GPU has one process, a *rank*. Without torchrun a single rank runs the same
-code.
+Under torchrun each GPU has one process, a *rank*. Otherwise a single rank runs the same code.
 """
 
 import os
@@ -18,6 +17,7 @@ from torch.distributed.tensor import DTensor
 from infra.errors import Interrupted, Stop, UserError
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container's processor time, on Linux
+DTYPES = ["auto", "float32", "bfloat16"]  # the values of --dtype
 LIMIT = timedelta(hours=1)  # for a collective operation; then the run ends
 SAMPLING_LIMIT = timedelta(days=1)  # for waiting until all ranks have sampled or graded their share
 
@@ -32,24 +32,22 @@ def this_device() -> torch.device:
 def computation_dtype(flag: str = "auto") -> torch.dtype:
     """The dtype in which models compute; weights, gradients and moments are in float32.
 
-    flag: --dtype. auto is bfloat16 on GPUs that have it, else float32.
+    flag: one of DTYPES. auto is bfloat16 on GPUs that have it, else float32.
     """
+    on_cpu = this_device().type == "cpu"
     if flag != "auto":
-        dtype = getattr(torch, flag)
-        warn_slow_bfloat16(dtype)
-        return dtype
-    if this_device().type == "cpu":
+        if flag == "bfloat16" and on_cpu:
+            warn_slow_bfloat16()
+        return getattr(torch, flag)
+    if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # a T4, a V100
         return torch.float32
-    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)  # no T4, no V100
-    return torch.bfloat16 if has_bfloat16 else torch.float32
+    return torch.bfloat16
 
 
-def warn_slow_bfloat16(dtype: torch.dtype) -> None:
-    """Print a line if the models compute in bfloat16 on a CPU without instructions for it."""
+def warn_slow_bfloat16() -> None:
+    """Print a line if this CPU lacks instructions for bfloat16."""
     processor = Path("/proc/cpuinfo")  # on Linux; its flags are avx512_bf16, amx_bf16 or bf16
-    if dtype == torch.float32 or this_device().type != "cpu" or not processor.exists():
-        return
-    if "bf16" not in processor.read_text() and is_first_rank():
+    if processor.exists() and "bf16" not in processor.read_text() and is_first_rank():
         print("--dtype bfloat16: this processor has no such instructions: float32 is faster")
 
 
@@ -61,8 +59,8 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def is_first_rank() -> bool:
-    """Whether this process prints for all ranks, with or without a process group."""
-    return int(os.environ.get("RANK", 0)) == 0
+    """Whether this process prints for all ranks."""
+    return rank_and_world()[0] == 0
 
 
 # ---- start and end -------------------------------------------------------------------------------
@@ -77,7 +75,7 @@ def start_ranks(expandable: bool = True) -> None:
         return
 
     choose_threads()
-    if expandable and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # an older name of the setting
+    if expandable:
         # The caches of sampling change size with every chunk: fixed segments would often not fit.
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     backend = "gloo"
@@ -96,10 +94,7 @@ def start_ranks(expandable: bool = True) -> None:
 
 
 def end_ranks() -> None:
-    """Leave the process group cleanly: wait for all ranks, then end its threads.
-
-    Without this, the threads of a rank that exits early may abort its process.
-    """
+    """Wait for all ranks, then end the threads of the group; they may abort an exiting process."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.barrier()
         dist.destroy_process_group()

@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import distributed as dist
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from infra import folder as files
@@ -50,7 +49,7 @@ class RunState:
     position: int = 0  # prompts drawn from the stream of problems
     streak: int = 0  # consecutive updates skipped because the gradient was not finite
     metrics: dict = field(default_factory=dict)  # of the newest step, without an evaluation
-    saved: list[str] = field(default_factory=list)  # the run's checkpoints, at most two
+    saved: list[str] = field(default_factory=list)  # checkpoints; of three the first is deleted
     memory: dict = field(default_factory=dict)  # method state across steps
 
 
@@ -64,78 +63,65 @@ def start(cfg) -> None:
     start_ranks(expandable=cfg.engine == "generate")
 
 
-@dataclass
 class Run:
-    """A run: its policy, optimiser, problems and folder. `open` makes one."""
+    """A run: its policy, optimiser, problems and folder, and how far it is."""
 
-    cfg: object  # a config.Config
-    policy: torch.nn.Module  # a policy.Policy
-    tokenizer: object
-    optimizer: torch.optim.Optimizer
-    problems: list[dict]
-    prompts: list[list[int]]  # token ids of the problems' prompts
-    held_out: list[dict]  # for evaluation
-    held_out_prompts: list[list[int]]
-    engine: object | None  # replaces `generate`
-    folder: Path
-    state: RunState
-    logged: int  # the last step in metrics.jsonl; -1 if there is none
-    best: float  # the best evaluation accuracy in metrics.jsonl after step 0
-    tracker: object | None  # also receives each line of metrics
+    def __init__(self, cfg, policy, tokenizer, optimizer, problems: list, held_out: list):
+        """A run before its first step. All ranks call this, after `start`. Raises UserError.
 
-    def __post_init__(self):
-        self.rank, self.world = rank_and_world()
-        self.stop_signal = None  # SIGTERM or SIGINT, once received
-        self.seconds = []  # per step, since the program started
-
-    @classmethod
-    def open(cls, cfg, policy, tokenizer, optimizer, problems, held_out) -> "Run":
-        """Start or resume the run in --output-dir. All ranks call this, after `start`.
-
-        In this order: encode the prompts, start the engine, claim the folder, load its newest
-        checkpoint, drop what was written after that, and start the tracker. Files are written only
-        after all checks. Raises UserError.
+        cfg: a config.Config. policy: a policy.Policy. held_out: the problems for evaluation.
         """
-        model = Path(policy.lm.name_or_path)  # its folder
+        self.cfg = cfg
+        self.policy = policy
+        self.tokenizer = tokenizer
+        self.optimizer = optimizer
+        self.rank, self.world = rank_and_world()
+        self.folder = Path(cfg.output_dir)
+        encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+        self.problems, self.prompts = encode_prompts(problems, *encoding)  # prompts: token ids
+        self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
+        self.state = RunState()
+        self.logged = -1  # the last step in metrics.jsonl
+        self.best = -1.0  # the best evaluation accuracy after step 0
+        self.seconds = []  # per step, since the program started
+        self.stop_signal = None  # SIGTERM or SIGINT, once received
+        self.engine = None  # replaces `generate`
+        self.tracker = None  # also receives each line of metrics
+
+    def open(self) -> None:
+        """Start or resume the run in --output-dir. All ranks call this. Raises UserError.
+
+        In this order: start the engine, claim the folder, load its newest checkpoint, delete what
+        was written after that, and start the tracker. Files are written only after all checks.
+        """
+        cfg, tokenizer = self.cfg, self.tokenizer
+        model = Path(self.policy.lm.name_or_path)  # its folder
         identity = defining_flags(type(cfg), asdict(cfg))
         identity["model_files"] = on_first_rank(files.hash_of, [], model)
-        identity["problems"] = files.hash_of([problems, held_out])
+        identity["problems"] = files.hash_of([self.problems, self.held_out])
+        every_prompt = self.prompts + self.held_out_prompts
+        refuse_length(self.policy.lm.config, every_prompt, cfg.max_new_tokens)
+        if cfg.engine == "vllm":
+            from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
 
-        encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
-        problems, prompts = encode_prompts(problems, *encoding)
-        held_out, held_out_prompts = encode_prompts(held_out, *encoding)
-        every_prompt = prompts + held_out_prompts
-        refuse_length(policy.lm.config, every_prompt, cfg.max_new_tokens)
-        longest = max(map(len, every_prompt)) + cfg.max_new_tokens
-        engine = started_engine(cfg, model, policy, longest)
+            longest = max(map(len, every_prompt)) + cfg.max_new_tokens
+            dtype = computation_dtype(cfg.dtype)
+            self.engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
 
-        folder = Path(cfg.output_dir)
-        on_first_rank(files.claim, folder, identity, WRITTEN)
-        state = restore(folder, policy, optimizer)
-        if state.step > cfg.steps:
-            raise UserError(f"{folder} is already at step {state.step}: raise --steps")
-        ends = end_tokens(policy.unsharded_lm[0], tokenizer)
+        on_first_rank(files.claim, self.folder, identity, WRITTEN)
+        self.state = restore(self.folder, self.policy, self.optimizer)
+        if self.state.step > cfg.steps:
+            raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
+        ends = end_tokens(self.policy.unsharded_lm[0], tokenizer)
         config = asdict(cfg) | identity
-        config["first_prompt"] = tokenizer.decode(prompts[0])
+        config["first_prompt"] = tokenizer.decode(self.prompts[0])
         config["end_tokens"] = [tokenizer.decode(token) for token in ends]
-        lines = on_first_rank(begin_writing, folder, config, state)  # of metrics.jsonl
-        accuracies = [line.get("eval_accuracy", -1.0) for line in lines if line["step"] > 0]
-        return cls(
-            cfg=cfg,
-            policy=policy,
-            tokenizer=tokenizer,
-            optimizer=optimizer,
-            problems=problems,
-            prompts=prompts,
-            held_out=held_out,
-            held_out_prompts=held_out_prompts,
-            engine=engine,
-            folder=folder,
-            state=state,
-            logged=lines[-1]["step"] if lines else -1,
-            best=max(accuracies, default=-1.0),
-            tracker=started_tracker(cfg, folder),
-        )
+        for line in on_first_rank(begin_writing, self.folder, config, self.state):
+            self.logged = line["step"]
+            if line["step"] > 0:
+                self.best = max(self.best, line.get("eval_accuracy", -1.0))
+        if cfg.track and self.rank == 0:
+            self.tracker = started_tracker(cfg, self.folder)
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
@@ -154,8 +140,7 @@ class Run:
 
     def look_for_signals(self) -> None:
         """Raise Interrupted on every rank if any rank received a signal to stop."""
-        stopping = torch.tensor(float(self.stopping()), device=this_device())
-        if sum_over_ranks(stopping) > 0:
+        if sum_over_ranks(torch.tensor(float(self.stopping()), device=this_device())) > 0:
             raise Interrupted
 
     def sampler(self) -> AbstractContextManager:
@@ -173,26 +158,15 @@ class Run:
         if not self.optimizer.state or self.state.streak > 0 or on_first_rank(final.exists):
             return
         old = [self.folder / name for name in self.state.saved[:-1]]
-        self.state.saved = [*self.state.saved[-1:], final.name]
+        self.state.saved = [*self.state.saved[-2:], final.name]
         written = content(self.policy, self.optimizer, self.state)
         with files.writing(final):  # flushed to the disk; returns when all ranks have written
-            dcp.save(written, checkpoint_id=self.folder / UNFINISHED / "new")
+            dcp.save(written, checkpoint_id=self.folder / UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
 
 
-def started_engine(cfg, model: Path, policy, longest: int) -> object | None:
-    """The engine that --engine selects; None for `generate`. All ranks call this."""
-    if cfg.engine == "generate":
-        return None
-    from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
-
-    return VLLMEngine(model, policy, longest, cfg.in_flight, computation_dtype(cfg.dtype))
-
-
-def started_tracker(cfg, folder: Path) -> object | None:
-    """The module --track, on the first rank. It has wandb's functions init, log and finish."""
-    if not cfg.track or not is_first_rank():
-        return None
+def started_tracker(cfg, folder: Path) -> object:
+    """The module --track, which has wandb's functions init, log and finish."""
     tracker = importlib.import_module(cfg.track)
     begun = (folder / "lock").stat().st_mtime  # tells apart runs of the same name
     name = f"{folder.name}-{begun:.0f}"
@@ -270,35 +244,20 @@ def content(policy, optimizer, state: RunState) -> dict:
 
 
 def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
-    """Rename a complete checkpoint and delete old ones, whose parts a kill leaves in UNFINISHED.
-
-    If an old one is a link, its target stays.
-    """
+    """Rename a complete checkpoint, and delete old ones. If one is a link, its target stays."""
     with files.writing(final):
+        os.rename(folder / UNFINISHED, final)
         for path in old:
-            if os.path.lexists(path):
-                os.rename(path, folder / UNFINISHED / path.name)
-        os.rename(folder / UNFINISHED / "new", final)
-        shutil.rmtree(folder / UNFINISHED)
+            shutil.rmtree(path, ignore_errors=True)  # refuses a link
 
 
 def restore(folder: Path, policy, optimizer) -> RunState:
-    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none.
-
-    Raises UserError if it cannot be read.
-    """
+    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none."""
     paths = on_first_rank(sorted, folder.glob("checkpoint-" + 6 * "[0-9]"))
     if not paths:
         return RunState()
     read = content(policy, optimizer, RunState())
-    try:
-        dcp.load(read, checkpoint_id=paths[-1])
-    except (Exception, CheckpointException) as error:  # damaged files raise many classes
-        cause = files.cause(error)
-        if isinstance(cause, MemoryError | torch.OutOfMemoryError):
-            raise cause from error
-        reason = f"{type(cause).__name__}: {first_line(cause)}"
-        raise UserError(f"{paths[-1]} cannot be read ({reason}): move this folder away") from error
+    dcp.load(read, checkpoint_id=paths[-1])
     weights, moments, state = read.values()
     set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
     if is_first_rank():
@@ -330,10 +289,14 @@ def replace_model(folder: Path, new: Path) -> None:
     if folder.is_symlink():
         folder.unlink()
     folder.mkdir(exist_ok=True)
-    old = ["config.json", "model.safetensors", "model.safetensors.index.json"]
-    shards = folder.glob("model-" + 5 * "[0-9]" + "-of-" + 5 * "[0-9]" + ".safetensors")
-    for path in (*(folder / name for name in old), *shards):
-        path.unlink(missing_ok=True)
+    weights = (
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "model-?????-of-?????.safetensors",
+    )
+    for pattern in ("config.json", *weights):
+        for path in folder.glob(pattern):
+            path.unlink()
     for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):
         os.replace(path, folder / path.name)
     new.rmdir()
