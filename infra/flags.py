@@ -107,10 +107,9 @@ def of_other_methods(config, method: str) -> list[str]:
 
 def defining_flags(config_class: type, config: dict) -> dict:
     """The flags that a run's results depend on, of all those in its config.json."""
-    left_out = [option.name for option in fields(config_class) if option.metadata["free"]]
-    left_out += of_other_methods(config_class, config["method"])
-    names = [option.name for option in fields(config_class) if option.name not in left_out]
-    return {name: config.get(name) for name in names}
+    left_out = of_other_methods(config_class, config["method"])
+    defining = [option.name for option in fields(config_class) if not option.metadata["free"]]
+    return {name: config.get(name) for name in defining if name not in left_out}
 
 
 def listed(defaults: dict) -> str:
@@ -125,8 +124,7 @@ def refuse_useless(config, no_effect: list[tuple], given: dict) -> None:
     given: the flags on the command line.
     """
     for name, value, useless in no_effect:
-        both = [flag_name for flag_name in useless if flag_name in given]
-        if both and getattr(config, name) == value:
-            raise UserError(
-                f"{spelled(both[0])} does nothing with {spelled(name)} {quote(str(value))}"
-            )
+        others = [other for other in useless if other in given]
+        if others and getattr(config, name) == value:
+            setting = f"{spelled(name)} {quote(str(value))}"
+            raise UserError(f"{spelled(others[0])} does nothing with {setting}")

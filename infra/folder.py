@@ -1,8 +1,7 @@
 """The folder of a run or an evaluation: its owner, and files that survive a kill.
 
 config.json identifies the owner by its flags and by `hash_of` its model and problems. Files are
-replaced in one rename, or appended line by line. UNFINISHED and files with this ending are what a
-kill leaves, and may be deleted.
+replaced in one rename, or appended line by line. What a kill leaves is named UNFINISHED.
 """
 
 import fcntl
@@ -29,10 +28,9 @@ UNFINISHED = "being-written"
 def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
     """Create `folder`, and lock it until this process ends.
 
-    identity: the part of config.json that must stay the same.
-    written: patterns of the files that will be written.
-    Raises UserError, and leaves the folder as it is, if it belongs to another run, holds such files
-    but no config.json, is being written by another process, or cannot be written.
+    identity: the part of config.json that must stay the same. written: patterns of the files that
+    will be written. Raises UserError, and leaves the folder as it is, if it belongs to another run,
+    holds such files but no config.json, is being written, or cannot be.
     """
     try:
         others = [path.name for pattern in written for path in folder.glob(pattern)]
@@ -62,8 +60,7 @@ def lock(folder: Path) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        message = f"--output-dir {folder} is being written by another process"
-        raise UserError(message) from error
+        raise UserError(f"--output-dir {folder} is being written by another process") from error
     except OSError as error:  # some network file systems have no locks
         print(f"{folder} cannot be locked ({error.strerror}): start no second run in it")
 
@@ -73,8 +70,8 @@ def hash_of(problems: list, model: Path | None = None) -> str:
 
     problems: problems in their order, or lists of them.
     model: a Hugging Face folder: its config, tokenizer and chat template, and the size and time of
-    its weights. In the hub's cache, weights are links to files that are named by a hash of their
-    content; it replaces the time, which is that of the download.
+    its weights. In the hub's cache, a link to a file that is named by its content replaces the
+    time, which is that of the download.
     """
     digest = sha256(json.dumps(problems, sort_keys=True, default=str).encode())
     for path in sorted(model.iterdir()) if model else ():

