@@ -24,6 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from torch import distributed as dist
 
 from grading import grade_on_ranks, report_unearnable
 from infra import folder as files
@@ -173,7 +174,7 @@ def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, .
             "truncated": tokens[-1] not in ends,
         }
         files.append_line(paths[name], line)
-    ranks.barrier()  # all responses are now on disk
+    dist.barrier()  # all responses are now on disk
     return settings
 
 

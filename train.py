@@ -93,7 +93,7 @@ def prepare(cfg: Config) -> Run:
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     run = Run(cfg, policy, tokenizer, optimizer, problems, held_out)
-    run.open()  # claims --output-dir, and loads its newest checkpoint
+    run.open()  # claims --output-dir, and resumes from its newest checkpoint
     return run
 
 

@@ -61,10 +61,9 @@ def value_of(option: Field, text: str):
 
 
 class Parser(ArgumentParser):
-    """argparse for a dataclass, which returns the given flags only.
+    """argparse for a dataclass, which returns the given flags only. Raises UserError.
 
-    names: the fields that are flags; None: all. An invalid flag raises a UserError, and prints no
-    usage.
+    names: the fields that are flags; None: all.
     """
 
     def __init__(self, config: type, prog: str, description: str, epilog="", names=None):

@@ -53,9 +53,7 @@ def log(run, metrics: dict) -> None:
     if not mismatch <= LARGE_MISMATCH:  # NaN too
         gist.append(f"mismatch {mismatch:.3g} nats: sampler and policy disagree")
     if "seconds" in metrics:
-        run.seconds.append(metrics["seconds"])
-        recent = run.seconds[-20:]
-        left = sum(recent) / len(recent) * (run.cfg.steps - step)  # without evaluations
+        left = metrics["seconds"] * (run.cfg.steps - step)  # without evaluations
         tokens = metrics["response_length"] * run.cfg.prompts * run.cfg.group_size
         gist.append(f"tokens/s {tokens / metrics['seconds']:.0f}")
         gist.append(f"left {timedelta(seconds=round(left))}")

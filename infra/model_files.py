@@ -50,13 +50,11 @@ def read_configs(name: str | Path, folder: str | Path) -> tuple:
     with one_line(name, f"cannot read config.json of {folder}"):
         whole = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         config = whole.get_text_config()
-    trouble = None
+    model = f"--model {name}: this {whole.model_type}"
     if type(config) not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING or whole.is_encoder_decoder:
-        trouble = "has no causal language model: pass a text model"
-    elif getattr(whole, "quantization_config", None) is not None:
-        trouble = "is quantised: pass the original model"
-    if trouble:
-        raise UserError(f"--model {name}: this {whole.model_type} {trouble}")
+        raise UserError(f"{model} has no causal language model: pass a text model")
+    if getattr(whole, "quantization_config", None) is not None:
+        raise UserError(f"{model} is quantised: pass the original model")
     config.name_or_path = whole.name_or_path
     return whole, config
 

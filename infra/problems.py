@@ -262,8 +262,8 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
     if limit and longest + max_new_tokens > limit:
         raise UserError(
             f"--max-new-tokens {max_new_tokens} after a prompt of {longest} tokens exceeds the "
-            f"{limit} tokens that this {config.model_type} supports: lower it, or if a scheme such "
-            "as yarn extends the positions, raise max_position_embeddings in config.json"
+            f"{limit} tokens that this {config.model_type} supports: lower it, or with a scheme "
+            "such as yarn raise max_position_embeddings in config.json"
         )
     largest = max((token for prompt in prompts for token in prompt), default=0)
     size = config.vocab_size

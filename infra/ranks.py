@@ -145,11 +145,6 @@ def from_all_ranks(mine) -> list:
     return shares
 
 
-def barrier() -> None:
-    """Wait until all ranks call this, up to LIMIT apart."""
-    from_all_ranks(None)
-
-
 def on_first_rank(function: Callable, *arguments):
     """function(*arguments) of rank 0, on every rank. All ranks call this.
 

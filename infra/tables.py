@@ -30,7 +30,6 @@ class Source:
     sample: int | None = None  # a fixed random sample of this many records
 
 
-CODE = ("ability", "code")
 LIVECODEBENCH = [  # release_v6, because the paper names none; datasets runs no loading script
     f"hf://datasets/livecodebench/code_generation_lite/test{number}.jsonl"
     for number in ("", 2, 3, 4, 5, 6)
@@ -46,7 +45,7 @@ SOURCES = {
     "brumo25": Source("MathArena/brumo_2025"),
     "gpqa_diamond": Source("Idavidrein/gpqa:gpqa_diamond"),
     "mmlu_pro": Source("TIGER-Lab/MMLU-Pro::test", sample=600),  # the paper's 600 of 12,032
-    "eurus2_rl_code": Source("PRIME-RL/Eurus-2-RL-Data", only=CODE),
+    "eurus2_rl_code": Source("PRIME-RL/Eurus-2-RL-Data", only=("ability", "code")),
     "humaneval_plus": Source("evalplus/humanevalplus::test"),
     "mbpp_plus": Source("evalplus/mbppplus::test"),
     "livecodebench": Source("json", options={"data_files": LIVECODEBENCH}),
@@ -114,8 +113,8 @@ def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
 def read_file(path: Path, source: Source) -> list[dict]:
     """The records of a local file. Raises the errors that read_table expects.
 
-    load_dataset would return its cached copy of a file that was replaced by one of the same time.
-    From text it would make a date of 2024-01-02, a number of 007, and round integers above 2^53.
+    load_dataset would return a cached copy of a file that was replaced, make a date of the text
+    2024-01-02 and a number of 007, and round integers above 2^53.
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
