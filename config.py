@@ -15,6 +15,7 @@ import methods
 from ablations import VARIANTS
 from infra.errors import UserError
 from infra.flags import Parser, flag, listed, of_other_methods, refuse_useless
+from infra.ranks import DTYPES
 from infra.tables import SOURCES
 from methods import DAPO_CLIP, Method
 from toy.by_name import SETS
@@ -31,7 +32,6 @@ def joined(paper: dict, others: dict) -> dict:
 
 METHODS = joined(methods.PAPER_METHODS, extensions.OTHER_METHODS)  # the values of --method
 PROXIES = joined(ablations.PAPER_PROXIES, extensions.OTHER_PROXIES)  # of --proxy
-DTYPES = ["auto", "float32", "bfloat16"]
 DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]
 
 

@@ -11,8 +11,8 @@ model after further training, and with other sampling flags. Ranks share the wor
 depends only on (seed, benchmark, problem, sample). averages.json holds the averages and the input
 to `compare`, wrong.jsonl the wrong responses.
 
-Departures from the paper: (1) a paired bootstrap over problems is reported alongside App. K's
-test, because repetitions do not measure the variation across problems.
+Departure from the paper: a paired bootstrap over problems is reported beside App. K's test, because
+repetitions do not measure the variation across problems.
 
 Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """
@@ -24,6 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from torch import distributed as dist
 
 from grading import grade_on_ranks, report_unearnable
 from infra import folder as files
@@ -31,9 +32,9 @@ from infra import ranks
 from infra.errors import UserError, one_line_endings, printable
 from infra.flags import Parser, flag
 from infra.model_files import locate
-from infra.problems import prepare_sandbox
-from infra.ranks import on_first_rank
-from infra.responses import encode_benchmarks, load_benchmarks, missing_responses, saved_responses
+from infra.problems import encode_prompts, prepare_sandbox, refuse_length
+from infra.ranks import DTYPES, on_first_rank
+from infra.responses import load_benchmarks, missing_responses, saved_responses
 from infra.sampler import Running
 from infra.tokens import end_tokens, text_decoder
 from loading import load_model
@@ -61,14 +62,9 @@ class Config:
     problem_column: str = flag("problem", "problem column, for a set without a known name")
     answer_column: str = flag("answer", "answer column, for a set without a known name")
     prompt_template: str = flag("", "a prompt with {problem} in it; default: the chat template")
-    max_prompt_tokens: int = flag(2048, "longest prompt, tokens", low=1)
     seed: int = flag(0, "for sampling", low=0, high=10**12)
     in_flight: int = flag(256, "max responses that a rank samples at once", low=1)
-    dtype: str = flag(
-        "auto",
-        "of the computation; auto: bfloat16 if a GPU has it",
-        ["auto", "float32", "bfloat16"],
-    )
+    dtype: str = flag("auto", "of the computation; auto: bfloat16 if a GPU has it", DTYPES)
 
 
 # ---- averages ------------------------------------------------------------------------------------
@@ -96,12 +92,6 @@ def summary(grades: np.ndarray) -> dict:
     }
 
 
-def weighted_average(values: list[float], problems: list[int]) -> float:
-    """The average over benchmarks, weighted by number of problems (Table 1)."""
-    total = sum(value * count for value, count in zip(values, problems, strict=True))
-    return total / sum(problems)
-
-
 # ---- an evaluation -------------------------------------------------------------------------------
 
 
@@ -127,13 +117,11 @@ def run(config: Config) -> dict:
     for name, problems in benchmarks.items():
         grades = grade_benchmark(problems, config.samples, folder / name)  # [P, n]
         results[name] = summary(grades) | {"hash": files.hash_of(problems)}
+    by_problem = [x for result in results.values() for x in result["by_problem"]]
     averages = {
         "model": settings["model"],
         "sampling": {x: settings.get(x) for x in OF_SAMPLING} | {"samples": config.samples},
-        "average": weighted_average(
-            [result["avg"] for result in results.values()],
-            [result["problems"] for result in results.values()],
-        ),
+        "average": float(np.mean(by_problem)),  # each problem counts alike, as in Table 1
         "benchmarks": results,
     }
     on_first_rank(write_averages, averages, folder)
@@ -141,30 +129,24 @@ def run(config: Config) -> dict:
 
 
 def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
-    """Sample the missing responses of all benchmarks. Returns the folder's settings."""
+    """Sample this rank's missing responses, and append each to its benchmark's file.
+
+    One call samples for all benchmarks, so ranks wait for long responses once, at the end. Returns
+    the folder's settings. Raises UserError.
+    """
     model, model_config, tokenizer = locate(config.model)  # reads no weights yet
-    prompts = encode_benchmarks(model_config, tokenizer, benchmarks, config)
+    prompts = {}  # benchmark -> token ids
+    for name, problems in benchmarks.items():
+        _, prompts[name] = encode_prompts(problems, tokenizer, math.inf, config.prompt_template)
+        refuse_length(model_config, prompts[name], config.max_new_tokens)
     settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}
-    settings["model_files"] = on_first_rank(lambda: files.hash_of(problems=[], model=model))
+    settings["model_files"] = on_first_rank(files.hash_of, [], model)
     on_first_rank(files.claim, folder, settings, written)
     first, *_ = prompts.values()
     shown = {"first_prompt": tokenizer.decode(first[0])}  # not compared by `claim`
     on_first_rank(files.write_json, folder / "config.json", settings | shown)
-
     lm, tokenizer = load_model(model, ranks.computation_dtype(config.dtype))
-    sample_missing(lm, tokenizer, benchmarks, prompts, config, folder)
-    ranks.barrier()  # all responses are now on disk
-    return settings
 
-
-def sample_missing(
-    lm, tokenizer, benchmarks: dict, prompts: dict, config: Config, folder: Path
-) -> None:
-    """Sample this rank's missing responses for all benchmarks, and append each to its file.
-
-    benchmarks, prompts: benchmark -> its problems, and token ids of their prompts. One call samples
-    for all benchmarks, so ranks wait for long responses once, at the end.
-    """
     rank, world = ranks.rank_and_world()
     paths = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
     for path in paths.values():
@@ -192,6 +174,8 @@ def sample_missing(
             "truncated": tokens[-1] not in ends,
         }
         files.append_line(paths[name], line)
+    dist.barrier()  # all responses are now on disk
+    return settings
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
@@ -200,14 +184,12 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     All ranks call this. Raises UserError if responses are missing.
     """
     saved = on_first_rank(saved_responses, folder)
+    # load_problems drops repeats: texts are unique
     places = [(problem["problem"], sample) for problem in problems for sample in range(samples)]
-    missing = [place for place in places if place not in saved]
+    lines = [saved.get(place) for place in places]
+    missing = lines.count(None)
     if missing:
-        raise UserError(
-            f"{folder} lacks {len(missing)} of {len(places)} responses: run without --regrade"
-        )
-
-    lines = [saved[place] for place in places]  # load_problems drops repeats: texts are unique
+        raise UserError(f"{folder} lacks {missing} of {len(lines)} responses: drop --regrade")
     responses = [line["response"] for line in lines]
     of_responses = [problem for problem in problems for _ in range(samples)]
     rewards = grade_on_ranks(responses, of_responses, [line["truncated"] for line in lines])
@@ -281,12 +263,12 @@ def paired_bootstrap(
 
 
 def whole_repetitions(averages: dict, names: list[str]) -> list[float]:
-    """The question-weighted average over benchmarks for each of the n repetitions (App. K)."""
+    """The accuracy over all problems of the benchmarks, in each of the n repetitions (App. K)."""
     benchmarks = [averages["benchmarks"][name] for name in names]
     sizes = [benchmark["problems"] for benchmark in benchmarks]
-    repetitions = zip(*(benchmark["repetitions"] for benchmark in benchmarks), strict=True)
+    repetitions = [benchmark["repetitions"] for benchmark in benchmarks]
     # Rounding makes equal values tie, whatever the order of summation.
-    return [round(weighted_average(repetition, sizes), 12) for repetition in repetitions]
+    return np.average(repetitions, axis=0, weights=sizes).round(12).tolist()
 
 
 def compare(*folders: str) -> None:
@@ -342,17 +324,16 @@ def parse_config(argv: list[str]) -> Config:
     if not config.model and not config.output_dir:
         raise UserError("--model DIR is required (or --output-dir with --regrade)")
     model = Path(config.model)
-    beside = model.resolve().with_name(model.resolve().name + "-evaluation")
-    default = beside if model.is_dir() else Path("evaluation") / model.name
-    config.model = str(model) if config.model else ""  # without a trailing slash
-    config.output_dir = config.output_dir or str(default)
+    beside = f"{model.resolve()}-evaluation"
+    default = beside if model.is_dir() else f"evaluation/{model.name}"
+    config.model = str(model)  # without a trailing slash
+    config.output_dir = config.output_dir or default
     return config
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run `compare A B` or an evaluation. A UserError prints one line and exits with code 2."""
-    if argv is None:
-        argv = sys.argv[1:]
+    argv = sys.argv[1:] if argv is None else argv
     with one_line_endings("evaluate.py"):
         if argv[:1] == ["compare"]:
             compare(*argv[1:])

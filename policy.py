@@ -70,8 +70,7 @@ class Policy(torch.nn.Module):
             parts.append(checkpoint(self.block_outputs, *block, *head, use_reentrant=False))
         columns = zip(*parts, strict=True)
         joined = [None if column[0] is None else torch.cat(column) for column in columns]
-        hidden = hidden.detach().clone()  # FSDP forbids views
-        return TokenOutputs(*joined, hidden, token)
+        return TokenOutputs(*joined, hidden.detach(), token)
 
     def block_outputs(
         self, hidden: torch.Tensor, token: torch.Tensor, *head: torch.Tensor

@@ -92,7 +92,9 @@ def prepare(cfg: Config) -> Run:
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
-    return Run.open(cfg, policy, tokenizer, optimizer, problems, held_out)
+    run = Run(cfg, policy, tokenizer, optimizer, problems, held_out)
+    run.open()  # claims --output-dir, and resumes from its newest checkpoint
+    return run
 
 
 def train_step(run: Run, method: Method, step: int) -> None:

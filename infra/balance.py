@@ -9,9 +9,8 @@ def balanced_groups(
     """This rank's groups of the sequences in `index`; all ranks get equally many.
 
     length: tokens of every sequence. In each round every rank runs one group: at most `budget`
-    tokens, padding included, or a single longer sequence. They are as even as the smallest number
-    of rounds allows, because a round takes as long as its slowest rank. In the last round they may
-    be empty.
+    tokens, padding included, or a single longer sequence; in the last round it may be empty. They
+    are as even as the least number of rounds allows, since a round takes as long as its longest.
     """
     index = sorted(index, key=lambda i: -length[i])  # stable
     falling = [length[i] for i in index]

@@ -61,10 +61,9 @@ def value_of(option: Field, text: str):
 
 
 class Parser(ArgumentParser):
-    """argparse for a dataclass, which returns the given flags only.
+    """argparse for a dataclass, which returns the given flags only. Raises UserError.
 
-    names: the fields that are flags; None: all. An invalid flag raises a UserError, and prints no
-    usage.
+    names: the fields that are flags; None: all.
     """
 
     def __init__(self, config: type, prog: str, description: str, epilog="", names=None):
@@ -107,10 +106,9 @@ def of_other_methods(config, method: str) -> list[str]:
 
 def defining_flags(config_class: type, config: dict) -> dict:
     """The flags that a run's results depend on, of all those in its config.json."""
-    left_out = [option.name for option in fields(config_class) if option.metadata["free"]]
-    left_out += of_other_methods(config_class, config["method"])
-    names = [option.name for option in fields(config_class) if option.name not in left_out]
-    return {name: config.get(name) for name in names}
+    left_out = of_other_methods(config_class, config["method"])
+    defining = [option.name for option in fields(config_class) if not option.metadata["free"]]
+    return {name: config.get(name) for name in defining if name not in left_out}
 
 
 def listed(defaults: dict) -> str:
@@ -125,8 +123,7 @@ def refuse_useless(config, no_effect: list[tuple], given: dict) -> None:
     given: the flags on the command line.
     """
     for name, value, useless in no_effect:
-        both = [flag_name for flag_name in useless if flag_name in given]
-        if both and getattr(config, name) == value:
-            raise UserError(
-                f"{spelled(both[0])} does nothing with {spelled(name)} {quote(str(value))}"
-            )
+        others = [other for other in useless if other in given]
+        if others and getattr(config, name) == value:
+            setting = f"{spelled(name)} {quote(str(value))}"
+            raise UserError(f"{spelled(others[0])} does nothing with {setting}")

@@ -1,8 +1,7 @@
 """The folder of a run or an evaluation: its owner, and files that survive a kill.
 
 config.json identifies the owner by its flags and by `hash_of` its model and problems. Files are
-replaced in one rename, or appended line by line. UNFINISHED and files with this ending are what a
-kill leaves, and may be deleted.
+replaced in one rename, or appended line by line. What a kill leaves is named UNFINISHED.
 """
 
 import fcntl
@@ -29,10 +28,9 @@ UNFINISHED = "being-written"
 def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
     """Create `folder`, and lock it until this process ends.
 
-    identity: the part of config.json that must stay the same.
-    written: patterns of the files that will be written.
-    Raises UserError, and leaves the folder as it is, if it belongs to another run, holds such files
-    but no config.json, is being written by another process, or cannot be written.
+    identity: the part of config.json that must stay the same. written: patterns of the files that
+    will be written. Raises UserError, and leaves the folder as it is, if it belongs to another run,
+    holds such files but no config.json, is being written, or cannot be.
     """
     try:
         others = [path.name for pattern in written for path in folder.glob(pattern)]
@@ -62,8 +60,7 @@ def lock(folder: Path) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        message = f"--output-dir {folder} is being written by another process"
-        raise UserError(message) from error
+        raise UserError(f"--output-dir {folder} is being written by another process") from error
     except OSError as error:  # some network file systems have no locks
         print(f"{folder} cannot be locked ({error.strerror}): start no second run in it")
 
@@ -73,8 +70,8 @@ def hash_of(problems: list, model: Path | None = None) -> str:
 
     problems: problems in their order, or lists of them.
     model: a Hugging Face folder: its config, tokenizer and chat template, and the size and time of
-    its weights. In the hub's cache, weights are links to files that are named by a hash of their
-    content; it replaces the time, which is that of the download.
+    its weights. In the hub's cache, a link to a file that is named by its content replaces the
+    time, which is that of the download.
     """
     digest = sha256(json.dumps(problems, sort_keys=True, default=str).encode())
     for path in sorted(model.iterdir()) if model else ():
@@ -97,18 +94,15 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
-        reason = first_line(cause(error))
+        if isinstance(error, CheckpointException):
+            error, _ = next(iter(error.failures.values()))  # the first rank's
+        if isinstance(error.__context__, OSError):  # behind torch's own
+            error = error.__context__
         disk = next(folder for folder in path.absolute().parents if folder.exists())
         free = f"{shutil.disk_usage(disk).free / 1e6:,.0f} MB are free"  # torch does not say so
         remedy = "make room or allow writing there, then rerun the command"
-        raise Stop(f"{path} could not be written ({reason}; {free}): {remedy}", 1) from error
-
-
-def cause(error: BaseException) -> BaseException:
-    """The error behind a checkpoint's: the first rank's, and the system's behind torch's."""
-    if isinstance(error, CheckpointException):
-        error, _ = next(iter(error.failures.values()))
-    return error.__context__ if isinstance(error.__context__, OSError) else error
+        message = f"{path} could not be written ({first_line(error)}; {free}): {remedy}"
+        raise Stop(message, 1) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -123,13 +117,9 @@ def write_text(path: Path, text: str) -> None:
         os.replace(aside, path)
 
 
-def null(constant: str) -> None:
-    """The value of NaN and Infinity in a file: JSON does not have them."""
-
-
 def json_text(content: dict, indent: int | None = None) -> str:
-    """JSON that any program reads, with a line break at its end."""
-    finite = json.loads(json.dumps(content), parse_constant=null)
+    """JSON that any program reads, with a line break at its end; NaN and Infinity become null."""
+    finite = json.loads(json.dumps(content), parse_constant=lambda constant: None)
     return json.dumps(finite, indent=indent) + "\n"
 
 
@@ -161,11 +151,8 @@ def read_lines(path: Path) -> list[dict]:
     """The lines of a .jsonl file, without one that a kill cut off; [] if there is no file."""
     if not path.exists():
         return []
-    try:
-        *lines, last = path.read_text(encoding="utf-8").split("\n")
-        whole = [json.loads(line) for line in lines]
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({first_line(error)})") from error
+    *lines, last = path.read_text(encoding="utf-8").split("\n")
+    whole = [json.loads(line) for line in lines]
     try:
         return [*whole, json.loads(last)]  # an editor may have dropped the last line break
     except ValueError:

@@ -53,9 +53,7 @@ def log(run, metrics: dict) -> None:
     if not mismatch <= LARGE_MISMATCH:  # NaN too
         gist.append(f"mismatch {mismatch:.3g} nats: sampler and policy disagree")
     if "seconds" in metrics:
-        run.seconds.append(metrics["seconds"])
-        recent = run.seconds[-20:]
-        left = sum(recent) / len(recent) * (run.cfg.steps - step)  # without evaluations
+        left = metrics["seconds"] * (run.cfg.steps - step)  # without evaluations
         tokens = metrics["response_length"] * run.cfg.prompts * run.cfg.group_size
         gist.append(f"tokens/s {tokens / metrics['seconds']:.0f}")
         gist.append(f"left {timedelta(seconds=round(left))}")
@@ -100,7 +98,7 @@ def report_equal_rewards(run, rollouts: list) -> None:
     """If all rewards since step 1 are equal, print which cause in docs/running.md fits.
 
     rollouts: B batch.Rollouts with rewards, of the newest step. Gold answers that nothing can match
-    are not looked for: grading.report_unearnable has counted them before step 1.
+    were counted before step 1 (grading.report_unearnable).
     """
     if run.rank > 0:
         return
@@ -133,9 +131,8 @@ def report_equal_rewards(run, rollouts: list) -> None:
 def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -> None:
     """Append two responses from each of four groups, spread over the batch, to samples.jsonl.
 
-    The two rewards differ if the group's rewards do. Only the first rank writes. Problems are saved
-    without their tests, which are often long, and ρ as each token's `lambda`. The arguments are
-    those of rollout_metrics, and ρ [N].
+    The two rewards differ if the group's do. Tests, which are often long, are left out; `lambda` is
+    the token's ρ. The arguments are those of rollout_metrics, and ρ [N].
     """
     if run.rank > 0:
         return

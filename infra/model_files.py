@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightRenaming, apply_renamings
 from transformers.models.auto import modeling_auto
@@ -34,17 +34,13 @@ def locate(name: str | Path) -> tuple:
     hf_logging.disable_progress_bar()
 
     folder = Path(name)
-    if folder.suffix == ".gguf":
-        raise UserError(
-            f"--model {name} is a GGUF file: convert it (docs/running.md, Other formats)"
-        )
     if not folder.is_dir():
         trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
         with one_line(name, trouble):
             # One rank of a node downloads while the others wait.
             folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
     _, config = read_configs(name, folder)
-    return folder, config, read_tokenizer(name, folder, config)
+    return folder, config, read_tokenizer(name, folder)
 
 
 def read_configs(name: str | Path, folder: str | Path) -> tuple:
@@ -54,32 +50,21 @@ def read_configs(name: str | Path, folder: str | Path) -> tuple:
     with one_line(name, f"cannot read config.json of {folder}"):
         whole = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         config = whole.get_text_config()
-    trouble = None
+    model = f"--model {name}: this {whole.model_type}"
     if type(config) not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING or whole.is_encoder_decoder:
-        trouble = "has no causal language model: pass a text model"
-    elif getattr(whole, "quantization_config", None) is not None:
-        trouble = "is quantised: pass the original model"
-    if trouble:
-        raise UserError(f"--model {name}: this {whole.model_type} {trouble}")
+        raise UserError(f"{model} has no causal language model: pass a text model")
+    if getattr(whole, "quantization_config", None) is not None:
+        raise UserError(f"{model} is quantised: pass the original model")
     config.name_or_path = whole.name_or_path
     return whole, config
 
 
-def read_tokenizer(name: str | Path, folder: Path, config):
-    """The model's tokenizer. Raises UserError if it cannot be read or has no end token."""
+def read_tokenizer(name: str | Path, folder: Path):
+    """The model's tokenizer. Raises UserError."""
     if not [path for kind in TOKENIZERS for path in folder.glob(kind)]:
         raise UserError(f"--model {name}: no tokenizer in {folder}")  # else transformers makes one
     with one_line(name, f"cannot read the tokenizer in {folder}"):
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-
-    end = getattr(config, "eos_token_id", None)
-    if (folder / "generation_config.json").exists():
-        with one_line(name, f"cannot read generation_config.json of {folder}"):
-            end = GenerationConfig.from_pretrained(folder).eos_token_id
-    ends = {tokenizer.eos_token_id, *(end if isinstance(end, list) else [end])} - {None}
-    if not ends or not all(isinstance(token, int) for token in ends):
-        raise UserError(f"--model {name}: set eos_token_id to the id of an end token, not {end!r}")
-    return tokenizer
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
@@ -108,8 +93,6 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
                 f"--model {name}: its safetensors do not fit its config.json: "
                 f"{kind.replace('_', ' ')} {min(keys)}"
             )
-    if not isinstance(lm.get_output_embeddings(), torch.nn.Linear):
-        raise UserError(f"--model {name}: {type(lm).__name__} has no matrix as its head")
     if others and is_first_rank():
         print(f"{name}: only the {type(lm).__name__} inside is used, not {', '.join(others)}")
     return whole.eval(), lm.eval()  # with dropout the ratio would not be 1 at θ_old

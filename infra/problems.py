@@ -2,11 +2,8 @@
 
 A problem is {"problem": text, "answer": text}. A chat also has "chat", its messages. Multiple
 choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer.
-infra/tables.py lists the sets with a known name. Any other set works with --problem-column and
---answer-column.
 """
 
-import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +11,7 @@ from functools import partial
 
 from answers.extraction import boxed_answer, boxes
 from infra.errors import UserError, first_line, one_line
-from infra.ranks import is_first_rank
+from infra.ranks import is_first_rank, on_first_rank
 from infra.tables import SOURCES, Source, read_table
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
@@ -22,7 +19,7 @@ from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-LETTERS = "ABCDEFGHIJ"  # of the options of a multiple-choice problem
+LETTERS = "ABCDEFGHIJ"  # of the options of a multiple-choice problem; the grader reads no others
 
 
 def load_problems(
@@ -35,11 +32,10 @@ def load_problems(
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
-    A hub id may name a config, a split and a revision: owner/set:config:split@1.2. Records without
-    a text or an answer are dropped, as are repeated problems, of which the first counts; the first
-    rank prints how many, and whether repeats have other answers. Error messages name `flag`. Raises
-    UserError for an unreadable set, a missing column, a cell that is neither text nor number, a
-    chat that does not end with the user's message, or no remaining problem.
+    Records without a text or an answer are dropped, as are repeated problems, of which the first
+    counts; the first rank prints how many, and whether repeats have other answers. Raises
+    UserError, which names `flag`, for an unreadable set, a missing column, an invalid cell, a chat
+    that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
         return problem_set(name, toy_k, seed)
@@ -54,17 +50,13 @@ def load_problems(
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
-            if "chat" in problem and problem["chat"][-1]["role"] != "user":
-                role = problem["chat"][-1]["role"]  # an assistant's turn may hold the solution
-                raise ValueError(f"ends with a message of the {role}: end it with the user's")
         except ValueError as error:
             raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
         if all(problem.values()) and problems.setdefault(problem["problem"], problem) != problem:
             disputed.append(problem["problem"])
-    dropped = len(records) - len(problems)
-    if dropped and is_first_rank():
-        reason = "repeated, or without a text or an answer"
-        print(f"{name}: {dropped} of {len(records)} records dropped: {reason}")
+    if len(problems) < len(records) and is_first_rank():
+        dropped = f"{len(records) - len(problems)} of {len(records)} records dropped"
+        print(f"{name}: {dropped}: repeated, or without a text or an answer")
     if disputed and is_first_rank():
         other = "repeat a problem with another answer, which is not used; the first"
         print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
@@ -74,31 +66,22 @@ def load_problems(
 
 
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
-    """(training problems, held-out problems) of a config.Config.
-
-    Starts the sandbox if they need it. Raises UserError.
-    """
+    """(training problems, held-out problems) of a config.Config. Raises UserError."""
     columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
     held_out = held_out[: cfg.eval_limit or None]
-    prepare_sandbox(problems + held_out)
+    on_first_rank(prepare_sandbox, problems + held_out)
     return problems, held_out
 
 
 def prepare_sandbox(problems: list[dict]) -> None:
-    """If any problem has tests, start the program sandbox; the first rank prints a line about it.
-
-    Raises UserError if this machine cannot run programs safely.
-    """
-    if not any("tests" in problem for problem in problems):
-        return
-    try:
-        line = start_sandbox()
-    except ProgramsError as error:
-        raise UserError(error) from error
-    if is_first_rank():
-        print(line, flush=True)
+    """If any problem has tests, start the program sandbox, and print so. Raises UserError."""
+    if any("tests" in problem for problem in problems):
+        try:
+            print(start_sandbox(), flush=True)
+        except ProgramsError as error:
+            raise UserError(error) from error
 
 
 # ---- records -------------------------------------------------------------------------------------
@@ -107,8 +90,8 @@ def prepare_sandbox(problems: list[dict]) -> None:
 def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict, int], dict]:
     """The function of a record and its index that returns a problem.
 
-    It reads the source's columns, or else the layout of a known set, or else the column `question`
-    as the problem, as GSM8K has it. Raises UserError if the records have none of these.
+    It reads the source's columns, else a known layout, else `question` as the problem, as in GSM8K.
+    Raises UserError if the records have none of these.
     """
     columns = dict.fromkeys(column for record in records for column in record)  # in order
     answer = "tests" if "tests" in columns else source.answer_column
@@ -130,8 +113,12 @@ def read_record(source: Source, record: dict, index: int) -> dict:
     """The problem in a record; its text or its answer is empty for a gap. Raises ValueError."""
     cell = record.get(source.problem_column)
     chat = {}
-    if is_chat(cell):
+    if cell and isinstance(cell, list) and all(isinstance(each, dict) for each in cell):
         chat = {"chat": cell}
+        if cell[-1]["role"] != "user":  # an assistant's turn may hold the solution
+            raise ValueError(
+                f"ends with a message of the {cell[-1]['role']}: end it with the user's"
+            )
         cell = "\n".join(message["content"] for message in cell)
     problem = {"problem": cell_text(cell, source.problem_column), **chat}
 
@@ -139,17 +126,7 @@ def read_record(source: Source, record: dict, index: int) -> dict:
     if tests is None:
         answer = cell_text(record.get(source.answer_column), source.answer_column)
         return problem | {"answer": short_answer(answer)}
-    if not isinstance(tests, str):
-        tests = json.dumps(tests)
     return problem | {"tests": checked_tests(tests, "column tests")}
-
-
-def is_chat(cell) -> bool:
-    """Whether a cell is a list of messages, each with a role and content, both texts."""
-    if not isinstance(cell, list) or not all(isinstance(message, dict) for message in cell):
-        return False
-    texts = [message.get(key) for message in cell for key in ("role", "content")]
-    return bool(texts) and all(isinstance(text, str) for text in texts)
 
 
 def cell_text(cell, column: str) -> str:
@@ -194,26 +171,18 @@ def gpqa_problem(record: dict, index: int) -> dict:
 
 
 def mmlu_pro_problem(record: dict, index: int) -> dict:
-    """MMLU-Pro: up to ten options, and the letter of the right one. Raises ValueError."""
+    """MMLU-Pro: up to ten options, and the letter of the right one."""
     return multiple_choice(record["question"], record["options"], record["answer"])
 
 
 def multiple_choice(question, options: list, right) -> dict:
-    """A question with its options listed below it; `right` is the letter of the right option.
-
-    The problem's text is empty if the question or an option is a gap. Raises ValueError.
-    """
-    question, *options = (cell_text(cell, "question or option") for cell in (question, *options))
+    """A question and its options; `right` is the letter of the right one. Raises ValueError."""
     letters = LETTERS[: len(options)]
-    if len(letters) < len(options):
-        raise ValueError(f"has {len(options)} options: at most {len(LETTERS)} have a letter")
-    answer = cell_text(right, "answer")
-    if len(answer) > 1 or answer not in letters:  # an empty one is a gap
+    if right not in [*letters]:
         raise ValueError(f"column answer, {right!r} is no letter of its {len(options)} options")
-    lines = [f"({letter}) {option}" for letter, option in zip(letters, options, strict=True)]
-    problem = "\n".join([question, *lines, "Answer with the letter."])
-    complete = question and all(options)
-    return {"problem": problem if complete else "", "answer": answer, "choice": True}
+    lines = [f"({x}) {cell_text(y, 'options')}" for x, y in zip(letters, options, strict=True)]
+    text = "\n".join([cell_text(question, "question"), *lines, "Answer with the letter."])
+    return {"problem": text, "answer": right, "choice": True}
 
 
 KNOWN = [  # (columns of a known set, reader), before those of programs.problems.LAYOUTS
@@ -233,8 +202,7 @@ def encode_prompts(
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
     literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
-    problem remains, the template has no {problem} or would not apply to a chat, or the model's chat
-    template refuses a problem.
+    problem remains, or a template does not fit.
     """
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
@@ -243,10 +211,10 @@ def encode_prompts(
     template = template.replace("\\n", "\n")
     prompts = [encode_prompt(problem, tokenizer, template) for problem in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
-    if problems and not fits:
+    dropped = len(problems) - len(fits)
+    if dropped and not fits:
         raise UserError(f"every prompt exceeds --max-prompt-tokens {limit}: raise it")
-    if len(fits) < len(problems) and is_first_rank():
-        dropped = len(problems) - len(fits)
+    if dropped and is_first_rank():
         print(f"{dropped} of {len(problems)} prompts dropped: above --max-prompt-tokens {limit}")
     return [problems[i] for i in fits], [prompts[i] for i in fits]
 
@@ -254,9 +222,8 @@ def encode_prompts(
 def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
     """Token ids: the problem in `template`, or its chat, or the problem and an instruction.
 
-    The last two pass the chat template, if the model has one. An instruction that the tokenizer
-    cannot spell, such as the toy's, is left out. Raises UserError if the chat template fails, or is
-    missing for a chat.
+    The last two pass the chat template, if the model has one; UserError if it fails. An instruction
+    that the tokenizer cannot spell, such as the toy's, is left out.
     """
     text, chat = problem["problem"], problem.get("chat")
     if template:
@@ -295,8 +262,8 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
     if limit and longest + max_new_tokens > limit:
         raise UserError(
             f"--max-new-tokens {max_new_tokens} after a prompt of {longest} tokens exceeds the "
-            f"{limit} tokens that this {config.model_type} supports: lower it, or if a scheme such "
-            "as yarn extends the positions, raise max_position_embeddings in config.json"
+            f"{limit} tokens that this {config.model_type} supports: lower it, or with a scheme "
+            "such as yarn raise max_position_embeddings in config.json"
         )
     largest = max((token for prompt in prompts for token in prompt), default=0)
     size = config.vocab_size

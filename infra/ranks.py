@@ -1,13 +1,11 @@
 """A run's processes, their communication, and parameter sharding.
 
-Under torchrun each GPU has one process, a *rank*. Without torchrun a single rank runs the same
-code.
+Under torchrun each GPU has one process, a *rank*. Otherwise a single rank runs the same code.
 """
 
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -18,8 +16,8 @@ from torch.distributed.tensor import DTensor
 from infra.errors import Interrupted, Stop, UserError
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container's processor time, on Linux
-LIMIT = timedelta(hours=1)  # for a collective operation; then the run ends
-SAMPLING_LIMIT = timedelta(days=1)  # for waiting until all ranks have sampled or graded their share
+DTYPES = ["auto", "float32", "bfloat16"]  # the values of --dtype
+LIMIT = timedelta(hours=6)  # a rank may sample hours longer than others; then the run ends
 
 
 def this_device() -> torch.device:
@@ -32,24 +30,22 @@ def this_device() -> torch.device:
 def computation_dtype(flag: str = "auto") -> torch.dtype:
     """The dtype in which models compute; weights, gradients and moments are in float32.
 
-    flag: --dtype. auto is bfloat16 on GPUs that have it, else float32.
+    flag: one of DTYPES. auto is bfloat16 on GPUs that have it, else float32.
     """
+    on_cpu = this_device().type == "cpu"
     if flag != "auto":
-        dtype = getattr(torch, flag)
-        warn_slow_bfloat16(dtype)
-        return dtype
-    if this_device().type == "cpu":
+        if flag == "bfloat16" and on_cpu:
+            warn_slow_bfloat16()
+        return getattr(torch, flag)
+    if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # a T4, a V100
         return torch.float32
-    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)  # no T4, no V100
-    return torch.bfloat16 if has_bfloat16 else torch.float32
+    return torch.bfloat16
 
 
-def warn_slow_bfloat16(dtype: torch.dtype) -> None:
-    """Print a line if the models compute in bfloat16 on a CPU without instructions for it."""
+def warn_slow_bfloat16() -> None:
+    """Print a line if this CPU lacks instructions for bfloat16."""
     processor = Path("/proc/cpuinfo")  # on Linux; its flags are avx512_bf16, amx_bf16 or bf16
-    if dtype == torch.float32 or this_device().type != "cpu" or not processor.exists():
-        return
-    if "bf16" not in processor.read_text() and is_first_rank():
+    if processor.exists() and "bf16" not in processor.read_text() and is_first_rank():
         print("--dtype bfloat16: this processor has no such instructions: float32 is faster")
 
 
@@ -61,8 +57,8 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def is_first_rank() -> bool:
-    """Whether this process prints for all ranks, with or without a process group."""
-    return int(os.environ.get("RANK", 0)) == 0
+    """Whether this process prints for all ranks."""
+    return rank_and_world()[0] == 0
 
 
 # ---- start and end -------------------------------------------------------------------------------
@@ -77,7 +73,7 @@ def start_ranks(expandable: bool = True) -> None:
         return
 
     choose_threads()
-    if expandable and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # an older name of the setting
+    if expandable:
         # The caches of sampling change size with every chunk: fixed segments would often not fit.
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     backend = "gloo"
@@ -92,14 +88,10 @@ def start_ranks(expandable: bool = True) -> None:
     # torchrun's store survives a restart, but new ranks must not read the addresses of dead ones.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=LIMIT)
-    patient_group()  # created here, where all ranks arrive together
 
 
 def end_ranks() -> None:
-    """Leave the process group cleanly: wait for all ranks, then end its threads.
-
-    Without this, the threads of a rank that exits early may abort its process.
-    """
+    """Wait for all ranks, then end the threads of the group; they may abort an exiting process."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.barrier()
         dist.destroy_process_group()
@@ -127,9 +119,8 @@ def choose_threads() -> None:
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
     """work(items), split over the ranks. Returns all results in order, on all ranks.
 
-    work: a share of the items -> one result per item. Items go round-robin to the ranks. If a rank
-    raises a user error, FloatingPointError or Interrupted, every rank raises it, because the others
-    wait for that rank's results.
+    work: a share of the items -> one result per item. Items go round-robin to the ranks. What one
+    rank raises, every rank raises, because the others wait for its results.
     """
     rank, world = rank_and_world()
     if world == 1:
@@ -148,25 +139,14 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
 
 def from_all_ranks(mine) -> list:
-    """Each rank's `mine`, in rank order. All ranks call this, up to SAMPLING_LIMIT apart."""
+    """Each rank's `mine`, in rank order. All ranks call this, up to LIMIT apart."""
     shares = [None] * dist.get_world_size()
-    dist.all_gather_object(shares, mine, patient_group())
+    dist.all_gather_object(shares, mine)
     return shares
 
 
-def barrier() -> None:
-    """Wait until all ranks call this, up to SAMPLING_LIMIT apart."""
-    from_all_ranks(None)
-
-
-@cache
-def patient_group() -> dist.ProcessGroup:
-    """All ranks, over the CPU, with SAMPLING_LIMIT: a rank may sample hours longer than others."""
-    return dist.new_group(backend="gloo", timeout=SAMPLING_LIMIT)
-
-
 def on_first_rank(function: Callable, *arguments):
-    """Run function(*arguments) on rank 0 and return its result on every rank. All ranks call this.
+    """function(*arguments) of rank 0, on every rank. All ranks call this.
 
     If rank 0 raises a user error or a Stop, every rank raises it, and one message is printed.
     """
@@ -199,8 +179,7 @@ def shard(
 ) -> None:
     """Apply FSDP2, one unit per decoder layer; embedding, norm and LM head belong to the root.
 
-    dtype: that of the computation. Gradients are reduced in float32 all the same. FSDP averages
-        them over ranks.
+    dtype: that of the computation. Gradients are averaged over ranks, in float32.
     """
     precision = MixedPrecisionPolicy()
     if dtype == torch.bfloat16:

@@ -2,14 +2,13 @@
 
 Each benchmark has a folder in the output, with responses-RANK.jsonl. A line holds the text of its
 problem, so a response belongs to its problem whatever becomes of the data set.
-Shapes: P problems, n samples each.
 """
 
 from pathlib import Path
 
 from infra.errors import UserError
 from infra.folder import read_lines
-from infra.problems import encode_prompts, load_problems, refuse_length
+from infra.problems import load_problems
 from infra.tables import FILES
 
 
@@ -17,7 +16,7 @@ def load_benchmarks(config) -> dict[str, list[dict]]:
     """Output folder name -> problems, cut to --limit, for --benchmarks in an evaluate.Config.
 
     A file's folder has the file's name without its path, since responses depend on the name.
-    Raises UserError if no benchmark is named, or two would share a folder.
+    Raises UserError if two would share a folder.
     """
     benchmarks = {}
     for name in filter(None, map(str.strip, config.benchmarks.split(","))):
@@ -27,21 +26,7 @@ def load_benchmarks(config) -> dict[str, list[dict]]:
             raise UserError(f"--benchmarks: two would share the folder {folder}: rename one")
         problems = load_problems(name, *columns, flag="--benchmarks")
         benchmarks[folder] = problems[: config.limit or None]
-    if not benchmarks:
-        raise UserError("--benchmarks is empty: name a known set, a local file or a hub id")
     return benchmarks
-
-
-def encode_benchmarks(model_config, tokenizer, benchmarks: dict[str, list[dict]], config) -> dict:
-    """Benchmark -> token ids of its prompts. Raises UserError if one is too long."""
-    encoded = {}
-    limits = (config.max_prompt_tokens, config.prompt_template)
-    for name, problems in benchmarks.items():
-        kept, encoded[name] = encode_prompts(problems, tokenizer, *limits)
-        if len(kept) < len(problems):
-            raise UserError(f"{name}: raise --max-prompt-tokens, because all problems must fit")
-        refuse_length(model_config, encoded[name], config.max_new_tokens)
-    return encoded
 
 
 def saved_responses(folder: Path) -> dict[tuple[str, int], dict]:

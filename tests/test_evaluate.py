@@ -20,7 +20,7 @@ from evaluate import (
     mann_whitney,
     paired_bootstrap,
     summary,
-    weighted_average,
+    whole_repetitions,
 )
 from infra.errors import UserError
 from infra.folder import read_json, write_json, write_lines
@@ -41,10 +41,13 @@ TABLE_1 = """34.79 23.33 24.17 13.54 12.08 16.86 36.46 22.95
 
 
 @pytest.mark.parametrize("row", TABLE_1.splitlines())
-def test_weighted_average_reproduces_table_1(row):
+def test_whole_repetitions_reproduce_the_average_of_table_1(row):
     *benchmarks, average = (float(cell) for cell in row.split())
     sizes = [30, 30, 30, 30, 30, 33, 30]
-    assert weighted_average(benchmarks, sizes) == pytest.approx(average, abs=0.0101)
+    pairs = enumerate(zip(benchmarks, sizes, strict=True))
+    saved = {i: {"repetitions": [cell, 0.0], "problems": size} for i, (cell, size) in pairs}
+    ours = whole_repetitions({"benchmarks": saved}, list(saved))
+    assert ours == [pytest.approx(average, abs=0.0101), 0]
 
 
 def test_summary_by_hand():
@@ -240,7 +243,7 @@ def test_regrade_grades_the_saved_responses(saved, out, capsys):
     assert len(wrong) == 6 + 3
     assert wrong[0] == lines[1] | {"answer": PROBLEMS[0]["answer"]}
     assert f"| {BENCH} | 6 | 50.00% | 100.00% |" in capsys.readouterr().out
-    with pytest.raises(UserError, match="lacks 6 of 24 responses: run without --regrade"):
+    with pytest.raises(UserError, match="lacks 6 of 24 responses: drop --regrade"):
         grade_benchmark(PROBLEMS, 4, out / BENCH)
 
 
@@ -312,16 +315,6 @@ def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
 )
 def test_user_errors_are_one_line_and_exit_code_2(argv, message, capsys):
     assert message in refusal(evaluate.main, argv.split(), capsys)
-
-
-def test_a_benchmark_with_a_prompt_over_the_limit_is_refused(saved, tmp_path, capsys):
-    """The prompts have 8 and 12 tokens; the limit is 10."""
-    short, long = toy.problems(1, k=3) + toy.problems(1, k=5)
-    path = tmp_path / "mixed.jsonl"
-    write_lines(path, [short, long])
-    argv = flags(saved, tmp_path / "out", "--benchmarks", path, "--max-prompt-tokens", "10")
-    assert "raise --max-prompt-tokens" in refusal(evaluate.main, argv, capsys)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mixed.jsonl"]  # nothing is written
 
 
 def test_a_benchmark_that_nobody_can_earn_is_refused(saved, tmp_path, capsys):

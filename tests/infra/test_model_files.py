@@ -6,7 +6,6 @@ import pytest
 import torch
 from models import change_config, change_weights, save_random_model
 
-import toy
 from infra.errors import UserError
 from infra.model_files import from_files, locate
 
@@ -40,14 +39,6 @@ def without_tokenizer(folder):
         path.unlink()
 
 
-def without_end_token(folder):
-    change_config(folder, eos_token_id=None)
-    (folder / "generation_config.json").unlink()
-    tokenizer = toy.build_tokenizer()
-    tokenizer.eos_token = None
-    tokenizer.save_pretrained(folder)
-
-
 NO_WEIGHTS = "its weights must be whole .safetensors files"
 WRONG = [
     (write("model.safetensors", b"version https://git-lfs.github.com/spec/v1"), NO_WEIGHTS),
@@ -60,8 +51,6 @@ WRONG = [
     (config(layer_types=["echo"] * 2), "cannot read config.json"),
     (write("adapter_config.json", b"{}"), "is an adapter: merge it into its model"),
     (config(quantization_config={"quant_method": "fp8"}), "quantised: pass the original model"),
-    (write("generation_config.json", b'{"eos_token_id": "</s>"}'), "set eos_token_id to the id of"),
-    (without_end_token, "set eos_token_id to the id of an end token"),
     (without_tokenizer, "no tokenizer in"),
 ]
 
@@ -75,11 +64,6 @@ def test_wrong_files_are_refused_in_one_line(change, said, base_copy, capfd):
     assert said in str(error.value)
     assert "\n" not in str(error.value)
     assert capfd.readouterr().err == ""  # the library prints no progress bar or report
-
-
-def test_a_gguf_file_is_refused_in_one_line():
-    with pytest.raises(UserError, match="m.gguf is a GGUF file: convert it"):
-        locate("m.gguf")
 
 
 def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):

@@ -71,7 +71,6 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         (verl(CHAT, "MATH", [2]), ", record 1, column reward_model.ground_truth, holds a list:"),
         ({"problem": "1", "answer": None}, " holds no problem with an answer: see --answer-column"),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
-        (CHOICE | {"options": list(range(11))}, ", record 1, has 11 options: at most 10 have a le"),
         (CHOICE | {"answer": "C"}, ", record 1, column answer, 'C' is no letter of its 2 options"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
     ],

@@ -39,6 +39,14 @@ def test_end_tokens_are_the_tokenizers_the_models_and_the_chat_templates(
     assert end_tokens(lm, tokenizer) == sorted(ends)
 
 
+def test_a_model_without_an_end_token_is_refused():
+    tokenizer = tokenizer_with(None)
+    tokenizer.eos_token = None
+    lm = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
+    with pytest.raises(UserError, match="--model .*: set eos_token_id"):
+        end_tokens(lm, tokenizer)
+
+
 def test_a_chat_template_that_refuses_a_response_is_one_line():
     tokenizer = tokenizer_with("{% if messages|length > 1 %}{{ raise_exception('no') }}{% endif %}")
     with pytest.raises(UserError, match="its chat template fails .*: mend or delete it"):
