@@ -34,6 +34,10 @@ def locate(name: str | Path) -> tuple:
     hf_logging.disable_progress_bar()
 
     folder = Path(name)
+    if folder.suffix == ".gguf":
+        raise UserError(
+            f"--model {name} is a GGUF file: convert it (docs/running.md, Other formats)"
+        )
     if not folder.is_dir():
         trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
         with one_line(name, trouble):

@@ -66,6 +66,11 @@ def test_wrong_files_are_refused_in_one_line(change, said, base_copy, capfd):
     assert capfd.readouterr().err == ""  # the library prints no progress bar or report
 
 
+def test_a_gguf_file_is_refused_in_one_line():
+    with pytest.raises(UserError, match="m.gguf is a GGUF file: convert it"):
+        locate("m.gguf")
+
+
 def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):
     """Whatever stands on the standard input, as with `yes |`."""
     monkeypatch.setattr("builtins.input", lambda question: "y")
